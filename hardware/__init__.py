@@ -1,0 +1,1 @@
+"""What a cluster is, and what it was measured to do."""

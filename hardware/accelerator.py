@@ -1,0 +1,33 @@
+"""What one accelerator can do by its data sheet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """A GPU model; peak rates are dense (no structured sparsity), memory is what the driver reports as usable total."""
+
+    name: str  # catalog key, such as h200_sxm
+    display_name: str
+    vendor: str
+    memory_bytes: float
+    memory_bandwidth_bytes_per_s: float
+    peak_flop_per_s: Mapping[str, float]  # by precision: fp32, tf32, bf16, fp8, nvfp4, mxfp4, int8; absent = no hardware path
+    launch_latency_s: float  # host to device, one kernel inside a CUDA graph
+    power_w: float
+    compute_capability: str  # "9.0"
+    aliases: tuple[str, ...] = ()
+
+    def supports(self, precision: str) -> bool:
+        """Whether tensor cores take this precision directly; fp8_block runs where fp8 does."""
+        return _tensor_core_precision(precision) in self.peak_flop_per_s
+
+    def peak(self, precision: str) -> float:
+        """Dense FLOP/s for a GEMM whose inputs are `precision`; weight-only formats compute in bf16."""
+        key = _tensor_core_precision(precision)
+        return self.peak_flop_per_s.get(key, self.peak_flop_per_s["bf16"])
+
+
+def _tensor_core_precision(precision: str) -> str:
+    return {"fp8_block": "fp8", "fp16": "bf16", "int4": "bf16"}.get(precision, precision)

@@ -1,0 +1,1 @@
+"""What a model is: layers as data, exact tensor counts and bytes."""

@@ -1,0 +1,200 @@
+"""A model as data: the layers in order, each a token mixer and a feed-forward part, with the precision of each part.
+
+Every count here is of the whole model, before any sharding. Precisions are plain names shared with the hardware
+catalog: bf16, fp16, fp32, fp8 (per-tensor or per-channel scales), fp8_block (128x128 scales), nvfp4, mxfp4, int4, int8.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+BITS: dict[str, float] = {
+    "fp32": 32.0,
+    "bf16": 16.0,
+    "fp16": 16.0,
+    "fp8": 8.0,
+    "fp8_block": 8.0 + 32.0 / (128 * 128),  # one fp32 scale per 128x128 block
+    "int8": 8.0,
+    "nvfp4": 4.0 + 8.0 / 16,  # one fp8 scale per 16 values
+    "mxfp4": 4.0 + 8.0 / 32,  # one 8-bit exponent per 32 values
+    "int4": 4.0 + 16.0 / 32,  # one bf16 scale per group of 32
+}
+"""Stored bits per weight, scales included."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedQueryAttention:
+    """Softmax attention over a KV cache: MHA (kv = heads), GQA, MQA (kv = 1), full or sliding window."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    window_tokens: int = 0  # 0 = full context
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: bool = False  # one weight vector of head_dim for q and one for k
+    qk_norm_full: bool = False  # the norm spans all heads instead (MiniMax)
+    output_gate: bool = False  # q projection is twice as wide; the second half gates the output (Qwen3.5)
+    sinks: bool = False  # one learned logit per head (gpt-oss)
+    shares_kv: bool = False  # reads the KV cache of an earlier layer, stores none of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Indexer:
+    """DeepSeek sparse attention: a light scorer that selects `top_k` past tokens (DeepSeek-V3.2, section 2)."""
+
+    num_heads: int
+    head_dim: int
+    top_k: int
+    shared: bool = False  # reuses the selection of an earlier layer; holds no tensors (GLM-5.2)
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, section 2.1): the cache holds kv_lora_rank + rope dims per token."""
+
+    num_heads: int
+    q_lora_rank: int  # 0 = no query compression
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    indexer: Indexer | None = None
+    output_gate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """A recurrent mixer with a fixed state per sequence.
+
+    kind: "gated_delta" (Qwen3-Next/3.5), "kda" (Kimi delta attention) or "mamba2" (Nemotron-H). For mamba2 the key heads
+    are the B/C groups, key_head_dim the state size, and the value heads the SSM heads.
+    """
+
+    kind: str
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    conv_bias: bool = False
+    state_precision: str = "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedMixer:
+    """A token mixer that imports, whose tensors may be unknown, and that has no cost model: pricing it is an error."""
+
+    kind: str
+    reason: str
+    parameters: int = 0  # exact tensor elements where known, else 0
+
+
+@dataclass(frozen=True, slots=True)
+class DenseFfn:
+    """Two (plain) or three (gated) projections."""
+
+    intermediate_size: int
+    gated: bool = True
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MoeFfn:
+    """Routed experts plus shared experts that every token visits."""
+
+    num_experts: int
+    top_k: int
+    intermediate_size: int  # of one routed expert
+    shared_intermediate_size: int = 0  # of all shared experts together
+    gated: bool = True
+    bias: bool = False
+    router_bias: bool = False
+    shared_gate: bool = False  # a learned scalar gate on the shared expert (Qwen)
+    latent_size: int = 0  # experts work in a projected space of this width; 0 = hidden_size
+
+
+Mixer = GroupedQueryAttention | LatentAttention | LinearAttention | UnsupportedMixer
+Ffn = DenseFfn | MoeFfn
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One residual block; Nemotron-H style layers hold only one of the two parts."""
+
+    mixer: Mixer | None
+    ffn: Ffn | None
+    num_norms: int = 2  # norm weight vectors of hidden_size
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """A vision or audio tower in front of the decoder; a plain pre-norm transformer with a projector."""
+
+    kind: str  # "vision" or "audio"
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    parameters: int  # all elements, projector and patch embedding included; 0 when the config does not fix them
+
+
+@dataclass(frozen=True, slots=True)
+class Precisions:
+    """The storage format of each class of tensors, and of what flows between them."""
+
+    attention: str = "bf16"
+    ffn: str = "bf16"  # dense FFN layers
+    experts: str = "bf16"
+    shared_experts: str = "bf16"
+    embedding: str = "bf16"
+    lm_head: str = "bf16"
+    mtp: str = "bf16"
+    encoder: str = "bf16"
+    kv_cache: str = "bf16"
+    activation: str = "bf16"
+    expert_activation: str = "bf16"  # what enters the expert GEMMs: mxfp4 weights run with bf16 or fp8 activations
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One decoder, whole and unsharded."""
+
+    name: str
+    hidden_size: int
+    vocab_size: int
+    layers: tuple[Layer, ...]
+    tied_embeddings: bool
+    max_context_tokens: int
+    precisions: Precisions
+    mtp_layers: tuple[Layer, ...] = ()  # multi-token-prediction heads
+    mtp_embeddings: bool = False  # the heads store their own copies of embedding and output matrices
+    encoders: tuple[Encoder, ...] = ()
+    position_embeddings: int = 0  # learned positions (OPT: 2050)
+    embedding_size: int = 0  # width of the embedding where it differs from hidden_size (OPT-350m); 0 = hidden_size
+    norm_bias: bool = False  # LayerNorm with bias (OPT)
+    layer_inputs: int = 1  # residual streams (hyper-connections of DeepSeek-V4: 4)
+    unsupported: tuple[str, ...] = ()  # model-level features without a cost model, in words
+    source: str = ""
+    metadata: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    def layer_groups(self) -> list[tuple[Layer, int]]:
+        """Distinct layers with how often each occurs, in order of first appearance."""
+        counts: dict[Layer, int] = {}
+        for layer in self.layers:
+            counts[layer] = counts.get(layer, 0) + 1
+        return list(counts.items())
+
+    def unsupported_parts(self) -> list[str]:
+        """Every reason why this model cannot be priced; empty when it can."""
+        return list(self.unsupported) + sorted(set(_unsupported(self.layers)))
+
+
+def _unsupported(layers: tuple[Layer, ...]) -> Iterator[str]:
+    for layer in layers:
+        if isinstance(layer.mixer, UnsupportedMixer):
+            yield f"{layer.mixer.kind}: {layer.mixer.reason}"
