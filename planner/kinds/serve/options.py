@@ -1,0 +1,39 @@
+"""What a serving problem may restrict, and what a serving plan decides."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.plan.schema import Decision
+from planner.schema_base import Spec
+
+Degrees = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+Mode = Literal["colocated", "disaggregated"]
+
+
+class ServeOptions(Spec):
+    """The axes of the search; absent axes take every value that the model and the nodes allow."""
+
+    modes: Annotated[tuple[Mode, ...], Field(min_length=1)] = ("colocated", "disaggregated")
+    tp: Degrees | None = Field(default=None, description="tensor parallel sizes of attention")
+    pp: Degrees | None = Field(default=None, description="pipeline sizes")
+    dp: Degrees | None = Field(default=None, description="attention data-parallel sizes inside one instance")
+    ep: Degrees | None = Field(default=None, description="expert-parallel sizes")
+    max_batch: Degrees | None = Field(default=None, description="decoding sequences per attention rank")
+    chunk_tokens: Degrees | None = Field(default=None, description="prefill tokens per step")
+    max_gpus_per_instance: Annotated[int, Field(ge=1)] | None = None
+    min_instances: Annotated[int, Field(ge=1)] = Field(default=1, description="per role that is used")
+    prefill_utilisation: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(min_length=1)] | None = Field(
+        default=None, description="how busy prefill may run; each is a candidate with its own queueing delay"
+    )
+
+
+class ServeDecision(Decision):
+    """Instances by role with their shapes and limits, where they stand, and how requests flow.
+
+    Role functions: colocated, prefill, decode. Limits of a role: max_batch (sequences per attention rank), chunk_tokens
+    (prefill tokens per step), max_context_tokens.
+    """
+
+    mode: Literal["colocated", "disaggregated", "mixed"]
+    kv_transfer_bytes_per_s: float = 0.0  # all prefill to decode traffic of the plan

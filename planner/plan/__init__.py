@@ -1,0 +1,1 @@
+"""The plan that a solve returns: one envelope for every kind, readable without pydantic."""

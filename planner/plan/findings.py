@@ -1,0 +1,15 @@
+"""What a check found: one line a rule."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The verdict of one rule on one part of a plan; `hint` says how to mend a failure."""
+
+    rule: str  # dotted, such as memory.capacity
+    ok: bool
+    what: str
+    where: str = ""
+    hint: str = ""
+    approximate: bool = False  # holds by a mean-based model only

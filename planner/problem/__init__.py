@@ -1,0 +1,1 @@
+"""The problem that users write: schema, units, names resolved against the catalogs."""

@@ -1,0 +1,243 @@
+"""A problem with every name resolved: architectures, pools, engine, and digests of all of it."""
+
+import csv
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from planner.errors import PlannerError
+from planner.files import digest
+from planner.hardware.cluster import NodeType, Pool
+from planner.models.architecture import Architecture
+from planner.problem.schema import (
+    Lengths,
+    MomentLengths,
+    PoolSpec,
+    Problem,
+    TraceLengths,
+    UniformLengths,
+    WorkloadSpec,
+)
+from planner.schema_base import Where
+
+
+@dataclass(frozen=True, slots=True)
+class LengthFacts:
+    """What the costs need of a length distribution: mean, coefficient of variation, and the longest."""
+
+    mean_tokens: float
+    cv: float
+    max_tokens: int
+    digest: str | None = None  # of the trace it was read from
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload with its lengths as numbers."""
+
+    spec: WorkloadSpec
+    model: str
+    input: LengthFacts
+    output: LengthFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Everything a kind needs to solve; `where` locates a path of the problem in its file."""
+
+    problem: Problem
+    models: dict[str, Architecture]
+    pools: tuple[Pool, ...]
+    workloads: tuple[Workload, ...]
+    where: Where
+
+    def digests(self) -> dict[str, dict[str, str]]:
+        """Digests by section of the plan's `digests`, path-free."""
+        from planner.hardware.library import hardware_facts
+        from planner.models.library import model_facts
+
+        traces = {
+            f"{workload.spec.name}.{side}": facts.digest
+            for workload in self.workloads
+            for side, facts in (("input", workload.input), ("output", workload.output))
+            if facts.digest is not None
+        }
+        return {
+            "models": {key: digest(model_facts(architecture)) for key, architecture in self.models.items()},
+            "hardware": {pool.name: digest(hardware_facts(pool.node)) for pool in self.pools},
+            "traces": traces,
+        }
+
+
+def resolve(problem: Problem, where: Where, *, base: Path = Path()) -> Resolved:
+    """Look every name up; relative paths in the problem are relative to `base`, the problem file's folder.
+
+    Raises PlannerError for unknown names, unreadable files and pools without a usable node.
+    """
+    return Resolved(
+        problem=problem,
+        models={key: _model(problem, key, where, base) for key in problem.models},
+        pools=tuple(_pool(spec, index, where) for index, spec in enumerate(problem.cluster.pools)),
+        workloads=tuple(
+            Workload(
+                spec=spec,
+                model=problem.model_of(spec),
+                input=_lengths(spec.input_tokens, "input_tokens", where(("workloads", index, "input_tokens")), base),
+                output=_lengths(spec.output_tokens, "output_tokens", where(("workloads", index, "output_tokens")), base),
+            )
+            for index, spec in enumerate(problem.workloads)
+        ),
+        where=where,
+    )
+
+
+def normalised(resolved: Resolved) -> dict[str, object]:
+    """The problem as plain data with defaults filled in and paths left out: what the plan carries and digests."""
+    data: dict[str, object] = resolved.problem.model_dump(mode="json", by_alias=True, exclude_none=True)
+    data.pop("current", None)
+    for key, model in resolved.problem.models.items():
+        if model.config is not None:
+            models = data["models"]
+            assert isinstance(models, dict)
+            models[key].pop("config")
+            models[key]["name"] = resolved.models[key].name
+    costs = data["costs"]
+    assert isinstance(costs, dict)
+    costs.pop("profiles", None)
+    if costs["calibration"] not in ("default", "none"):
+        costs["calibration"] = "file"
+    for workload in data["workloads"] if isinstance(data["workloads"], list) else []:
+        for side in ("input_tokens", "output_tokens"):
+            if isinstance(workload[side], dict) and "trace" in workload[side]:
+                workload[side]["trace"] = Path(workload[side]["trace"]).name
+    return data
+
+
+def _model(problem: Problem, key: str, where: Where, base: Path) -> Architecture:
+    from planner.models.library import find_model, load_model, with_precision
+
+    spec = problem.models[key]
+    try:
+        architecture = find_model(spec.name) if spec.name is not None else load_model(base / str(spec.config))
+        if spec.weights is not None or spec.kv_cache is not None:
+            architecture = with_precision(architecture, spec.weights, spec.kv_cache)
+    except PlannerError as error:
+        field = "name" if spec.name is not None else "config"
+        raise PlannerError(error.what, where=where(("models", key, field)), hint=error.hint) from None
+    return architecture
+
+
+def _pool(spec: PoolSpec, index: int, where: Where) -> Pool:
+    from planner.hardware.library import find_fabric, find_node
+
+    path = ("cluster", "pools", index)
+    try:
+        node = find_node(spec.gpu)
+        if spec.fabric is not None:
+            fabric = find_fabric(spec.fabric)
+            node = replace(
+                node, nic_bandwidth_bytes_per_s=fabric.bandwidth_bytes_per_s, nic_latency_s=fabric.latency_s
+            )
+    except PlannerError as error:
+        field = "fabric" if "fabric" in error.what else "gpu"
+        raise PlannerError(error.what, where=where((*path, field)), hint=error.hint) from None
+    node, num_nodes = _sized(node, spec, where(path))
+    if spec.nic_bandwidth_bytes_per_s is not None:
+        node = replace(node, nic_bandwidth_bytes_per_s=spec.nic_bandwidth_bytes_per_s)
+    pool = Pool(
+        name=spec.name or node.accelerator.name,
+        node=node,
+        num_nodes=num_nodes,
+        usd_per_gpu_hour=spec.usd_per_gpu_hour,
+        out_of_service=tuple(sorted({_node_index(spec, entry, num_nodes, where(path)) for entry in spec.out_of_service})),
+        oversubscription=spec.oversubscription,
+    )
+    if pool.num_gpus == 0:
+        raise PlannerError(
+            f"pool `{pool.name}` has no node in service", where=where(path), hint="take a node off `out_of_service`"
+        )
+    return pool
+
+
+def _sized(node: NodeType, spec: PoolSpec, where: str) -> tuple[NodeType, int]:
+    """The node type and how many, from `nodes`, `gpus` and `gpus_per_node`."""
+    per_node = spec.gpus_per_node or node.num_gpus
+    if spec.nodes is not None:
+        num_nodes = spec.nodes
+    else:
+        assert spec.gpus is not None
+        per_node = min(per_node, spec.gpus)
+        num_nodes, rest = divmod(spec.gpus, per_node)
+        if rest:
+            raise PlannerError(
+                f"{spec.gpus} GPUs are no whole number of nodes of {per_node}",
+                where=where,
+                hint=f"write `gpus: {num_nodes * per_node}` or `gpus: {(num_nodes + 1) * per_node}`",
+            )
+    if per_node == node.num_gpus:
+        return node, num_nodes
+    scale_up = min(node.scale_up_size, per_node) if node.scale_up_size <= node.num_gpus else node.scale_up_size
+    return replace(node, num_gpus=per_node, scale_up_size=scale_up), num_nodes
+
+
+def _node_index(spec: PoolSpec, entry: int | str, num_nodes: int, where: str) -> int:
+    if isinstance(entry, str) and spec.node_names is not None and entry in spec.node_names:
+        return spec.node_names.index(entry)
+    if isinstance(entry, int) and 0 <= entry < num_nodes:
+        return entry
+    raise PlannerError(
+        f"out_of_service names the unknown node {entry!r}",
+        where=where,
+        hint=f"use an index from 0 to {num_nodes - 1} or a name of `node_names`",
+    )
+
+
+def _lengths(spec: Lengths, column: str, where: str, base: Path) -> LengthFacts:
+    match spec:
+        case int():
+            return LengthFacts(float(spec), 0.0, spec)
+        case UniformLengths():
+            mean = (spec.low + spec.high) / 2
+            width = spec.high - spec.low + 1
+            return LengthFacts(mean, ((width**2 - 1) / 12) ** 0.5 / mean, spec.high)
+        case MomentLengths():
+            return LengthFacts(spec.mean, spec.cv, max(1, round(spec.mean * (1 + 4 * spec.cv))))
+        case TraceLengths():
+            return _trace_lengths(base / spec.trace, spec.column or column, where)
+
+
+def _trace_lengths(path: Path, column: str, where: str) -> LengthFacts:
+    lengths = [_length(row, column, number, path, where) for number, row in enumerate(_trace_rows(path, where), 1)]
+    if not lengths:
+        raise PlannerError(f"trace `{path.name}` has no rows", where=where, hint="give a trace with requests")
+    mean = sum(lengths) / len(lengths)
+    variance = sum((length - mean) ** 2 for length in lengths) / len(lengths)
+    return LengthFacts(mean, variance**0.5 / mean, max(lengths), digest(lengths))
+
+
+def _length(row: dict[str, str], column: str, number: int, path: Path, where: str) -> int:
+    if column not in row:
+        known = ", ".join(f"`{name}`" for name in row)
+        raise PlannerError(f"`{path.name}` has no column `{column}`", where=where, hint=f"its columns are {known}")
+    try:
+        value = int(float(row[column]))
+    except (TypeError, ValueError):
+        value = 0
+    if value < 1:
+        raise PlannerError(
+            f"row {number} of `{path.name}` has the length {row[column]!r}", where=where, hint="lengths are at least 1"
+        )
+    return value
+
+
+def _trace_rows(path: Path, where: str) -> Iterator[dict[str, str]]:
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as text:
+            if ".jsonl" in path.name:
+                yield from (json.loads(line) for line in text if line.strip())
+            else:
+                yield from csv.DictReader(text)
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise PlannerError(f"cannot read trace `{path}`: {error}", where=where, hint="check the path") from None

@@ -1,0 +1,265 @@
+"""The schema of `problem.yaml`: what is to run, on what, for whom, and what counts as better.
+
+Fields common to all kinds stand here; what only one kind needs stands in that kind's own `options`.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, JsonValue, model_validator
+
+from planner.schema_base import Spec, refuse
+from planner.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR
+
+SCHEMA = "planner.problem/1"
+
+Weights = Literal["bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "int8"]
+KvCache = Literal["bf16", "fp16", "fp8"]
+Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class ModelSpec(Spec):
+    """A model by catalog name or by its own `config.json`, with the formats it is served in."""
+
+    name: Name | None = Field(default=None, description="catalog or Hugging Face name")
+    config: Name | None = Field(default=None, description="path to a config.json or a folder that holds one")
+    weights: Weights | None = Field(default=None, description="weight format; the checkpoint's own when absent")
+    kv_cache: KvCache | None = Field(default=None, description="KV cache format; the checkpoint's own when absent")
+
+    @model_validator(mode="after")
+    def one_source(self) -> "ModelSpec":
+        if (self.name is None) == (self.config is None):
+            raise refuse("a model needs either `name` or `config`", "give one of the two")
+        return self
+
+
+class PoolSpec(Spec):
+    """Equal nodes; give `nodes`, or `gpus` when only their number matters."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "price": ("usd_per_gpu_hour", USD_PER_HOUR),
+        "nic_bandwidth": ("nic_bandwidth_bytes_per_s", BYTES_PER_S),
+    }
+    gpu: Name = Field(description="accelerator or node type of the hardware catalog")
+    name: Name | None = Field(default=None, description="defaults to the accelerator's name")
+    nodes: Count | None = None
+    gpus: Count | None = Field(default=None, description="total GPUs; whole nodes, or one part of a node")
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
+    node_names: tuple[Name, ...] | None = Field(default=None, description="host names, used by emitted launch scripts")
+    out_of_service: tuple[int | Name, ...] = Field(default=(), description="nodes not to use, by index or name")
+    usd_per_gpu_hour: Annotated[float, Field(ge=0)] | None = None
+    fabric: Name | None = Field(default=None, description="fabric of the hardware catalog between the nodes")
+    nic_bandwidth_bytes_per_s: Positive | None = Field(default=None, description="per GPU and direction")
+    oversubscription: Annotated[float, Field(ge=1)] = 1.0
+
+    @model_validator(mode="after")
+    def sized(self) -> "PoolSpec":
+        if (self.nodes is None) == (self.gpus is None):
+            raise refuse("a pool needs either `nodes` or `gpus`", "give one of the two")
+        if self.node_names is not None and self.nodes is not None and len(self.node_names) != self.nodes:
+            raise refuse(
+                f"{len(self.node_names)} node names for {self.nodes} nodes", "name every node once", "node_names"
+            )
+        if self.node_names is not None and len(set(self.node_names)) != len(self.node_names):
+            raise refuse("a node is named twice", "name every node once", "node_names")
+        return self
+
+
+class PoolLinkSpec(Spec):
+    """The network between two pools, where it is narrower than their own fabrics."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "bandwidth": ("bandwidth_bytes_per_s", BYTES_PER_S),
+        "latency": ("latency_s", TIME_S),
+    }
+    pools: tuple[Name, Name]
+    bandwidth_bytes_per_s: Positive = Field(description="all traffic of one direction together")
+    latency_s: Annotated[float, Field(ge=0)] = 0.0
+
+
+class ClusterSpec(Spec):
+    pools: Annotated[tuple[PoolSpec, ...], Field(min_length=1)]
+    links: tuple[PoolLinkSpec, ...] = ()
+
+
+class UniformLengths(Spec):
+    """Every length of [low, high] equally likely."""
+
+    low: Count
+    high: Count
+
+    @model_validator(mode="after")
+    def ordered(self) -> "UniformLengths":
+        if self.low > self.high:
+            raise refuse(f"low {self.low} is above high {self.high}", "swap them")
+        return self
+
+
+class MomentLengths(Spec):
+    """Log-normal lengths of the given mean and coefficient of variation."""
+
+    mean: Annotated[float, Field(ge=1)]
+    cv: Annotated[float, Field(ge=0)] = 0.0
+
+
+class TraceLengths(Spec):
+    """The lengths in a column of a trace (CSV, optionally gzipped, or JSON lines)."""
+
+    trace: Name
+    column: Name | None = Field(default=None, description="defaults to input_tokens or output_tokens")
+
+
+Lengths = Annotated[Count, Field(description="every request alike")] | UniformLengths | MomentLengths | TraceLengths
+
+
+class LoadSpec(Spec):
+    """How requests come: an open stream at a rate, or a fixed number of clients in a closed loop."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"rate": ("rate_per_s", PER_S)}
+    rate_per_s: Positive | None = None
+    concurrency: Count | None = None
+    arrival_cv: Annotated[float, Field(ge=0)] = Field(default=1.0, description="of the gaps; 1 is Poisson")
+
+    @model_validator(mode="after")
+    def one_form(self) -> "LoadSpec":
+        if (self.rate_per_s is None) == (self.concurrency is None):
+            raise refuse("a load is either `rate` or `concurrency`", "give one of the two, or no load for the most")
+        return self
+
+
+class Limit(Spec):
+    """A limit on one statistic of a time; a bare time such as `ttft: 200ms` means its p95."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        statistic: (f"{statistic}_s", TIME_S) for statistic in ("mean", "p50", "p90", "p95", "p99")
+    }
+    mean_s: Positive | None = None
+    p50_s: Positive | None = None
+    p90_s: Positive | None = None
+    p95_s: Positive | None = None
+    p99_s: Positive | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def bare_time(cls, data: object) -> object:
+        return {"p95": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def some_statistic(self) -> "Limit":
+        if not self.statistics():
+            raise refuse("a limit names at least one of mean, p50, p90, p95, p99", "write for example `p95: 200ms`")
+        return self
+
+    def statistics(self) -> dict[str, float]:
+        """Limits in seconds by statistic name, those given."""
+        return {name: value for name in self.quantities if (value := getattr(self, f"{name}_s")) is not None}
+
+
+class SloSpec(Spec):
+    """What users must feel; `attainment` is the share of requests that must meet every stated p-limit at once."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"attainment": ("attainment", FRACTION)}
+    ttft: Limit | None = Field(default=None, description="time to first token")
+    tpot: Limit | None = Field(default=None, description="time per output token after the first")
+    latency: Limit | None = Field(default=None, description="whole request, arrival to last token")
+    attainment: Annotated[float, Field(gt=0, le=1)] | None = None
+
+
+class WorkloadSpec(Spec):
+    """One stream of requests to one model."""
+
+    name: Name = "default"
+    model: Name | None = Field(default=None, description="key of `models`; the only one when absent")
+    input_tokens: Lengths
+    output_tokens: Lengths
+    load: LoadSpec | None = Field(default=None, description="absent: as much as the cluster can serve")
+    share: Positive = Field(default=1.0, description="relative weight where the objective is throughput")
+    priority: int = 0
+    slo: SloSpec = SloSpec()
+
+
+class EngineSpec(Spec):
+    name: Literal["vllm", "sglang", "trtllm"] = "vllm"
+    version: Name | None = Field(default=None, description="the newest with costs when absent")
+    memory_utilisation: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.9, description="share of device memory the engine may use"
+    )
+
+
+class CostsSpec(Spec):
+    """What the costs rest on; no profile means the roofline."""
+
+    profiles: tuple[Name, ...] = Field(default=(), description="kernel tables: imported stores or raw directories")
+    calibration: Name = Field(default="default", description="`default`, `none`, or a calibration file")
+
+
+Goal = Literal["goodput_per_gpu", "gpus", "cost", "tokens_per_s_per_gpu", "step_time", "iteration_time", "imbalance"]
+
+
+class ObjectiveSpec(Spec):
+    """One of: the most of something, the least of something, or the trade-off between two."""
+
+    maximize: Goal | None = None
+    minimize: Goal | None = None
+    pareto: tuple[Literal["tokens_per_s_per_gpu"], Literal["tokens_per_s_per_user"]] | None = None
+
+    @model_validator(mode="after")
+    def exactly_one(self) -> "ObjectiveSpec":
+        if sum(part is not None for part in (self.maximize, self.minimize, self.pareto)) != 1:
+            raise refuse("an objective is one of maximize, minimize, pareto", "keep one of them")
+        return self
+
+
+class LimitsSpec(Spec):
+    """Caps on what the plan may use."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"price": ("usd_per_hour", USD_PER_HOUR)}
+    gpus: Count | None = None
+    usd_per_hour: Positive | None = None
+
+
+class Problem(Spec):
+    """A whole problem; `options` is validated by the kind's own schema."""
+
+    schema_: Literal["planner.problem/1"] = Field(default=SCHEMA, alias="schema")
+    kind: Name
+    name: Name = "plan"
+    models: Annotated[dict[Name, ModelSpec], Field(min_length=1)]
+    cluster: ClusterSpec
+    workloads: tuple[WorkloadSpec, ...] = ()
+    engine: EngineSpec = EngineSpec()
+    costs: CostsSpec = CostsSpec()
+    objective: ObjectiveSpec = ObjectiveSpec(maximize="goodput_per_gpu")
+    limits: LimitsSpec = LimitsSpec()
+    current: Name | None = Field(default=None, description="path of the plan that runs now")
+    seed: Annotated[int, Field(ge=0)] = 0
+    options: dict[str, JsonValue] = Field(default_factory=dict, description="what only this kind of plan knows")
+
+    @model_validator(mode="after")
+    def references(self) -> "Problem":
+        for index, workload in enumerate(self.workloads):
+            if workload.model is None and len(self.models) > 1:
+                raise _at_workload(index, "several models and none named", "add `model:` to the workload")
+            if workload.model is not None and workload.model not in self.models:
+                known = ", ".join(f"`{key}`" for key in self.models)
+                raise _at_workload(index, f"no model is called `{workload.model}`", f"use one of {known}")
+        names = [workload.name for workload in self.workloads]
+        if len(set(names)) != len(names):
+            raise refuse("two workloads have the same name", "give each its own `name:`", "workloads")
+        pools = [pool.name or pool.gpu for pool in self.cluster.pools]
+        if len(set(pools)) != len(pools):
+            raise refuse("two pools have the same name", "give each its own `name:`", "cluster")
+        unknown = [name for link in self.cluster.links for name in link.pools if name not in pools]
+        if unknown:
+            raise refuse(f"a link names the unknown pool `{unknown[0]}`", f"the pools are {', '.join(pools)}", "cluster")
+        return self
+
+    def model_of(self, workload: WorkloadSpec) -> str:
+        """The key of the model that serves `workload`."""
+        return workload.model if workload.model is not None else next(iter(self.models))
+
+
+def _at_workload(index: int, what: str, hint: str) -> Exception:
+    return refuse(f"workload {index}: {what}", hint, "workloads")

@@ -1,0 +1,20 @@
+"""Limits of a solve, and who is told how it goes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+def _silent(message: str) -> None:
+    """The default listener: nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long and how exactly to solve."""
+
+    time_limit_s: float | None = None
+    gap: float = 0.0
+    seed: int = 0
+    threads: int = 1
+    backend: str = "mathopt-highs"
+    tell: Callable[[str], None] = _silent  # one line of progress

@@ -1,0 +1,126 @@
+"""The pydantic base of everything users write: strict, frozen, quantities with units.
+
+A field such as `ttft_s` is written by people as `ttft: 200ms` (a string with its unit) and by programs as
+`ttft_s: 0.2` (an SI number). A bare number under the short name is refused, since its unit would be a guess.
+"""
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from planner.errors import PlannerError, did_you_mean
+from planner.units import parse_quantity
+
+Path = tuple[str | int, ...]
+
+
+class Spec(BaseModel):
+    """Base of all schemas; `quantities` maps the short name people write to (field, unit table)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def parse_quantities(cls, data: Any) -> Any:  # noqa: ANN401 - pydantic hands over whatever was written
+        if not isinstance(data, dict) or not cls.quantities:
+            return data
+        parsed = dict(data)
+        for short, (field, units) in cls.quantities.items():
+            if short in parsed and short != field:
+                if field in parsed:
+                    raise _at(short, f"`{short}` and `{field}` are both given", f"keep one of `{short}` and `{field}`")
+                parsed[field] = _parse(parsed.pop(short), units, short)
+        return parsed
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        required = set(schema.get("required", []))
+        for short, (field, units) in cls.quantities.items():
+            unit_names = ", ".join(unit for unit in units if unit)
+            schema["properties"][short] = {"type": "string", "description": f"{field} with its unit, one of {unit_names}"}
+            if field in required:
+                required.discard(field)
+                schema.setdefault("allOf", []).append({"anyOf": [{"required": [short]}, {"required": [field]}]})
+        if "required" in schema:
+            schema["required"] = sorted(required)
+        return schema
+
+
+def _parse(value: object, units: dict[str, float], key: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        return parse_quantity(value, units)
+    except PlannerError as error:
+        raise _at(key, error.what, error.hint.replace("write `", f"write `{key}: ", 1)) from None
+
+
+def _at(key: str, what: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError("planner", "{what}", {"what": what, "hint": hint, "key": key})
+
+
+def refuse(what: str, hint: str, key: str = "") -> PydanticCustomError:
+    """An error to raise from a validator, with its hint and the key below the validated model that it is about."""
+    return _at(key, what, hint)
+
+
+def planner_error(error: ValidationError, where: "Where", known: dict[Path, list[str]] | None = None) -> PlannerError:
+    """The first validation error as one PlannerError with place and mend; `where` turns a path into `file:line: path`."""
+    first = min(error.errors(include_url=False), key=lambda item: (item["type"] == "missing", len(item["loc"]) == 0))
+    path: Path = tuple(part for part in first["loc"] if not _is_internal(part))
+    context: dict[str, Any] = first.get("ctx", {})
+    if context.get("key"):
+        path = (*path, context["key"])
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        names = (known or {}).get(path[:-1], [])
+        return PlannerError(
+            f"unknown key `{path[-1]}`",
+            where=where(path),
+            hint=did_you_mean(str(path[-1]), names, otherwise=_known_keys(names)),
+        )
+    if kind == "missing":
+        return PlannerError(f"`{path[-1]}` is missing", where=where(path[:-1]), hint=f"add `{path[-1]}:`")
+    if kind == "planner":
+        return PlannerError(context["what"], where=where(path), hint=context["hint"])
+    found = f", found {first['input']!r}" if _is_short(first["input"]) else ""
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return PlannerError(f"{message}{found}", where=where(path), hint=f"mend `{path[-1] if path else 'the document'}`")
+
+
+def _known_keys(names: list[str]) -> str:
+    return f"the keys here are {', '.join(f'`{name}`' for name in sorted(names))}" if names else "remove it"
+
+
+def _is_internal(part: str | int) -> bool:
+    """Pydantic puts the names of union members into the path; they are no keys of the document."""
+    return isinstance(part, str) and ("[" in part or part in {"int", "float", "str", "bool"} or part[:1].isupper())
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, (str, int, float, bool)) and len(str(value)) <= 80
+
+
+class Where:
+    """Turns a path into a document into `file:line: dotted.path` (a callable, so that plans and tests can pass theirs)."""
+
+    def __init__(self, locate: "dict[Path, int]", source: str) -> None:
+        self._lines = locate
+        self._source = source
+
+    def __call__(self, path: Path) -> str:
+        dotted = ".".join(str(part) for part in path)
+        for length in range(len(path), -1, -1):
+            line = self._lines.get(path[:length])
+            if line is not None:
+                return f"{self._source}:{line}: {dotted}" if dotted else f"{self._source}:{line}"
+        return f"{self._source}: {dotted}" if dotted else self._source
+
+
+def field_names(spec: type[Spec]) -> list[str]:
+    """Every key that may be written into `spec`, short names included."""
+    return sorted(set(spec.model_fields) | set(spec.quantities))
