@@ -1,0 +1,136 @@
+"""OR-Tools MathOpt: HiGHS and GSCIP for mixed-integer models, GLOP for linear relaxations with duals.
+
+MathOpt 9.15 has no interrupter in Python and its HiGHS refuses `threads`: limits are time and nodes.
+"""
+
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import PlannerError
+from planner.solvers.backends.model import LinearModel
+from planner.solvers.backends.outcome import Limits, Outcome
+from planner.solvers.result import Status
+
+if TYPE_CHECKING:
+    from ortools.math_opt.python import mathopt
+
+SOLVERS = {"mathopt-highs": "HIGHS", "mathopt-gscip": "GSCIP"}
+
+
+def version() -> str:
+    """The installed version of OR-Tools."""
+    from importlib.metadata import version as installed
+
+    return installed("ortools")
+
+
+def run(model: LinearModel, backend: str, limits: Limits) -> Outcome:
+    """Solve a mixed-integer model with HiGHS or GSCIP; raises PlannerError when it is unbounded."""
+    from ortools.math_opt.python import mathopt
+
+    solver_type = mathopt.SolverType[SOLVERS[backend]]
+    native, variables, _ = _translate(model, relaxed=False)
+    result = mathopt.solve(native, solver_type, params=_parameters(limits, threads=backend == "mathopt-gscip"))
+    reason = result.termination.reason
+    solver = f"ortools-{SOLVERS[backend].lower()} {version()}"
+    if reason is mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED:
+        native.objective.clear()
+        unbounded = mathopt.solve(native, solver_type).has_primal_feasible_solution()
+        reason = mathopt.TerminationReason.UNBOUNDED if unbounded else mathopt.TerminationReason.INFEASIBLE
+    if reason is mathopt.TerminationReason.UNBOUNDED:
+        raise PlannerError("the model is unbounded: a variable of its objective has no limit")
+    if reason is mathopt.TerminationReason.INFEASIBLE:
+        return Outcome(Status.INFEASIBLE, "finished", None, None, solver)
+    values = tuple(result.variable_values(variables)) if result.has_primal_feasible_solution() else None
+    bound = result.termination.objective_bounds.dual_bound
+    optimal = reason is mathopt.TerminationReason.OPTIMAL
+    status = Status.UNKNOWN if values is None else Status.OPTIMAL if optimal else Status.FEASIBLE
+    stop_reason = "finished" if optimal else _stop_reason(result.termination)
+    return Outcome(status, stop_reason, values, bound if math.isfinite(bound) else None, solver)
+
+
+def _stop_reason(termination: "mathopt.Termination") -> str:
+    from ortools.math_opt.python import mathopt
+
+    names = {
+        mathopt.Limit.TIME: "time_limit",
+        mathopt.Limit.NODE: "node_limit",
+        mathopt.Limit.ITERATION: "node_limit",
+        mathopt.Limit.INTERRUPTED: "interrupted",
+    }
+    return names.get(termination.limit, "numerical") if termination.limit is not None else "numerical"
+
+
+def _parameters(limits: Limits, *, threads: bool) -> "mathopt.SolveParameters":
+    from ortools.math_opt.python import mathopt
+
+    time_limit = None if limits.time_limit_s is None else datetime.timedelta(seconds=limits.time_limit_s)
+    return mathopt.SolveParameters(
+        time_limit=time_limit,
+        node_limit=limits.node_limit,
+        relative_gap_tolerance=limits.gap,
+        absolute_gap_tolerance=0.0,
+        random_seed=limits.seed,
+        threads=limits.threads if threads else None,
+    )
+
+
+def _translate(model: LinearModel, *, relaxed: bool) -> tuple[Any, list[Any], list[Any]]:
+    """The MathOpt model with its variables and constraints in our order."""
+    from ortools.math_opt.python import mathopt
+
+    native = mathopt.Model()
+    columns = zip(model.lower, model.upper, model.integer, strict=True)
+    variables = [native.add_variable(lb=low, ub=high, is_integer=kind and not relaxed) for low, high, kind in columns]
+    constraints = []
+    for row in model.rows:
+        constraint = native.add_linear_constraint(lb=row.lower, ub=row.upper)
+        for column, value in zip(row.columns, row.coefficients, strict=True):
+            constraint.set_coefficient(variables[column], value)
+        constraints.append(constraint)
+    for column, value in model.objective.items():
+        native.objective.set_linear_coefficient(variables[column], value)
+    native.objective.offset = model.offset
+    native.objective.is_maximize = model.maximising
+    return native, variables, constraints
+
+
+@dataclass(frozen=True, slots=True)
+class LpAnswer:
+    """An optimal vertex of a relaxation with one dual value a row; `values` is None when there is no feasible point."""
+
+    values: tuple[float, ...] | None
+    objective: float | None
+    duals: tuple[float, ...] | None
+
+
+class Relaxation:
+    """The linear relaxation of a model, solved again and again (warm) as the bounds of its columns move."""
+
+    def __init__(self, model: LinearModel) -> None:
+        from ortools.math_opt.python import mathopt
+
+        self._native, self._variables, self._constraints = _translate(model, relaxed=True)
+        self._lower, self._upper = list(model.lower), list(model.upper)
+        self._solver = mathopt.IncrementalSolver(self._native, mathopt.SolverType.GLOP)
+
+    def solve(self, lower: Sequence[float], upper: Sequence[float]) -> LpAnswer:
+        """The relaxation with columns boxed in [lower, upper], by GLOP."""
+        from ortools.math_opt.python import mathopt
+
+        for column, (low, high) in enumerate(zip(lower, upper, strict=True)):
+            if low != self._lower[column]:
+                self._variables[column].lower_bound = self._lower[column] = low
+            if high != self._upper[column]:
+                self._variables[column].upper_bound = self._upper[column] = high
+        result = self._solver.solve()
+        if result.termination.reason is not mathopt.TerminationReason.OPTIMAL:
+            return LpAnswer(None, None, None)
+        return LpAnswer(
+            tuple(result.variable_values(self._variables)),
+            result.objective_value(),
+            tuple(result.dual_values(self._constraints)),
+        )

@@ -1,0 +1,232 @@
+"""Our own small linear model: what a formulation builds, what every backend reads, and what checks a solution."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from planner.errors import PlannerError
+
+INFINITY = math.inf
+
+
+class Expr:
+    """A linear expression `constant + sum coefficient * variable`; a variable is the expression 1 * itself."""
+
+    __hash__ = None  # type: ignore[assignment]  # `==` builds a constraint, so expressions must not be dict keys
+    __slots__ = ("constant", "terms")
+
+    def __init__(self, terms: dict[int, float], constant: float = 0.0) -> None:
+        self.terms = terms
+        self.constant = constant
+
+    @property
+    def column(self) -> int:
+        """The column of an expression that is one variable."""
+        (column,) = self.terms
+        return column
+
+    def __add__(self, other: "Expr | float") -> "Expr":
+        return total((self, other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: "Expr | float") -> "Expr":
+        return total((self, -1.0 * other))
+
+    def __rsub__(self, other: float) -> "Expr":
+        return total((other, -1.0 * self))
+
+    def __mul__(self, factor: float) -> "Expr":
+        return Expr({column: factor * value for column, value in self.terms.items()}, factor * self.constant)
+
+    __rmul__ = __mul__
+
+    def __le__(self, other: "Expr | float") -> "Relation":
+        return Relation(self - other, -INFINITY, 0.0)
+
+    def __ge__(self, other: "Expr | float") -> "Relation":
+        return Relation(self - other, 0.0, INFINITY)
+
+    def __eq__(self, other: "Expr | float") -> "Relation":  # type: ignore[override]  # builds a constraint
+        return Relation(self - other, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`lower <= expression <= upper`, before it has a name."""
+
+    expression: Expr
+    lower: float
+    upper: float
+
+
+def total(parts: "Iterable[Expr | float]") -> Expr:
+    """The sum of `parts` in time linear in their terms (the built-in `sum` copies at every step)."""
+    terms: dict[int, float] = {}
+    constant = 0.0
+    for part in parts:
+        if isinstance(part, Expr):
+            constant += part.constant
+            for column, value in part.terms.items():
+                terms[column] = terms.get(column, 0.0) + value
+        else:
+            constant += part
+    return Expr(terms, constant)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One constraint `lower <= sum_j coefficients[j] x[columns[j]] <= upper`; a missing side is infinite."""
+
+    name: str
+    columns: tuple[int, ...]
+    coefficients: tuple[float, ...]
+    lower: float
+    upper: float
+
+    def activity(self, values: Sequence[float]) -> float:
+        """The value of the linear form at `values`, summed without rounding error."""
+        return math.fsum(a * values[j] for j, a in zip(self.columns, self.coefficients, strict=True))
+
+
+@dataclass(slots=True)
+class LinearModel:
+    """A mixed-integer linear model in columns and rows; names are unique, bounds and coefficients finite or missing."""
+
+    names: list[str] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    integer: list[bool] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    objective: dict[int, float] = field(default_factory=dict)
+    offset: float = 0.0
+    maximising: bool = False
+    _taken: set[str] = field(default_factory=set, repr=False, compare=False)
+
+    def variable(self, name: str, lower: float = 0.0, upper: float = INFINITY, *, integer: bool = False) -> Expr:
+        """Add a variable and return it; raises PlannerError on a used name or an empty domain."""
+        self._claim(name)
+        if not lower <= upper or lower == INFINITY:
+            raise PlannerError(f"variable has an empty domain [{lower}, {upper}]", where=name)
+        self.names.append(name)
+        self.lower.append(float(lower))
+        self.upper.append(float(upper))
+        self.integer.append(integer)
+        return Expr({len(self.names) - 1: 1.0})
+
+    def integer_variable(self, name: str, lower: float = 0.0, upper: float = INFINITY) -> Expr:
+        """Add an integer variable and return it."""
+        return self.variable(name, lower, upper, integer=True)
+
+    def binary(self, name: str) -> Expr:
+        """Add a 0-1 variable and return it."""
+        return self.variable(name, 0.0, 1.0, integer=True)
+
+    def continuous(self, name: str, lower: float = 0.0, upper: float = INFINITY) -> Expr:
+        """Add a continuous variable and return it."""
+        return self.variable(name, lower, upper)
+
+    def add(self, relation: Relation, name: str) -> None:
+        """Add a named constraint; the constant of its expression moves to the sides."""
+        self._claim(name)
+        kept = sorted((column, value) for column, value in relation.expression.terms.items() if value != 0.0)
+        constant = relation.expression.constant
+        if not all(math.isfinite(value) for _, value in kept) or not math.isfinite(constant):
+            raise PlannerError("constraint has a coefficient that is not finite", where=name)
+        self.rows.append(
+            Row(
+                name,
+                tuple(column for column, _ in kept),
+                tuple(value for _, value in kept),
+                relation.lower - constant,
+                relation.upper - constant,
+            )
+        )
+
+    def minimise(self, expression: Expr) -> None:
+        """Set the objective to the smallest value of `expression`."""
+        self._set_objective(expression, maximising=False)
+
+    def maximise(self, expression: Expr) -> None:
+        """Set the objective to the largest value of `expression`."""
+        self._set_objective(expression, maximising=True)
+
+    def objective_at(self, values: Sequence[float]) -> float:
+        """The objective recomputed at `values`, summed without rounding error."""
+        return self.offset + math.fsum(value * values[column] for column, value in self.objective.items())
+
+    def restricted(self, lower: Mapping[int, float], upper: Mapping[int, float]) -> "LinearModel":
+        """A copy in which the bounds of some columns are replaced; rows are shared."""
+        return LinearModel(
+            list(self.names),
+            [lower.get(j, bound) for j, bound in enumerate(self.lower)],
+            [upper.get(j, bound) for j, bound in enumerate(self.upper)],
+            list(self.integer),
+            list(self.rows),
+            dict(self.objective),
+            self.offset,
+            self.maximising,
+            set(self._taken),
+        )
+
+    def _claim(self, name: str) -> None:
+        if name in self._taken:
+            raise PlannerError(f"name `{name}` is used twice in one model", where=name)
+        self._taken.add(name)
+
+    def _set_objective(self, expression: Expr, *, maximising: bool) -> None:
+        if not all(map(math.isfinite, (*expression.terms.values(), expression.constant))):
+            raise PlannerError("objective has a coefficient that is not finite")
+        self.objective = {column: value for column, value in sorted(expression.terms.items()) if value != 0.0}
+        self.offset = expression.constant
+        self.maximising = maximising
+
+
+class Solution(Mapping[str, float]):
+    """A value for every variable of a model, by name; `values` is in column order."""
+
+    __slots__ = ("_columns", "values_by_column")
+
+    def __init__(self, names: Sequence[str], values: Sequence[float]) -> None:
+        self._columns = {name: column for column, name in enumerate(names)}
+        self.values_by_column = tuple(values)
+
+    def __getitem__(self, name: str) -> float:
+        return self.values_by_column[self._columns[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self.values_by_column)
+
+    def value(self, expression: Expr) -> float:
+        """The value of a linear expression at this solution."""
+        values = self.values_by_column
+        return expression.constant + math.fsum(a * values[column] for column, a in expression.terms.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A bound, integrality or constraint that a solution breaks, and by how much."""
+
+    name: str
+    amount: float
+
+
+def check_feasible(model: LinearModel, values: Sequence[float], tolerance: float = 1e-6) -> list[Violation]:
+    """What `values` violates by more than `tolerance` relative to the largest term of each row; uses no solver."""
+    found = []
+    for name, value, low, high, integer in zip(
+        model.names, values, model.lower, model.upper, model.integer, strict=True
+    ):
+        off = max(low - value, value - high, abs(value - round(value)) if integer else 0.0)
+        if not off <= tolerance * max(1.0, abs(value)):
+            found.append(Violation(name, off))
+    for row in model.rows:
+        activity = row.activity(values)
+        scale = max((abs(a * values[j]) for j, a in zip(row.columns, row.coefficients, strict=True)), default=0.0)
+        off = max(row.lower - activity, activity - row.upper)
+        if not off <= tolerance * max(1.0, scale):
+            found.append(Violation(row.name, off))
+    return found

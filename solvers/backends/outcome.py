@@ -1,0 +1,28 @@
+"""What a backend hands back before our own checks, and the limits it runs under."""
+
+from dataclasses import dataclass
+
+from planner.solvers.result import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a backend must stop; `node_limit` is the deterministic one (conflicts in CP-SAT, nodes elsewhere)."""
+
+    time_limit_s: float | None = None
+    node_limit: int | None = None
+    gap: float = 0.0
+    seed: int = 0
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Raw claims of a backend: unrounded values by column (`coarse` if in few digits), and the bound it proved."""
+
+    status: Status
+    stop_reason: str
+    values: tuple[float, ...] | None
+    bound: float | None
+    solver: str
+    coarse: bool = False
