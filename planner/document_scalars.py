@@ -1,0 +1,81 @@
+"""What a YAML scalar means: the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/, section 10.3.2).
+
+PyYAML follows YAML 1.1, where `on` is true, `1:30` is ninety, `2024-01-01` is a date and `1e3` is text; here the first
+three are text and the last is a float. One thing is kept from 1.1: `12_000` is the integer 12000.
+"""
+
+import re
+from math import isinf
+
+from planner.errors import PlannerError
+
+Scalar = str | int | float | bool | None
+
+_CONSTANTS: dict[str, bool | None] = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+}
+_DIGITS = r"\d+(?:_\d+)*"
+_INT = re.compile(rf"[-+]?{_DIGITS}|0x[0-9a-fA-F]+|0o[0-7]+", re.ASCII)
+_FLOAT = re.compile(rf"[-+]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][-+]?\d+)?", re.ASCII)
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_MAX_DIGITS = 4000  # Python refuses to read longer integers
+_YAML = "tag:yaml.org,2002:"
+_TYPES: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
+
+
+def plain_scalar(text: str, where: str) -> Scalar:
+    """The value of a scalar written without quotes; raises PlannerError for a number that is not finite."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    if _INT.fullmatch(text):
+        if len(text) > _MAX_DIGITS:
+            raise PlannerError(
+                f"a number of {len(text)} digits is too long", where=where, hint="write a shorter number"
+            )
+        if text[1:2] in ("x", "o"):
+            return int(text, 0)
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return _finite(text, where)
+    if _NOT_FINITE.fullmatch(text):
+        raise PlannerError(
+            f"`{text}` is not a finite number", where=where, hint="write a finite number or leave it out"
+        )
+    return text
+
+
+def tagged_scalar(text: str, tag: str, where: str) -> Scalar:
+    """The value of a scalar with a tag such as `!!str`; raises PlannerError for any tag outside the schema."""
+    name = tag.removeprefix(_YAML)
+    if tag == "!" or name == "str":
+        return text
+    if name not in _TYPES:
+        raise forbidden_tag(tag, where)
+    value = plain_scalar(text, where)
+    if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and name != "bool"):
+        raise PlannerError(f"`{text}` is not a value of tag `!!{name}`", where=where, hint="drop the tag")
+    return float(value) if name == "float" and isinstance(value, int) else value
+
+
+def check_collection_tag(tag: str | None, name: str, where: str) -> None:
+    """Raises PlannerError unless a list (`seq`) or mapping (`map`) carries no tag or that of its own kind."""
+    if tag not in (None, "!", _YAML + name):
+        raise forbidden_tag(str(tag), where)
+
+
+def forbidden_tag(tag: str, where: str) -> PlannerError:
+    """The error for a tag that would build anything but plain data, such as `!!python/object`."""
+    shown = tag.replace(_YAML, "!!")
+    hint = "write text, numbers, true, false, null, lists and mappings only"
+    return PlannerError(f"tag `{shown}` is not allowed", where=where, hint=hint)
+
+
+def _finite(text: str, where: str) -> float:
+    value = float(text)
+    if isinf(value):
+        raise PlannerError(f"`{text}` is too large for a number", where=where, hint="write a smaller number")
+    return value
