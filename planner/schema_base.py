@@ -4,6 +4,7 @@ A field such as `ttft_s` is written by people as `ttft: 200ms` (a string with it
 `ttft_s: 0.2` (an SI number). A bare number under the short name is refused, since its unit would be a guess.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_validator
@@ -68,10 +69,13 @@ def refuse(what: str, hint: str, key: str = "") -> PydanticCustomError:
     return _at(key, what, hint)
 
 
-def planner_error(error: ValidationError, where: "Where", known: dict[Path, list[str]] | None = None) -> PlannerError:
+def planner_error(
+    error: ValidationError, where: Callable[[Path], str], known: dict[Path, list[str]] | None = None
+) -> PlannerError:
     """The first validation error as one PlannerError with place and mend; `where` turns a path into `file:line: path`."""
     first = min(error.errors(include_url=False), key=lambda item: (item["type"] == "missing", len(item["loc"]) == 0))
-    path: Path = tuple(part for part in first["loc"] if not _is_internal(part))
+    specs = _spec_names()
+    path: Path = tuple(part for part in first["loc"] if not _is_internal(part, specs))
     context: dict[str, Any] = first.get("ctx", {})
     if context.get("key"):
         path = (*path, context["key"])
@@ -96,9 +100,19 @@ def _known_keys(names: list[str]) -> str:
     return f"the keys here are {', '.join(f'`{name}`' for name in sorted(names))}" if names else "remove it"
 
 
-def _is_internal(part: str | int) -> bool:
+def _spec_names() -> set[str]:
+    """Class names of all schemas, and of the scalars that pydantic names alike."""
+    names, waiting = {"int", "float", "str", "bool"}, [Spec]
+    while waiting:
+        below = waiting.pop().__subclasses__()
+        names |= {spec.__name__ for spec in below}
+        waiting += below
+    return names
+
+
+def _is_internal(part: str | int, specs: set[str]) -> bool:
     """Pydantic puts the names of union members into the path; they are no keys of the document."""
-    return isinstance(part, str) and ("[" in part or part in {"int", "float", "str", "bool"} or part[:1].isupper())
+    return isinstance(part, str) and ("[" in part or part in specs)
 
 
 def _is_short(value: object) -> bool:

@@ -1,0 +1,81 @@
+"""Problem files to resolved problems: read, override, validate, look every name up."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from planner.documents import Document, load_document
+from planner.errors import PlannerError
+from planner.overrides import Overridden, OverriddenWhere, apply_overrides
+from planner.problem.schema import Problem, WorkloadSpec
+from planner.schema_base import Spec, planner_error
+from planner.schema_keys import known_keys, short_names, written_names
+
+if TYPE_CHECKING:
+    from planner.problem.resolve import Resolved
+
+
+def load_problem(
+    path: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+    seed: int | None = None,
+) -> "Resolved":
+    """The problem in a YAML or JSON file (`-` is standard input), validated and with every name looked up.
+
+    `overrides` are `path=value` texts; `profiles` and `seed` replace those of the file when given. Paths in the file are
+    relative to its folder, `profiles` to the working directory. Raises PlannerError with file, line and mend.
+    """
+    from planner.kinds.registry import find_kind
+    from planner.problem.resolve import resolve
+
+    document = load_document(path)
+    overridden = override_problem(document, overrides)
+    where = OverriddenWhere(document, overridden.origins)
+    problem = _validated(Problem, overridden.data, where)
+    kind = find_kind(problem.kind, where=where(("kind",)))
+    _validate_options(kind.options, problem, where)
+    base = Path() if str(path) == "-" else Path(path).parent
+    return resolve(_rooted(problem, base, profiles, seed), where, base=base)
+
+
+def override_problem(document: Document, overrides: Sequence[str]) -> Overridden:
+    """The document with `overrides` applied; fields of a workload may be named without `workloads.0`."""
+    only_workload = set(written_names(WorkloadSpec)) - set(written_names(Problem))
+    return apply_overrides(document, overrides, each_workload=only_workload, short_names=short_names(Problem))
+
+
+def _validated(spec: type[Problem], data: Any, where: OverriddenWhere) -> Problem:  # noqa: ANN401
+    if not isinstance(data, dict):
+        raise PlannerError(
+            "a problem is a mapping of keys to values", where=where(()), hint="start it with `schema: planner.problem/1`"
+        )
+    try:
+        return spec.model_validate(data)
+    except ValidationError as error:
+        raise planner_error(error, where, known_keys(spec, data)) from None
+
+
+def _validate_options(options: type[Spec], problem: Problem, where: OverriddenWhere) -> None:
+    try:
+        options.model_validate(problem.options)
+    except ValidationError as error:
+        known = known_keys(options, problem.options)
+        raise planner_error(error, lambda path: where(("options", *path)), known) from None
+
+
+def _rooted(problem: Problem, base: Path, profiles: Sequence[str], seed: int | None) -> Problem:
+    """The problem with the paths of its file joined to the folder of the file, and flags in place of its own values."""
+    costs = problem.costs
+    paths = tuple(profiles) or tuple(str(base / profile) for profile in costs.profiles)
+    calibration = costs.calibration if costs.calibration in ("default", "none") else str(base / costs.calibration)
+    return problem.model_copy(
+        update={
+            "costs": costs.model_copy(update={"profiles": paths, "calibration": calibration}),
+            "current": str(base / problem.current) if problem.current is not None else None,
+            "seed": problem.seed if seed is None else seed,
+        }
+    )
