@@ -30,12 +30,14 @@ class GroupedQueryAttention:
     head_dim: int
     v_head_dim: int
     window_tokens: int = 0  # 0 = full context
+    chunked: bool = False  # the window is the aligned chunk a token lies in, half full on average (Llama 4)
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False  # one weight vector of head_dim for q and one for k
     qk_norm_full: bool = False  # the norm spans all heads instead (MiniMax)
     output_gate: bool = False  # q projection is twice as wide; the second half gates the output (Qwen3.5)
     sinks: bool = False  # one learned logit per head (gpt-oss)
+    values_are_keys: bool = False  # no value projection; keys and values still are cached apart (Gemma 4)
     shares_kv: bool = False  # reads the KV cache of an earlier layer, stores none of its own
 
 
@@ -67,8 +69,8 @@ class LatentAttention:
 class LinearAttention:
     """A recurrent mixer with a fixed state per sequence.
 
-    kind: "gated_delta" (Qwen3-Next/3.5), "kda" (Kimi delta attention) or "mamba2" (Nemotron-H). For mamba2 the key heads
-    are the B/C groups, key_head_dim the state size, and the value heads the SSM heads.
+    kind: "gated_delta" (Qwen3-Next/3.5), "kda" (Kimi delta attention) or "mamba2" (Nemotron-H). For mamba2 the key
+    heads are the B/C groups, key_head_dim the state size, and the value heads the SSM heads.
     """
 
     kind: str
@@ -79,6 +81,7 @@ class LinearAttention:
     conv_kernel: int
     conv_bias: bool = False
     state_precision: str = "fp32"
+    gate_rank: int = 0  # width of the factorised output gate of "kda"; 0 = one full matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class MoeFfn:
     router_bias: bool = False
     shared_gate: bool = False  # a learned scalar gate on the shared expert (Qwen)
     latent_size: int = 0  # experts work in a projected space of this width; 0 = hidden_size
+    latent_norm: bool = False  # a norm of latent_size in that space (Kimi K3)
 
 
 Mixer = GroupedQueryAttention | LatentAttention | LinearAttention | UnsupportedMixer
@@ -141,7 +145,12 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class Precisions:
-    """The storage format of each class of tensors, and of what flows between them."""
+    """The storage format of each class of tensors, and of what flows between them.
+
+    Norms, biases, convolutions and routers keep the format of the embedding. A GEMM whose weights are bf16 runs in bf16
+    whatever `activation` says; that field is what enters the quantised GEMMs outside the experts. A class of tensors
+    that a model lacks has the format of the embedding.
+    """
 
     attention: str = "bf16"
     ffn: str = "bf16"  # dense FFN layers
@@ -169,10 +178,12 @@ class Architecture:
     precisions: Precisions
     mtp_layers: tuple[Layer, ...] = ()  # multi-token-prediction heads
     mtp_embeddings: bool = False  # the heads store their own copies of embedding and output matrices
+    mtp_heads: int = 0  # heads that share out mtp_layers; 0 = one layer a head (Nemotron 3: two layers a head)
     encoders: tuple[Encoder, ...] = ()
     position_embeddings: int = 0  # learned positions (OPT: 2050)
     embedding_size: int = 0  # width of the embedding where it differs from hidden_size (OPT-350m); 0 = hidden_size
     norm_bias: bool = False  # LayerNorm with bias (OPT)
+    final_norm: bool = True  # a norm before the output matrix (OPT-350m has none)
     layer_inputs: int = 1  # residual streams (hyper-connections of DeepSeek-V4: 4)
     unsupported: tuple[str, ...] = ()  # model-level features without a cost model, in words
     source: str = ""
@@ -181,6 +192,10 @@ class Architecture:
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def num_mtp_heads(self) -> int:
+        return self.mtp_heads or len(self.mtp_layers)
 
     def layer_groups(self) -> list[tuple[Layer, int]]:
         """Distinct layers with how often each occurs, in order of first appearance."""
@@ -192,6 +207,15 @@ class Architecture:
     def unsupported_parts(self) -> list[str]:
         """Every reason why this model cannot be priced; empty when it can."""
         return list(self.unsupported) + sorted(set(_unsupported(self.layers)))
+
+
+def holds(layer: Layer, part: str) -> bool:
+    """Whether `layer` has tensors of `part`: "attention", "ffn", "experts" or "shared_experts"."""
+    if part == "attention":
+        return layer.mixer is not None
+    if part == "ffn":
+        return isinstance(layer.ffn, DenseFfn)
+    return isinstance(layer.ffn, MoeFfn) and (part == "experts" or layer.ffn.shared_intermediate_size > 0)
 
 
 def _unsupported(layers: tuple[Layer, ...]) -> Iterator[str]:

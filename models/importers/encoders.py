@@ -1,0 +1,68 @@
+"""Readers of vision towers, with exact element counts where the config fixes every tensor."""
+
+from planner.models.architecture import Encoder
+from planner.models.importers.fields import Fields
+
+
+def encoders(config: Fields, model_type: str) -> tuple[Encoder, ...]:
+    """The towers in front of the decoder; their parameters are 0 where the config does not fix them."""
+    vision = config.child("vision_config")
+    if not vision.data:
+        return ()
+    if model_type.startswith(("qwen3_vl", "qwen3_5")):
+        return (_qwen(vision),)
+    if model_type in ("kimi_k25", "kimi_k3"):
+        return (_moonvit(vision, counted=model_type == "kimi_k25"),)
+    return (_plain(vision),)
+
+
+def _plain(vision: Fields) -> Encoder:
+    return Encoder(
+        "vision",
+        vision.count("num_hidden_layers", "depth"),
+        vision.count("hidden_size"),
+        vision.count("intermediate_size"),
+        vision.count("num_attention_heads", "num_heads"),
+        0,
+    )
+
+
+def _block(hidden: int, wide: int) -> int:
+    """Elements of one pre-norm block: two LayerNorms, fused QKV, output and two FFN matrices, all with bias."""
+    return 4 * hidden + 4 * (hidden * hidden + hidden) + 2 * hidden * wide + hidden + wide
+
+
+def _qwen(vision: Fields) -> Encoder:
+    """The Qwen3-VL tower: 3-D patch embedding, learned positions, one merger and one more for each deepstack tap."""
+    hidden, wide, depth = vision.count("hidden_size"), vision.count("intermediate_size"), vision.count("depth")
+    merged = hidden * vision.count("spatial_merge_size") ** 2
+    output = vision.count("out_hidden_size")
+    patch = vision.count("in_channels") * vision.count("temporal_patch_size") * vision.count("patch_size") ** 2
+    merger = merged * merged + merged + merged * output + output
+    taps = len(vision.sequence("deepstack_visual_indexes"))
+    parameters = (
+        patch * hidden
+        + hidden
+        + vision.count("num_position_embeddings") * hidden
+        + depth * _block(hidden, wide)
+        + (2 * hidden + merger)
+        + taps * (2 * merged + merger)
+    )
+    return Encoder("vision", depth, hidden, wide, vision.count("num_heads"), parameters)
+
+
+def _moonvit(vision: Fields, *, counted: bool) -> Encoder:
+    """The MoonViT tower of Kimi K2.5 with its patch-merging projector; that of K3 has parts the config leaves open."""
+    hidden, wide = vision.count("vt_hidden_size"), vision.count("vt_intermediate_size")
+    depth, heads = vision.count("vt_num_hidden_layers"), vision.count("vt_num_attention_heads")
+    if not counted:
+        return Encoder("vision", depth, hidden, wide, heads, 0)
+    rows, columns = (vision.sequence("merge_kernel_size") or [2, 2])[:2]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise vision.wrong("merge_kernel_size", "two whole numbers", [rows, columns])
+    merged, output = hidden * rows * columns, vision.count("text_hidden_size")
+    patch = 3 * vision.count("patch_size") ** 2 * hidden + hidden
+    positions = vision.count("init_pos_emb_height") * vision.count("init_pos_emb_width") * hidden
+    projector = 2 * hidden + merged * merged + merged + merged * output + output
+    parameters = patch + positions + depth * _block(hidden, wide) + 2 * hidden + projector
+    return Encoder("vision", depth, hidden, wide, heads, parameters)

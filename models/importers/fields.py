@@ -1,0 +1,90 @@
+"""Checked access to the fields of one config.json."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.errors import PlannerError
+
+_HINT = "write the field as the model's publisher does, or use a catalog entry (`planner models list`)"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One JSON object and where it lies, for messages. `null` counts as absent everywhere."""
+
+    data: Mapping[str, object]
+    where: str
+
+    def has(self, *names: str) -> bool:
+        """Whether any of `names` is present and not null."""
+        return any(self.data.get(name) is not None for name in names)
+
+    def child(self, name: str) -> "Fields":
+        """The object under `name`, empty when absent. Raises PlannerError when it is not an object."""
+        value = self.data.get(name)
+        if value is None:
+            return Fields({}, f"{self.where}: {name}")
+        if not isinstance(value, Mapping):
+            raise self.wrong(name, "an object", value)
+        return Fields(value, f"{self.where}: {name}")
+
+    def count(self, *names: str, default: int | None = None) -> int:
+        """The positive whole number under the first of `names` that is present.
+
+        Raises PlannerError when it is absent without a default, or not a positive whole number.
+        """
+        name, value = self._first(names, default)
+        if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and value != default):
+            raise self.wrong(name, "a positive whole number", value)
+        return value
+
+    def optional_count(self, *names: str) -> int:
+        """As `count`, with 0 for absent or zero."""
+        name, value = self._first(names, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self.wrong(name, "a whole number", value)
+        return value
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """The boolean under `name`. Raises PlannerError when it is something else."""
+        value = self.data.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.wrong(name, "true or false", value)
+        return value
+
+    def text(self, name: str, *, default: str | None = None) -> str:
+        """The string under `name`. Raises PlannerError when it is absent without a default or not a string."""
+        value = self._first((name,), default)[1]
+        if not isinstance(value, str):
+            raise self.wrong(name, "a string", value)
+        return value
+
+    def sequence(self, name: str) -> list[object]:
+        """The list under `name`, empty when absent. Raises PlannerError when it is not a list."""
+        value = self.data.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.wrong(name, "a list", value)
+        return value
+
+    def per_layer(self, name: str, num_layers: int, *, extra: int = 0) -> list[object]:
+        """The list under `name` with one item a layer (up to `extra` more are dropped: they describe MTP heads)."""
+        values = self.sequence(name)
+        if not num_layers <= len(values) <= num_layers + extra:
+            raise self.wrong(name, f"a list of {num_layers} items, one a layer", f"{len(values)} items")
+        return values[:num_layers]
+
+    def wrong(self, name: str, wanted: str, found: object) -> PlannerError:
+        """The error for a field of the wrong kind or value."""
+        return PlannerError(f"field `{name}` must be {wanted}, found {found!r}", where=self.where, hint=_HINT)
+
+    def _first(self, names: tuple[str, ...], default: object) -> tuple[str, object]:
+        for name in names:
+            if self.data.get(name) is not None:
+                return name, self.data[name]
+        if default is None:
+            raise PlannerError(f"field `{names[0]}` is missing", where=self.where, hint=_HINT)
+        return names[0], default
