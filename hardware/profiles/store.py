@@ -1,0 +1,158 @@
+"""All kernel tables the user gave, from imported stores, raw directories and wheels, and the choice among versions."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from planner.errors import PlannerError
+from planner.hardware.profiles.cache import TableCache, default_cache_dir
+from planner.hardware.profiles.sources import Source, find_sources
+from planner.hardware.profiles.table import DamagedTableError, KernelTable, TableIdentity
+from planner.hardware.profiles.versions import nearest_version, parse_version
+
+__all__ = ["INDEX", "STORE_SCHEMA", "KernelTable", "ProfileStore", "Selection", "TableIdentity", "read_index"]
+
+STORE_SCHEMA = "planner.profiles/1"
+INDEX = "index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The table found for a look-up, and in words how it differs from what was asked."""
+
+    table: KernelTable
+    exact_version: bool
+    note: str
+
+
+class _Entry(Protocol):
+    """A table that can be loaded, known by its place."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Accelerator, engine, version, table."""
+        ...
+
+    def load(self) -> KernelTable: ...
+
+    def identity(self) -> TableIdentity: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A table of an imported store."""
+
+    folder: Path
+    known: TableIdentity
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.known.accelerator, self.known.engine, self.known.version, self.known.table
+
+    def load(self) -> KernelTable:
+        try:
+            return KernelTable.map(self.folder)
+        except DamagedTableError as error:
+            hint = "run `planner profiles import` again"
+            raise PlannerError(f"the stored table is damaged: {error}", where=str(self.folder), hint=hint) from error
+
+    def identity(self) -> TableIdentity:
+        return self.known
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A table in NVIDIA's layout, converted through the cache."""
+
+    source: Source
+    cache: TableCache
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.source.accelerator, self.source.engine, self.source.version, self.source.table
+
+    def load(self) -> KernelTable:
+        return self.cache.load(self.source)
+
+    def identity(self) -> TableIdentity:
+        cached = self.cache.peek(self.source)
+        if cached is not None:
+            return cached.identity
+        return TableIdentity(*self.key, digest=hashlib.sha256(self.source.read()).hexdigest())
+
+
+class ProfileStore:
+    """Kernel tables by accelerator, table, engine and version; of two equal ones the earlier path wins."""
+
+    def __init__(self, entries: Sequence[_Entry]) -> None:
+        self._entries: dict[tuple[str, str, str, str], _Entry] = {}
+        for entry in entries:
+            self._entries.setdefault(entry.key, entry)
+        self._versions: dict[tuple[str, str, str], list[str]] = {}
+        for accelerator, engine, version, table in self._entries:
+            self._versions.setdefault((accelerator, engine, table), []).append(version)
+        self._loaded: dict[tuple[str, str, str, str], KernelTable] = {}
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], cache: Path | None = None) -> "ProfileStore":
+        """Finds the tables under `paths`, reading none of them; raises PlannerError for a path that holds none.
+
+        A path is an imported store, a directory in NVIDIA's layout or an `aiconfigurator-core` wheel.
+        """
+        table_cache = TableCache(cache or default_cache_dir())
+        entries: list[_Entry] = []
+        for path in paths:
+            if (path / INDEX).is_file():
+                entries += [_Stored(path / folder, identity) for folder, identity in read_index(path).items()]
+            else:
+                entries += [_Raw(source, table_cache) for source in find_sources(path)]
+        return cls(entries)
+
+    def select(self, *, accelerator: str, table: str, engine: str, version: str | None) -> Selection | None:
+        """The table of the wanted version, else of the nearest one of the same engine (the newest for None).
+
+        None when this accelerator has no such table of this engine. Reads the one table that is chosen.
+        """
+        known = self._versions.get((accelerator, engine, table))
+        if known is None:
+            return None
+        chosen = nearest_version(version, known)
+        key = (accelerator, engine, chosen, table)
+        if key not in self._loaded:
+            self._loaded[key] = self._entries[key].load()
+        exact = version in (None, chosen)
+        note = f"{engine} {chosen}" if exact else f"{engine} {version} asked, tables of {chosen} used"
+        return Selection(self._loaded[key], exact, note)
+
+    def accelerators(self) -> list[str]:
+        """Names of the accelerators that have tables, sorted."""
+        return sorted({accelerator for accelerator, _, _ in self._versions})
+
+    def versions(self, *, accelerator: str, table: str, engine: str) -> list[str]:
+        """Versions of an engine that have this table, oldest first."""
+        return sorted(self._versions.get((accelerator, engine, table), []), key=parse_version)
+
+    def identities(self) -> list[TableIdentity]:
+        """All tables, sorted by place; hashes the files of raw directories that were never converted."""
+        return [self._entries[key].identity() for key in sorted(self._entries)]
+
+
+def read_index(root: Path) -> dict[str, TableIdentity]:
+    """Folder (relative to the store's root) to identity of the tables of an imported store; raises PlannerError."""
+    where = str(root / INDEX)
+    try:
+        data = json.loads((root / INDEX).read_text(encoding="utf-8"))
+        if data["schema"] != STORE_SCHEMA:
+            raise PlannerError(f"schema must be {STORE_SCHEMA!r}, found {data['schema']!r}", where=where)
+        index = {str(folder): TableIdentity(**identity) for folder, identity in data["tables"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        hint = "run `planner profiles import` again"
+        raise PlannerError(f"not the index of a profile store: {error!r}", where=where, hint=hint) from error
+    outside = [folder for folder in index if os.path.isabs(folder) or ".." in Path(folder).parts]
+    if outside:
+        raise PlannerError(f"folder {outside[0]!r} lies outside the store", where=where)
+    return index

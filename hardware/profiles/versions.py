@@ -1,0 +1,38 @@
+"""Order and distance of engine versions such as `1.3.0rc20`, `0.5.6.post2`, `0.24.0`, `2.23`."""
+
+import re
+
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)*)[-_.]?(?:(dev|alpha|a|beta|b|rc|c|post)[-_.]?(\d*))?", re.IGNORECASE)
+_PHASE = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "c": -1, "rc": -1, "post": 1}
+_RELEASE_PARTS = 4
+
+Version = tuple[int, ...]
+
+
+def parse_version(text: str) -> Version:
+    """Four release numbers, the phase (negative before a release, 0 the release, 1 post) and its number.
+
+    A local part (`+g1234`) is ignored; text without a leading number sorts below every version.
+    """
+    match = _VERSION.match(text.strip())
+    if match is None:
+        return (-1,) * _RELEASE_PARTS + (0, 0)
+    release = [int(part) for part in match[1].split(".")][:_RELEASE_PARTS]
+    phase = _PHASE[match[2].lower()] if match[2] else 0
+    return (*release, *([0] * (_RELEASE_PARTS - len(release))), phase, int(match[3] or 0))
+
+
+def distance(left: Version, right: Version) -> Version:
+    """How far two versions lie apart, compared part by part: a major number outweighs every minor one."""
+    return tuple(abs(a - b) for a, b in zip(left, right, strict=True))
+
+
+def nearest_version(wanted: str | None, known: list[str]) -> str:
+    """The known version equal to `wanted`, else the least distant one, the newer of two; the newest for None."""
+    if wanted is None:
+        return max(known, key=parse_version)
+    if wanted in known:
+        return wanted
+    target = parse_version(wanted)
+    closest = min(distance(target, parse_version(version)) for version in known)
+    return max((v for v in known if distance(target, parse_version(v)) == closest), key=parse_version)
