@@ -3,9 +3,13 @@
 MathOpt 9.15 has no interrupter in Python and its HiGHS refuses `threads`: limits are time and nodes.
 """
 
+import contextlib
+import ctypes
 import datetime
 import math
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +37,8 @@ def run(model: LinearModel, backend: str, limits: Limits) -> Outcome:
 
     solver_type = mathopt.SolverType[SOLVERS[backend]]
     native, variables, _ = _translate(model, relaxed=False)
-    result = mathopt.solve(native, solver_type, params=_parameters(limits, threads=backend == "mathopt-gscip"))
+    with _silent_stdout():
+        result = mathopt.solve(native, solver_type, params=_parameters(limits, threads=backend == "mathopt-gscip"))
     reason = result.termination.reason
     solver = f"ortools-{SOLVERS[backend].lower()} {version()}"
     if reason is mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED:
@@ -50,6 +55,26 @@ def run(model: LinearModel, backend: str, limits: Limits) -> Outcome:
     status = Status.UNKNOWN if values is None else Status.OPTIMAL if optimal else Status.FEASIBLE
     stop_reason = "finished" if optimal else _stop_reason(result.termination)
     return Outcome(status, stop_reason, values, bound if math.isfinite(bound) else None, solver)
+
+
+@contextlib.contextmanager
+def _silent_stdout() -> Iterator[None]:
+    """File descriptor 1 turned to the null device: HiGHS prints stray debug lines there even with its log off."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # standard output is closed: nothing can be printed on it
+        yield
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 1)
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # the line may still lie in the C library's buffer
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(null)
 
 
 def _stop_reason(termination: "mathopt.Termination") -> str:

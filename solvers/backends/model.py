@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from planner.errors import PlannerError
 
 INFINITY = math.inf
+JsonValue: TypeAlias = Any  # what json.loads returns
 
 
 class Expr:
@@ -169,6 +171,30 @@ class LinearModel:
             set(self._taken),
         )
 
+    def to_dict(self) -> dict[str, JsonValue]:
+        """The model as JSON-serialisable data; a missing side is null."""
+        return {
+            "names": list(self.names),
+            "lower": [_to_json(bound) for bound in self.lower],
+            "upper": [_to_json(bound) for bound in self.upper],
+            "integer": list(self.integer),
+            "rows": [
+                [row.name, list(row.columns), list(row.coefficients), _to_json(row.lower), _to_json(row.upper)]
+                for row in self.rows
+            ],
+            "objective": [[column, value] for column, value in self.objective.items()],
+            "offset": self.offset,
+            "maximising": self.maximising,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, JsonValue]) -> "LinearModel":
+        """The model that `to_dict` wrote; raises PlannerError when the data are malformed."""
+        try:
+            return _read(data)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise PlannerError(f"malformed linear model: {error}", where="certificate.model") from None
+
     def _claim(self, name: str) -> None:
         if name in self._taken:
             raise PlannerError(f"name `{name}` is used twice in one model", where=name)
@@ -180,6 +206,36 @@ class LinearModel:
         self.objective = {column: value for column, value in sorted(expression.terms.items()) if value != 0.0}
         self.offset = expression.constant
         self.maximising = maximising
+
+
+def _to_json(bound: float) -> float | None:
+    return bound if math.isfinite(bound) else None
+
+
+def _finite(value: JsonValue) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value} is not a finite number")
+    return number
+
+
+def _read(data: Mapping[str, JsonValue]) -> LinearModel:
+    model = LinearModel(offset=_finite(data["offset"]), maximising=bool(data["maximising"]))
+    columns = [
+        model.variable(
+            str(name),
+            -INFINITY if low is None else _finite(low),
+            INFINITY if high is None else _finite(high),
+            integer=bool(integer),
+        ).column
+        for name, low, high, integer in zip(data["names"], data["lower"], data["upper"], data["integer"], strict=True)
+    ]
+    for name, indices, coefficients, low, high in data["rows"]:
+        terms = {columns[j]: _finite(a) for j, a in zip(indices, coefficients, strict=True)}
+        lower = -INFINITY if low is None else _finite(low)
+        model.add(Relation(Expr(terms), lower, INFINITY if high is None else _finite(high)), str(name))
+    model.objective = {columns[j]: _finite(a) for j, a in data["objective"]}
+    return model
 
 
 class Solution(Mapping[str, float]):

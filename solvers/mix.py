@@ -1,0 +1,343 @@
+"""The integer instance mix: how many instances of each shape, in which pools, and which load each carries.
+
+Shapes are instance types that take whole groups of slots on nodes. A demand is served end to end by `whole` shapes,
+or in two stages, by `first` shapes whose output moves over links between pools to `second` shapes.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from planner.errors import PlannerError
+from planner.solvers.backends.model import Expr, LinearModel, total
+
+
+class Role(StrEnum):
+    """Which part of a request a shape serves."""
+
+    WHOLE = "whole"
+    FIRST = "first"
+    SECOND = "second"
+
+
+class Objective(StrEnum):
+    """What a mix is best in; the second criterion is fewest devices (lowest price for DEVICES)."""
+
+    SCALE = "scale"  # largest t with demand w served at share_w t
+    VALUE = "value"  # largest sum of value_w x served rate of w
+    DEVICES = "devices"  # fewest devices that serve every demand's rate
+    PRICE = "price"  # lowest price that serves every demand's rate
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An instance type: `devices` slots in groups of `group_devices` that each lie inside one node."""
+
+    name: str
+    role: Role
+    pool: int
+    devices: int
+    group_devices: int
+    rate_per_s: tuple[float, ...]  # of each demand served alone by one instance; 0 where it cannot
+    price_per_hour: float = 0.0
+    egress_bytes_per_s: float | None = None  # of one `first` instance; None is unlimited
+    ingress_bytes_per_s: float | None = None  # of one `second` instance; None is unlimited
+    max_instances: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes of one kind, as (free slots, number of nodes with that many)."""
+
+    name: str
+    nodes: tuple[tuple[int, int], ...]
+
+    def groups(self, size: int) -> int:
+        """How many groups of `size` slots fit when nothing else is placed."""
+        return sum(free // size * count for free, count in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A stream of requests; `rate_per_s` caps it (SCALE, VALUE) or must be met (DEVICES, PRICE)."""
+
+    name: str
+    share: float = 1.0
+    rate_per_s: float | None = None
+    value: float = 1.0
+    transfer_bytes: float = 0.0  # moved from the first to the second stage per request
+
+
+@dataclass(frozen=True, slots=True)
+class MixLimits:
+    """Limits on the whole mix; None is unlimited, and instance limits are (role, number) pairs."""
+
+    devices: int | None = None
+    price_per_hour: float | None = None
+    min_instances: tuple[tuple[Role, int], ...] = ()
+    max_instances: tuple[tuple[Role, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MixProblem:
+    """Shapes, pools, demands, limits; `links[p][q]` [bytes/s] carries first-stage output of pool p to pool q."""
+
+    shapes: tuple[Shape, ...]
+    pools: tuple[Pool, ...]
+    demands: tuple[Demand, ...]
+    objective: Objective = Objective.SCALE
+    links: tuple[tuple[float | None, ...], ...] | None = None  # None, whole or for a pair: unlimited
+    limits: MixLimits = MixLimits()  # noqa: RUF009  # frozen
+
+    def link_bytes_per_s(self, source: int, target: int) -> float | None:
+        """The capacity between two pools; None is unlimited."""
+        return None if self.links is None else self.links[source][target]
+
+    @property
+    def maximising(self) -> bool:
+        """Whether a larger objective is better."""
+        return self.objective in (Objective.SCALE, Objective.VALUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """First-stage output of one demand that moves from pool `source` to pool `target`."""
+
+    source: int
+    target: int
+    demand: int
+    rate_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MixSolution:
+    """Instances and loads by the shape order of the problem, and what they serve, use and cost."""
+
+    counts: tuple[int, ...]
+    load_per_s: tuple[tuple[float, ...], ...]  # [shape][demand]
+    flows: tuple[Flow, ...]
+    served_per_s: tuple[float, ...]  # [demand]
+    devices: int
+    price_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Vars:
+    """The variables of a mix model; rates are in units of `rate_unit_per_s`, the objective of `objective_unit`."""
+
+    n: tuple[Expr, ...]
+    u: dict[tuple[int, int], Expr]
+    f: dict[tuple[int, int, int], Expr]
+    d: tuple[Expr, ...]
+    objective: Expr
+    rate_unit_per_s: float
+    objective_unit: float
+
+
+def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
+    """The mixed-integer model of the instance mix.
+
+    Sets        c in C shapes, F and S its first- and second-stage shapes;  w in W demands;  p, q in P pools
+    Parameters  g_c devices of an instance, e_c of one group of it;  R_cw [1/s] rate of w on one instance of c alone;
+                v_c [1/h] price;  b_w [bytes] moved per request;  L_pq, E_c, I_c [bytes/s] of a link, and out of and
+                into an instance;  a_pi free slots of node i of pool p;  lambda_w [1/s] rate, sigma_w share, val_w value
+    Variables   n_c integer instances;  u_cw >= 0 instances of c kept busy by w, so that x_cw = R_cw u_cw [1/s];
+                f_pqw >= 0 [1/s] first-stage output of w moved from p to q;  d_w >= 0 [1/s] served;  t >= 0 scale
+    Maximise    t (SCALE)  or  sum_w val_w d_w (VALUE);   minimise  sum_c g_c n_c (DEVICES)  or  sum_c v_c n_c (PRICE)
+    (C1)  sum_w u_cw <= n_c                                         for c          capacity shared in time
+    (C2)  sum_{c not in F} R_cw u_cw = d_w                          for w          served by whole and second stages
+    (C2s) d_w = sigma_w t                                           for w          common scale (SCALE)
+    (C3f) sum_{c in F of p} R_cw u_cw = sum_q f_pqw                 for p, w       first stages feed the links
+    (C3s) sum_{c in S of q} R_cw u_cw = sum_p f_pqw                 for q, w       links feed second stages
+    (C4)  sum_{c of p: e_c >= s} (g_c / s) n_c <= sum_i floor(a_pi / s)   for p, s in sizes e_c of p   groups fit
+    (C5l) sum_w b_w f_pqw <= L_pq                                   for p, q       link capacity
+    (C5e) sum_w b_w R_cw u_cw <= E_c n_c  (I_c for c in S)          for c          capacity of one instance
+    (C6)  limits on sum_c g_c n_c, sum_c v_c n_c and the instances of each role
+
+    (C4) is exact when the sizes of a pool divide one another. Necessary: what groups of size >= s occupy on a node is
+    a multiple of s, at most floor(a / s) s. Sufficient: place groups largest first on any node with room; when one of
+    size s finds none, every node holds multiples of s with less than s left, so it holds floor(a / s) groups' worth,
+    and (C4) for s was already tight without this group. Other sizes are refused.
+    Scaling, here alone: rates by the largest R_cw, value and price by their largest, rows C5 by their capacity.
+    """
+    _validate(problem)
+    model, C, W, P = LinearModel(), problem.shapes, problem.demands, problem.pools
+    unit = max((rate for shape in C for rate in shape.rate_per_s), default=0.0) or 1.0
+    R = [[rate / unit for rate in shape.rate_per_s] for shape in C]
+    U = [most_instances(problem, shape) for shape in C]
+    n = tuple(model.integer_variable(f"n[{c}]", 0, U[c]) for c in range(len(C)))
+    u = {
+        (c, w): model.continuous(f"u[{c},{w}]", 0.0, U[c])
+        for c in range(len(C))
+        for w in range(len(W))
+        if R[c][w] > 0.0
+    }
+    x = {(c, w): R[c][w] * busy for (c, w), busy in u.items()}
+    cap = [_most_served(problem, R, U, w, unit) for w in range(len(W))]
+    f = {
+        (p, q, w): model.continuous(f"f[{p},{q},{w}]", 0.0, cap[w])
+        for p in _pools_of(problem, Role.FIRST)
+        for q in _pools_of(problem, Role.SECOND)
+        for w in range(len(W))
+        if problem.link_bytes_per_s(p, q) != 0.0 or W[w].transfer_bytes == 0.0
+    }
+    fixed = not problem.maximising
+    d = tuple(model.continuous(f"d[{w}]", cap[w] if fixed else 0.0, cap[w]) for w in range(len(W)))
+    objective, objective_unit = _set_objective(problem, model, n, d, cap, unit)
+
+    for c in range(len(C)):
+        model.add(total(u[c, w] for w in range(len(W)) if (c, w) in u) <= n[c], f"C1[{c}]")
+    for w in range(len(W)):
+        model.add(
+            total(x[c, w] for c in range(len(C)) if C[c].role is not Role.FIRST and (c, w) in x) == d[w], f"C2[{w}]"
+        )
+        if problem.objective is Objective.SCALE:
+            model.add(d[w] == W[w].share * objective, f"C2s[{w}]")
+    _add_stages(problem, model, x, f)
+    for p in range(len(P)):
+        members = [c for c in range(len(C)) if C[c].pool == p]
+        for s in group_sizes(problem, p):
+            taken = total(C[c].devices // s * n[c] for c in members if C[c].group_devices >= s)
+            model.add(taken <= P[p].groups(s), f"C4[{p},{s}]")
+    _add_transfer(problem, model, x, f, n, unit)
+    _add_limits(problem, model, n)
+    return model, Vars(n, u, f, d, objective, unit, objective_unit)
+
+
+def _set_objective(
+    problem: MixProblem, model: LinearModel, n: Sequence[Expr], d: Sequence[Expr], cap: Sequence[float], unit: float
+) -> tuple[Expr, float]:
+    """The objective, set on the model, and the unit it is in."""
+    if problem.objective is Objective.SCALE:
+        shared = [cap[w] / demand.share for w, demand in enumerate(problem.demands) if demand.share > 0.0]
+        t = model.continuous("t", 0.0, min(shared, default=0.0))
+        model.maximise(t)
+        return t, unit
+    if problem.objective is Objective.VALUE:
+        largest = max((abs(demand.value) for demand in problem.demands), default=0.0) or 1.0
+        value = total(demand.value / largest * served for demand, served in zip(problem.demands, d, strict=True))
+        model.maximise(value)
+        return value, largest * unit
+    if problem.objective is Objective.DEVICES:
+        devices = total(shape.devices * count for shape, count in zip(problem.shapes, n, strict=True))
+        model.minimise(devices)
+        return devices, 1.0
+    dearest = max((shape.price_per_hour for shape in problem.shapes), default=0.0) or 1.0
+    price = total(shape.price_per_hour / dearest * count for shape, count in zip(problem.shapes, n, strict=True))
+    model.minimise(price)
+    return price, dearest
+
+
+def _add_stages(
+    problem: MixProblem, model: LinearModel, x: dict[tuple[int, int], Expr], f: dict[tuple[int, int, int], Expr]
+) -> None:
+    C, W, P = problem.shapes, range(len(problem.demands)), range(len(problem.pools))
+
+    def load(role: Role, pool: int, w: int) -> Expr:
+        return total(x[c, w] for c, shape in enumerate(C) if shape.role is role and shape.pool == pool and (c, w) in x)
+
+    for w in W:
+        for p in _pools_of(problem, Role.FIRST):
+            model.add(load(Role.FIRST, p, w) == total(f[p, q, w] for q in P if (p, q, w) in f), f"C3f[{p},{w}]")
+        for q in _pools_of(problem, Role.SECOND):
+            model.add(load(Role.SECOND, q, w) == total(f[p, q, w] for p in P if (p, q, w) in f), f"C3s[{q},{w}]")
+
+
+def _add_transfer(
+    problem: MixProblem,
+    model: LinearModel,
+    x: dict[tuple[int, int], Expr],
+    f: dict[tuple[int, int, int], Expr],
+    n: Sequence[Expr],
+    unit: float,
+) -> None:
+    W = range(len(problem.demands))
+    b = [demand.transfer_bytes * unit for demand in problem.demands]
+    for p, q in sorted({(p, q) for p, q, _ in f}):
+        capacity = problem.link_bytes_per_s(p, q)
+        if capacity:
+            moved = total(b[w] / capacity * f[p, q, w] for w in W if (p, q, w) in f)
+            model.add(moved <= 1.0, f"C5l[{p},{q}]")
+    for c in range(len(problem.shapes)):
+        port = port_bytes_per_s(problem.shapes[c])
+        if port:
+            model.add(total(b[w] / port * x[c, w] for w in W if (c, w) in x) <= n[c], f"C5e[{c}]")
+
+
+def _add_limits(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> None:
+    limits, shapes = problem.limits, problem.shapes
+    if limits.devices is not None:
+        devices = total(shape.devices * count for shape, count in zip(shapes, n, strict=True))
+        model.add(devices <= limits.devices, "C6[devices]")
+    if limits.price_per_hour is not None:
+        dearest = max((shape.price_per_hour for shape in shapes), default=0.0) or 1.0
+        price = total(shape.price_per_hour / dearest * count for shape, count in zip(shapes, n, strict=True))
+        model.add(price <= limits.price_per_hour / dearest, "C6[price]")
+    for role, number in limits.min_instances:
+        model.add(total(n[c] for c, shape in enumerate(shapes) if shape.role is role) >= number, f"C6[min {role}]")
+    for role, number in limits.max_instances:
+        model.add(total(n[c] for c, shape in enumerate(shapes) if shape.role is role) <= number, f"C6[max {role}]")
+
+
+def group_sizes(problem: MixProblem, pool: int) -> list[int]:
+    """The group sizes of a pool's shapes, ascending; raises PlannerError unless each divides the next."""
+    sizes = sorted({shape.group_devices for shape in problem.shapes if shape.pool == pool})
+    for small, large in zip(sizes, sizes[1:], strict=False):
+        if large % small:
+            raise PlannerError(
+                f"group sizes {small} and {large} share a pool and do not divide each other",
+                where=f"pools.{problem.pools[pool].name}",
+                hint="keep the sizes of a pool to a chain such as 1, 2, 4, 8",
+            )
+    return sizes
+
+
+def port_bytes_per_s(shape: Shape) -> float | None:
+    """What one instance can send (first stage) or receive (second stage); None is unlimited."""
+    if shape.role is Role.WHOLE:
+        return None
+    return shape.egress_bytes_per_s if shape.role is Role.FIRST else shape.ingress_bytes_per_s
+
+
+def most_instances(problem: MixProblem, shape: Shape) -> int:
+    """An upper bound on the instances of a shape: slots, device and price limits, and its own and its role's limit."""
+    limits = problem.limits
+    groups = shape.devices // shape.group_devices
+    bounds = [problem.pools[shape.pool].groups(shape.group_devices) // groups]
+    bounds.extend(number for role, number in limits.max_instances if role is shape.role)
+    if shape.max_instances is not None:
+        bounds.append(shape.max_instances)
+    if limits.devices is not None:
+        bounds.append(limits.devices // shape.devices)
+    if limits.price_per_hour is not None and shape.price_per_hour > 0.0:
+        # A quotient just below a whole number may be rounding of an exact fit; (C6) decides, this only bounds.
+        bounds.append(math.floor(limits.price_per_hour / shape.price_per_hour * (1.0 + 1e-12)))
+    return max(0, min(bounds))
+
+
+def _most_served(problem: MixProblem, R: list[list[float]], U: list[int], w: int, unit: float) -> float:
+    """What can be served of a demand in scaled units: its rate where given, else all last stages at full load."""
+    rate = problem.demands[w].rate_per_s
+    if rate is not None:
+        return rate / unit
+    return math.fsum(R[c][w] * U[c] for c, shape in enumerate(problem.shapes) if shape.role is not Role.FIRST)
+
+
+def _pools_of(problem: MixProblem, role: Role) -> list[int]:
+    return sorted({shape.pool for shape in problem.shapes if shape.role is role})
+
+
+def _validate(problem: MixProblem) -> None:
+    for index, shape in enumerate(problem.shapes):
+        where = f"shapes[{index}] {shape.name}"
+        if not 0 <= shape.pool < len(problem.pools) or len(shape.rate_per_s) != len(problem.demands):
+            raise PlannerError("a shape needs a known pool and one rate for every demand", where=where)
+        if min(shape.devices, shape.group_devices) < 1 or shape.devices % shape.group_devices:
+            raise PlannerError(f"{shape.devices} devices are not whole groups of {shape.group_devices}", where=where)
+        if not all(math.isfinite(rate) and rate >= 0.0 for rate in (*shape.rate_per_s, shape.price_per_hour)):
+            raise PlannerError("rates and prices must be finite and not negative", where=where)
+    if not problem.maximising and any(demand.rate_per_s is None for demand in problem.demands):
+        raise PlannerError(f"objective `{problem.objective}` needs the rate of every demand", where="demands")
+    if problem.objective is Objective.SCALE and not any(demand.share > 0.0 for demand in problem.demands):
+        raise PlannerError("no demand has a share above 0", where="demands")
