@@ -18,18 +18,18 @@ _ACTIVATION = {
 _PARTS = ("attention", "ffn", "experts", "shared_experts")
 
 
-def with_precision(arch: Architecture, weights: str, kv_cache: str | None = None) -> Architecture:
-    """`arch` with its linear layers in `weights` and, if given, its KV cache in `kv_cache`.
+def with_precision(arch: Architecture, weights: str | None, kv_cache: str | None = None) -> Architecture:
+    """`arch` with its linear layers in `weights` and its KV cache in `kv_cache`; None leaves either as it is.
 
     Embedding, output matrix, routers, norms and encoders stay in bf16 (fp16 under "fp16"). What else stays in bf16
     follows published checkpoints:
 
     - fp8, fp8_block, int8: nothing; attention, FFN, experts, shared experts and MTP heads are all converted, as in
       Qwen/Qwen3-235B-A22B-FP8, zai-org/GLM-5-FP8 and DeepSeek-V3 itself.
-    - nvfp4 of a mixture of experts: attention and MTP heads. The module lists of nvidia/{Kimi-K2.5,MiniMax-M2.5,GLM-5.1,
-      Qwen3.5-397B-A17B,Gemma-4-26B-A4B}-NVFP4 all leave self_attn out; they differ on shared experts and first dense
-      layers, where this follows Kimi-K2.5 (converted). The card of nvidia/DeepSeek-R1-0528-FP4-v2 says that only that
-      second version converts one matrix of attention.
+    - nvfp4 of a mixture of experts: attention and MTP heads. The module lists of nvidia/{Kimi-K2.5,MiniMax-M2.5,
+      GLM-5.1,Qwen3.5-397B-A17B,Gemma-4-26B-A4B}-NVFP4 all leave self_attn out; they differ on shared experts and
+      first dense layers, where this follows Kimi-K2.5 (converted). The card of nvidia/DeepSeek-R1-0528-FP4-v2 says
+      that only that second version converts one matrix of attention.
     - mxfp4 and int4 of a mixture of experts: all but the routed experts (openai/gpt-oss-120b, moonshotai/Kimi-K2.5,
       moonshotai/Kimi-K3), with bf16 activations.
     - nvfp4, mxfp4 and int4 of a dense model: nothing.
@@ -37,13 +37,15 @@ def with_precision(arch: Architecture, weights: str, kv_cache: str | None = None
     Raises PlannerError for a format that is not known.
     """
     known = ["bf16", "fp16", *_ACTIVATION]
-    if weights not in known:
+    if weights is not None and weights not in known:
         raise PlannerError(
             f"unknown weight format `{weights}`", hint=did_you_mean(weights, known, otherwise=_list(known))
         )
     if kv_cache is not None and kv_cache not in BITS:
         raise PlannerError(f"unknown KV cache format `{kv_cache}`", hint=_list(list(BITS)))
     cache = kv_cache or arch.precisions.kv_cache
+    if weights is None:
+        return replace(arch, precisions=replace(arch.precisions, kv_cache=cache))
     if weights in ("bf16", "fp16"):
         return replace(arch, precisions=_uniform(weights, cache))
     plain = "fp16" if arch.precisions.embedding == "fp16" else "bf16"

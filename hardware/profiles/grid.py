@@ -78,16 +78,22 @@ def corners(grid: Grid, points: tuple[ArrayLike, ...]) -> Corners:
     if len(points) != len(grid.axes):
         raise ValueError(f"the grid has axes {grid.axis_names}, found {len(points)} coordinates")
     points_N = [np.ravel(p) for p in np.broadcast_arrays(*(np.asarray(p, dtype=np.float64) for p in points))]
-    index_CN = np.zeros((1, len(points_N[0])), dtype=np.int64)
-    weight_CN = np.ones((1, len(points_N[0])))
-    inside_N = np.ones(len(points_N[0]), dtype=np.bool_)
-    for axis, point_N, length in zip(grid.axes, points_N, grid.latency_s.shape, strict=True):
+    num_points = len(points_N[0])
+    brackets = [_bracket(axis, point_N) for axis, point_N in zip(grid.axes, points_N, strict=True)]
+    between = [bool(fraction_N.any()) for _, fraction_N in brackets]
+    index_CN = np.zeros((2 ** sum(between), num_points), dtype=np.int64)
+    weight_CN = np.ones((2 ** sum(between), num_points))
+    inside_N = np.ones(num_points, dtype=np.bool_)
+    stride, filled = grid.latency_s.size, 1
+    for axis, point_N, (low_N, fraction_N), split in zip(grid.axes, points_N, brackets, between, strict=True):
         inside_N &= (point_N >= axis[0]) & (point_N <= axis[-1])
-        low_N, fraction_N = _bracket(axis, point_N)
-        index_CN = index_CN * length + low_N
-        if fraction_N.any():
-            index_CN = np.concatenate([index_CN, index_CN + 1])
-            weight_CN = np.concatenate([weight_CN * (1.0 - fraction_N), weight_CN * fraction_N])
+        stride //= len(axis)
+        index_CN[:filled] += low_N * stride
+        if split:
+            np.add(index_CN[:filled], stride, out=index_CN[filled : 2 * filled])
+            np.multiply(weight_CN[:filled], fraction_N, out=weight_CN[filled : 2 * filled])
+            weight_CN[:filled] *= 1.0 - fraction_N
+            filled *= 2
     missing_G = np.isnan(grid.latency_s).ravel()
     if missing_G.any():
         inside_N &= ~(missing_G[index_CN] & (weight_CN > 0)).any(axis=0)

@@ -221,12 +221,8 @@ def _kv_cache(config: Fields, plain: str) -> str:
     scheme = config.data.get("kv_cache_scheme") or config.data.get("kv_cache_quant_algo")
     if scheme is None:
         return plain
-    if scheme == "FP8" or (
-        isinstance(scheme, Mapping) and (scheme.get("type"), scheme.get("num_bits")) == ("float", 8)
-    ):
-        return "fp8"
-    if scheme == "NVFP4" or (
-        isinstance(scheme, Mapping) and (scheme.get("type"), scheme.get("num_bits")) == ("float", 4)
-    ):
-        return "nvfp4"
+    stated = (scheme.get("type"), scheme.get("num_bits")) if isinstance(scheme, Mapping) else scheme
+    for form, spellings in (("fp8", ("FP8", ("float", 8))), ("nvfp4", ("NVFP4", ("float", 4)))):
+        if stated in spellings:
+            return form
     raise config.wrong("kv_cache_scheme", "8-bit or 4-bit floats", scheme)
