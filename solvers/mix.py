@@ -4,6 +4,7 @@ Shapes are instance types that take whole groups of slots on nodes. A demand is 
 or in two stages, by `first` shapes whose output moves over links between pools to `second` shapes.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ class MixProblem:
     demands: tuple[Demand, ...]
     objective: Objective = Objective.SCALE
     links: tuple[tuple[float | None, ...], ...] | None = None  # None, whole or for a pair: unlimited
-    limits: MixLimits = MixLimits()  # noqa: RUF009  # frozen
+    limits: MixLimits = MixLimits()
 
     def link_bytes_per_s(self, source: int, target: int) -> float | None:
         """The capacity between two pools; None is unlimited."""
@@ -261,8 +262,10 @@ def _add_transfer(
             model.add(moved <= 1.0, f"C5l[{p},{q}]")
     for c in range(len(problem.shapes)):
         port = port_bytes_per_s(problem.shapes[c])
-        if port:
-            model.add(total(b[w] / port * x[c, w] for w in W if (c, w) in x) <= n[c], f"C5e[{c}]")
+        if port is not None:
+            scale = port or max(b) or 1.0
+            moved = total(b[w] / scale * x[c, w] for w in W if (c, w) in x)
+            model.add(moved <= port / scale * n[c], f"C5e[{c}]")
 
 
 def _add_limits(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> None:
@@ -283,7 +286,7 @@ def _add_limits(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> N
 def group_sizes(problem: MixProblem, pool: int) -> list[int]:
     """The group sizes of a pool's shapes, ascending; raises PlannerError unless each divides the next."""
     sizes = sorted({shape.group_devices for shape in problem.shapes if shape.pool == pool})
-    for small, large in zip(sizes, sizes[1:], strict=False):
+    for small, large in itertools.pairwise(sizes):
         if large % small:
             raise PlannerError(
                 f"group sizes {small} and {large} share a pool and do not divide each other",

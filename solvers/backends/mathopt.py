@@ -6,6 +6,7 @@ MathOpt 9.15 has no interrupter in Python and its HiGHS refuses `threads`: limit
 import contextlib
 import ctypes
 import datetime
+import functools
 import math
 import os
 import sys
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SOLVERS = {"mathopt-highs": "HIGHS", "mathopt-gscip": "GSCIP"}
 
 
+@functools.cache
 def version() -> str:
     """The installed version of OR-Tools."""
     from importlib.metadata import version as installed

@@ -1,0 +1,108 @@
+"""Which shapes of a mix problem can be dropped without losing any optimum, vectorised.
+
+Shape a dominates shape c of the same role and pool when k whole instances of a replace one of c: they carry at least
+its load of every demand and its traffic, on no more devices in groups no larger, at no higher price.
+
+Array suffixes: N shapes, K kept shapes, W demands and the port.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.solvers.mix import MixProblem, Role, Shape, port_bytes_per_s
+
+FloatArray = NDArray[np.float64]
+BLOCK = 256  # shapes compared with the kept ones at a time; bounds the memory of one comparison
+
+
+def dominated(problem: MixProblem) -> frozenset[int]:
+    """The shapes that can be dropped: see `dominators`."""
+    return frozenset(dominators(problem))
+
+
+def dominators(problem: MixProblem) -> dict[int, int]:
+    """For each shape that can be dropped, one kept shape that replaces it; equal shapes leave the canonically first.
+
+    Shapes with a limit of their own dominate nothing, and where a role is limited in number only one-for-one
+    replacement counts. O(N x K) comparisons of W figures for K kept shapes.
+    """
+    limited = {role for role, _ in problem.limits.max_instances}
+    groups: dict[tuple[Role, int], list[int]] = {}
+    for c in canonical_order(problem):
+        groups.setdefault((problem.shapes[c].role, problem.shapes[c].pool), []).append(c)
+    found: dict[int, int] = {}
+    for (role, _), members in groups.items():
+        shapes = [problem.shapes[c] for c in members]
+        for loser, winner in _within(shapes, one_for_one=role in limited).items():
+            found[members[loser]] = members[winner]
+    return found
+
+
+def canonical_order(problem: MixProblem) -> list[int]:
+    """The shapes in an order that depends on what they are and not on where they stand; names break ties."""
+
+    def key(c: int) -> tuple[object, ...]:
+        shape = problem.shapes[c]
+        port = port_bytes_per_s(shape)
+        return (
+            *(shape.role, shape.pool, shape.devices, shape.group_devices, shape.price_per_hour),
+            *(tuple(-rate for rate in shape.rate_per_s), -(np.inf if port is None else port)),
+            *(np.inf if shape.max_instances is None else shape.max_instances, shape.name),
+        )
+
+    return sorted(range(len(problem.shapes)), key=key)
+
+
+def _within(shapes: list[Shape], *, one_for_one: bool) -> dict[int, int]:
+    """`dominators` among shapes of one role and pool given in canonical order."""
+    devices_N = np.array([shape.devices for shape in shapes], dtype=float)
+    group_N = np.array([shape.group_devices for shape in shapes], dtype=float)
+    price_N = np.array([shape.price_per_hour for shape in shapes])
+    ports = [port_bytes_per_s(shape) for shape in shapes]
+    port_N = np.array([np.inf if port is None else port for port in ports])
+    load_NW = np.column_stack([np.array([shape.rate_per_s for shape in shapes]), port_N])
+    free_N = np.array([shape.max_instances is None for shape in shapes])
+    # A dominator carries at least as much per device; sorted so, it precedes what it dominates (ties: canonical order,
+    # which puts fewer devices, lower prices and higher rates first).
+    order_N = np.argsort(-load_NW[:, :-1].sum(axis=1) / devices_N, kind="stable")
+    found: dict[int, int] = {}
+    kept: list[int] = []
+    for start in range(0, len(shapes), BLOCK):
+        block = order_N[start : start + BLOCK]
+        rivals = np.concatenate([np.array(kept, dtype=int), block])
+        wins = _replaces(rivals, block, devices_N, group_N, price_N, load_NW, one_for_one=one_for_one)
+        wins &= free_N[rivals][:, None]
+        for column, c in enumerate(block.tolist()):
+            # Rows of the block itself count only up to this shape, and only while they are kept.
+            earlier = len(rivals) - len(block) + column
+            winners = np.flatnonzero(wins[:earlier, column])
+            if len(winners):
+                found[c] = int(rivals[winners[0]])
+                wins[earlier, :] = False
+            else:
+                kept.append(c)
+    return found
+
+
+def _replaces(
+    rivals: NDArray[np.intp],
+    block: NDArray[np.intp],
+    devices_N: FloatArray,
+    group_N: FloatArray,
+    price_N: FloatArray,
+    load_NW: FloatArray,
+    *,
+    one_for_one: bool,
+) -> NDArray[np.bool_]:
+    """[rival, block] whether whole copies of a rival replace one shape of the block."""
+    copies = np.ones((len(rivals), len(block)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for w in range(load_NW.shape[1]):
+            have, need = load_NW[rivals, w][:, None], load_NW[block, w][None, :]
+            ratio = np.where((need == 0.0) | np.isinf(have), 0.0, need / have)
+            copies = np.maximum(copies, np.ceil(ratio))
+        fits = copies * devices_N[rivals][:, None] <= devices_N[block][None, :]
+        cheap = copies * price_N[rivals][:, None] <= price_N[block][None, :]
+    small = group_N[rivals][:, None] <= group_N[block][None, :]
+    possible = fits & cheap & small & np.isfinite(copies)
+    return possible & (copies == 1.0) if one_for_one else possible

@@ -1,0 +1,225 @@
+"""Solving a mix: dominance, the exact model, a deterministic second criterion, and a bound that can be re-derived."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.errors import PlannerError
+from planner.solvers.backends.model import Expr, JsonValue, LinearModel, Solution, check_feasible, total
+from planner.solvers.backends.solve import solve
+from planner.solvers.dualtree import DualTree, build_certificate, verify
+from planner.solvers.mix import Flow, MixProblem, MixSolution, Objective, Role, Vars, build
+from planner.solvers.mix_dominance import canonical_order, dominators
+from planner.solvers.result import SolveResult, Status
+
+TIE_TOLERANCE = 1e-9  # relative; mixes this near in the first criterion are equal in it
+TIE_NODE_LIMIT = 2000  # of the second solve: deterministic, and the first solution stands when it is reached
+
+
+def solve_mix(
+    problem: MixProblem,
+    *,
+    backend: str = "mathopt-highs",
+    time_limit_s: float | None = None,
+    node_limit: int | None = None,
+    gap: float = 0.0,
+    seed: int = 0,
+) -> SolveResult[MixSolution]:
+    """The best mix, with fewest devices (for DEVICES: lowest price) among equals; the order of shapes is immaterial.
+
+    Raises PlannerError for a malformed problem, or group sizes of a pool that do not divide one another.
+    """
+    started_s = time.perf_counter()
+    reduced, kept, _ = reduce(problem)
+    model, found = build(reduced)
+    first = solve(model, backend=backend, time_limit_s=time_limit_s, node_limit=node_limit, gap=gap, seed=seed)
+    bound = None if first.bound is None else first.bound * found.objective_unit
+    solution = objective = None
+    if first.solution is not None and first.objective is not None:
+        values: Sequence[float] = first.solution.values_by_column
+        if time_limit_s is None or first.status is Status.OPTIMAL:
+            values = _second_criterion(reduced, model, found, first.objective, values, backend, seed)
+        values = _balanced(reduced, model, found, values)
+        objective = model.objective_at(values) * found.objective_unit
+        solution = _decode(problem, kept, reduced, found, Solution(model.names, values))
+        bound = _outside(problem, objective, bound)
+    elapsed_s = time.perf_counter() - started_s
+    return SolveResult(first.status, first.stop_reason, solution, objective, bound, elapsed_s, first.solver)
+
+
+def next_best(
+    problem: MixProblem,
+    solution: MixSolution,
+    *,
+    forbid_shapes: Collection[int] = (),
+    forbid_roles: Collection[Role] = (),
+    backend: str = "mathopt-highs",
+) -> SolveResult[MixSolution]:
+    """The best mix without the forbidden shapes and roles, or, with neither, the best that does not contain `solution`.
+
+    The latter has fewer instances of some shape that `solution` uses: one solve for each such shape.
+    """
+    if forbid_shapes or forbid_roles:
+        barred = {c for c, shape in enumerate(problem.shapes) if c in forbid_shapes or shape.role in forbid_roles}
+        return solve_mix(_limited(problem, dict.fromkeys(barred, 0)), backend=backend)
+    used = [c for c, count in enumerate(solution.counts) if count]
+    results = [solve_mix(_limited(problem, {c: solution.counts[c] - 1}), backend=backend) for c in used]
+    sign = -1.0 if problem.maximising else 1.0
+    found = [result for result in results if result.objective is not None]
+    if not found:
+        return results[0] if results else SolveResult(Status.INFEASIBLE, "finished", None, None, None, 0.0)
+    return min(found, key=lambda result: sign * (result.objective or 0.0))
+
+
+def reduce(problem: MixProblem) -> tuple[MixProblem, list[int], dict[int, int]]:
+    """The problem with undominated shapes in canonical order, their indices, and who dominates each dropped one."""
+    dropped = dominators(problem)
+    kept = [c for c in canonical_order(problem) if c not in dropped]
+    return dataclasses.replace(problem, shapes=tuple(problem.shapes[c] for c in kept)), kept, dropped
+
+
+@dataclass(frozen=True, slots=True)
+class MixCertificate:
+    """What re-derives the bound of a mix without a solver; `objective_unit` turns model units into the problem's."""
+
+    model: LinearModel
+    tree: DualTree
+    objective_unit: float
+
+    def bound(self) -> float | None:
+        """The proven bound on the objective; None when the tree proves that no mix is feasible."""
+        proven = verify(self.tree, self.model)
+        return None if proven is None else proven * self.objective_unit
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """The certificate as JSON-serialisable data."""
+        return {
+            "model": self.model.to_dict(),
+            "tree": self.tree.to_dict(),
+            "objective_unit": self.objective_unit,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, JsonValue]) -> "MixCertificate":
+        """The certificate that `to_dict` wrote; raises PlannerError when the data are malformed."""
+        try:
+            unit = float(data["objective_unit"])
+            model, tree = LinearModel.from_dict(data["model"]), DualTree.from_dict(data["tree"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise PlannerError(f"malformed certificate: {error}", where="certificate") from None
+        if not (math.isfinite(unit) and unit > 0.0):
+            raise PlannerError(f"objective_unit must be positive, found {unit}", where="certificate")
+        return cls(model, tree, unit)
+
+
+def certify(problem: MixProblem, result: SolveResult[MixSolution], *, node_limit: int = 200) -> MixCertificate:
+    """A certificate for the outcome of `solve_mix`; its bound is the weaker one at `node_limit`."""
+    reduced, _, _ = reduce(problem)
+    model, found = build(reduced)
+    incumbent = None if result.objective is None else result.objective / found.objective_unit
+    return MixCertificate(model, build_certificate(model, incumbent, node_limit=node_limit), found.objective_unit)
+
+
+def _limited(problem: MixProblem, most: Mapping[int, int]) -> MixProblem:
+    shapes = tuple(
+        dataclasses.replace(shape, max_instances=most[c]) if c in most else shape
+        for c, shape in enumerate(problem.shapes)
+    )
+    return dataclasses.replace(problem, shapes=tuple(shapes))
+
+
+def _second_criterion(
+    problem: MixProblem,
+    model: LinearModel,
+    found: Vars,
+    best: float,
+    values: Sequence[float],
+    backend: str,
+    seed: int,
+) -> Sequence[float]:
+    """A solution as good as `best` in the objective with the least of the second criterion."""
+    slack = TIE_TOLERANCE * max(1.0, abs(best))
+    tied = model.restricted({}, {})
+    tied.add(found.objective >= best - slack if model.maximising else found.objective <= best + slack, "best")
+    second = [
+        shape.price_per_hour if problem.objective is Objective.DEVICES else float(shape.devices)
+        for shape in problem.shapes
+    ]
+    scale = max(second, default=0.0) or 1.0
+    tied.minimise(total(weight / scale * count for weight, count in zip(second, found.n, strict=True)))
+    result = solve(tied, backend=backend, node_limit=TIE_NODE_LIMIT, seed=seed)
+    if result.solution is None:
+        return values
+    counts = {n.column: result.solution.values_by_column[n.column] for n in found.n}
+    exact = _vertex(model, counts)
+    if exact is None:
+        return values
+    loss = best - model.objective_at(exact) if model.maximising else model.objective_at(exact) - best
+    return exact if loss <= slack else values
+
+
+def _vertex(model: LinearModel, fixed: Mapping[int, float]) -> tuple[float, ...] | None:
+    """The exact optimum of the model with some columns fixed, as a vertex in its bounds; None when there is none."""
+    from planner.solvers.backends.mathopt import Relaxation
+
+    restricted = model.restricted(fixed, fixed)
+    answer = Relaxation(restricted).solve(restricted.lower, restricted.upper)
+    if answer.values is None:
+        return None
+    bounds = zip(answer.values, restricted.lower, restricted.upper, strict=True)
+    return tuple(min(max(value, low), high) for value, low, high in bounds)
+
+
+def _balanced(problem: MixProblem, model: LinearModel, found: Vars, values: Sequence[float]) -> Sequence[float]:
+    """The same mix and the same service with the busiest shape of each role as idle as it can be."""
+    even = model.restricted({}, {})
+    fixed = {e.column: values[e.column] for e in (*found.n, *found.d, found.objective) if len(e.terms) == 1}
+    busiest: list[Expr] = []
+    for role in Role:
+        shapes = [c for c, shape in enumerate(problem.shapes) if shape.role is role and values[found.n[c].column]]
+        if not shapes:
+            continue
+        rho = even.continuous(f"busiest[{role}]", 0.0, 1.0)
+        busiest.append(rho)
+        for c in shapes:
+            busy = total(u for (shape, _), u in found.u.items() if shape == c)
+            even.add(busy <= values[found.n[c].column] * rho, f"busy[{c}]")
+    even.minimise(total(busiest))
+    exact = _vertex(even, fixed)
+    if exact is None:
+        return values
+    evened = exact[: len(values)]
+    return values if check_feasible(model, evened, TIE_TOLERANCE) else evened
+
+
+def _decode(
+    problem: MixProblem, kept: Sequence[int], reduced: MixProblem, found: Vars, solution: Solution
+) -> MixSolution:
+    """The mix in the problem's own order of shapes and units."""
+    unit, demands = found.rate_unit_per_s, range(len(problem.demands))
+    counts = [0] * len(problem.shapes)
+    load = [[0.0] * len(demands) for _ in problem.shapes]
+    for index, c in enumerate(kept):
+        counts[c] = round(solution.value(found.n[index]))
+        for w in demands:
+            if (index, w) in found.u:
+                load[c][w] = solution.value(found.u[index, w]) * reduced.shapes[index].rate_per_s[w]
+    moved = ((key, solution.value(flow) * unit) for key, flow in found.f.items())
+    pairs = list(zip(problem.shapes, counts, strict=True))
+    return MixSolution(
+        tuple(counts),
+        tuple(map(tuple, load)),
+        tuple(Flow(*key, rate) for key, rate in moved if rate > 0.0),
+        tuple(solution.value(served) * unit for served in found.d),
+        sum(shape.devices * count for shape, count in pairs),
+        math.fsum(shape.price_per_hour * count for shape, count in pairs),
+    )
+
+
+def _outside(problem: MixProblem, objective: float, bound: float | None) -> float | None:
+    """The bound moved to the objective where turning units crossed the two."""
+    if bound is None:
+        return None
+    return max(bound, objective) if problem.maximising else min(bound, objective)
