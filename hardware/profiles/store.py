@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,7 @@ from planner.errors import PlannerError
 from planner.hardware.profiles.cache import TableCache, default_cache_dir
 from planner.hardware.profiles.sources import Source, find_sources
 from planner.hardware.profiles.table import DamagedTableError, KernelTable, TableIdentity
-from planner.hardware.profiles.versions import nearest_version, parse_version
+from planner.hardware.profiles.versions import by_preference, parse_version
 
 __all__ = ["INDEX", "STORE_SCHEMA", "KernelTable", "ProfileStore", "Selection", "TableIdentity", "read_index"]
 
@@ -117,16 +117,21 @@ class ProfileStore:
 
         None when this accelerator has no such table of this engine. Reads the one table that is chosen.
         """
-        known = self._versions.get((accelerator, engine, table))
-        if known is None:
-            return None
-        chosen = nearest_version(version, known)
-        key = (accelerator, engine, chosen, table)
-        if key not in self._loaded:
-            self._loaded[key] = self._entries[key].load()
-        exact = version in (None, chosen)
-        note = f"{engine} {chosen}" if exact else f"{engine} {version} asked, tables of {chosen} used"
-        return Selection(self._loaded[key], exact, note)
+        return next(self.candidates(accelerator=accelerator, table=table, engine=engine, version=version), None)
+
+    def candidates(self, *, accelerator: str, table: str, engine: str, version: str | None) -> Iterator[Selection]:
+        """All versions of a table, the one `select` gives first; each is read when the iteration reaches it.
+
+        Versions differ in what they measured (a release candidate may hold one new model alone), so a caller whose
+        key is missing in one table goes on to the next.
+        """
+        for chosen in by_preference(version, self._versions.get((accelerator, engine, table), [])):
+            key = (accelerator, engine, chosen, table)
+            if key not in self._loaded:
+                self._loaded[key] = self._entries[key].load()
+            exact = version is None or version == chosen
+            note = f"{engine} {chosen}" if exact else f"{engine} {version} asked, tables of {chosen} used"
+            yield Selection(self._loaded[key], exact, note)
 
     def accelerators(self) -> list[str]:
         """Names of the accelerators that have tables, sorted."""

@@ -27,12 +27,10 @@ def distance(left: Version, right: Version) -> Version:
     return tuple(abs(a - b) for a, b in zip(left, right, strict=True))
 
 
-def nearest_version(wanted: str | None, known: list[str]) -> str:
-    """The known version equal to `wanted`, else the least distant one, the newer of two; the newest for None."""
+def by_preference(wanted: str | None, known: list[str]) -> list[str]:
+    """Known versions, best first: the wanted one, then by distance, of two as distant the newer; for None newest first."""
+    newest_first = sorted(known, key=parse_version, reverse=True)
     if wanted is None:
-        return max(known, key=parse_version)
-    if wanted in known:
-        return wanted
+        return newest_first
     target = parse_version(wanted)
-    closest = min(distance(target, parse_version(version)) for version in known)
-    return max((v for v in known if distance(target, parse_version(v)) == closest), key=parse_version)
+    return sorted(newest_first, key=lambda version: (version != wanted, distance(target, parse_version(version))))
