@@ -18,7 +18,7 @@ from planner.models.architecture import (
     UnsupportedMixer,
 )
 
-Ints = int | npt.NDArray[np.int64]
+Ints = float | npt.NDArray[np.int64] | npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float64]
 
 INDEXER_KEY_BYTES_PER_DIM = 1 + 4 / 128

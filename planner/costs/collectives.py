@@ -1,0 +1,90 @@
+"""Collectives priced by the place of their group in the topology.
+
+A group is spread over the levels of the topology from the inside out: g_1 ranks share an innermost domain, g_2 of
+those bundles share the next, and so on, g = g_1 g_2 ... . Each level runs its part at its own bandwidth (alpha-beta
+model; hierarchical algorithms as in NCCL): all-reduce is reduce-scatter inwards, then all-gather outwards, and outer
+levels see 1/g_1 of the buffer.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.costs.operators import Collective
+from planner.costs.parameters import Efficiencies
+from planner.costs.shapes import FloatArray
+from planner.hardware.topology import Topology
+
+_SWEEPS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tier:
+    """One level as this group sees it [N]: ranks that talk there, their common bandwidth and latency."""
+
+    ranks: FloatArray
+    inside: FloatArray  # ranks already joined at inner levels
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+
+def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies) -> FloatArray:
+    """Seconds [N] of one run; zero for groups of one."""
+    tiers = _tiers(op, topology)
+    match op.kind:
+        case "p2p":
+            total = _p2p(op, tiers, efficiencies)
+        case "all_to_all":
+            total = _all_to_all(op, tiers, efficiencies)
+        case _:
+            total = _ring(op, tiers, efficiencies)
+    return np.where((op.group > 1) & (op.size_bytes > 0), total, 0.0)
+
+
+def _tiers(op: Collective, topology: Topology) -> list[_Tier]:
+    joined = topology.members_per_domain(op.group.astype(np.int64), op.stride.astype(np.int64))
+    tiers = []
+    before = np.ones_like(op.group)
+    for level, members in zip(topology.levels, joined, strict=True):
+        here = np.maximum(members.astype(np.float64), before)
+        tiers.append(_Tier(here / before, before, level.bandwidth_bytes_per_s, level.latency_s))
+        before = here
+    return tiers
+
+
+def _start(tier: _Tier, efficiencies: Efficiencies) -> FloatArray:
+    """Latency of a collective over this tier: a start, and more for every doubling of the ranks."""
+    steps = np.log2(np.maximum(tier.ranks, 1.0))
+    start = efficiencies.collective_start_s + tier.latency_s + (efficiencies.collective_hop_s + tier.latency_s) * steps
+    return np.where(tier.ranks > 1, start, 0.0)
+
+
+def _ring(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:
+    total = np.zeros_like(op.group)
+    for tier in tiers:
+        share = (tier.ranks - 1.0) / tier.ranks * op.size_bytes / tier.inside
+        rate = tier.bandwidth_bytes_per_s * efficiencies.collective_bandwidth
+        total = total + _SWEEPS[op.kind] * share / rate + _start(tier, efficiencies)
+    return total
+
+
+def _all_to_all(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:
+    """Every level carries what leaves the domains inside it; levels work at the same time."""
+    slowest = np.zeros_like(op.group)
+    start = np.zeros_like(op.group)
+    for tier in tiers:
+        leaving = np.where(tier.ranks > 1, op.size_bytes * (1.0 - tier.inside / op.group), 0.0)
+        rate = tier.bandwidth_bytes_per_s * efficiencies.collective_bandwidth
+        slowest = np.maximum(slowest, leaving / rate)
+        start = start + _start(tier, efficiencies)
+    return slowest + start
+
+
+def _p2p(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:
+    """One message over the outermost level that the pair spans."""
+    total = np.zeros_like(op.group)
+    for tier in tiers:
+        rate = tier.bandwidth_bytes_per_s * efficiencies.collective_bandwidth
+        here = op.size_bytes / rate + efficiencies.collective_start_s + tier.latency_s
+        total = np.where(tier.ranks > 1, here, total)
+    return total

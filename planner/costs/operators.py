@@ -1,0 +1,227 @@
+"""Operators: the kernels of one step of one shard, with their sizes as arrays [N] over points.
+
+`count` is how often the kernel runs in the step (layers of its kind, all pipeline stages together). `work` gives the
+floating-point operations and the bytes that any implementation must move; rooflines divide them by the hardware's
+rates, and measured kernels are expressed as a ratio to that roofline.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.costs.shapes import FloatArray
+from planner.models.architecture import BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """[m, k] x [k, n]; `precision` is the weights' format, activations enter as `activation_bytes` each."""
+
+    name: str
+    count: float
+    m: FloatArray
+    n: FloatArray
+    k: FloatArray
+    precision: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedGemm:
+    """`batch` products [m, k] x [k, n] with a weight each: the absorbed projections of latent attention."""
+
+    name: str
+    count: float
+    batch: FloatArray
+    m: FloatArray
+    n: FloatArray
+    k: FloatArray
+    precision: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillAttention:
+    """Causal attention of `new_tokens` per sequence over themselves and `context` cached tokens."""
+
+    name: str
+    count: float
+    sequences: FloatArray
+    new_tokens: FloatArray
+    context: FloatArray
+    heads: FloatArray
+    kv_heads: FloatArray
+    head_dim: int
+    v_head_dim: int
+    window: int
+    kv_precision: str
+    latent: bool = False  # multi-head form of latent attention (keys and values expanded)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAttention:
+    """One new token per sequence over `context` cached tokens; latent attention reads one shared head."""
+
+    name: str
+    count: float
+    sequences: FloatArray
+    context: FloatArray
+    heads: FloatArray
+    kv_heads: FloatArray
+    head_dim: int
+    v_head_dim: int
+    window: int
+    kv_precision: str
+    latent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The routed experts of one layer on the busiest rank; `tokens` are those of all attention ranks together."""
+
+    name: str
+    count: float
+    tokens: FloatArray
+    moe_tp: FloatArray
+    ep: FloatArray
+    hidden: int
+    intermediate: int
+    top_k: int
+    num_experts: int
+    gated: bool
+    precision: str
+    activation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A linear-attention or state-space scan: reads and writes the state of each decoding sequence."""
+
+    name: str
+    count: float
+    tokens: FloatArray
+    sequences: FloatArray  # states read and written
+    flop_per_token: FloatArray
+    state_bytes: FloatArray  # one sequence, one rank
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scorer of sparse attention: every new token against every cached key of the indexer."""
+
+    name: str
+    count: float
+    pairs: FloatArray  # (new token, cached token) pairs
+    keys: FloatArray  # cached keys read
+    heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPass:
+    """Elementwise kernels (norms, rotary, activations, quantisation, sampling): bytes moved in `kernels` launches."""
+
+    name: str
+    count: float
+    size_bytes: FloatArray
+    kernels: float
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective over ranks `stride` devices apart.
+
+    `size_bytes` per rank: the whole buffer of an all-reduce, the gathered result of an all-gather, the input of a
+    reduce-scatter, everything a rank sends in an all-to-all, the message of a p2p.
+    """
+
+    name: str
+    count: float
+    kind: str  # all_reduce, all_gather, reduce_scatter, all_to_all, p2p
+    size_bytes: FloatArray
+    group: FloatArray
+    stride: FloatArray
+
+
+Compute = Gemm | BatchedGemm | PrefillAttention | DecodeAttention | Experts | Recurrence | Scores | MemoryPass
+Operator = Compute | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What an operator asks of a device [N]; `precision` picks the peak rate."""
+
+    flop: FloatArray
+    size_bytes: FloatArray
+    precision: str
+    kernels: float = 1.0
+
+
+def bytes_per(precision: str) -> float:
+    """Bytes per stored value, scales included."""
+    return BITS[precision] / 8
+
+
+def activation_precision(weights: str) -> str:
+    """The format activations have in a GEMM on such weights: 8-bit and nvfp4 formats quantise them, others do not."""
+    return weights if weights in ("fp8", "fp8_block", "nvfp4", "int8") else "bf16"
+
+
+def demand(op: Compute) -> Demand:
+    """Operations and bytes of one run of `op` on one device."""
+    match op:
+        case Gemm():
+            inputs = op.m * op.k * bytes_per(activation_precision(op.precision))
+            moved = op.n * op.k * bytes_per(op.precision) + inputs + 2.0 * op.m * op.n
+            return Demand(2.0 * op.m * op.n * op.k, moved, activation_precision(op.precision))
+        case BatchedGemm():
+            moved = op.batch * (op.n * op.k * bytes_per(op.precision) + 2.0 * op.m * (op.k + op.n))
+            return Demand(2.0 * op.batch * op.m * op.n * op.k, moved, activation_precision(op.precision))
+        case PrefillAttention():
+            return _prefill(op)
+        case DecodeAttention():
+            return _decode(op)
+        case Experts():
+            return _experts(op)
+        case Recurrence():
+            return Demand(op.tokens * op.flop_per_token, 2.0 * op.sequences * op.state_bytes, "bf16")
+        case Scores():
+            flop = 2.0 * op.pairs * op.heads * op.head_dim
+            return Demand(flop, op.keys * op.head_dim + 4.0 * op.pairs, "fp8", kernels=2.0)
+        case MemoryPass():
+            return Demand(np.zeros_like(op.size_bytes), op.size_bytes, "bf16", kernels=op.kernels)
+
+
+def _prefill(op: PrefillAttention) -> Demand:
+    new, past = op.new_tokens, op.context
+    if op.window:
+        past = np.minimum(past, op.window)
+        inside = np.minimum(new, op.window)
+        pairs = new * past + inside * (new - inside) + inside * (inside + 1) / 2
+        pairs = np.minimum(pairs, new * op.window)
+    else:
+        pairs = new * past + new * (new + 1) / 2
+    flop = 2.0 * op.sequences * op.heads * pairs * (op.head_dim + op.v_head_dim)
+    cached = (new + past) * op.kv_heads * (op.head_dim + op.v_head_dim) * bytes_per(op.kv_precision)
+    queries = 2.0 * new * op.heads * (op.head_dim + op.v_head_dim)
+    return Demand(flop, op.sequences * (cached + queries), "bf16")
+
+
+def _decode(op: DecodeAttention) -> Demand:
+    context = np.minimum(op.context, op.window) if op.window else op.context
+    flop = 2.0 * op.sequences * op.heads * context * (op.head_dim + op.v_head_dim)
+    width = op.head_dim if op.latent else op.head_dim + op.v_head_dim
+    cached = context * op.kv_heads * width * bytes_per(op.kv_precision)
+    queries = 2.0 * op.heads * (op.head_dim + op.v_head_dim)
+    return Demand(flop, op.sequences * (cached + queries), "bf16")
+
+
+def _experts(op: Experts) -> Demand:
+    matrices = 3.0 if op.gated else 2.0
+    inter = op.intermediate / op.moe_tp
+    local = op.num_experts / op.ep
+    routed = op.tokens * op.top_k / op.ep
+    touched = (
+        local * -np.expm1(op.tokens * np.log1p(-op.top_k / op.num_experts)) if op.top_k < op.num_experts else local
+    )
+    weights = np.maximum(touched, np.minimum(routed, 1.0)) * matrices * op.hidden * inter * bytes_per(op.precision)
+    moved = weights + routed * (op.hidden * (bytes_per(op.activation) + 2.0) + 2.0 * (matrices - 1.0) * inter)
+    return Demand(2.0 * routed * matrices * op.hidden * inter, moved, op.activation, kernels=matrices)

@@ -1,0 +1,317 @@
+"""Kernel times from measured tables, and the roofline where no table speaks.
+
+A table is read as its ratio to the roofline: log(latency / roofline) is interpolated linearly in the logarithm of each
+axis, and the result is the roofline of the query times that ratio. Inside the table this interpolates; outside it the
+ratio of the edge, that is its utilisation, is held and the basis says so.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from planner.costs.collectives import collective_s
+from planner.costs.evidence import Basis, Priced
+from planner.costs.operators import (
+    BatchedGemm,
+    Collective,
+    Compute,
+    DecodeAttention,
+    Experts,
+    Gemm,
+    Operator,
+    PrefillAttention,
+)
+from planner.costs.roofline import Roofline
+from planner.costs.shapes import FloatArray
+from planner.hardware.profiles.grid import Grid, corners
+from planner.hardware.profiles.store import ProfileStore, Selection
+
+_DTYPES: dict[str, tuple[str, ...]] = {
+    "bf16": ("bfloat16",),
+    "fp16": ("bfloat16", "float16"),
+    "fp8": ("fp8", "fp8_block"),
+    "fp8_block": ("fp8_block", "fp8"),
+    "nvfp4": ("nvfp4",),
+    "mxfp4": ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4"),
+    "int4": ("int4_wo",),
+    "int8": ("int8", "int8_wo", "sq"),
+}
+_MXFP4_WEIGHT_ONLY = ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")
+_ENGINES = ("trtllm", "sglang", "vllm")
+OURS = "planner"  # engine name of tables that this program measured itself
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A grid with its logarithmic ratio to the roofline."""
+
+    grid: Grid
+    log_ratio: FloatArray
+    basis: Basis
+
+
+@dataclass(slots=True)
+class Profiled:
+    """Prices operators from a store of tables for one engine and version; remembers which tables it used."""
+
+    roofline: Roofline
+    store: ProfileStore
+    engine: str
+    version: str | None
+    skew: str = "power_law_1.2"  # expert load of the MoE tables; 1.01 fits DeepSeek-R1, 1.2 Qwen3-235B (their README)
+    digests: set[str] = field(default_factory=set)
+    notes: set[str] = field(default_factory=set)
+    _tables: dict[tuple[str | int | float | tuple[int, ...], ...], _Table | None] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"kernel tables of {self.roofline.accelerator.name} ({self.engine} {self.version or 'newest'})"
+
+    def price(self, op: Operator) -> Priced:
+        """Seconds [N] of one run of `op`, from the first table that covers its kind, else from the roofline."""
+        match op:
+            case Gemm():
+                return self._gemm(op)
+            case BatchedGemm():
+                return self._batched(op)
+            case PrefillAttention():
+                return self._prefill(op)
+            case DecodeAttention():
+                return self._decode(op)
+            case Experts():
+                return self._experts(op)
+            case Collective():
+                return self._collective(op)
+            case _:
+                return self.roofline.price(op)
+
+    def _gemm(self, op: Gemm) -> Priced:
+        def build(grid: Grid) -> FloatArray:
+            m, n, k = (axis.ravel() for axis in grid.points())
+            return self.roofline.compute_s(Gemm(op.name, 1.0, m, n, k, op.precision))
+
+        keys = ({"gemm_dtype": dtype} for dtype in _DTYPES[op.precision])
+        table = self._find(("gemm", op.precision), keys, build)
+        return self._from(table, op, (op.m, op.n, op.k))
+
+    def _batched(self, op: BatchedGemm) -> Priced:
+        side = "mla_gen_pre" if op.name.endswith("query") else "mla_gen_post"
+        rank, nope = float(op.n[0]), float(op.k[0])
+
+        def build(grid: Grid) -> FloatArray:
+            tokens, heads = (axis.ravel() for axis in grid.points())
+            one = np.ones_like(tokens)
+            return self.roofline.compute_s(
+                BatchedGemm(op.name, 1.0, heads, tokens, one * rank, one * nope, op.precision)
+            )
+
+        keys = ({"op_name": side, "bmm_dtype": dtype} for dtype in (*_DTYPES[op.precision], "bfloat16"))
+        table = self._find(("mla_bmm", side, op.precision, rank, nope), keys, build)
+        return self._from(table, op, (op.m, op.batch))
+
+    def _prefill(self, op: PrefillAttention) -> Priced:
+        """Tables hold chunks without past; a chunk with past takes the ratio of a prompt with as many pairs."""
+        length = np.sqrt(op.new_tokens * (op.new_tokens + 2.0 * op.context))
+
+        def build(grid: Grid, window: int) -> FloatArray:
+            batch, isl, heads, *rest = (axis.ravel() for axis in grid.points())
+            kv_heads = np.minimum(rest[0], heads) if rest else heads
+            none = np.zeros_like(isl)
+            like = replace(op, sequences=batch, new_tokens=isl, context=none, heads=heads, kv_heads=kv_heads)
+            return self.roofline.compute_s(replace(like, window=window))
+
+        if op.latent:
+            identity = ("context_mla", op.head_dim, op.v_head_dim, op.kv_precision)
+            table = self._find(identity, _latent_keys(op.kv_precision), lambda grid: build(grid, 0))
+            return self._from(table, op, (op.sequences, length, op.heads))
+        table = self._attention("context_attention", op, build)
+        return self._from(table, op, (op.sequences, length, op.heads, op.kv_heads))
+
+    def _decode(self, op: DecodeAttention) -> Priced:
+        def build(grid: Grid, window: int) -> FloatArray:
+            batch, step, heads, *rest = (axis.ravel() for axis in grid.points())
+            kv_heads = np.minimum(rest[0], heads) if rest else np.ones_like(heads)
+            like = replace(op, sequences=batch, context=step + 1.0, heads=heads, kv_heads=kv_heads)
+            return self.roofline.compute_s(replace(like, window=window))
+
+        if op.latent:
+            identity = ("generation_mla", op.head_dim, op.v_head_dim, op.kv_precision)
+            table = self._find(identity, _latent_keys(op.kv_precision), lambda grid: build(grid, 0))
+            return self._from(table, op, (op.sequences, op.context, op.heads))
+        table = self._attention("generation_attention", op, build)
+        return self._from(table, op, (op.sequences, op.context, op.heads, op.kv_heads))
+
+    def _attention(
+        self, name: str, op: PrefillAttention | DecodeAttention, build: Callable[[Grid, int], FloatArray]
+    ) -> _Table | None:
+        """The table of this head size and window; a window without one takes the full-context table's utilisation."""
+        for window in dict.fromkeys((op.window, 0)):
+            identity = (name, op.head_dim, op.v_head_dim, window, op.kv_precision)
+            keys = _attention_keys(op.head_dim, window, op.kv_precision)
+            table = self._find(identity, keys, partial(build, window=window))
+            if table is not None:
+                return table
+        return None
+
+    def _experts(self, op: Experts) -> Priced:
+        shape = (op.hidden, op.intermediate, op.top_k, op.num_experts)
+        dtypes = _DTYPES[op.precision]
+        if op.precision == "mxfp4" and op.activation == "bf16":
+            dtypes = _MXFP4_WEIGHT_ONLY
+        built_for = {"shape": shape}
+
+        def build(grid: Grid) -> FloatArray:
+            tokens, moe_tp, ep = (axis.ravel() for axis in grid.points())
+            hidden, inter, top_k, experts = built_for["shape"]
+            return self.roofline.compute_s(
+                Experts(op.name, 1.0, tokens, moe_tp, ep, hidden, inter, top_k, experts, op.gated, op.precision, op.activation)
+            )  # fmt: skip
+
+        def keys() -> Iterator[Mapping[str, str | int]]:
+            for dtype in dtypes:
+                yield self._expert_key(dtype, shape)
+            for dtype in dtypes:
+                near = self._nearest_expert_shape(dtype, shape)
+                if near is not None:
+                    built_for["shape"] = near
+                    self.notes.add(f"experts of shape {shape} take the utilisation of the measured shape {near}")
+                    yield self._expert_key(dtype, near)
+
+        table = self._find(("moe", op.precision, op.activation, shape), keys(), build)
+        if table is not None and built_for["shape"] != shape:
+            table = _Table(table.grid, table.log_ratio, Basis.HELD)
+        return self._from(table, op, (op.tokens, op.moe_tp, op.ep))
+
+    def _expert_key(self, dtype: str, shape: tuple[int, int, int, int]) -> Mapping[str, str | int]:
+        hidden, inter, top_k, experts = shape
+        names = {"hidden_size": hidden, "inter_size": inter, "topk": top_k, "num_experts": experts}
+        return {"moe_dtype": dtype, "distribution": self.skew, **names}
+
+    def _nearest_expert_shape(self, dtype: str, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int] | None:
+        """The measured expert shape nearest in the logarithm of its four sizes."""
+        selection = self._select("moe")
+        if selection is None:
+            return None
+        names = selection.table.key_names
+        rows = [dict(zip(names, key, strict=True)) for key in selection.table.keys()]
+        columns = ("hidden_size", "inter_size", "topk", "num_experts")
+        shapes = sorted(
+            {
+                tuple(int(row[c]) for c in columns)
+                for row in rows
+                if row["moe_dtype"] == dtype and row["distribution"] == self.skew
+            }
+        )
+        if not shapes:
+            return None
+        distance = [sum(abs(np.log(a / b)) for a, b in zip(known, shape, strict=True)) for known in shapes]
+        best = shapes[int(np.argmin(distance))]
+        return best[0], best[1], best[2], best[3]
+
+    def _collective(self, op: Collective) -> Priced:
+        """Tables cover groups inside one scale-up domain; wider ones are analytical."""
+        analytical = self.roofline.price(op)
+        reach = self.roofline.topology.levels[0].size
+        inside = op.group * op.stride <= reach
+
+        def build(grid: Grid) -> FloatArray:
+            group, size = (axis.ravel() for axis in grid.points())
+            like = Collective(op.name, 1.0, op.kind, size, group, np.ones_like(size))
+            return collective_s(like, self.roofline.topology, self.roofline.efficiencies)
+
+        table = None
+        if op.kind == "all_reduce":
+            modes: list[Mapping[str, str | int]] = [{"mode": "graph"}, {}]
+            table = self._find(("custom_allreduce",), iter(modes), build)
+        if table is None and op.kind != "p2p":
+            name = "alltoall" if op.kind == "all_to_all" else op.kind
+            nccl: list[Mapping[str, str | int]] = [{"op_name": name, "dtype": "half"}]
+            table = self._find(("nccl", name), iter(nccl), build, engine="nccl")
+        if table is None or not np.any(inside):
+            return analytical
+        found = self._from(table, op, (op.group, op.size_bytes), reference_s=analytical.seconds)
+        return Priced(
+            np.where(inside, found.seconds, analytical.seconds),
+            np.where(inside, found.basis, analytical.basis).astype(np.uint8),
+        )
+
+    def _select(self, table: str, engine: str | None = None) -> Selection | None:
+        """The table of the engine asked for, else of another engine, with a note."""
+        accelerator = self.roofline.accelerator.name
+        for candidate in (OURS, engine or self.engine, *(() if engine else _ENGINES)):
+            version = self.version if candidate == self.engine else None
+            found = self.store.select(accelerator=accelerator, table=table, engine=candidate, version=version)
+            if found is not None:
+                if candidate not in (OURS, engine or self.engine):
+                    self.notes.add(f"{table}: {self.engine} has no table, that of {found.note} is used")
+                elif not found.exact_version:
+                    self.notes.add(f"{table}: {found.note}")
+                return found
+        return None
+
+    def _find(
+        self,
+        identity: tuple[str | int | float | tuple[int, ...], ...],
+        keys: Iterator[Mapping[str, str | int]],
+        build: Callable[[Grid], FloatArray],
+        engine: str | None = None,
+    ) -> _Table | None:
+        """The first grid among `keys` of the table that `identity` begins with, and its ratio to the roofline `build`."""
+        if identity not in self._tables:
+            selection = self._select(str(identity[0]), engine)
+            self._tables[identity] = None if selection is None else self._first(selection, keys, build)
+        return self._tables[identity]
+
+    def _first(
+        self, selection: Selection, keys: Iterator[Mapping[str, str | int]], build: Callable[[Grid], FloatArray]
+    ) -> _Table | None:
+        for key in keys:
+            grid = selection.table.grid(**key)
+            if grid is not None:
+                reference = np.maximum(build(grid), 1e-12).reshape(grid.latency_s.shape)
+                self.digests.add(selection.table.identity.digest)
+                basis = Basis.MEASURED if selection.table.identity.engine == OURS else Basis.IMPORTED
+                return _Table(grid, grid.filled(reference), basis)
+        return None
+
+    def _from(
+        self, table: _Table | None, op: Operator, points: tuple[FloatArray, ...], reference_s: FloatArray | None = None
+    ) -> Priced:
+        """Roofline of the query times the interpolated ratio."""
+        if table is None:
+            return self.roofline.price(op)
+        if reference_s is None:
+            assert not isinstance(op, Collective)
+            reference_s = self.roofline.compute_s(_as_compute(op))
+        idle = reference_s <= 0
+        safe = tuple(
+            np.where(idle, axis[0], np.maximum(p, 1e-9)) for axis, p in zip(table.grid.axes, points, strict=True)
+        )
+        at = corners(table.grid, safe)
+        seconds = np.where(idle, 0.0, reference_s * np.exp(at.interpolate(table.log_ratio)))
+        held = max(table.basis, Basis.HELD)
+        return Priced(seconds, np.where(at.inside, table.basis, held).astype(np.uint8))
+
+
+def _as_compute(op: Operator) -> Compute:
+    assert not isinstance(op, Collective)
+    return op
+
+
+def _kv(precision: str) -> str:
+    return "fp8" if precision == "fp8" else "bfloat16"
+
+
+def _latent_keys(kv_precision: str) -> Iterator[Mapping[str, str | int]]:
+    for kv in (_kv(kv_precision), "bfloat16", "fp8"):
+        for dtype in ("bfloat16", "fp8"):
+            yield {"mla_dtype": dtype, "kv_cache_dtype": kv}
+
+
+def _attention_keys(head_dim: int, window: int, kv_precision: str) -> Iterator[Mapping[str, str | int]]:
+    """The cache format asked for first, then the other."""
+    for kv in (_kv(kv_precision), "bfloat16", "fp8"):
+        for dtype in ("bfloat16", "fp8"):
+            yield {"head_dim": head_dim, "window_size": window, "attn_dtype": dtype, "kv_cache_dtype": kv}

@@ -1,0 +1,76 @@
+"""Arrays of decisions and of work: one entry a point [N], so that one call prices a whole search space."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Degrees of parallelism of one instance [N]: attention on tp x dp x pp ranks, experts on moe_tp x ep = tp x dp."""
+
+    tp: FloatArray
+    pp: FloatArray
+    dp: FloatArray
+    moe_tp: FloatArray
+    ep: FloatArray
+
+    @classmethod
+    def of(
+        cls, tp: ArrayLike, pp: ArrayLike = 1, dp: ArrayLike = 1, moe_tp: ArrayLike = 1, ep: ArrayLike = 1
+    ) -> "Shards":
+        """Broadcast the given degrees to one length."""
+        arrays = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (tp, pp, dp, moe_tp, ep))
+        )
+        return cls(*arrays)
+
+    @property
+    def devices(self) -> FloatArray:
+        return self.tp * self.pp * self.dp
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> "Shards":
+        """The chosen points."""
+        return Shards(*(getattr(self, field.name)[index] for field in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one attention rank does in one step [N]; tokens are new ones, context is what the cache already holds."""
+
+    prefill_tokens: FloatArray  # of all prefilling sequences together
+    prefill_sequences: FloatArray
+    prefill_context: FloatArray  # cached tokens in front of each prefilling sequence's chunk
+    decode_sequences: FloatArray
+    decode_context: FloatArray  # mean cached tokens of a decoding sequence
+
+    @classmethod
+    def prefill(cls, tokens: ArrayLike, context: ArrayLike = 0.0, sequences: ArrayLike = 1.0) -> "Work":
+        """Steps that only prefill."""
+        return cls.of(tokens, sequences, context, 0.0, 0.0)
+
+    @classmethod
+    def decode(cls, sequences: ArrayLike, context: ArrayLike) -> "Work":
+        """Steps that only decode."""
+        return cls.of(0.0, 0.0, 0.0, sequences, context)
+
+    @classmethod
+    def of(cls, *arrays: ArrayLike) -> "Work":
+        """Broadcast the five fields to one length."""
+        return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(array, dtype=np.float64)) for array in arrays)))
+
+    @property
+    def tokens(self) -> FloatArray:
+        """New tokens of the step on one attention rank."""
+        return self.prefill_tokens + self.decode_sequences
+
+    @property
+    def sampled(self) -> FloatArray:
+        """Sequences whose logits are computed."""
+        return self.prefill_sequences + self.decode_sequences

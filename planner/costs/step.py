@@ -1,0 +1,73 @@
+"""Operators to seconds: the time of one step, with what each part costs and rests on."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from planner.costs.evidence import Basis, Priced
+from planner.costs.forward import forward
+from planner.costs.operators import Operator
+from planner.costs.parameters import EngineOverheads
+from planner.costs.shapes import FloatArray, Shards, Work
+from planner.models.architecture import Architecture
+
+
+class Pricer(Protocol):
+    """A source of kernel times."""
+
+    @property
+    def name(self) -> str:
+        """What to cite."""
+
+    def price(self, op: Operator) -> Priced:
+        """Seconds [N] of one run of `op`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds [N] of one step on the device and on the host, device seconds by operator and by basis [4, N]."""
+
+    device_s: FloatArray
+    host_s: FloatArray
+    by_operator: dict[str, FloatArray]
+    by_basis: FloatArray
+
+    @property
+    def seconds(self) -> FloatArray:
+        return self.device_s + self.host_s
+
+    def shares(self, point: int) -> dict[str, float]:
+        """Share of device time by basis at one point, host time counted as analytical."""
+        seconds = self.by_basis[:, point].copy()
+        seconds[Basis.ANALYTICAL] += self.host_s[point]
+        total = float(seconds.sum()) or 1.0
+        return {basis.name.lower(): float(seconds[basis] / total) for basis in Basis if seconds[basis] > 0}
+
+
+def price_operators(operators: list[Operator], pricer: Pricer, num_points: int) -> StepTime:
+    """Sum the operators' times; the host part is zero."""
+    device = np.zeros(num_points)
+    by_basis = np.zeros((len(Basis), num_points))
+    by_operator: dict[str, FloatArray] = {}
+    for op in operators:
+        priced = pricer.price(op)
+        seconds = priced.seconds * op.count
+        device += seconds
+        for basis in np.unique(priced.basis):
+            by_basis[basis] += np.where(priced.basis == basis, seconds, 0.0)
+        by_operator[op.name] = by_operator.get(op.name, 0.0) + seconds
+    return StepTime(device, np.zeros(num_points), by_operator, by_basis)
+
+
+def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, engine: EngineOverheads) -> StepTime:
+    """The time of one forward step [N], one micro-batch through all pipeline stages.
+
+    Shards and work are arrays of equal length; an idle point (no tokens) costs nothing.
+    """
+    priced = price_operators(forward(arch, shards, work), pricer, len(shards))
+    busy = work.tokens > 0
+    host = engine.step_s + engine.sequence_s * work.sampled + engine.prefill_s * (work.prefill_sequences > 0)
+    return StepTime(
+        np.where(busy, priced.device_s, 0.0), np.where(busy, host, 0.0), priced.by_operator, priced.by_basis
+    )
