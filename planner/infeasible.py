@@ -11,7 +11,7 @@ class Conflict(TypedDict):
     nearest: str  # such as `ttft 143 ms`; empty when no value of this limit alone would do
 
 
-class Infeasible(Exception):  # noqa: N818 - an answer, not an error
+class Infeasible(Exception):
     """No plan meets all limits; `conflict` is a smallest set of them that cannot hold together.
 
     `proved` is False where the search was cut short, so that the answer may be wrong.
@@ -23,7 +23,7 @@ class Infeasible(Exception):  # noqa: N818 - an answer, not an error
         self.proved = proved
 
 
-class Stopped(Exception):  # noqa: N818 - an answer, not an error
+class Stopped(Exception):
     """A limit of the solve was reached with neither a plan nor a proof that there is none."""
 
     def __init__(self, reason: str, *, bound: float | None = None) -> None:

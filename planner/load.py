@@ -26,8 +26,8 @@ def load_problem(
 ) -> "Resolved":
     """The problem in a YAML or JSON file (`-` is standard input), validated and with every name looked up.
 
-    `overrides` are `path=value` texts; `profiles` and `seed` replace those of the file when given. Paths in the file are
-    relative to its folder, `profiles` to the working directory. Raises PlannerError with file, line and mend.
+    `overrides` are `path=value` texts; `profiles` and `seed` replace those of the file when given. Paths in the file
+    are relative to its folder, `profiles` to the working directory. Raises PlannerError with file, line and mend.
     """
     from planner.kinds.registry import find_kind
     from planner.problem.resolve import resolve
@@ -51,7 +51,9 @@ def override_problem(document: Document, overrides: Sequence[str]) -> Overridden
 def _validated(spec: type[Problem], data: Any, where: OverriddenWhere) -> Problem:  # noqa: ANN401
     if not isinstance(data, dict):
         raise PlannerError(
-            "a problem is a mapping of keys to values", where=where(()), hint="start it with `schema: planner.problem/1`"
+            "a problem is a mapping of keys to values",
+            where=where(()),
+            hint="start it with `schema: planner.problem/1`",
         )
     try:
         return spec.model_validate(data)

@@ -64,7 +64,7 @@ def apply_overrides(
 
 
 def _split(text: str, flag: str) -> list[str | int]:
-    """`workloads[0].slo.ttft` and `workloads.0.slo.ttft` as the same keys; digits become indices where a list stands."""
+    """The keys of a dotted path, indices in brackets as numbers; plain digits become indices where a list stands."""
     segments: list[str | int] = []
     for part in text.split("."):
         match = _SEGMENT.fullmatch(part)

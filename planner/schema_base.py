@@ -42,7 +42,8 @@ class Spec(BaseModel):
         required = set(schema.get("required", []))
         for short, (field, units) in cls.quantities.items():
             unit_names = ", ".join(unit for unit in units if unit)
-            schema["properties"][short] = {"type": "string", "description": f"{field} with its unit, one of {unit_names}"}
+            described = f"{field} with its unit, one of {unit_names}"
+            schema["properties"][short] = {"type": "string", "description": described}
             if field in required:
                 required.discard(field)
                 schema.setdefault("allOf", []).append({"anyOf": [{"required": [short]}, {"required": [field]}]})
@@ -72,7 +73,7 @@ def refuse(what: str, hint: str, key: str = "") -> PydanticCustomError:
 def planner_error(
     error: ValidationError, where: Callable[[Path], str], known: dict[Path, list[str]] | None = None
 ) -> PlannerError:
-    """The first validation error as one PlannerError with place and mend; `where` turns a path into `file:line: path`."""
+    """The first validation error as one PlannerError with place and mend; `where` makes a path `file:line: path`."""
     first = min(error.errors(include_url=False), key=lambda item: (item["type"] == "missing", len(item["loc"]) == 0))
     specs = _spec_names()
     path: Path = tuple(part for part in first["loc"] if not _is_internal(part, specs))
@@ -120,7 +121,7 @@ def _is_short(value: object) -> bool:
 
 
 class Where:
-    """Turns a path into a document into `file:line: dotted.path` (a callable, so that plans and tests can pass theirs)."""
+    """Turns a path into a document into `file:line: dotted.path`; a callable, so that plans and tests pass theirs."""
 
     def __init__(self, locate: "dict[Path, int]", source: str) -> None:
         self._lines = locate

@@ -7,7 +7,7 @@ from planner.schema_base import Path, Spec, field_names
 
 
 def known_keys(spec: type[Spec], data: object) -> dict[Path, list[str]]:
-    """The keys that may be written at every mapping of `data`, by its path; several where a place takes several forms."""
+    """The keys that may be written at every mapping of `data`, by its path; of all forms where it takes several."""
     known: dict[Path, list[str]] = {}
     waiting: list[tuple[Path, object, object]] = [((), spec, data)]
     while waiting:
@@ -25,7 +25,7 @@ def known_keys(spec: type[Spec], data: object) -> dict[Path, list[str]]:
 
 
 def written_names(spec: type[Spec]) -> list[str]:
-    """Every key that may be written into `spec`: short names with units, SI names, and aliases instead of their fields."""
+    """Every key that may be written into `spec`: short names with units, SI names, aliases in place of their fields."""
     aliases = {name: field.alias for name, field in spec.model_fields.items() if field.alias}
     return sorted({aliases.get(name, name) for name in field_names(spec)})
 

@@ -1,0 +1,68 @@
+"""Errors as text: `error: where: what`, the line of the file with a caret, and an indented hint."""
+
+import re
+
+from planner.errors import PlannerError, did_you_mean
+
+_PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\s*(?P<path>\S+))?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def render_error(error: PlannerError) -> str:
+    """The error as text for stderr; control characters of foreign files are shown, never sent to the terminal."""
+    where = f"{error.where}: " if error.where else ""
+    lines = [f"error: {where}{error.what}", *_excerpt(error.where)]
+    if error.hint:
+        lines.append(f"  hint: {error.hint}")
+    return plain("\n".join(lines))
+
+
+def plain(text: str) -> str:
+    """`text` with control characters other than tab and newline written as escapes."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def _excerpt(where: str) -> list[str]:
+    """The line of the file that `where` names and a caret under what is wrong in it, or nothing."""
+    place = _PLACE.fullmatch(where)
+    if place is None:
+        return []
+    number = int(place["line"])
+    try:
+        with open(place["file"], encoding="utf-8", errors="replace") as file:
+            source = next((line.rstrip() for at, line in enumerate(file, 1) if at == number), "")
+    except (OSError, ValueError):
+        return []
+    if not source.strip() or len(source) > 160:
+        return []
+    start, width = _span(source, (place["path"] or "").rpartition(".")[2])
+    gutter = " " * len(str(number))
+    return [f"  {number} | {source}", f"  {gutter} | {' ' * start}{'^' * width}"]
+
+
+def _span(source: str, key: str) -> tuple[int, int]:
+    """Start and width of the value of `key` in `source`, of the key alone where its value is below, or of the text."""
+    found = (
+        re.search(rf"(?P<key>[\"']?{re.escape(key)}[\"']?)\s*:\s*(?P<value>[^,}}\]#]*[^,}}\]#\s])?", source)
+        if key
+        else None
+    )
+    if found is None:
+        start = len(source) - len(source.lstrip())
+        return start, len(source.strip())
+    group = "value" if found["value"] and found["value"][0] not in "{[" else "key"
+    return found.start(group), len(found[group])
+
+
+def usage_error(error: BaseException) -> PlannerError:
+    """A mistake in the command line, as the parser found it, in our own words."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "planner"
+    otherwise = f"see `{command} --help`"
+    option = getattr(error, "option_name", None)
+    if isinstance(option, str) and hasattr(error, "possibilities"):
+        known = [name for parameter in context.command.params for name in parameter.opts] if context is not None else []
+        return PlannerError(f"unknown option `{option}`", hint=did_you_mean(option, known, otherwise=otherwise))
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    message = re.sub(r"'([^'\s]+)'", r"`\1`", message.strip().split("\n")[0].removesuffix("."))
+    return PlannerError(message[:1].lower() + message[1:], hint=otherwise)

@@ -1,0 +1,70 @@
+"""`planner estimate`: predictions for given decisions, without a search."""
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths
+from planner.errors import PlannerError
+
+
+def estimate(
+    requests: Annotated[str | None, typer.Argument(metavar="[JSONL]", help="One request a line; `-` is stdin.")] = None,
+    measured: Annotated[
+        str | None,
+        typer.Option(
+            "--measured", metavar="CSV", help="A table of measured deployments instead.", rich_help_panel=INPUT
+        ),
+    ] = None,
+    profiles: Profiles = None,
+    output: Output = None,
+    as_json: Json = False,
+) -> int:
+    """Predict what given deployments will do, without a search.
+
+    JSON lines in, JSON lines out. A request is {"id", ...fields of a problem..., "decision": {...}}; each line out has
+    its "id" and either "prediction" or "error". With --json the lines stand in the `rows` of one document.
+
+    Examples:
+
+      planner estimate requests.jsonl -o predictions.jsonl
+
+      planner estimate --measured measured.csv --output predictions.jsonl
+    """
+    from planner.cli.output import write_data
+
+    if (requests is None) == (measured is None):
+        what = "an estimate needs either a JSONL file or `--measured FILE.csv`"
+        raise PlannerError(what, hint="write `planner estimate requests.jsonl`")
+    paths = profile_paths(profiles)
+    lines = _measured_lines(measured, paths) if measured is not None else _request_lines(str(requests), paths)
+    text = "".join(f"{line}\n" for line in lines)
+    if as_json:
+        text = f'{{"schema": "planner.estimates/1", "rows": [{",".join(lines)}]}}\n'
+    write_data(text, output)
+    return 0
+
+
+def _request_lines(path: str, profiles: tuple[str, ...]) -> list[str]:
+    from planner.estimate import estimate_jsonl
+
+    return list(estimate_jsonl(_read_lines(path), profiles=profiles))
+
+
+def _measured_lines(path: str, profiles: tuple[str, ...]) -> list[str]:
+    from planner.estimate import estimate_measured
+
+    return list(estimate_measured(path, profiles=profiles))
+
+
+def _read_lines(path: str) -> list[str]:
+    import sys
+
+    try:
+        if path == "-":
+            return sys.stdin.read().splitlines()
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise PlannerError(f"cannot be read: {reason}", where=path, hint="check the path") from None

@@ -1,0 +1,163 @@
+"""The `planner` command: verbs, and what becomes of errors."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from planner.cli import check, emit, estimate, hardware, models, profiles, schema, solve
+from planner.cli.errors import render_error, usage_error
+from planner.cli.options import INPUT, OUTPUT, SOLVER
+from planner.errors import PlannerError, did_you_mean
+
+EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE = 2, 4, 130, 141
+
+# The base of all exceptions of the parser that typer carries; its module differs between versions of typer.
+_PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+
+_HELP = """Plan LLM serving and training on GPU clusters: problem file in, proven plan out.
+
+Examples:
+
+  planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
+
+  planner check plan.json
+
+Exit codes: 0 yes, 1 the answer is no, 2 bad flag or bad file, 3 stopped at a limit with no plan, 4 a bug of planner.
+"""
+
+
+class _Verb(TyperCommand):
+    """A command whose help lists its options under the headings Input, Solver and Output."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - parser types differ between versions of typer
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                argument = parameter.param_type_name == "argument"
+                panel = getattr(parameter, "rich_help_panel", None)
+                sections.setdefault("Arguments" if argument else panel or "Options", []).append(record)
+        for heading in sorted(sections, key=_place_of_section):
+            if sections[heading]:
+                with formatter.section(heading):
+                    formatter.write_dl(sections[heading])
+
+
+def _place_of_section(heading: str) -> int:
+    order = ("Arguments", INPUT, SOLVER, OUTPUT)
+    return order.index(heading) if heading in order else len(order)
+
+
+class _Verbs(TyperGroup):
+    """Commands whose unknown names are refused with the nearest known ones."""
+
+    def resolve_command(self, ctx: Any, args: Any) -> Any:  # noqa: ANN401 - parser types differ between versions of typer
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], list(self.commands), otherwise=f"see `{ctx.command_path} --help`")
+            raise PlannerError(f"unknown command `{args[0]}`", hint=hint)
+        return super().resolve_command(ctx, args)
+
+
+def _group(help_text: str) -> typer.Typer:
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    return typer.Typer(
+        cls=_Verbs, help=help_text, add_completion=False, rich_markup_mode=None, context_settings=settings
+    )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from planner import __version__
+
+        typer.echo(f"planner {__version__}")
+        raise typer.Exit(0)
+
+
+def _build() -> typer.Typer:
+    app = _group(_HELP)
+
+    @app.callback()
+    def planner(
+        version: bool = typer.Option(
+            False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ) -> None:
+        pass
+
+    app.command("solve", cls=_Verb)(solve.solve)
+    app.command("check", cls=_Verb)(check.check)
+    app.command("emit", cls=_Verb)(emit.emit)
+    app.command("estimate", cls=_Verb)(estimate.estimate)
+    app.command("schema", cls=_Verb)(schema.schema)
+    for name, module in (("hardware", hardware), ("models", models), ("profiles", profiles)):
+        noun = _group(module.HELP)
+        for verb, command in module.COMMANDS.items():
+            noun.command(verb, cls=_Verb)(command)
+        app.add_typer(noun, name=name)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; every error becomes text on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    _tolerate_encodings()
+    try:
+        return _run(arguments)
+    except PlannerError as error:
+        _print_error(render_error(error))
+        return EXIT_USAGE
+    except (KeyboardInterrupt, typer.Abort):
+        _print_error("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of stdout has left. Python would complain once more when it flushes stdout at exit.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until exit
+        return EXIT_PIPE
+    except Exception as error:  # noqa: BLE001 - the one place that turns our own bugs into exit code 4
+        _report_bug(error)
+        return EXIT_BUG
+
+
+def _run(arguments: list[str]) -> int:
+    command = typer.main.get_command(_build())
+    try:
+        code = command.main(args=arguments, prog_name="planner", standalone_mode=False)
+    except _PARSER_ERROR as error:
+        raise usage_error(error) from None
+    return code if isinstance(code, int) else 0
+
+
+def _tolerate_encodings() -> None:
+    """Characters that the terminal cannot show are escaped; they must not end the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _print_error(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:  # stderr is closed: the exit code still tells
+        return
+
+
+def _report_bug(error: Exception) -> None:
+    if os.environ.get("PLANNER_DEBUG") == "1":
+        import traceback
+
+        _print_error("".join(traceback.format_exception(error)))
+    summary = " ".join(str(error).split())[:200]
+    _print_error(
+        f"error: internal error: {type(error).__name__}: {summary}\n"
+        "  hint: this is a bug of planner; please report it with the output of the same command under PLANNER_DEBUG=1"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Options that several verbs share, and their values as numbers."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from planner.errors import PlannerError
+
+INPUT, SOLVER, OUTPUT = "Input", "Solver", "Output"
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document with a `schema` field.", rich_help_panel=OUTPUT)
+]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write here; `-` is stdout.", rich_help_panel=OUTPUT),
+]
+Profiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--profiles",
+        metavar="PATH",
+        help="Kernel tables to cost with; repeatable. Also PLANNER_PROFILES.",
+        rich_help_panel=INPUT,
+    ),
+]
+
+
+def profile_paths(flags: list[str] | None) -> tuple[str, ...]:
+    """Paths from `--profiles`, else from the environment; neither means those of the problem file."""
+    if flags:
+        return tuple(flags)
+    return tuple(path for path in os.environ.get("PLANNER_PROFILES", "").split(os.pathsep) if path)
+
+
+def seconds(text: str | None, flag: str) -> float | None:
+    """`30s` as 30.0; a time limit is positive."""
+    from planner.units import TIME_S, parse_quantity
+
+    if text is None:
+        return None
+    value = parse_quantity(text, TIME_S, where=flag)
+    if value <= 0:
+        raise PlannerError(f"must be positive, found `{text}`", where=flag, hint=f"write for example `{flag} 30s`")
+    return value
+
+
+def fraction(text: str, flag: str) -> float:
+    """`1%` or `0.01` as 0.01; at least 0 and below 1."""
+    from planner.units import FRACTION, parse_quantity
+
+    value = parse_quantity(text if text.strip().endswith("%") else _number(text, flag), FRACTION, where=flag)
+    if not 0 <= value < 1:
+        raise PlannerError(f"must be at least 0 and below 100%, found `{text}`", where=flag, hint=f"write `{flag} 1%`")
+    return value
+
+
+def _number(text: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        what = f'must be a fraction such as "1%", found `{text}`'
+        raise PlannerError(what, where=flag, hint=f"write `{flag} 1%`") from None
