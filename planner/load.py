@@ -10,10 +10,11 @@ from planner.documents import Document, load_document
 from planner.errors import PlannerError
 from planner.overrides import Overridden, OverriddenWhere, apply_overrides
 from planner.problem.schema import Problem, WorkloadSpec
-from planner.schema_base import Spec, planner_error
+from planner.schema_base import Spec, Where, planner_error
 from planner.schema_keys import known_keys, short_names, written_names
 
 if TYPE_CHECKING:
+    from planner.plan.schema import Decision, Envelope
     from planner.problem.resolve import Resolved
 
 
@@ -40,6 +41,30 @@ def load_problem(
     _validate_options(kind.options, problem, where)
     base = Path() if str(path) == "-" else Path(path).parent
     return resolve(_rooted(problem, base, profiles, seed), where, base=base)
+
+
+def load_plan(path: str | Path) -> "tuple[Envelope, Decision]":
+    """The plan in a JSON file (`-` is standard input): its envelope, and its decision by the schema of its kind.
+
+    Raises PlannerError, with file, line and mend, for what is no plan, no longer whole, or not valid.
+    """
+    from planner.kinds.registry import find_kind
+    from planner.plan.reader import load_plan_document
+    from planner.plan.schema import Envelope
+
+    document = load_plan_document(path)
+    place = Where(document.lines, document.source)
+    try:
+        envelope = Envelope.model_validate(document.data)
+    except ValidationError as error:
+        raise planner_error(error, place, known_keys(Envelope, document.data)) from None
+    kind = find_kind(envelope.kind, where=place(("kind",)))
+    try:
+        decision = kind.decision.model_validate(envelope.decision)
+    except ValidationError as error:
+        known = known_keys(kind.decision, envelope.decision)
+        raise planner_error(error, lambda path: place(("decision", *path)), known) from None
+    return envelope, decision
 
 
 def override_problem(document: Document, overrides: Sequence[str]) -> Overridden:

@@ -13,3 +13,4 @@ class Finding:
     where: str = ""
     hint: str = ""
     approximate: bool = False  # holds by a mean-based model only
+    skipped: bool = False  # could not be judged here; `what` says why, and `ok` stays true

@@ -16,10 +16,15 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
 
 
 class Parallelism(Spec):
-    """Degrees of each dimension; attention runs on tp x dp x pp x cp ranks, experts on the same ranks as moe_tp x ep."""
+    """Degrees of each dimension of one replica.
+
+    It stands on tp x pp x dp x cp devices. Experts live on the same devices: moe_tp x ep of them hold one set of the
+    experts of a pipeline stage, so moe_tp x ep divides tp x dp x cp. vpp counts the model chunks of a pipeline rank.
+    """
 
     tp: Count = 1
     pp: Count = 1
@@ -42,13 +47,13 @@ class Engine(Spec):
 class Memory(Spec):
     """Bytes on the fullest device of a role."""
 
-    weights_bytes: float = 0.0
-    kv_cache_bytes: float = 0.0
-    activations_bytes: float = 0.0
-    gradients_bytes: float = 0.0
-    optimizer_bytes: float = 0.0
-    workspace_bytes: float = 0.0
-    capacity_bytes: float = Field(description="what the plan may use of the device")
+    weights_bytes: Amount = 0.0
+    kv_cache_bytes: Amount = 0.0
+    activations_bytes: Amount = 0.0
+    gradients_bytes: Amount = 0.0
+    optimizer_bytes: Amount = 0.0
+    workspace_bytes: Amount = 0.0
+    capacity_bytes: Amount = Field(description="what the plan may use of the device")
 
     @property
     def used_bytes(self) -> float:
@@ -81,7 +86,9 @@ class Axis(Spec):
 class Block(Spec):
     """Ranks of a role laid on the devices of a pool: first_device + sum(index x stride), the first axis outermost.
 
-    Devices count through the pool, node by node, out-of-service nodes included.
+    Devices count through the pool, node by node, out-of-service nodes included. An axis is called replica, pp, dp, cp
+    or tp; one that does not run evenly (over a node out of service) is split into two of the same name. A role with
+    several blocks has its replicas spread over them, and its ranks count on from block to block.
     """
 
     role: str
@@ -98,7 +105,10 @@ class Block(Spec):
 
 
 class Route(Spec):
-    """Share of the traffic of a workload that goes to a role, directly or on from another role."""
+    """Share of all traffic of a workload that goes to a role, from the front door or on from another role.
+
+    What leaves a role is what came to it: shares from the front door sum to 1, those out of a role to those into it.
+    """
 
     workload: str
     to: str
@@ -107,7 +117,7 @@ class Route(Spec):
 
 
 class Phase(Spec):
-    """A window of time with its own roles; kinds that plan over time use it."""
+    """A window of time with its own roles; roles that never share a phase may share devices."""
 
     name: str
     start_s: Annotated[float, Field(ge=0)] = 0.0
@@ -138,6 +148,8 @@ class Decision(Spec):
         if len(set(names)) != len(names):
             raise refuse("two roles have the same name", "give each its own name", "roles")
         named = {block.role for block in self.placement} | {route.to for route in self.routing}
+        named |= {route.source for route in self.routing if route.source is not None}
+        named |= {role for phase in self.phases for role in phase.roles}
         unknown = sorted(named - set(names))
         if unknown:
             raise refuse(f"no role is called `{unknown[0]}`", f"the roles are {', '.join(names)}")
@@ -162,17 +174,21 @@ class Objective(Spec):
 
 
 class Certificate(Spec):
-    """What was proven, over which space, and what re-derives the bound without a solver."""
+    """What was proven, over which space, and what re-derives the bound without a solver.
+
+    `stated` claims nothing: the plan was given, not searched. A gap up to `tolerance` counts as optimal.
+    """
 
     claim: str
     status: Literal["optimal", "feasible", "infeasible", "unknown", "stated"]
     stop_reason: str = "finished"
     objective: Objective
     bound: float | None = None
-    gap: float | None = None
+    gap: Amount | None = None
+    tolerance: Fraction = 1e-6
     axes: dict[str, list[JsonValue]] = Field(default_factory=dict)
-    candidates: int = 0
-    pruned: dict[str, int] = Field(default_factory=dict)
+    candidates: Index = 0
+    pruned: dict[str, Index] = Field(default_factory=dict)
     proof: dict[str, JsonValue] = Field(default_factory=dict)
     next_best: JsonValue = None
 

@@ -78,16 +78,16 @@ def resolve(problem: Problem, where: Where, *, base: Path = Path()) -> Resolved:
     """
     return Resolved(
         problem=problem,
-        models={key: _model(problem, key, where, base) for key in problem.models},
-        pools=tuple(_pool(spec, index, where) for index, spec in enumerate(problem.cluster.pools)),
+        models={key: resolve_model(problem, key, where, base) for key in problem.models},
+        pools=tuple(resolve_pool(spec, index, where) for index, spec in enumerate(problem.cluster.pools)),
         workloads=tuple(
             Workload(
                 spec=spec,
                 model=problem.model_of(spec),
-                input=_lengths(spec.input_tokens, "input_tokens", where(("workloads", index, "input_tokens")), base),
-                output=_lengths(spec.output_tokens, "output_tokens", where(("workloads", index, "output_tokens")), base),
+                input=_lengths(spec.input_tokens, "input_tokens", where(("workloads", at, "input_tokens")), base),
+                output=_lengths(spec.output_tokens, "output_tokens", where(("workloads", at, "output_tokens")), base),
             )
-            for index, spec in enumerate(problem.workloads)
+            for at, spec in enumerate(problem.workloads)
         ),
         where=where,
     )
@@ -101,8 +101,7 @@ def normalised(resolved: Resolved) -> dict[str, object]:
         if model.config is not None:
             models = data["models"]
             assert isinstance(models, dict)
-            models[key].pop("config")
-            models[key]["name"] = resolved.models[key].name
+            models[key]["config"] = resolved.models[key].name
     costs = data["costs"]
     assert isinstance(costs, dict)
     costs.pop("profiles", None)
@@ -115,7 +114,8 @@ def normalised(resolved: Resolved) -> dict[str, object]:
     return data
 
 
-def _model(problem: Problem, key: str, where: Where, base: Path) -> Architecture:
+def resolve_model(problem: Problem, key: str, where: Where, base: Path) -> Architecture:
+    """The model under `key`, in the precision asked for; raises PlannerError when it is unknown or unreadable."""
     from planner.models.library import find_model, load_model, with_precision
 
     spec = problem.models[key]
@@ -129,7 +129,8 @@ def _model(problem: Problem, key: str, where: Where, base: Path) -> Architecture
     return architecture
 
 
-def _pool(spec: PoolSpec, index: int, where: Where) -> Pool:
+def resolve_pool(spec: PoolSpec, index: int, where: Where) -> Pool:
+    """The pool of `spec`; raises PlannerError for unknown hardware, odd sizes, and a pool without a node in service."""
     from planner.hardware.library import find_fabric, find_node
 
     path = ("cluster", "pools", index)
@@ -137,21 +138,20 @@ def _pool(spec: PoolSpec, index: int, where: Where) -> Pool:
         node = find_node(spec.gpu)
         if spec.fabric is not None:
             fabric = find_fabric(spec.fabric)
-            node = replace(
-                node, nic_bandwidth_bytes_per_s=fabric.bandwidth_bytes_per_s, nic_latency_s=fabric.latency_s
-            )
+            node = replace(node, nic_bandwidth_bytes_per_s=fabric.bandwidth_bytes_per_s, nic_latency_s=fabric.latency_s)
     except PlannerError as error:
         field = "fabric" if "fabric" in error.what else "gpu"
         raise PlannerError(error.what, where=where((*path, field)), hint=error.hint) from None
     node, num_nodes = _sized(node, spec, where(path))
     if spec.nic_bandwidth_bytes_per_s is not None:
         node = replace(node, nic_bandwidth_bytes_per_s=spec.nic_bandwidth_bytes_per_s)
+    place = where(path)
     pool = Pool(
-        name=spec.name or node.accelerator.name,
+        name=spec.label,
         node=node,
         num_nodes=num_nodes,
         usd_per_gpu_hour=spec.usd_per_gpu_hour,
-        out_of_service=tuple(sorted({_node_index(spec, entry, num_nodes, where(path)) for entry in spec.out_of_service})),
+        out_of_service=tuple(sorted({_node_index(spec, entry, num_nodes, place) for entry in spec.out_of_service})),
         oversubscription=spec.oversubscription,
     )
     if pool.num_gpus == 0:

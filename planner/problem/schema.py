@@ -3,14 +3,14 @@
 Fields common to all kinds stand here; what only one kind needs stands in that kind's own `options`.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
 from planner.schema_base import Spec, refuse
 from planner.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR
 
-SCHEMA = "planner.problem/1"
+SCHEMA: Final = "planner.problem/1"
 
 Weights = Literal["bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "int8"]
 KvCache = Literal["bf16", "fp16", "fp8"]
@@ -43,7 +43,7 @@ class PoolSpec(Spec):
         "nic_bandwidth": ("nic_bandwidth_bytes_per_s", BYTES_PER_S),
     }
     gpu: Name = Field(description="accelerator or node type of the hardware catalog")
-    name: Name | None = Field(default=None, description="defaults to the accelerator's name")
+    name: Name | None = Field(default=None, description="defaults to what `gpu` says")
     nodes: Count | None = None
     gpus: Count | None = Field(default=None, description="total GPUs; whole nodes, or one part of a node")
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -65,6 +65,11 @@ class PoolSpec(Spec):
         if self.node_names is not None and len(set(self.node_names)) != len(self.node_names):
             raise refuse("a node is named twice", "name every node once", "node_names")
         return self
+
+    @property
+    def label(self) -> str:
+        """The name by which plans call the pool."""
+        return self.name or self.gpu
 
 
 class PoolLinkSpec(Spec):
@@ -248,12 +253,13 @@ class Problem(Spec):
         names = [workload.name for workload in self.workloads]
         if len(set(names)) != len(names):
             raise refuse("two workloads have the same name", "give each its own `name:`", "workloads")
-        pools = [pool.name or pool.gpu for pool in self.cluster.pools]
+        pools = [pool.label for pool in self.cluster.pools]
         if len(set(pools)) != len(pools):
             raise refuse("two pools have the same name", "give each its own `name:`", "cluster")
         unknown = [name for link in self.cluster.links for name in link.pools if name not in pools]
         if unknown:
-            raise refuse(f"a link names the unknown pool `{unknown[0]}`", f"the pools are {', '.join(pools)}", "cluster")
+            hint = f"the pools are {', '.join(pools)}"
+            raise refuse(f"a link names the unknown pool `{unknown[0]}`", hint, "cluster")
         return self
 
     def model_of(self, workload: WorkloadSpec) -> str:

@@ -1,0 +1,129 @@
+"""Whether a plan is about what it says: its problem, the names in it, and the digests of everything it rests on."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from planner.errors import PlannerError
+from planner.files import digest
+from planner.hardware.cluster import Pool
+from planner.plan.findings import Finding
+from planner.plan.schema import Decision, Envelope
+from planner.problem.resolve import resolve_model, resolve_pool
+from planner.problem.schema import Problem
+from planner.schema_base import Spec, Where, planner_error
+from planner.schema_keys import known_keys
+
+_INPUTS = Where({}, "inputs")
+_SOLVE_AGAIN = "solve again, or restore what the plan was made for"
+
+
+def problem_findings(envelope: Envelope, options: type[Spec]) -> tuple[Problem | None, list[Finding]]:
+    """The problem inside the plan (None if it is none), and whether it is valid, of this kind, and the one digested."""
+    problem: Problem | None = None
+    what = "`inputs` is a valid problem"
+    try:
+        problem = Problem.model_validate(envelope.inputs)
+        options.model_validate(problem.options)
+    except ValidationError as error:
+        what = planner_error(error, _INPUTS, known_keys(Problem, envelope.inputs)).what
+        problem = None
+    findings = [Finding("schema.inputs", problem is not None, what, "inputs", _SOLVE_AGAIN)]
+    if problem is not None:
+        same = problem.kind == envelope.kind
+        what = f"a plan of kind `{envelope.kind}` for a problem of kind `{problem.kind}`"
+        findings.append(Finding("schema.kind", same, what, "kind", "make the two the same"))
+    right = digest(envelope.inputs) == envelope.digests.problem
+    what = "the digest is that of `inputs`" if right else "`inputs` is not the problem that the plan was made for"
+    return problem, [*findings, Finding("digest.problem", right, what, "digests.problem", _SOLVE_AGAIN)]
+
+
+def reference_findings(decision: Decision, problem: Problem) -> Iterator[Finding]:
+    """Whether every pool, model and workload that the decision names is one of the problem's."""
+    pools = {spec.label for spec in problem.cluster.pools}
+    workloads = {workload.name for workload in problem.workloads}
+    for role in decision.roles:
+        where = f"roles.{role.name}"
+        unknown = [f"pool `{role.pool}`"] if role.pool not in pools else []
+        if role.model is not None and role.model not in problem.models:
+            unknown.append(f"model `{role.model}`")
+        what = f"{unknown[0]} is not in the problem" if unknown else "pool and model are in the problem"
+        yield Finding("schema.references", not unknown, what, where, "name a pool and a model of `inputs`")
+    strange = sorted({route.workload for route in decision.routing} - workloads)
+    what = f"workload `{strange[0]}` is not in the problem" if strange else "workloads are in the problem"
+    yield Finding("schema.references", not strange, what, "routing", "name a workload of `inputs`")
+
+
+def pools_of(problem: Problem) -> dict[str, Pool]:
+    """The pools of the problem by name, those whose hardware the catalog knows."""
+    pools: dict[str, Pool] = {}
+    for index, spec in enumerate(problem.cluster.pools):
+        try:
+            pool = resolve_pool(spec, index, _INPUTS)
+        except PlannerError:
+            continue
+        pools[pool.name] = pool
+    return pools
+
+
+def hardware_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
+    """Whether the catalog still says of every pool's hardware what it said when the plan was made."""
+    from planner.hardware.library import hardware_facts
+
+    for index, spec in enumerate(problem.cluster.pools):
+        place = f"digests.hardware.{spec.label}"
+        try:
+            pool = resolve_pool(spec, index, _INPUTS)
+        except PlannerError as error:
+            yield _skipped("digest.hardware", f"not judged: {error.what}", place)
+            continue
+        yield _same(digest(hardware_facts(pool.node)), envelope.digests.hardware.get(spec.label), place, spec.gpu)
+
+
+def model_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
+    """Whether the catalog still says of every model what it said when the plan was made."""
+    from planner.models.library import model_facts
+
+    for key, spec in problem.models.items():
+        place = f"digests.models.{key}"
+        if spec.name is None:
+            yield _skipped("digest.models", f"not judged: the config.json of `{spec.config}` is not at hand", place)
+            continue
+        try:
+            architecture = resolve_model(problem, key, _INPUTS, Path())
+        except PlannerError as error:
+            yield _skipped("digest.models", f"not judged: {error.what}", place)
+            continue
+        yield _same(digest(model_facts(architecture)), envelope.digests.models.get(key), place, spec.name)
+
+
+def side_file_findings(decision: Decision, base: Path | None) -> Iterator[Finding]:
+    """Whether every side file lies beside the plan and is the one that the plan was made with."""
+    for name, side in decision.side_files.items():
+        place = f"side_files.{name}"
+        if base is None:
+            yield _skipped("digest.side_files", "not judged: the folder of the plan is not known", place)
+            continue
+        try:
+            found = "sha256:" + hashlib.sha256((base / side.path).read_bytes()).hexdigest()
+        except (OSError, ValueError) as error:
+            what = f"cannot read `{side.path}`: {getattr(error, 'strerror', None) or error}"
+            yield Finding("digest.side_files", False, what, place, "put the file beside the plan")
+            continue
+        right = found == side.digest
+        what = f"`{side.path}` is {'the file' if right else 'not the file'} that the plan was made with"
+        yield Finding("digest.side_files", right, what, place, "restore that file, or solve again")
+
+
+def _same(found: str, stated: str | None, place: str, name: str) -> Finding:
+    rule = ".".join(place.replace("digests", "digest").split(".")[:2])
+    if stated is None:
+        return Finding(rule, False, f"the plan has no digest of `{name}`", place, _SOLVE_AGAIN)
+    what = f"the catalog says of `{name}` {'what' if found == stated else 'something else than'} it said to the plan"
+    return Finding(rule, found == stated, what, place, "solve again with the catalog of this version")
+
+
+def _skipped(rule: str, what: str, place: str) -> Finding:
+    return Finding(rule, True, what, place, skipped=True)

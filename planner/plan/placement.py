@@ -1,0 +1,120 @@
+"""Which device each rank stands on: blocks expanded, in plain Python, without building what is not asked for.
+
+Ranks of a block count with its first axis outermost; ranks of a role count on from block to block.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import product, repeat
+from math import prod
+from typing import Protocol
+
+
+class Axis(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+
+
+class Block(Protocol):
+    """A block of the plan's schema or of its plain records."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def pool(self) -> str: ...
+    @property
+    def first_device(self) -> int: ...
+    @property
+    def axes(self) -> "tuple[Axis, ...]": ...
+
+
+def num_ranks(block: Block) -> int:
+    """How many ranks the block holds."""
+    return prod(axis.size for axis in block.axes)
+
+
+def last_device(block: Block) -> int:
+    """The highest device of the block."""
+    return block.first_device + sum((axis.size - 1) * axis.stride for axis in block.axes)
+
+
+def devices(block: Block) -> Iterator[int]:
+    """The device of every rank of the block, in rank order."""
+    return _along(block.first_device, tuple(block.axes))
+
+
+def device_of_rank(block: Block, rank: int) -> int:
+    """The device of one rank of the block, in O(axes); IndexError beyond its ranks."""
+    if not 0 <= rank < num_ranks(block):
+        raise IndexError(f"rank {rank} of a block of {num_ranks(block)}")
+    device = block.first_device
+    for axis in reversed(tuple(block.axes)):
+        rank, index = divmod(rank, axis.size)
+        device += index * axis.stride
+    return device
+
+
+def role_devices(blocks: Iterable[Block], role: str) -> Iterator[tuple[str, int]]:
+    """(pool, device) of every rank of a role, in rank order."""
+    for block in blocks:
+        if block.role == role:
+            yield from ((block.pool, device) for device in devices(block))
+
+
+def devices_used(blocks: Iterable[Block]) -> dict[str, int]:
+    """How many devices of each pool the blocks stand on; those that several roles share count once."""
+    used: dict[str, set[int]] = {}
+    for block in blocks:
+        used.setdefault(block.pool, set()).update(devices(block))
+    return {pool: len(stood_on) for pool, stood_on in used.items()}
+
+
+def degree(block: Block, axis_name: str) -> int:
+    """Ranks along an axis, all axes of that name together; 1 where there is none."""
+    return prod(axis.size for axis in block.axes if axis.name == axis_name)
+
+
+def groups(block: Block, axis_name: str) -> Iterator[tuple[int, ...]]:
+    """The devices of each group of ranks that differ only along `axis_name`, in order of the other axes."""
+    along = tuple(axis for axis in block.axes if axis.name == axis_name)
+    across = tuple(axis for axis in block.axes if axis.name != axis_name)
+    return (tuple(_along(first, along)) for first in _along(block.first_device, across))
+
+
+def group_of_rank(block: Block, axis_name: str, rank: int) -> tuple[int, ...]:
+    """The ranks of the block, `rank` among them, that differ from it only along `axis_name`."""
+    if not 0 <= rank < num_ranks(block):
+        raise IndexError(f"rank {rank} of a block of {num_ranks(block)}")
+    rank_strides = _rank_strides(block)
+    fixed = 0
+    free: list[range] = []
+    for axis, stride in zip(block.axes, rank_strides, strict=True):
+        if axis.name == axis_name:
+            free.append(range(0, axis.size * stride, stride))
+        else:
+            fixed += rank // stride % axis.size * stride
+    return tuple(fixed + sum(steps) for steps in product(*free))
+
+
+def _rank_strides(block: Block) -> list[int]:
+    """By how much the rank number grows along each axis."""
+    sizes = [axis.size for axis in block.axes]
+    return [prod(sizes[place + 1 :]) for place in range(len(sizes))]
+
+
+def _along(first: int, axes: tuple[Axis, ...]) -> Iterator[int]:
+    """first + every combination of steps along `axes`, the innermost axis as one range."""
+    if not axes:
+        yield first
+        return
+    inner = axes[-1]
+    for steps in product(*(_steps(axis) for axis in axes[:-1])):
+        start = first + sum(steps)
+        yield from _steps(inner, start)
+
+
+def _steps(axis: Axis, start: int = 0) -> Iterable[int]:
+    return range(start, start + axis.size * axis.stride, axis.stride) if axis.stride else repeat(start, axis.size)

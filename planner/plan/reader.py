@@ -1,0 +1,204 @@
+"""A reader of plans in plain Python: the executor and launchers use it where neither pydantic nor numpy is installed.
+
+It checks the schema id, every key and every type against the classes of `records`, which say what
+`planner.plan.schema` says; a test holds the two together. Whether the plan is any good is for `planner check`.
+"""
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from planner.documents import Document, load_document
+from planner.errors import PlannerError, did_you_mean
+from planner.plan.records import Block, Digests, Phase, PlanDocument, Prediction, Role, Route, SideFile, Software
+
+SCHEMA = "planner.plan/1"
+
+T = TypeVar("T")
+Steps = tuple[str | int, ...]
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """The parts of `decision` that all kinds share."""
+
+    roles: tuple[Role, ...]
+    placement: tuple[Block, ...] = ()
+    routing: tuple[Route, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    side_files: Mapping[str, SideFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Envelope:
+    schema: str
+    kind: str
+    software: Software
+    digests: Digests
+    inputs: Mapping[str, Any]
+    decision: Mapping[str, Any]
+    certificate: Mapping[str, Any]
+    name: str = "plan"
+    seed: int = 0
+    predictions: tuple[Prediction, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+
+
+def read_plan(path: str | Path) -> PlanDocument:
+    """The plan in a file, or on standard input for `-`.
+
+    Raises PlannerError, naming file, line and key, for a file that is missing, cut off, foreign or malformed.
+    """
+    document = load_plan_document(path)
+    envelope = _record(_Envelope, document.data, (), document)
+    common = {part.name for part in fields(_Decision)}
+    shared = {key: value for key, value in envelope.decision.items() if key in common}
+    decision = _record(_Decision, shared, ("decision",), document)
+    _require_roles(decision, document)
+    return PlanDocument(
+        kind=envelope.kind,
+        name=envelope.name,
+        seed=envelope.seed,
+        software=envelope.software,
+        digests=envelope.digests,
+        inputs=envelope.inputs,
+        roles=decision.roles,
+        placement=decision.placement,
+        routing=decision.routing,
+        phases=decision.phases,
+        side_files=decision.side_files,
+        predictions=envelope.predictions,
+        certificate=envelope.certificate,
+        evidence=envelope.evidence,
+        assumptions=envelope.assumptions,
+        extra={key: value for key, value in envelope.decision.items() if key not in common},
+        source=document.source,
+    )
+
+
+def load_plan_document(path: str | Path) -> Document:
+    """The file as plain data whose schema id is that of plans; everything else about it is still unchecked."""
+    try:
+        document = load_document(path)
+    except PlannerError as error:
+        if "not valid" not in error.what:
+            raise
+        hint = "give a whole plan as `planner solve` writes it; this file may be cut off"
+        raise PlannerError(error.what, where=error.where, hint=hint) from None
+    if not isinstance(document.data, dict) or "schema" not in document.data:
+        raise PlannerError(
+            "is not a plan: it has no `schema`", where=document.source, hint="give a plan written by `planner solve`"
+        )
+    schema = document.data["schema"]
+    if schema != SCHEMA:
+        raise _foreign(schema, document.where(("schema",)))
+    return document
+
+
+def _foreign(schema: object, where: str) -> PlannerError:
+    if isinstance(schema, str) and schema.startswith("planner.plan/"):
+        what = f"this plan has the schema `{schema}`, this program reads `{SCHEMA}`"
+        return PlannerError(what, where=where, hint="use the version of planner that wrote it, or solve again")
+    return PlannerError(f"is not a plan but {_shown(schema)}", where=where, hint=f"give a file with `schema: {SCHEMA}`")
+
+
+def _require_roles(decision: _Decision, document: Document) -> None:
+    names = [role.name for role in decision.roles]
+    if not names or len(set(names)) != len(names):
+        what = "two roles have the same name" if names else "a plan needs at least one role"
+        raise _wrong(what, ("decision", "roles"), document, "give each its own name" if names else "add a role")
+    for index, block in enumerate(decision.placement):
+        if block.role not in names:
+            hint = f"the roles are {', '.join(f'`{name}`' for name in names)}"
+            raise _wrong(f"no role is called `{block.role}`", ("decision", "placement", index, "role"), document, hint)
+
+
+def _shape(record: type[Any]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Types by field, and the fields that must be there."""
+    required = [part.name for part in fields(record) if part.default is MISSING and part.default_factory is MISSING]
+    return get_type_hints(record), frozenset(required)
+
+
+def _record(record: type[T], found: Any, path: Steps, document: Document) -> T:  # noqa: ANN401 - parsed JSON
+    wanted, required = _shape(record)
+    if not isinstance(found, dict):
+        raise _wrong(f"must be a mapping, found {_shown(found)}", path, document, "write it as {...}")
+    for key in found:
+        if key not in wanted:
+            listing = f"the keys here are {', '.join(f'`{name}`' for name in wanted)}"
+            hint = did_you_mean(key, list(wanted), otherwise=listing)
+            raise _wrong(f"unknown key `{key}`", (*path, key), document, hint)
+    missing = sorted(required - found.keys())
+    if missing:
+        raise _wrong(f"`{missing[0]}` is missing", path, document, f"add `{missing[0]}`")
+    return record(**{key: _value(wanted[key], value, (*path, key), document) for key, value in found.items()})
+
+
+def _value(wanted: Any, found: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401 - types are data here
+    """`found` as the annotated type `wanted`."""
+    if wanted is Any:
+        return found
+    origin = get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        return _member(get_args(wanted), found, path, document)
+    if origin is tuple:
+        return _items(get_args(wanted), found, path, document)
+    if origin is Mapping:
+        if not isinstance(found, dict):
+            raise _wrong(f"must be a mapping, found {_shown(found)}", path, document, "write it as {...}")
+        of = get_args(wanted)[1]
+        return {key: _value(of, value, (*path, key), document) for key, value in found.items()}
+    if wanted in _WORDS:
+        return _scalar(wanted, found, path, document)
+    return _record(wanted, found, path, document)
+
+
+def _member(members: tuple[Any, ...], found: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401
+    if found is None and types.NoneType in members:
+        return None
+    plain = [member for member in members if member is not types.NoneType]
+    exact = [member for member in plain if type(found) is member]
+    return _value(exact[0] if exact else plain[0], found, path, document)
+
+
+def _items(wanted: tuple[Any, ...], found: Any, path: Steps, document: Document) -> tuple[Any, ...]:  # noqa: ANN401
+    if not isinstance(found, list):
+        raise _wrong(f"must be a list, found {_shown(found)}", path, document, "write it as [...]")
+    if wanted[-1] is not Ellipsis and len(found) != len(wanted):
+        raise _wrong(f"must have {len(wanted)} entries, found {len(found)}", path, document, "mend the list")
+    return tuple(_value(wanted[0], value, (*path, index), document) for index, value in enumerate(found))
+
+
+_AT_LEAST = {
+    "tp": 1, "pp": 1, "dp": 1, "cp": 1, "moe_tp": 1, "ep": 1, "vpp": 1, "replicas": 1, "size": 1, "stride": 0,
+    "first_device": 0, "share": 0, "start_s": 0,
+}  # fmt: skip
+
+
+def _scalar(wanted: type[Any], found: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401
+    right = isinstance(found, (int, float) if wanted is float else wanted)
+    if not right or isinstance(found, bool) is not (wanted is bool):
+        raise _wrong(f"must be {_WORDS[wanted]}, found {_shown(found)}", path, document, f"mend `{path[-1]}`")
+    low = _AT_LEAST.get(str(path[-1]))
+    if low is not None and found < low:
+        raise _wrong(f"must be at least {low}, found {found}", path, document, f"mend `{path[-1]}`")
+    try:
+        return float(found) if wanted is float else found
+    except OverflowError:
+        raise _wrong("is too large for a number", path, document, f"mend `{path[-1]}`") from None
+
+
+def _wrong(what: str, path: Steps, document: Document, hint: str) -> PlannerError:
+    dotted = ".".join(str(step) for step in path)
+    return PlannerError(what, where=f"{document.where(path)}: {dotted}" if dotted else document.where(path), hint=hint)
+
+
+def _shown(found: object) -> str:
+    if isinstance(found, dict | list):
+        return "a mapping" if isinstance(found, dict) else "a list"
+    text = repr(found)
+    return text if len(text) <= 60 else f"{text[:57]}..."

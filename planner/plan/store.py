@@ -1,0 +1,98 @@
+"""The text of a plan, its digest, and the checks file beside it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.documents import load_document
+from planner.errors import PlannerError
+from planner.files import sha256_text, write_text_atomic
+from planner.plan.findings import Finding
+
+if TYPE_CHECKING:
+    from planner.plan.schema import Envelope
+
+CHECKS_SCHEMA = "planner.checks/1"
+
+_WIDTH = 120
+_FIRST = ("schema", "kind", "name", "metric", "of", "role", "function", "workload", "id")  # then the alphabet
+
+
+def plan_json(envelope: "Envelope") -> str:
+    """The one text of a plan: sections in the envelope's order, keys sorted below, exact floats, a newline last."""
+    data = envelope.model_dump(mode="json", by_alias=True, exclude_none=True)
+    sections = [f" {json.dumps(key)}: {_pretty(value, 1)}" for key, value in data.items()]
+    return "{\n" + ",\n".join(sections) + "\n}\n"
+
+
+def plan_digest(text: str) -> str:
+    """The digest of a plan: SHA-256 of the bytes of its file, as `sha256sum` prints it, after `sha256:`."""
+    return sha256_text(text)
+
+
+def _pretty(value: Any, depth: int) -> str:  # noqa: ANN401 - JSON
+    """JSON on one line where it fits, else one entry a line, indented by one space a level."""
+    value = _ordered(value)
+    line = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    if len(line) + depth <= _WIDTH or not isinstance(value, dict | list) or not value:
+        return line
+    indent = "\n" + " " * (depth + 1)
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key, ensure_ascii=False)}: {_pretty(below, depth + 1)}" for key, below in value.items()]
+        return "{" + indent + f",{indent}".join(parts) + indent[:-1] + "}"
+    if all(isinstance(below, int | float) for below in value):
+        return line
+    parts = [_pretty(below, depth + 1) for below in value]
+    return "[" + indent + f",{indent}".join(parts) + indent[:-1] + "]"
+
+
+def _ordered(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        return {key: _ordered(value[key]) for key in sorted(value, key=_place)}
+    return [_ordered(below) for below in value] if isinstance(value, list) else value
+
+
+def _place(key: str) -> tuple[int, str]:
+    return (_FIRST.index(key) if key in _FIRST else len(_FIRST), key)
+
+
+def checks_path(plan_path: str | Path) -> Path:
+    """Where the checks of a plan lie: `plan.json` has `plan.checks.json` beside it."""
+    path = Path(plan_path)
+    return path.with_name(f"{path.stem if path.suffix == '.json' else path.name}.checks.json")
+
+
+def read_checks(plan_path: str | Path, digest: str) -> dict[str, Any]:
+    """The levels already checked of the plan with this digest, each with `ok` and `findings`; none if stale or absent.
+
+    Raises PlannerError for a file of that name that no check wrote.
+    """
+    return _levels(checks_path(plan_path), digest)[0]
+
+
+def write_checks(plan_path: str | Path, digest: str, level: str, findings: Iterable[Finding]) -> str:
+    """Writes what a check found beside the plan, keeping other levels of the same plan.
+
+    Returns a note when checks of an earlier plan were dropped, else "". Raises PlannerError as `read_checks` does.
+    """
+    path = checks_path(plan_path)
+    levels, note = _levels(path, digest)
+    found = list(findings)
+    levels[level] = {"ok": all(finding.ok for finding in found), "findings": [asdict(finding) for finding in found]}
+    document = {"schema": CHECKS_SCHEMA, "plan": digest, "levels": dict(sorted(levels.items()))}
+    write_text_atomic(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return note
+
+
+def _levels(path: Path, digest: str) -> tuple[dict[str, Any], str]:
+    if not path.exists():
+        return {}, ""
+    data = load_document(path).data
+    levels = data.get("levels") if isinstance(data, Mapping) and data.get("schema") == CHECKS_SCHEMA else None
+    if not isinstance(levels, dict):
+        raise PlannerError("is not a file of checks", where=str(path), hint="move it away; checks are written there")
+    if data.get("plan") != digest:
+        return {}, f"dropped the checks of an earlier plan from {path}: {', '.join(sorted(levels)) or 'none'}"
+    return dict(levels), ""
