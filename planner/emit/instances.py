@@ -1,0 +1,111 @@
+"""A serving decision as running instances: which ranks stand on which GPUs of which node, in an engine's rank order."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, product
+
+from planner.emit.nodes import Cluster, Place
+from planner.errors import PlannerError
+from planner.plan.schema import Block, Decision, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The ranks of an instance on one node: GPU ordinals in rank order, and this instance's turn among its node's."""
+
+    place: Place
+    gpus: tuple[int, ...]
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One replica of a role; the first part holds rank 0 and answers requests."""
+
+    role: Role
+    replica: int
+    parts: tuple[Part, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.role.name}/{self.replica}"
+
+    @property
+    def head(self) -> Part:
+        return self.parts[0]
+
+    def refuse(self, what: str, hint: str) -> PlannerError:
+        """An error about the role of this instance, to raise."""
+        return PlannerError(f"role `{self.role.name}`: {what}", where="decision.roles", hint=hint)
+
+
+def read_instances(decision: Decision, cluster: Cluster, rank_order: tuple[str, ...]) -> list[Instance]:
+    """Every instance in the order of roles and replicas.
+
+    `rank_order` names the axes of a block as the engine counts its ranks, outermost first; axes that it does not name
+    keep their place. Raises PlannerError where a role is not placed whole, where two ranks share a GPU, or where an
+    instance comes back to a node that it had left.
+    """
+    slots: dict[Place, int] = {}
+    taken: dict[tuple[Place, int], str] = {}
+    instances = []
+    for role in decision.roles:
+        ranks = _replicas(role, decision.placement, cluster, rank_order)
+        for replica, positions in enumerate(ranks):
+            _claim(positions, f"{role.name}/{replica}", taken)
+            parts = tuple(_parts(role, positions, slots))
+            instances.append(Instance(role, replica, parts))
+    return instances
+
+
+def _claim(positions: list[tuple[Place, int]], title: str, taken: dict[tuple[Place, int], str]) -> None:
+    for position in positions:
+        if position in taken:
+            place, gpu = position
+            raise PlannerError(
+                f"GPU {gpu} of node {place.node} belongs to {taken[position]} and to {title}",
+                where="decision.placement",
+                hint="check the plan with `planner check`",
+            )
+        taken[position] = title
+
+
+def _replicas(
+    role: Role, placement: tuple[Block, ...], cluster: Cluster, rank_order: tuple[str, ...]
+) -> list[list[tuple[Place, int]]]:
+    """The GPUs of each replica, in rank order."""
+    ranks = [rank for block in placement if block.role == role.name for rank in _ranks(block, cluster)]
+    size = role.parallelism.devices
+    if len(ranks) != role.replicas * size:
+        raise PlannerError(
+            f"role `{role.name}` has {len(ranks)} placed ranks, its {role.replicas} x {size} need {role.replicas * size}",
+            where="decision.placement",
+            hint="check the plan with `planner check`",
+        )
+    replicas = [ranks[start : start + size] for start in range(0, len(ranks), size)]
+    for replica in replicas:
+        replica.sort(key=lambda rank: tuple(rank[0].get(axis, 0) for axis in rank_order))
+    return [[position for _, position in replica] for replica in replicas]
+
+
+def _ranks(block: Block, cluster: Cluster) -> Iterator[tuple[dict[str, int], tuple[Place, int]]]:
+    """(index by axis, GPU) of every rank of a block, the first axis outermost, replicas before everything else."""
+    pool = cluster.pool(block.pool)
+    axes = sorted(block.axes, key=lambda axis: axis.name != "replica")
+    for index in product(*(range(axis.size) for axis in axes)):
+        device = block.first_device + sum(step * axis.stride for step, axis in zip(index, axes, strict=True))
+        yield {axis.name: step for axis, step in zip(axes, index, strict=True)}, cluster.place(pool, device)
+
+
+def _parts(role: Role, positions: list[tuple[Place, int]], slots: dict[Place, int]) -> Iterator[Part]:
+    seen: set[Place] = set()
+    for place, group in groupby(positions, key=lambda position: position[0]):
+        if place in seen:
+            raise PlannerError(
+                f"an instance of role `{role.name}` returns to node {place.node} after ranks elsewhere",
+                where="decision.placement",
+                hint="place consecutive ranks on one node",
+            )
+        seen.add(place)
+        slot = slots[place] = slots.get(place, -1) + 1
+        yield Part(place, tuple(gpu for _, gpu in group), slot)

@@ -1,0 +1,56 @@
+"""The registry of emission targets: every module of `planner.emit` that defines `TARGET`.
+
+Adding a target adds a module and edits nothing here.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from planner.errors import PlannerError, did_you_mean
+from planner.plan.schema import Decision, Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One form in which plans leave: `emit` gives file names and their text."""
+
+    name: str
+    purpose: str  # one line
+    kinds: tuple[str, ...]  # plan kinds that it can express
+    emit: Callable[[Envelope, Decision], dict[str, str]]
+
+
+@cache
+def targets() -> dict[str, Target]:
+    """All targets by name, sorted."""
+    import planner.emit
+
+    modules = [importlib.import_module(f"planner.emit.{found.name}") for found in pkgutil.iter_modules(planner.emit.__path__)]
+    found = [module.TARGET for module in modules if hasattr(module, "TARGET")]
+    return {target.name: target for target in sorted(found, key=lambda target: str(target.name))}
+
+
+def emit(envelope: Envelope, decision: Decision, target: str) -> dict[str, str]:
+    """File name -> text of `decision`, the validated decision of `envelope`, for `target`.
+
+    Raises PlannerError for an unknown target, a plan kind that the target cannot express, and a decision that the
+    target's own rules refuse.
+    """
+    known = targets()
+    if target not in known:
+        listing = f"the targets are {', '.join(f'`{name}`' for name in known)}"
+        hint = did_you_mean(target, list(known), otherwise=listing)
+        raise PlannerError(f"unknown target `{target}`", where="--target", hint=hint)
+    chosen = known[target]
+    if envelope.kind not in chosen.kinds:
+        able = [f"`{other.name}`" for other in known.values() if envelope.kind in other.kinds]
+        kinds = ", ".join(f"`{kind}`" for kind in chosen.kinds)
+        raise PlannerError(
+            f"target `{target}` cannot express plans of kind `{envelope.kind}`",
+            where="kind",
+            hint=f"use {' or '.join(able)}" if able else f"`{target}` takes plans of kind {kinds}",
+        )
+    return chosen.emit(envelope, decision)

@@ -1,0 +1,118 @@
+"""Bash text in which nothing that a user named can break out of its place.
+
+A `Word` is text that bash reads as exactly one word; only `word`, `argument` and `reference` make one, so a name that
+skipped its quoting does not type-check.
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+from planner.errors import PlannerError
+
+Word = NewType("Word", str)
+
+
+def word(value: object) -> Word:
+    """`value` quoted for bash; JSON-like values (dict, list) as their JSON text.
+
+    Raises PlannerError for text that no command-line argument can hold or that a terminal or log would obey.
+    """
+    text = json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else str(value)
+    refuse_unprintable(text)
+    return Word(shlex.quote(text))
+
+
+def argument(value: str, *, what: str) -> Word:
+    """A name given by a user as one word; a leading `-` is refused, since the program would read it as a flag."""
+    if value.startswith("-"):
+        raise PlannerError(
+            f"{what} `{value}` starts with `-` and would be read as a flag",
+            where="emit",
+            hint="give it another name; a path can start with `./`",
+        )
+    return word(value)
+
+
+def reference(variable: str, *, before: str = "", after: str = "") -> Word:
+    """The value of a shell variable as one word, between two literal texts."""
+    return Word(f'{before and shlex.quote(before)}"${{{variable}}}"{after and shlex.quote(after)}')
+
+
+def refuse_unprintable(text: str) -> None:
+    """Raises PlannerError for control characters (line breaks, NUL, escapes) and text outside Unicode."""
+    bad = next((letter for letter in text if ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) < 0xE000), "")
+    if bad:
+        raise PlannerError(
+            f"{json.dumps(text)} holds the character {json.dumps(bad)}, which a launch script must not carry",
+            where="emit",
+            hint="use printable characters only",
+        )
+
+
+def comment(text: str) -> str:
+    """`text` as one comment line: whatever is not printable, line breaks first of all, becomes an escape."""
+    printable = "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+    return f"# {printable}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One program to start: `settings` are environment variables, `flags` are (flag, value) with no value for switches."""
+
+    title: str
+    program: tuple[Word, ...]
+    flags: tuple[tuple[str, Word | None], ...]
+    settings: tuple[tuple[str, Word], ...] = ()
+
+    def lines(self) -> list[str]:
+        """The command over several lines, joined by backslashes, running in the background."""
+        settings = [f"{name}={value}" for name, value in self.settings]
+        flags = [flag if value is None else f"{flag} {value}" for flag, value in self.flags]
+        parts = [*settings, " ".join(self.program), *(f"  {flag}" for flag in flags)]
+        return [comment(self.title), *(f"{part} \\" for part in parts[:-1]), f"{parts[-1]} &", 'pids+=("$!")']
+
+
+_STOP = (
+    "pids=()",
+    "stop() {",
+    "  trap - EXIT INT TERM",
+    '  if [ "${#pids[@]}" -gt 0 ]; then kill "${pids[@]}" 2>/dev/null || true; fi',
+    "  wait || true",
+    "}",
+    "trap stop EXIT",
+    "trap 'exit 130' INT",
+    "trap 'exit 143' TERM",
+)
+_WAIT = (
+    "status=0",
+    'for pid in "${pids[@]}"; do wait "$pid" || status=$?; done',
+    'exit "$status"',
+)
+_ADDRESS = (
+    "# Sockets are bound to numeric addresses, so names are looked up here; what does not resolve is used as it is.",
+    "address() {",
+    "  local found",
+    '  found=$(getent ahostsv4 "$1" 2>/dev/null | { read -r first _ && printf %s "$first"; }) || true',
+    '  printf %s "${found:-$1}"',
+    "}",
+)
+
+
+def script(header: Sequence[str], addresses: Sequence[tuple[str, Word]], commands: Sequence[Command]) -> str:
+    """A bash script that starts `commands` side by side, waits for all, and stops them when it is stopped.
+
+    `addresses` are (variable, default): each keeps the value it has in the environment.
+    """
+    lines = ["#!/usr/bin/env bash", *(comment(line) for line in header), "set -euo pipefail", ""]
+    if addresses:
+        lines += _ADDRESS
+        for variable, default in addresses:
+            lines += [f'[ -n "${{{variable}:-}}" ] || {variable}={default}', f'{variable}=$(address "${variable}")']
+        lines.append("")
+    lines += [*_STOP, ""]
+    for command in commands:
+        lines += [*command.lines(), ""]
+    return "\n".join([*lines, *_WAIT]) + "\n"

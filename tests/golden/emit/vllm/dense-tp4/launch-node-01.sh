@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Plan "plan", sha256:5a837ace0d563158d60ce48550fbd82b6eadca0f9e22c5154bd4fd624e27b08f, by planner 0.1.0
+# Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
+# Run this on node 1 of pool "h200": node 01 of 2 that the plan uses.
+# Start the scripts of all nodes within minutes, then launch-router.sh once.
+set -euo pipefail
+
+# Sockets are bound to numeric addresses, so names are looked up here; what does not resolve is used as it is.
+address() {
+  local found
+  found=$(getent ahostsv4 "$1" 2>/dev/null | { read -r first _ && printf %s "$first"; }) || true
+  printf %s "${found:-$1}"
+}
+[ -n "${NODE_01:-}" ] || NODE_01=node-01
+NODE_01=$(address "$NODE_01")
+
+pids=()
+stop() {
+  trap - EXIT INT TERM
+  if [ "${#pids[@]}" -gt 0 ]; then kill "${pids[@]}" 2>/dev/null || true; fi
+  wait || true
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# colocated/2
+CUDA_VISIBLE_DEVICES=0,1,2,3 \
+vllm serve Qwen/Qwen3-32B \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --tensor-parallel-size 4 \
+  --max-model-len 8192 \
+  --max-num-seqs 64 \
+  --max-num-batched-tokens 8256 \
+  --gpu-memory-utilization 0.9 &
+pids+=("$!")
+
+status=0
+for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+exit "$status"

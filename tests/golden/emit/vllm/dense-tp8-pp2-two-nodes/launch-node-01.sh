@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Plan "plan", sha256:ed83ab927d61dd70365ed976b7dc8e40e0a8c7da16cdfeac3f39c27171998fa6, by planner 0.1.0
+# Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
+# Run this on node 1 of pool "h200": node 01 of 2 that the plan uses.
+# Start the scripts of all nodes within minutes; clients talk to port 8000 of node 00.
+set -euo pipefail
+
+# Sockets are bound to numeric addresses, so names are looked up here; what does not resolve is used as it is.
+address() {
+  local found
+  found=$(getent ahostsv4 "$1" 2>/dev/null | { read -r first _ && printf %s "$first"; }) || true
+  printf %s "${found:-$1}"
+}
+[ -n "${NODE_00:-}" ] || NODE_00=node-00
+NODE_00=$(address "$NODE_00")
+[ -n "${NODE_01:-}" ] || NODE_01=node-01
+NODE_01=$(address "$NODE_01")
+
+pids=()
+stop() {
+  trap - EXIT INT TERM
+  if [ "${#pids[@]}" -gt 0 ]; then kill "${pids[@]}" 2>/dev/null || true; fi
+  wait || true
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# colocated/0, node 1 of 2
+CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
+VLLM_HOST_IP="${NODE_01}" \
+vllm serve meta-llama/Meta-Llama-3.1-405B \
+  --headless \
+  --tensor-parallel-size 8 \
+  --pipeline-parallel-size 2 \
+  --nnodes 2 \
+  --node-rank 1 \
+  --master-addr "${NODE_00}" \
+  --master-port 20000 \
+  --max-model-len 8192 \
+  --max-num-seqs 64 \
+  --max-num-batched-tokens 8256 \
+  --gpu-memory-utilization 0.9 &
+pids+=("$!")
+
+status=0
+for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+exit "$status"
