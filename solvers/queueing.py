@@ -1,0 +1,112 @@
+"""Steady-state waits of M/M/c, M/G/1, M/D/c and G/G/c queues, vectorised; arguments broadcast like numpy arrays.
+
+`rho` is the utilisation of each server, `service_s` the mean service time, `cv2_*` squared coefficients of variation
+(variance / mean^2: 1 exponential, 0 deterministic). A queue with rho >= 1 is unstable and its wait is `inf`.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+BISECTIONS = 60  # halvings of [0, 1]: past the resolution of a float near 1
+
+
+def erlang_c(rho: ArrayLike, servers: ArrayLike) -> FloatArray:
+    """The probability that an arrival waits in M/M/c (Erlang's C), by the recursion of Erlang's B; O(max servers)."""
+    rho_, servers_ = np.broadcast_arrays(np.asarray(rho, dtype=float), np.asarray(servers, dtype=float))
+    load = rho_ * servers_
+    blocking = np.ones_like(load)
+    for k in range(1, int(servers_.max(initial=0.0)) + 1):
+        blocking = np.where(k <= servers_, load * blocking / (k + load * blocking), blocking)
+    stable = rho_ < 1.0
+    safe = np.where(stable, rho_, 0.0)
+    return np.where(stable, blocking / (1.0 - safe * (1.0 - blocking)), 1.0)
+
+
+def mean_wait_s(
+    rho: ArrayLike,
+    servers: ArrayLike,
+    service_s: ArrayLike,
+    *,
+    cv2_arrival: ArrayLike = 1.0,
+    cv2_service: ArrayLike = 1.0,
+) -> FloatArray:
+    """The mean wait in queue of G/G/c (Allen-Cunneen): (ca2 + cs2) / 2 times that of M/M/c.
+
+    Exact for M/M/c, and for M/G/1, where it is the Pollaczek-Khinchine formula. Source: Allen, "Probability,
+    Statistics, and Queueing Theory", 2nd ed. 1990, section 5.3; Pollaczek 1930, Khinchine 1932.
+    """
+    variability = (np.asarray(cv2_arrival, dtype=float) + np.asarray(cv2_service, dtype=float)) / 2.0
+    with np.errstate(invalid="ignore"):
+        wait = variability * _mmc_mean_wait_s(rho, servers, service_s)
+    return np.where(np.asarray(rho, dtype=float) >= 1.0, np.inf, wait)
+
+
+def deterministic_mean_wait_s(rho: ArrayLike, servers: ArrayLike, service_s: ArrayLike) -> FloatArray:
+    """The mean wait in queue of M/D/c: half of M/M/c's with Cosmetatos' correction; exact for one server.
+
+    Source: Cosmetatos, INFOR 14 (1976), as quoted in Tijms, "A First Course in Stochastic Models", 2003, section 9.6.
+    """
+    rho_, servers_ = np.asarray(rho, dtype=float), np.asarray(servers, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correction = (1.0 - rho_) * (servers_ - 1.0) * (np.sqrt(4.0 + 5.0 * servers_) - 2.0) / (16.0 * rho_ * servers_)
+        wait = 0.5 * (1.0 + correction) * _mmc_mean_wait_s(rho_, servers_, service_s)
+    return np.where(rho_ <= 0.0, 0.0, np.where(rho_ >= 1.0, np.inf, wait))
+
+
+def wait_quantile_s(
+    rho: ArrayLike,
+    servers: ArrayLike,
+    service_s: ArrayLike,
+    probability: ArrayLike,
+    *,
+    cv2_arrival: ArrayLike = 1.0,
+    cv2_service: ArrayLike = 1.0,
+) -> FloatArray:
+    """The wait in queue that a fraction `probability` of arrivals does not exceed, with an exponential tail.
+
+    P(wait > t) = C exp(-t C / mean wait) with C the probability of waiting (Erlang's C for every queue): exact for
+    M/M/c; for others the tail is exponential in the limit and matches the mean. Source: Tijms 2003, section 9.6;
+    Kingman's heavy-traffic limit, J. Royal Stat. Soc. B 24 (1962).
+    """
+    waits = erlang_c(rho, servers)
+    mean = mean_wait_s(rho, servers, service_s, cv2_arrival=cv2_arrival, cv2_service=cv2_service)
+    exceeding = 1.0 - np.asarray(probability, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tail = mean / waits * np.log(waits / exceeding)
+    return np.where(np.isinf(mean), np.inf, np.where(waits > exceeding, tail, 0.0))
+
+
+def utilisation_for_wait(
+    limit_s: ArrayLike,
+    servers: ArrayLike,
+    service_s: ArrayLike,
+    probability: ArrayLike,
+    *,
+    cv2_arrival: ArrayLike = 1.0,
+    cv2_service: ArrayLike = 1.0,
+) -> FloatArray:
+    """The largest utilisation at which the `probability` quantile of the wait stays within `limit_s`, by bisection.
+
+    The quantile grows with utilisation; the result lies on the safe side, in [0, 1).
+    """
+    limit = np.asarray(limit_s, dtype=float)
+    shape = np.broadcast_shapes(
+        *(np.shape(given) for given in (limit_s, servers, service_s, probability, cv2_arrival, cv2_service))
+    )
+    low, high = np.zeros(shape), np.ones(shape)
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        wait = wait_quantile_s(
+            middle, servers, service_s, probability, cv2_arrival=cv2_arrival, cv2_service=cv2_service
+        )
+        within = wait <= limit
+        low, high = np.where(within, middle, low), np.where(within, high, middle)
+    return low
+
+
+def _mmc_mean_wait_s(rho: ArrayLike, servers: ArrayLike, service_s: ArrayLike) -> FloatArray:
+    rho_ = np.asarray(rho, dtype=float)
+    with np.errstate(divide="ignore"):
+        wait = erlang_c(rho_, servers) * np.asarray(service_s, dtype=float)
+        return np.where(rho_ < 1.0, wait / (np.asarray(servers, dtype=float) * np.abs(1.0 - rho_)), np.inf)
