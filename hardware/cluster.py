@@ -7,6 +7,15 @@ from planner.hardware.topology import Level, Topology
 
 
 @dataclass(frozen=True, slots=True)
+class Fabric:
+    """A network between nodes or racks, as one GPU sees it through its adapter."""
+
+    name: str
+    bandwidth_bytes_per_s: float  # per GPU, one direction
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodeType:
     """A server or a rack-scale node as one unit of placement."""
 
@@ -20,6 +29,7 @@ class NodeType:
     nic_latency_s: float
     pcie_bandwidth_bytes_per_s: float  # per GPU, one direction, to host memory
     host_memory_bytes: float
+    scale_up_kind: str = "nvlink"  # "pcie" where there is no NVLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +54,11 @@ class Pool:
         return len(self.healthy_nodes) * self.node.num_gpus
 
     def topology(self) -> Topology:
-        """NVLink domain, then the fabric over the whole pool."""
+        """NVLink domain, then the fabric over the whole pool, its size rounded up to whole domains."""
         node = self.node
-        total = max(self.num_nodes * node.num_gpus, node.scale_up_size)
-        inside = Level("nvlink", node.scale_up_size, node.scale_up_bandwidth_bytes_per_s, node.scale_up_latency_s)
+        total = -(-self.num_nodes * node.num_gpus // node.scale_up_size) * node.scale_up_size
+        inside = Level(
+            node.scale_up_kind, node.scale_up_size, node.scale_up_bandwidth_bytes_per_s, node.scale_up_latency_s
+        )
         fabric = Level("fabric", total, node.nic_bandwidth_bytes_per_s / self.oversubscription, node.nic_latency_s)
         return Topology((inside,) if total == node.scale_up_size else (inside, fabric))

@@ -25,7 +25,7 @@ _YAML = "tag:yaml.org,2002:"
 _TYPES: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
 
 
-def plain_scalar(text: str, where: str) -> Scalar:
+def plain_scalar(text: str, source: str, line: int) -> Scalar:
     """The value of a scalar written without quotes; raises PlannerError for a number that is not finite."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -34,48 +34,50 @@ def plain_scalar(text: str, where: str) -> Scalar:
     if _INT.fullmatch(text):
         if len(text) > _MAX_DIGITS:
             raise PlannerError(
-                f"a number of {len(text)} digits is too long", where=where, hint="write a shorter number"
+                f"a number of {len(text)} digits is too long", where=f"{source}:{line}", hint="write a shorter number"
             )
         if text[1:2] in ("x", "o"):
             return int(text, 0)
         return int(text)
     if _FLOAT.fullmatch(text):
-        return _finite(text, where)
+        return _finite(text, source, line)
     if _NOT_FINITE.fullmatch(text):
         raise PlannerError(
-            f"`{text}` is not a finite number", where=where, hint="write a finite number or leave it out"
+            f"`{text}` is not a finite number", where=f"{source}:{line}", hint="write a finite number or leave it out"
         )
     return text
 
 
-def tagged_scalar(text: str, tag: str, where: str) -> Scalar:
+def tagged_scalar(text: str, tag: str, source: str, line: int) -> Scalar:
     """The value of a scalar with a tag such as `!!str`; raises PlannerError for any tag outside the schema."""
     name = tag.removeprefix(_YAML)
     if tag == "!" or name == "str":
         return text
     if name not in _TYPES:
-        raise forbidden_tag(tag, where)
-    value = plain_scalar(text, where)
+        raise _forbidden_tag(tag, source, line)
+    value = plain_scalar(text, source, line)
     if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and name != "bool"):
-        raise PlannerError(f"`{text}` is not a value of tag `!!{name}`", where=where, hint="drop the tag")
+        raise PlannerError(f"`{text}` is not a value of tag `!!{name}`", where=f"{source}:{line}", hint="drop the tag")
     return float(value) if name == "float" and isinstance(value, int) else value
 
 
-def check_collection_tag(tag: str | None, name: str, where: str) -> None:
+def check_collection_tag(tag: str | None, name: str, source: str, line: int) -> None:
     """Raises PlannerError unless a list (`seq`) or mapping (`map`) carries no tag or that of its own kind."""
     if tag not in (None, "!", _YAML + name):
-        raise forbidden_tag(str(tag), where)
+        raise _forbidden_tag(str(tag), source, line)
 
 
-def forbidden_tag(tag: str, where: str) -> PlannerError:
+def _forbidden_tag(tag: str, source: str, line: int) -> PlannerError:
     """The error for a tag that would build anything but plain data, such as `!!python/object`."""
     shown = tag.replace(_YAML, "!!")
     hint = "write text, numbers, true, false, null, lists and mappings only"
-    return PlannerError(f"tag `{shown}` is not allowed", where=where, hint=hint)
+    return PlannerError(f"tag `{shown}` is not allowed", where=f"{source}:{line}", hint=hint)
 
 
-def _finite(text: str, where: str) -> float:
+def _finite(text: str, source: str, line: int) -> float:
     value = float(text)
     if isinf(value):
-        raise PlannerError(f"`{text}` is too large for a number", where=where, hint="write a smaller number")
+        raise PlannerError(
+            f"`{text}` is too large for a number", where=f"{source}:{line}", hint="write a smaller number"
+        )
     return value

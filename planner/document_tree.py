@@ -125,17 +125,19 @@ def json_lines(text: str, source: str) -> Line:
         elif token in "}]":
             builder.close()
         else:
-            builder.scalar(_json_scalar(token, f"{source}:{line}"), line)
+            builder.scalar(_json_scalar(token, source, line), line)
     return builder.result[1] if builder.result else (1, None)
 
 
-def _json_scalar(token: str, where: str) -> object:
+def _json_scalar(token: str, source: str, line: int) -> object:
     if token[0] == '"':
         text: str = json.loads(token)
         if _SURROGATE.search(text):
-            raise PlannerError("half of a surrogate pair is not text", where=where, hint="write the whole character")
+            raise PlannerError(
+                "half of a surrogate pair is not text", where=f"{source}:{line}", hint="write the whole character"
+            )
         return text
     if token in _NOT_FINITE:
         hint = "write a finite number or leave it out"
-        raise PlannerError(f"`{token}` is not a finite number", where=where, hint=hint)
-    return plain_scalar(token, where)
+        raise PlannerError(f"`{token}` is not a finite number", where=f"{source}:{line}", hint=hint)
+    return plain_scalar(token, source, line)

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import isinf
@@ -174,7 +174,8 @@ def _parse_yaml(text: str, source: str) -> Document:
     builder = TreeBuilder(source)
     num_documents = 0
     try:
-        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        for event in events:
             num_documents += isinstance(event, yaml.DocumentStartEvent)
             if num_documents > 1:
                 where = f"{source}:{event.start_mark.line + 1}"
@@ -197,21 +198,19 @@ def _parse_yaml(text: str, source: str) -> Document:
 def _take(event: Any, builder: TreeBuilder) -> None:  # noqa: ANN401 - the stubs give events no attributes
     """Hands one event of PyYAML's parser to the builder."""
     kind = type(event).__name__
-    line = event.start_mark.line + 1
     if kind == "ScalarEvent":
-        where = f"{builder.source}:{line}"
+        line = event.start_mark.line + 1
         if event.tag is not None:
-            value = tagged_scalar(event.value, event.tag, where)
+            value = tagged_scalar(event.value, event.tag, builder.source, line)
         else:
-            value = plain_scalar(event.value, where) if event.implicit[0] else event.value
+            value = plain_scalar(event.value, builder.source, line) if event.implicit[0] else event.value
         builder.scalar(value, line, event.anchor)
-    elif kind == "MappingStartEvent":
-        check_collection_tag(event.tag, "map", f"{builder.source}:{line}")
-        builder.open({}, line, event.anchor)
-    elif kind == "SequenceStartEvent":
-        check_collection_tag(event.tag, "seq", f"{builder.source}:{line}")
-        builder.open([], line, event.anchor)
-    elif kind == "AliasEvent":
-        builder.alias(event.anchor, line)
-    elif kind in ("MappingEndEvent", "SequenceEndEvent"):
+    elif kind == "MappingEndEvent" or kind == "SequenceEndEvent":
         builder.close()
+    elif kind == "MappingStartEvent" or kind == "SequenceStartEvent":
+        line = event.start_mark.line + 1
+        is_map = kind == "MappingStartEvent"
+        check_collection_tag(event.tag, "map" if is_map else "seq", builder.source, line)
+        builder.open({} if is_map else [], line, event.anchor)
+    elif kind == "AliasEvent":
+        builder.alias(event.anchor, event.start_mark.line + 1)

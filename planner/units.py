@@ -15,7 +15,8 @@ TIME_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0
 BYTES = {f"{p}B": f for p, f in {**_PREFIX, **_BINARY}.items()}
 BYTES_PER_S = {f"{u}/s": f for u, f in BYTES.items()} | {f"{p}b/s": f / 8 for p, f in _PREFIX.items()}
 BYTES_PER_S |= {f"{p}bps": f / 8 for p, f in _PREFIX.items()}
-FLOP_PER_S = {f"{p}{unit}": f for p, f in _PREFIX.items() for unit in ("FLOPS", "FLOP/s")}
+FLOP_PER_S = {f"{p}{unit}": f for p, f in _PREFIX.items() for unit in ("FLOPS", "FLOP/s", "OPS", "OP/s")}
+POWER_W = {"W": 1.0, "kW": 1e3}
 USD_PER_HOUR = {"USD/h": 1.0, "$/h": 1.0, "USD/hour": 1.0, "USD/d": 1 / 24}
 PER_S = {"/s": 1.0, "req/s": 1.0, "/min": 1 / 60, "req/min": 1 / 60, "/h": 1 / 3600, "req/h": 1 / 3600}
 FRACTION = {"%": 0.01, "": 1.0}
@@ -25,6 +26,7 @@ _EXAMPLES = {
     id(BYTES): ("a size", "80GB"),
     id(BYTES_PER_S): ("a bandwidth", "400Gb/s"),
     id(FLOP_PER_S): ("a speed", "989TFLOPS"),
+    id(POWER_W): ("a power", "700W"),
     id(USD_PER_HOUR): ("a price", "2.50USD/h"),
     id(PER_S): ("a rate", "12/s"),
     id(FRACTION): ("a fraction", "90%"),
@@ -39,17 +41,31 @@ def parse_quantity(text: object, units: dict[str, float], *, where: str = "") ->
     kind, example = _EXAMPLES.get(id(units), ("a quantity", next(iter(units))))
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if match is not None and match[2] in units:
-        return float(match[1]) * units[match[2]]
+        return _scaled(float(match[1]), units[match[2]])
     if isinstance(text, (int, float)) and not isinstance(text, bool) and "" in units:
         return float(text)
     raise PlannerError(f'must be {kind} such as "{example}", found {text!r}', where=where, hint=f"write `{example}`")
+
+
+def _scaled(value: float, factor: float) -> float:
+    """`value * factor`; small factors divide by their whole inverse, so that `5us` is exactly the float 5e-06."""
+    return value * factor if factor >= 1 else value / round(1 / factor)
 
 
 def format_si(value: float, unit: str) -> str:
     """`value` with three significant figures and a decimal prefix: `41.2 ms`, `1.83 TB/s`."""
     if value == 0:
         return f"0 {unit}"
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ")):
+    for factor, prefix in (
+        (1e15, "P"),
+        (1e12, "T"),
+        (1e9, "G"),
+        (1e6, "M"),
+        (1e3, "k"),
+        (1.0, ""),
+        (1e-3, "m"),
+        (1e-6, "µ"),
+    ):
         if abs(value) >= factor * 0.9995:
             return f"{significant(value / factor)} {prefix}{unit}"
     return f"{significant(value / 1e-9)} n{unit}"
@@ -61,5 +77,4 @@ def significant(value: float, digits: int = 3) -> str:
     if rounded != 0 and not 1e-4 <= abs(rounded) < 1e6:
         return f"{rounded:.{digits}g}"
     decimals = max(0, digits - len(str(int(abs(rounded))))) if abs(rounded) >= 1 else digits + 2
-    text = f"{rounded:.{decimals}f}" if abs(rounded) >= 1 else f"{rounded:.{digits}g}"
-    return text
+    return f"{rounded:.{decimals}f}" if abs(rounded) >= 1 else f"{rounded:.{digits}g}"
