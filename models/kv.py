@@ -51,8 +51,10 @@ def layer_kv_bytes_per_token(layer: Layer, arch: Architecture, tp: Ints = 1) -> 
 
 def kv_bytes_per_token(arch: Architecture, tp: Ints = 1) -> Floats:
     """Cache bytes that one token of context adds on one rank over all layers, while windows are unfilled."""
-    groups = arch.layer_groups()
-    return sum((layer_kv_bytes_per_token(layer, arch, tp) * times for layer, times in groups), np.zeros(np.shape(tp)))
+    total = np.zeros(np.shape(tp))
+    for layer, times in arch.layer_groups():
+        total = total + layer_kv_bytes_per_token(layer, arch, tp) * times
+    return total
 
 
 def kv_bytes(arch: Architecture, context_tokens: Ints, tp: Ints = 1) -> Floats:
@@ -84,6 +86,6 @@ def _state_bytes(mixer: LinearAttention, arch: Architecture, tp: Floats) -> Floa
     """
     heads = np.ceil(mixer.num_value_heads / tp)
     key_heads = np.maximum(1.0, np.ceil(mixer.num_key_heads / tp))
-    state = heads * mixer.key_head_dim * mixer.value_head_dim * BITS[mixer.state_precision] / 8
-    channels = heads * mixer.value_head_dim + 2 * key_heads * mixer.key_head_dim
+    state: Floats = heads * mixer.key_head_dim * mixer.value_head_dim * BITS[mixer.state_precision] / 8
+    channels: Floats = heads * mixer.value_head_dim + 2 * key_heads * mixer.key_head_dim
     return state + channels * (mixer.conv_kernel - 1) * BITS[arch.precisions.embedding] / 8

@@ -46,7 +46,8 @@ class Tensor:
 class ParameterCounts:
     """Exact numbers of elements; `total` and `active` are of the decoder without MTP heads and encoders.
 
-    active: what one token's forward pass uses, its top-k experts and the whole embedding included. unknown: parts whose tensors no source fixes; they count as zero.
+    active: what one token's forward pass uses, its top-k experts and the whole embedding included.
+    unknown: parts whose tensors no source fixes; they count as zero.
     """
 
     total: int
