@@ -1,6 +1,7 @@
 """`planner check`: is this plan what it says it is?"""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,7 +34,7 @@ def check(
     from planner.plan.store import checks_path, plan_digest, plan_json, write_checks
 
     envelope, decision = load_plan(plan)
-    findings = check_plan(envelope, decision)
+    findings = check_plan(envelope, decision, base=Path(plan).parent if plan != "-" else None)
     holds = all(finding.ok for finding in findings)
     if as_json:
         rows = [asdict(finding) for finding in findings]

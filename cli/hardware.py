@@ -23,10 +23,10 @@ def list_(as_json: Json = False, output: Output = None) -> int:
     """
     from planner.cli.output import write_data, write_json
     from planner.cli.render import table
-    from planner.hardware.library import find_node, node_names
+    from planner.hardware.library import list_nodes
     from planner.units import format_si
 
-    nodes = [find_node(name) for name in node_names()]
+    nodes = list_nodes()
     if as_json:
         write_json({"schema": "planner.hardware/1", "nodes": [_facts(node) for node in nodes]}, output)
         return 0
@@ -63,18 +63,22 @@ def show(
     """
     from planner.cli.output import write_data, write_json
     from planner.cli.render import figure, table
-    from planner.hardware.library import find_node
+    from planner.hardware.library import find_node, sources_of
 
-    facts = _facts(find_node(name))
+    node = find_node(name)
+    facts = _facts(node)
+    named = (("node", "nodes", node.name), ("accelerator", "accelerators", node.accelerator.name))
+    sources = {part: dict(sources_of(section, entry)) for part, section, entry in named}
     if as_json:
-        write_json({"schema": "planner.node/1", **facts}, output)
+        write_json({"schema": "planner.node/1", **facts, "sources": sources}, output)
         return 0
     rows = []
     for path, value in _flat(facts, ""):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         metric = "flop_per_s" if ".peak_flop_per_s." in f".{path}" else path.rpartition(".")[2]
-        rows.append((path, figure(metric, value) if number else str(value)))
-    write_data(table(("field", "value"), rows), output)
+        rows.append((path, figure(metric, value) if number and not isinstance(value, int) else str(value)))
+    origins = [(f"{part}.{field}", text) for part, texts in sources.items() for field, text in texts.items()]
+    write_data(f"{table(('field', 'value'), rows)}\n\n{table(('figure', 'source'), origins)}", output)
     return 0
 
 

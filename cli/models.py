@@ -24,9 +24,9 @@ def list_(as_json: Json = False, output: Output = None) -> int:
     """
     from planner.cli.output import write_data, write_json
     from planner.cli.render import table
-    from planner.models.library import find_model, model_names
+    from planner.models.library import find_model, list_models
 
-    rows = [_row(find_model(name)) for name in model_names()]
+    rows = [_row(find_model(model.name)) for model in list_models()]
     if as_json:
         write_json({"schema": "planner.models/1", "models": rows}, output)
     else:

@@ -18,6 +18,7 @@ _SUFFIXES = (  # of a metric's name, and the unit it is printed in
     ("_bytes_per_s", "B/s"),
     ("_flop_per_s", "FLOP/s"),
     ("_bytes", "B"),
+    ("_w", "W"),
 )
 
 

@@ -1,0 +1,40 @@
+# Needs python3 (3.11 to 3.13) with venv, and make. Everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST_ARGS ?= -n 2
+
+.PHONY: demo test check bench-solve clean
+
+demo: $(VENV)/installed
+	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
+	$(BIN)/planner check plan.json
+	$(BIN)/planner emit plan.json --target vllm
+
+test: $(VENV)/installed-dev
+	$(BIN)/pytest -q $(PYTEST_ARGS)
+
+check: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_architecture.py
+	$(BIN)/pytest -q $(PYTEST_ARGS)
+
+bench-solve: $(VENV)/installed
+	$(BIN)/python benchmarks/solve.py
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache planner.egg-info
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/installed
