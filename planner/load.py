@@ -30,16 +30,27 @@ def load_problem(
     `overrides` are `path=value` texts; `profiles` and `seed` replace those of the file when given. Paths in the file
     are relative to its folder, `profiles` to the working directory. Raises PlannerError with file, line and mend.
     """
+    base = Path() if str(path) == "-" else Path(path).parent
+    return resolve_document(load_document(path), base, overrides=overrides, profiles=profiles, seed=seed)
+
+
+def resolve_document(
+    document: Document,
+    base: Path,
+    *,
+    overrides: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+    seed: int | None = None,
+) -> "Resolved":
+    """`load_problem` of a document already read, whose paths are relative to `base`."""
     from planner.kinds.registry import find_kind
     from planner.problem.resolve import resolve
 
-    document = load_document(path)
     overridden = override_problem(document, overrides)
     where = OverriddenWhere(document, overridden.origins)
     problem = _validated(Problem, overridden.data, where)
     kind = find_kind(problem.kind, where=where(("kind",)))
     _validate_options(kind.options, problem, where)
-    base = Path() if str(path) == "-" else Path(path).parent
     return resolve(_rooted(problem, base, profiles, seed), where, base=base)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.documents import load_document
-from planner.load import load_problem, override_problem
+from planner.load import override_problem, resolve_document
 from planner.overrides import OverriddenWhere
 from planner.problem.schema import Problem
 from planner.schema_base import Path as Keys
@@ -17,10 +17,11 @@ def merged_config(
 ) -> list[tuple[str, Any, str]]:
     """(dotted path, value, origin) of every field, in the schema's order; the problem is validated on the way.
 
-    Raises PlannerError as `load_problem` does. `path` cannot be standard input, which is read twice.
+    Raises PlannerError as `load_problem` does.
     """
-    resolved = load_problem(path, overrides=overrides, profiles=profiles, seed=seed)
     document = load_document(path)
+    base = Path() if str(path) == "-" else Path(path).parent
+    resolved = resolve_document(document, base, overrides=overrides, profiles=profiles, seed=seed)
     overridden = override_problem(document, overrides)
     where = OverriddenWhere(document, overridden.origins)
     shorts = short_names(Problem)
