@@ -1,7 +1,7 @@
 """What one accelerator can do by its data sheet."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Accelerator:
     vendor: str
     memory_bytes: float
     memory_bandwidth_bytes_per_s: float
-    peak_flop_per_s: Mapping[str, float]  # by precision: fp32, tf32, bf16, fp8, nvfp4, mxfp4, int8; absent = none
+    peak_flop_per_s: Mapping[str, float] = field(hash=False)  # by precision: fp32, tf32, bf16, fp8, ...; absent = none
     launch_latency_s: float  # host to device, one kernel inside a CUDA graph
     power_w: float
     compute_capability: str  # "9.0"

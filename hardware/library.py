@@ -176,8 +176,7 @@ def sources_of(section: str, name: str, library: Library | None = None) -> Mappi
 
 def hardware_facts(node: NodeType) -> dict[str, Any]:
     """Every figure of a node type and its accelerator as plain JSON data; spellings and sources do not take part."""
-    facts = asdict(replace(node, accelerator=replace(node.accelerator, peak_flop_per_s={}, aliases=())))
-    facts["accelerator"]["peak_flop_per_s"] = dict(node.accelerator.peak_flop_per_s)
+    facts = asdict(node)
     for spelling in ("aliases", "display_name"):
         del facts["accelerator"][spelling]
     return facts
@@ -228,7 +227,7 @@ def _accelerator(name: str, entry: dict[str, Any]) -> Accelerator:
         vendor=entry.get("vendor", ""),
         memory_bytes=entry["memory"],
         memory_bandwidth_bytes_per_s=entry["memory_bandwidth"],
-        peak_flop_per_s=MappingProxyType(entry["peak"]),
+        peak_flop_per_s=entry["peak"],
         launch_latency_s=entry["launch_latency"],
         power_w=entry["power"],
         compute_capability=entry["compute_capability"],

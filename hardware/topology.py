@@ -1,9 +1,12 @@
-"""Where the ranks of a group sit: nested domains of devices, from the NVLink island outwards."""
+"""Where the ranks of a group sit: nested domains of devices, from the NVLink island outwards.
+
+Shapes: G groups, R ranks of a group, T levels of the topology.
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 IntArray = NDArray[np.int64]
 
@@ -27,8 +30,44 @@ class Topology:
     def members_per_domain(self, group_size: IntArray, stride: IntArray) -> list[IntArray]:
         """For each level, how many ranks of a group (devices first, first+stride, ...) share one domain of it.
 
-        `group_size` and `stride` broadcast; groups are aligned, as launchers place them.
+        `group_size` and `stride` broadcast; groups are aligned, as launchers place them: the count is exact when
+        the stride and the span `group_size * stride` each divide the level's size or are multiples of it. For any
+        other group, such as 16 ranks in racks of 72, ask `largest_share` for its list of devices.
         """
         size = np.asarray(group_size, dtype=np.int64)
         step = np.maximum(np.asarray(stride, dtype=np.int64), 1)
         return [np.clip(level.size // step, 1, size) for level in self.levels]
+
+    def domains(self, devices_GR: ArrayLike) -> IntArray:
+        """The domain of every device at every level, as an array [T, G, R]; any leading shape may stand for G.
+
+        Raises IndexError for a device outside the topology.
+        """
+        devices = np.asarray(devices_GR, dtype=np.int64)
+        if devices.size and not (devices.min() >= 0 and devices.max() < self.levels[-1].size):
+            raise IndexError(f"device outside 0..{self.levels[-1].size - 1}")
+        return np.stack([devices // level.size for level in self.levels])
+
+    def spanning_level(self, devices_GR: ArrayLike) -> IntArray:
+        """For each group, the index [G] of the innermost level that has all its devices in one domain."""
+        domain_TGR = self.domains(devices_GR)
+        together_TG = (domain_TGR == domain_TGR[..., :1]).all(axis=-1)
+        return np.asarray(together_TG.argmax(axis=0), dtype=np.int64)
+
+    def domains_touched(self, devices_GR: ArrayLike) -> IntArray:
+        """For each level and group, how many domains [T, G] hold at least one of its devices."""
+        return np.asarray(_first_of_each(np.sort(self.domains(devices_GR), axis=-1)).sum(axis=-1), dtype=np.int64)
+
+    def largest_share(self, devices_GR: ArrayLike) -> IntArray:
+        """For each level and group, the most of its ranks [T, G] that share one domain."""
+        domain_TGR = np.sort(self.domains(devices_GR), axis=-1)
+        rank = np.arange(domain_TGR.shape[-1])
+        start_TGR = np.maximum.accumulate(np.where(_first_of_each(domain_TGR), rank, 0), axis=-1)
+        return np.asarray((rank - start_TGR + 1).max(axis=-1), dtype=np.int64)
+
+
+def _first_of_each(sorted_TGR: IntArray) -> NDArray[np.bool_]:
+    """Where a sorted last axis has a value for the first time."""
+    first = np.ones(sorted_TGR.shape, dtype=np.bool_)
+    first[..., 1:] = sorted_TGR[..., 1:] != sorted_TGR[..., :-1]
+    return first
