@@ -1,35 +1,44 @@
-"""JSON Schema (draft 2020-12) of problems and plans, with the parts that each kind adds."""
+"""JSON Schema of what users write and what plans hold, for editors and other programs."""
 
 from typing import Any
 
-from planner.kinds.registry import find_kind, kind_names
-from planner.plan.schema import Envelope
-from planner.problem.schema import Problem
+from planner.kinds.registry import Kind, find_kind, kind_names
 from planner.schema_base import Spec
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def problem_schema() -> dict[str, Any]:
-    """The schema of problem files; `options` depends on `kind`."""
-    return _by_kind(Problem, "planner.problem/1", "options", {name: find_kind(name).options for name in kind_names()})
+    """The schema of `problem.yaml`, with the `options` of every kind under its name."""
+    from planner.problem.schema import Problem
+
+    return _by_kind(Problem, "options", {kind.name: kind.options for kind in _kinds()})
 
 
 def plan_schema() -> dict[str, Any]:
-    """The schema of plan files; `decision` depends on `kind`."""
-    return _by_kind(Envelope, "planner.plan/1", "decision", {name: find_kind(name).decision for name in kind_names()})
+    """The schema of `plan.json`, with the `decision` of every kind under its name."""
+    from planner.plan.schema import Envelope
+
+    return _by_kind(Envelope, "decision", {kind.name: kind.decision for kind in _kinds()})
 
 
-def _by_kind(document: type[Spec], title: str, part: str, kinds: dict[str, type[Spec]]) -> dict[str, Any]:
-    """The document's schema with `part` bound to the schema of the kind that the document names."""
-    schema = document.model_json_schema(by_alias=True)
-    definitions = schema.setdefault("$defs", {})
-    for name, spec in kinds.items():
-        below = spec.model_json_schema(by_alias=True, ref_template=f"#/$defs/{name}.{{model}}")
-        definitions |= {f"{name}.{key}": value for key, value in below.pop("$defs", {}).items()}
-        definitions[f"{name}.{part}"] = below
-        condition = {"properties": {"kind": {"const": name}}, "required": ["kind"]}
-        bound = {"properties": {part: {"$ref": f"#/$defs/{name}.{part}"}}}
-        schema.setdefault("allOf", []).append({"if": condition, "then": bound})
-    schema["properties"]["kind"]["enum"] = list(kinds)
-    return {"$schema": _DIALECT, **schema, "title": title}
+def _kinds() -> list[Kind]:
+    return [find_kind(name) for name in kind_names()]
+
+
+def _by_kind(spec: type[Spec], field: str, parts: dict[str, type[Spec]]) -> dict[str, Any]:
+    """The schema of `spec` in which `kind` says which of `parts` stands in `field`."""
+    from pydantic.json_schema import models_json_schema
+
+    wanted = [(part, "validation") for part in (spec, *parts.values())]
+    references, definitions = models_json_schema(wanted, ref_template="#/$defs/{model}")  # type: ignore[arg-type]  # literals
+    cases = [
+        {
+            "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+            "then": {"properties": {field: references[(part, "validation")]}},
+        }
+        for kind, part in parts.items()
+    ]
+    own = definitions["$defs"].pop(spec.__name__)
+    own["properties"]["kind"] = {"title": "Kind", "type": "string", "enum": sorted(parts)}
+    return {"$schema": _DIALECT, **own, "allOf": [*own.get("allOf", []), *cases], "$defs": definitions["$defs"]}

@@ -1,0 +1,122 @@
+"""Rules of expert layouts: slots, coverage, quotas."""
+
+from collections.abc import Iterator
+
+from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
+from planner.models.architecture import Architecture, MoeFfn
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope
+from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
+
+SIDE_FILE = "expert_of_slot"
+QUOTA_TOL = 1e-6
+"""Of the shares of one expert: plans keep quotas to single precision, as launchers read them."""
+
+
+def check(envelope: Envelope, decision: ExpertsDecision) -> list[Finding]:
+    """One finding a rule and run of layers."""
+    findings = [*_slots(decision), _policy(decision), _covered(decision)]
+    for layout in decision.layouts:
+        findings += [*_layout(decision, layout)]
+    problem = recorded_problem(envelope.inputs)
+    options = recorded_options(problem, ExpertsOptions)
+    if problem is None or options is None:
+        return findings
+    findings += _asked(decision, options)
+    model = recorded_model(problem, decision.roles[0].model)
+    if model is None:
+        what = f"not judged: the catalog does not know model `{decision.roles[0].model}`"
+        return [*findings, Finding("experts.model", True, what, "num_experts", skipped=True)]
+    return [*findings, _model(decision, model)]
+
+
+def _slots(decision: ExpertsDecision) -> Iterator[Finding]:
+    role = decision.roles[0]
+    ranks = role.parallelism.ep
+    right = len(decision.roles) == 1 and role.function == "experts"
+    yield Finding("experts.role", right, "one role `experts` holds the layout", "roles", "keep one role `experts`")
+    given = len(decision.slots_per_rank)
+    what = f"{given} slot counts for {ranks} ranks"
+    yield Finding("experts.ranks", given in (1, ranks), what, "slots_per_rank", f"give one, or {ranks}")
+    total = _num_slots(decision)
+    what = f"{total} slots a layer for {decision.num_experts} experts"
+    hint = "give the ranks more slots, or use more ranks"
+    yield Finding("experts.slots", total >= decision.num_experts, what, "slots_per_rank", hint)
+    low = min(decision.slots_per_rank)
+    what = f"{decision.home_slots_per_rank} home slots of {low} a rank"
+    right = decision.home_slots_per_rank <= low
+    yield Finding("experts.home", right, what, "home_slots_per_rank", "keep as many home slots as a rank has, or fewer")
+
+
+def _num_slots(decision: ExpertsDecision) -> int:
+    slots = decision.slots_per_rank
+    return slots[0] * decision.roles[0].parallelism.ep if len(slots) == 1 else sum(slots)
+
+
+def _policy(decision: ExpertsDecision) -> Finding:
+    periodic = decision.policy == "periodic"
+    right = periodic == (decision.interval_s is not None)
+    what = f"policy `{decision.policy}` with interval {decision.interval_s}"
+    return Finding("experts.policy", right, what, "interval_s", "give an interval to `periodic` layouts alone")
+
+
+def _covered(decision: ExpertsDecision) -> Finding:
+    """Every layer is laid out once, inline or in the side file."""
+    hint = "lay out every layer once, inline or in the side file"
+    if SIDE_FILE in decision.side_files:
+        inside = f"the layout is in the side file `{SIDE_FILE}`"
+        return Finding("experts.layers", not decision.layouts, inside, "layouts", hint)
+    spans = sorted((layout.first_layer, layout.num_layers) for layout in decision.layouts)
+    reached = 0
+    for first, count in spans:
+        if first != reached:
+            what = f"layer {min(first, reached)} is laid out {'twice' if first < reached else 'nowhere'}"
+            return Finding("experts.layers", False, what, "layouts", hint)
+        reached += count
+    what = f"{reached} layers laid out of {decision.num_layers}"
+    return Finding("experts.layers", reached == decision.num_layers, what, "layouts", hint)
+
+
+def _layout(decision: ExpertsDecision, layout: LayerLayout) -> Iterator[Finding]:
+    where = f"layouts.{layout.first_layer}"
+    slots, wanted = len(layout.expert_of_slot), _num_slots(decision)
+    what = f"{slots} slots laid out, the ranks have {wanted}"
+    yield Finding("experts.layout", slots == wanted, what, where, "lay out every slot of every rank")
+    present = set(layout.expert_of_slot)
+    foreign = sorted(expert for expert in present if expert >= decision.num_experts)
+    what = f"expert {foreign[0]} of {decision.num_experts}" if foreign else "experts are those of the model"
+    yield Finding("experts.range", not foreign, what, where, "experts count from 0")
+    lost = next((expert for expert in range(decision.num_experts) if expert not in present), None)
+    what = f"expert {lost} has no slot" if lost is not None else "every expert has a slot"
+    yield Finding("experts.placed", lost is None, what, where, "give every expert at least one slot")
+    if layout.quota is not None:
+        yield _quota(layout, where)
+
+
+def _quota(layout: LayerLayout, where: str) -> Finding:
+    assert layout.quota is not None
+    totals: dict[int, float] = {}
+    for expert, share in zip(layout.expert_of_slot, layout.quota, strict=True):
+        totals[expert] = totals.get(expert, 0.0) + share
+    wrong = sorted(expert for expert, total in totals.items() if abs(total - 1.0) > QUOTA_TOL)
+    what = f"the shares of expert {wrong[0]} add up to {totals[wrong[0]]:.6g}" if wrong else "shares add up to 1"
+    return Finding("experts.quota", not wrong, what, where, "make the shares of every expert's copies add up to 1")
+
+
+def _asked(decision: ExpertsDecision, options: ExpertsOptions) -> Iterator[Finding]:
+    ep = decision.roles[0].parallelism.ep
+    most = max(decision.slots_per_rank)
+    what = f"ep {ep} with up to {most} slots a rank, the problem gives {options.ep} and {options.slots_per_rank}"
+    right = ep == options.ep and most <= options.slots_per_rank
+    yield Finding("experts.asked", right, what, "slots_per_rank", "keep to the ranks and slots of the problem")
+    what = f"plans `{decision.policy}`, the problem asks for `{options.policy}`"
+    yield Finding("experts.policy", decision.policy == options.policy, what, "policy", "use the policy asked for")
+
+
+def _model(decision: ExpertsDecision, model: Architecture) -> Finding:
+    layers = [layer.ffn for layer in model.layers if isinstance(layer.ffn, MoeFfn)]
+    sizes = sorted({ffn.num_experts for ffn in layers})
+    right = sizes == [decision.num_experts] and decision.num_layers in (len(layers), len(layers) + model.num_mtp_heads)
+    laid = f"{decision.num_layers} layers of {decision.num_experts} experts"
+    what = f"{laid}, `{model.name}` has {len(layers)} of {', '.join(map(str, sizes))}"
+    return Finding("experts.model", right, what, "num_experts", "lay out the expert layers of the model")

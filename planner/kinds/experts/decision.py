@@ -1,0 +1,44 @@
+"""What a problem of expert layout states beyond model and cluster, and what such a plan decides."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from planner.plan.schema import Amount, Count, Decision, Index
+from planner.schema_base import Spec, refuse
+
+
+class ExpertsOptions(Spec):
+    """How the experts are spread: the copies that fit, and how often they may move."""
+
+    ep: Count = Field(description="ranks that share the experts of a layer")
+    slots_per_rank: Count = Field(description="experts that fit on a rank in one layer")
+    policy: Literal["static", "periodic", "realtime"] = "static"
+
+
+class LayerLayout(Spec):
+    """Layers laid out alike: the expert in every slot, slots counted rank by rank, and the share of each copy."""
+
+    first_layer: Index
+    num_layers: Count = 1
+    expert_of_slot: Annotated[tuple[Index, ...], Field(min_length=1)]
+    quota: tuple[Amount, ...] | None = Field(default=None, description="by slot; equal shares of copies when absent")
+
+    @model_validator(mode="after")
+    def aligned(self) -> "LayerLayout":
+        if self.quota is not None and len(self.quota) != len(self.expert_of_slot):
+            raise refuse(f"{len(self.quota)} quotas for {len(self.expert_of_slot)} slots", "give one a slot", "quota")
+        return self
+
+
+class ExpertsDecision(Decision):
+    """The layout of every expert layer of one role, inline or as the side file `expert_of_slot` ([layer, slot])."""
+
+    policy: Literal["static", "periodic", "realtime"] = "static"
+    num_experts: Count
+    num_layers: Count = Field(description="layers with experts, counted from 0 without the dense ones")
+    slots_per_rank: Annotated[tuple[Count, ...], Field(min_length=1)] = Field(description="one figure, or one by rank")
+    home_slots_per_rank: Index = Field(default=0, description="first slots of each rank whose expert never moves")
+    interval_s: Annotated[float, Field(gt=0)] | None = Field(default=None, description="between two periodic layouts")
+    moved_bytes: Amount = Field(default=0.0, description="to come here from the layout that runs now")
+    layouts: tuple[LayerLayout, ...] = ()

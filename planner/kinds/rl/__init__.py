@@ -1,0 +1,22 @@
+"""Reinforcement-learning post-training: who generates, who trains, on what, and how they overlap."""
+
+from planner.kinds.registry import Kind
+from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.plan.findings import Finding
+from planner.plan.schema import Decision, Envelope
+
+
+def _check(envelope: Envelope, decision: Decision) -> list[Finding]:
+    from planner.kinds.rl.check import check
+
+    assert isinstance(decision, RlDecision)
+    return check(envelope, decision)
+
+
+KIND = Kind(
+    name="rl",
+    purpose="placement and schedule of generation and training in RL post-training",
+    options=RlOptions,
+    decision=RlDecision,
+    check=_check,
+)

@@ -1,0 +1,118 @@
+"""Rules of RL plans: the roles an algorithm needs, synchrony, who shares devices with whom, and the batch."""
+
+from collections.abc import Iterator
+
+from planner.kinds.rl.decision import CRITIC_FREE, RlDecision, RlOptions
+from planner.plan import placement
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope, Role
+from planner.problem.recorded import recorded_options, recorded_problem
+from planner.units import format_si
+
+REL_TOL = 1e-9
+FUNCTIONS = ("rollout", "actor", "critic", "reference", "reward")
+
+
+def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
+    """One finding a rule."""
+    findings = [_roles(decision), _critic(decision), *_synchrony(decision), _phases(decision), *_shares(decision)]
+    if _countable(decision):
+        devices = {role.name: set(placement.role_devices(decision.placement, role.name)) for role in decision.roles}
+        findings += [_arrangement(decision, devices), *_residency(decision, devices)]
+    options = recorded_options(recorded_problem(envelope.inputs), RlOptions)
+    return findings + ([*_job(decision, options)] if options is not None else [])
+
+
+def _countable(decision: RlDecision) -> bool:
+    """Whether the placement has the ranks of the roles, so that expanding it costs no more than the plan says."""
+    placed = sum(placement.num_ranks(block) for block in decision.placement)
+    return placed == sum(role.replicas * role.parallelism.devices for role in decision.roles) and placed < 10**7
+
+
+def _of(decision: RlDecision, function: str) -> list[Role]:
+    return [role for role in decision.roles if role.function == function]
+
+
+def _roles(decision: RlDecision) -> Finding:
+    strange = sorted({role.function for role in decision.roles} - set(FUNCTIONS))
+    right = not strange and bool(_of(decision, "rollout")) and len(_of(decision, "actor")) == 1
+    what = f"unknown function `{strange[0]}`" if strange else "one actor trains and at least one role generates"
+    return Finding("rl.roles", right, what, "roles", f"use one `actor`, `rollout`, and {', '.join(FUNCTIONS[2:])}")
+
+
+def _critic(decision: RlDecision) -> Finding:
+    critics = len(_of(decision, "critic"))
+    wanted = 0 if decision.algorithm in CRITIC_FREE else 1
+    what = f"`{decision.algorithm}` takes {wanted} critics, found {critics}"
+    return Finding("rl.critic", critics == wanted, what, "roles", "add or drop the critic")
+
+
+def _synchrony(decision: RlDecision) -> Iterator[Finding]:
+    asynchronous = decision.synchrony == "asynchronous"
+    what = f"`{decision.synchrony}` with staleness {decision.staleness}"
+    hint = "give asynchronous plans a staleness of 1 or more, all others 0"
+    yield Finding("rl.staleness", asynchronous == (decision.staleness > 0), what, "staleness", hint)
+    right = decision.arrangement != "colocated" or decision.synchrony == "synchronous"
+    what = f"`{decision.arrangement}` and `{decision.synchrony}`"
+    hint = "roles that take turns on the same devices cannot run at the same time: use `synchronous`"
+    yield Finding("rl.synchrony", right, what, "synchrony", hint)
+
+
+def _phases(decision: RlDecision) -> Finding:
+    turns = {role for phase in decision.phases for role in phase.roles}
+    idle = sorted({role.name for role in decision.roles} - turns) if decision.phases else []
+    what = f"role `{idle[0]}` has no phase" if idle else "every role has its phase"
+    return Finding("rl.phases", not idle, what, "phases", "give every role a phase")
+
+
+def _shares(decision: RlDecision) -> Iterator[Finding]:
+    groups = {role.name for role in _of(decision, "rollout")}
+    strange = sorted((set(decision.shares) | set(decision.resident_bytes)) - {role.name for role in decision.roles})
+    what = f"no role is called `{strange[0]}`" if strange else "shares and resident bytes name roles"
+    yield Finding("rl.names", not strange, what, "shares", "name roles of the plan")
+    total = sum(decision.shares.values()) if decision.shares else float(len(groups) == 1)
+    right = abs(total - 1.0) <= REL_TOL and set(decision.shares) <= groups
+    hint = "give every rollout role a share, 1 in all"
+    yield Finding("rl.shares", right, f"the rollout roles generate {total:.6g} of the samples", "shares", hint)
+
+
+Devices = dict[str, set[tuple[str, int]]]
+
+
+def _arrangement(decision: RlDecision, devices: Devices) -> Finding:
+    """Colocated: generation and training on the same devices; disaggregated: on none in common; hybrid: on some."""
+    generating = set[tuple[str, int]]().union(*(devices[role.name] for role in _of(decision, "rollout")))
+    training = set[tuple[str, int]]().union(*(devices[role.name] for role in _of(decision, "actor")))
+    common = len(generating & training)
+    found = "disaggregated" if not common else "colocated" if generating == training else "hybrid"
+    what = f"says `{decision.arrangement}`; {common} devices both generate and train, which is `{found}`"
+    return Finding("rl.arrangement", decision.arrangement == found, what, "arrangement", f"write `{found}`")
+
+
+def _residency(decision: RlDecision, devices: Devices) -> Iterator[Finding]:
+    """While a role works on a device, what the others keep there fits beside it."""
+    for role in decision.roles:
+        if role.memory is None:
+            continue
+        others = [other for other in decision.roles if other is not role and devices[other.name] & devices[role.name]]
+        kept = sum(decision.resident_bytes.get(other.name, 0.0) for other in others)
+        needed, capacity = role.memory.used_bytes + kept, role.memory.capacity_bytes
+        what = f"needs {format_si(needed, 'B')} with what others keep there, may use {format_si(capacity, 'B')}"
+        right = needed <= capacity * (1 + REL_TOL)
+        yield Finding("rl.residency", right, what, f"roles.{role.name}.memory", "offload more of the roles out of turn")
+
+
+def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
+    what = f"plans `{decision.algorithm}`, the problem asks for `{options.algorithm}`"
+    yield Finding("rl.algorithm", decision.algorithm == options.algorithm, what, "algorithm", "use the one asked for")
+    what = f"staleness {decision.staleness}, at most {options.max_staleness} allowed"
+    yield Finding("rl.max_staleness", decision.staleness <= options.max_staleness, what, "staleness", "run less ahead")
+    samples = options.prompts * options.samples_per_prompt
+    right = samples % decision.minibatches == 0 and decision.minibatches == options.minibatches
+    what = f"{samples} samples in {decision.minibatches} minibatches, the problem asks for {options.minibatches}"
+    yield Finding("rl.batch", right, what, "minibatches", "split the samples into the minibatches asked for")
+    for role in _of(decision, "actor"):
+        dp = role.parallelism.dp * role.replicas
+        what = f"dp {dp} for {samples // decision.minibatches} samples a minibatch"
+        right = dp <= samples // decision.minibatches
+        yield Finding("rl.dp", right, what, f"roles.{role.name}", "use a dp of at most the samples of a minibatch")

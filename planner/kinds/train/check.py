@@ -1,0 +1,141 @@
+"""Rules of training plans: those that launchers enforce late, and those that some do not enforce at all."""
+
+from collections.abc import Iterator
+
+from planner.kinds.train.decision import TrainDecision, TrainOptions
+from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope, Parallelism
+from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
+
+_CHUNKS = {"zb_v": 2, "dualpipev": 2}
+"""Model chunks per pipeline rank where the schedule fixes them (Qi et al., arXiv:2405.15362; DeepSeek DualPipe)."""
+_SINGLE_CHUNK = ("1f1b", "zb_h1", "zb_h2", "dualpipe")
+
+
+def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
+    """One finding a rule; rules about model and job are left out where `inputs` is no training problem."""
+    role = decision.roles[0]
+    shape = role.parallelism
+    findings = [_role(decision), *_stages(decision, shape), *_schedule(decision, shape), *_recompute(decision)]
+    problem = recorded_problem(envelope.inputs)
+    options = recorded_options(problem, TrainOptions)
+    if problem is None or options is None:
+        return findings
+    findings += _job(decision, options, shape)
+    model = recorded_model(problem, role.model)
+    if model is None:
+        what = f"not judged: the catalog does not know model `{role.model}`"
+        return [*findings, Finding("train.layers", True, what, "stage_runs", skipped=True)]
+    return [*findings, _layers(decision, model), *_divisible(model, shape)]
+
+
+def _role(decision: TrainDecision) -> Finding:
+    role = decision.roles[0]
+    right = len(decision.roles) == 1 and role.replicas == 1 and role.function == "train"
+    hint = "write one role `train` with one replica and put data parallelism into `parallelism.dp`"
+    return Finding("train.role", right, "one role `train` holds the whole job", "roles", hint)
+
+
+def _stages(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
+    stages = sum(run.stages for run in decision.stage_runs)
+    wanted = shape.pp * shape.vpp
+    what = f"{stages} stages laid out, pp {shape.pp} x vpp {shape.vpp} = {wanted}"
+    yield Finding("train.stages", stages == wanted, what, "stage_runs", "lay out as many stages as the pipeline has")
+    runs = decision.stage_runs
+    held = [part for run in runs for part in run.parts for _ in range(min(run.stages, 2))]
+    ends = "embedding" in runs[0].parts and "loss" in runs[-1].parts
+    right = ends and held.count("embedding") == held.count("loss") == 1 and held.count("mtp") <= 1
+    what = "the first stage holds the embedding and the last one the loss, each once"
+    hint = "put `embedding` first and `loss` last, each in a run of one stage"
+    yield Finding("train.ends", right, what, "stage_runs", hint)
+
+
+def _schedule(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
+    name, batches = decision.schedule, decision.num_micro_batches
+    where, problem, hint = "schedule", "", ""
+    if name in _SINGLE_CHUNK and shape.vpp != 1:
+        problem, hint = f"`{name}` has one chunk a rank, vpp is {shape.vpp}", "set vpp to 1"
+    elif name in _CHUNKS and shape.vpp != _CHUNKS[name]:
+        problem, hint = f"`{name}` has two chunks a rank, vpp is {shape.vpp}", "set vpp to 2"
+    elif name == "interleaved" and shape.vpp < 2:
+        problem, hint = "`interleaved` needs several chunks a rank, vpp is 1", "set vpp to 2 or more, or use `1f1b`"
+    elif name == "interleaved" and batches % shape.pp:
+        problem = f"`interleaved` takes micro-batches in rounds of pp {shape.pp}, there are {batches}"
+        hint = f"use {max(shape.pp, batches // shape.pp * shape.pp)} micro-batches"
+    elif name.startswith("dualpipe") and (batches % 2 or batches < 2 * shape.pp):
+        problem = f"`{name}` feeds an even number of at least {2 * shape.pp} micro-batches, there are {batches}"
+        hint = f"use {max(2 * shape.pp, batches + batches % 2)} micro-batches"
+    elif name == "dualpipe" and shape.pp % 2:
+        problem, hint = f"`dualpipe` feeds from both ends and needs an even pp, found {shape.pp}", "use an even pp"
+    yield Finding("train.schedule", not problem, problem or f"`{name}` suits pp, vpp and micro-batches", where, hint)
+    right = shape.tp > 1 or not decision.sequence_parallel
+    what = f"sequence parallelism {'on' if decision.sequence_parallel else 'off'} with tp {shape.tp}"
+    yield Finding("train.sequence_parallel", right, what, "sequence_parallel", "turn it off: it splits over tp ranks")
+
+
+def _recompute(decision: TrainDecision) -> Iterator[Finding]:
+    for index, run in enumerate(decision.stage_runs):
+        recompute = run.recompute
+        right = {
+            "none": not recompute.modules and not recompute.num_layers,
+            "selective": bool(recompute.modules) and not recompute.num_layers,
+            "full": not recompute.modules and 1 <= recompute.num_layers <= run.num_layers,
+        }[recompute.granularity]
+        what = f"`{recompute.granularity}` with {len(recompute.modules)} modules and {recompute.num_layers} layers"
+        hint = "name modules for `selective`, a number of the stage's layers for `full`, nothing for `none`"
+        yield Finding("train.recompute", right, what, f"stage_runs.{index}.recompute", hint)
+
+
+def _job(decision: TrainDecision, options: TrainOptions, shape: Parallelism) -> Iterator[Finding]:
+    batch = decision.micro_batch * decision.num_micro_batches * shape.dp
+    what = f"micro-batch {decision.micro_batch} x {decision.num_micro_batches} x dp {shape.dp} = {batch}"
+    what += f", the global batch is {options.global_batch}"
+    hint = "make their product the global batch"
+    yield Finding("train.batch", batch == options.global_batch, what, "num_micro_batches", hint)
+    pieces = 2 * shape.cp if shape.cp > 1 and decision.context_parallel == "ring" else shape.cp
+    pieces *= shape.tp if decision.sequence_parallel else 1
+    what = f"sequences of {options.sequence_tokens} tokens in {pieces} equal pieces"
+    hint = f"use a multiple of {pieces} tokens, or a smaller cp"
+    yield Finding("train.sequence", options.sequence_tokens % pieces == 0, what, "parallelism.cp", hint)
+    what = f"plans {decision.precision}, the problem asks for {options.precision}"
+    yield Finding("train.precision", decision.precision == options.precision, what, "precision", "use that one")
+
+
+def _layers(decision: TrainDecision, model: Architecture) -> Finding:
+    laid = sum(run.stages * run.num_layers for run in decision.stage_runs)
+    what = f"{laid} layers laid out, `{model.name}` has {model.num_layers}"
+    hint = "lay out every layer once"
+    heads = any("mtp" in run.parts for run in decision.stage_runs)
+    if laid == model.num_layers and heads and not model.mtp_layers:
+        return Finding("train.layers", False, f"`{model.name}` has no MTP heads", "stage_runs", "drop the part `mtp`")
+    return Finding("train.layers", laid == model.num_layers, what, "stage_runs", hint)
+
+
+def _divisible(model: Architecture, shape: Parallelism) -> Iterator[Finding]:
+    """Heads by tp, experts by ep, and expert groups that tile the ranks of a stage."""
+    heads = sorted({count for layer, _ in model.layer_groups() for count in _head_counts(layer.mixer)})
+    odd = [count for count in heads if count % shape.tp]
+    what = f"{odd[0]} heads over tp {shape.tp}" if odd else f"heads divide by tp {shape.tp}"
+    yield Finding("train.heads", not odd, what, "parallelism.tp", "use a tp that divides the heads")
+    experts = sorted({layer.ffn.num_experts for layer in model.layers if isinstance(layer.ffn, MoeFfn)})
+    ranks, group = shape.tp * shape.cp * shape.dp, shape.ep * shape.moe_tp
+    problem = ""
+    if not experts and group > 1:
+        problem = f"`{model.name}` has no experts for ep {shape.ep} x moe_tp {shape.moe_tp}"
+    elif any(count % shape.ep for count in experts):
+        problem = f"{experts[0]} experts over ep {shape.ep}"
+    elif ranks % group:
+        problem = f"ep {shape.ep} x moe_tp {shape.moe_tp} does not divide the {ranks} ranks of a stage"
+    hint = "use an ep that divides the experts, with ep x moe_tp dividing tp x cp x dp"
+    yield Finding("train.experts", not problem, problem or "expert groups tile the ranks", "parallelism.ep", hint)
+
+
+def _head_counts(mixer: object) -> tuple[int, ...]:
+    match mixer:
+        case GroupedQueryAttention() | LatentAttention():
+            return (mixer.num_heads,)
+        case LinearAttention():
+            return (mixer.num_key_heads, mixer.num_value_heads)
+        case _:
+            return ()
