@@ -1,7 +1,7 @@
 """Which shapes of a mix problem can be dropped without losing any optimum, vectorised.
 
 Shape a dominates shape c of the same role and pool when k whole instances of a replace one of c: they carry at least
-its load of every demand and its traffic, on no more devices in groups no larger, at no higher price.
+its load of every demand and its traffic, on no more devices in groups that divide c's, at no higher price.
 
 Array suffixes: N shapes, K kept shapes, W demands and the port.
 """
@@ -103,6 +103,6 @@ def _replaces(
             copies = np.maximum(copies, np.ceil(ratio))
         fits = copies * devices_N[rivals][:, None] <= devices_N[block][None, :]
         cheap = copies * price_N[rivals][:, None] <= price_N[block][None, :]
-    small = group_N[rivals][:, None] <= group_N[block][None, :]
+    small = group_N[block][None, :] % group_N[rivals][:, None] == 0.0
     possible = fits & cheap & small & np.isfinite(copies)
     return possible & (copies == 1.0) if one_for_one else possible

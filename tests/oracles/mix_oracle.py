@@ -1,0 +1,166 @@
+"""Brute force for small mix problems: every vector of counts, placed by search, loads by SciPy's linear programs."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.solvers.mix import MixProblem, Objective, Role, most_instances
+
+FloatArray = NDArray[np.float64]
+
+
+def brute_force_mix(problem: MixProblem) -> float | None:
+    """The optimal objective, or None when no mix is feasible; written in rates, without the model's scaling."""
+    best: float | None = None
+    ranges = [range(most_instances(problem, shape) + 1) for shape in problem.shapes]
+    sign = 1.0 if problem.maximising else -1.0
+    for counts in itertools.product(*ranges):
+        if not _within_limits(problem, counts) or not _placeable(problem, counts):
+            continue
+        value = _objective(problem, counts)
+        if value is not None and (best is None or sign * value > sign * best):
+            best = value
+    return best
+
+
+def can_place(free: Sequence[int], groups: Sequence[int]) -> bool:
+    """Whether groups of slots fit on nodes, by exhaustive search over which node takes each."""
+    if not groups:
+        return True
+    tried = set()
+    for node, slots in enumerate(free):
+        if slots >= groups[0] and slots not in tried:
+            tried.add(slots)
+            rest = [*free[:node], slots - groups[0], *free[node + 1 :]]
+            if can_place(rest, groups[1:]):
+                return True
+    return False
+
+
+def _within_limits(problem: MixProblem, counts: Sequence[int]) -> bool:
+    limits = problem.limits
+    pairs = list(zip(problem.shapes, counts, strict=True))
+
+    def instances(role: Role) -> int:
+        return sum(count for shape, count in pairs if shape.role is role)
+
+    return (
+        (limits.devices is None or sum(s.devices * k for s, k in pairs) <= limits.devices)
+        and (limits.price_per_hour is None or sum(s.price_per_hour * k for s, k in pairs) <= limits.price_per_hour)
+        and all(instances(role) >= number for role, number in limits.min_instances)
+        and all(instances(role) <= number for role, number in limits.max_instances)
+    )
+
+
+def _placeable(problem: MixProblem, counts: Sequence[int]) -> bool:
+    for index, pool in enumerate(problem.pools):
+        free = [slots for slots, number in pool.nodes for _ in range(number)]
+        groups = [
+            shape.group_devices
+            for shape, count in zip(problem.shapes, counts, strict=True)
+            if shape.pool == index
+            for _ in range(count * shape.devices // shape.group_devices)
+        ]
+        if sum(groups) > sum(free) or not can_place(free, sorted(groups, reverse=True)):
+            return False
+    return True
+
+
+@dataclass(slots=True)
+class _Program:
+    """A linear program over x[c, w], f[p, q, w] and t, in rows as they come."""
+
+    problem: MixProblem
+    upper_rows: list[tuple[FloatArray, float]] = field(default_factory=list)
+    equal_rows: list[tuple[FloatArray, float]] = field(default_factory=list)
+
+    @property
+    def width(self) -> int:
+        return len(self.problem.demands) * (len(self.problem.shapes) + len(self.problem.pools) ** 2) + 1
+
+    def x(self, c: int, w: int) -> int:
+        return c * len(self.problem.demands) + w
+
+    def f(self, p: int, q: int, w: int) -> int:
+        pools, demands = len(self.problem.pools), len(self.problem.demands)
+        return len(self.problem.shapes) * demands + (p * pools + q) * demands + w
+
+    def row(self, entries: dict[int, float]) -> FloatArray:
+        values = np.zeros(self.width)
+        for column, value in entries.items():
+            values[column] += value
+        return values
+
+    def served(self, w: int) -> dict[int, float]:
+        return {self.x(c, w): 1.0 for c, shape in enumerate(self.problem.shapes) if shape.role is not Role.FIRST}
+
+    def add_shapes(self, counts: Sequence[int]) -> None:
+        W = range(len(self.problem.demands))
+        for c, shape in enumerate(self.problem.shapes):
+            for w in W:
+                if shape.rate_per_s[w] == 0.0:
+                    self.equal_rows.append((self.row({self.x(c, w): 1.0}), 0.0))
+            busy = {self.x(c, w): 1.0 / shape.rate_per_s[w] for w in W if shape.rate_per_s[w] > 0.0}
+            self.upper_rows.append((self.row(busy), counts[c]))
+            port = {Role.FIRST: shape.egress_bytes_per_s, Role.SECOND: shape.ingress_bytes_per_s}.get(shape.role)
+            if port is not None:
+                sent = {self.x(c, w): self.problem.demands[w].transfer_bytes / 1e9 for w in W}
+                self.upper_rows.append((self.row(sent), port / 1e9 * counts[c]))
+
+    def add_flows(self) -> None:
+        P, W = range(len(self.problem.pools)), range(len(self.problem.demands))
+        for w, p in itertools.product(W, P):
+            for role in (Role.FIRST, Role.SECOND):
+                flows = {self.f(p, q, w) if role is Role.FIRST else self.f(q, p, w): -1.0 for q in P}
+                members = (c for c, s in enumerate(self.problem.shapes) if s.role is role and s.pool == p)
+                self.equal_rows.append((self.row({self.x(c, w): 1.0 for c in members} | flows), 0.0))
+        for p, q in itertools.product(P, P):
+            capacity = None if self.problem.links is None else self.problem.links[p][q]
+            if capacity is not None:
+                moved = {self.f(p, q, w): self.problem.demands[w].transfer_bytes / 1e9 for w in W}
+                self.upper_rows.append((self.row(moved), capacity / 1e9))
+
+    def add_demands(self) -> None:
+        for w, demand in enumerate(self.problem.demands):
+            if self.problem.objective is Objective.SCALE:
+                self.equal_rows.append((self.row(self.served(w) | {self.width - 1: -demand.share}), 0.0))
+            if demand.rate_per_s is not None:
+                rows = self.upper_rows if self.problem.maximising else self.equal_rows
+                rows.append((self.row(self.served(w)), demand.rate_per_s))
+
+    def value(self) -> FloatArray:
+        if self.problem.objective is Objective.SCALE:
+            return self.row({self.width - 1: 1.0})
+        if self.problem.objective is Objective.VALUE:
+            pairs = ((w, demand.value) for w, demand in enumerate(self.problem.demands))
+            return self.row({column: value for w, value in pairs for column in self.served(w)})
+        return np.zeros(self.width)
+
+
+def _objective(problem: MixProblem, counts: Sequence[int]) -> float | None:
+    """The best objective with these counts, or None when they cannot serve."""
+    from scipy.optimize import linprog
+
+    program = _Program(problem)
+    program.add_shapes(counts)
+    program.add_flows()
+    program.add_demands()
+    value = program.value()
+    result = linprog(
+        -value,
+        A_ub=np.array([row for row, _ in program.upper_rows]),
+        b_ub=np.array([side for _, side in program.upper_rows]),
+        A_eq=np.array([row for row, _ in program.equal_rows]),
+        b_eq=np.array([side for _, side in program.equal_rows]),
+        bounds=(0.0, None),
+    )
+    if result.status != 0:
+        return None
+    if problem.maximising:
+        return float(value @ result.x)
+    pairs = zip(problem.shapes, counts, strict=True)
+    by_devices = problem.objective is Objective.DEVICES
+    return float(sum((s.devices if by_devices else s.price_per_hour) * k for s, k in pairs))
