@@ -1,0 +1,236 @@
+"""The arrows of the house: who may import whom, how long things are, and what no module does."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import networkx
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOPS = ("planner", "hardware", "models", "solvers", "cli")
+
+# From the ground up; a module may import what stands below it, and within its own layer only its own package.
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors"}),
+    frozenset({"units", "documents", "document_tree", "document_scalars", "files"}),
+    frozenset({"hardware", "models", "solvers"}),
+    frozenset({"schema_base", "schema_keys", "progress", "infeasible", "problem", "plan"}),
+    frozenset({"costs"}),
+    frozenset({"simulate"}),
+    frozenset({"kinds"}),
+    frozenset(
+        {"api", "calibrate", "check", "emit", "estimate", "execute", "json_schema", "load", "merged", "overrides"}
+    ),
+    frozenset({"report", "sweep"}),
+    frozenset({"cli"}),
+    frozenset({"__main__", ""}),  # "" is planner/__init__.py, the public API
+)
+PEERS = (1, 3, 7)  # layers whose members may import each other, as long as no cycle comes of it
+FOUNDATION = frozenset().union(*LAYERS[:2])
+LAZY = {"ortools", "pulp", "highspy", "scipy", "networkx", "pyarrow", "pandas", "torch", "rich"}
+SOLVER_PACKAGES = {"ortools", "pulp", "highspy"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module; `at_top` when it is imported with the module itself, `for_types` under TYPE_CHECKING."""
+
+    target: str
+    name: str
+    line: int
+    at_top: bool
+    for_types: bool
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    path: Path
+    tree: ast.Module
+    num_lines: int
+
+    @property
+    def part(self) -> str:
+        """The part of the house: `costs` for planner.costs.roofline."""
+        return (*self.name.split("."), "")[1]
+
+
+def _modules() -> dict[str, Module]:
+    found = {}
+    for top in TOPS:
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            if parts[0] == "planner" and parts[1] in TOPS:
+                continue
+            names = list(parts if parts[0] == "planner" else ("planner", *parts))
+            name = ".".join(names[:-1] if names[-1] == "__init__" else names)
+            text = path.read_text(encoding="utf-8")
+            found[name] = Module(name, path, ast.parse(text), len(text.splitlines()))
+    return found
+
+
+MODULES = _modules()
+
+
+def _imports(module: Module) -> Iterator[Import]:
+    waiting: list[tuple[ast.AST, bool, bool]] = [(module.tree, True, False)]
+    while waiting:
+        node, at_top, for_types = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, "", node.lineno, at_top, for_types) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module.path}:{node.lineno}: relative import"
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                target = submodule if submodule in MODULES else str(node.module)
+                yield Import(target, alias.name, node.lineno, at_top, for_types)
+        in_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        waiting += [(child, at_top and not in_function, for_types or guarded) for child in ast.iter_child_nodes(node)]
+
+
+def _layer(part: str) -> int:
+    for index, parts in enumerate(LAYERS):
+        if part in parts:
+            return index
+    raise AssertionError(f"planner.{part} stands in no layer of {Path(__file__).name}")
+
+
+def _own(module: Module) -> list[Import]:
+    """Imports of the house itself; the version number stands in planner/__init__.py, for everyone."""
+    found = [found for found in _imports(module) if found.target.split(".")[0] == "planner"]
+    return [one for one in found if (one.target, one.name) != ("planner", "__version__")]
+
+
+def _part(name: str) -> str:
+    return (*name.split("."), "")[1]
+
+
+def test_every_module_stands_in_a_layer() -> None:
+    for module in MODULES.values():
+        _layer(module.part)
+
+
+def test_no_import_points_up() -> None:
+    wrong = []
+    for module in MODULES.values():
+        here = _layer(module.part)
+        for found in _own(module):
+            there = _layer(_part(found.target))
+            same = _part(found.target) == module.part or (here == there and here in PEERS)
+            if here == len(LAYERS) - 1 or there < here or same:
+                continue
+            wrong.append(f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}")
+    assert not wrong
+
+
+def test_ground_floor_rests_on_the_foundation_alone() -> None:
+    wrong = []
+    for module in MODULES.values():
+        if module.part in ("hardware", "models", "solvers"):
+            allowed = {module.part} | (FOUNDATION if module.part != "solvers" else {"errors"})
+            wrong += [
+                f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}"
+                for found in _own(module)
+                if _part(found.target) not in allowed
+            ]
+    assert not wrong
+
+
+def test_no_kind_imports_another() -> None:
+    wrong = []
+    for module in MODULES.values():
+        kind = (*module.name.split("."), "", "", "")[2] if module.part == "kinds" else ""
+        for found in _own(module):
+            other = (*found.target.split("."), "", "", "")[2] if _part(found.target) == "kinds" else ""
+            if other not in ("", "registry", kind):
+                wrong.append(f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}")
+    assert not wrong
+
+
+def test_no_import_cycle_between_modules() -> None:
+    graph: networkx.DiGraph[str] = networkx.DiGraph()
+    for module in MODULES.values():
+        graph.add_edges_from(
+            (module.name, found.target)
+            for found in _own(module)
+            if found.at_top and not found.for_types and found.target in MODULES
+        )
+    cycles = [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
+    assert not cycles
+    assert not list(networkx.selfloop_edges(graph))
+
+
+def test_heavy_libraries_are_imported_inside_functions() -> None:
+    wrong = [
+        f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}"
+        for module in MODULES.values()
+        for found in _imports(module)
+        if found.target.split(".")[0] in LAZY and found.at_top and not found.for_types
+    ]
+    assert not wrong
+
+
+def test_solver_packages_are_imported_by_the_backends_alone() -> None:
+    wrong = [
+        f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}"
+        for module in MODULES.values()
+        if not module.name.startswith("planner.solvers.backends")
+        for found in _imports(module)
+        if found.target.split(".")[0] in SOLVER_PACKAGES
+    ]
+    assert not wrong
+
+
+def test_short_names_of_the_folders_are_never_imported() -> None:
+    short = {"hardware", "models", "solvers", "cli"}
+    assert not [
+        f"{module.path}:{found.line}"
+        for module in MODULES.values()
+        for found in _imports(module)
+        if found.target.split(".")[0] in short
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_module_is_short_and_named_for_what_it_holds(name: str) -> None:
+    assert MODULES[name].num_lines <= 800
+    assert name.rpartition(".")[2] not in {"utils", "util", "helpers", "common", "misc", "v2"}
+
+
+def test_few_functions_are_longer_than_a_screen() -> None:
+    lengths = {
+        f"{module.name}.{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for module in MODULES.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    long = {name: length for name, length in lengths.items() if length > 60}
+    assert len(long) < 0.02 * len(lengths), long
+
+
+def test_broad_excepts_stand_in_the_main_of_the_command_alone() -> None:
+    wrong = []
+    for module in MODULES.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ExceptHandler) and module.name != "planner.cli.main":
+                caught = (
+                    {"bare"}
+                    if node.type is None
+                    else {part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)}
+                )
+                if caught & {"bare", "Exception", "BaseException"}:
+                    wrong.append(f"{module.path.relative_to(ROOT)}:{node.lineno}")
+    assert not wrong
+
+
+def test_no_module_imports_everything_of_another() -> None:
+    stars = [
+        f"{module.path.relative_to(ROOT)}:{node.lineno}"
+        for module in MODULES.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+    ]
+    assert not stars

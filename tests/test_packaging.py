@@ -1,0 +1,91 @@
+"""The wheel holds the whole program and nothing else."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LINKS = ("cli", "hardware", "models", "solvers")
+COPIED = ("planner", *LINKS, "pyproject.toml", "README.md")
+
+
+def packages() -> set[str]:
+    """Every folder of the checkout with an `__init__.py`, by the name it installs as."""
+    found = {"planner"}
+    for top in ("planner", *LINKS):
+        for init in (ROOT / top).rglob("__init__.py"):
+            parts = init.parent.relative_to(ROOT).parts
+            if parts[0] == "planner" and len(parts) > 1 and parts[1] in LINKS:
+                continue  # rglob follows no links on 3.11 and 3.12, and does not from 3.13 on unless asked
+            found.add(".".join(parts if parts[0] == "planner" else ("planner", *parts)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Names of the files in a wheel built from a copy of the checkout, with setuptools as installed here."""
+    source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, source / name)
+    build = f"from setuptools.build_meta import build_wheel; build_wheel({str(output)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    (wheel,) = output.glob("*.whl")
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_top_level_of_the_wheel_is_planner_alone(wheel_names: set[str]) -> None:
+    assert {name.split("/")[0] for name in wheel_names if ".dist-info/" not in name} == {"planner"}
+
+
+def test_every_package_of_the_checkout_is_in_the_wheel(wheel_names: set[str]) -> None:
+    missing = {name for name in packages() if f"{name.replace('.', '/')}/__init__.py" not in wheel_names}
+    assert not missing, f"list them under [tool.setuptools] packages: {sorted(missing)}"
+
+
+def test_every_listed_package_exists() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert set(listed) == packages()
+    assert listed == sorted(listed)
+
+
+def test_every_module_and_catalog_of_the_checkout_is_in_the_wheel(wheel_names: set[str]) -> None:
+    wanted = set()
+    for top in ("planner", *LINKS):
+        for path in [*(ROOT / top).rglob("*.py"), *(ROOT / top).rglob("*.yaml"), *(ROOT / top).rglob("py.typed")]:
+            parts = path.relative_to(ROOT).parts
+            if not (parts[0] == "planner" and parts[1] in LINKS):
+                wanted.add("/".join(parts if parts[0] == "planner" else ("planner", *parts)))
+    assert sorted(wanted - wheel_names) == []
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_type_checkers_find_each_sub_package_through_a_link(name: str) -> None:
+    link = ROOT / "planner" / name
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / name
+
+
+def test_constraints_pin_every_dependency_to_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = {}
+    for line in lines:
+        match = re.fullmatch(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9.+!]+)", line)
+        assert match, line
+        pinned[_normal(match[1])] = match[2]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    names = {_normal(re.split(r"[<>=!~ \[]", requirement)[0]) for requirement in needed}
+    assert not names - set(pinned)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
