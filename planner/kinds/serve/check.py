@@ -1,0 +1,101 @@
+"""Rules of serving plans: roles by mode, where each request goes, limits, and experts that tile their ranks."""
+
+from collections.abc import Iterator
+
+from planner.kinds.serve.options import ServeDecision
+from planner.models.architecture import Architecture, MoeFfn
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope, Role
+from planner.problem.recorded import recorded_model, recorded_problem
+from planner.problem.schema import Problem
+
+FUNCTIONS = {
+    "colocated": {"colocated"},
+    "disaggregated": {"prefill", "decode"},
+    "mixed": {"colocated", "prefill", "decode"},
+}
+
+
+def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
+    """One finding a rule and role or workload."""
+    findings = [_mode(decision), *_handover(decision), *_limits(decision)]
+    problem = recorded_problem(envelope.inputs)
+    if problem is None:
+        return findings
+    findings += _models(decision, problem)
+    for role in decision.roles:
+        model = recorded_model(problem, role.model)
+        if model is None:
+            what = f"not judged: the catalog does not know model `{role.model}`"
+            findings.append(Finding("serve.experts", True, what, f"roles.{role.name}", skipped=True))
+        else:
+            findings += [_heads(role, model), _experts(role, model)]
+    return findings
+
+
+def _mode(decision: ServeDecision) -> Finding:
+    found, wanted = {role.function for role in decision.roles}, FUNCTIONS[decision.mode]
+    right = found == wanted if decision.mode == "disaggregated" else found <= wanted
+    what = f"`{decision.mode}` with roles that are {', '.join(sorted(found))}"
+    return Finding("serve.mode", right, what, "mode", f"use roles that are {', '.join(sorted(wanted))}")
+
+
+def _handover(decision: ServeDecision) -> Iterator[Finding]:
+    """Requests enter prefill or colocated roles; prefill hands all of them to decode roles, nobody else hands any on."""
+    function = {role.name: role.function for role in decision.roles}
+    for route in decision.routing:
+        to, source = function[route.to], function[route.source] if route.source is not None else None
+        right = to != "decode" if source is None else (source, to) == ("prefill", "decode")
+        what = f"`{route.workload}` goes from {source or 'the front door'} to {to}"
+        hint = "send requests to prefill or colocated roles, and from prefill to decode"
+        yield Finding("serve.handover", right, what, f"routing.{route.workload}.{route.to}", hint)
+    for role in decision.roles:
+        if role.function == "prefill":
+            into = {route.workload for route in decision.routing if route.to == role.name}
+            lost = sorted(into - {route.workload for route in decision.routing if route.source == role.name})
+            what = f"`{lost[0]}` ends in prefill role `{role.name}`" if lost else "all that is prefilled is decoded"
+            yield Finding("serve.handover", not lost, what, f"roles.{role.name}", "route it on to a decode role")
+
+
+def _limits(decision: ServeDecision) -> Iterator[Finding]:
+    for role in decision.roles:
+        batch = role.limits.get("max_batch")
+        right = isinstance(batch, int) and batch >= 1
+        what = f"max_batch {batch}"
+        hint = "give every role the sequences that an attention rank may run at once"
+        yield Finding("serve.max_batch", right, what, f"roles.{role.name}.limits", hint)
+
+
+def _models(decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
+    """Every workload is routed, and to roles with its model."""
+    model_of = {role.name: role.model for role in decision.roles}
+    for workload in problem.workloads:
+        homes = [route.to for route in decision.routing if route.workload == workload.name]
+        wrong = sorted(home for home in homes if model_of[home] != problem.model_of(workload))
+        what = f"goes to {', '.join(homes) or 'no role'}"
+        if wrong:
+            what = f"needs `{problem.model_of(workload)}` and goes to `{wrong[0]}` with `{model_of[wrong[0]]}`"
+        right = bool(homes) and not wrong
+        yield Finding("serve.models", right, what, f"routing.{workload.name}", "route it to roles with its model")
+
+
+def _heads(role: Role, model: Architecture) -> Finding:
+    tp = role.parallelism.tp
+    heads = {getattr(layer.mixer, "num_heads", 0) for layer in model.layers}
+    odd = sorted(count for count in heads if count % tp)
+    what = f"{odd[0]} heads over tp {tp}" if odd else f"heads divide by tp {tp}"
+    return Finding("serve.heads", not odd, what, f"roles.{role.name}", "use a tp that divides the heads")
+
+
+def _experts(role: Role, model: Architecture) -> Finding:
+    """Engines spread the experts over all ranks of an instance: moe_tp x ep equals tp x dp x cp of a stage."""
+    shape = role.parallelism
+    experts = {layer.ffn.num_experts for layer in model.layers if isinstance(layer.ffn, MoeFfn)}
+    ranks, group = shape.tp * shape.dp * shape.cp, shape.moe_tp * shape.ep
+    if not experts:
+        what = f"`{model.name}` has no experts; moe_tp {shape.moe_tp}, ep {shape.ep}"
+        return Finding("serve.experts", group in (1, ranks), what, f"roles.{role.name}", "set moe_tp and ep to 1")
+    what = f"moe_tp {shape.moe_tp} x ep {shape.ep} over tp {shape.tp} x dp {shape.dp} x cp {shape.cp}"
+    right = group == ranks and all(count % shape.ep == 0 for count in experts)
+    hint = "spread the experts over all ranks of the instance, with an ep that divides them"
+    return Finding("serve.experts", right, what, f"roles.{role.name}", hint)
