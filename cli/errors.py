@@ -35,23 +35,23 @@ def _excerpt(where: str) -> list[str]:
         return []
     if not source.strip() or len(source) > 160:
         return []
-    start, width = _span(source, (place["path"] or "").rpartition(".")[2])
+    start, width = _span(source, (place["path"] or "").split("."))
     gutter = " " * len(str(number))
     return [f"  {number} | {source}", f"  {gutter} | {' ' * start}{'^' * width}"]
 
 
-def _span(source: str, key: str) -> tuple[int, int]:
-    """Start and width of the value of `key` in `source`, of the key alone where its value is below, or of the text."""
-    found = (
-        re.search(rf"(?P<key>[\"']?{re.escape(key)}[\"']?)\s*:\s*(?P<value>[^,}}\]#]*[^,}}\]#\s])?", source)
-        if key
-        else None
-    )
-    if found is None:
-        start = len(source) - len(source.lstrip())
-        return start, len(source.strip())
-    group = "value" if found["value"] and found["value"][0] not in "{[" else "key"
-    return found.start(group), len(found[group])
+def _span(source: str, keys: list[str]) -> tuple[int, int]:
+    """Start and width of the value of the last of `keys` in `source`, of the key alone where its value is below it.
+
+    The whole text of the line where it holds none of the keys.
+    """
+    for key in reversed(keys):
+        found = re.search(rf"(?P<key>[\"']?{re.escape(key)}[\"']?)\s*:(?:\s+(?P<value>[^,}}\]#]*[^,}}\]#\s]))?", source)
+        if key and found is not None:
+            group = "value" if found["value"] and found["value"][0] not in "{[" else "key"
+            return found.start(group), len(found[group])
+    start = len(source) - len(source.lstrip())
+    return start, len(source.strip())
 
 
 def usage_error(error: BaseException) -> PlannerError:

@@ -40,9 +40,13 @@ def seconds(text: str | None, flag: str) -> float | None:
 
     if text is None:
         return None
-    value = parse_quantity(text, TIME_S, where=flag)
+    hint = f"write for example `{flag} 30s`"
+    try:
+        value = parse_quantity(text, TIME_S)
+    except PlannerError as error:
+        raise PlannerError(error.what, where=flag, hint=hint) from None
     if value <= 0:
-        raise PlannerError(f"must be positive, found `{text}`", where=flag, hint=f"write for example `{flag} 30s`")
+        raise PlannerError(f"must be positive, found `{text}`", where=flag, hint=hint)
     return value
 
 

@@ -12,6 +12,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from planner.errors import PlannerError, did_you_mean
+from planner.schema_errors import describe, pick
 from planner.units import parse_quantity
 
 Path = tuple[str | int, ...]
@@ -30,8 +31,8 @@ class Spec(BaseModel):
             return data
         parsed = dict(data)
         for short, (field, units) in cls.quantities.items():
-            if short in parsed and short != field:
-                if field in parsed:
+            if short in parsed:
+                if short != field and field in parsed:
                     raise _at(short, f"`{short}` and `{field}` are both given", f"keep one of `{short}` and `{field}`")
                 parsed[field] = _parse(parsed.pop(short), units, short)
         return parsed
@@ -43,8 +44,11 @@ class Spec(BaseModel):
         for short, (field, units) in cls.quantities.items():
             unit_names = ", ".join(unit for unit in units if unit)
             described = f"{field} with its unit, one of {unit_names}"
-            schema["properties"][short] = {"type": "string", "description": described}
-            if field in required:
+            written: JsonSchemaValue = {"type": "string", "description": described}
+            schema["properties"][short] = (
+                written if short != field else {"anyOf": [written, schema["properties"][field]]}
+            )
+            if short != field and field in required:
                 required.discard(field)
                 schema.setdefault("allOf", []).append({"anyOf": [{"required": [short]}, {"required": [field]}]})
         if "required" in schema:
@@ -74,8 +78,9 @@ def planner_error(
     error: ValidationError, where: Callable[[Path], str], known: dict[Path, list[str]] | None = None
 ) -> PlannerError:
     """The first validation error as one PlannerError with place and mend; `where` makes a path `file:line: path`."""
-    first = min(error.errors(include_url=False), key=lambda item: (item["type"] == "missing", len(item["loc"]) == 0))
     specs = _spec_names()
+    chosen = pick(error.errors(include_url=False), lambda part: _is_internal(part, specs))
+    first = chosen[0]
     path: Path = tuple(part for part in first["loc"] if not _is_internal(part, specs))
     context: dict[str, Any] = first.get("ctx", {})
     if context.get("key"):
@@ -92,9 +97,8 @@ def planner_error(
         return PlannerError(f"`{path[-1]}` is missing", where=where(path[:-1]), hint=f"add `{path[-1]}:`")
     if kind == "planner":
         return PlannerError(context["what"], where=where(path), hint=context["hint"])
-    found = f", found {first['input']!r}" if _is_short(first["input"]) else ""
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return PlannerError(f"{message}{found}", where=where(path), hint=f"mend `{path[-1] if path else 'the document'}`")
+    what, hint = describe(chosen)
+    return PlannerError(what, where=where(path), hint=hint)
 
 
 def _known_keys(names: list[str]) -> str:
@@ -113,11 +117,7 @@ def _spec_names() -> set[str]:
 
 def _is_internal(part: str | int, specs: set[str]) -> bool:
     """Pydantic puts the names of union members into the path; they are no keys of the document."""
-    return isinstance(part, str) and ("[" in part or part in specs)
-
-
-def _is_short(value: object) -> bool:
-    return isinstance(value, (str, int, float, bool)) and len(str(value)) <= 80
+    return isinstance(part, str) and ("[" in part or part.startswith("constrained-") or part in specs)
 
 
 class Where:

@@ -16,7 +16,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"units", "documents", "document_tree", "document_scalars", "files"}),
     frozenset({"hardware", "models", "solvers"}),
-    frozenset({"schema_base", "schema_keys", "progress", "infeasible", "problem", "plan"}),
+    frozenset({"schema_base", "schema_errors", "schema_keys", "progress", "infeasible", "problem", "plan"}),
     frozenset({"costs"}),
     frozenset({"simulate"}),
     frozenset({"kinds"}),

@@ -5,10 +5,13 @@ Fields common to all kinds stand here; what only one kind needs stands in that k
 
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, GetJsonSchemaHandler, JsonValue, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
+from planner.errors import PlannerError
 from planner.schema_base import Spec, refuse
-from planner.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR
+from planner.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 
 SCHEMA: Final = "planner.problem/1"
 
@@ -149,7 +152,18 @@ class Limit(Spec):
     @model_validator(mode="before")
     @classmethod
     def bare_time(cls, data: object) -> object:
-        return {"p95": data} if isinstance(data, str) else data
+        if isinstance(data, (str, int, float)):
+            try:
+                return {"p95_s": parse_quantity(data, TIME_S)}
+            except PlannerError as error:
+                raise refuse(error.what, error.hint) from None
+        return data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        bare = {"type": "string", "description": f"p95 with its unit, one of {', '.join(TIME_S)}"}
+        return {"anyOf": [bare, dict(schema)]}
 
     @model_validator(mode="after")
     def some_statistic(self) -> "Limit":

@@ -1,0 +1,96 @@
+"""Validation errors in our own words: which of several to tell, what is wrong, and how to mend it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from planner.errors import did_you_mean
+
+Place = tuple[str | int, ...]
+
+_WANTED = {  # by the error's type: what was wanted, for errors that mean "another type"
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "finite_number": "a finite number",
+}
+_BOUNDS = {  # by the error's type: the words and the key of its context that holds the bound
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("below", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+_SIZES = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
+
+
+def pick(errors: Sequence[Mapping[str, Any]], is_internal: Callable[[str | int], bool]) -> list[Mapping[str, Any]]:
+    """The error to tell; several where one value fits no form of a union, one error a form.
+
+    Of a union, the form that the user meant is the one whose type fits and that has the fewest errors.
+    """
+    groups: dict[tuple[Place, Place], list[Mapping[str, Any]]] = {}
+    for error in errors:
+        loc: Place = error["loc"]
+        cut = next((index for index, part in enumerate(loc) if is_internal(part)), None)
+        key = (loc, ()) if cut is None else (loc[:cut], loc[cut : cut + 1])
+        groups.setdefault(key, []).append(error)
+    place = min(groups, key=lambda key: (all(e["type"] == "missing" for e in groups[key]), len(key[0]) == 0))[0]
+    forms = [group for key, group in groups.items() if key[0] == place]
+    fitting = [group for group in forms if not any(_is_other_type(error, place, is_internal) for error in group)]
+    if not fitting:
+        return [group[0] for group in forms]
+    best = min(fitting, key=len)
+    return [min(best, key=lambda error: error["type"] == "missing")]
+
+
+def _is_other_type(error: Mapping[str, Any], place: Place, is_internal: Callable[[str | int], bool]) -> bool:
+    """Whether the value as a whole is of another type than this form of the union."""
+    below = [part for part in error["loc"][len(place) :] if not is_internal(part)]
+    return error["type"] in _WANTED and not below and len(error["loc"]) > len(place)
+
+
+def describe(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """What is wrong and how to mend it, of the errors that `pick` chose."""
+    error = errors[0]
+    kind, context, value = error["type"], error.get("ctx", {}), error["input"]
+    found = f", found {value!r}" if _is_short(value) else ""
+    wanted = sorted({_WANTED[one["type"]] for one in errors if one["type"] in _WANTED}, reverse=True)
+    if wanted:
+        words = " or ".join(wanted)
+        return f"must be {words}{found}", f"write {words}"
+    if kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        return f"must be {words} {context[key]:g}{found}", f"write a value {words} {context[key]:g}"
+    if kind in _SIZES:
+        words, key = _SIZES[kind]
+        size = f"{words} {context[key]} {'entry' if context[key] == 1 else 'entries'}"
+        return f"needs {size}, has {context['actual_length']}", f"give {size}"
+    if kind in ("literal_error", "enum"):
+        return _one_of(str(context["expected"]), value, found)
+    if kind in ("string_too_short", "string_too_long"):
+        size = context.get("min_length", context.get("max_length"))
+        words = "at least" if kind == "string_too_short" else "at most"
+        return f"must have {words} {size} characters", f"write text of {words} {size} characters"
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
+    return f"must {message}{found}" if error["msg"].startswith("Input should ") else f"{message}{found}", "correct it"
+
+
+def _one_of(expected: str, value: object, found: str) -> tuple[str, str]:
+    known = [part.strip().strip("'") for part in expected.replace(" or ", ", ").split(",")]
+    listing = ", ".join(f"`{name}`" for name in known)
+    otherwise = f"write {'one of ' if len(known) > 1 else ''}{listing}"
+    what = f"must be {'one of ' if len(known) > 1 else ''}{listing}{found}"
+    return what, did_you_mean(str(value), known, otherwise=otherwise) if isinstance(value, str) else otherwise
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, (str, int, float, bool)) and len(str(value)) <= 80
