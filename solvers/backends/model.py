@@ -272,7 +272,11 @@ class Violation:
 
 def check_feasible(model: LinearModel, values: Sequence[float], tolerance: float = 1e-6) -> list[Violation]:
     """What `values` violates by more than `tolerance` relative to the largest term of each row; uses no solver."""
-    found = []
+    found = [
+        Violation(name, INFINITY) for name, value in zip(model.names, values, strict=True) if not math.isfinite(value)
+    ]
+    if found:
+        return found
     for name, value, low, high, integer in zip(
         model.names, values, model.lower, model.upper, model.integer, strict=True
     ):
