@@ -1,10 +1,13 @@
 """Options of the whole test suite."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+PLANS = Path(__file__).parent / "plans"
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -25,3 +28,43 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert path.read_bytes().decode() == text
 
     return compare
+
+
+@pytest.fixture
+def edited_plan() -> Callable[..., dict[str, Any]]:
+    """A hand-written plan by kind, with values set (or, given `...`, removed) at dotted paths and its digest redone."""
+    from planner.files import digest
+
+    def edit(kind: str, edits: dict[str, Any] | None = None) -> dict[str, Any]:
+        plan: dict[str, Any] = json.loads((PLANS / f"{kind}.json").read_text())
+        for dotted, value in (edits or {}).items():
+            *above, last = (int(step) if step.isdigit() else step for step in dotted.split("."))
+            place: Any = plan
+            for step in above:
+                place = place[step]
+            if value is ...:
+                del place[last]
+            elif isinstance(place, list) and last == len(place):
+                place.append(value)
+            else:
+                place[last] = value
+        if edits and any(dotted.startswith("inputs.") for dotted in edits):
+            plan["digests"]["problem"] = digest(plan["inputs"])
+        return plan
+
+    return edit
+
+
+@pytest.fixture
+def failing_rules(edited_plan: Callable[..., dict[str, Any]]) -> Callable[..., set[str]]:
+    """The rules that a hand-written plan fails after edits."""
+    from planner.check import check_plan
+    from planner.kinds.registry import find_kind
+    from planner.plan.schema import Envelope
+
+    def failing(kind: str, edits: dict[str, Any]) -> set[str]:
+        envelope = Envelope.model_validate(edited_plan(kind, edits))
+        decision = find_kind(kind).decision.model_validate(envelope.decision)
+        return {finding.rule for finding in check_plan(envelope, decision) if not finding.ok}
+
+    return failing

@@ -41,7 +41,7 @@ def _mode(decision: ServeDecision) -> Finding:
 
 
 def _handover(decision: ServeDecision) -> Iterator[Finding]:
-    """Requests enter prefill or colocated roles; prefill hands all of them to decode roles, nobody else hands any on."""
+    """Requests enter prefill or colocated roles; prefill hands them to decode roles, nobody else hands any on."""
     function = {role.name: role.function for role in decision.roles}
     for route in decision.routing:
         to, source = function[route.to], function[route.source] if route.source is not None else None

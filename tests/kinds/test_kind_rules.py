@@ -1,0 +1,151 @@
+"""Every rule of every kind: a hand-written plan broken in one way fails that rule and no other."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Failing = Callable[..., set[str]]
+
+FIRST, LAST = "decision.stage_runs.0", "decision.stage_runs.2"
+LAYOUT = "decision.layouts.1"
+SERVE: list[tuple[str, dict[str, Any]]] = [
+    ("serve.mode", {"decision.mode": "colocated"}),
+    ("serve.handover", {"decision.routing.1": ...}),
+    ("serve.handover", {"decision.routing": [{"workload": "chat", "to": "decode", "share": 1.0}]}),
+    ("serve.max_batch", {"decision.roles.1.limits": {}}),
+    ("serve.max_batch", {"decision.roles.1.limits.max_batch": 0}),
+    ("serve.models", {"decision.routing": []}),
+    ("serve.models", {"decision.roles.0.model": ...}),
+    ("serve.heads", {"decision.roles.0.parallelism.tp": 3, "decision.placement.0.axes.1.size": 3}),
+    ("serve.experts", {"decision.roles.0.parallelism.ep": 8}),
+]
+THREE: dict[str, Any] = {
+    "decision.roles.0.parallelism.tp": 3,
+    "decision.placement.0.axes.2.size": 3,
+    "decision.sequence_parallel": False,
+}
+PLAIN: dict[str, Any] = {
+    "decision.roles.0.parallelism.vpp": 1,
+    "decision.stage_runs": [
+        {"stages": 1, "num_layers": 7, "parts": ["embedding"]},
+        {"stages": 14, "num_layers": 8, "recompute": {"granularity": "full", "num_layers": 3}},
+        {"stages": 1, "num_layers": 7, "parts": ["loss"]},
+    ],
+}
+TWICE: dict[str, Any] = {
+    "decision.stage_runs": [
+        {"stages": 1, "num_layers": 3, "parts": ["embedding"]},
+        {"stages": 30, "num_layers": 4},
+        {"stages": 1, "num_layers": 3, "parts": ["loss"]},
+    ],
+}
+TRAIN: list[tuple[str, dict[str, Any]]] = [
+    ("train.role", {"decision.roles.0.function": "actor"}),
+    ("train.stages", {f"{FIRST}.num_layers": 1, "decision.stage_runs.1.stages": 125}),
+    ("train.ends", {f"{FIRST}.parts": []}),
+    ("train.ends", {f"{LAST}.parts": ["embedding"]}),
+    ("train.schedule", {"decision.schedule": "1f1b"}),
+    ("train.schedule", {"decision.schedule": "zb_v"}),
+    ("train.schedule", {"decision.num_micro_batches": 24, "inputs.options.global_batch": 3072}),
+    ("train.sequence_parallel", {"decision.roles.0.parallelism.tp": 1, "decision.placement.0.axes.2.size": 1}),
+    ("train.recompute", {"decision.stage_runs.1.recompute.granularity": "selective"}),
+    ("train.recompute", {"decision.stage_runs.1.recompute": {"granularity": "full", "num_layers": 2}}),
+    ("train.batch", {"inputs.options.global_batch": 4096}),
+    ("train.sequence", {"inputs.options.sequence_tokens": 8190}),
+    ("train.precision", {"decision.precision": "fp8"}),
+    ("train.layers", {"decision.stage_runs.1.num_layers": 2}),
+    ("train.layers", {f"{LAST}.parts": ["mtp", "loss"]}),
+    ("train.heads", THREE),
+    ("train.experts", {"decision.roles.0.parallelism.ep": 8}),
+]
+ASIDE: dict[str, Any] = {
+    "decision.layouts": [],
+    "decision.side_files": {"expert_of_slot": {"path": "slots.npz", "digest": "sha256:" + "0" * 64}},
+}
+EXPERTS: list[tuple[str, dict[str, Any]]] = [
+    ("experts.role", {"decision.roles.0.function": "decode"}),
+    ("experts.ranks", {"decision.slots_per_rank": [9] * 31 + [5, 4]}),
+    ("experts.slots", {"decision.slots_per_rank": [7], **ASIDE}),
+    ("experts.layout", {"decision.layouts.0.expert_of_slot.288": 0}),
+    ("experts.range", {"decision.layouts.0.expert_of_slot.8": 256}),
+    ("experts.home", {"decision.home_slots_per_rank": 10}),
+    ("experts.policy", {"decision.interval_s": ...}),
+    ("experts.policy", {"decision.policy": "static", "decision.interval_s": ...}),
+    ("experts.layers", {f"{LAYOUT}.first_layer": 28}),
+    ("experts.layers", {f"{LAYOUT}.num_layers": 28}),
+    ("experts.layers", {"decision.side_files": ASIDE["decision.side_files"]}),
+    ("experts.placed", {"decision.layouts.0.expert_of_slot.1": 0}),
+    ("experts.quota", {f"{LAYOUT}.quota.0": 0.9}),
+    ("experts.asked", {"inputs.options.slots_per_rank": 8}),
+    ("experts.asked", {"inputs.options.ep": 64}),
+    ("experts.model", {"decision.num_layers": 57, f"{LAYOUT}.num_layers": 28}),
+]
+DEEP: dict[str, Any] = {
+    "inputs.cluster.pools.0.nodes": 6,
+    "inputs.options.max_group_gpus": 40,
+    "decision.roles.1.parallelism": {"pp": 40},
+    "decision.placement.1.first_device": 8,
+    "decision.placement.1.axes": [{"name": "pp", "size": 40, "stride": 1}],
+}
+PLACE: list[tuple[str, dict[str, Any]]] = [
+    ("place.group", {"decision.roles.0.function": "decode"}),
+    ("place.shares", {"decision.hosts.1.share": 0.4}),
+    ("place.memory", {"decision.hosts.0.weights_bytes": 5e9}),
+    ("place.memory", {"decision.roles.1.memory": ...}),
+    ("place.replicas", {"inputs.options.min_replicas": 2}),
+    ("place.hosts", {"decision.hosts.4": {"group": "group-9", "model": "llama", "weights_bytes": 0, "share": 0}}),
+    ("place.once", {"decision.hosts.4": {"group": "group-0", "model": "llama", "weights_bytes": 0, "share": 0}}),
+    ("place.models", {"decision.hosts.4": {"group": "group-0", "model": "ghost", "weights_bytes": 0, "share": 1}}),
+    ("place.layers", DEEP),
+    ("place.group_size", {"inputs.options.max_group_gpus": 2}),
+]
+APART: dict[str, Any] = {
+    "inputs.cluster.pools.0.nodes": 8,
+    "decision.placement.0.first_device": 32,
+    "decision.arrangement": "disaggregated",
+    "decision.synchrony": "asynchronous",
+    "decision.staleness": 1,
+}
+RL: list[tuple[str, dict[str, Any]]] = [
+    ("rl.roles", {"decision.roles.2.function": "judge"}),
+    ("rl.critic", {"decision.roles.2.function": "critic"}),
+    ("rl.staleness", {"decision.staleness": 1}),
+    ("rl.synchrony", {"decision.synchrony": "stream"}),
+    ("rl.phases", {"decision.phases.1": ..., "inputs.cluster.pools.0.nodes": 8, "decision.placement.2.first_device": 32}),
+    ("rl.names", {"decision.resident_bytes.writer": 1e9}),
+    ("rl.shares", {"decision.shares": {"rollout": 0.5}}),
+    ("rl.arrangement", {"decision.arrangement": "hybrid"}),
+    ("rl.residency", {"decision.resident_bytes.actor": 30e9}),
+    ("rl.algorithm", {"decision.algorithm": "dapo"}),
+    ("rl.batch", {"decision.minibatches": 8}),
+    ("rl.batch", {"decision.minibatches": 3, "inputs.options.minibatches": 3}),
+    ("rl.max_staleness", {**APART, "decision.staleness": 2}),
+    ("rl.dp", {"inputs.options.prompts": 1}),
+]
+CASES = [
+    (kind, rule, edits)
+    for kind, cases in (("serve", SERVE), ("train", TRAIN), ("experts", EXPERTS), ("place", PLACE), ("rl", RL))
+    for rule, edits in cases
+]
+
+
+@pytest.mark.parametrize(("kind", "rule", "edits"), CASES)
+def test_a_plan_broken_in_one_way_fails_that_rule_alone(
+    kind: str, rule: str, edits: dict[str, Any], failing_rules: Failing
+) -> None:
+    assert failing_rules(kind, edits) == {rule}
+
+
+@pytest.mark.parametrize(
+    ("kind", "edits"),
+    [
+        ("rl", APART),
+        ("experts", ASIDE),
+        ("train", {"decision.schedule": "1f1b", **PLAIN}),
+        ("train", {"decision.schedule": "zb_v", **PLAIN, "decision.roles.0.parallelism.vpp": 2, **TWICE}),
+        ("serve", {"inputs.models": {"chat": {"config": "own"}}}),
+    ],
+)
+def test_other_sound_arrangements_pass(kind: str, edits: dict[str, Any], failing_rules: Failing) -> None:
+    assert failing_rules(kind, edits) == set()
