@@ -78,7 +78,8 @@ def _replicas(
     size = role.parallelism.devices
     if len(ranks) != role.replicas * size:
         raise PlannerError(
-            f"role `{role.name}` has {len(ranks)} placed ranks, its {role.replicas} x {size} need {role.replicas * size}",
+            f"role `{role.name}` has {len(ranks)} placed ranks, its {role.replicas} replicas of {size} need "
+            f"{role.replicas * size}",
             where="decision.placement",
             hint="check the plan with `planner check`",
         )

@@ -55,7 +55,7 @@ class Cluster:
         size = spec.nodes if spec.nodes is not None else (spec.gpus or 0) // self.gpus_per_node[pool]
         if node >= size:
             raise PlannerError(
-                f"device {device} lies outside pool `{spec.name or spec.gpu}` of {size * self.gpus_per_node[pool]} GPUs",
+                f"device {device} lies outside the {size} nodes of pool `{spec.name or spec.gpu}`",
                 where="decision.placement",
                 hint="check the plan with `planner check`",
             )

@@ -28,7 +28,8 @@ def targets() -> dict[str, Target]:
     """All targets by name, sorted."""
     import planner.emit
 
-    modules = [importlib.import_module(f"planner.emit.{found.name}") for found in pkgutil.iter_modules(planner.emit.__path__)]
+    names = [module.name for module in pkgutil.iter_modules(planner.emit.__path__)]
+    modules = [importlib.import_module(f"planner.emit.{name}") for name in names]
     found = [module.TARGET for module in modules if hasattr(module, "TARGET")]
     return {target.name: target for target in sorted(found, key=lambda target: str(target.name))}
 

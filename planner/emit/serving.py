@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from planner.emit.checkpoints import published_name
 from planner.emit.instances import Instance, Part, read_instances
 from planner.emit.nodes import Cluster, Node, Place, read_cluster
 from planner.emit.shell import Command, Word, reference, script
 from planner.errors import PlannerError
-from planner.files import digest
 from planner.plan.schema import Decision, Envelope
+from planner.plan.store import plan_digest, plan_json
 from planner.problem.schema import ModelSpec
 
 API_PORT = 8000  # + slot: requests, and health on the other nodes of an instance
@@ -56,9 +57,8 @@ class Scene:
         return self.cluster.problem.models[self.model_key(instance)]
 
     def model_name(self, instance: Instance) -> str:
-        """The name or path that the engine loads."""
-        model = self.model(instance)
-        return str(model.name or model.config)
+        """The name that the engine loads the model by."""
+        return published_name(self.model(instance))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,10 @@ def emit_serving(envelope: Envelope, decision: Decision, engine: Engine) -> dict
     scene = Scene(cluster, instances, cluster.nodes({part.place for instance in instances for part in instance.parts}))
     _refuse_crowds(instances)
     groups = _groups(scene)
-    files = {f"launch-node-{node.number}.sh": _node_script(envelope, scene, engine, place) for place, node in scene.nodes.items()}
+    files = {
+        f"launch-node-{node.number}.sh": _node_script(envelope, scene, engine, place)
+        for place, node in scene.nodes.items()
+    }
     if len(instances) > 1:
         files["launch-router.sh"] = _router_script(envelope, scene, engine, groups)
     return files
@@ -108,7 +111,9 @@ def limit(instance: Instance, name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, str) or value != int(value) or value < 1:
-        raise instance.refuse(f"limit `{name}` must be a positive whole number, found {value!r}", f"mend `limits.{name}`")
+        raise instance.refuse(
+            f"limit `{name}` must be a positive whole number, found {value!r}", f"mend `limits.{name}`"
+        )
     return int(value)
 
 
@@ -123,9 +128,9 @@ def refuse_context_parallelism(instance: Instance, engine: str) -> None:
 
 
 def experts_spread(instance: Instance) -> bool:
-    """Whether the role lays experts on its ranks; raises PlannerError where they would lie on other ranks than attention.
+    """Whether the role lays experts on its ranks; one with moe_tp = ep = 1 on several ranks is that of a dense model.
 
-    A role with moe_tp = ep = 1 on several ranks is that of a dense model.
+    Raises PlannerError where experts would lie on other ranks than attention.
     """
     parallelism = instance.role.parallelism
     experts = parallelism.moe_tp * parallelism.ep
@@ -216,13 +221,8 @@ def _router_script(envelope: Envelope, scene: Scene, engine: Engine, groups: Seq
 
 
 def _header(envelope: Envelope, engine: Engine) -> Iterator[str]:
-    yield f'Plan "{envelope.name}", {plan_digest(envelope)}, by planner {envelope.software.planner}'
+    yield f'Plan "{envelope.name}", {plan_digest(plan_json(envelope))}, by planner {envelope.software.planner}'
     yield f"Flags of {engine.name} {engine.version}; addresses: set NODE_00, NODE_01, ... to replace those below."
-
-
-def plan_digest(envelope: Envelope) -> str:
-    """The digest of the whole plan."""
-    return digest(envelope.model_dump(mode="json", by_alias=True))
 
 
 def _order(scene: Scene) -> str:
@@ -236,7 +236,9 @@ def _order(scene: Scene) -> str:
 
 def _shares(envelope: Envelope) -> Iterator[str]:
     """The plan's routing in words: routers balance by load, so shares between routers are the front door's matter."""
-    decision = Decision.model_validate({key: envelope.decision.get(key) for key in ("roles", "routing") if key in envelope.decision})
+    decision = Decision.model_validate(
+        {key: envelope.decision.get(key) for key in ("roles", "routing") if key in envelope.decision}
+    )
     for route in decision.routing:
         if route.source is None:
             yield f'Planned share of workload "{route.workload}" to role "{route.to}": {route.share:.4g}'

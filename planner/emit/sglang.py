@@ -1,16 +1,17 @@
 """Launch scripts for SGLang: `sglang.launch_server` and `sglang_router`, flags of SGLang 0.5.23.
 
-Rules of the engine (sglang/srt/arg_groups of 0.5.23): ranks count pipeline outermost, then attention data-parallel, then
-tensor; `--tp-size` counts all ranks of a pipeline stage, of which attention takes tp_size / attn_dp_size and experts any
-ep_size that divides it, each expert cut over the rest; an all-to-all backend needs ep_size = tp_size. The limits of
-running requests and of prefill tokens are totals that SGLang divides by the data-parallel ranks. Data-parallel replicas
-(`--dp-size`) exist on one node only. `--mem-fraction-static` is the share of device memory for weights and KV cache.
+Rules of the engine (sglang/srt/arg_groups of 0.5.23): ranks count pipeline outermost, then attention data-parallel,
+then tensor; `--tp-size` counts all ranks of a pipeline stage, of which attention takes tp_size / attn_dp_size and
+experts any ep_size that divides it, each expert cut over the rest; an all-to-all backend needs ep_size = tp_size. The
+limits of running requests and of prefill tokens are totals that SGLang divides by the data-parallel ranks.
+Data-parallel replicas (`--dp-size`) exist on one node only. `--mem-fraction-static` is the share of device memory for
+weights and KV cache.
 """
 
 import math
 from collections.abc import Iterator
 
-from planner.emit.formats import load_quantisation
+from planner.emit.checkpoints import load_quantisation
 from planner.emit.instances import Instance
 from planner.emit.registry import Target
 from planner.emit.serving import (
@@ -33,8 +34,11 @@ from planner.emit.shell import Command, Word, argument, word
 from planner.plan.schema import Decision, Envelope
 
 _QUANTISATION = {"fp8": "fp8"}
-_KV_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3"}
+_KV_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3"}  # fp16 follows from the model's own type
 _DISPATCH = {"decode": "low_latency", "prefill": "normal", "colocated": "auto"}
+_PREFILL_TOKENS = 16384  # the default cap on a prefill batch, whatever the chunk
+_DISPATCH_TOKENS = 128  # decoding tokens of a rank that DeepEP's buffers hold by default
+_MAX_DISPATCH_TOKENS = 1024  # and the most they can hold
 
 Flags = Iterator[tuple[str, Word | None]]
 
@@ -54,7 +58,7 @@ def _launch(scene: Scene, instance: Instance, index: int) -> Command:
             *_memory(scene, instance),
             *_transfer(instance),
         ),
-        settings=(("CUDA_VISIBLE_DEVICES", word(visible_devices(part))),),
+        settings=(("CUDA_VISIBLE_DEVICES", word(visible_devices(part))), *_dispatch_buffers(instance)),
     )
 
 
@@ -97,9 +101,28 @@ def _experts(instance: Instance) -> Flags:
     if not experts_spread(instance) or parallelism.ep == 1:
         return
     yield "--ep-size", word(parallelism.ep)
-    if len(instance.parts) > 1 and parallelism.moe_tp == 1:
+    if _dispatches(instance):
         yield "--moe-a2a-backend", word("deepep")
         yield "--deepep-mode", word(_DISPATCH[instance.role.function])
+
+
+def _dispatches(instance: Instance) -> bool:
+    """Whether tokens go to experts on other nodes by all-to-all kernels, which need every expert whole on one rank."""
+    parallelism = instance.role.parallelism
+    return len(instance.parts) > 1 and parallelism.ep > 1 and parallelism.moe_tp == 1
+
+
+def _dispatch_buffers(instance: Instance) -> Iterator[tuple[str, Word]]:
+    """Room for the decoding batch in DeepEP's low-latency buffers where the default is too small."""
+    batch = limit(instance, "max_batch") or 0
+    if instance.role.function == "prefill" or not _dispatches(instance) or batch <= _DISPATCH_TOKENS:
+        return
+    if batch > _MAX_DISPATCH_TOKENS:
+        raise instance.refuse(
+            f"max_batch {batch} exceeds the {_MAX_DISPATCH_TOKENS} tokens of a rank that DeepEP moves between nodes",
+            f"plan with max_batch up to {_MAX_DISPATCH_TOKENS}",
+        )
+    yield "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", word(batch)
 
 
 def _limits(instance: Instance) -> Flags:
@@ -115,6 +138,8 @@ def _limits(instance: Instance) -> Flags:
     if chunk is not None:
         shared = 1 if _is_replicated(instance) else parallelism.dp
         yield "--chunked-prefill-size", word(chunk * shared)
+        if chunk > _PREFILL_TOKENS:
+            yield "--max-prefill-tokens", word(chunk)
 
 
 def _memory(scene: Scene, instance: Instance) -> Flags:
@@ -124,9 +149,9 @@ def _memory(scene: Scene, instance: Instance) -> Flags:
     quantisation = load_quantisation(model, _QUANTISATION, "SGLang", f"{where}.weights")
     if quantisation is not None:
         yield "--quantization", word(quantisation)
-    if model.kv_cache is not None:
-        if model.kv_cache not in _KV_CACHE:
-            raise instance.refuse(f"SGLang has no KV cache in {model.kv_cache}", "plan with kv_cache bf16 or fp8")
+    if "fp16" in (model.weights, model.kv_cache):
+        yield "--dtype", word("float16")
+    if model.kv_cache in _KV_CACHE:
         yield "--kv-cache-dtype", word(_KV_CACHE[model.kv_cache])
 
 
@@ -183,4 +208,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return emit_serving(envelope, decision, _ENGINE)
 
 
-TARGET = Target("sglang", "bash scripts that run `sglang.launch_server` on every node, and the router", ("serve",), _emit)
+TARGET = Target("sglang", "bash scripts that run `sglang.launch_server` on each node, and routers", ("serve",), _emit)

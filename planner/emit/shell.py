@@ -6,6 +6,7 @@ skipped its quoting does not type-check.
 
 import json
 import shlex
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NewType
@@ -43,7 +44,7 @@ def reference(variable: str, *, before: str = "", after: str = "") -> Word:
 
 def refuse_unprintable(text: str) -> None:
     """Raises PlannerError for control characters (line breaks, NUL, escapes) and text outside Unicode."""
-    bad = next((letter for letter in text if ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) < 0xE000), "")
+    bad = next((letter for letter in text if unicodedata.category(letter) in ("Cc", "Cs")), "")
     if bad:
         raise PlannerError(
             f"{json.dumps(text)} holds the character {json.dumps(bad)}, which a launch script must not carry",
@@ -60,7 +61,7 @@ def comment(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One program to start: `settings` are environment variables, `flags` are (flag, value) with no value for switches."""
+    """One program to start; `settings` are environment variables, a flag without a value is a switch."""
 
     title: str
     program: tuple[Word, ...]

@@ -1,14 +1,14 @@
 """Launch scripts for vLLM: `vllm serve` and `vllm-router`, flags of vLLM 0.33.
 
 Rules of the engine (vllm/config/parallel.py, vllm/engine/arg_utils.py of 0.33.0): ranks count data-parallel outermost,
-then pipeline, then tensor; with expert parallelism experts spread over all tp x dp ranks of a pipeline stage, without it
-each expert is cut over all of them; batch limits hold per data-parallel rank, and the token budget of a step counts
+then pipeline, then tensor; with expert parallelism experts spread over all tp x dp ranks of a pipeline stage, without
+it each expert is cut over all of them; batch limits hold per data-parallel rank, and the token budget of a step counts
 decoding and prefill tokens together. NIXL listens on the base port plus the data-parallel rank.
 """
 
 from collections.abc import Iterator
 
-from planner.emit.formats import load_quantisation
+from planner.emit.checkpoints import load_quantisation
 from planner.emit.instances import Instance
 from planner.emit.registry import Target
 from planner.emit.serving import (
@@ -31,10 +31,16 @@ from planner.emit.shell import Command, Word, argument, word
 from planner.plan.schema import Decision, Envelope
 
 _QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
-_KV_CACHE = {"bf16": "bfloat16", "fp16": "float16", "fp8": "fp8"}
+_KV_CACHE = {"bf16": "bfloat16", "fp8": "fp8"}  # fp16 follows from the model's own type
 _TRANSFER = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_load_failure_policy": "fail"}
-_ALL_TO_ALL = {"decode": "deepep_low_latency", "prefill": "deepep_high_throughput", "colocated": "deepep_high_throughput"}
-_SMALLEST_BUDGET_TOKENS = 2048  # the least that vLLM itself allows a step; it refuses a batch above its budget
+_ALL_TO_ALL = {
+    "decode": "deepep_low_latency",
+    "prefill": "deepep_high_throughput",
+    "colocated": "deepep_high_throughput",
+}
+_GRAPH_BATCH = 512  # the largest decode batch that vLLM captures in CUDA graphs by itself
+_BUDGET_TOKENS = 2048  # the least that vLLM itself allows a step; it refuses a batch above its budget
+_LOW_LATENCY_BUDGET_TOKENS = 256  # the same with low-latency kernels, whose buffers grow with it
 
 Flags = Iterator[tuple[str, Word | None]]
 
@@ -117,22 +123,40 @@ def _experts(instance: Instance) -> Flags:
             f"plan with ep {parallelism.tp * parallelism.dp} or with ep 1",
         )
     yield "--enable-expert-parallel", None
-    if len(instance.parts) > 1 and parallelism.dp > 1:
-        yield "--all2all-backend", word(_ALL_TO_ALL[instance.role.function])
+    backend = _all_to_all(instance)
+    if backend is not None:
+        yield "--all2all-backend", word(backend)
+
+
+def _all_to_all(instance: Instance) -> str | None:
+    """The kernels that move tokens to experts on other nodes; None leaves the engine's own."""
+    parallelism = instance.role.parallelism
+    across = len(instance.parts) > 1 and parallelism.dp > 1 and parallelism.ep > 1
+    return _ALL_TO_ALL[instance.role.function] if across else None
 
 
 def _limits(instance: Instance) -> Flags:
-    batch, chunk = limit(instance, "max_batch"), limit(instance, "chunk_tokens")
-    context = limit(instance, "max_context_tokens")
+    batch, context = limit(instance, "max_batch"), limit(instance, "max_context_tokens")
     if context is not None:
         yield "--max-model-len", word(context)
     if batch is not None:
         yield "--max-num-seqs", word(batch)
-    if chunk is not None:
-        decoding = 0 if instance.role.function == "prefill" else batch or 0
-        yield "--max-num-batched-tokens", word(max(chunk + decoding, batch or 0))
-    elif batch is not None and batch > _SMALLEST_BUDGET_TOKENS:
-        yield "--max-num-batched-tokens", word(batch)
+        if batch > _GRAPH_BATCH and instance.role.function != "prefill":
+            yield "--max-cudagraph-capture-size", word(batch)
+    budget = _budget_tokens(instance, batch or 0)
+    if budget is not None:
+        yield "--max-num-batched-tokens", word(budget)
+
+
+def _budget_tokens(instance: Instance, batch: int) -> int | None:
+    """Tokens of one step; None leaves vLLM's own: a decode instance computes one token a sequence and no prefill."""
+    chunk = limit(instance, "chunk_tokens")
+    if instance.role.function == "decode":
+        floor = _LOW_LATENCY_BUDGET_TOKENS if _all_to_all(instance) == "deepep_low_latency" else _BUDGET_TOKENS
+        return batch if batch > floor else None
+    if chunk is None:
+        return batch if batch > _BUDGET_TOKENS else None
+    return max(chunk, batch) if instance.role.function == "prefill" else chunk + batch
 
 
 def _memory(scene: Scene, instance: Instance) -> Flags:
@@ -141,7 +165,9 @@ def _memory(scene: Scene, instance: Instance) -> Flags:
     quantisation = load_quantisation(model, _QUANTISATION, "vLLM", f"inputs.models.{scene.model_key(instance)}.weights")
     if quantisation is not None:
         yield "--quantization", word(quantisation)
-    if model.kv_cache is not None:
+    if "fp16" in (model.weights, model.kv_cache):
+        yield "--dtype", word("float16")
+    if model.kv_cache in _KV_CACHE:
         yield "--kv-cache-dtype", word(_KV_CACHE[model.kv_cache])
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:94c3cf88fb6e54fe0fc03f1baeb23e2e8f71946e63d9e1b75f8744c8fa526a76, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 1 that the plan uses.
 # Clients talk to port 8000 of this node.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:d520821b68761b157150e131cdcffbd515f1ebf67a9c8ee490491305416fe44a, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:
 #   port 8500: router of the colocated instances of "Qwen/Qwen3-32B"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:0fd7f7c660a94ef3c46ef5290a9d0b32340a6b78203a4af88821817b68886baf, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 2 that the plan uses.
 # Start the scripts of all nodes within minutes; clients talk to port 8000 of node 00.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:e743b1e3238e2e3a36143988e9c59cd6ac8e96f25619d8658df938cde274773a, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:
 #   port 8500: router of the colocated instances of "Qwen/Qwen3-32B"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:5a837ace0d563158d60ce48550fbd82b6eadca0f9e22c5154bd4fd624e27b08f, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:
 #   port 8500: router of the colocated instances of "Qwen/Qwen3-32B"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:07e44207a81511c068103b29d45e060c14f193c68021a39d6ee40176a3242896, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:
 #   port 8500: router of the prefill and decode instances of "deepseek-ai/DeepSeek-V3"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:e6dfefd611880c3a440aa55523a798d6562b53169ef5d15234ffc7026fb452f2, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:
 #   port 8500: router of the prefill and decode instances of "Qwen/Qwen3-32B"

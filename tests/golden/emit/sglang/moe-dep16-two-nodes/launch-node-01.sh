@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:b102ab42c38a091f98a19c10ea00b485f9fb413659c0109daa76198847b91089, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 1 of pool "h200": node 01 of 2 that the plan uses.
 # Start the scripts of all nodes within minutes; clients talk to port 8000 of node 00.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:51ceb3c37f4e4244282864db5004c34d3db23a1dcefe81c67223fc5ee68c60df, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:
 #   port 8500: router of the colocated instances of "deepseek-ai/DeepSeek-V3"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:7477188c4196c106b2dff50f55959f00469a0d2f6510a714719e8271ecdfd323, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 1 that the plan uses.
 # Start the scripts of all nodes within minutes, then launch-router.sh once.

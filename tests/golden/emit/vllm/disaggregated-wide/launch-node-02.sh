@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:07e44207a81511c068103b29d45e060c14f193c68021a39d6ee40176a3242896, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 2 of pool "h200", "gpu-c.example": node 02 of 4 that the plan uses.
 # Start the scripts of all nodes within minutes, then launch-router.sh once.

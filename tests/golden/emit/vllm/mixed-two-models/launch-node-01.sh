@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:e6dfefd611880c3a440aa55523a798d6562b53169ef5d15234ffc7026fb452f2, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "other": node 01 of 2 that the plan uses.
 # Start the scripts of all nodes within minutes, then launch-router.sh once.

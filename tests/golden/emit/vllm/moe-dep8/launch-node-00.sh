@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:51ceb3c37f4e4244282864db5004c34d3db23a1dcefe81c67223fc5ee68c60df, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 2 that the plan uses.
 # Start the scripts of all nodes within minutes, then launch-router.sh once.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:bb678f1e5c2714a62dcaf1391f7450674a32816bb657e9f2faa7f70ba30990c1, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 1 that the plan uses.
 # Clients talk to port 8000 of this node.

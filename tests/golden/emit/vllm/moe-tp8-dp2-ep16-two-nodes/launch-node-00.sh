@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:169fdaa5d1c337630ce5aad980005d6377dcff1a29a3f146819674d8cc155063, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 2 that the plan uses.
 # Start the scripts of all nodes within minutes; clients talk to port 8000 of node 00.

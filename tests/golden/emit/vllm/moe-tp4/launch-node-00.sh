@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:08f43cda7273019e2fecbed1e3524dcf33b06ac8a16a8d160561905ce70549ea, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 1 that the plan uses.
 # Clients talk to port 8000 of this node.
@@ -30,7 +30,6 @@ vllm serve Qwen/Qwen3-235B-A22B \
   --host 0.0.0.0 \
   --port 8000 \
   --tensor-parallel-size 4 \
-  --enable-expert-parallel \
   --max-model-len 8192 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 8256 \

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:08f43cda7273019e2fecbed1e3524dcf33b06ac8a16a8d160561905ce70549ea, by planner 0.1.0
+# Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
-# Run this on node 0 of pool "h200": node 00 of 1 that the plan uses.
-# Clients talk to port 8000 of this node.
+# Run this on node 0 of pool "h200": node 00 of 3 that the plan uses.
+# Start the scripts of all nodes within minutes, then launch-router.sh once.
 set -euo pipefail
 
 # Sockets are bound to numeric addresses, so names are looked up here; what does not resolve is used as it is.
@@ -11,7 +11,7 @@ address() {
   found=$(getent ahostsv4 "$1" 2>/dev/null | { read -r first _ && printf %s "$first"; }) || true
   printf %s "${found:-$1}"
 }
-[ -n "${NODE_00:-}" ] || NODE_00=127.0.0.1
+[ -n "${NODE_00:-}" ] || NODE_00=node-00
 NODE_00=$(address "$NODE_00")
 
 pids=()
@@ -24,20 +24,23 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# colocated/0
-CUDA_VISIBLE_DEVICES=0,1,2,3 \
+# prefill/0
+CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
 python3 -m sglang.launch_server \
-  --model-path Qwen/Qwen3-235B-A22B \
+  --model-path deepseek-ai/DeepSeek-V3 \
   --host 0.0.0.0 \
   --port 8000 \
-  --tp-size 4 \
-  --ep-size 4 \
+  --tp-size 8 \
+  --ep-size 8 \
   --dist-init-addr 127.0.0.1:20000 \
   --context-length 8192 \
-  --max-running-requests 64 \
-  --cuda-graph-max-bs-decode 64 \
-  --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --max-running-requests 8 \
+  --chunked-prefill-size 32768 \
+  --max-prefill-tokens 32768 \
+  --mem-fraction-static 0.9 \
+  --disaggregation-mode prefill \
+  --disaggregation-transfer-backend nixl \
+  --disaggregation-bootstrap-port 9000 &
 pids+=("$!")
 
 status=0

@@ -3,9 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import pytest
+from typing import Any, Literal
 
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import (
@@ -27,6 +25,7 @@ QWEN_MOE = "Qwen/Qwen3-235B-A22B"
 LLAMA = "meta-llama/Meta-Llama-3.1-405B"
 DEEPSEEK = "deepseek-ai/DeepSeek-V3"
 GPU_BYTES = 141e9
+_COLOCATED = {"max_batch": 64, "chunk_tokens": 8192, "max_context_tokens": 8192}
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class RolePlan:
     function: str = "colocated"
     replicas: int = 1
     degrees: dict[str, int] = field(default_factory=dict)
-    limits: dict[str, int] = field(default_factory=lambda: {"max_batch": 64, "chunk_tokens": 8192, "max_context_tokens": 8192})
+    limits: dict[str, int] = field(default_factory=lambda: dict(_COLOCATED))
     model: str = "default"
     pool: str = "h200"
     first: int | None = None
@@ -59,7 +58,9 @@ class Case:
     kind: str = "serve"
 
     def build(self) -> tuple[Envelope, ServeDecision]:
-        roles, blocks, used = [], [], {}
+        roles: list[Role] = []
+        blocks: list[Block] = []
+        used: dict[str, int] = {}
         for plan in self.roles:
             parallelism = Parallelism(**plan.degrees)
             roles.append(
@@ -77,11 +78,8 @@ class Case:
             first = used.get(plan.pool, 0) if plan.first is None else plan.first
             blocks.append(_block(plan, parallelism, first))
             used[plan.pool] = first + plan.replicas * parallelism.devices
-        functions = {plan.function for plan in self.roles}
-        mode = "colocated" if functions == {"colocated"} else "mixed" if "colocated" in functions else "disaggregated"
-        decision = ServeDecision(
-            roles=tuple(roles), placement=tuple(blocks), routing=_routing(self.roles), mode=mode
-        )
+        mode = _mode({plan.function for plan in self.roles})
+        decision = ServeDecision(roles=tuple(roles), placement=tuple(blocks), routing=_routing(self.roles), mode=mode)
         return _envelope(self, decision), decision
 
     def problem(self) -> dict[str, Any]:
@@ -96,6 +94,12 @@ class Case:
             "models": self.models,
             "cluster": {"pools": list(self.pools) or [pool]},
         }
+
+
+def _mode(functions: set[str]) -> Literal["colocated", "disaggregated", "mixed"]:
+    if "colocated" not in functions:
+        return "disaggregated"
+    return "colocated" if functions == {"colocated"} else "mixed"
 
 
 def _name(plan: RolePlan) -> str:
@@ -136,8 +140,16 @@ def _envelope(case: Case, decision: ServeDecision) -> Envelope:
     )
 
 
-def dense(replicas: int = 1, nodes: int = 1, model: str = QWEN, **degrees: int) -> Case:
-    return Case((RolePlan(replicas=replicas, degrees=degrees),), {"default": {"name": model}}, nodes)
+def colocated(
+    replicas: int = 1, nodes: int = 1, model: str = QWEN, weights: str = "", kv_cache: str = "", **degrees: int
+) -> Case:
+    """One colocated role."""
+    formats = {key: value for key, value in (("weights", weights), ("kv_cache", kv_cache)) if value}
+    return Case((RolePlan(replicas=replicas, degrees=degrees),), {"default": {"name": model, **formats}}, nodes)
+
+
+def _memory(activations_bytes: float) -> Memory:
+    return Memory(capacity_bytes=0.9 * GPU_BYTES, activations_bytes=activations_bytes)
 
 
 _PREFILL = {"max_batch": 8, "chunk_tokens": 16384, "max_context_tokens": 8192}
@@ -145,25 +157,25 @@ _DECODE = {"max_batch": 192, "max_context_tokens": 8192}
 _WIDE = {"dp": 16, "ep": 16}
 
 CASES: dict[str, Case] = {
-    "dense-tp1": dense(8, tp=1),
-    "dense-tp2": dense(4, tp=2),
-    "dense-tp4": dense(3, 2, tp=4),
-    "dense-tp8": dense(1, tp=8),
-    "dense-pp2": dense(1, tp=4, pp=2),
-    "dense-dp2": dense(1, tp=4, dp=2),
-    "dense-tp8-pp2-two-nodes": dense(1, 2, LLAMA, tp=8, pp=2),
-    "dense-tp16-two-nodes": dense(1, 2, LLAMA, tp=16),
-    "moe-tp8": dense(1, 1, QWEN_MOE, tp=4, moe_tp=4),
-    "moe-tep8": dense(1, 1, QWEN_MOE, tp=4, ep=4),
-    "moe-dep8": dense(2, 2, DEEPSEEK, dp=8, ep=8),
-    "moe-tp2-dp4-ep8": dense(1, 1, DEEPSEEK, tp=2, dp=4, ep=8),
-    "moe-tp2-dp4-moe-tp8": dense(1, 1, DEEPSEEK, tp=2, dp=4, moe_tp=8),
-    "moe-dep16-two-nodes": dense(1, 2, DEEPSEEK, **_WIDE),
-    "moe-tp8-dp2-ep16-two-nodes": dense(1, 2, DEEPSEEK, tp=8, dp=2, ep=16),
+    "dense-tp1": colocated(8, tp=1),
+    "dense-tp2": colocated(4, tp=2),
+    "dense-tp4": colocated(3, 2, tp=4),
+    "dense-tp8": colocated(1, tp=8),
+    "dense-pp2": colocated(1, tp=4, pp=2),
+    "dense-dp2": colocated(1, tp=4, dp=2),
+    "dense-tp8-pp2-two-nodes": colocated(1, 2, LLAMA, tp=8, pp=2),
+    "dense-tp16-two-nodes": colocated(1, 2, LLAMA, tp=16),
+    "moe-tp4": colocated(1, 1, QWEN_MOE, tp=4, moe_tp=4),
+    "moe-tep4": colocated(1, 1, QWEN_MOE, tp=4, ep=4),
+    "moe-dep8": colocated(2, 2, DEEPSEEK, dp=8, ep=8),
+    "moe-tp2-dp4-ep8": colocated(1, 1, DEEPSEEK, tp=2, dp=4, ep=8),
+    "moe-tp2-dp4-moe-tp8": colocated(1, 1, DEEPSEEK, tp=2, dp=4, moe_tp=8),
+    "moe-dep16-two-nodes": colocated(1, 2, DEEPSEEK, dp=16, ep=16),
+    "moe-tp8-dp2-ep16-two-nodes": colocated(1, 2, DEEPSEEK, tp=8, dp=2, ep=16),
     "disaggregated-2p1d": Case(
         (
-            RolePlan("prefill", 2, {"tp": 2}, _PREFILL, memory=Memory(capacity_bytes=0.9 * GPU_BYTES, activations_bytes=4e9)),
-            RolePlan("decode", 1, {"tp": 4}, _DECODE, memory=Memory(capacity_bytes=0.9 * GPU_BYTES, activations_bytes=1e9)),
+            RolePlan("prefill", 2, {"tp": 2}, _PREFILL, memory=_memory(4e9)),
+            RolePlan("decode", 1, {"tp": 4}, _DECODE, memory=_memory(1e9)),
         ),
         {"default": {"name": QWEN}},
     ),
@@ -189,22 +201,18 @@ CASES: dict[str, Case] = {
         ),
     ),
 }
-SGLANG_ONLY: dict[str, Case] = {"moe-tp8-moe-tp2-ep4": dense(1, 1, DEEPSEEK, tp=8, moe_tp=2, ep=4)}
+CASES |= {
+    "dense-fp8-over-bf16": colocated(1, tp=1, weights="fp8", kv_cache="fp8"),
+    "dense-fp8-checkpoint": colocated(1, model="Qwen/Qwen3-32B-FP8", tp=1, weights="fp8_block", kv_cache="bf16"),
+    "decode-large-batch": Case(
+        (
+            RolePlan("prefill", 1, {"tp": 8, "ep": 8}, _PREFILL | {"chunk_tokens": 32768}),
+            RolePlan("decode", 1, _WIDE, _DECODE | {"max_batch": 640}, first=8),
+        ),
+        {"default": {"name": DEEPSEEK}},
+        nodes=3,
+    ),
+}
+SGLANG_ONLY: dict[str, Case] = {"moe-tp8-moe-tp2-ep4": colocated(1, 1, DEEPSEEK, tp=8, moe_tp=2, ep=4)}
 BY_TARGET: dict[str, dict[str, Case]] = {"vllm": CASES, "sglang": CASES | SGLANG_ONLY}
-
-
-@pytest.fixture
-def qwen() -> str:
-    return QWEN
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that ask for `target` and `case_name` run on every plan above for every target that expresses it."""
-    if {"target", "case_name"} <= set(metafunc.fixturenames):
-        pairs = [(target, name) for target, cases in BY_TARGET.items() for name in cases]
-        metafunc.parametrize(("target", "case_name"), pairs)
-
-
-@pytest.fixture
-def plan(target: str, case_name: str) -> tuple[Envelope, ServeDecision]:
-    return BY_TARGET[target][case_name].build()
+ALL = [(target, name) for target, cases in BY_TARGET.items() for name in cases]

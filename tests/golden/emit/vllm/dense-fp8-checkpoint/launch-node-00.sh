@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Plan "plan", sha256:d1452c0d94c558ece1735bcf4efd28f71a59b5909a6478fdcd0d8846b7252e23, by planner 0.1.0
-# Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
+# Plan "plan", sha256:PLAN, by planner 0.1.0
+# Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 1 that the plan uses.
 # Clients talk to port 8000 of this node.
 set -euo pipefail
@@ -25,18 +25,16 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # colocated/0
-CUDA_VISIBLE_DEVICES=0,1,2,3 \
-python3 -m sglang.launch_server \
-  --model-path Qwen/Qwen3-235B-A22B \
+CUDA_VISIBLE_DEVICES=0 \
+vllm serve Qwen/Qwen3-32B-FP8 \
   --host 0.0.0.0 \
   --port 8000 \
-  --tp-size 4 \
-  --dist-init-addr 127.0.0.1:20000 \
-  --context-length 8192 \
-  --max-running-requests 64 \
-  --cuda-graph-max-bs-decode 64 \
-  --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --tensor-parallel-size 1 \
+  --max-model-len 8192 \
+  --max-num-seqs 64 \
+  --max-num-batched-tokens 8256 \
+  --gpu-memory-utilization 0.9 \
+  --kv-cache-dtype bfloat16 &
 pids+=("$!")
 
 status=0

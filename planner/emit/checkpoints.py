@@ -1,0 +1,69 @@
+"""What an engine must be told to load a model as planned: the published name, and quantisation where needed."""
+
+from planner.errors import PlannerError
+from planner.problem.schema import ModelSpec
+
+_FAMILIES = {"fp8_block": "fp8", "fp16": "bf16", "fp32": "bf16"}
+"""Formats that count as one: scales are the checkpoint's matter, and plain floats are converted by every engine."""
+
+
+def published_name(model: ModelSpec) -> str:
+    """The name that engines download by: as written, the organisation added where the catalog knows it.
+
+    Aliases of one architecture may be different checkpoints, so a full name is never replaced by its catalog entry.
+    """
+    from planner.models.library import list_models
+
+    name = str(model.name or model.config)
+    if "/" in name:
+        return name
+    entries = list_models()
+    spellings = [spelling for entry in entries for spelling in (entry.name, *entry.aliases) if "/" in spelling]
+    for spelling in spellings:
+        if spelling.split("/", 1)[1].casefold() == name.casefold():
+            return spelling
+    by_alias = {alias.casefold(): entry.name for entry in entries for alias in entry.aliases}
+    return by_alias.get(name.casefold(), name)
+
+
+def load_quantisation(model: ModelSpec, methods: dict[str, str], engine: str, where: str) -> str | None:
+    """The engine's name for quantising `model` while loading it, or None when nothing is to be said.
+
+    `methods` maps the weight formats that the engine can make from a bf16 checkpoint to its names for them. Raises
+    PlannerError for a format that only another checkpoint can bring.
+    """
+    if model.weights is None:
+        return None
+    held = {_family(precision) for precision in _checkpoint_formats(model)}
+    wanted = _family(model.weights)
+    if wanted in held or (wanted == "bf16" and not held):
+        return None
+    if model.weights in methods and held <= {"bf16"}:
+        return methods[model.weights]
+    able = ", ".join(f"`{name}`" for name in methods)
+    raise PlannerError(
+        f"{engine} cannot turn the checkpoint `{model.name or model.config}` into {model.weights} while loading it",
+        where=where,
+        hint=f"name a checkpoint published in {model.weights}; of bf16 ones {engine} makes {able}",
+    )
+
+
+def _checkpoint_formats(model: ModelSpec) -> frozenset[str]:
+    """The weight formats inside the published checkpoint; empty where the model library does not know it."""
+    from planner.models.architecture import MoeFfn
+    from planner.models.library import find_model
+
+    if model.name is None:
+        return frozenset()
+    try:
+        architecture = find_model(model.name)
+    except PlannerError:
+        return frozenset()
+    precisions = architecture.precisions
+    if any(isinstance(layer.ffn, MoeFfn) for layer in architecture.layers):
+        return frozenset((precisions.attention, precisions.experts))
+    return frozenset((precisions.attention, precisions.ffn))
+
+
+def _family(precision: str) -> str:
+    return _FAMILIES.get(precision, precision)

@@ -1,0 +1,183 @@
+"""What targets refuse, and how they express the limits and formats of a role."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from emit_plans import DEEPSEEK, QWEN, Case, RolePlan, colocated
+
+from planner.emit.checkpoints import load_quantisation, published_name
+from planner.emit.registry import emit, targets
+from planner.errors import PlannerError
+from planner.plan.schema import Memory
+from planner.problem.schema import ModelSpec
+
+METHODS = {"fp8": "fp8"}
+
+
+def flags(case: Case, target: str, node: str = "00") -> dict[str, str]:
+    """The flags of the first command on a node, switches with an empty value."""
+    text = emit(*case.build(), target)[f"launch-node-{node}.sh"]
+    command = re.split(r" &\n", text)[0]
+    return dict(re.findall(r"(--[a-z0-9-]+) ?([^\s\\]*)", command))
+
+
+def refusal(case: Case, target: str) -> PlannerError:
+    with pytest.raises(PlannerError) as caught:
+        emit(*case.build(), target)
+    assert caught.value.hint
+    assert caught.value.where
+    return caught.value
+
+
+def test_the_targets_are_those_whose_modules_are_there() -> None:
+    assert {"vllm", "sglang"} <= set(targets())
+
+
+def test_an_unknown_target_names_the_nearest() -> None:
+    assert "`sglang`" in refusal(colocated(tp=1), "sglan").hint
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_a_kind_that_is_not_served_is_refused(target: str) -> None:
+    assert "`train`" in refusal(replace(colocated(tp=1), kind="train"), target).what
+
+
+@pytest.mark.parametrize(
+    ("target", "case", "reason"),
+    [
+        ("vllm", colocated(1, model=DEEPSEEK, tp=8, moe_tp=2, ep=4), "moe_tp 2 x ep 4"),
+        ("vllm", colocated(1, model=DEEPSEEK, tp=8, ep=4), "= 4 ranks"),
+        ("sglang", colocated(1, model=DEEPSEEK, tp=8, ep=16), "= 16 ranks"),
+        ("vllm", colocated(1, tp=4, cp=2), "cp 2"),
+        ("sglang", colocated(1, tp=4, cp=2), "cp 2"),
+        ("vllm", colocated(1, 4, tp=16, dp=2), "span nodes"),
+        ("sglang", colocated(1, 2, tp=8, dp=2), "one node"),
+        ("sglang", Case((RolePlan(degrees={"tp": 8}, first=6),), {"default": {"name": QWEN}}, 2), "evenly"),
+        ("vllm", Case((RolePlan(degrees={"tp": 8}, first=6),), {"default": {"name": QWEN}}, 2), "evenly"),
+        ("vllm", Case((RolePlan("prefill"),), {"default": {"name": QWEN}}), "need each other"),
+        ("vllm", Case((RolePlan("train"),), {"default": {"name": QWEN}}), "function `train`"),
+        ("vllm", Case((RolePlan(model="other"),), {"default": {"name": QWEN}}), "unknown model `other`"),
+        ("vllm", Case((RolePlan(pool="other"),), {"default": {"name": QWEN}}), "no pool is called `other`"),
+        ("vllm", Case((RolePlan(first=8),), {"default": {"name": QWEN}}), "outside the 1 nodes"),
+        ("vllm", Case((RolePlan(limits={"max_batch": 0}),), {"default": {"name": QWEN}}), "positive whole number"),
+        (
+            "sglang",
+            Case(
+                (RolePlan(degrees={"dp": 16, "ep": 16}, limits={"max_batch": 2048}),),
+                {"default": {"name": DEEPSEEK}},
+                2,
+            ),
+            "max_batch 2048",
+        ),
+        (
+            "vllm",
+            Case((RolePlan(name="a"), RolePlan(name="b", first=0)), {"default": {"name": QWEN}}),
+            "belongs to a/0 and to b/0",
+        ),
+    ],
+)
+def test_what_an_engine_cannot_express_is_refused_with_its_reason(target: str, case: Case, reason: str) -> None:
+    assert reason in refusal(case, target).what
+
+
+def test_a_role_that_is_not_placed_whole_is_refused() -> None:
+    envelope, decision = colocated(2, tp=2).build()
+    with pytest.raises(PlannerError, match="has 0 placed ranks"):
+        emit(envelope, decision.model_copy(update={"placement": ()}), "vllm")
+
+
+def test_a_plan_without_a_valid_problem_is_refused() -> None:
+    envelope, decision = colocated(tp=1).build()
+    with pytest.raises(PlannerError, match="inputs"):
+        emit(envelope.model_copy(update={"inputs": {"kind": "serve"}}), decision, "vllm")
+
+
+@pytest.mark.parametrize(
+    ("function", "limits", "tokens"),
+    [
+        ("colocated", {"max_batch": 64, "chunk_tokens": 2000}, "2064"),
+        ("prefill", {"max_batch": 64, "chunk_tokens": 2000}, "2000"),
+        ("prefill", {"max_batch": 64, "chunk_tokens": 32}, "64"),
+        ("decode", {"max_batch": 64}, None),
+        ("decode", {"max_batch": 4000, "chunk_tokens": 8}, "4000"),
+        ("colocated", {}, None),
+    ],
+)
+def test_the_token_budget_of_vllm_holds_the_chunk_beside_the_decoding_batch(
+    function: str, limits: dict[str, int], tokens: str | None
+) -> None:
+    other = {"prefill": "decode", "decode": "prefill"}.get(function)
+    roles = [RolePlan(function, limits=limits), *([RolePlan(other)] if other else [])]
+    found = flags(Case(tuple(roles), {"default": {"name": QWEN}}), "vllm")
+    assert found.get("--max-num-batched-tokens") == tokens
+    assert found.get("--max-num-seqs") == (str(limits["max_batch"]) if limits else None)
+
+
+def test_sglang_is_told_the_limits_of_all_attention_ranks_together() -> None:
+    role = RolePlan(degrees={"tp": 2, "dp": 4, "ep": 8}, limits={"max_batch": 10, "chunk_tokens": 1000})
+    found = flags(Case((role,), {"default": {"name": DEEPSEEK}}), "sglang")
+    assert (found["--tp-size"], found["--attn-dp-size"], found["--ep-size"]) == ("8", "4", "8")
+    assert (found["--max-running-requests"], found["--chunked-prefill-size"]) == ("40", "4000")
+    assert found["--cuda-graph-max-bs-decode"] == "10"
+
+
+@pytest.mark.parametrize(("activations_bytes", "fraction"), [(0.0, "0.9"), (9e9, "0.81"), (9.05e9, "0.809")])
+def test_sglang_keeps_activations_out_of_the_static_memory(activations_bytes: float, fraction: str) -> None:
+    memory = Memory(capacity_bytes=90e9, activations_bytes=activations_bytes)
+    found = flags(Case((RolePlan(memory=memory),), {"default": {"name": QWEN}}), "sglang")
+    assert found["--mem-fraction-static"] == fraction
+
+
+def test_ranks_beyond_a_node_are_announced_by_their_first() -> None:
+    case = colocated(1, 2, DEEPSEEK, dp=16, ep=16)
+    assert flags(case, "vllm")["--data-parallel-size-local"] == "8"
+    second = flags(case, "vllm", "01")
+    assert second["--data-parallel-start-rank"] == "8"
+    assert "--headless" in second
+    assert "--port" not in second
+
+
+def test_a_published_checkpoint_is_found_without_its_organisation() -> None:
+    assert published_name(ModelSpec(name="qwen3-32b")) == QWEN
+    assert flags(Case((RolePlan(),), {"default": {"name": "Qwen3-32B"}}), "sglang")["--model-path"] == QWEN
+
+
+def test_a_full_name_is_kept_even_where_it_is_an_alias() -> None:
+    name = "Qwen/Qwen3-30B-A3B-Thinking-2507"
+    assert published_name(ModelSpec(name=name)) == name
+    assert published_name(ModelSpec(name=name.split("/")[1])) == name
+
+
+@pytest.mark.parametrize(
+    ("model", "flag"),
+    [
+        ({"name": QWEN}, None),
+        ({"name": QWEN, "weights": "bf16"}, None),
+        ({"name": QWEN, "weights": "fp8"}, "fp8"),
+        ({"name": "Qwen/Qwen3-32B-FP8", "weights": "fp8"}, None),
+        ({"name": "Qwen/Qwen3-32B-FP8", "weights": "fp8_block"}, None),
+        ({"name": DEEPSEEK, "weights": "fp8"}, None),
+        ({"name": "openai/gpt-oss-120b", "weights": "mxfp4"}, None),
+        ({"name": "my/own", "weights": "fp8"}, "fp8"),
+        ({"name": "my/own", "weights": "fp16"}, None),
+    ],
+)
+def test_quantisation_is_asked_for_only_where_the_checkpoint_lacks_it(model: dict[str, Any], flag: str | None) -> None:
+    assert load_quantisation(ModelSpec(**model), METHODS, "the engine", "here") == flag
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"name": QWEN, "weights": "nvfp4"},
+        {"name": QWEN, "weights": "int4"},
+        {"name": DEEPSEEK, "weights": "bf16"},
+        {"name": "Qwen/Qwen3-32B-FP8", "weights": "nvfp4"},
+        {"name": "my/own", "weights": "mxfp4"},
+    ],
+)
+def test_a_format_that_loading_cannot_make_is_refused(model: dict[str, Any]) -> None:
+    with pytest.raises(PlannerError, match="cannot turn the checkpoint"):
+        load_quantisation(ModelSpec(**model), METHODS, "the engine", "here")
