@@ -134,9 +134,10 @@ def _expand(order: object, blocks: Mapping[str, object], where: str) -> list[str
         times = run.get("times")
         if set(run) != {"times", "of"} or isinstance(times, bool) or not isinstance(times, int) or times < 1:
             raise PlannerError("must be a block or {times, of}", where=here, hint="write {times: 4, of: [block]}")
-        names += _expand(run["of"], blocks, here) * min(times, _MAX_LAYERS)
-        if len(names) > _MAX_LAYERS:
+        inner = _expand(run["of"], blocks, here)
+        if len(names) + len(inner) * times > _MAX_LAYERS:
             raise PlannerError(f"more than {_MAX_LAYERS} layers", where=here, hint="lower times")
+        names += inner * times
     return names
 
 

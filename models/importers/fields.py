@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from planner.errors import PlannerError
 
+_MAX_LAYERS = 10_000
+_MAX_COUNT = 10**12
 _HINT = "write the field as the model's publisher does, or use a catalog entry (`planner models list`)"
 
 
@@ -34,16 +36,12 @@ class Fields:
         Raises PlannerError when it is absent without a default, or not a positive whole number.
         """
         name, value = self._first(names, default)
-        if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and value != default):
-            raise self.wrong(name, "a positive whole number", value)
-        return value
+        return self._bounded(name, value, 1, "a positive whole number")
 
     def optional_count(self, *names: str) -> int:
         """As `count`, with 0 for absent or zero."""
         name, value = self._first(names, 0)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self.wrong(name, "a whole number", value)
-        return value
+        return self._bounded(name, value, 0, "a whole number")
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """The boolean under `name`. Raises PlannerError when it is something else."""
@@ -80,6 +78,14 @@ class Fields:
     def wrong(self, name: str, wanted: str, found: object) -> PlannerError:
         """The error for a field of the wrong kind or value."""
         return PlannerError(f"field `{name}` must be {wanted}, found {found!r}", where=self.where, hint=_HINT)
+
+    def _bounded(self, name: str, value: object, least: int, wanted: str) -> int:
+        most = _MAX_LAYERS if "layer" in name else _MAX_COUNT
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.wrong(name, wanted, value)
+        if value > most:
+            raise self.wrong(name, f"at most {most}", value)
+        return value
 
     def _first(self, names: tuple[str, ...], default: object) -> tuple[str, object]:
         for name in names:

@@ -179,6 +179,8 @@ def test_a_missing_field_is_named_with_its_file(field: str) -> None:
         ("hidden_size", -512),
         ("num_hidden_layers", 0),
         ("num_hidden_layers", True),
+        ("num_hidden_layers", 10**12),
+        ("hidden_size", 10**30),
         ("num_key_value_heads", 3),
         ("num_attention_heads", 7),
         ("torch_dtype", "bfloat17"),
