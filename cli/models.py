@@ -30,12 +30,8 @@ def list_(as_json: Json = False, output: Output = None) -> int:
     if as_json:
         write_json({"schema": "planner.models/1", "models": rows}, output)
     else:
-        header = ("model", "parameters", "active", "layers", "weights")
-        cells = [
-            [row["name"], _count(row["parameters"]), _count(row["active"]), str(row["layers"]), _size(row)]
-            for row in rows
-        ]
-        write_data(table(header, cells), output)
+        header = ("model", "parameters", "active", "layers", "weights", "costs")
+        write_data(table(header, [_cells(row) for row in rows]), output)
     return 0
 
 
@@ -44,7 +40,7 @@ def show(
     as_json: Json = False,
     output: Output = None,
 ) -> int:
-    """Show one model: its layers, exact parameter counts, bytes of weights and of KV cache.
+    """Show one model: layers, parameters, bytes of its weights.
 
     Examples:
 
@@ -53,7 +49,7 @@ def show(
       planner models show ./my-model/config.json --json
     """
     from planner.cli.output import write_data, write_json
-    from planner.cli.render import figure, table
+    from planner.cli.render import table
 
     architecture = _find(name)
     row = _row(architecture)
@@ -62,12 +58,9 @@ def show(
 
         write_json({"schema": "planner.model/1", **row, "architecture": model_facts(architecture)}, output)
         return 0
-    cells = [
-        (key, figure(key, value) if key.endswith("bytes") else _count(value))
-        for key, value in row.items()
-        if key != "name"
-    ]
-    write_data(table(("field", "value"), [("name", str(row["name"])), *cells]), output)
+    names = ("model", "parameters", "active per token", "layers", "weights", "costs")
+    cells = [*zip(names, _cells(row), strict=True), *(("", reason) for reason in row["unsupported"])]
+    write_data(table(("field", "value"), cells), output)
     return 0
 
 
@@ -86,31 +79,43 @@ def _find(name: str) -> "Architecture":
 
 
 def _row(architecture: "Architecture") -> dict[str, Any]:
+    """Figures of one model; those that rest on tensors no source fixes are null."""
     from planner.models.parameters import parameter_counts, weight_bytes
 
     counts = parameter_counts(architecture)
+    known = not counts.unknown
     return {
         "name": architecture.name,
-        "parameters": counts.total,
-        "active": counts.active,
-        "layers": len(architecture.layers),
-        "weights_bytes": weight_bytes(architecture),
+        "parameters": counts.total if known else None,
+        "active": counts.active if known else None,
+        "layers": architecture.num_layers,
+        "weights_bytes": weight_bytes(architecture) if known else None,
+        "unsupported": architecture.unsupported_parts(),
     }
 
 
-def _count(value: float) -> str:
+def _cells(row: dict[str, Any]) -> list[str]:
+    from planner.cli.render import figure
+
+    return [
+        row["name"],
+        _count(row["parameters"]),
+        _count(row["active"]),
+        str(row["layers"]),
+        figure("weights_bytes", row["weights_bytes"]),
+        "no" if row["unsupported"] else "yes",
+    ]
+
+
+def _count(value: int | None) -> str:
     from planner.units import significant
 
+    if value is None:
+        return "-"
     for factor, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if value >= factor:
             return f"{significant(value / factor)}{letter}"
-    return str(int(value))
-
-
-def _size(row: dict[str, Any]) -> str:
-    from planner.units import format_si
-
-    return format_si(row["weights_bytes"], "B")
+    return str(value)
 
 
 COMMANDS = {"list": list_, "show": show}

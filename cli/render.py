@@ -1,6 +1,7 @@
 """Plans, findings and lists as text that reads the same without colour."""
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from planner.plan.findings import Finding
     from planner.plan.schema import Certificate, Decision, Envelope, Parallelism, Prediction, Role
 
+_PADDING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")  # after the last column, perhaps before the end of a colour
 _SUFFIXES = (  # of a metric's name, and the unit it is printed in
     ("_usd_per_hour", "USD/h"),
     ("_bytes_per_s", "B/s"),
@@ -63,7 +65,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int =
     with console.capture() as captured:
         console.print(columns)
     lines = captured.get().rstrip("\n").split("\n")
-    return "\n".join(f"{' ' * indent}{line.rstrip()}" for line in lines)
+    return "\n".join(" " * indent + _PADDING.sub(r"\1", line) for line in lines)
 
 
 def wants_colour() -> bool:
