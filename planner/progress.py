@@ -16,5 +16,5 @@ class Limits:
     gap: float = 0.0
     seed: int = 0
     threads: int = 1
-    backend: str = "mathopt-highs"
+    backend: str = "mathopt-gscip"
     tell: Callable[[str], None] = _silent  # one line of progress

@@ -104,12 +104,13 @@ def _norms(step: _Step, count: float) -> Operator:
 
 
 def _pipeline(step: _Step) -> Iterator[Operator]:
-    """Hand-over between stages; priced once per boundary."""
+    """Hand-over at each of the pp - 1 boundaries between stages."""
     pp = step.shards.pp
     if np.all(pp <= 1):
         return
-    size = step.tokens * step.arch.hidden_size * ACTIVATION_BYTES * (pp - 1.0)
-    yield Collective("stage_handover", 1.0, "p2p", size, np.where(pp > 1, 2.0, 1.0), step.shards.tp * step.shards.dp)
+    size = step.tokens * step.arch.hidden_size * ACTIVATION_BYTES
+    pair = np.where(pp > 1, 2.0, 1.0)
+    yield Collective("stage_handover", pp - 1.0, "p2p", size, pair, step.shards.tp * step.shards.dp)
 
 
 def _all_reduce(step: _Step, name: str, count: float) -> Iterator[Operator]:

@@ -25,7 +25,7 @@ class Footprint:
 
 @cache
 def footprint(arch: Architecture) -> Footprint:
-    """Weight bytes by split, layers and ends apart; encoders sit with the embedding, prediction heads are not loaded."""
+    """Weight bytes by split, layers and ends apart; encoders count as an end, prediction heads are not loaded."""
     layers: dict[str, float] = {}
     ends: dict[str, float] = {}
     for layer, count in arch.layer_groups():

@@ -134,7 +134,7 @@ class Collective:
     """
 
     name: str
-    count: float
+    count: float | FloatArray
     kind: str  # all_reduce, all_gather, reduce_scatter, all_to_all, p2p
     size_bytes: FloatArray
     group: FloatArray

@@ -144,7 +144,7 @@ class Profiled:
         return self._from(table, op, (op.sequences, op.context, op.heads, op.kv_heads))
 
     def _attention(
-        self, name: str, op: PrefillAttention | DecodeAttention, build: Callable[[Grid, int], FloatArray]
+        self, name: str, op: PrefillAttention | DecodeAttention, build: Callable[..., FloatArray]
     ) -> _Table | None:
         """The table of this head size and window; a window without one takes the full-context table's utilisation."""
         for window in dict.fromkeys((op.window, 0)):
@@ -165,9 +165,8 @@ class Profiled:
         def build(grid: Grid) -> FloatArray:
             tokens, moe_tp, ep = (axis.ravel() for axis in grid.points())
             hidden, inter, top_k, experts = built_for["shape"]
-            return self.roofline.compute_s(
-                Experts(op.name, 1.0, tokens, moe_tp, ep, hidden, inter, top_k, experts, op.gated, op.precision, op.activation)
-            )  # fmt: skip
+            like = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
+            return self.roofline.compute_s(replace(like, top_k=top_k, num_experts=experts))
 
         def keys() -> Iterator[Mapping[str, str | int]]:
             for dtype in dtypes:
@@ -195,7 +194,8 @@ class Profiled:
         if selection is None:
             return None
         names = selection.table.key_names
-        rows = [dict(zip(names, key, strict=True)) for key in selection.table.keys()]
+        known_keys = selection.table.keys()
+        rows = [dict(zip(names, key, strict=True)) for key in known_keys]
         columns = ("hidden_size", "inter_size", "topk", "num_experts")
         shapes = sorted(
             {
@@ -258,7 +258,7 @@ class Profiled:
         build: Callable[[Grid], FloatArray],
         engine: str | None = None,
     ) -> _Table | None:
-        """The first grid among `keys` of the table that `identity` begins with, and its ratio to the roofline `build`."""
+        """The first grid among `keys` of the table that `identity` begins with, as a ratio to the roofline `build`."""
         if identity not in self._tables:
             selection = self._select(str(identity[0]), engine)
             self._tables[identity] = None if selection is None else self._first(selection, keys, build)

@@ -63,11 +63,16 @@ def price_operators(operators: list[Operator], pricer: Pricer, num_points: int) 
 def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, engine: EngineOverheads) -> StepTime:
     """The time of one forward step [N], one micro-batch through all pipeline stages.
 
-    Shards and work are arrays of equal length; an idle point (no tokens) costs nothing.
+    Shards and work are arrays of equal length; an idle point (no tokens) costs nothing. Stages run at the pace of the
+    fullest one, ceil(layers / pp) layers, and each launches its part of the step from its own host.
     """
     priced = price_operators(forward(arch, shards, work), pricer, len(shards))
     busy = work.tokens > 0
     host = engine.step_s + engine.sequence_s * work.sampled + engine.prefill_s * (work.prefill_sequences > 0)
+    pace = np.ceil(arch.num_layers / shards.pp) * shards.pp / arch.num_layers
     return StepTime(
-        np.where(busy, priced.device_s, 0.0), np.where(busy, host, 0.0), priced.by_operator, priced.by_basis
+        np.where(busy, priced.device_s * pace, 0.0),
+        np.where(busy, host * shards.pp, 0.0),
+        {name: seconds * pace for name, seconds in priced.by_operator.items()},
+        priced.by_basis * pace,
     )

@@ -22,10 +22,18 @@ class ServeOptions(Spec):
     max_batch: Degrees | None = Field(default=None, description="decoding sequences per attention rank")
     chunk_tokens: Degrees | None = Field(default=None, description="prefill tokens per step")
     max_gpus_per_instance: Annotated[int, Field(ge=1)] | None = None
-    min_instances: Annotated[int, Field(ge=1)] = Field(default=1, description="per role that is used")
-    prefill_utilisation: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(min_length=1)] | None = Field(
-        default=None, description="how busy prefill may run; each is a candidate with its own queueing delay"
+    max_prefill_utilisation: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.95, description="how busy prefill may run, even where the limits would allow more"
     )
+
+
+class FrontierPoint(Spec):
+    """One non-dominated choice between what a GPU yields and how fast a user reads."""
+
+    tokens_per_s_per_gpu: float
+    tokens_per_s_per_user: float
+    bound_tokens_per_s_per_gpu: float
+    roles: tuple[str, ...]  # such as `4 x decode tp2, batch 128`
 
 
 class ServeDecision(Decision):
@@ -37,3 +45,4 @@ class ServeDecision(Decision):
 
     mode: Literal["colocated", "disaggregated", "mixed"]
     kv_transfer_bytes_per_s: float = 0.0  # all prefill to decode traffic of the plan
+    frontier: tuple[FrontierPoint, ...] = ()  # where the objective is a trade-off

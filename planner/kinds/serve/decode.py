@@ -1,0 +1,276 @@
+"""A solved mix as a plan: roles, placement, routing, predictions, certificate, evidence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from planner import __version__
+from planner.costs.profiled import Profiled
+from planner.files import digest
+from planner.kinds.serve.candidates import Candidate
+from planner.kinds.serve.certificate import certificate
+from planner.kinds.serve.demand import Target
+from planner.kinds.serve.operate import Operation, operate
+from planner.kinds.serve.options import FrontierPoint, ServeDecision
+from planner.kinds.serve.place import place
+from planner.kinds.serve.solve import Outcome, Setting
+from planner.plan.schema import (
+    SCHEMA,
+    Block,
+    Digests,
+    Engine,
+    Envelope,
+    Evidence,
+    Memory,
+    Parallelism,
+    Prediction,
+    Role,
+    Route,
+    Software,
+)
+from planner.problem.resolve import normalised
+from planner.solvers.mix_solve import MixCertificate
+
+ASSUMPTIONS = (
+    "steady state: arrivals, lengths and batches at their means; waiting for prefill as an M/G/1 queue",
+    "an instance reserves the KV cache of whole requests, so none is preempted",
+    "requests spread evenly over equal instances, and over the attention ranks of one",
+    "prefix caching, speculative decoding and swapping are off",
+)
+LEAST_SHARE = 1e-9  # of a workload's traffic; less is numerical dust
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """One instance type of the plan: its role's name, how many, and the load of all of them by target."""
+
+    role: str
+    candidate: Candidate
+    count: int
+    load_per_s: tuple[float, ...]
+
+
+def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: Sequence[FrontierPoint]) -> Envelope:
+    """The plan of a solved mix."""
+    used = _used(outcome)
+    decision = _decision(setting, outcome, used, frontier)
+    inputs = normalised(setting.resolved)
+    problem = setting.resolved.problem
+    return Envelope(
+        schema=SCHEMA,
+        kind="serve",
+        name=problem.name,
+        software=Software(planner=__version__, solver=outcome.result.solver),
+        seed=problem.seed,
+        digests=_digests(setting, inputs),
+        inputs=inputs,
+        decision=decision.model_dump(mode="json", exclude_none=True),
+        predictions=tuple(_predictions(setting, outcome, used)),
+        certificate=certificate(setting, outcome, proof),
+        evidence=_evidence(setting, used),
+        assumptions=ASSUMPTIONS,
+    )
+
+
+def _used(outcome: Outcome) -> list[Used]:
+    """Instance types in use, largest role first inside each function, with names that say function and order."""
+    solution = outcome.result.solution
+    assert solution is not None
+    chosen = [
+        (candidate, count, load)
+        for candidate, count, load in zip(
+            outcome.formulated.candidates, solution.counts, solution.load_per_s, strict=True
+        )
+        if count
+    ]
+    functions = ("colocated", "prefill", "decode")
+    chosen.sort(key=lambda row: (functions.index(row[0].function), row[0].model, row[0].pool, -row[1], row[0].shape))
+    totals: dict[str, int] = {}
+    for candidate, _, _ in chosen:
+        totals[candidate.function] = totals.get(candidate.function, 0) + 1
+    numbers: dict[str, int] = {}
+    used = []
+    for candidate, count, load in chosen:
+        function = candidate.function
+        numbers[function] = numbers.get(function, 0) + 1
+        name = function if totals[function] == 1 else f"{function}-{numbers[function]}"
+        used.append(Used(name, candidate, count, load))
+    return used
+
+
+def _decision(
+    setting: Setting, outcome: Outcome, used: Sequence[Used], frontier: Sequence[FrontierPoint]
+) -> ServeDecision:
+    functions = {item.candidate.function for item in used}
+    solution = outcome.result.solution
+    assert solution is not None
+    moved = sum(flow.rate_per_s * setting.targets[flow.demand].transfer_bytes for flow in solution.flows)
+    return ServeDecision(
+        mode="mixed" if len(functions) > 2 else "colocated" if functions == {"colocated"} else "disaggregated",
+        roles=tuple(_role(setting, item) for item in used),
+        placement=tuple(_placement(setting, used)),
+        routing=tuple(_routes(setting, outcome, used)),
+        kv_transfer_bytes_per_s=moved,
+        frontier=tuple(frontier),
+    )
+
+
+def _role(setting: Setting, item: Used) -> Role:
+    candidate, engine = item.candidate, setting.resolved.problem.engine
+    shape = candidate.shape
+    weights, kv, activations, workspace = candidate.memory
+    limits: dict[str, float | int | str] = {
+        "max_context_tokens": max(
+            target.longest_tokens for target in setting.targets if candidate.served[target.index] is not None
+        )
+    }
+    if candidate.max_batch:
+        limits["max_batch"] = candidate.max_batch
+    if candidate.chunk_tokens:
+        limits["chunk_tokens"] = candidate.chunk_tokens
+    return Role(
+        name=item.role,
+        function=candidate.function,
+        model=candidate.model,
+        engine=Engine(name=engine.name, version=engine.version),
+        pool=setting.resolved.pools[candidate.pool].name,
+        replicas=item.count,
+        parallelism=Parallelism(tp=shape.tp, pp=shape.pp, dp=shape.dp, moe_tp=shape.moe_tp, ep=shape.ep),
+        limits=limits,
+        memory=Memory(
+            weights_bytes=weights,
+            kv_cache_bytes=kv,
+            activations_bytes=activations,
+            workspace_bytes=workspace,
+            capacity_bytes=setting.places[candidate.model, candidate.pool].memory_bytes,
+        ),
+    )
+
+
+def _placement(setting: Setting, used: Sequence[Used]) -> list[Block]:
+    return [
+        block
+        for index, pool in enumerate(setting.resolved.pools)
+        if (mine := [(item.role, item.candidate.shape, item.count) for item in used if item.candidate.pool == index])
+        for block in place(pool, mine)
+    ]
+
+
+def _routes(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Route]:
+    """Shares of each workload: from the front door to first roles, and on from prefill to decode by pool flows."""
+    solution = outcome.result.solution
+    assert solution is not None
+    routes: list[Route] = []
+    for target in setting.targets:
+        w, served = target.index, solution.served_per_s[target.index]
+        if served <= 0:
+            continue
+        for item in used:
+            share = item.load_per_s[w] / served
+            if item.candidate.function != "decode" and share > LEAST_SHARE:
+                routes.append(Route(workload=target.name, to=item.role, share=min(share, 1.0)))
+        for flow in solution.flows:
+            if flow.demand == w:
+                routes += _spread(target, used, flow.source, flow.target, flow.rate_per_s / served)
+    return routes
+
+
+def _spread(target: Target, used: Sequence[Used], source: int, sink: int, share: float) -> list[Route]:
+    """A flow between pools over the roles there, each in proportion to its load."""
+    w = target.index
+    senders = [i for i in used if i.candidate.function == "prefill" and i.candidate.pool == source and i.load_per_s[w]]
+    receivers = [i for i in used if i.candidate.function == "decode" and i.candidate.pool == sink and i.load_per_s[w]]
+    sent, received = sum(i.load_per_s[w] for i in senders), sum(i.load_per_s[w] for i in receivers)
+    return [
+        Route(workload=target.name, source=a.role, to=b.role, share=min(part, 1.0))
+        for a in senders
+        for b in receivers
+        if (part := share * a.load_per_s[w] / sent * b.load_per_s[w] / received) > LEAST_SHARE
+    ]
+
+
+def _predictions(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Prediction]:
+    """Figures by workload, then of the whole plan; times of the slowest role that serves the workload."""
+    solution = outcome.result.solution
+    assert solution is not None
+    found: list[Prediction] = []
+    tokens = 0.0
+    for target in setting.targets:
+        rate = solution.served_per_s[target.index]
+        tokens += rate * target.osl
+        runs = [_operate(setting, item, target) for item in used if item.load_per_s[target.index] > 0]
+        found.append(Prediction(metric="requests_per_s", of=target.name, value=rate))
+        found.append(Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl))
+        found += _times(target, runs)
+    gpus = sum(pool.num_gpus for pool in setting.resolved.pools)
+    total = sum(solution.served_per_s)
+    found.append(Prediction(metric="goodput_per_gpu", value=total / gpus))
+    found.append(Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus))
+    found.append(Prediction(metric="gpus", value=float(solution.devices)))
+    if all(pool.usd_per_gpu_hour is not None for pool in setting.resolved.pools):
+        found.append(Prediction(metric="usd_per_hour", value=solution.price_per_hour))
+        if tokens > 0:
+            found.append(Prediction(metric="usd_per_mtok", value=solution.price_per_hour / (tokens * 3600.0) * 1e6))
+    return found
+
+
+def _operate(setting: Setting, item: Used, target: Target) -> Operation:
+    place_of = setting.places[item.candidate.model, item.candidate.pool]
+    return operate(item.candidate, target, place_of, item.load_per_s[target.index] / item.count)
+
+
+def _times(target: Target, runs: Sequence[Operation]) -> list[Prediction]:
+    found: list[Prediction] = []
+    firsts = [run.ttft_s for run in runs if run.ttft_s]
+    for limit in target.ttft_limits:
+        slowest = max((first[limit.statistic] for first in firsts), default=0.0)
+        found.append(
+            Prediction(metric="ttft_s", of=target.name, statistic=limit.statistic, value=slowest, approximate=True)
+        )
+    tpot = max((run.tpot_s for run in runs), default=0.0)
+    found.append(Prediction(metric="tpot_s", of=target.name, value=tpot, approximate=True))
+    first = found[0].value
+    latency = first + (target.osl - 1.0) * tpot
+    found.append(Prediction(metric="latency_s", of=target.name, value=latency, approximate=True))
+    return found
+
+
+def _digests(setting: Setting, inputs: dict[str, JsonValue]) -> Digests:
+    known = setting.resolved.digests()
+    profiles: set[str] = set()
+    for spot in setting.places.values():
+        if isinstance(spot.costs.pricer, Profiled):
+            profiles |= {_prefixed(name) for name in spot.costs.pricer.digests}
+    return Digests(
+        problem=digest(inputs),
+        models=known["models"],
+        hardware=known["hardware"],
+        profiles=tuple(sorted(profiles)),
+        calibration=setting.calibration.digest,
+        traces=known["traces"],
+    )
+
+
+def _prefixed(name: str) -> str:
+    return name if name.startswith("sha256:") else f"sha256:{name}"
+
+
+def _evidence(setting: Setting, used: Sequence[Used]) -> Evidence:
+    """Basis of the step times of the roles in use, weighted by their devices."""
+    total = sum(item.count * item.candidate.shape.devices for item in used)
+    basis: dict[str, float] = {}
+    for item in used:
+        weight = item.count * item.candidate.shape.devices / total
+        for name, share in item.candidate.basis.items():
+            basis[name] = basis.get(name, 0.0) + weight * share
+    spots = [setting.places[item.candidate.model, item.candidate.pool] for item in used]
+    pricers = [spot.costs.pricer for spot in spots]
+    notes = {note for pricer in pricers if isinstance(pricer, Profiled) for note in pricer.notes}
+    if not any(isinstance(pricer, Profiled) for pricer in pricers):
+        notes.add("no kernel tables were given: every time is analytical, from data-sheet rates and named efficiencies")
+    return Evidence(
+        basis={name: min(share, 1.0) for name, share in basis.items()},  # type: ignore[misc]  # names of Basis
+        sources=tuple(dict.fromkeys(pricer.name for pricer in pricers)),
+        notes=tuple(sorted(notes)),
+    )

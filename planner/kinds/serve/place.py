@@ -1,0 +1,85 @@
+"""Chosen instances onto devices: packing, and blocks with regular strides."""
+
+from collections.abc import Sequence
+
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.kinds.serve.formulate import free_devices
+from planner.kinds.serve.shapes import Shape, group_devices
+from planner.plan.schema import Axis, Block
+from planner.solvers.packing import Instance, pack
+
+
+def place(pool: Pool, wanted: Sequence[tuple[str, Shape, int]]) -> list[Block]:
+    """Blocks for (role, shape, replicas) on one pool, in that order.
+
+    Raises PlannerError when nodes out of service leave an instance on devices that no regular strides describe.
+    """
+    free = free_devices(pool)
+    largest = group_devices(pool)
+    instances = [
+        Instance(max(shape.devices // largest, 1), min(shape.devices, largest))
+        for _, shape, replicas in wanted
+        for _ in range(replicas)
+    ]
+    packed = pack(free, instances)
+    assert packed is not None, "the slot constraints of the mix guarantee a packing"
+    blocks: list[Block] = []
+    groups = iter(packed)
+    for role, shape, replicas in wanted:
+        placed = [[device for group in next(groups) for device in group.slots] for _ in range(replicas)]
+        blocks += _blocks(pool, role, shape, sorted(placed))
+    return blocks
+
+
+def _blocks(pool: Pool, role: str, shape: Shape, placed: list[list[int]]) -> list[Block]:
+    """As few blocks as runs of replicas with one stride and one inner pattern need."""
+    blocks: list[Block] = []
+    rest = placed
+    while rest:
+        run = _regular_run(rest)
+        first, inner = rest[0][0], _inner_axes(pool, shape, rest[0])
+        stride = rest[1][0] - first if run > 1 else 0
+        outer = [Axis(name="replica", size=run, stride=stride)] if run > 1 else []
+        blocks.append(Block(role=role, pool=pool.name, first_device=first, axes=(*outer, *inner)))
+        rest = rest[run:]
+    return blocks
+
+
+def _regular_run(placed: list[list[int]]) -> int:
+    """How many of the first instances are shifts of the first one by multiples of one stride."""
+    if len(placed) == 1:
+        return 1
+    stride = placed[1][0] - placed[0][0]
+    run = 1
+    while run < len(placed) and placed[run] == [device + run * stride for device in placed[0]]:
+        run += 1
+    return run
+
+
+def _inner_axes(pool: Pool, shape: Shape, devices: list[int]) -> list[Axis]:
+    """Stages outermost, then attention-data-parallel ranks, then tensor-parallel ones."""
+    axes: list[Axis] = []
+    rest = devices
+    for name, size in (("pp", shape.pp), ("dp", shape.dp), ("tp", shape.tp)):
+        step = len(rest) // size
+        axes += _axis(pool, name, rest[::step], size)
+        rest = rest[:step]
+    return axes
+
+
+def _axis(pool: Pool, name: str, starts: list[int], size: int) -> list[Axis]:
+    """One axis, or two of the same name where nodes out of service break the stride regularly."""
+    if size == 1:
+        return []
+    for outer in (divisor for divisor in range(1, size + 1) if size % divisor == 0):
+        inner = size // outer
+        stride = starts[1] - starts[0] if inner > 1 else 0
+        hop = starts[inner] - starts[0] if outer > 1 else 0
+        if starts == [starts[0] + a * hop + b * stride for a in range(outer) for b in range(inner)]:
+            pair = [Axis(name=name, size=outer, stride=hop), Axis(name=name, size=inner, stride=stride)]
+            return [axis for axis in pair if axis.size > 1]
+    raise PlannerError(
+        f"nodes out of service leave no regular place for {size} ranks along {name} in pool `{pool.name}`",
+        hint="set `options.max_gpus_per_instance` to the devices of one node, or plan the pool in two parts",
+    )

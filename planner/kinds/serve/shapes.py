@@ -1,0 +1,145 @@
+"""The parallel shapes of one instance: which degrees a model, a node and an engine allow.
+
+The full product of powers of two is the space; what cannot run is counted by the rule that forbids it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from planner.hardware.cluster import Pool
+from planner.kinds.serve.options import ServeOptions
+from planner.models.architecture import (
+    Architecture,
+    DenseFfn,
+    GroupedQueryAttention,
+    LatentAttention,
+    LinearAttention,
+    MoeFfn,
+)
+
+MAX_TP = 64
+MAX_PP = 16
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """Attention on tp x dp ranks of each of pp stages, experts on moe_tp x ep = tp x dp."""
+
+    tp: int
+    pp: int
+    dp: int
+    moe_tp: int
+    ep: int
+
+    @property
+    def devices(self) -> int:
+        return self.tp * self.pp * self.dp
+
+    @property
+    def label(self) -> str:
+        """Short name, such as `tp4` or `tp2dp8ep16`; expert tensor parallelism is written `mtp`."""
+        parts = [("tp", self.tp), ("pp", self.pp), ("dp", self.dp)]
+        moe = [("mtp", self.moe_tp), ("ep", self.ep)] if self.dp > 1 or self.ep > 1 else []
+        named = "".join(f"{name}{size}" for name, size in (*parts, *moe) if size > 1)
+        return named or "tp1"
+
+
+@dataclass(slots=True)
+class ShapeSpace:
+    """Shapes that can run, the values of each axis, and how many points each rule forbids."""
+
+    shapes: list[Shape]
+    axes: dict[str, list[int]]
+    pruned: dict[str, int] = field(default_factory=dict)
+
+
+def shape_space(arch: Architecture, pool: Pool, engine: str, options: ServeOptions) -> ShapeSpace:
+    """All shapes of `arch` on `pool`, smallest first."""
+    cap = min(pool.num_gpus, options.max_gpus_per_instance or pool.num_gpus)
+    moe = [layer.ffn for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
+    experts = max((ffn.num_experts for ffn in moe), default=1)
+    axes = {
+        "tp": _axis(options.tp, min(cap, MAX_TP)),
+        "pp": _axis(options.pp, min(cap, MAX_PP)),
+        "dp": _axis(options.dp, cap) if moe else [1],
+        "ep": _axis(options.ep, min(cap, experts)) if moe else [1],
+    }
+    space = ShapeSpace([], axes)
+    for tp in axes["tp"]:
+        for pp in axes["pp"]:
+            for dp in axes["dp"]:
+                for ep in axes["ep"]:
+                    if (tp * dp) % ep == 0:
+                        _consider(space, Shape(tp, pp, dp, tp * dp // ep, ep), arch, pool, engine, cap)
+    space.shapes.sort(key=lambda shape: (shape.devices, shape))
+    return space
+
+
+def placement_domain(pool: Pool) -> int:
+    """Devices that instances are packed into together: a node, or a rack whose nodes share one NVLink domain."""
+    return max(pool.node.num_gpus, pool.node.scale_up_size)
+
+
+def group_devices(pool: Pool) -> int:
+    """The largest group of ranks kept inside one domain: the largest power of two that it holds."""
+    return 1 << (placement_domain(pool).bit_length() - 1)
+
+
+def _axis(wanted: Iterable[int] | None, largest: int) -> list[int]:
+    if wanted is not None:
+        return sorted(set(wanted))
+    return [1 << power for power in range(largest.bit_length()) if 1 << power <= largest]
+
+
+def _consider(space: ShapeSpace, shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: int) -> None:
+    reason = _forbidden(shape, arch, pool, engine, cap)
+    if reason is None:
+        space.shapes.append(shape)
+    else:
+        space.pruned[reason] = space.pruned.get(reason, 0) + 1
+
+
+def _forbidden(shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: int) -> str | None:
+    """The rule that forbids `shape`, None when it can run."""
+    group = group_devices(pool)
+    if shape.devices > cap:
+        return "more devices than the pool has"
+    if shape.tp > min(group, pool.node.scale_up_size):
+        return "a tensor-parallel group leaves the scale-up domain"
+    if max(shape.devices, group) % min(shape.devices, group):
+        return "group sizes that do not divide the node"
+    if shape.pp > arch.num_layers:
+        return "more stages than layers"
+    return _indivisible(shape, arch) or _inexpressible(shape, engine)
+
+
+def _indivisible(shape: Shape, arch: Architecture) -> str | None:
+    for layer, _ in arch.layer_groups():
+        match layer.mixer:
+            case GroupedQueryAttention() as mixer:
+                heads, kv = mixer.num_heads, mixer.num_kv_heads
+                if heads % shape.tp or (kv % shape.tp and shape.tp % kv):
+                    return "attention heads do not divide"
+            case LatentAttention() as mixer if mixer.num_heads % shape.tp:
+                return "attention heads do not divide"
+            case LinearAttention() as mixer if mixer.num_value_heads % shape.tp:
+                return "attention heads do not divide"
+            case _:
+                pass
+        match layer.ffn:
+            case DenseFfn() as ffn if ffn.intermediate_size % shape.tp:
+                return "the feed-forward width does not divide"
+            case MoeFfn() as ffn if ffn.num_experts % shape.ep or ffn.intermediate_size % shape.moe_tp:
+                return "the experts do not divide"
+            case _:
+                pass
+    return None
+
+
+def _inexpressible(shape: Shape, engine: str) -> str | None:
+    """vLLM shards experts either whole over all tp x dp ranks or by tensor; SGLang splits tp x dp into moe_tp x ep."""
+    if engine == "vllm" and shape.ep not in (1, shape.tp * shape.dp):
+        return "the engine cannot split experts both ways"
+    if engine == "trtllm" and shape.dp > 1 and shape.tp > 1:
+        return "the engine runs attention either tensor- or data-parallel"
+    return None
