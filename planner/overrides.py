@@ -32,8 +32,13 @@ class OverriddenWhere(Where):
     def __call__(self, path: Path) -> str:
         for length in range(len(path), 0, -1):
             if path[:length] in self._origins:
-                return f"{self._origins[path[:length]]}: {'.'.join(str(part) for part in path)}"
-        return super().__call__(path)
+                return self._at_flag(self._origins[path[:length]], path)
+        below = next((flag for known, flag in self._origins.items() if path and known[: len(path)] == path), None)
+        return super().__call__(path) if below is None else self._at_flag(below, path)
+
+    @staticmethod
+    def _at_flag(flag: str, path: Path) -> str:
+        return f"{flag}: {'.'.join(str(part) for part in path)}"
 
 
 def apply_overrides(

@@ -4,6 +4,7 @@ A field such as `ttft_s` is written by people as `ttft: 200ms` (a string with it
 `ttft_s: 0.2` (an SI number). A bare number under the short name is refused, since its unit would be a guess.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -16,6 +17,8 @@ from planner.schema_errors import describe, pick
 from planner.units import parse_quantity
 
 Path = tuple[str | int, ...]
+
+_LABEL = re.compile(r"constrained-\w+|\[key\]|(?:function-\w+|tuple|list|dict|literal|nullable|union)\[.*\]")
 
 
 class Spec(BaseModel):
@@ -81,7 +84,9 @@ def planner_error(
     specs = _spec_names()
     chosen = pick(error.errors(include_url=False), lambda part: _is_internal(part, specs))
     first = chosen[0]
-    path: Path = tuple(part for part in first["loc"] if not _is_internal(part, specs))
+    loc, last = first["loc"], len(first["loc"]) - 1
+    named = first["type"] in ("extra_forbidden", "missing")  # such a path ends in a key, whatever it is called
+    path: Path = tuple(part for at, part in enumerate(loc) if (named and at == last) or not _is_internal(part, specs))
     context: dict[str, Any] = first.get("ctx", {})
     if context.get("key"):
         path = (*path, context["key"])
@@ -117,7 +122,7 @@ def _spec_names() -> set[str]:
 
 def _is_internal(part: str | int, specs: set[str]) -> bool:
     """Pydantic puts the names of union members into the path; they are no keys of the document."""
-    return isinstance(part, str) and ("[" in part or part.startswith("constrained-") or part in specs)
+    return isinstance(part, str) and (part in specs or _LABEL.fullmatch(part) is not None)
 
 
 class Where:
