@@ -63,23 +63,41 @@ _PLAIN_FIELDS = frozenset(
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _NAMED_PRECISIONS = (("-nvfp4", "nvfp4", "fp8"), ("-fp4", "nvfp4", "fp8"), ("-fp8", "fp8", "fp8"))
-"""NVIDIA checkpoints keep their quantisation in hf_quant_config.json, beside the config; its cache entry is FP8."""
+"""For NVIDIA checkpoints: they keep their quantisation (and an FP8 cache) in hf_quant_config.json beside the config."""
 
 
 def read_config(path: Path) -> dict[str, object]:
     """The JSON object in `path`. Raises PlannerError when it cannot be read or is not an object."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:
         raise PlannerError(f"cannot read it: {error.strerror}", where=str(path), hint="give a config.json") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
+        if "\0" in str(path):
+            raise PlannerError(
+                "cannot read it: no such path", where=repr(str(path)), hint="give a config.json"
+            ) from error
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise PlannerError(f"not JSON: {error}", where=f"{path}{line}", hint="download the file again") from error
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise PlannerError(f"not JSON: {reason}", where=f"{path}{line}", hint="download the file again") from error
     if not isinstance(data, dict):
         raise PlannerError(
             f"must hold an object, found {type(data).__name__}", where=str(path), hint="give a config.json"
         )
     return data
+
+
+def config_of_checkpoint(path: Path) -> dict[str, object]:
+    """The config.json at `path`, with the quantisation of a hf_quant_config.json beside it where it states none.
+
+    Raises PlannerError when either cannot be read.
+    """
+    config, beside = read_config(path), path.with_name("hf_quant_config.json")
+    if config.get("quantization_config") is not None or not beside.exists():
+        return config
+    stated = Fields(read_config(beside), str(beside)).child("quantization").data
+    ignored = stated.get("exclude_modules") or []
+    return {**config, "quantization_config": {**stated, "quant_method": "modelopt", "ignore": ignored}}
 
 
 def architecture_from_config(config: Mapping[str, object], *, name: str, source: str = "") -> Architecture:
@@ -162,8 +180,9 @@ def _with_stated_precision(arch: Architecture, whole: Fields, text: Fields, plai
     for fields in (whole, text):
         if fields.has("quantization_config"):
             return _experts_in_four_bits(quantise(arch, fields.child("quantization_config"), plain=plain), text)
+    name = arch.name.casefold()
     for ending, weights, kv_cache in _NAMED_PRECISIONS:
-        if arch.name.casefold().endswith(ending):
+        if name.startswith("nvidia/") and name.endswith(ending):
             note = f"{weights} by the name `{arch.name}`: the config states no quantisation"
             return replace(with_precision(arch, weights, kv_cache), metadata={**arch.metadata, "precision": note})
     return arch

@@ -44,12 +44,12 @@ def load_model(path: str | Path) -> Architecture:
 
     Raises PlannerError when it cannot be read or lacks a field.
     """
-    from planner.models.config_json import architecture_from_config, read_config
+    from planner.models.config_json import architecture_from_config, config_of_checkpoint
 
     file = Path(path)
     if file.is_dir():
         file = file / "config.json"
-    config = read_config(file)
+    config = config_of_checkpoint(file)
     folder = file.resolve().parent.name or "model"
     return architecture_from_config(config, name=folder.replace("--", "/", 1), source=str(path))
 

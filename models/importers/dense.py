@@ -5,6 +5,8 @@ from planner.models.importers import attention, ffn
 from planner.models.importers.decoder import Decoder
 from planner.models.importers.fields import Fields
 
+_MAX_FFN_MULT = 1000
+
 
 def llama(config: Fields) -> Decoder:
     """Llama, Mistral and other decoders with RMSNorm, rotary positions, GQA and a gated FFN."""
@@ -108,8 +110,8 @@ def _deci_ffn(config: Fields, block: Fields) -> DenseFfn | None:
     if block.flag("no_op"):
         return None
     multiplier = block.data.get("ffn_mult")
-    if isinstance(multiplier, bool) or not isinstance(multiplier, (int, float)) or multiplier <= 0:
-        raise block.wrong("ffn_mult", "a positive number", multiplier)
+    if isinstance(multiplier, bool) or not isinstance(multiplier, (int, float)) or not 0 < multiplier < _MAX_FFN_MULT:
+        raise block.wrong("ffn_mult", f"a number between 0 and {_MAX_FFN_MULT}", multiplier)
     width = int(2 * multiplier * config.count("hidden_size") / 3)
     return DenseFfn(-(-width // 256) * 256)
 

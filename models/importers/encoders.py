@@ -57,10 +57,10 @@ def _moonvit(vision: Fields, *, counted: bool) -> Encoder:
     depth, heads = vision.count("vt_num_hidden_layers"), vision.count("vt_num_attention_heads")
     if not counted:
         return Encoder("vision", depth, hidden, wide, heads, 0)
-    rows, columns = (vision.sequence("merge_kernel_size") or [2, 2])[:2]
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise vision.wrong("merge_kernel_size", "two whole numbers", [rows, columns])
-    merged, output = hidden * rows * columns, vision.count("text_hidden_size")
+    kernel = vision.sequence("merge_kernel_size")
+    if kernel != [2, 2]:
+        raise vision.wrong("merge_kernel_size", "[2, 2]", kernel)
+    merged, output = 4 * hidden, vision.count("text_hidden_size")
     patch = 3 * vision.count("patch_size") ** 2 * hidden + hidden
     positions = vision.count("init_pos_emb_height") * vision.count("init_pos_emb_width") * hidden
     projector = 2 * hidden + merged * merged + merged + merged * output + output

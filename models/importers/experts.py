@@ -15,7 +15,7 @@ def qwen3_moe(config: Fields) -> Decoder:
     bias = config.flag("attention_bias")
     mixer = attention.grouped_query(config, qkv_bias=bias, output_bias=bias, qk_norm=True)
     moe, step = ffn.qwen_moe(config), config.count("decoder_sparse_step", default=1)
-    plain = set(config.sequence("mlp_only_layers"))
+    plain = config.sequence("mlp_only_layers")
     layers = range(config.count("num_hidden_layers"))
     sparse = [layer not in plain and (layer + 1) % step == 0 for layer in layers]
     dense = None if all(sparse) else ffn.dense(config)
@@ -190,6 +190,6 @@ def layer_types(config: Fields, known: set[str]) -> list[str]:
     """`layer_types`, one known name a layer. Raises PlannerError for a name outside `known`."""
     kinds = config.per_layer("layer_types", config.count("num_hidden_layers"), extra=8)
     for kind in kinds:
-        if kind not in known:
+        if str(kind) not in known:
             raise config.wrong("layer_types", f"a list of {' and '.join(sorted(known))}", kind)
     return [str(kind) for kind in kinds]

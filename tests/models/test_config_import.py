@@ -195,7 +195,7 @@ def test_an_impossible_value_is_named(field: str, value: object) -> None:
         _import({**LLAMA, field: value})
 
 
-JUNK: list[Any] = [None, "x", -1, 0, 2.5, True, [], [1, "x"], {}, {"x": 1}]
+JUNK: list[Any] = [None, "x", -1, 0, 2.5, float("nan"), float("inf"), True, [], [1, "x"], [[1]], [{}], {}, {"x": [1]}]
 
 
 def _imports_or_names_the_file(config: dict[str, Any]) -> None:
@@ -219,6 +219,22 @@ def test_no_single_broken_field_of_a_published_config_escapes_as_another_error(c
             for junk in JUNK:
                 broken = {**text, field: junk}
                 _imports_or_names_the_file({**whole, "text_config": broken} if "text_config" in whole else broken)
+        for field in whole.get("vision_config", {}):
+            for junk in JUNK:
+                _imports_or_names_the_file({**whole, "vision_config": {**whole["vision_config"], field: junk}})
+
+
+def test_no_broken_block_of_a_varying_model_escapes_as_another_error(config_folders: list[Path]) -> None:
+    whole: dict[str, Any] = read_config(
+        config_folders[0].parent / "nvidia--Llama-3_3-Nemotron-Super-49B-v1/config.json"
+    )
+    block = whole["block_configs"][0]
+    for part in block:
+        for junk in JUNK:
+            _imports_or_names_the_file({**whole, "block_configs": [{**block, part: junk}] * 80})
+            for field in block[part]:
+                broken = {**block, part: {**block[part], field: junk}}
+                _imports_or_names_the_file({**whole, "block_configs": [broken] * 80})
 
 
 @pytest.mark.parametrize(
@@ -242,9 +258,12 @@ def test_a_file_that_is_no_config_is_one_clear_error(tmp_path: Path) -> None:
     path.write_text("[1]", encoding="utf-8")
     with pytest.raises(PlannerError, match="must hold an object, found list"):
         load_model(path)
-    path.write_bytes(b"\xff\xfe{")
-    with pytest.raises(PlannerError, match="not JSON"):
-        load_model(path)
+    for content in (b"\xff\xfe{", b"[" * 100_000, b'{"a": ' + b"9" * 10_000 + b"}", b""):
+        path.write_bytes(content)
+        with pytest.raises(PlannerError, match="not JSON"):
+            load_model(path)
+    with pytest.raises(PlannerError, match="cannot read it"):
+        load_model("nul\0byte")
 
 
 def test_a_model_is_named_after_its_folder(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What `quantization_config` objects and checkpoint names say about the format of each class of tensors."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,21 @@ def test_published_checkpoints_have_the_formats_their_lists_say(config_folders: 
 def test_a_name_rule_leaves_its_reason(config_folders: list[Path]) -> None:
     arch = load_model(config_folders[0].parent / "nvidia--DeepSeek-V3.1-NVFP4")
     assert "the config states no quantisation" in arch.metadata["precision"]
+
+
+def test_the_name_rule_is_for_nvidia_checkpoints_alone() -> None:
+    assert architecture_from_config(MOE, name="nvidia/m-FP8").precisions.experts == "fp8"
+    assert architecture_from_config(MOE, name="lab/m-FP8").precisions.experts == "bf16"
+
+
+def test_a_quantisation_file_beside_the_config_comes_before_the_name(tmp_path: Path) -> None:
+    folder = tmp_path / "nvidia--m-FP8"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(MOE), encoding="utf-8")
+    quantisation = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head", "*self_attn*"]}
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": quantisation}), encoding="utf-8")
+    precisions = load_model(folder).precisions
+    assert (precisions.attention, precisions.experts, precisions.kv_cache) == ("bf16", "nvfp4", "fp8")
 
 
 def test_ignored_modules_stay_plain_and_the_rest_is_converted() -> None:
