@@ -10,6 +10,8 @@ from planner.cli.errors import plain
 from planner.units import format_si, significant
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from planner.infeasible import Infeasible
     from planner.plan.findings import Finding
     from planner.plan.schema import Certificate, Decision, Envelope, Parallelism, Prediction, Role
@@ -24,10 +26,17 @@ _SUFFIXES = (  # of a metric's name, and the unit it is printed in
 )
 
 
+_UNITS = {"goodput_per_gpu": "requests/s/gpu", "usd_per_mtok": "USD/Mtok"}  # of metrics whose name does not say it
+
+
 def figure(metric: str, value: float | None) -> str:
     """`value` with the unit that the name of its metric ends in, three significant figures: `41.2 ms`."""
     if value is None:
         return "-"
+    if metric == "gpus" and float(value).is_integer():
+        return str(int(value))
+    if metric in _UNITS:
+        return f"{significant(value)} {_UNITS[metric]}"
     for suffix, unit in _SUFFIXES:
         if metric.endswith(suffix) or metric == suffix[1:]:
             return f"{significant(value)} {unit}" if unit.startswith("USD") else format_si(value, unit)
@@ -84,7 +93,8 @@ def _styled(cell: Any) -> Any:  # noqa: ANN401 - rich is imported when a table i
 def render_plan(envelope: "Envelope", decision: "Decision") -> str:
     """A plan on one screen: what runs where, what it is predicted to do, what was proven, and what that rests on."""
     gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
-    headline = f"{envelope.name}: {envelope.kind}, {gpus} GPUs, {_proof(envelope.certificate)}"
+    counted = f"{gpus} GPU{'s' if gpus != 1 else ''}"
+    headline = f"{envelope.name}: {envelope.kind}, {counted}, {_proof(envelope.certificate)}"
     parts = [headline, _roles(decision)]
     if envelope.predictions:
         parts.append(_predictions(envelope))
@@ -93,7 +103,7 @@ def render_plan(envelope: "Envelope", decision: "Decision") -> str:
 
 
 def _proof(certificate: "Certificate") -> str:
-    gap = f", gap {significant(100 * certificate.gap)} %" if certificate.gap is not None else ""
+    gap = f", gap {100 * certificate.gap:.2f} %" if certificate.gap is not None else ""
     stopped = "" if certificate.stop_reason == "finished" else f", stopped: {certificate.stop_reason}"
     return f"{certificate.status}{gap}{stopped}"
 
@@ -122,7 +132,9 @@ def parallel(shape: "Parallelism") -> str:
 
 def _predictions(envelope: "Envelope") -> str:
     rows = [_prediction(prediction, envelope) for prediction in envelope.predictions]
-    return table(("predicted", "of", "statistic", "value", "interval", "limit"), rows)
+    header = ("predicted", "of", "statistic", "value", "interval", "limit")
+    used = [column for column in range(len(header)) if any(row[column] != "-" for row in rows)]
+    return table([header[column] for column in used], [[row[column] for column in used] for row in rows])
 
 
 def _prediction(prediction: "Prediction", envelope: "Envelope") -> tuple[str, ...]:
@@ -134,7 +146,8 @@ def _prediction(prediction: "Prediction", envelope: "Envelope") -> tuple[str, ..
     limit = _limit(prediction, envelope)
     value = f"{'about ' if prediction.approximate else ''}{figure(metric, prediction.value)}"
     bound = f"<= {figure(metric, limit)}" if limit is not None else "-"
-    return metric.removesuffix("_s") or metric, prediction.of or "plan", prediction.statistic, value, interval, bound
+    name = metric.removesuffix("_per_s").removesuffix("_s")
+    return name, prediction.of or "plan", prediction.statistic, value, interval, bound
 
 
 def _limit(prediction: "Prediction", envelope: "Envelope") -> float | None:
@@ -157,7 +170,16 @@ def _certificate(certificate: "Certificate") -> list[str]:
     if certificate.candidates:
         pruned = ", ".join(f"{count} by {name}" for name, count in certificate.pruned.items() if count)
         lines.append(f"  space: {certificate.candidates} candidates{f'; pruned {pruned}' if pruned else ''}")
-    return lines
+    others = certificate.next_best if isinstance(certificate.next_best, list) else []
+    return lines + [line for other in others if isinstance(other, dict) for line in _next_best(other, objective.metric)]
+
+
+def _next_best(other: "dict[str, JsonValue]", metric: str) -> list[str]:
+    """How much worse the best plan of another form would be."""
+    value, loss = other.get("objective"), other.get("loss")
+    if not isinstance(value, (int, float)) or not isinstance(loss, (int, float)):
+        return []
+    return [f"  next best: {other.get('plan', 'another plan')}: {figure(metric, value)} ({100 * loss:.1f} % worse)"]
 
 
 def _evidence(envelope: "Envelope") -> list[str]:
