@@ -39,7 +39,15 @@ DATA_SHEETS = {
     "b200_sxm": DataSheet(8.0e12, 2250e12, 4500e12, 9000e12, 900e9),
     "gb200": DataSheet(8.0e12, 2500e12, 5000e12, 10000e12, 900e9),
 }
-WEIGHT_BYTES = {"bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "sq": 1.0, "int8_wo": 1.0, "int4_wo": 0.5, "nvfp4": 0.5625}
+WEIGHT_BYTES = {
+    "bfloat16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": 1.0,
+    "sq": 1.0,
+    "int8_wo": 1.0,
+    "int4_wo": 0.5,
+    "nvfp4": 0.5625,
+}
 WEIGHT_BYTES |= {"w4a16_mxfp4": 0.53125, "w4a8_mxfp4_mxfp8": 0.53125}
 INPUT_BYTES = {"fp8": 1.0, "fp8_block": 1.0, "sq": 1.0, "nvfp4": 0.5625, "w4a8_mxfp4_mxfp8": 1.0}
 FLOOR_S = 4e-6  # of any kernel; roughly what the smallest measured ones take

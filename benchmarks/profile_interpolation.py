@@ -47,7 +47,8 @@ def errors_of(grid: Grid, roofline_s: Floats) -> Iterator[tuple[str, Floats, Flo
 def table_errors(table: KernelTable, accelerator: str) -> dict[str, list[Floats]]:
     """Relative errors by axis, joined over the keys of a table: three arrays each."""
     collected: dict[str, list[list[Floats]]] = {}
-    for values in table.keys():
+    keys = table.keys()
+    for values in keys:
         key: Key = dict(zip(table.key_names, values, strict=True))
         grid = table.grid(**key)
         assert grid is not None
@@ -112,7 +113,8 @@ def main() -> None:
 
 def print_gemm_by_dtype(table: KernelTable, accelerator: str) -> None:
     """The same errors of a GEMM table for each dtype alone, all axes joined."""
-    for (dtype,) in table.keys():
+    keys = table.keys()
+    for (dtype,) in keys:
         grid = table.grid(gemm_dtype=dtype)
         assert grid is not None
         roofline_s = WORK["gemm"](grid, {"gemm_dtype": dtype}).roofline_s(DATA_SHEETS[accelerator])

@@ -82,7 +82,8 @@ def family_shares(table: KernelTable, sheet: DataSheet) -> dict[str, Shares]:
     """Shares by dtype (attention: by KV dtype, without window), joined over the other keys."""
     family = table.identity.table
     collected: dict[str, list[Shares]] = {}
-    for values in table.keys():
+    keys = table.keys()
+    for values in keys:
         key: Key = dict(zip(table.key_names, values, strict=True))
         if key.get("window_size", 0) != 0 or key.get("distribution", "balanced") != "balanced":
             continue
@@ -148,7 +149,10 @@ def print_families(store: ProfileStore, accelerator: str, engines: list[str]) ->
             for dtype, share in family_shares(chosen.table, DATA_SHEETS[accelerator]).items():
                 columns = [spread(share.compute), spread(share.memory), spread(share.medium)]
                 columns.append(spread(share.floor_s, 1e6))
-                print(f"{chosen.note:18}{family:22}{dtype:20}" + "".join(f"  {column}" for column in columns), roofline_fit(share))
+                print(
+                    f"{chosen.note:18}{family:22}{dtype:20}" + "".join(f"  {column}" for column in columns),
+                    roofline_fit(share),
+                )
 
 
 def print_communication(store: ProfileStore, accelerator: str, engines: list[str]) -> None:
@@ -159,7 +163,7 @@ def print_communication(store: ProfileStore, accelerator: str, engines: list[str
     print(f"{'collective':44}{'gpus':>4}" + "".join(f"{t:>{w}}" for t, w in zip(titles, widths, strict=True)))
     sheet = DATA_SHEETS[accelerator]
     nccl = store.select(accelerator=accelerator, table="nccl", engine="nccl", version=None)
-    for operation in sorted({str(key[0]) for key in nccl.table.keys()}) if nccl else []:
+    for operation in ("all_gather", "all_reduce", "alltoall", "reduce_scatter") if nccl else ():
         assert nccl is not None
         print_collectives(nccl.table.grid(op_name=operation), f"{nccl.note} {operation}", operation, sheet)
     for engine in engines:

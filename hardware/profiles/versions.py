@@ -28,7 +28,7 @@ def distance(left: Version, right: Version) -> Version:
 
 
 def by_preference(wanted: str | None, known: list[str]) -> list[str]:
-    """Known versions, best first: the wanted one, then by distance, of two as distant the newer; for None newest first."""
+    """Known versions, best first: the wanted one, then the nearest, of two as near the newer; for None newest first."""
     newest_first = sorted(known, key=parse_version, reverse=True)
     if wanted is None:
         return newest_first
