@@ -66,7 +66,7 @@ def _axes(setting: "Setting") -> dict[str, list[JsonValue]]:
     found: dict[str, list[JsonValue]] = {
         "mode": list(options.modes),
         "pool": [pool.name for pool in setting.resolved.pools],
-        **{name: list(sorted(values)) for name, values in axes.items()},
+        **{name: sorted(values) for name, values in axes.items()},
         "max_batch": list(options.max_batch or DECODE_BATCHES),
         "chunk_tokens": list(options.chunk_tokens or CHUNK_TOKENS),
         "instances": ["every number that fits"],

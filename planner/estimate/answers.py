@@ -1,0 +1,36 @@
+"""Cases to JSON lines, a bounded number at a time."""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from planner.costs.source import open_store, profile_paths
+from planner.estimate.case import Case, Refused
+from planner.estimate.evaluate import Estimate, evaluate
+
+AT_A_TIME = 50_000  # cases held in memory together; larger batches share more of the pricing
+
+
+def answer_lines(cases: Iterable[Case | Refused], profiles: tuple[str, ...]) -> Iterator[str]:
+    """One line of JSON for every case, in order."""
+    store = open_store(profile_paths(profiles))
+    remaining = iter(cases)
+    while block := list(islice(remaining, AT_A_TIME)):
+        sound = [case for case in block if isinstance(case, Case)]
+        results = iter(evaluate(sound, store))
+        for case in block:
+            yield _line(case.id, next(results) if isinstance(case, Case) else case)
+
+
+def _line(name: str, result: Estimate | Refused) -> str:
+    if isinstance(result, Refused):
+        return json.dumps({"id": name, "error": result.reason})
+    prediction = {
+        "ttft_s": result.ttft_s,
+        "tpot_s": result.tpot_s,
+        "ttft_s_interval": None,
+        "tpot_s_interval": None,
+        "output_tokens_per_s_per_gpu": result.output_tokens_per_s_per_gpu,
+        "memory_bytes": result.memory_bytes,
+    }
+    return json.dumps({"id": name, "prediction": prediction})

@@ -1,0 +1,53 @@
+"""One deployment to estimate, as plain numbers."""
+
+from dataclasses import dataclass
+
+from planner.hardware.cluster import Pool
+from planner.models.architecture import Architecture
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Equal instances of one role: how many, their degrees, and their limits (0 = the engine's default)."""
+
+    replicas: int
+    tp: int
+    pp: int
+    dp: int
+    moe_tp: int
+    ep: int
+    max_batch: int = 0
+    chunk_tokens: int = 0
+
+    @property
+    def devices(self) -> int:
+        return self.tp * self.pp * self.dp
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A deployment with its load; `prefill` is None when the decode instances prefill too."""
+
+    id: str
+    arch: Architecture
+    pool: Pool
+    engine: str
+    version: str | None
+    memory_utilisation: float
+    isl: float
+    osl: float
+    isl_cv: float
+    clients: int  # 0 where the load is open
+    rate_per_s: float
+    prefill: Part | None
+    decode: Part
+    gpus: int
+    calibration: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A deployment that cannot be estimated, and why in one line."""
+
+    id: str
+    reason: str

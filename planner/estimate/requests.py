@@ -1,0 +1,125 @@
+"""JSON lines of requests as cases: the fields of a problem, and a decision.
+
+{"id": "a", "models": {...}, "cluster": {...}, "workloads": [...], "engine": {...},
+ "decision": {"mode": "colocated", "replicas": 2, "parallelism": {"tp": 4}, "max_batch": 256, "chunk_tokens": 8192}}
+{"id": "b", ..., "decision": {"mode": "disaggregated", "prefill": {"replicas": 2, "parallelism": {"tp": 2}},
+ "decode": {"replicas": 1, "parallelism": {"tp": 4}}}}
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from planner.errors import PlannerError
+from planner.estimate.case import Case, Part, Refused
+from planner.kinds.serve.options import ServeOptions
+from planner.plan.schema import Count, Parallelism
+from planner.problem.resolve import Resolved, resolve
+from planner.problem.schema import Problem
+from planner.schema_base import Spec, Where, refuse
+
+
+class PartSpec(Spec):
+    """Equal instances of one role."""
+
+    replicas: Count = 1
+    parallelism: Parallelism = Parallelism()
+    max_batch: Count | None = Field(default=None, description="sequences per attention rank")
+    chunk_tokens: Count | None = Field(default=None, description="prefill tokens per step")
+
+
+class GivenDecision(PartSpec):
+    """A serving decision; the instances' own fields are those of a colocated one."""
+
+    mode: Literal["colocated", "disaggregated"] = "colocated"
+    prefill: PartSpec | None = None
+    decode: PartSpec | None = None
+
+    @model_validator(mode="after")
+    def parts(self) -> "GivenDecision":
+        if self.mode == "disaggregated" and (self.prefill is None or self.decode is None):
+            raise refuse("a disaggregated decision needs `prefill` and `decode`", "give both")
+        if self.mode == "colocated" and (self.prefill is not None or self.decode is not None):
+            raise refuse("a colocated decision has no `prefill` or `decode`", "write `mode: disaggregated`")
+        return self
+
+
+def cases_of_lines(lines: Iterable[str]) -> Iterator[Case | Refused]:
+    """One case a line; what is wrong with a line stands in its own answer."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _case(line, number)
+
+
+def _case(line: str, number: int) -> Case | Refused:
+    name = f"line {number}"
+    try:
+        data = json.loads(line)
+        if not isinstance(data, dict):
+            return Refused(name, "a request is a JSON object")
+        name = str(data.pop("id", name))
+        decision = GivenDecision.model_validate(data.pop("decision", None))
+        return _build(name, _resolved(json.dumps({"kind": "serve", **data})), decision)
+    except PlannerError as error:
+        return Refused(name, f"{error.where}: {error.what}" if error.where else error.what)
+    except ValidationError as error:
+        from planner.schema_base import planner_error
+
+        mended = planner_error(error, Where({}, "request"))
+        return Refused(name, f"{mended.where}: {mended.what}")
+    except (json.JSONDecodeError, RecursionError):
+        return Refused(name, "is no JSON")
+
+
+@cache
+def _resolved(text: str) -> Resolved:
+    """The problem part of a request; equal parts of many requests are resolved once."""
+    problem = Problem.model_validate_json(text)
+    ServeOptions.model_validate(problem.options)
+    return resolve(problem, Where({}, "request"), base=Path())
+
+
+def _build(name: str, resolved: Resolved, given: GivenDecision) -> Case:
+    if len(resolved.workloads) != 1 or len(resolved.pools) != 1:
+        raise PlannerError("an estimate takes one workload and one pool", hint="split the request")
+    workload, problem = resolved.workloads[0], resolved.problem
+    load = workload.spec.load
+    if load is None:
+        raise PlannerError("the workload has no load", where="workloads.0", hint="add `load: {concurrency: 16}`")
+    apart = given.prefill is not None and given.decode is not None
+    decode = _part(given.decode if given.decode is not None else given)
+    prefill = _part(given.prefill) if given.prefill is not None else None
+    used = decode.replicas * decode.devices + (prefill.replicas * prefill.devices if prefill is not None else 0)
+    if used > resolved.pools[0].num_gpus:
+        raise PlannerError(
+            f"the decision uses {used} GPUs, the pool has {resolved.pools[0].num_gpus}", where="decision"
+        )
+    return Case(
+        id=name,
+        arch=resolved.models[workload.model],
+        pool=resolved.pools[0],
+        engine=problem.engine.name,
+        version=problem.engine.version,
+        memory_utilisation=problem.engine.memory_utilisation,
+        isl=workload.input.mean_tokens,
+        osl=workload.output.mean_tokens,
+        isl_cv=workload.input.cv,
+        clients=load.concurrency or 0,
+        rate_per_s=load.rate_per_s or 0.0,
+        prefill=prefill if apart else None,
+        decode=decode,
+        gpus=used,
+        calibration=problem.costs.calibration,
+    )
+
+
+def _part(spec: PartSpec) -> Part:
+    shape = spec.parallelism
+    moe_tp = shape.moe_tp if shape.moe_tp * shape.ep == shape.tp * shape.dp else shape.tp * shape.dp // shape.ep
+    return Part(
+        spec.replicas, shape.tp, shape.pp, shape.dp, moe_tp, shape.ep, spec.max_batch or 0, spec.chunk_tokens or 0
+    )
