@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from planner.hardware.profiles.versions import by_preference, parse_version
@@ -6,7 +8,8 @@ ORDERED = ["0.5.6", "0.5.6.post2", "0.5.10", "0.24.0", "1.0.0", "1.2.0rc5", "1.3
 
 
 def test_versions_sort_by_number_with_release_candidates_before_and_posts_after_their_release() -> None:
-    assert sorted(ORDERED[::-1], key=parse_version) == ORDERED
+    keys = [parse_version(version) for version in ORDERED]
+    assert all(older < newer for older, newer in itertools.pairwise(keys))
 
 
 def test_a_local_part_does_not_change_a_version_and_text_without_a_number_is_the_lowest() -> None:
