@@ -1,0 +1,95 @@
+"""Plans loaded through the schema of their kind: places in errors, and no mutation that crashes loading or checking."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.check import check_plan
+from planner.errors import PlannerError
+from planner.kinds.registry import kind_names
+from planner.load import load_plan
+from planner.plan.reader import read_plan
+
+Edited = Callable[..., dict[str, Any]]
+PLANS = Path(__file__).parent.parent / "plans"
+TEXTS = {kind: (PLANS / f"{kind}.json").read_text() for kind in kind_names()}
+
+
+def refused(tmp_path: Path, plan: dict[str, Any]) -> PlannerError:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan, indent=1))
+    with pytest.raises(PlannerError) as caught:
+        load_plan(path)
+    assert caught.value.where.startswith(f"{path}:")
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("kind", "edits", "what", "place"),
+    [
+        ("serve", {"sed": 1}, "unknown key `sed`", "sed"),
+        ("serve", {"decision.mod": "x"}, "unknown key `mod`", "decision.mod"),
+        ("serve", {"kind": "sevre"}, "unknown kind `sevre`", "kind"),
+        ("train", {"decision.stage_runs.0.stages": 0}, "must be at least 1", "decision.stage_runs.0.stages"),
+        ("experts", {"decision.layouts.1.quota.0": ...}, "287 quotas for 288 slots", "decision.layouts.1.quota"),
+        ("rl", {"decision.phases.0.roles": ["writer"]}, "no role is called `writer`", "decision"),
+        ("place", {"decision.hosts": []}, "at least 1", "decision.hosts"),
+        ("serve", {"digests.problem": "md5:0"}, "pattern", "digests.problem"),
+    ],
+)
+def test_errors_name_line_and_key(
+    kind: str, edits: dict[str, Any], what: str, place: str, edited_plan: Edited, tmp_path: Path
+) -> None:
+    error = refused(tmp_path, edited_plan(kind, edits))
+    assert what in error.what
+    assert error.where.endswith(f": {place}")
+
+
+def paths_of(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:  # noqa: ANN401
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, inner in below for found in paths_of(inner, (*path, key)))]
+
+
+SCALARS = st.sampled_from([None, True, 0, -1, 1, 2, 7, 10**6, 10**12, 10**400, 0.5, -0.5, 1e300, 5e-324, "", "x", "node-a"])
+VALUES = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(st.sampled_from(["name", "method", "x"]), SCALARS)
+PATHS = {kind: [path for path in paths_of(json.loads(text)) if path] for kind, text in TEXTS.items()}
+MUTATIONS = st.sampled_from(sorted(TEXTS)).flatmap(
+    lambda kind: st.tuples(st.just(kind), st.lists(st.tuples(st.sampled_from(PATHS[kind]), VALUES), max_size=3))
+)
+
+
+def mutated(kind: str, changes: list[tuple[tuple[str | int, ...], Any]]) -> str:
+    plan = json.loads(TEXTS[kind])
+    for path, value in changes:
+        place = plan
+        for step in path[:-1]:
+            if not isinstance(place, dict | list) or (isinstance(place, list) and not isinstance(step, int)):
+                break
+            if (isinstance(place, list) and int(step) >= len(place)) or (isinstance(place, dict) and step not in place):
+                break
+            place = place[step]
+        else:
+            last = path[-1]
+            if isinstance(place, dict) or (isinstance(place, list) and isinstance(last, int) and last < len(place)):
+                place[last] = value
+    return json.dumps(plan)
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(MUTATIONS)
+def test_a_mutated_plan_is_read_and_checked_or_refused(
+    tmp_path: Path, mutation: tuple[str, list[tuple[tuple[str | int, ...], Any]]]
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(mutated(*mutation))
+    for load in (lambda: read_plan(path), lambda: check_plan(*load_plan(path), base=tmp_path)):
+        try:
+            load()
+        except PlannerError as error:
+            assert error.where.startswith(str(path))
