@@ -72,6 +72,15 @@ class Group:
     decode: tuple[Instance, ...]
 
     @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self.colocated + self.prefill + self.decode
+
+    @property
+    def needs_router(self) -> bool:
+        """Whether there is anything to choose between; a single instance is called directly."""
+        return len(self.instances) > 1
+
+    @property
     def title(self) -> str:
         kind = "prefill and decode" if self.prefill else "colocated"
         return f'router of the {kind} instances of "{self.model}"'
@@ -89,19 +98,28 @@ class Engine:
 
 
 def emit_serving(envelope: Envelope, decision: Decision, engine: Engine) -> dict[str, str]:
-    """`launch-node-NN.sh` for every node of the plan, and `launch-router.sh` where several instances share a load."""
+    """`launch-node-NN.sh` for every node of the plan, and `launch-router.sh` where instances share a load."""
     cluster = read_cluster(envelope)
     _refuse_foreign_functions(decision)
     instances = read_instances(decision, cluster, engine.rank_order)
     scene = Scene(cluster, instances, cluster.nodes({part.place for instance in instances for part in instance.parts}))
     _refuse_crowds(instances)
     groups = _groups(scene)
+    header = (
+        f'Plan "{envelope.name}", {plan_digest(plan_json(envelope))}, by planner {envelope.software.planner}',
+        f"Flags of {engine.name} {engine.version}; addresses: set NODE_00, NODE_01, ... to replace those below.",
+    )
     files = {
-        f"launch-node-{node.number}.sh": _node_script(envelope, scene, engine, place)
+        f"launch-node-{node.number}.sh": script(
+            (*header, *_node_header(scene, node, groups)), *_node_parts(scene, engine, place)
+        )
         for place, node in scene.nodes.items()
     }
-    if len(instances) > 1:
-        files["launch-router.sh"] = _router_script(envelope, scene, engine, groups)
+    routed = [group for group in groups if group.needs_router]
+    if routed:
+        files["launch-router.sh"] = script(
+            (*header, *_router_header(routed, decision)), *_router_parts(scene, engine, routed)
+        )
     return files
 
 
@@ -193,55 +211,45 @@ def _groups(scene: Scene) -> list[Group]:
     return groups
 
 
-def _node_script(envelope: Envelope, scene: Scene, engine: Engine, place: Place) -> str:
+def _node_header(scene: Scene, node: Node, groups: Sequence[Group]) -> Iterator[str]:
+    yield f"Run this on {node.title}: node {node.number} of {len(scene.nodes)} that the plan uses."
+    if len(scene.nodes) > 1:
+        yield "Start the scripts of all nodes within minutes of each other."
+    if any(group.needs_router for group in groups):
+        yield "Then start launch-router.sh once."
+    for group in groups:
+        if not group.needs_router:
+            head = group.colocated[0].head
+            yield f'Clients of "{group.model}" talk to port {API_PORT + head.slot} of node {scene.node(head).number}.'
+
+
+def _node_parts(scene: Scene, engine: Engine, place: Place) -> tuple[list[tuple[str, Word]], list[Command]]:
+    """The addresses and the commands of one node."""
     commands, used = [], {place}
     for instance in scene.instances:
         for index, part in enumerate(instance.parts):
             if part.place == place:
                 commands.append(engine.launch(scene, instance, index))
                 used.add(instance.head.place)
-    node = scene.nodes[place]
-    header = (
-        *_header(envelope, engine),
-        f"Run this on {node.title}: node {node.number} of {len(scene.nodes)} that the plan uses.",
-        _order(scene),
-    )
-    return script(header, _addresses(scene, used), commands)
+    return _addresses(scene, used), commands
 
 
-def _router_script(envelope: Envelope, scene: Scene, engine: Engine, groups: Sequence[Group]) -> str:
-    header = [
-        *_header(envelope, engine),
-        "Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:",
-        *(f"  port {ROUTER_PORT + group.index}: {group.title}" for group in groups),
-        *_shares(envelope),
-    ]
-    commands = [engine.router(scene, group) for group in groups]
-    return script(header, _addresses(scene, {instance.head.place for instance in scene.instances}), commands)
-
-
-def _header(envelope: Envelope, engine: Engine) -> Iterator[str]:
-    yield f'Plan "{envelope.name}", {plan_digest(plan_json(envelope))}, by planner {envelope.software.planner}'
-    yield f"Flags of {engine.name} {engine.version}; addresses: set NODE_00, NODE_01, ... to replace those below."
-
-
-def _order(scene: Scene) -> str:
-    if len(scene.instances) == 1 and len(scene.nodes) == 1:
-        return f"Clients talk to port {API_PORT} of this node."
-    if len(scene.instances) == 1:
-        head = scene.node(scene.instances[0].head)
-        return f"Start the scripts of all nodes within minutes; clients talk to port {API_PORT} of node {head.number}."
-    return "Start the scripts of all nodes within minutes, then launch-router.sh once."
-
-
-def _shares(envelope: Envelope) -> Iterator[str]:
-    """The plan's routing in words: routers balance by load, so shares between routers are the front door's matter."""
-    decision = Decision.model_validate(
-        {key: envelope.decision.get(key) for key in ("roles", "routing") if key in envelope.decision}
-    )
+def _router_header(groups: Sequence[Group], decision: Decision) -> Iterator[str]:
+    """Routers balance by load inside a group; shares between groups are for whoever calls them."""
+    yield "Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:"
+    for group in groups:
+        yield f"  port {ROUTER_PORT + group.index}: {group.title}"
     for route in decision.routing:
         if route.source is None:
             yield f'Planned share of workload "{route.workload}" to role "{route.to}": {route.share:.4g}'
+
+
+def _router_parts(
+    scene: Scene, engine: Engine, groups: Sequence[Group]
+) -> tuple[list[tuple[str, Word]], list[Command]]:
+    """The addresses and the commands of the routers."""
+    heads = {instance.head.place for group in groups for instance in group.instances}
+    return _addresses(scene, heads), [engine.router(scene, group) for group in groups]
 
 
 def _addresses(scene: Scene, places: set[Place]) -> list[tuple[str, Word]]:

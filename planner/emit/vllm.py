@@ -177,7 +177,7 @@ def _transfer(instance: Instance) -> Flags:
 
 
 def _side_channel(scene: Scene, instance: Instance, index: int) -> Iterator[tuple[str, Word]]:
-    """Where the KV handshakes of a part's ranks listen; the engine adds the data-parallel rank, at most 99 here."""
+    """Where the KV handshakes of a part's ranks listen; the engine adds the data-parallel rank."""
     if instance.role.function == "colocated":
         return
     part = instance.parts[index]

@@ -41,7 +41,7 @@ class RolePlan:
     first: int | None = None
     name: str = ""
     memory: Memory | None = None
-    order: tuple[str, ...] = ("pp", "dp", "tp")
+    order: tuple[str, ...] = ("pp", "dp", "cp", "tp")
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,10 @@ CASES: dict[str, Case] = {
 CASES |= {
     "dense-fp8-over-bf16": colocated(1, tp=1, weights="fp8", kv_cache="fp8"),
     "dense-fp8-checkpoint": colocated(1, model="Qwen/Qwen3-32B-FP8", tp=1, weights="fp8_block", kv_cache="bf16"),
+    "two-models-one-instance-each": Case(
+        (RolePlan(model="big", name="big", degrees={"tp": 2}), RolePlan(model="small", name="small")),
+        {"big": {"name": QWEN}, "small": {"name": "Qwen/Qwen3-8B"}},
+    ),
     "decode-large-batch": Case(
         (
             RolePlan("prefill", 1, {"tp": 8, "ep": 8}, _PREFILL | {"chunk_tokens": 32768}),

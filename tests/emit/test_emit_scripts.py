@@ -96,8 +96,19 @@ def test_a_router_knows_every_instance_by_its_function(stage: Stage) -> None:
     )
 
 
-def test_one_instance_needs_no_router() -> None:
+def test_instances_that_share_no_load_need_no_router() -> None:
     assert list(emit(*SPLIT.build(), "sglang")) == ["launch-node-00.sh", "launch-node-01.sh"]
+    files = emit(*BY_TARGET["vllm"]["two-models-one-instance-each"].build(), "vllm")
+    assert list(files) == ["launch-node-00.sh"]
+    assert 'Clients of "Qwen/Qwen3-8B" talk to port 8001 of node 00.' in files["launch-node-00.sh"]
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_the_scripts_of_a_large_plan_are_written_at_once(target: str) -> None:
+    role = RolePlan(replicas=512, degrees={"tp": 4})
+    files = emit(*Case((role,), {"default": {"name": "org/model"}}, 256).build(), target)
+    assert len(files) == 257
+    assert "launch-node-255.sh" in files
 
 
 def _value(arguments: tuple[str, ...], flag: str) -> str:

@@ -2,7 +2,8 @@
 # Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 2 that the plan uses.
-# Start the scripts of all nodes within minutes, then launch-router.sh once.
+# Start the scripts of all nodes within minutes of each other.
+# Then start launch-router.sh once.
 set -euo pipefail
 
 # Sockets are bound to numeric addresses, so names are looked up here; what does not resolve is used as it is.

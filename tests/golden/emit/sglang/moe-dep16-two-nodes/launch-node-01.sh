@@ -2,7 +2,8 @@
 # Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 1 of pool "h200": node 01 of 2 that the plan uses.
-# Start the scripts of all nodes within minutes; clients talk to port 8000 of node 00.
+# Start the scripts of all nodes within minutes of each other.
+# Clients of "deepseek-ai/DeepSeek-V3" talk to port 8000 of node 00.
 set -euo pipefail
 
 # Sockets are bound to numeric addresses, so names are looked up here; what does not resolve is used as it is.

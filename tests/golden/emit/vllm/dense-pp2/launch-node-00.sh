@@ -2,7 +2,7 @@
 # Plan "plan", sha256:PLAN, by planner 0.1.0
 # Flags of vLLM 0.33; addresses: set NODE_00, NODE_01, ... to replace those below.
 # Run this on node 0 of pool "h200": node 00 of 1 that the plan uses.
-# Clients talk to port 8000 of this node.
+# Clients of "Qwen/Qwen3-32B" talk to port 8000 of node 00.
 set -euo pipefail
 
 # Sockets are bound to numeric addresses, so names are looked up here; what does not resolve is used as it is.

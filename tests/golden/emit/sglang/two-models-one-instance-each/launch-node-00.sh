@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Plan "plan", sha256:PLAN, by planner 0.1.0
+# Flags of SGLang 0.5.23; addresses: set NODE_00, NODE_01, ... to replace those below.
+# Run this on node 0 of pool "h200": node 00 of 1 that the plan uses.
+# Clients of "Qwen/Qwen3-32B" talk to port 8000 of node 00.
+# Clients of "Qwen/Qwen3-8B" talk to port 8001 of node 00.
+set -euo pipefail
+
+# Sockets are bound to numeric addresses, so names are looked up here; what does not resolve is used as it is.
+address() {
+  local found
+  found=$(getent ahostsv4 "$1" 2>/dev/null | { read -r first _ && printf %s "$first"; }) || true
+  printf %s "${found:-$1}"
+}
+[ -n "${NODE_00:-}" ] || NODE_00=127.0.0.1
+NODE_00=$(address "$NODE_00")
+
+pids=()
+stop() {
+  trap - EXIT INT TERM
+  if [ "${#pids[@]}" -gt 0 ]; then kill "${pids[@]}" 2>/dev/null || true; fi
+  wait || true
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# big/0
+CUDA_VISIBLE_DEVICES=0,1 \
+python3 -m sglang.launch_server \
+  --model-path Qwen/Qwen3-32B \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --tp-size 2 \
+  --dist-init-addr 127.0.0.1:20000 \
+  --context-length 8192 \
+  --max-running-requests 64 \
+  --cuda-graph-max-bs-decode 64 \
+  --chunked-prefill-size 8192 \
+  --mem-fraction-static 0.9 &
+pids+=("$!")
+
+# small/0
+CUDA_VISIBLE_DEVICES=2 \
+python3 -m sglang.launch_server \
+  --model-path Qwen/Qwen3-8B \
+  --host 0.0.0.0 \
+  --port 8001 \
+  --tp-size 1 \
+  --dist-init-addr 127.0.0.1:20100 \
+  --context-length 8192 \
+  --max-running-requests 64 \
+  --cuda-graph-max-bs-decode 64 \
+  --chunked-prefill-size 8192 \
+  --mem-fraction-static 0.9 &
+pids+=("$!")
+
+status=0
+for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+exit "$status"
