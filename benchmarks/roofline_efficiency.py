@@ -136,14 +136,15 @@ def print_collectives(grid: Grid | None, label: str, operation: str, sheet: Data
 
 
 def print_families(store: ProfileStore, accelerator: str, engines: list[str]) -> None:
-    """Fractions of peak of every operator family."""
+    """Fractions of peak of every operator family, from the version that measured most of it."""
     print(f"\n{accelerator}: fraction of peak, median (10th-90th percentile) count; smallest kernels in us")
     titles = ("compute-bound FLOP/s", "memory-bound bytes/s", "bytes/s, 10-50 us", "floor us")
     fit = "".join(f"{title:>{width}}" for title, width in (("floor us", 9), ("c", 7), ("b", 7), ("err%", 6)))
     print(f"{'engine':18}{'family':22}{'dtype':20}" + "".join(f"{title:>28}" for title in titles) + fit)
     for engine in engines:
         for family in WORK:
-            chosen = store.select(accelerator=accelerator, table=family, engine=engine, version=None)
+            versions = store.candidates(accelerator=accelerator, table=family, engine=engine, version=None)
+            chosen = max(versions, key=lambda version: version.table.header.rows_kept, default=None)
             if chosen is None:
                 continue
             for dtype, share in family_shares(chosen.table, DATA_SHEETS[accelerator]).items():
