@@ -9,7 +9,7 @@ Array suffixes: N shapes, K kept shapes, W demands and the port.
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.solvers.mix import MixProblem, Role, Shape, port_bytes_per_s
+from planner.solvers.mix import MixProblem, Objective, Role, Shape, port_bytes_per_s
 
 FloatArray = NDArray[np.float64]
 BLOCK = 256  # shapes compared with the kept ones at a time; bounds the memory of one comparison
@@ -24,16 +24,19 @@ def dominators(problem: MixProblem) -> dict[int, int]:
     """For each shape that can be dropped, one kept shape that replaces it; equal shapes leave the canonically first.
 
     Shapes with a limit of their own dominate nothing, and where a role is limited in number only one-for-one
-    replacement counts. O(N x K) comparisons of W figures for K kept shapes.
+    replacement counts. Prices count where the objective or a limit reads them (for DEVICES as the second criterion),
+    ports where something is moved. O(N x K) comparisons of W figures for K kept shapes.
     """
     limited = {role for role, _ in problem.limits.max_instances}
     groups: dict[tuple[Role, int], list[int]] = {}
     for c in canonical_order(problem):
         groups.setdefault((problem.shapes[c].role, problem.shapes[c].pool), []).append(c)
+    priced = problem.limits.price_per_hour is not None or problem.objective in (Objective.DEVICES, Objective.PRICE)
+    moving = any(demand.transfer_bytes > 0.0 for demand in problem.demands)
     found: dict[int, int] = {}
     for (role, _), members in groups.items():
         shapes = [problem.shapes[c] for c in members]
-        for loser, winner in _within(shapes, one_for_one=role in limited).items():
+        for loser, winner in _within(shapes, one_for_one=role in limited, priced=priced, moving=moving).items():
             found[members[loser]] = members[winner]
     return found
 
@@ -53,12 +56,12 @@ def canonical_order(problem: MixProblem) -> list[int]:
     return sorted(range(len(problem.shapes)), key=key)
 
 
-def _within(shapes: list[Shape], *, one_for_one: bool) -> dict[int, int]:
+def _within(shapes: list[Shape], *, one_for_one: bool, priced: bool, moving: bool) -> dict[int, int]:
     """`dominators` among shapes of one role and pool given in canonical order."""
     devices_N = np.array([shape.devices for shape in shapes], dtype=float)
     group_N = np.array([shape.group_devices for shape in shapes], dtype=float)
-    price_N = np.array([shape.price_per_hour for shape in shapes])
-    ports = [port_bytes_per_s(shape) for shape in shapes]
+    price_N = np.array([shape.price_per_hour if priced else 0.0 for shape in shapes])
+    ports = [port_bytes_per_s(shape) if moving else None for shape in shapes]
     port_N = np.array([np.inf if port is None else port for port in ports])
     load_NW = np.column_stack([np.array([shape.rate_per_s for shape in shapes]), port_N])
     free_N = np.array([shape.max_instances is None for shape in shapes])

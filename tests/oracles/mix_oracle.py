@@ -157,7 +157,7 @@ def _objective(problem: MixProblem, counts: Sequence[int]) -> float | None:
         b_eq=np.array([side for _, side in program.equal_rows]),
         bounds=(0.0, None),
     )
-    if result.status != 0:
+    if result.status != 0 or result.x is None:
         return None
     if problem.maximising:
         return float(value @ result.x)

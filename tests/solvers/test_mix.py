@@ -111,6 +111,7 @@ def test_the_certificate_bounds_what_brute_force_finds_and_closes(optima: list[f
         if optimum is None:
             assert bound is None
         else:
+            assert bound is not None
             assert bound == pytest.approx(optimum, rel=1e-6, abs=1e-6)
             assert (bound >= optimum - 1e-9) if problem.maximising else (bound <= optimum + 1e-9)
 
@@ -272,7 +273,7 @@ def test_the_next_best_mix_is_worse_and_obeys_what_is_forbidden() -> None:
     whole = next_best(problem, solution, forbid_roles=(Role.FIRST, Role.SECOND))
     for other in (without, smaller, whole):
         assert (other.objective or 0.0) <= (best.objective or 0.0) + 1e-9
-    assert (smaller.objective or 0.0) >= (without.objective or 0.0) - 1e-9
+    assert (smaller.objective or 0.0) >= (without.objective or 0.0) * (1.0 - 1e-4)
 
 
 def test_more_nodes_never_worsen_the_mix() -> None:
