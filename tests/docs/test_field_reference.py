@@ -11,6 +11,7 @@ from planner.schema_base import Spec
 from planner.schema_keys import written_names
 
 ROOT = Path(__file__).parent.parent.parent
+HOMES = ("planner.problem", "planner.plan", "planner.kinds")
 TEXT = (ROOT / "docs" / "problem-and-plan.md").read_text(encoding="utf-8")
 
 
@@ -21,7 +22,7 @@ def _schemas() -> dict[str, type[Spec]]:
     found: dict[str, type[Spec]] = {}
     waiting = [Spec]
     while waiting:
-        below = [spec for spec in waiting.pop().__subclasses__() if spec.__module__.startswith("planner.")]
+        below = [spec for spec in waiting.pop().__subclasses__() if spec.__module__.startswith(HOMES)]
         found |= {spec.__name__: spec for spec in below}
         waiting += below
     return found
