@@ -1,7 +1,12 @@
 """What an engine must be told to load a model as planned: the published name, and quantisation where needed."""
 
+from typing import TYPE_CHECKING
+
 from planner.errors import PlannerError
 from planner.problem.schema import ModelSpec
+
+if TYPE_CHECKING:
+    from planner.models.architecture import Architecture
 
 _FAMILIES = {"fp8_block": "fp8", "fp16": "bf16", "fp32": "bf16"}
 """Formats that count as one: scales are the checkpoint's matter, and plain floats are converted by every engine."""
@@ -48,21 +53,37 @@ def load_quantisation(model: ModelSpec, methods: dict[str, str], engine: str, wh
     )
 
 
+def kv_heads(model: ModelSpec) -> int | None:
+    """The least KV heads of a layer; None where heads are not cached or the model library does not know the model."""
+    from planner.models.architecture import GroupedQueryAttention
+
+    architecture = _architecture(model)
+    layers = architecture.layers if architecture is not None else ()
+    heads = [layer.mixer.num_kv_heads for layer in layers if isinstance(layer.mixer, GroupedQueryAttention)]
+    return min(heads, default=None)
+
+
 def _checkpoint_formats(model: ModelSpec) -> frozenset[str]:
     """The weight formats inside the published checkpoint; empty where the model library does not know it."""
     from planner.models.architecture import MoeFfn
+
+    architecture = _architecture(model)
+    if architecture is None:
+        return frozenset()
+    precisions = architecture.precisions
+    experts = any(isinstance(layer.ffn, MoeFfn) for layer in architecture.layers)
+    return frozenset((precisions.attention, precisions.experts if experts else precisions.ffn))
+
+
+def _architecture(model: ModelSpec) -> "Architecture | None":
     from planner.models.library import find_model
 
     if model.name is None:
-        return frozenset()
+        return None
     try:
-        architecture = find_model(model.name)
+        return find_model(model.name)
     except PlannerError:
-        return frozenset()
-    precisions = architecture.precisions
-    if any(isinstance(layer.ffn, MoeFfn) for layer in architecture.layers):
-        return frozenset((precisions.attention, precisions.experts))
-    return frozenset((precisions.attention, precisions.ffn))
+        return None
 
 
 def _family(precision: str) -> str:

@@ -90,12 +90,18 @@ def _replicas(
 
 
 def _ranks(block: Block, cluster: Cluster) -> Iterator[tuple[dict[str, int], tuple[Place, int]]]:
-    """(index by axis, GPU) of every rank of a block, the first axis outermost, replicas before everything else."""
+    """(index by axis, GPU) of every rank of a block, the first axis outermost, replicas before everything else.
+
+    Axes of one name count on as one: the earlier is the outer part.
+    """
     pool = cluster.pool(block.pool)
     axes = sorted(block.axes, key=lambda axis: axis.name != "replica")
-    for index in product(*(range(axis.size) for axis in axes)):
-        device = block.first_device + sum(step * axis.stride for step, axis in zip(index, axes, strict=True))
-        yield {axis.name: step for axis, step in zip(axes, index, strict=True)}, cluster.place(pool, device)
+    for steps in product(*(range(axis.size) for axis in axes)):
+        device, index = block.first_device, dict[str, int]()
+        for axis, step in zip(axes, steps, strict=True):
+            device += step * axis.stride
+            index[axis.name] = index.get(axis.name, 0) * axis.size + step
+        yield index, cluster.place(pool, device)
 
 
 def _parts(role: Role, positions: list[tuple[Place, int]], slots: dict[Place, int]) -> Iterator[Part]:

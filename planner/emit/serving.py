@@ -95,6 +95,7 @@ class Engine:
     rank_order: tuple[str, ...]
     launch: Callable[[Scene, Instance, int], Command]  # the index is that of the part
     router: Callable[[Scene, Group], Command]
+    check_transfer: Callable[[Scene, Instance, Instance], None]  # raises where prefill cannot hand over to decode
 
 
 def emit_serving(envelope: Envelope, decision: Decision, engine: Engine) -> dict[str, str]:
@@ -105,6 +106,7 @@ def emit_serving(envelope: Envelope, decision: Decision, engine: Engine) -> dict
     scene = Scene(cluster, instances, cluster.nodes({part.place for instance in instances for part in instance.parts}))
     _refuse_crowds(instances)
     groups = _groups(scene)
+    _check_transfers(scene, engine, groups)
     header = (
         f'Plan "{envelope.name}", {plan_digest(plan_json(envelope))}, by planner {envelope.software.planner}',
         f"Flags of {engine.name} {engine.version}; addresses: set NODE_00, NODE_01, ... to replace those below.",
@@ -209,6 +211,27 @@ def _groups(scene: Scene) -> list[Group]:
         model = scene.model_name(group[0])
         groups.append(Group(index, model, by_function["colocated"], by_function["prefill"], by_function["decode"]))
     return groups
+
+
+def _check_transfers(scene: Scene, engine: Engine, groups: Sequence[Group]) -> None:
+    """Any prefill instance of a group may be asked to hand over to any decode instance of it."""
+    for group in groups:
+        senders = {instance.role.name: instance for instance in group.prefill}
+        receivers = {instance.role.name: instance for instance in group.decode}
+        for sender in senders.values():
+            for receiver in receivers.values():
+                _refuse_unequal_split(sender, receiver, engine.name)
+                engine.check_transfer(scene, sender, receiver)
+
+
+def _refuse_unequal_split(sender: Instance, receiver: Instance, engine: str) -> None:
+    small, large = sorted((sender.role.parallelism.tp, receiver.role.parallelism.tp))
+    if large % small:
+        raise receiver.refuse(
+            f"{engine} hands the KV cache from tp {sender.role.parallelism.tp} (role `{sender.role.name}`) to "
+            f"tp {receiver.role.parallelism.tp} only where one divides the other",
+            "plan with tensor parallel sizes of which one divides the other",
+        )
 
 
 def _node_header(scene: Scene, node: Node, groups: Sequence[Group]) -> Iterator[str]:

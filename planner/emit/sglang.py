@@ -201,7 +201,17 @@ def _with_bootstrap(scene: Scene, instance: Instance) -> Word:
     return Word(f"{scene.url(instance)} {word(BOOTSTRAP_PORT + instance.head.slot)}")
 
 
-_ENGINE = Engine("SGLang", "0.5.23", ("pp", "dp", "tp"), _launch, _router)
+def _check_transfer(scene: Scene, sender: Instance, receiver: Instance) -> None:
+    """The rule of disaggregation/common/conn.py of SGLang 0.5.23."""
+    stages = sender.role.parallelism.pp
+    if receiver.role.parallelism.pp not in (1, stages):
+        raise receiver.refuse(
+            f"SGLang decodes with pp 1 or that of prefill, {stages}, not pp {receiver.role.parallelism.pp}",
+            "plan decode with pp 1",
+        )
+
+
+_ENGINE = Engine("SGLang", "0.5.23", ("pp", "dp", "tp"), _launch, _router, _check_transfer)
 
 
 def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:

@@ -8,7 +8,7 @@ decoding and prefill tokens together. NIXL listens on the base port plus the dat
 
 from collections.abc import Iterator
 
-from planner.emit.checkpoints import load_quantisation
+from planner.emit.checkpoints import kv_heads, load_quantisation
 from planner.emit.instances import Instance
 from planner.emit.registry import Target
 from planner.emit.serving import (
@@ -207,7 +207,23 @@ def _router(scene: Scene, group: Group) -> Command:
     )
 
 
-_ENGINE = Engine("vLLM", "0.33", ("dp", "pp", "tp"), _launch, _router)
+def _check_transfer(scene: Scene, sender: Instance, receiver: Instance) -> None:
+    """The NIXL connector's rules (distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py of vLLM 0.33.0)."""
+    if receiver.role.parallelism.pp > 1:
+        raise receiver.refuse(
+            f"vLLM's NIXL connector delivers the KV cache to no pipeline, decode has pp {receiver.role.parallelism.pp}",
+            "plan decode with pp 1",
+        )
+    sent, received, heads = sender.role.parallelism.tp, receiver.role.parallelism.tp, kv_heads(scene.model(sender))
+    if heads is not None and sent > received and sent > heads:
+        raise sender.refuse(
+            f"tp {sent} repeats the {heads} KV heads, which vLLM's NIXL connector cannot merge into tp {received} "
+            f"(role `{receiver.role.name}`)",
+            f"plan prefill with tp up to {heads}, or decode with tp {sent}",
+        )
+
+
+_ENGINE = Engine("vLLM", "0.33", ("dp", "pp", "tp"), _launch, _router, _check_transfer)
 
 
 def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:

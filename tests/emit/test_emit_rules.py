@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from emit_plans import DEEPSEEK, QWEN, Case, RolePlan, colocated
+from emit_plans import DEEPSEEK, QWEN, QWEN_MOE, Case, RolePlan, colocated
 
 from planner.emit.checkpoints import load_quantisation, published_name
 from planner.emit.registry import emit, targets
@@ -14,6 +14,12 @@ from planner.plan.schema import Memory
 from planner.problem.schema import ModelSpec
 
 METHODS = {"fp8": "fp8"}
+
+
+def split(sent: dict[str, int], received: dict[str, int], model: str = QWEN) -> Case:
+    """Prefill and decode on a node each."""
+    roles = (RolePlan("prefill", degrees=sent), RolePlan("decode", degrees=received, first=8))
+    return Case(roles, {"default": {"name": model}}, 2)
 
 
 def flags(case: Case, target: str, node: str = "00") -> dict[str, str]:
@@ -57,6 +63,11 @@ def test_a_kind_that_is_not_served_is_refused(target: str) -> None:
         ("sglang", Case((RolePlan(degrees={"tp": 8}, first=6),), {"default": {"name": QWEN}}, 2), "evenly"),
         ("vllm", Case((RolePlan(degrees={"tp": 8}, first=6),), {"default": {"name": QWEN}}, 2), "evenly"),
         ("vllm", Case((RolePlan("prefill"),), {"default": {"name": QWEN}}), "need each other"),
+        ("vllm", split({"tp": 2}, {"tp": 3}), "one divides the other"),
+        ("sglang", split({"tp": 3}, {"tp": 2}), "one divides the other"),
+        ("vllm", split({"tp": 2}, {"tp": 2, "pp": 2}), "decode has pp 2"),
+        ("sglang", split({"tp": 2, "pp": 4}, {"tp": 2, "pp": 2}), "not pp 2"),
+        ("vllm", split({"tp": 8}, {"tp": 2}, QWEN_MOE), "repeats the 4 KV heads"),
         ("vllm", Case((RolePlan("train"),), {"default": {"name": QWEN}}), "function `train`"),
         ("vllm", Case((RolePlan(model="other"),), {"default": {"name": QWEN}}), "unknown model `other`"),
         ("vllm", Case((RolePlan(pool="other"),), {"default": {"name": QWEN}}), "no pool is called `other`"),
@@ -80,6 +91,20 @@ def test_a_kind_that_is_not_served_is_refused(target: str) -> None:
 )
 def test_what_an_engine_cannot_express_is_refused_with_its_reason(target: str, case: Case, reason: str) -> None:
     assert reason in refusal(case, target).what
+
+
+@pytest.mark.parametrize(
+    ("target", "case"),
+    [
+        ("sglang", split({"tp": 2, "pp": 2}, {"tp": 2, "pp": 2})),
+        ("vllm", split({"tp": 2, "pp": 2}, {"tp": 2})),
+        ("vllm", split({"tp": 8}, {"tp": 8}, QWEN_MOE)),
+        ("vllm", split({"tp": 4}, {"tp": 2}, QWEN_MOE)),
+        ("vllm", split({"tp": 8}, {"dp": 8, "ep": 8}, DEEPSEEK)),
+    ],
+)
+def test_shapes_that_can_hand_over_their_cache_are_emitted(target: str, case: Case) -> None:
+    assert len(emit(*case.build(), target)) == 3
 
 
 def test_a_role_that_is_not_placed_whole_is_refused() -> None:

@@ -13,6 +13,7 @@ from emit_plans import ALL, BY_TARGET, Case, RolePlan
 from emit_runs import Stage
 
 from planner.emit.registry import emit
+from planner.plan.schema import Axis
 
 PORTS = re.compile(r"(?:-port |--dist-init-addr \S*:|SIDE_CHANNEL_PORT=)(\d+)")
 TWO = Case((RolePlan(replicas=2, degrees={"tp": 1}),), {"default": {"name": "org/model"}}, gpus_per_node=2)
@@ -48,6 +49,14 @@ def test_ranks_are_listed_in_the_order_of_the_engine() -> None:
     role = RolePlan(degrees={"tp": 2, "pp": 2}, order=("tp", "pp"))
     case = Case((role,), {"default": {"name": "org/model"}}, gpus_per_node=4)
     assert "CUDA_VISIBLE_DEVICES=0,2,1,3 " in emit(*case.build(), "vllm")["launch-node-00.sh"]
+
+
+def test_axes_of_one_name_count_on_as_one() -> None:
+    envelope, decision = Case((RolePlan(degrees={"tp": 4}),), {"default": {"name": "org/model"}}).build()
+    axes = (Axis(name="tp", size=2, stride=4), Axis(name="tp", size=2, stride=1))
+    placement = (decision.placement[0].model_copy(update={"axes": axes}),)
+    text = emit(envelope, decision.model_copy(update={"placement": placement}), "vllm")["launch-node-00.sh"]
+    assert "CUDA_VISIBLE_DEVICES=0,1,4,5 " in text
 
 
 def test_a_node_without_a_name_takes_its_address_from_the_environment(stage: Stage) -> None:
