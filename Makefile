@@ -10,7 +10,6 @@ PYTEST_ARGS ?= -n 2
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
 	$(BIN)/planner check plan.json
-	$(BIN)/planner emit plan.json --target vllm
 
 test: $(VENV)/installed-dev
 	$(BIN)/pytest -q $(PYTEST_ARGS)
