@@ -107,5 +107,5 @@ def _replaces(
         fits = copies * devices_N[rivals][:, None] <= devices_N[block][None, :]
         cheap = copies * price_N[rivals][:, None] <= price_N[block][None, :]
     small = group_N[block][None, :] % group_N[rivals][:, None] == 0.0
-    possible = fits & cheap & small & np.isfinite(copies)
+    possible: NDArray[np.bool_] = fits & cheap & small & np.isfinite(copies)
     return possible & (copies == 1.0) if one_for_one else possible

@@ -28,8 +28,11 @@ def solve_mix(
     node_limit: int | None = None,
     gap: float = 0.0,
     seed: int = 0,
+    tie_break: bool = True,
 ) -> SolveResult[MixSolution]:
     """The best mix, with fewest devices (for DEVICES: lowest price) among equals; the order of shapes is immaterial.
+
+    Without `tie_break` any of the equals may come, in half the time.
 
     Raises PlannerError for a malformed problem, or group sizes of a pool that do not divide one another.
     """
@@ -41,7 +44,7 @@ def solve_mix(
     solution = objective = None
     if first.solution is not None and first.objective is not None:
         values: Sequence[float] = first.solution.values_by_column
-        if time_limit_s is None or first.status is Status.OPTIMAL:
+        if tie_break and (time_limit_s is None or first.status is Status.OPTIMAL):
             values = _second_criterion(reduced, model, found, first.objective, values, backend, seed)
         values = _balanced(reduced, model, found, values)
         objective = model.objective_at(values) * found.objective_unit
@@ -73,7 +76,9 @@ def next_best(
         )
     used = [c for c, count in enumerate(solution.counts) if count]
     fewer = [_limited(problem, {c: solution.counts[c] - 1}) for c in used]
-    results = [solve_mix(other, backend=backend, time_limit_s=time_limit_s, gap=gap) for other in fewer]
+    results = [
+        solve_mix(other, backend=backend, time_limit_s=time_limit_s, gap=gap, tie_break=False) for other in fewer
+    ]
     sign = -1.0 if problem.maximising else 1.0
     found = [result for result in results if result.objective is not None]
     if not found:
@@ -100,6 +105,11 @@ class MixCertificate:
         """The proven bound on the objective; None when the tree proves that no mix is feasible."""
         proven = verify(self.tree, self.model)
         return None if proven is None else proven * self.objective_unit
+
+    def matches(self, problem: MixProblem) -> bool:
+        """Whether the certificate is about this problem: its model is the one that the problem builds."""
+        model, found = build(reduce(problem)[0])
+        return model.to_dict() == self.model.to_dict() and found.objective_unit == self.objective_unit
 
     def to_dict(self) -> dict[str, JsonValue]:
         """The certificate as JSON-serialisable data."""

@@ -124,6 +124,28 @@ def test_the_certificate_survives_json_unchanged() -> None:
     assert read.bound() == certificate.bound()
 
 
+def test_a_certificate_matches_its_own_problem_alone() -> None:
+    problem = candidates_40()
+    result = solve_mix(problem)
+    certificate = certify(problem, result)
+    assert certificate.matches(problem)
+    used = next(c for c, count in enumerate(_solution(result).counts) if count)
+    shape = problem.shapes[used]
+    faster = dataclasses.replace(shape, rate_per_s=(shape.rate_per_s[0] * 1.01,))
+    shapes = (*problem.shapes[:used], faster, *problem.shapes[used + 1 :])
+    assert not certificate.matches(dataclasses.replace(problem, shapes=shapes))
+    assert not certificate.matches(dataclasses.replace(problem, limits=MixLimits(devices=30)))
+
+
+@pytest.mark.parametrize("key", ["model", "tree", "objective_unit"])
+def test_a_truncated_certificate_is_refused(key: str) -> None:
+    problem = candidates_40()
+    data = certify(problem, solve_mix(problem)).to_dict()
+    data[key] = None
+    with pytest.raises(PlannerError, match="malformed"):
+        MixCertificate.from_dict(data)
+
+
 def test_the_order_of_candidates_changes_nothing() -> None:
     problem = candidates_40()
     order = list(range(40))
@@ -160,7 +182,7 @@ def test_a_dominator_is_kept_and_is_no_larger_or_dearer() -> None:
         assert better.rate_per_s[0] * (worse.devices // better.devices) >= worse.rate_per_s[0]
 
 
-def test_two_copies_of_a_small_shape_dominate_a_large_one_unless_instances_are_limited() -> None:
+def test_two_copies_dominate_a_large_shape_unless_instances_or_the_price_are_limited() -> None:
     small = Shape("small", Role.WHOLE, 0, 2, 2, (1.0,), 1.0)
     large = Shape("large", Role.WHOLE, 0, 4, 4, (1.9,), 2.0)
     problem = MixProblem((large, small), (Pool("pool", ((8, 1),)),), (Demand("d"),))
@@ -169,7 +191,8 @@ def test_two_copies_of_a_small_shape_dominate_a_large_one_unless_instances_are_l
     assert dominated(limited) == frozenset()
     assert _solution(solve_mix(limited)).counts == (1, 0)
     dearer = dataclasses.replace(problem, shapes=(large, dataclasses.replace(small, price_per_hour=1.1)))
-    assert dominated(dearer) == frozenset()
+    assert dominated(dearer) == {0}
+    assert dominated(dataclasses.replace(dearer, limits=MixLimits(price_per_hour=9.0))) == frozenset()
 
 
 def test_equal_candidates_leave_one() -> None:
