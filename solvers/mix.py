@@ -163,7 +163,7 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     Scaling, here alone: rates by the largest R_cw, value and price by their largest, rows C5 by their capacity.
     """
     _validate(problem)
-    model, C, W, P = LinearModel(), problem.shapes, problem.demands, problem.pools
+    model, C, W = LinearModel(), problem.shapes, problem.demands
     unit = max((rate for shape in C for rate in shape.rate_per_s), default=0.0) or 1.0
     R = [[rate / unit for rate in shape.rate_per_s] for shape in C]
     U = [most_instances(problem, shape) for shape in C]
@@ -196,11 +196,7 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
         if problem.objective is Objective.SCALE:
             model.add(d[w] == W[w].share * objective, f"C2s[{w}]")
     _add_stages(problem, model, x, f)
-    for p in range(len(P)):
-        members = [c for c in range(len(C)) if C[c].pool == p]
-        for s in group_sizes(problem, p):
-            taken = total(C[c].devices // s * n[c] for c in members if C[c].group_devices >= s)
-            model.add(taken <= P[p].groups(s), f"C4[{p},{s}]")
+    _add_slots(problem, model, n)
     _add_transfer(problem, model, x, f, n, unit)
     _add_limits(problem, model, n)
     return model, Vars(n, u, f, d, objective, unit, objective_unit)
@@ -243,6 +239,15 @@ def _add_stages(
             model.add(load(Role.FIRST, p, w) == total(f[p, q, w] for q in P if (p, q, w) in f), f"C3f[{p},{w}]")
         for q in _pools_of(problem, Role.SECOND):
             model.add(load(Role.SECOND, q, w) == total(f[p, q, w] for p in P if (p, q, w) in f), f"C3s[{q},{w}]")
+
+
+def _add_slots(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> None:
+    C = problem.shapes
+    for p, pool in enumerate(problem.pools):
+        members = [c for c in range(len(C)) if C[c].pool == p]
+        for s in group_sizes(problem, p):
+            taken = total(C[c].devices // s * n[c] for c in members if C[c].group_devices >= s)
+            model.add(taken <= pool.groups(s), f"C4[{p},{s}]")
 
 
 def _add_transfer(
