@@ -4,9 +4,11 @@ Decimal prefixes are powers of ten (`80GB` is 80e9 bytes), binary ones powers of
 """
 
 import re
+import sys
 
 from planner.errors import PlannerError
 
+_LARGEST = sys.float_info.max  # a whole number beyond it has no float
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%$/ ]*?)\s*")
 _PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -42,7 +44,7 @@ def parse_quantity(text: object, units: dict[str, float], *, where: str = "") ->
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if match is not None and match[2] in units:
         return _scaled(float(match[1]), units[match[2]])
-    if isinstance(text, (int, float)) and not isinstance(text, bool) and "" in units:
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and "" in units and abs(text) <= _LARGEST:
         return float(text)
     raise PlannerError(f'must be {kind} such as "{example}", found {text!r}', where=where, hint=f"write `{example}`")
 

@@ -29,7 +29,8 @@ def check_plan(envelope: Envelope, decision: Decision, *, base: Path | None = No
         findings += [*hardware_findings(envelope, problem), *model_findings(envelope, problem)]
         placed = list(placement_findings(decision, pools))
         findings += [*memory_findings(decision, pools), *placed]
-        findings += cap_findings(decision, problem) if all(finding.ok for finding in placed) else []
+        if all(finding.ok for finding in placed) and all(block.pool in pools for block in decision.placement):
+            findings += cap_findings(decision, problem)
         findings += slo_findings(envelope, problem)
     findings += [*side_file_findings(decision, base), *certificate_findings(envelope)]
     findings += figure_findings(envelope, decision)

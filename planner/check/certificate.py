@@ -1,5 +1,6 @@
 """Whether a certificate holds: its arithmetic, and its bound derived again without any solver."""
 
+import math
 from collections.abc import Iterator
 
 from pydantic import JsonValue
@@ -91,4 +92,12 @@ def _dual_tree_bound(proof: dict[str, JsonValue]) -> float | None:
     tree, model = proof.get("tree"), proof.get("model")
     if not isinstance(tree, dict) or not isinstance(model, dict):
         raise PlannerError("a proof by dual tree needs `tree` and `model`")
-    return verify(DualTree.from_dict(tree), LinearModel.from_dict(model))
+    proven = verify(DualTree.from_dict(tree), LinearModel.from_dict(model))
+    return None if proven is None else proven * _unit(proof.get("objective_unit", 1.0))
+
+
+def _unit(found: JsonValue) -> float:
+    """What one unit of the model's objective is in units of the plan's."""
+    if not isinstance(found, int | float) or not 0.0 < found < math.inf:
+        raise PlannerError(f"`objective_unit` must be positive, found {found!r}")
+    return float(found)

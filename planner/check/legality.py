@@ -58,10 +58,14 @@ def _shape_findings(role: Role, blocks: list[Block]) -> Iterator[Finding]:
 
 def _device_findings(role: Role, blocks: list[Block], pools: "Mapping[str, Pool]") -> Iterator[Finding]:
     where = f"roles.{role.name}"
-    beyond = [block for block in blocks if placement.last_device(block) >= _num_devices(pools[block.pool])]
     size = {block.pool: _num_devices(pools[block.pool]) for block in blocks}
+    beyond = [block for block in blocks if placement.last_device(block) >= size[block.pool]]
     what = "inside the pool"
-    if beyond:
+    crowded = next((block for block in blocks if placement.num_ranks(block) > size[block.pool]), None)
+    if crowded is not None:
+        what = f"{placement.num_ranks(crowded)} ranks on pool `{crowded.pool}`, which has {size[crowded.pool]} devices"
+        beyond = beyond or [crowded]
+    elif beyond:
         worst = max(beyond, key=placement.last_device)
         what = f"device {placement.last_device(worst)} of pool `{worst.pool}`, which has {size[worst.pool]}"
     yield Finding("placement.range", not beyond, what, where, "use devices that the pool has")

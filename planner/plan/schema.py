@@ -4,13 +4,13 @@ JSON in SI units with the unit in the name. Nothing in it depends on when or whe
 seed and versions give the same bytes.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
 from planner.schema_base import Spec, refuse
 
-SCHEMA = "planner.plan/1"
+SCHEMA: Final = "planner.plan/1"
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]

@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.files import digest
@@ -93,21 +96,18 @@ def resolve(problem: Problem, where: Where, *, base: Path = Path()) -> Resolved:
     )
 
 
-def normalised(resolved: Resolved) -> dict[str, object]:
+def normalised(resolved: Resolved) -> dict[str, JsonValue]:
     """The problem as plain data with defaults filled in and paths left out: what the plan carries and digests."""
-    data: dict[str, object] = resolved.problem.model_dump(mode="json", by_alias=True, exclude_none=True)
+    data: dict[str, Any] = resolved.problem.model_dump(mode="json", by_alias=True, exclude_none=True)
     data.pop("current", None)
     for key, model in resolved.problem.models.items():
         if model.config is not None:
-            models = data["models"]
-            assert isinstance(models, dict)
-            models[key]["config"] = resolved.models[key].name
+            data["models"][key]["config"] = resolved.models[key].name
     costs = data["costs"]
-    assert isinstance(costs, dict)
     costs.pop("profiles", None)
     if costs["calibration"] not in ("default", "none"):
         costs["calibration"] = "file"
-    for workload in data["workloads"] if isinstance(data["workloads"], list) else []:
+    for workload in data["workloads"]:
         for side in ("input_tokens", "output_tokens"):
             if isinstance(workload[side], dict) and "trace" in workload[side]:
                 workload[side]["trace"] = Path(workload[side]["trace"]).name

@@ -20,6 +20,7 @@ KvCache = Literal["bf16", "fp16", "fp8"]
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+MAX_NODES, MAX_GPUS = 100_000, 1_000_000  # of a pool: beyond any cluster, within what can be laid out one by one
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -47,8 +48,10 @@ class PoolSpec(Spec):
     }
     gpu: Name = Field(description="accelerator or node type of the hardware catalog")
     name: Name | None = Field(default=None, description="defaults to what `gpu` says")
-    nodes: Count | None = None
-    gpus: Count | None = Field(default=None, description="total GPUs; whole nodes, or one part of a node")
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
+    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)] | None = Field(
+        default=None, description="total GPUs; whole nodes, or one part of a node"
+    )
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
     node_names: tuple[Name, ...] | None = Field(default=None, description="host names, used by emitted launch scripts")
     out_of_service: tuple[int | Name, ...] = Field(default=(), description="nodes not to use, by index or name")

@@ -107,12 +107,13 @@ APART: dict[str, Any] = {
     "decision.synchrony": "asynchronous",
     "decision.staleness": 1,
 }
+ASTRIDE: dict[str, Any] = {"inputs.cluster.pools.0.nodes": 8, "decision.placement.2.first_device": 32}
 RL: list[tuple[str, dict[str, Any]]] = [
     ("rl.roles", {"decision.roles.2.function": "judge"}),
     ("rl.critic", {"decision.roles.2.function": "critic"}),
     ("rl.staleness", {"decision.staleness": 1}),
     ("rl.synchrony", {"decision.synchrony": "stream"}),
-    ("rl.phases", {"decision.phases.1": ..., "inputs.cluster.pools.0.nodes": 8, "decision.placement.2.first_device": 32}),
+    ("rl.phases", {"decision.phases.1": ..., **ASTRIDE}),
     ("rl.names", {"decision.resident_bytes.writer": 1e9}),
     ("rl.shares", {"decision.shares": {"rollout": 0.5}}),
     ("rl.arrangement", {"decision.arrangement": "hybrid"}),

@@ -13,6 +13,7 @@ import pytest
 from planner.errors import PlannerError
 from planner.plan import reader, records, schema
 from planner.plan.reader import read_plan
+from planner.schema_base import Spec
 
 PLANS = Path(__file__).parent.parent / "plans"
 Edited = Callable[..., dict[str, Any]]
@@ -68,7 +69,7 @@ for path in sys.argv[1:]:
         (reader._Envelope, schema.Envelope),
     ],
 )
-def test_the_records_have_the_keys_and_needs_of_the_schema(record: Any, spec: type[schema.Spec]) -> None:  # noqa: ANN401
+def test_the_records_have_the_keys_and_needs_of_the_schema(record: Any, spec: type[Spec]) -> None:  # noqa: ANN401
     needs = {part.name: part.default is MISSING and part.default_factory is MISSING for part in fields(record)}
     wanted = {field.alias or name: field.is_required() for name, field in spec.model_fields.items()}
     assert needs == wanted
@@ -120,7 +121,11 @@ def test_a_plan_of_a_later_schema_is_named_as_such(edited_plan: Edited, tmp_path
         ({"decision.roles": []}, "a plan needs at least one role", "decision.roles"),
         ({"decision.roles.1.name": "prefill"}, "two roles have the same name", "decision.roles"),
         ({"decision.placement.0.role": "encode"}, "no role is called `encode`", "decision.placement.0.role"),
-        ({"decision.placement.0.axes.0.stride": -1}, "must be at least 0, found -1", "decision.placement.0.axes.0.stride"),
+        (
+            {"decision.placement.0.first_device": -1},
+            "must be at least 0, found -1",
+            "decision.placement.0.first_device",
+        ),
         ({"predictions.0.interval": [1.0]}, "must have 2 entries, found 1", "predictions.0.interval"),
         ({"digests": []}, "must be a mapping, found a list", "digests"),
         ({"seed": 1.5}, "must be a whole number, found 1.5", "seed"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
@@ -24,6 +24,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(decision=st.dictionaries(st.text(), JSON))
 def test_a_plan_survives_being_written_and_read(decision: dict[str, Any]) -> None:
     path = Path(__file__).parent.parent / "plans" / "serve.json"
