@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from planner.costs.choice import Choice, Chooser
 from planner.costs.collectives import collective_s
 from planner.costs.evidence import Basis, Priced
 from planner.costs.operators import (
@@ -26,7 +27,6 @@ from planner.costs.operators import (
 from planner.costs.roofline import Roofline
 from planner.costs.shapes import FloatArray
 from planner.hardware.profiles.grid import Grid, corners
-from planner.hardware.profiles.store import ProfileStore, Selection
 
 _DTYPES: dict[str, tuple[str, ...]] = {
     "bf16": ("bfloat16",),
@@ -38,9 +38,8 @@ _DTYPES: dict[str, tuple[str, ...]] = {
     "int4": ("int4_wo",),
     "int8": ("int8", "int8_wo", "sq"),
 }
+_EXPERT_COLUMNS = ("hidden_size", "inter_size", "topk", "num_experts")
 _MXFP4_WEIGHT_ONLY = ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")
-_ENGINES = ("trtllm", "sglang", "vllm")
-OURS = "planner"  # engine name of tables that this program measured itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +56,24 @@ class Profiled:
     """Prices operators from a store of tables for one engine and version; remembers which tables it used."""
 
     roofline: Roofline
-    store: ProfileStore
-    engine: str
-    version: str | None
+    chooser: Chooser
     skew: str = "power_law_1.2"  # expert load of the MoE tables; 1.01 fits DeepSeek-R1, 1.2 Qwen3-235B (their README)
-    digests: set[str] = field(default_factory=set)
-    notes: set[str] = field(default_factory=set)
     _tables: dict[tuple[str | int | float | tuple[int, ...], ...], _Table | None] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        return f"kernel tables of {self.roofline.accelerator.name} ({self.engine} {self.version or 'newest'})"
+        engine = f"{self.chooser.engine} {self.chooser.version or 'newest'}"
+        return f"kernel tables of {self.roofline.accelerator.name} ({engine})"
+
+    @property
+    def notes(self) -> set[str]:
+        """Every fallback so far, in words."""
+        return self.chooser.notes
+
+    @property
+    def digests(self) -> set[str]:
+        """Of the tables used so far."""
+        return self.chooser.digests
 
     def price(self, op: Operator) -> Priced:
         """Seconds [N] of one run of `op`, from the first table that covers its kind, else from the roofline."""
@@ -156,58 +162,49 @@ class Profiled:
         return None
 
     def _experts(self, op: Experts) -> Priced:
+        """The table of this expert shape; a shape without one takes the utilisation of the nearest measured one."""
         shape = (op.hidden, op.intermediate, op.top_k, op.num_experts)
-        dtypes = _DTYPES[op.precision]
-        if op.precision == "mxfp4" and op.activation == "bf16":
-            dtypes = _MXFP4_WEIGHT_ONLY
-        built_for = {"shape": shape}
+        table = self._expert_table(op, shape)
+        if table is None:
+            near = self._nearest_expert_shape(op, shape)
+            table = None if near is None else self._expert_table(op, near)
+            if table is not None:
+                self.notes.add(f"experts of shape {shape} take the utilisation of the measured shape {near}")
+                table = replace(table, basis=Basis.HELD)
+        return self._from(table, op, (op.tokens, op.moe_tp, op.ep))
+
+    def _expert_table(self, op: Experts, shape: tuple[int, int, int, int]) -> _Table | None:
+        hidden, inter, top_k, experts = shape
 
         def build(grid: Grid) -> FloatArray:
             tokens, moe_tp, ep = (axis.ravel() for axis in grid.points())
-            hidden, inter, top_k, experts = built_for["shape"]
             like = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
             return self.roofline.compute_s(replace(like, top_k=top_k, num_experts=experts))
 
-        def keys() -> Iterator[Mapping[str, str | int]]:
-            for dtype in dtypes:
-                yield self._expert_key(dtype, shape)
-            for dtype in dtypes:
-                near = self._nearest_expert_shape(dtype, shape)
-                if near is not None:
-                    built_for["shape"] = near
-                    self.notes.add(f"experts of shape {shape} take the utilisation of the measured shape {near}")
-                    yield self._expert_key(dtype, near)
-
-        table = self._find(("moe", op.precision, op.activation, shape), keys(), build)
-        if table is not None and built_for["shape"] != shape:
-            table = _Table(table.grid, table.log_ratio, Basis.HELD)
-        return self._from(table, op, (op.tokens, op.moe_tp, op.ep))
+        keys = (self._expert_key(dtype, shape) for dtype in _expert_dtypes(op))
+        return self._find(("moe", op.precision, op.activation, shape), keys, build)
 
     def _expert_key(self, dtype: str, shape: tuple[int, int, int, int]) -> Mapping[str, str | int]:
         hidden, inter, top_k, experts = shape
         names = {"hidden_size": hidden, "inter_size": inter, "topk": top_k, "num_experts": experts}
         return {"moe_dtype": dtype, "distribution": self.skew, **names}
 
-    def _nearest_expert_shape(self, dtype: str, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int] | None:
+    def _nearest_expert_shape(self, op: Experts, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int] | None:
         """The measured expert shape nearest in the logarithm of its four sizes."""
-        selection = self._select("moe")
-        if selection is None:
-            return None
-        names = selection.table.key_names
-        known_keys = selection.table.keys()
-        rows = [dict(zip(names, key, strict=True)) for key in known_keys]
-        columns = ("hidden_size", "inter_size", "topk", "num_experts")
-        shapes = sorted(
-            {
-                tuple(int(row[c]) for c in columns)
+        shapes: set[tuple[int, ...]] = set()
+        for selection in self.chooser.selections("moe"):
+            keys = selection.table.keys()
+            rows = [dict(zip(selection.table.key_names, key, strict=True)) for key in keys]
+            shapes |= {
+                tuple(int(row[column]) for column in _EXPERT_COLUMNS)
                 for row in rows
-                if row["moe_dtype"] == dtype and row["distribution"] == self.skew
+                if row["moe_dtype"] in _expert_dtypes(op) and row["distribution"] == self.skew
             }
-        )
         if not shapes:
             return None
-        distance = [sum(abs(np.log(a / b)) for a, b in zip(known, shape, strict=True)) for known in shapes]
-        best = shapes[int(np.argmin(distance))]
+        ordered = sorted(shapes)
+        distance = [sum(abs(np.log(a / b)) for a, b in zip(known, shape, strict=True)) for known in ordered]
+        best = ordered[int(np.argmin(distance))]
         return best[0], best[1], best[2], best[3]
 
     def _collective(self, op: Collective) -> Priced:
@@ -237,20 +234,6 @@ class Profiled:
             np.where(inside, found.basis, analytical.basis).astype(np.uint8),
         )
 
-    def _select(self, table: str, engine: str | None = None) -> Selection | None:
-        """The table of the engine asked for, else of another engine, with a note."""
-        accelerator = self.roofline.accelerator.name
-        for candidate in (OURS, engine or self.engine, *(() if engine else _ENGINES)):
-            version = self.version if candidate == self.engine else None
-            found = self.store.select(accelerator=accelerator, table=table, engine=candidate, version=version)
-            if found is not None:
-                if candidate not in (OURS, engine or self.engine):
-                    self.notes.add(f"{table}: {self.engine} has no table, that of {found.note} is used")
-                elif not found.exact_version:
-                    self.notes.add(f"{table}: {found.note}")
-                return found
-        return None
-
     def _find(
         self,
         identity: tuple[str | int | float | tuple[int, ...], ...],
@@ -258,23 +241,11 @@ class Profiled:
         build: Callable[[Grid], FloatArray],
         engine: str | None = None,
     ) -> _Table | None:
-        """The first grid among `keys` of the table that `identity` begins with, as a ratio to the roofline `build`."""
+        """The table that `identity` begins with, for the first of `keys` it holds, as a ratio to the roofline."""
         if identity not in self._tables:
-            selection = self._select(str(identity[0]), engine)
-            self._tables[identity] = None if selection is None else self._first(selection, keys, build)
+            chosen = self.chooser.choose(str(identity[0]), keys, engine)
+            self._tables[identity] = None if chosen is None else _as_ratio(chosen, build)
         return self._tables[identity]
-
-    def _first(
-        self, selection: Selection, keys: Iterator[Mapping[str, str | int]], build: Callable[[Grid], FloatArray]
-    ) -> _Table | None:
-        for key in keys:
-            grid = selection.table.grid(**key)
-            if grid is not None:
-                reference = np.maximum(build(grid), 1e-12).reshape(grid.latency_s.shape)
-                self.digests.add(selection.table.identity.digest)
-                basis = Basis.MEASURED if selection.table.identity.engine == OURS else Basis.IMPORTED
-                return _Table(grid, grid.filled(reference), basis)
-        return None
 
     def _from(
         self, table: _Table | None, op: Operator, points: tuple[FloatArray, ...], reference_s: FloatArray | None = None
@@ -295,9 +266,18 @@ class Profiled:
         return Priced(seconds, np.where(at.inside, table.basis, held).astype(np.uint8))
 
 
+def _as_ratio(chosen: Choice, build: Callable[[Grid], FloatArray]) -> _Table:
+    reference = np.maximum(build(chosen.grid), 1e-12).reshape(chosen.grid.latency_s.shape)
+    return _Table(chosen.grid, chosen.grid.filled(reference), Basis.MEASURED if chosen.ours else Basis.IMPORTED)
+
+
 def _as_compute(op: Operator) -> Compute:
     assert not isinstance(op, Collective)
     return op
+
+
+def _expert_dtypes(op: Experts) -> tuple[str, ...]:
+    return _MXFP4_WEIGHT_ONLY if op.precision == "mxfp4" and op.activation == "bf16" else _DTYPES[op.precision]
 
 
 def _kv(precision: str) -> str:

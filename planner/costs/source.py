@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from planner.costs.choice import Chooser
 from planner.costs.parameters import Calibration
 from planner.costs.profiled import Profiled
 from planner.costs.roofline import Roofline
@@ -43,7 +44,7 @@ def make_pricer(
     roofline = Roofline(accelerator, topology, calibration.efficiencies)
     if store is None or accelerator.name not in store.accelerators():
         return roofline
-    return Profiled(roofline, store, engine, version, skew=expert_skew(arch))
+    return Profiled(roofline, Chooser(store, accelerator.name, engine, version), skew=expert_skew(arch))
 
 
 def expert_skew(arch: Architecture) -> str:

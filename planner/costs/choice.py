@@ -1,0 +1,98 @@
+"""Which measured table answers for a kind of kernel: engine, version and key, with every compromise in words."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.hardware.profiles.grid import Grid
+from planner.hardware.profiles.store import ProfileStore, Selection
+
+OURS = "planner"  # engine name of tables that this program measured itself
+Key = Mapping[str, str | int]
+
+_ENGINES = ("trtllm", "sglang", "vllm")
+_COMPLETE = 0.9  # of the cells of the fullest version; a table with fewer is a partial one
+_SLOWEST_FLOOR_S = 15e-6  # no kernel of a replayed graph takes longer to do nothing; such a table timed the host
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The chosen grid and where it is from."""
+
+    selection: Selection
+    grid: Grid
+
+    @property
+    def ours(self) -> bool:
+        return self.selection.table.identity.engine == OURS
+
+
+@dataclass(slots=True)
+class Chooser:
+    """Chooses tables of one accelerator for one engine and version; collects what it had to compromise on."""
+
+    store: ProfileStore
+    accelerator: str
+    engine: str
+    version: str | None
+    notes: set[str] = field(default_factory=set)
+    digests: set[str] = field(default_factory=set)
+
+    def choose(self, table: str, keys: Iterable[Key], engine: str | None = None) -> Choice | None:
+        """The grid of the first key that our own tables, the engine's, or another engine's hold.
+
+        Among versions the nearest to the one asked for wins, unless it measured under nine tenths of what the fullest
+        did. A table whose fastest cell takes longer than any launch timed the host and not the kernel: the next
+        engine's is taken.
+        """
+        wanted = list(keys)
+        host_bound: Choice | None = None
+        for candidate in (OURS, engine or self.engine, *(() if engine else _ENGINES)):
+            found = self._of_engine(table, wanted, candidate)
+            if found is None or (host_bound is not None and found.selection is host_bound.selection):
+                continue
+            if table == "gemm" and float(np.nanmin(found.grid.latency_s)) > _SLOWEST_FLOOR_S:
+                host_bound = host_bound or found
+                continue
+            return self._settled(table, found, host_bound)
+        return None if host_bound is None else self._settled(table, host_bound, None)
+
+    def selections(self, table: str) -> list[Selection]:
+        """All versions of a table of the engine asked for, else of the first engine that has one."""
+        for candidate in (OURS, self.engine, *_ENGINES):
+            found = list(self._candidates(table, candidate))
+            if found:
+                return found
+        return []
+
+    def _candidates(self, table: str, engine: str) -> Iterable[Selection]:
+        version = self.version if engine == self.engine else None
+        return self.store.candidates(accelerator=self.accelerator, table=table, engine=engine, version=version)
+
+    def _of_engine(self, table: str, keys: list[Key], engine: str) -> Choice | None:
+        selections = list(self._candidates(table, engine))
+        for key in keys:
+            grids = [(selection, selection.table.grid(**key)) for selection in selections]
+            found = [Choice(selection, grid) for selection, grid in grids if grid is not None]
+            if found:
+                cells = [int(np.sum(~np.isnan(choice.grid.latency_s))) for choice in found]
+                return next(choice for choice, size in zip(found, cells, strict=True) if size >= _COMPLETE * max(cells))
+        return None
+
+    def _settled(self, table: str, chosen: Choice, host_bound: Choice | None) -> Choice:
+        identity = chosen.selection.table.identity
+        self.digests.add(identity.digest)
+        if host_bound is not None:
+            slow = host_bound.selection.table.identity
+            self.notes.add(
+                f"{table}: the table of {slow.engine} {slow.version} timed the host, that of "
+                f"{identity.engine} {identity.version} is used"
+            )
+        elif identity.engine not in (OURS, self.engine, "nccl"):
+            self.notes.add(
+                f"{table}: {self.engine} has no such table, that of {identity.engine} {identity.version} is used"
+            )
+        elif identity.engine == self.engine and self.version not in (None, identity.version):
+            self.notes.add(f"{table}: {self.engine} {self.version} asked, tables of {identity.version} used")
+        return chosen
