@@ -193,14 +193,17 @@ def _evidence(envelope: "Envelope") -> list[str]:
 
 
 def render_findings(findings: "Sequence[Finding]") -> str:
-    """How many rules hold, then every failure with its mend."""
-    held = sum(finding.ok for finding in findings)
+    """How many of the rules that could be judged hold, every failure with its mend, and what was not judged."""
+    judged = [finding for finding in findings if not finding.skipped]
+    held = sum(finding.ok for finding in judged)
     approximate = sum(finding.ok and finding.approximate for finding in findings)
     by_mean = f" ({approximate} by mean-based models only)" if approximate else ""
-    lines = [f"ok    {held} of {len(findings)} rules{by_mean}"]
+    lines = [f"ok    {held} of {len(judged)} rules{by_mean}"]
     for finding in findings:
-        if not finding.ok:
-            where = f"{finding.where}: " if finding.where else ""
+        where = f"{finding.where}: " if finding.where else ""
+        if finding.skipped:
+            lines.append(f"note  {finding.rule}  {where}{finding.what}")
+        elif not finding.ok:
             lines.append(f"FAIL  {finding.rule}  {where}{finding.what}")
             lines += [f"      hint: {finding.hint}"] if finding.hint else []
     return plain("\n".join(lines))

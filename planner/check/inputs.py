@@ -11,12 +11,12 @@ from planner.files import digest
 from planner.hardware.cluster import Pool
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
+from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
-from planner.schema_base import Spec, Where, planner_error
+from planner.schema_base import Spec, planner_error
 from planner.schema_keys import known_keys
 
-_INPUTS = Where({}, "inputs")
 _SOLVE_AGAIN = "solve again, or restore what the plan was made for"
 
 
@@ -28,7 +28,7 @@ def problem_findings(envelope: Envelope, options: type[Spec]) -> tuple[Problem |
         problem = Problem.model_validate(envelope.inputs)
         options.model_validate(problem.options)
     except ValidationError as error:
-        what = planner_error(error, _INPUTS, known_keys(Problem, envelope.inputs)).what
+        what = planner_error(error, INPUTS, known_keys(Problem, envelope.inputs)).what
         problem = None
     findings = [Finding("schema.inputs", problem is not None, what, "inputs", _SOLVE_AGAIN)]
     if problem is not None:
@@ -61,7 +61,7 @@ def pools_of(problem: Problem) -> dict[str, Pool]:
     pools: dict[str, Pool] = {}
     for index, spec in enumerate(problem.cluster.pools):
         try:
-            pool = resolve_pool(spec, index, _INPUTS)
+            pool = resolve_pool(spec, index, INPUTS)
         except PlannerError:
             continue
         pools[pool.name] = pool
@@ -75,7 +75,7 @@ def hardware_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]
     for index, spec in enumerate(problem.cluster.pools):
         place = f"digests.hardware.{spec.label}"
         try:
-            pool = resolve_pool(spec, index, _INPUTS)
+            pool = resolve_pool(spec, index, INPUTS)
         except PlannerError as error:
             yield _skipped("digest.hardware", f"not judged: {error.what}", place)
             continue
@@ -92,7 +92,7 @@ def model_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
             yield _skipped("digest.models", f"not judged: the config.json of `{spec.config}` is not at hand", place)
             continue
         try:
-            architecture = resolve_model(problem, key, _INPUTS, Path())
+            architecture = resolve_model(problem, key, INPUTS, Path())
         except PlannerError as error:
             yield _skipped("digest.models", f"not judged: {error.what}", place)
             continue

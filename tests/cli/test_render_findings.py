@@ -1,0 +1,20 @@
+"""The text of a check: what holds, what fails with its mend, and what could not be judged."""
+
+from planner.cli.render import render_findings
+from planner.plan.findings import Finding
+
+
+def test_what_could_not_be_judged_is_told_and_not_counted() -> None:
+    text = render_findings(
+        [
+            Finding("memory.parts", True, "fits"),
+            Finding("slo.ttft", False, "too late", "workloads.chat", "relax it"),
+            Finding("digest.models", True, "not judged: unknown model", "digests.models.chat", skipped=True),
+        ]
+    )
+    assert text.splitlines() == [
+        "ok    1 of 2 rules",
+        "FAIL  slo.ttft  workloads.chat: too late",
+        "      hint: relax it",
+        "note  digest.models  digests.models.chat: not judged: unknown model",
+    ]
