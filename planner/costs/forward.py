@@ -1,7 +1,8 @@
 """The forward pass of one step as operators: architecture x shards x work.
 
 Sharding follows the engines: attention and dense FFN split by `tp` inside each attention-data-parallel rank, routed
-experts by moe_tp x ep over all tp x dp ranks of a stage, embedding and logits by `tp`. Activations are bf16 in memory.
+experts by moe_tp x ep over all tp x dp ranks of a stage, embedding and logits by `tp`. Activations are bf16 in memory;
+quantising them for 8- and 4-bit GEMMs is part of the GEMM, as kernel tables time it and as engines fuse it.
 A token passes every layer, so with pipeline stages the operators are those of all stages together, and the result is
 the latency of one micro-batch through the whole pipeline.
 """
@@ -23,6 +24,7 @@ from planner.costs.operators import (
     Recurrence,
     Scores,
     activation_precision,
+    causal_pairs,
 )
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.errors import PlannerError
@@ -90,8 +92,12 @@ def _ends(step: _Step) -> Iterator[Operator]:
     yield MemoryPass("embedding", 1.0, step.tokens * row * 2.0, 1.0)
     yield from _all_reduce(step, "embedding_all_reduce", 1.0)
     sampled = step.work.sampled
-    vocab = arch.vocab_size / tp
-    yield Gemm("logits", 1.0, sampled, vocab, step.one * arch.hidden_size, arch.precisions.lm_head)
+    vocab, width = arch.vocab_size / tp, arch.embedding_size or arch.hidden_size
+    if width != arch.hidden_size:
+        yield _gemm(step, "project_in", 1.0, arch.hidden_size, width, arch.precisions.embedding)
+        out = step.one * width
+        yield Gemm("project_out", 1.0, sampled, out, step.one * arch.hidden_size, arch.precisions.embedding)
+    yield Gemm("logits", 1.0, sampled, vocab, step.one * width, arch.precisions.lm_head)
     gathered = sampled * arch.vocab_size * ACTIVATION_BYTES
     yield Collective("logits_all_gather", 1.0, "all_gather", gathered, tp, step.one)
     yield MemoryPass("sampling", 1.0, sampled * arch.vocab_size * 4.0 * 3.0, 4.0)
@@ -125,12 +131,6 @@ def _gemm(
     return Gemm(name, count, step.tokens, step.one * n, step.one * k, precision)
 
 
-def _quantise(step: _Step, name: str, count: float, width: FloatArray | float, precision: str) -> Iterator[Operator]:
-    """Activations of 8- and 4-bit GEMMs are quantised in a pass of their own."""
-    if activation_precision(precision) != "bf16":
-        yield MemoryPass(name, count, step.tokens * width * (ACTIVATION_BYTES + 1.0), 1.0)
-
-
 def _mixer(step: _Step, mixer: Mixer, count: float) -> Iterator[Operator]:
     match mixer:
         case GroupedQueryAttention():
@@ -153,8 +153,8 @@ def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterato
     precision, hidden = step.arch.precisions.attention, step.arch.hidden_size
     heads, kv_heads = _heads(step, mixer.num_heads), _heads(step, mixer.num_kv_heads)
     queries = heads * mixer.head_dim * (2.0 if mixer.output_gate else 1.0)
-    keys = 0.0 if mixer.shares_kv else kv_heads * (mixer.head_dim + mixer.v_head_dim)
-    yield from _quantise(step, "qkv_quantise", count, hidden, precision)
+    values = 0.0 if mixer.values_are_keys else mixer.v_head_dim
+    keys = 0.0 if mixer.shares_kv else kv_heads * (mixer.head_dim + values)
     yield _gemm(step, "qkv", count, queries + keys, hidden, precision)
     yield MemoryPass("rotary_and_cache", count, step.tokens * (queries + keys) * 2.0 * ACTIVATION_BYTES, 1.0)
     kv, work = step.arch.precisions.kv_cache, step.work
@@ -168,7 +168,6 @@ def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterato
             "decode_attention", count, work.decode_sequences, work.decode_context,
             heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv,
         )  # fmt: skip
-    yield from _quantise(step, "attention_output_quantise", count, heads * mixer.v_head_dim, precision)
     yield _gemm(step, "attention_output", count, hidden, heads * mixer.v_head_dim, precision)
     yield from _all_reduce(step, "attention_all_reduce", count)
 
@@ -179,7 +178,6 @@ def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Opera
     heads = _heads(step, mixer.num_heads)
     query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
     latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
-    yield from _quantise(step, "qkv_quantise", count, hidden, precision)
     if mixer.q_lora_rank:
         yield _gemm(step, "q_and_kv_down", count, mixer.q_lora_rank + latent, hidden, precision)
         yield _gemm(step, "q_up", count, heads * query_dim, mixer.q_lora_rank, precision)
@@ -196,7 +194,6 @@ def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Opera
     gate = heads * mixer.v_head_dim
     if mixer.output_gate:
         yield _gemm(step, "output_gate", count, gate, hidden, precision)
-    yield from _quantise(step, "attention_output_quantise", count, gate, precision)
     yield _gemm(step, "attention_output", count, hidden, gate, precision)
     yield from _all_reduce(step, "attention_all_reduce", count)
 
@@ -208,12 +205,9 @@ def _selected(mixer: LatentAttention, context: FloatArray) -> FloatArray:
 def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: FloatArray) -> Iterator[Operator]:
     work, kv = step.work, step.arch.precisions.kv_cache
     if mixer.indexer is not None:  # sparse prefill attends in the latent space, to at most top_k tokens each
-        new = _per_sequence(step)
-        average = np.minimum(work.prefill_context + new / 2.0, float(mixer.indexer.top_k))
-        yield DecodeAttention(
-            "prefill_attention", count, work.prefill_tokens, average, heads, step.one,
-            mixer.kv_lora_rank + mixer.qk_rope_head_dim, mixer.kv_lora_rank, 0, kv, latent=True,
-        )  # fmt: skip
+        new = np.maximum(_per_sequence(step), 1.0)
+        average = causal_pairs(new, work.prefill_context, float(mixer.indexer.top_k)) / new
+        yield from _absorbed(step, mixer, count, heads, "prefill_attention", work.prefill_tokens, average)
         return
     expanded = work.prefill_tokens + work.prefill_context * work.prefill_sequences
     width = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
@@ -226,16 +220,23 @@ def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: Fl
 
 
 def _latent_decode(step: _Step, mixer: LatentAttention, count: float, heads: FloatArray) -> Iterator[Operator]:
-    work, arch = step.work, step.arch
+    context = _selected(mixer, step.work.decode_context)
+    yield from _absorbed(step, mixer, count, heads, "decode_attention", step.work.decode_sequences, context)
+
+
+def _absorbed(
+    step: _Step, mixer: LatentAttention, count: float, heads: FloatArray, name: str, queries: FloatArray,
+    context: FloatArray,
+) -> Iterator[Operator]:  # fmt: skip
+    """Attention in the latent space of `queries` tokens to `context` cached ones each, up-projections absorbed."""
+    arch, nope, rank, value = step.arch, mixer.qk_nope_head_dim, mixer.kv_lora_rank, mixer.v_head_dim
     absorbed = activation_precision(arch.precisions.attention)
-    nope, rank, value = mixer.qk_nope_head_dim, mixer.kv_lora_rank, mixer.v_head_dim
-    batch = work.decode_sequences
-    yield BatchedGemm("absorbed_query", count, heads, batch, step.one * rank, step.one * nope, absorbed)
+    yield BatchedGemm("absorbed_query", count, heads, queries, step.one * rank, step.one * nope, absorbed)
     yield DecodeAttention(
-        "decode_attention", count, batch, _selected(mixer, work.decode_context), heads, step.one,
+        name, count, queries, context, heads, step.one,
         rank + mixer.qk_rope_head_dim, rank, 0, arch.precisions.kv_cache, latent=True,
     )  # fmt: skip
-    yield BatchedGemm("absorbed_value", count, heads, batch, step.one * value, step.one * rank, absorbed)
+    yield BatchedGemm("absorbed_value", count, heads, queries, step.one * value, step.one * rank, absorbed)
 
 
 def _indexer(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Operator]:
@@ -245,7 +246,7 @@ def _indexer(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Oper
     yield _gemm(step, "indexer_query", count, indexer.num_heads * indexer.head_dim, mixer.q_lora_rank, precision)
     yield _gemm(step, "indexer_key", count, indexer.head_dim + indexer.num_heads, step.arch.hidden_size, "bf16")
     new = _per_sequence(step)
-    prefill_pairs = work.prefill_tokens * (work.prefill_context + new / 2.0)
+    prefill_pairs = work.prefill_sequences * causal_pairs(new, work.prefill_context)
     pairs = prefill_pairs + work.decode_sequences * work.decode_context
     keys = work.prefill_sequences * (work.prefill_context + new) + work.decode_sequences * work.decode_context
     yield Scores("indexer_scores", count, pairs, keys, indexer.num_heads, indexer.head_dim)
@@ -263,7 +264,6 @@ def _linear(step: _Step, mixer: LinearAttention, count: float) -> Iterator[Opera
     key_heads = np.maximum(mixer.num_key_heads / step.shards.tp, 1.0)
     values = value_heads * mixer.value_head_dim
     keys = 2.0 * key_heads * mixer.key_head_dim
-    yield from _quantise(step, "mixer_input_quantise", count, hidden, precision)
     yield _gemm(step, "mixer_input", count, keys + 2.0 * values + 2.0 * value_heads, hidden, precision)
     yield MemoryPass("convolution", count, step.tokens * (keys + values) * 2.0 * ACTIVATION_BYTES, 1.0)
     per_head = 2.0 * mixer.value_head_dim * (SCAN_CHUNK_TOKENS + mixer.key_head_dim)
@@ -286,7 +286,6 @@ def _ffn(step: _Step, ffn: Ffn, count: float) -> Iterator[Operator]:
 def _dense(step: _Step, name: str, count: float, intermediate: int, gated: bool, precision: str) -> Iterator[Operator]:
     inter, hidden = intermediate / step.shards.tp, step.arch.hidden_size
     up = inter * (2.0 if gated else 1.0)
-    yield from _quantise(step, f"{name}_quantise", count, hidden, precision)
     yield _gemm(step, f"{name}_up", count, up, hidden, precision)
     yield MemoryPass(f"{name}_activation", count, step.tokens * (up + inter) * ACTIVATION_BYTES, 1.0)
     yield _gemm(step, f"{name}_down", count, hidden, inter, precision)

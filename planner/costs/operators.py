@@ -74,6 +74,15 @@ class DecodeAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionBackward:
+    """The gradients of queries, keys and values of one forward attention."""
+
+    name: str
+    count: float
+    forward: PrefillAttention | DecodeAttention
+
+
+@dataclass(frozen=True, slots=True)
 class Experts:
     """The routed experts of one layer on the busiest rank; `tokens` are those of all attention ranks together."""
 
@@ -141,7 +150,8 @@ class Collective:
     stride: FloatArray
 
 
-Compute = Gemm | BatchedGemm | PrefillAttention | DecodeAttention | Experts | Recurrence | Scores | MemoryPass
+Attention = PrefillAttention | DecodeAttention | AttentionBackward
+Compute = Gemm | BatchedGemm | Attention | Experts | Recurrence | Scores | MemoryPass
 Operator = Compute | Collective
 
 
@@ -179,6 +189,8 @@ def demand(op: Compute) -> Demand:
             return _prefill(op)
         case DecodeAttention():
             return _decode(op)
+        case AttentionBackward():
+            return _attention_backward(op.forward)
         case Experts():
             return _experts(op)
         case Recurrence():
@@ -190,15 +202,20 @@ def demand(op: Compute) -> Demand:
             return Demand(np.zeros_like(op.size_bytes), op.size_bytes, "bf16", kernels=op.kernels)
 
 
+def causal_pairs(new: FloatArray, context: FloatArray, window: float = 0.0) -> FloatArray:
+    """Pairs of a new token and a token it attends to, itself included; each attends to the last `window` at most.
+
+    sum over t = 1..new of min(context + t, window); window 0 stands for all.
+    """
+    growing = np.clip(window - context, 0.0, new) if window else new  # tokens whose window is not full yet
+    return growing * context + growing * (growing + 1.0) / 2.0 + (new - growing) * window
+
+
 def _prefill(op: PrefillAttention) -> Demand:
     new, past = op.new_tokens, op.context
+    pairs = causal_pairs(new, past, op.window)
     if op.window:
         past = np.minimum(past, op.window)
-        inside = np.minimum(new, op.window)
-        pairs = new * past + inside * (new - inside) + inside * (inside + 1) / 2
-        pairs = np.minimum(pairs, new * op.window)
-    else:
-        pairs = new * past + new * (new + 1) / 2
     flop = 2.0 * op.sequences * op.heads * pairs * (op.head_dim + op.v_head_dim)
     cached = (new + past) * op.kv_heads * (op.head_dim + op.v_head_dim) * bytes_per(op.kv_precision)
     queries = 2.0 * new * op.heads * (op.head_dim + op.v_head_dim)
@@ -212,6 +229,17 @@ def _decode(op: DecodeAttention) -> Demand:
     cached = context * op.kv_heads * width * bytes_per(op.kv_precision)
     queries = 2.0 * op.heads * (op.head_dim + op.v_head_dim)
     return Demand(flop, op.sequences * (cached + queries), "bf16")
+
+
+def _attention_backward(op: PrefillAttention | DecodeAttention) -> Demand:
+    """FlashAttention-2 (arXiv:2307.08691, section 3.1.2): five products against two, 2.5 times for equal head sizes.
+
+    Three are as deep as a key (the scores once more, the gradients of queries and keys), two as a value. Queries, keys,
+    values and outputs are read and their gradients moved once; one more kernel multiplies outputs by their gradients.
+    """
+    once = demand(op)
+    products = (3.0 * op.head_dim + 2.0 * op.v_head_dim) / (op.head_dim + op.v_head_dim)
+    return Demand(products * once.flop, 2.0 * once.size_bytes, once.precision, kernels=2.0)
 
 
 def _experts(op: Experts) -> Demand:

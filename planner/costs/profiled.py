@@ -15,6 +15,7 @@ from planner.costs.choice import Choice, Chooser
 from planner.costs.collectives import collective_s
 from planner.costs.evidence import Basis, Priced
 from planner.costs.operators import (
+    AttentionBackward,
     BatchedGemm,
     Collective,
     Compute,
@@ -86,6 +87,8 @@ class Profiled:
                 return self._prefill(op)
             case DecodeAttention():
                 return self._decode(op)
+            case AttentionBackward():
+                return self._attention_backward(op)
             case Experts():
                 return self._experts(op)
             case Collective():
@@ -103,7 +106,7 @@ class Profiled:
         return self._from(table, op, (op.m, op.n, op.k))
 
     def _batched(self, op: BatchedGemm) -> Priced:
-        side = "mla_gen_pre" if op.name.endswith("query") else "mla_gen_post"
+        side = "mla_gen_pre" if op.name.startswith("absorbed_query") else "mla_gen_post"
         rank, nope = float(op.n[0]), float(op.k[0])
 
         def build(grid: Grid) -> FloatArray:
@@ -139,7 +142,7 @@ class Profiled:
         def build(grid: Grid, window: int) -> FloatArray:
             batch, step, heads, *rest = (axis.ravel() for axis in grid.points())
             kv_heads = np.minimum(rest[0], heads) if rest else np.ones_like(heads)
-            like = replace(op, sequences=batch, context=step + 1.0, heads=heads, kv_heads=kv_heads)
+            like = replace(op, sequences=batch, context=step, heads=heads, kv_heads=kv_heads)
             return self.roofline.compute_s(replace(like, window=window))
 
         if op.latent:
@@ -161,6 +164,13 @@ class Profiled:
                 return table
         return None
 
+    def _attention_backward(self, op: AttentionBackward) -> Priced:
+        """No table holds it; it takes the utilisation of the forward kernel."""
+        once = self.price(op.forward)
+        reference_s = self.roofline.compute_s(op.forward)
+        ratio = np.where(reference_s > 0, once.seconds / np.where(reference_s > 0, reference_s, 1.0), 1.0)
+        return Priced(self.roofline.compute_s(op) * ratio, np.maximum(once.basis, np.uint8(Basis.HELD)))
+
     def _experts(self, op: Experts) -> Priced:
         """The table of this expert shape; a shape without one takes the utilisation of the nearest measured one."""
         shape = (op.hidden, op.intermediate, op.top_k, op.num_experts)
@@ -181,8 +191,14 @@ class Profiled:
             like = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
             return self.roofline.compute_s(replace(like, top_k=top_k, num_experts=experts))
 
-        keys = (self._expert_key(dtype, shape) for dtype in _expert_dtypes(op))
+        keys = (self._expert_key(dtype, shape) for dtype in self._expert_dtypes(op))
         return self._find(("moe", op.precision, op.activation, shape), keys, build)
+
+    def _expert_dtypes(self, op: Experts) -> tuple[str, ...]:
+        """Engines quantise the activations of mxfp4 experts to mxfp8 where tensor cores take mxfp4 directly."""
+        if op.precision == "mxfp4" and not self.roofline.accelerator.supports("mxfp4"):
+            return _MXFP4_WEIGHT_ONLY
+        return _DTYPES[op.precision]
 
     def _expert_key(self, dtype: str, shape: tuple[int, int, int, int]) -> Mapping[str, str | int]:
         hidden, inter, top_k, experts = shape
@@ -198,7 +214,7 @@ class Profiled:
             shapes |= {
                 tuple(int(row[column]) for column in _EXPERT_COLUMNS)
                 for row in rows
-                if row["moe_dtype"] in _expert_dtypes(op) and row["distribution"] == self.skew
+                if row["moe_dtype"] in self._expert_dtypes(op) and row["distribution"] == self.skew
             }
         if not shapes:
             return None
@@ -274,10 +290,6 @@ def _as_ratio(chosen: Choice, build: Callable[[Grid], FloatArray]) -> _Table:
 def _as_compute(op: Operator) -> Compute:
     assert not isinstance(op, Collective)
     return op
-
-
-def _expert_dtypes(op: Experts) -> tuple[str, ...]:
-    return _MXFP4_WEIGHT_ONLY if op.precision == "mxfp4" and op.activation == "bf16" else _DTYPES[op.precision]
 
 
 def _kv(precision: str) -> str:

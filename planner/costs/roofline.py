@@ -7,6 +7,7 @@ import numpy as np
 from planner.costs.collectives import collective_s
 from planner.costs.evidence import Priced
 from planner.costs.operators import (
+    AttentionBackward,
     BatchedGemm,
     Collective,
     Compute,
@@ -57,7 +58,7 @@ def _efficiency(op: Compute, known: Efficiencies) -> tuple[float, float]:
     match op:
         case Gemm() | BatchedGemm():
             return known.gemm_flop, known.gemm_bandwidth
-        case PrefillAttention() | DecodeAttention() | Scores():
+        case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
             return known.attention_flop, known.attention_bandwidth
         case Experts():
             return known.experts_flop, known.experts_bandwidth
