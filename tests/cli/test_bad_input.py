@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Outcome
+    from tests.cli.conftest import Outcome
 
     Run = Callable[..., Outcome]
 

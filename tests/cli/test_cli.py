@@ -19,7 +19,7 @@ from planner.load import load_plan
 from planner.plan.schema import Envelope
 
 if TYPE_CHECKING:
-    from conftest import Outcome
+    from tests.cli.conftest import Outcome
 
     Run = Callable[..., Outcome]
 

@@ -31,10 +31,11 @@ def _schemas() -> dict[str, type[Spec]]:
 def _documented() -> dict[str, list[str]]:
     """Names in the first column of the table below each heading that ends in (`ClassName`)."""
     sections = re.split(r"^### .*\(`(\w+)`\)$", TEXT, flags=re.MULTILINE)[1:]
-    return {
-        name: [field for row in re.findall(r"^\| (`.*?) \|", body, re.MULTILINE) for field in re.findall(r"`(\w+)`", row)]
+    rows = {
+        name: re.findall(r"^\| (`.*?) \|", body, re.MULTILINE)
         for name, body in zip(sections[::2], sections[1::2], strict=True)
     }
+    return {name: [field for row in found for field in re.findall(r"`(\w+)`", row)] for name, found in rows.items()}
 
 
 SCHEMAS, DOCUMENTED = _schemas(), _documented()
