@@ -1,7 +1,7 @@
 """The integer instance mix: how many instances of each shape, in which pools, and which load each carries.
 
 Shapes are instance types that take whole groups of slots on nodes. A demand is served end to end by `whole` shapes,
-or in two stages, by `first` shapes whose output moves over links between pools to `second` shapes.
+or in two stages, by `first` shapes whose output moves over links between pools to `second` shapes of their channel.
 """
 
 import itertools
@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, LinearModel, total
@@ -45,6 +46,8 @@ class Shape:
     egress_bytes_per_s: float | None = None  # of one `first` instance; None is unlimited
     ingress_bytes_per_s: float | None = None  # of one `second` instance; None is unlimited
     max_instances: int | None = None
+    held_s: tuple[float, ...] = ()  # how long a request of each demand stays here; empty: none
+    channel: int = 0  # first stages hand over to second stages of the same channel only
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,18 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A stream of requests; `rate_per_s` caps it (SCALE, VALUE) or must be met (DEVICES, PRICE)."""
+    """A stream of requests; `rate_per_s` caps it (SCALE, VALUE) or must be met (DEVICES, PRICE).
+
+    Where `clients` wait for their answers instead, what is served keeps at most (SCALE, VALUE) or must keep at least
+    (DEVICES, PRICE) so many requests in the system.
+    """
 
     name: str
     share: float = 1.0
     rate_per_s: float | None = None
     value: float = 1.0
     transfer_bytes: float = 0.0  # moved from the first to the second stage per request
+    clients: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +111,12 @@ class MixProblem:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """First-stage output of one demand that moves from pool `source` to pool `target`."""
+    """First-stage output of one demand that moves from pool `source` to pool `target` in one channel."""
 
     source: int
     target: int
     demand: int
+    channel: int
     rate_per_s: float
 
 
@@ -123,13 +132,16 @@ class MixSolution:
     price_per_hour: float
 
 
+FlowKey: TypeAlias = tuple[int, int, int, int]  # source pool, target pool, demand, channel
+
+
 @dataclass(frozen=True, slots=True)
 class Vars:
     """The variables of a mix model; rates are in units of `rate_unit_per_s`, the objective of `objective_unit`."""
 
     n: tuple[Expr, ...]
     u: dict[tuple[int, int], Expr]
-    f: dict[tuple[int, int, int], Expr]
+    f: dict[FlowKey, Expr]
     d: tuple[Expr, ...]
     objective: Expr
     rate_unit_per_s: float
@@ -139,22 +151,25 @@ class Vars:
 def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     """The mixed-integer model of the instance mix.
 
-    Sets        c in C shapes, F and S its first- and second-stage shapes;  w in W demands;  p, q in P pools
+    Sets        c in C shapes, F and S its first- and second-stage shapes;  w in W demands;  p, q in P pools;
+                k in K channels
     Parameters  g_c devices of an instance, e_c of one group of it;  R_cw [1/s] rate of w on one instance of c alone;
                 v_c [1/h] price;  b_w [bytes] moved per request;  L_pq, E_c, I_c [bytes/s] of a link, and out of and
-                into an instance;  a_pi free slots of node i of pool p;  lambda_w [1/s] rate, sigma_w share, val_w value
+                into an instance;  a_pi free slots of node i of pool p;  lambda_w [1/s] rate, sigma_w share, val_w value;
+                h_cw [s] stay of a request, N_w clients
     Variables   n_c integer instances;  u_cw >= 0 instances of c kept busy by w, so that x_cw = R_cw u_cw [1/s];
-                f_pqw >= 0 [1/s] first-stage output of w moved from p to q;  d_w >= 0 [1/s] served;  t >= 0 scale
+                f_pqwk >= 0 [1/s] first-stage output of w moved from p to q in k;  d_w >= 0 [1/s] served;  t >= 0 scale
     Maximise    t (SCALE)  or  sum_w val_w d_w (VALUE);   minimise  sum_c g_c n_c (DEVICES)  or  sum_c v_c n_c (PRICE)
     (C1)  sum_w u_cw <= n_c                                         for c          capacity shared in time
     (C2)  sum_{c not in F} R_cw u_cw = d_w                          for w          served by whole and second stages
     (C2s) d_w = sigma_w t                                           for w          common scale (SCALE)
-    (C3f) sum_{c in F of p} R_cw u_cw = sum_q f_pqw                 for p, w       first stages feed the links
-    (C3s) sum_{c in S of q} R_cw u_cw = sum_p f_pqw                 for q, w       links feed second stages
+    (C3f) sum_{c in F of p, k} R_cw u_cw = sum_q f_pqwk             for p, w, k    first stages feed the links
+    (C3s) sum_{c in S of q, k} R_cw u_cw = sum_p f_pqwk             for q, w, k    links feed second stages
     (C4)  sum_{c of p: e_c >= s} (g_c / s) n_c <= sum_i floor(a_pi / s)   for p, s in sizes e_c of p   groups fit
-    (C5l) sum_w b_w f_pqw <= L_pq                                   for p, q       link capacity
+    (C5l) sum_wk b_w f_pqwk <= L_pq                                 for p, q       link capacity
     (C5e) sum_w b_w R_cw u_cw <= E_c n_c  (I_c for c in S)          for c          capacity of one instance
     (C6)  limits on sum_c g_c n_c, sum_c v_c n_c and the instances of each role
+    (C7)  sum_c h_cw R_cw u_cw <= N_w  (>= N_w for DEVICES, PRICE)  for w          Little's law over the clients of w
 
     (C4) is exact when the sizes of a pool divide one another. Necessary: what groups of size >= s occupy on a node is
     a multiple of s, at most floor(a / s) s. Sufficient: place groups largest first on any node with room; when one of
@@ -177,14 +192,15 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     x = {(c, w): R[c][w] * busy for (c, w), busy in u.items()}
     cap = [_most_served(problem, R, U, w, unit) for w in range(len(W))]
     f = {
-        (p, q, w): model.continuous(f"f[{p},{q},{w}]", 0.0, cap[w])
+        (p, q, w, k): model.continuous(f"f[{p},{q},{w},{k}]", 0.0, cap[w])
         for p in _pools_of(problem, Role.FIRST)
         for q in _pools_of(problem, Role.SECOND)
         for w in range(len(W))
+        for k in _channels(problem)
         if problem.link_bytes_per_s(p, q) != 0.0 or W[w].transfer_bytes == 0.0
     }
-    fixed = not problem.maximising
-    d = tuple(model.continuous(f"d[{w}]", cap[w] if fixed else 0.0, cap[w]) for w in range(len(W)))
+    fixed = [not problem.maximising and demand.rate_per_s is not None for demand in W]
+    d = tuple(model.continuous(f"d[{w}]", cap[w] if fixed[w] else 0.0, cap[w]) for w in range(len(W)))
     objective, objective_unit = _set_objective(problem, model, n, d, cap, unit)
 
     for c in range(len(C)):
@@ -199,6 +215,7 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     _add_slots(problem, model, n)
     _add_transfer(problem, model, x, f, n, unit)
     _add_limits(problem, model, n)
+    _add_clients(problem, model, x, unit)
     return model, Vars(n, u, f, d, objective, unit, objective_unit)
 
 
@@ -227,18 +244,21 @@ def _set_objective(
 
 
 def _add_stages(
-    problem: MixProblem, model: LinearModel, x: dict[tuple[int, int], Expr], f: dict[tuple[int, int, int], Expr]
+    problem: MixProblem, model: LinearModel, x: dict[tuple[int, int], Expr], f: dict[FlowKey, Expr]
 ) -> None:
     C, W, P = problem.shapes, range(len(problem.demands)), range(len(problem.pools))
 
-    def load(role: Role, pool: int, w: int) -> Expr:
-        return total(x[c, w] for c, shape in enumerate(C) if shape.role is role and shape.pool == pool and (c, w) in x)
+    def load(role: Role, pool: int, w: int, k: int) -> Expr:
+        members = [c for c, shape in enumerate(C) if (shape.role, shape.pool, shape.channel) == (role, pool, k)]
+        return total(x[c, w] for c in members if (c, w) in x)
 
-    for w in W:
+    for w, k in itertools.product(W, _channels(problem)):
         for p in _pools_of(problem, Role.FIRST):
-            model.add(load(Role.FIRST, p, w) == total(f[p, q, w] for q in P if (p, q, w) in f), f"C3f[{p},{w}]")
+            sent = total(f[p, q, w, k] for q in P if (p, q, w, k) in f)
+            model.add(load(Role.FIRST, p, w, k) == sent, f"C3f[{p},{w},{k}]")
         for q in _pools_of(problem, Role.SECOND):
-            model.add(load(Role.SECOND, q, w) == total(f[p, q, w] for p in P if (p, q, w) in f), f"C3s[{q},{w}]")
+            received = total(f[p, q, w, k] for p in P if (p, q, w, k) in f)
+            model.add(load(Role.SECOND, q, w, k) == received, f"C3s[{q},{w},{k}]")
 
 
 def _add_slots(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> None:
@@ -254,16 +274,16 @@ def _add_transfer(
     problem: MixProblem,
     model: LinearModel,
     x: dict[tuple[int, int], Expr],
-    f: dict[tuple[int, int, int], Expr],
+    f: dict[FlowKey, Expr],
     n: Sequence[Expr],
     unit: float,
 ) -> None:
     W = range(len(problem.demands))
     b = [demand.transfer_bytes * unit for demand in problem.demands]
-    for p, q in sorted({(p, q) for p, q, _ in f}):
+    for p, q in sorted({(p, q) for p, q, _, _ in f}):
         capacity = problem.link_bytes_per_s(p, q)
         if capacity:
-            moved = total(b[w] / capacity * f[p, q, w] for w in W if (p, q, w) in f)
+            moved = total(b[key[2]] / capacity * flow for key, flow in f.items() if key[:2] == (p, q))
             model.add(moved <= 1.0, f"C5l[{p},{q}]")
     for c in range(len(problem.shapes)):
         port = port_bytes_per_s(problem.shapes[c])
@@ -286,6 +306,17 @@ def _add_limits(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> N
         model.add(total(n[c] for c, shape in enumerate(shapes) if shape.role is role) >= number, f"C6[min {role}]")
     for role, number in limits.max_instances:
         model.add(total(n[c] for c, shape in enumerate(shapes) if shape.role is role) <= number, f"C6[max {role}]")
+
+
+def _add_clients(problem: MixProblem, model: LinearModel, x: dict[tuple[int, int], Expr], unit: float) -> None:
+    for w, demand in enumerate(problem.demands):
+        if demand.clients is not None:
+            inside = total(
+                shape.held_s[w] * unit / demand.clients * x[c, w]
+                for c, shape in enumerate(problem.shapes)
+                if (c, w) in x
+            )
+            model.add(inside <= 1.0 if problem.maximising else inside >= 1.0, f"C7[{w}]")
 
 
 def group_sizes(problem: MixProblem, pool: int) -> list[int]:
@@ -336,7 +367,12 @@ def _pools_of(problem: MixProblem, role: Role) -> list[int]:
     return sorted({shape.pool for shape in problem.shapes if shape.role is role})
 
 
+def _channels(problem: MixProblem) -> list[int]:
+    return sorted({shape.channel for shape in problem.shapes if shape.role is not Role.WHOLE})
+
+
 def _validate(problem: MixProblem) -> None:
+    waiting = any(demand.clients is not None for demand in problem.demands)
     for index, shape in enumerate(problem.shapes):
         where = f"shapes[{index}] {shape.name}"
         if not 0 <= shape.pool < len(problem.pools) or len(shape.rate_per_s) != len(problem.demands):
@@ -345,7 +381,12 @@ def _validate(problem: MixProblem) -> None:
             raise PlannerError(f"{shape.devices} devices are not whole groups of {shape.group_devices}", where=where)
         if not all(math.isfinite(rate) and rate >= 0.0 for rate in (*shape.rate_per_s, shape.price_per_hour)):
             raise PlannerError("rates and prices must be finite and not negative", where=where)
-    if not problem.maximising and any(demand.rate_per_s is None for demand in problem.demands):
-        raise PlannerError(f"objective `{problem.objective}` needs the rate of every demand", where="demands")
+        if waiting and not (len(shape.held_s) == len(problem.demands) and all(map(math.isfinite, shape.held_s))):
+            raise PlannerError("clients need how long requests stay in every shape", where=where)
+    for demand in problem.demands:
+        if demand.clients is not None and not (math.isfinite(demand.clients) and demand.clients > 0.0):
+            raise PlannerError(f"clients must be positive, found {demand.clients}", where=f"demands {demand.name}")
+        if not problem.maximising and demand.rate_per_s is None and demand.clients is None:
+            raise PlannerError(f"objective `{problem.objective}` needs the rate of every demand", where="demands")
     if problem.objective is Objective.SCALE and not any(demand.share > 0.0 for demand in problem.demands):
         raise PlannerError("no demand has a share above 0", where="demands")

@@ -1,9 +1,10 @@
 """Which shapes of a mix problem can be dropped without losing any optimum, vectorised.
 
 Shape a dominates shape c of the same role and pool when k whole instances of a replace one of c: they carry at least
-its load of every demand and its traffic, on no more devices in groups that divide c's, at no higher price.
+its load of every demand and its traffic, on no more devices in groups that divide c's, at no higher price, and where
+clients wait they keep a request no longer (for DEVICES and PRICE, where clients must find room: no shorter).
 
-Array suffixes: N shapes, K kept shapes, W demands and the port.
+Array suffixes: N shapes, K kept shapes, W demands and the port, V demands whose clients wait.
 """
 
 import numpy as np
@@ -23,40 +24,55 @@ def dominated(problem: MixProblem) -> frozenset[int]:
 def dominators(problem: MixProblem) -> dict[int, int]:
     """For each shape that can be dropped, one kept shape that replaces it; equal shapes leave the canonically first.
 
-    Shapes with a limit of their own dominate nothing, and where a role is limited in number only one-for-one
+    Stages of one channel do not stand in for those of another. Shapes with a limit of their own dominate nothing, and where a role is limited in number only one-for-one
     replacement counts. Prices count where the objective or a limit reads them (for DEVICES as the second criterion),
     ports where something is moved. O(N x K) comparisons of W figures for K kept shapes.
     """
     limited = {role for role, _ in problem.limits.max_instances}
-    groups: dict[tuple[Role, int], list[int]] = {}
+    groups: dict[tuple[Role, int, int], list[int]] = {}
     for c in canonical_order(problem):
-        groups.setdefault((problem.shapes[c].role, problem.shapes[c].pool), []).append(c)
+        shape = problem.shapes[c]
+        groups.setdefault((shape.role, shape.pool, shape.channel), []).append(c)
     priced = problem.limits.price_per_hour is not None or problem.objective in (Objective.DEVICES, Objective.PRICE)
     moving = any(demand.transfer_bytes > 0.0 for demand in problem.demands)
     found: dict[int, int] = {}
-    for (role, _), members in groups.items():
+    for (role, _, _), members in groups.items():
         shapes = [problem.shapes[c] for c in members]
-        for loser, winner in _within(shapes, one_for_one=role in limited, priced=priced, moving=moving).items():
+        stay_NV = _stays(problem, shapes)
+        one_for_one = role in limited
+        for loser, winner in _within(shapes, stay_NV, one_for_one=one_for_one, priced=priced, moving=moving).items():
             found[members[loser]] = members[winner]
     return found
+
+
+def _stays(problem: MixProblem, shapes: list[Shape]) -> FloatArray:
+    """[N, demands with clients] how long each shape keeps a request, so that less is better."""
+    sign = 1.0 if problem.maximising else -1.0
+    waiting = [w for w, demand in enumerate(problem.demands) if demand.clients is not None]
+    return np.array([[sign * shape.held_s[w] for w in waiting] for shape in shapes]).reshape(len(shapes), len(waiting))
 
 
 def canonical_order(problem: MixProblem) -> list[int]:
     """The shapes in an order that depends on what they are and not on where they stand; names break ties."""
 
+    sign = 1.0 if problem.maximising else -1.0
+
     def key(c: int) -> tuple[object, ...]:
         shape = problem.shapes[c]
         port = port_bytes_per_s(shape)
         return (
-            *(shape.role, shape.pool, shape.devices, shape.group_devices, shape.price_per_hour),
+            *(shape.role, shape.pool, shape.channel, shape.devices, shape.group_devices, shape.price_per_hour),
             *(tuple(-rate for rate in shape.rate_per_s), -(np.inf if port is None else port)),
+            tuple(sign * stay for stay in shape.held_s),
             *(np.inf if shape.max_instances is None else shape.max_instances, shape.name),
         )
 
     return sorted(range(len(problem.shapes)), key=key)
 
 
-def _within(shapes: list[Shape], *, one_for_one: bool, priced: bool, moving: bool) -> dict[int, int]:
+def _within(
+    shapes: list[Shape], stay_NV: FloatArray, *, one_for_one: bool, priced: bool, moving: bool
+) -> dict[int, int]:
     """`dominators` among shapes of one role and pool given in canonical order."""
     devices_N = np.array([shape.devices for shape in shapes], dtype=float)
     group_N = np.array([shape.group_devices for shape in shapes], dtype=float)
@@ -75,6 +91,8 @@ def _within(shapes: list[Shape], *, one_for_one: bool, priced: bool, moving: boo
         rivals = np.concatenate([np.array(kept, dtype=int), block])
         wins = _replaces(rivals, block, devices_N, group_N, price_N, load_NW, one_for_one=one_for_one)
         wins &= free_N[rivals][:, None]
+        for stay_N in stay_NV.T:
+            wins &= stay_N[rivals][:, None] <= stay_N[block][None, :]
         for column, c in enumerate(block.tolist()):
             # Rows of the block itself count only up to this shape, and only while they are kept.
             earlier = len(rivals) - len(block) + column

@@ -71,7 +71,7 @@ def _placeable(problem: MixProblem, counts: Sequence[int]) -> bool:
 
 @dataclass(slots=True)
 class _Program:
-    """A linear program over x[c, w], f[p, q, w] and t, in rows as they come."""
+    """A linear program over x[c, w], f[p, q, w, k] and t, in rows as they come."""
 
     problem: MixProblem
     upper_rows: list[tuple[FloatArray, float]] = field(default_factory=list)
@@ -79,14 +79,20 @@ class _Program:
 
     @property
     def width(self) -> int:
-        return len(self.problem.demands) * (len(self.problem.shapes) + len(self.problem.pools) ** 2) + 1
+        links = len(self.problem.pools) ** 2 * len(self.channels)
+        return len(self.problem.demands) * (len(self.problem.shapes) + links) + 1
+
+    @property
+    def channels(self) -> list[int]:
+        return sorted({shape.channel for shape in self.problem.shapes})
 
     def x(self, c: int, w: int) -> int:
         return c * len(self.problem.demands) + w
 
-    def f(self, p: int, q: int, w: int) -> int:
+    def f(self, p: int, q: int, w: int, k: int) -> int:
         pools, demands = len(self.problem.pools), len(self.problem.demands)
-        return len(self.problem.shapes) * demands + (p * pools + q) * demands + w
+        link = (self.channels.index(k) * pools + p) * pools + q
+        return len(self.problem.shapes) * demands + link * demands + w
 
     def row(self, entries: dict[int, float]) -> FloatArray:
         values = np.zeros(self.width)
@@ -112,15 +118,18 @@ class _Program:
 
     def add_flows(self) -> None:
         P, W = range(len(self.problem.pools)), range(len(self.problem.demands))
-        for w, p in itertools.product(W, P):
+        for w, p, k in itertools.product(W, P, self.channels):
             for role in (Role.FIRST, Role.SECOND):
-                flows = {self.f(p, q, w) if role is Role.FIRST else self.f(q, p, w): -1.0 for q in P}
-                members = (c for c, s in enumerate(self.problem.shapes) if s.role is role and s.pool == p)
+                flows = {self.f(p, q, w, k) if role is Role.FIRST else self.f(q, p, w, k): -1.0 for q in P}
+                own = (role, p, k)
+                members = (c for c, s in enumerate(self.problem.shapes) if (s.role, s.pool, s.channel) == own)
                 self.equal_rows.append((self.row({self.x(c, w): 1.0 for c in members} | flows), 0.0))
         for p, q in itertools.product(P, P):
             capacity = None if self.problem.links is None else self.problem.links[p][q]
             if capacity is not None:
-                moved = {self.f(p, q, w): self.problem.demands[w].transfer_bytes / 1e9 for w in W}
+                moved = {
+                    self.f(p, q, w, k): self.problem.demands[w].transfer_bytes / 1e9 for w in W for k in self.channels
+                }
                 self.upper_rows.append((self.row(moved), capacity / 1e9))
 
     def add_demands(self) -> None:
@@ -130,6 +139,10 @@ class _Program:
             if demand.rate_per_s is not None:
                 rows = self.upper_rows if self.problem.maximising else self.equal_rows
                 rows.append((self.row(self.served(w)), demand.rate_per_s))
+            if demand.clients is not None:
+                sign = 1.0 if self.problem.maximising else -1.0
+                inside = {self.x(c, w): sign * shape.held_s[w] for c, shape in enumerate(self.problem.shapes)}
+                self.upper_rows.append((self.row(inside), sign * demand.clients))
 
     def value(self) -> FloatArray:
         if self.problem.objective is Objective.SCALE:

@@ -75,10 +75,25 @@ def candidates_40(seed: int = 2, *, staged: bool = True) -> MixProblem:
     return MixProblem(tuple(shapes), (Pool("pool", ((8, 4), (7, 1))),), (Demand("d", transfer_bytes=1e9),))
 
 
+def waiting_problem(seed: int, *, num_shapes: int = 5, num_demands: int = 1) -> MixProblem:
+    """A small problem whose first demand has clients that wait, with stages in two channels."""
+    problem, draw = random_problem(seed, num_shapes=num_shapes, num_demands=num_demands), random.Random(seed)
+    shapes = tuple(
+        dataclasses.replace(
+            shape, held_s=tuple(draw.uniform(0.5, 3.0) for _ in problem.demands), channel=draw.randrange(2)
+        )
+        for shape in problem.shapes
+    )
+    first = dataclasses.replace(problem.demands[0], rate_per_s=None, clients=draw.uniform(1.0, 6.0))
+    return dataclasses.replace(problem, shapes=shapes, demands=(first, *problem.demands[1:]))
+
+
 SMALL = [
     *(random_problem(seed) for seed in range(16)),
     *(random_problem(seed, num_shapes=4, num_pools=2) for seed in range(20, 26)),
     *(random_problem(seed, num_shapes=3, num_demands=2) for seed in range(30, 36)),
+    *(waiting_problem(seed) for seed in range(40, 52)),
+    *(waiting_problem(seed, num_shapes=4, num_demands=2) for seed in range(60, 64)),
 ]
 
 
@@ -266,7 +281,9 @@ def test_the_solution_obeys_every_row_of_the_model_and_adds_up() -> None:
         values[found.n[c].column] = count
         values[found.u[c, 0].column] = solution.load_per_s[c][0] / problem.shapes[c].rate_per_s[0]
     for flow in solution.flows:
-        values[found.f[flow.source, flow.target, flow.demand].column] = flow.rate_per_s / found.rate_unit_per_s
+        values[found.f[flow.source, flow.target, flow.demand, flow.channel].column] = (
+            flow.rate_per_s / found.rate_unit_per_s
+        )
     values[found.d[0].column] = solution.served_per_s[0] / found.rate_unit_per_s
     values[found.objective.column] = (result.objective or 0.0) / found.objective_unit
     assert check_feasible(model, values, 1e-9) == []
