@@ -4,6 +4,7 @@ Each value stands in a calibration file with what it rests on. `none` is the ide
 overhead of any engine.
 """
 
+import math
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.documents import Document, load_document, parse_document
-from planner.errors import PlannerError
+from planner.errors import PlannerError, did_you_mean
 from planner.files import digest
 
 
@@ -20,6 +21,7 @@ class Efficiencies:
     """Achieved share of a data-sheet rate, per kind of kernel, and the time below which no kernel goes."""
 
     gemm_flop: float = 1.0
+    gemm_flop_quantised: float = 1.0  # 8- and 4-bit inputs
     gemm_bandwidth: float = 1.0
     attention_flop: float = 1.0
     attention_bandwidth: float = 1.0
@@ -78,18 +80,33 @@ def _parse(document: Document, name: str) -> Calibration:
     efficiencies = _section(Efficiencies, data.get("roofline", {}), document, ("roofline",))
     engines = {
         engine: _section(EngineOverheads, values, document, ("engines", engine))
-        for engine, values in data.get("engines", {}).items()
+        for engine, values in _mapping(data.get("engines", {}), document, ("engines",)).items()
     }
     identity = {key: value for key, value in data.items() if key in ("roofline", "engines")}
     return Calibration(name, efficiencies, engines, digest(identity), str(data.get("source", "")))
 
 
-def _section(kind: type[Any], values: dict[str, Any], document: Document, path: tuple[str, ...]) -> Any:  # noqa: ANN401
+def _mapping(values: object, document: Document, path: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise PlannerError(
+            f"`{path[-1]}` must be a mapping, found {values!r}", where=document.where(path), hint="write `name: value`"
+        )
+    return values
+
+
+def _section(kind: type[Any], values: object, document: Document, path: tuple[str, ...]) -> Any:  # noqa: ANN401
     known = {field.name for field in fields(kind)}
-    for key, value in values.items():
+    given = _mapping(values, document, path)
+    for key, value in given.items():
         where = document.where((*path, key))
         if key not in known:
-            raise PlannerError(f"unknown parameter `{key}`", where=where, hint=f"known are {', '.join(sorted(known))}")
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0:
-            raise PlannerError(f"`{key}` must be a number of at least 0, found {value!r}", where=where, hint="mend it")
-    return kind(**{key: float(value) for key, value in values.items()})
+            hint = did_you_mean(str(key), sorted(known), otherwise=f"known are {', '.join(sorted(known))}")
+            raise PlannerError(f"unknown parameter `{key}`", where=where, hint=hint)
+        share = kind is Efficiencies and not key.endswith("_s")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+        if not number or (share and value == 0):
+            wanted = "a number above 0" if share else "a number of at least 0"
+            raise PlannerError(
+                f"`{key}` must be {wanted}, found {value!r}", where=where, hint=f"write {wanted} or leave `{key}` out"
+            )
+    return kind(**{key: float(value) for key, value in given.items()})

@@ -18,6 +18,7 @@ from planner.costs.operators import (
     Operator,
     PrefillAttention,
     Scores,
+    activation_precision,
     demand,
 )
 from planner.costs.parameters import Efficiencies
@@ -57,7 +58,8 @@ class Roofline:
 def _efficiency(op: Compute, known: Efficiencies) -> tuple[float, float]:
     match op:
         case Gemm() | BatchedGemm():
-            return known.gemm_flop, known.gemm_bandwidth
+            quantised = activation_precision(op.precision) != "bf16"
+            return known.gemm_flop_quantised if quantised else known.gemm_flop, known.gemm_bandwidth
         case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
             return known.attention_flop, known.attention_bandwidth
         case Experts():
