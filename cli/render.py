@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planner.plan.schema import Certificate, Decision, Envelope, Parallelism, Prediction, Role
 
 _PADDING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")  # after the last column, perhaps before the end of a colour
+_WIDEST = 60  # of a cell whose value is a list
 _SUFFIXES = (  # of a metric's name, and the unit it is printed in
     ("_usd_per_hour", "USD/h"),
     ("_bytes_per_s", "B/s"),
@@ -95,7 +96,7 @@ def render_plan(envelope: "Envelope", decision: "Decision") -> str:
     gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
     counted = f"{gpus} GPU{'s' if gpus != 1 else ''}"
     headline = f"{envelope.name}: {envelope.kind}, {counted}, {_proof(envelope.certificate)}"
-    parts = [headline, _roles(decision)]
+    parts = [headline, _roles(decision), *_own_parts(decision)]
     if envelope.predictions:
         parts.append(_predictions(envelope))
     parts.append("\n".join([*_certificate(envelope.certificate), *_evidence(envelope)]))
@@ -104,13 +105,42 @@ def render_plan(envelope: "Envelope", decision: "Decision") -> str:
 
 def _proof(certificate: "Certificate") -> str:
     gap = f", gap {100 * certificate.gap:.2f} %" if certificate.gap is not None else ""
-    stopped = "" if certificate.stop_reason == "finished" else f", stopped: {certificate.stop_reason}"
+    stopped = (
+        "" if certificate.stop_reason in ("finished", certificate.status) else f", stopped: {certificate.stop_reason}"
+    )
     return f"{certificate.status}{gap}{stopped}"
 
 
 def _roles(decision: "Decision") -> str:
     rows = [_role(role) for role in decision.roles]
     return table(("role", "function", "replicas", "parallel", "gpus", "pool", "memory", "limits"), rows)
+
+
+def _own_parts(decision: "Decision") -> list[str]:
+    """What only this kind decides: plain values on a line, lists of entries as tables."""
+    from planner.plan.schema import Decision
+
+    values, tables = [], []
+    said = set(decision.model_dump(exclude_defaults=True)) - set(Decision.model_fields)
+    for name, value in decision.model_dump(mode="json", include=said).items():
+        if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
+            header = [key for key in value[0] if any(entry[key] not in (None, [], {}) for entry in value)]
+            tables.append(table(header, [[_cell(key, entry[key]) for key in header] for entry in value]))
+        else:
+            values.append(f"{name}: {_cell(name, value)}")
+    return [*(["  " + "   ".join(values)] if values else []), *tables]
+
+
+def _cell(name: str, value: object) -> str:
+    if isinstance(value, float):
+        return figure(name, value)
+    if isinstance(value, list):
+        text = ", ".join(_cell(name, entry) for entry in value)
+    elif isinstance(value, dict):
+        text = ", ".join(f"{key} {_cell(key, entry)}" for key, entry in value.items())
+    else:
+        text = "-" if value is None else str(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
 def _role(role: "Role") -> tuple[str, ...]:

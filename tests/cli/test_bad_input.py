@@ -203,7 +203,7 @@ def test_a_config_without_its_fields_is_refused(run: "Run", problem: Path) -> No
 
 
 def test_an_slo_that_no_candidate_can_meet_is_answered_with_the_conflict(run: "Run", problem: Path) -> None:
-    done = run("solve", "problem.yaml", "--set", "slo.tpot=1us", "-o", "out.json")
+    done = run("solve", "problem.yaml", "--set", "slo.tpot=1ms", "-o", "out.json")
     assert done.code == 1
     assert done.out.startswith("infeasible: no plan meets all limits (proved)")
     assert "tpot" in done.out

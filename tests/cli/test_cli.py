@@ -327,3 +327,23 @@ def test_emitted_folder_holds_the_files_of_the_json_document(run: "Run", plan: P
     assert run("emit", str(plan), "--target", "sglang", "-o", "launch").code == 0
     assert {path.name: path.read_text() for path in Path("launch").iterdir()} == files
     assert all(os.access(Path("launch") / name, os.X_OK) for name, text in files.items() if text.startswith("#!"))
+
+
+def test_a_time_limit_is_never_taken_for_a_proof(run: "Run", problem: Path) -> None:
+    done = run("solve", str(problem), "--time-limit", "1ms")
+    assert done.code in (0, 3)
+    assert "infeasible" not in done.out
+
+
+def test_one_screen_shows_every_part_of_a_plan_of_every_kind() -> None:
+    for path in sorted((Path(__file__).parent.parent / "plans").glob("*.json")):
+        envelope, decision = load_plan(path)
+        text = render.render_plan(envelope, decision)
+        assert text.startswith(f"{envelope.name}: {envelope.kind}, ")
+        assert all(role.name in text for role in decision.roles)
+        for prediction in envelope.predictions:
+            assert render.figure(prediction.metric, prediction.value) in text
+        own = decision.model_dump(exclude_defaults=True, exclude=set(type(decision).__mro__[1].model_fields))  # type: ignore[attr-defined]  # the class of decisions of all kinds
+        for name, value in own.items():
+            if not isinstance(value, (list, tuple)):
+                assert f"{name}: " in text
