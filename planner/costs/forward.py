@@ -329,7 +329,7 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         yield Collective("moe_all_reduce", count, "all_reduce", row * ACTIVATION_BYTES, group, step.one)
     if np.any(exchange):
         sent_bytes = 1.0 if activation_precision(arch.precisions.experts) != "bf16" else ACTIVATION_BYTES
-        copies = shards.ep * (1.0 - (1.0 - 1.0 / shards.ep) ** ffn.top_k)  # distinct ranks of top_k random experts
+        copies = shards.ep * (1.0 - _share_of_ranks_missed(ffn, shards.ep))
         group = np.where(exchange, shards.ep, 1.0)
         per_rank = row / shards.tp * copies
         stride = shards.moe_tp
@@ -342,3 +342,11 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         whole = row * shards.dp * ACTIVATION_BYTES
         yield Collective("moe_all_gather_tokens", count, "all_gather", whole, group, shards.tp)
         yield Collective("moe_reduce_scatter", count, "reduce_scatter", whole, group, shards.tp)
+
+
+def _share_of_ranks_missed(ffn: MoeFfn, ep: FloatArray) -> FloatArray:
+    """The chance that none of a token's top_k distinct experts, chosen evenly, lies on a given rank (hypergeometric)."""
+    missed = np.ones_like(ep)
+    for chosen in range(ffn.top_k):
+        missed = missed * np.maximum(ffn.num_experts * (1.0 - 1.0 / ep) - chosen, 0.0) / (ffn.num_experts - chosen)
+    return missed
