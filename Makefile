@@ -27,13 +27,14 @@ bench-solve: $(VENV)/installed
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache planner.egg-info
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+# pip is what venv makes last: where it is missing, an earlier attempt was cut short.
+$(BIN)/pip:
+	$(PYTHON) -m venv --clear $(VENV)
 
-$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP) install -q -c constraints.txt -e .
 	touch $@
 
-$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP) install -q -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/installed
