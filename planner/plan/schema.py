@@ -193,12 +193,23 @@ class Certificate(Spec):
     next_best: JsonValue = None
 
 
+Shares = dict[Literal["measured", "imported", "held", "analytical"], Fraction]
+
+
+class StepEvidence(Spec):
+    """The step that dominates a role: its time by operator (`host` among them), and the share of it by basis."""
+
+    seconds: dict[str, Amount]
+    basis: Shares = Field(default_factory=dict)
+
+
 class Evidence(Spec):
     """What the costs rest on: the share of predicted time by basis, and every fallback in words."""
 
-    basis: dict[Literal["measured", "imported", "held", "analytical"], Fraction] = Field(default_factory=dict)
+    basis: Shares = Field(default_factory=dict)
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    steps: dict[str, StepEvidence] | None = None  # by role
 
 
 class Digests(Spec):
