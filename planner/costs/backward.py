@@ -67,7 +67,7 @@ class TrainingTime:
 
 
 def backward_input(operators: Sequence[Operator]) -> list[Operator]:
-    """The operators that carry gradients from the outputs of `operators` to their inputs, in reverse order."""
+    """The operators that carry gradients from the outputs of `operators` to their inputs, last one first."""
     return [back for op in reversed(operators) for back in _input_gradient(op)]
 
 

@@ -26,6 +26,7 @@ class _Tier:
     inside: FloatArray  # ranks already joined at inner levels
     bandwidth_bytes_per_s: float
     latency_s: float
+    outer: bool  # beyond the innermost domain
 
 
 def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies) -> FloatArray:
@@ -43,11 +44,11 @@ def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies)
 
 def _tiers(op: Collective, topology: Topology) -> list[_Tier]:
     joined = topology.members_per_domain(op.group.astype(np.int64), op.stride.astype(np.int64))
-    tiers = []
+    tiers: list[_Tier] = []
     before = np.ones_like(op.group)
     for level, members in zip(topology.levels, joined, strict=True):
         here = np.maximum(members.astype(np.float64), before)
-        tiers.append(_Tier(here / before, before, level.bandwidth_bytes_per_s, level.latency_s))
+        tiers.append(_Tier(here / before, before, level.bandwidth_bytes_per_s, level.latency_s, bool(tiers)))
         before = here
     return tiers
 
@@ -59,12 +60,17 @@ def _start(tier: _Tier, efficiencies: Efficiencies) -> FloatArray:
     return np.where(tier.ranks > 1, start, 0.0)
 
 
+def _rate(tier: _Tier, efficiencies: Efficiencies) -> FloatArray:
+    """Bytes per second and device [N]: links inside the innermost domain and those outside it have efficiencies."""
+    inner, outer = efficiencies.collective_bandwidth, efficiencies.fabric_bandwidth
+    return tier.bandwidth_bytes_per_s * (outer if tier.outer else inner) * np.ones_like(tier.ranks)
+
+
 def _ring(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:
     total = np.zeros_like(op.group)
     for tier in tiers:
         share = (tier.ranks - 1.0) / tier.ranks * op.size_bytes / tier.inside
-        rate = tier.bandwidth_bytes_per_s * efficiencies.collective_bandwidth
-        total = total + _SWEEPS[op.kind] * share / rate + _start(tier, efficiencies)
+        total = total + _SWEEPS[op.kind] * share / _rate(tier, efficiencies) + _start(tier, efficiencies)
     return total
 
 
@@ -73,18 +79,36 @@ def _all_to_all(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) 
     slowest = np.zeros_like(op.group)
     start = np.zeros_like(op.group)
     for tier in tiers:
-        leaving = np.where(tier.ranks > 1, op.size_bytes * (1.0 - tier.inside / op.group), 0.0)
-        rate = tier.bandwidth_bytes_per_s * efficiencies.collective_bandwidth
-        slowest = np.maximum(slowest, leaving / rate)
+        leaving = np.where(tier.ranks > 1, _leaving_bytes(op, tier), 0.0)
+        slowest = np.maximum(slowest, leaving / _rate(tier, efficiencies))
         start = start + _start(tier, efficiencies)
     return slowest + start
+
+
+def _leaving_bytes(op: Collective, tier: _Tier) -> FloatArray:
+    """What a rank sends out of the domains inside this tier.
+
+    A forwarded token crosses once to each of the B domains that hold one of its choices, B (1 - (1 - 1/B)^choices) of
+    them if choices are even, its own domain aside; copies that travel alone cross once each.
+    """
+    alone = op.size_bytes * (1.0 - tier.inside / op.group)
+    if op.forwarded is None or op.choices == 0:
+        return alone
+    copies = _distinct(op.group, op.choices)
+    domains = op.group / tier.inside
+    once = op.size_bytes / copies * _distinct(domains, op.choices) * (1.0 - 1.0 / domains)
+    return np.where(op.forwarded > 0, once, alone)
+
+
+def _distinct(places: FloatArray, choices: int) -> FloatArray:
+    """Expected distinct places among `choices` even draws."""
+    return np.asarray(places * (1.0 - (1.0 - 1.0 / places) ** choices), dtype=np.float64)
 
 
 def _p2p(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:
     """One message over the outermost level that the pair spans."""
     total = np.zeros_like(op.group)
     for tier in tiers:
-        rate = tier.bandwidth_bytes_per_s * efficiencies.collective_bandwidth
-        here = op.size_bytes / rate + efficiencies.collective_start_s + tier.latency_s
+        here = op.size_bytes / _rate(tier, efficiencies) + efficiencies.collective_start_s + tier.latency_s
         total = np.where(tier.ranks > 1, here, total)
     return total

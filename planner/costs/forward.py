@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.costs.operators import (
     BatchedGemm,
@@ -305,10 +306,26 @@ def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
         yield _gemm(step, "latent_up", count, arch.hidden_size, ffn.latent_size, arch.precisions.shared_experts)
     yield from _dispatch(step, ffn, count, width)
     yield Experts(
-        "experts", count, step.tokens * shards.dp, shards.moe_tp, shards.ep, width, ffn.intermediate_size, ffn.top_k,
-        ffn.num_experts, ffn.gated, arch.precisions.experts, arch.precisions.expert_activation,
-    )  # fmt: skip
+        "experts",
+        count,
+        step.tokens * shards.dp,
+        shards.moe_tp,
+        shards.ep,
+        width,
+        ffn.intermediate_size,
+        ffn.top_k,
+        ffn.num_experts,
+        ffn.gated,
+        arch.precisions.experts,
+        arch.precisions.expert_activation,
+        exchanged=_exchanged(shards).astype(np.float64),
+    )
     yield MemoryPass("expert_combine", count, step.tokens * (ffn.top_k + 1.0) * width * ACTIVATION_BYTES, 2.0)
+
+
+def _exchanged(shards: Shards) -> NDArray[np.bool_]:
+    """Where tokens of several attention-data-parallel ranks go to experts on other ranks."""
+    return (shards.dp > 1) & (shards.ep > 1)
 
 
 def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Operator]:
@@ -317,11 +334,12 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
     Without attention data parallelism every rank holds every token, and one all-reduce over the tp ranks sums the
     partial outputs. With it, expert-parallel ranks exchange tokens all to all, each token to at most min(top_k, ep)
     ranks, in fp8 where the experts take it and back in bf16; pure expert tensor parallelism gathers all tokens and
-    scatters the sums.
+    scatters the sums. Steps that prefill send a token once to each node and forward it inside; steps that only decode
+    send every copy at once, for latency (DeepEP's normal and low-latency kernels).
     """
     shards, arch = step.shards, step.arch
     attention_only = shards.dp <= 1
-    exchange = ~attention_only & (shards.ep > 1)
+    exchange = _exchanged(shards)
     gather = ~attention_only & (shards.ep <= 1)
     row = step.tokens * width
     if np.any(attention_only & (shards.tp > 1)):
@@ -333,8 +351,11 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         group = np.where(exchange, shards.ep, 1.0)
         per_rank = row / shards.tp * copies
         stride = shards.moe_tp
-        yield Collective("dispatch", count, "all_to_all", per_rank * sent_bytes, group, stride)
-        yield Collective("combine", count, "all_to_all", per_rank * ACTIVATION_BYTES, group, stride)
+        bulk = (step.work.prefill_sequences > 0).astype(np.float64)
+        for name, value_bytes in (("dispatch", sent_bytes), ("combine", ACTIVATION_BYTES)):
+            yield Collective(
+                name, count, "all_to_all", per_rank * value_bytes, group, stride, choices=ffn.top_k, forwarded=bulk
+            )
         regroup = np.where(exchange, shards.tp, 1.0)
         yield Collective("moe_all_gather", count, "all_gather", row * ACTIVATION_BYTES, regroup, step.one)
     if np.any(gather):
@@ -345,7 +366,7 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
 
 
 def _share_of_ranks_missed(ffn: MoeFfn, ep: FloatArray) -> FloatArray:
-    """The chance that none of a token's top_k distinct experts, chosen evenly, lies on a given rank (hypergeometric)."""
+    """The chance that none of a token's top_k experts, distinct and even, lies on a given rank (hypergeometric)."""
     missed = np.ones_like(ep)
     for chosen in range(ffn.top_k):
         missed = missed * np.maximum(ffn.num_experts * (1.0 - 1.0 / ep) - chosen, 0.0) / (ffn.num_experts - chosen)

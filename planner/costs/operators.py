@@ -98,6 +98,7 @@ class Experts:
     gated: bool
     precision: str
     activation: str
+    exchanged: FloatArray | None = None  # [N] 1 where tokens came by all-to-all: kernels of wide expert parallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ class Collective:
     """A collective over ranks `stride` devices apart.
 
     `size_bytes` per rank: the whole buffer of an all-reduce, the gathered result of an all-gather, the input of a
-    reduce-scatter, everything a rank sends in an all-to-all, the message of a p2p.
+    reduce-scatter, everything a rank sends in an all-to-all, the message of a p2p. An all-to-all of tokens names
+    their `choices` of experts: where it is `forwarded`, a token crosses an outer link once for all ranks behind it.
     """
 
     name: str
@@ -148,6 +150,8 @@ class Collective:
     size_bytes: FloatArray
     group: FloatArray
     stride: FloatArray
+    choices: int = 0
+    forwarded: FloatArray | None = None  # [N] 1 where forwarded, 0 where every copy travels alone
 
 
 Attention = PrefillAttention | DecodeAttention | AttentionBackward

@@ -29,7 +29,8 @@ class Efficiencies:
     experts_bandwidth: float = 1.0
     elementwise_bandwidth: float = 1.0
     kernel_floor_s: float = 0.0
-    collective_bandwidth: float = 1.0
+    collective_bandwidth: float = 1.0  # of the links inside a scale-up domain
+    fabric_bandwidth: float = 1.0  # of the network beyond the scale-up domain
     collective_start_s: float = 0.0  # one collective inside a scale-up domain
     collective_hop_s: float = 0.0  # more per doubling of the group
 

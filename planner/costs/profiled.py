@@ -39,6 +39,9 @@ _DTYPES: dict[str, tuple[str, ...]] = {
     "int4": ("int4_wo",),
     "int8": ("int8", "int8_wo", "sq"),
 }
+BULK_TOKENS = (
+    256  # per rank: above it, dispatch and experts run their prefill kernels (DeepEP's decode ones stop at 256)
+)
 _EXPERT_COLUMNS = ("hidden_size", "inter_size", "topk", "num_experts")
 _MXFP4_WEIGHT_ONLY = ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")
 
@@ -172,27 +175,43 @@ class Profiled:
         return Priced(self.roofline.compute_s(op) * ratio, np.maximum(once.basis, np.uint8(Basis.HELD)))
 
     def _experts(self, op: Experts) -> Priced:
-        """The table of this expert shape; a shape without one takes the utilisation of the nearest measured one."""
-        shape = (op.hidden, op.intermediate, op.top_k, op.num_experts)
-        table = self._expert_table(op, shape)
-        if table is None:
-            near = self._nearest_expert_shape(op, shape)
-            table = None if near is None else self._expert_table(op, near)
-            if table is not None:
-                self.notes.add(f"experts of shape {shape} take the utilisation of the measured shape {near}")
-                table = replace(table, basis=Basis.HELD)
-        return self._from(table, op, (op.tokens, op.moe_tp, op.ep))
+        """Fused kernels where ranks hold every token; those of wide expert parallelism where tokens came to them."""
+        fused = self._experts_of(op, "moe", (op.tokens, op.moe_tp, op.ep))
+        if op.exchanged is None or not np.any(op.exchanged):
+            return fused
+        bulk = op.tokens / op.ep > BULK_TOKENS
+        decode = self._experts_of(op, "wideep_generation_moe", (op.tokens, op.ep))
+        prefill = self._experts_of(op, "wideep_context_moe", (op.tokens, op.ep))
+        wide = op.exchanged > 0
+        found = (wide & ~bulk & (decode.basis < Basis.ANALYTICAL), wide & bulk & (prefill.basis < Basis.ANALYTICAL))
+        return Priced(
+            np.select(found, (decode.seconds, prefill.seconds), fused.seconds),
+            np.select(found, (decode.basis, prefill.basis), fused.basis).astype(np.uint8),
+        )
 
-    def _expert_table(self, op: Experts, shape: tuple[int, int, int, int]) -> _Table | None:
+    def _experts_of(self, op: Experts, name: str, points: tuple[FloatArray, ...]) -> Priced:
+        """From the table of this expert shape; a shape without one takes the utilisation of the nearest measured."""
+        shape = (op.hidden, op.intermediate, op.top_k, op.num_experts)
+        table = self._expert_table(op, name, shape)
+        if table is None:
+            near = self._nearest_expert_shape(op, name, shape)
+            table = None if near is None else self._expert_table(op, name, near)
+            if table is not None:
+                self.notes.add(f"{name}: experts of shape {shape} take the utilisation of the measured shape {near}")
+                table = replace(table, basis=Basis.HELD)
+        return self._from(table, op, points)
+
+    def _expert_table(self, op: Experts, name: str, shape: tuple[int, int, int, int]) -> _Table | None:
         hidden, inter, top_k, experts = shape
 
         def build(grid: Grid) -> FloatArray:
-            tokens, moe_tp, ep = (axis.ravel() for axis in grid.points())
+            tokens, *degrees = (axis.ravel() for axis in grid.points())
+            moe_tp, ep = degrees if len(degrees) == 2 else (np.ones_like(tokens), degrees[0])
             like = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
             return self.roofline.compute_s(replace(like, top_k=top_k, num_experts=experts))
 
         keys = (self._expert_key(dtype, shape) for dtype in self._expert_dtypes(op))
-        return self._find(("moe", op.precision, op.activation, shape), keys, build)
+        return self._find((name, op.precision, op.activation, shape), keys, build)
 
     def _expert_dtypes(self, op: Experts) -> tuple[str, ...]:
         """Engines quantise the activations of mxfp4 experts to mxfp8 where tensor cores take mxfp4 directly."""
@@ -205,10 +224,12 @@ class Profiled:
         names = {"hidden_size": hidden, "inter_size": inter, "topk": top_k, "num_experts": experts}
         return {"moe_dtype": dtype, "distribution": self.skew, **names}
 
-    def _nearest_expert_shape(self, op: Experts, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int] | None:
+    def _nearest_expert_shape(
+        self, op: Experts, name: str, shape: tuple[int, int, int, int]
+    ) -> tuple[int, int, int, int] | None:
         """The measured expert shape nearest in the logarithm of its four sizes."""
         shapes: set[tuple[int, ...]] = set()
-        for selection in self.chooser.selections("moe"):
+        for selection in self.chooser.selections(name):
             keys = selection.table.keys()
             rows = [dict(zip(selection.table.key_names, key, strict=True)) for key in keys]
             shapes |= {
