@@ -1,0 +1,79 @@
+"""Calibration files: what is read, what is refused, and how they are told apart."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration
+from planner.errors import PlannerError
+
+HEAD = "schema: planner.calibration/1\n"
+
+
+def _file(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "calibration.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_ideal_machine_has_no_losses() -> None:
+    ideal = load_calibration("none")
+    assert ideal.efficiencies == Efficiencies()
+    assert ideal.engine("vllm") == EngineOverheads()
+
+
+def test_the_shipped_calibration_loses_something_everywhere() -> None:
+    shipped = load_calibration()
+    shares = [name for name in Efficiencies.__dataclass_fields__ if not name.endswith("_s")]
+    assert all(0 < getattr(shipped.efficiencies, name) < 1 for name in shares)
+    assert {"vllm", "sglang", "trtllm"} <= set(shipped.engines)
+
+
+def test_an_engine_without_a_section_takes_the_default_one(tmp_path: Path) -> None:
+    path = _file(tmp_path, HEAD + "engines:\n  default: {step_s: 0.5}\n  vllm: {step_s: 0.25}\n")
+    read = load_calibration(path)
+    assert (read.engine("vllm").step_s, read.engine("other").step_s) == (0.25, 0.5)
+
+
+def test_what_a_file_leaves_out_is_ideal(tmp_path: Path) -> None:
+    read = load_calibration(_file(tmp_path, HEAD + "roofline: {gemm_flop: 0.5}\n"))
+    assert read.efficiencies == Efficiencies(gemm_flop=0.5)
+
+
+def test_digests_tell_parameters_apart_and_not_sources(tmp_path: Path) -> None:
+    texts = ("roofline: {gemm_flop: 0.5}\n", "source: x\nroofline: {gemm_flop: 0.5}\n", "roofline: {gemm_flop: 0.6}\n")
+    digests = []
+    for number, text in enumerate(texts):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(HEAD + text)
+        digests.append(load_calibration(str(path)).digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("roofline: {gemm_flop: 0.5}\n", "is no calibration file"),
+        ("- 1\n- 2\n", "is no calibration file"),
+        ("schema: planner.problem/1\n", "is no calibration file"),
+        (HEAD + "roofline: {gemm_flops: 0.5}\n", "unknown parameter `gemm_flops`\n.*did you mean `gemm_flop`"),
+        (HEAD + "engines:\n  vllm: {gemm_flop: 0.5}\n", "unknown parameter `gemm_flop`"),
+        (HEAD + "roofline: {gemm_flop: -0.5}\n", "`gemm_flop` must be a number above 0, found -0.5"),
+        (HEAD + "roofline: {gemm_flop: 0}\n", "`gemm_flop` must be a number above 0, found 0"),
+        (HEAD + "roofline: {gemm_flop: fast}\n", "`gemm_flop` must be a number above 0, found 'fast'"),
+        (HEAD + "roofline: {gemm_flop: true}\n", "`gemm_flop` must be a number above 0, found True"),
+        (HEAD + "roofline: {kernel_floor_s: -1.0e-6}\n", "must be a number of at least 0"),
+        (HEAD + "roofline: 3\n", "`roofline` must be a mapping, found 3"),
+        (HEAD + "engines: [vllm]\n", "`engines` must be a mapping"),
+        (HEAD + "engines: {vllm: 3}\n", "`vllm` must be a mapping, found 3"),
+    ],
+)
+def test_a_bad_file_is_refused_at_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PlannerError, match=r"calibration\.yaml(:\d+)?: ") as error:
+        load_calibration(_file(tmp_path, text))
+    assert error.match("(?s)" + message)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlannerError, match=r"nowhere\.yaml"):
+        load_calibration(str(tmp_path / "nowhere.yaml"))

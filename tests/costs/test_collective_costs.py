@@ -1,0 +1,153 @@
+"""Collectives against an explicit play of their steps on listed devices, and against bounds of bandwidth."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.costs.collectives import collective_s
+from planner.costs.operators import Collective
+from planner.costs.parameters import Efficiencies
+from planner.hardware.topology import Level, Topology
+
+NODE = Level("node", 8, 100e9, 0.0)
+FLAT = Topology((NODE,))
+TWO = Topology((NODE, Level("fabric", 64, 20e9, 0.0)))
+THREE = Topology((NODE, Level("rack", 32, 50e9, 0.0), Level("hall", 128, 10e9, 0.0)))
+RACK = Topology((Level("nvl", 64, 900e9, 0.0), Level("fabric", 512, 50e9, 0.0)))
+TOPOLOGIES = {"one node": FLAT, "nodes on a fabric": TWO, "nodes in racks": THREE, "racks": RACK}
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p")
+IDEAL = Efficiencies()
+
+
+def _seconds(
+    kind: str, size: float, group: float, stride: float, topology: Topology, efficiencies: Efficiencies = IDEAL
+) -> float:
+    op = Collective("c", 1.0, kind, np.array([size]), np.array([group]), np.array([stride]))
+    return float(collective_s(op, topology, efficiencies)[0])
+
+
+def _bundles(group: int, stride: int, topology: Topology) -> list[int]:
+    """How many parties meet at each level, from the list of devices itself."""
+    devices = [rank * stride for rank in range(group)]
+    parties, below = [], [(device,) for device in devices]
+    for level in topology.levels:
+        first_domain = [bundle for bundle in below if bundle[0] // level.size == 0]
+        parties.append(len(first_domain))
+        domains = sorted({device // level.size for device in devices})
+        below = [tuple(device for device in devices if device // level.size == domain) for domain in domains]
+    return parties
+
+
+def _play_all_reduce(size: float, group: int, stride: int, topology: Topology) -> float:
+    """Ring reduce-scatter at every level from inside out, each on the part that the level before left to a rank,
+    then ring all-gather back: step by step."""
+    total, part, sweeps = 0.0, size, []
+    for parties, level in zip(_bundles(group, stride, topology), topology.levels, strict=True):
+        steps = [part / parties / level.bandwidth_bytes_per_s for _ in range(parties - 1)]
+        sweeps.append(steps)
+        total += sum(steps)
+        part /= parties
+    return total + sum(sum(steps) for steps in reversed(sweeps))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4, 8])
+@pytest.mark.parametrize("group", [2, 4, 8, 16])
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_a_hierarchical_all_reduce_takes_as_long_as_its_steps(name: str, group: int, stride: int) -> None:
+    topology = TOPOLOGIES[name]
+    if group * stride > topology.levels[-1].size:
+        group = topology.levels[-1].size // stride
+    played = _play_all_reduce(64e6, group, stride, topology)
+    assert _seconds("all_reduce", 64e6, group, stride, topology) == pytest.approx(played, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(kind: str) -> None:
+    half = _seconds(kind, 64e6, 16, 2, THREE)
+    assert _seconds("all_reduce", 64e6, 16, 2, THREE) == pytest.approx(2 * half)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_of_one_and_an_empty_buffer_cost_nothing(kind: str) -> None:
+    slow = Efficiencies(collective_start_s=1e-3, collective_hop_s=1e-3)
+    assert _seconds(kind, 1e9, 1, 1, THREE, slow) == 0.0
+    assert _seconds(kind, 0.0, 8, 1, THREE, slow) == 0.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_place_of_a_group_decides_its_bandwidth(kind: str) -> None:
+    node, rack, hall = (_seconds(kind, 64e6, 2, stride, THREE) for stride in (1, 8, 32))
+    assert rack == pytest.approx(node * 100 / 50)
+    assert hall == pytest.approx(node * 100 / 10)
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    size=st.floats(1.0, 1e10),
+    more=st.floats(1.0, 100.0),
+    group=st.sampled_from([2, 4, 8, 16, 32]),
+    stride=st.sampled_from([1, 2, 4]),
+)
+def test_more_bytes_never_take_less_time(kind: str, size: float, more: float, group: int, stride: int) -> None:
+    start = Efficiencies(collective_start_s=5e-6, collective_hop_s=2e-6)
+    less = _seconds(kind, size, group, stride, THREE, start)
+    assert 0 < less <= _seconds(kind, size * more, group, stride, THREE, start)
+
+
+@given(
+    kind=st.sampled_from(KINDS[:4]),
+    size=st.floats(1.0, 1e10),
+    group=st.sampled_from([2, 4, 8, 16, 32]),
+    stride=st.sampled_from([1, 2]),
+)
+def test_a_larger_group_never_takes_less_time(kind: str, size: float, group: int, stride: int) -> None:
+    assert _seconds(kind, size, group, stride, THREE) <= _seconds(kind, size, 2 * group, stride, THREE)
+
+
+@given(size=st.floats(1.0, 1e10), group=st.sampled_from([2, 4, 8, 16, 32, 64]), stride=st.sampled_from([1, 2]))
+def test_no_collective_is_faster_than_what_must_cross_its_links(size: float, group: int, stride: int) -> None:
+    """A rank must receive all it lacks through its own link; a node must receive what it lacks through its ranks'."""
+    inside = max(1, min(group, 8 // stride))
+    nodes = group / inside
+    own = (group - 1) / group * size / 100e9
+    entering = (nodes - 1) / nodes * size / (inside * 50e9)
+    for kind, sweeps in (("all_gather", 1), ("reduce_scatter", 1), ("all_reduce", 2)):
+        assert _seconds(kind, size, group, stride, THREE) >= sweeps * max(own, entering) * (1 - 1e-12)
+    leaving = (group - inside) / group * size / 50e9
+    assert _seconds("all_to_all", size, group, stride, THREE) >= max(own, leaving) * (1 - 1e-12)
+
+
+def test_an_all_to_all_waits_for_its_slowest_level() -> None:
+    inside = 7 / 8 * 64e6 / 100e9
+    assert _seconds("all_to_all", 64e6, 8, 1, TWO) == pytest.approx(inside)
+    assert _seconds("all_to_all", 64e6, 32, 1, TWO) == pytest.approx((1 - 8 / 32) * 64e6 / 20e9)
+
+
+def test_starts_grow_with_the_doublings_of_the_group() -> None:
+    start = Efficiencies(collective_start_s=5e-6, collective_hop_s=2e-6)
+    times = [_seconds("all_reduce", 1e-9, group, 1, FLAT, start) for group in (2, 4, 8)]
+    assert times == pytest.approx([7e-6, 9e-6, 11e-6])
+
+
+def test_link_latency_is_paid_at_each_level_that_a_group_spans() -> None:
+    late = Topology((Level("node", 8, 1e12, 1e-6), Level("fabric", 64, 1e12, 5e-6)))
+    assert _seconds("p2p", 1e-9, 2, 1, late) == pytest.approx(1e-6)
+    assert _seconds("p2p", 1e-9, 2, 8, late) == pytest.approx(5e-6)
+    across = _seconds("all_gather", 1e-9, 16, 1, late)
+    assert across > _seconds("all_gather", 1e-9, 8, 1, late) + 5e-6
+
+
+def test_efficiency_divides_the_bandwidth_alone() -> None:
+    half = Efficiencies(collective_bandwidth=0.5)
+    assert _seconds("all_reduce", 64e6, 16, 1, THREE, half) == pytest.approx(
+        2 * _seconds("all_reduce", 64e6, 16, 1, THREE)
+    )
+
+
+def test_groups_of_many_sizes_and_places_are_priced_at_once() -> None:
+    group, stride = np.array([1.0, 8.0, 16.0, 2.0]), np.array([1.0, 1.0, 1.0, 32.0])
+    sizes = np.array([1e6, 2e6, 3e6, 4e6])
+    together = collective_s(Collective("c", 1.0, "all_reduce", sizes, group, stride), THREE, IDEAL)
+    alone = [_seconds("all_reduce", *point, THREE) for point in zip(sizes, group, stride, strict=True)]
+    assert together.tolist() == alone
