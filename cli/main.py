@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from planner.cli import check, emit, estimate, hardware, models, profiles, schema, solve
+from planner.cli import check, diff, emit, estimate, hardware, models, profiles, schema, solve
 from planner.cli.errors import render_error, usage_error
 from planner.cli.options import INPUT, OUTPUT, SOLVER
 from planner.errors import PlannerError, did_you_mean
@@ -90,6 +90,7 @@ def _build() -> typer.Typer:
 
     app.command("solve", cls=_Verb)(solve.solve)
     app.command("check", cls=_Verb)(check.check)
+    app.command("diff", cls=_Verb)(diff.diff)
     app.command("emit", cls=_Verb)(emit.emit)
     app.command("estimate", cls=_Verb)(estimate.estimate)
     app.command("schema", cls=_Verb)(schema.schema)

@@ -27,7 +27,11 @@ _SUFFIXES = (  # of a metric's name, and the unit it is printed in
 )
 
 
-_UNITS = {"goodput_per_gpu": "requests/s/gpu", "usd_per_mtok": "USD/Mtok"}  # of metrics whose name does not say it
+_UNITS = {  # of metrics whose name does not say it
+    "goodput_per_gpu": "requests/s/gpu",
+    "usd_per_mtok": "USD/Mtok",
+    "rate_per_s": "requests/s",
+}
 
 
 def figure(metric: str, value: float | None) -> str:

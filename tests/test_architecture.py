@@ -21,7 +21,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"simulate"}),
     frozenset({"kinds"}),
     frozenset(
-        {"api", "calibrate", "check", "emit", "estimate", "execute", "json_schema", "load", "merged", "overrides"}
+        {"api", "calibrate", "check", "diff", "doctor", "emit", "estimate", "execute", "explain", "json_schema", "load"}
+        | {"merged", "overrides", "starters"}
     ),
     frozenset({"report", "sweep"}),
     frozenset({"cli"}),

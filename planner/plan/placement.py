@@ -64,6 +64,20 @@ def role_devices(blocks: Iterable[Block], role: str) -> Iterator[tuple[str, int]
             yield from ((block.pool, device) for device in devices(block))
 
 
+def device_runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Successive devices that count up by one, as (first, last), in the order given."""
+    first = last = None
+    for number in numbers:
+        if last is not None and number == last + 1:
+            last = number
+            continue
+        if first is not None and last is not None:
+            yield first, last
+        first = last = number
+    if first is not None and last is not None:
+        yield first, last
+
+
 def devices_used(blocks: Iterable[Block]) -> dict[str, int]:
     """How many devices of each pool the blocks stand on; those that several roles share count once."""
     used: dict[str, set[int]] = {}

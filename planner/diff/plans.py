@@ -1,0 +1,191 @@
+"""Two plans compared: what they decide, what they predict, what they were asked, and what they rest on.
+
+The decision is walked as plain data by the schema of its kind, so that a new kind needs nothing here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.diff.tree import Change, changes
+from planner.diff.weights import Kept, kept_weights
+from planner.files import digest
+from planner.plan.placement import device_runs, devices
+from planner.plan.schema import Decision, Envelope
+
+_REFERENCES = ("role", "roles", "to", "source", "group")  # fields that hold the name of a role
+_INSIDE = {"side_files", "num_layers", "stages", "parts", "expert_of_slot"}  # fields that say what is inside a shard
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of both plans, or of one; `relative` is after / before - 1 where that means something."""
+
+    metric: str
+    of: str  # workload or role; empty: the whole plan
+    statistic: str
+    before: float | None
+    after: float | None
+
+    @property
+    def relative(self) -> float | None:
+        if self.before is None or self.after is None or self.before == 0:
+            return None
+        return self.after / self.before - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiff:
+    """Everything that differs; all of it empty for equal plans."""
+
+    kinds: tuple[str, str]
+    decision: tuple[Change, ...]
+    figures: tuple[Figure, ...]  # predictions, objective and memory that changed
+    inputs: tuple[Change, ...]
+    provenance: tuple[Change, ...]  # name, digests, versions, proof, evidence, assumptions
+    weights: Kept
+
+    @property
+    def same(self) -> bool:
+        return not (self.decision or self.figures or self.inputs or self.provenance)
+
+    def count(self, action: str) -> int:
+        """How many places of the decision are added, removed or changed."""
+        return sum(change.action == action for change in self.decision)
+
+    @property
+    def rearranged(self) -> bool:
+        """Whether layers or experts move inside the shards, which `weights` does not see."""
+        return any(
+            _INSIDE & {*change.path.split("."), *_keys(change.before or change.after)} for change in self.decision
+        )
+
+
+def diff_plans(before: tuple[Envelope, Decision], after: tuple[Envelope, Decision]) -> PlanDiff:
+    """What differs from `before` to `after`, each an envelope with its validated decision.
+
+    Of plans of different kinds, only what all kinds share is compared.
+    """
+    (one, decision), (other, later) = before, after
+    shared = set(Decision.model_fields) if one.kind != other.kind else None
+    renamed = _renamed(decision, later)
+    ours, theirs = _plain(decision, shared, renamed), _plain(later, shared, {})
+    memory = _memory_figures(ours, theirs)
+    old, new = one.model_dump(mode="json", by_alias=True), other.model_dump(mode="json", by_alias=True)
+    return PlanDiff(
+        kinds=(one.kind, other.kind),
+        decision=(*_role_names(renamed), *changes(ours, theirs)),
+        figures=(*_objective(one, other), *_predictions(one, other), *memory),
+        inputs=tuple(changes(old["inputs"], new["inputs"])),
+        provenance=tuple(changes(_rest(old, new), _rest(new, old))),
+        weights=kept_weights(before, after),
+    )
+
+
+def _renamed(before: Decision, after: Decision) -> dict[str, str]:
+    """Roles of `before` whose name is gone, paired in order with new ones of the same function, model and pool."""
+    ours, theirs = {role.name for role in before.roles}, {role.name for role in after.roles}
+    waiting = [role for role in after.roles if role.name not in ours]
+    pairs: dict[str, str] = {}
+    for role in before.roles:
+        key = (role.function, role.model, role.pool)
+        match = next((other for other in waiting if (other.function, other.model, other.pool) == key), None)
+        if role.name not in theirs and match is not None:
+            pairs[role.name] = match.name
+            waiting.remove(match)
+    return pairs
+
+
+def _role_names(renamed: Mapping[str, str]) -> list[Change]:
+    return [Change("~", f"roles.{old}.name", old, new) for old, new in renamed.items()]
+
+
+def _plain(decision: Decision, shared: set[str] | None, renamed: Mapping[str, str]) -> dict[str, Any]:
+    """The decision as plain data with the later names of its roles, placement as text by role."""
+    data: dict[str, Any] = decision.model_dump(mode="json", include=shared)
+    del data["placement"]
+    data = {section: _with_names(value, renamed) for section, value in data.items()}
+    for role in data["roles"]:
+        role["name"] = renamed.get(role["name"], role["name"])
+    places = _placed(decision)
+    for role in data["roles"]:
+        role["placement"] = next((places[old] for old in places if renamed.get(old, old) == role["name"]), None)
+    return data
+
+
+def _with_names(value: Any, renamed: Mapping[str, str], key: str = "") -> Any:  # noqa: ANN401 - parsed JSON
+    """`value` with names of roles replaced where a reference to one stands: in `role`, `to`, ..., and as keys."""
+    if not renamed:
+        return value
+    if isinstance(value, dict):
+        return {renamed.get(name, name): _with_names(below, renamed, name) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_with_names(below, renamed, key) for below in value]
+    return renamed.get(value, value) if key in _REFERENCES and isinstance(value, str) else value
+
+
+def _placed(decision: Decision) -> dict[str, str]:
+    """Where each role stands, in rank order: `h200:0-7,12`."""
+    places: dict[str, list[str]] = {}
+    for block in decision.placement:
+        runs = ",".join(
+            f"{first}-{last}" if first != last else str(first) for first, last in device_runs(devices(block))
+        )
+        places.setdefault(block.role, []).append(f"{block.pool}:{runs}")
+    return {role: " ".join(parts) for role, parts in places.items()}
+
+
+def _memory_figures(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Figure]:
+    """Memory of roles in both plans, taken out of the decisions: it follows from them."""
+    before, after = _take_memory(ours), _take_memory(theirs)
+    figures = []
+    for role in before.keys() & after.keys():
+        for part in sorted(before[role].keys() | after[role].keys()):
+            old, new = before[role].get(part), after[role].get(part)
+            if old != new:
+                figures.append(Figure(part, role, "", old, new))
+    return sorted(figures, key=lambda figure: (figure.of, figure.metric))
+
+
+def _take_memory(data: dict[str, Any]) -> dict[str, dict[str, float]]:
+    return {role["name"]: role.pop("memory") or {} for role in data["roles"]}
+
+
+def _objective(before: Envelope, after: Envelope) -> list[Figure]:
+    one, other = before.certificate, after.certificate
+    if one.objective.metric != other.objective.metric:
+        return []
+    rows = [("objective", one.objective.value, other.objective.value), ("bound", one.bound, other.bound)]
+    metric = one.objective.metric
+    return [Figure(metric, "", name, old, new) for name, old, new in rows if old != new]
+
+
+def _predictions(before: Envelope, after: Envelope) -> list[Figure]:
+    old = {(p.metric, p.of, p.statistic): p.value for p in before.predictions}
+    new = {(p.metric, p.of, p.statistic): p.value for p in after.predictions}
+    keys = (*old, *(key for key in new if key not in old))
+    return [Figure(*key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
+
+
+def _rest(plan: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """What is neither decision, nor inputs, nor a figure; a proof is told by whether it is the same."""
+    rest = {key: value for key, value in plan.items() if key not in ("decision", "inputs", "predictions")}
+    certificate = {key: value for key, value in rest["certificate"].items() if key not in ("bound", "gap")}
+    certificate["objective"] = {key: certificate["objective"][key] for key in ("metric", "sense")}
+    certificate["proof"] = digest(certificate["proof"]) if certificate["proof"] else None
+    rest["certificate"] = certificate
+    both = {_prediction_key(row) for row in other["predictions"]}
+    told = (row for row in plan["predictions"] if _prediction_key(row) in both)
+    rest["predictions"] = [{key: value for key, value in row.items() if key != "value"} for row in told]
+    return rest
+
+
+def _prediction_key(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["metric"], row["of"], row["statistic"]
+
+
+def _keys(value: Any) -> set[str]:  # noqa: ANN401 - parsed JSON
+    """The keys of `value` and of everything below it."""
+    if isinstance(value, dict):
+        return set(value).union(*(_keys(below) for below in value.values()))
+    return set().union(*(_keys(below) for below in value)) if isinstance(value, list) else set()

@@ -1,0 +1,70 @@
+"""The differences between two documents of plain data, entries of lists matched by what names them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Action = Literal["+", "-", "~"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One place that differs; nothing, null and empty collections are alike, and stand as None."""
+
+    action: Action
+    path: str  # dotted
+    before: Any
+    after: Any
+
+
+def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:  # noqa: ANN401 - parsed JSON
+    """Every smallest place where two JSON values differ, in the order of `before`, then of `after`.
+
+    Entries of lists are matched by their `name`, else by the words in them, else by position; a whole entry or mapping
+    that only one side has is one change.
+    """
+    before, after = _or_none(before), _or_none(after)
+    if before == after and type(before) is type(after):
+        return
+    if before is None or after is None:
+        yield Change("+" if before is None else "-", path, before, after)
+    elif isinstance(before, dict) and isinstance(after, dict):
+        yield from _by_key(before, after, path)
+    elif _are_lists_of_mappings(before, after):
+        ours, theirs = _keyed(before, after)
+        yield from _by_key(ours, theirs, path)
+    elif before != after:
+        yield Change("~", path, before, after)
+
+
+def _or_none(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
+    return None if value in ([], {}, "") else value
+
+
+def _by_key(before: dict[str, Any], after: dict[str, Any], path: str) -> Iterator[Change]:
+    for key in (*before, *(key for key in after if key not in before)):
+        yield from changes(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+
+
+def _are_lists_of_mappings(before: Any, after: Any) -> bool:  # noqa: ANN401 - parsed JSON
+    both = (*before, *after) if isinstance(before, list) and isinstance(after, list) else ()
+    return bool(both) and all(isinstance(entry, dict) for entry in both)
+
+
+def _keyed(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both lists as mappings under the same kind of key, one that is unique in each."""
+    for name in (_own_name, _words):
+        ours, theirs = [name(entry) for entry in before], [name(entry) for entry in after]
+        if all((*ours, *theirs)) and len(set(ours)) == len(ours) and len(set(theirs)) == len(theirs):
+            return dict(zip(ours, before, strict=True)), dict(zip(theirs, after, strict=True))
+    return {str(at): entry for at, entry in enumerate(before)}, {str(at): entry for at, entry in enumerate(after)}
+
+
+def _own_name(entry: dict[str, Any]) -> str:
+    return str(entry.get("name") or "")
+
+
+def _words(entry: dict[str, Any]) -> str:
+    """What names an entry without a name: its words, and where it begins (`first_layer`, `first_device`)."""
+    naming = (value for key, value in entry.items() if isinstance(value, str) or key.startswith("first_"))
+    return "/".join(str(value) for value in naming if value != "")
