@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.operators import Collective
+from planner.costs.operators import Collective, distinct_places
 from planner.costs.parameters import Efficiencies
 from planner.costs.shapes import FloatArray
 from planner.hardware.topology import Topology
@@ -88,21 +88,16 @@ def _all_to_all(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) 
 def _leaving_bytes(op: Collective, tier: _Tier) -> FloatArray:
     """What a rank sends out of the domains inside this tier.
 
-    A forwarded token crosses once to each of the B domains that hold one of its choices, B (1 - (1 - 1/B)^choices) of
-    them if choices are even, its own domain aside; copies that travel alone cross once each.
+    A forwarded token crosses once to each domain that holds one of its choices, its own aside; copies that travel
+    alone cross once each.
     """
     alone = op.size_bytes * (1.0 - tier.inside / op.group)
     if op.forwarded is None or op.choices == 0:
         return alone
-    copies = _distinct(op.group, op.choices)
+    copies = distinct_places(op.group, op.choices, op.among)
     domains = op.group / tier.inside
-    once = op.size_bytes / copies * _distinct(domains, op.choices) * (1.0 - 1.0 / domains)
+    once = op.size_bytes / copies * distinct_places(domains, op.choices, op.among) * (1.0 - 1.0 / domains)
     return np.where(op.forwarded > 0, once, alone)
-
-
-def _distinct(places: FloatArray, choices: int) -> FloatArray:
-    """Expected distinct places among `choices` even draws."""
-    return np.asarray(places * (1.0 - (1.0 - 1.0 / places) ** choices), dtype=np.float64)
 
 
 def _p2p(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:

@@ -26,6 +26,7 @@ from planner.costs.operators import (
     Scores,
     activation_precision,
     causal_pairs,
+    distinct_places,
 )
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.errors import PlannerError
@@ -347,14 +348,22 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         yield Collective("moe_all_reduce", count, "all_reduce", row * ACTIVATION_BYTES, group, step.one)
     if np.any(exchange):
         sent_bytes = 1.0 if activation_precision(arch.precisions.experts) != "bf16" else ACTIVATION_BYTES
-        copies = shards.ep * (1.0 - _share_of_ranks_missed(ffn, shards.ep))
+        copies = distinct_places(shards.ep, ffn.top_k, ffn.num_experts)
         group = np.where(exchange, shards.ep, 1.0)
         per_rank = row / shards.tp * copies
         stride = shards.moe_tp
         bulk = (step.work.prefill_sequences > 0).astype(np.float64)
         for name, value_bytes in (("dispatch", sent_bytes), ("combine", ACTIVATION_BYTES)):
             yield Collective(
-                name, count, "all_to_all", per_rank * value_bytes, group, stride, choices=ffn.top_k, forwarded=bulk
+                name,
+                count,
+                "all_to_all",
+                per_rank * value_bytes,
+                group,
+                stride,
+                choices=ffn.top_k,
+                among=ffn.num_experts,
+                forwarded=bulk,
             )
         regroup = np.where(exchange, shards.tp, 1.0)
         yield Collective("moe_all_gather", count, "all_gather", row * ACTIVATION_BYTES, regroup, step.one)
@@ -363,11 +372,3 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         whole = row * shards.dp * ACTIVATION_BYTES
         yield Collective("moe_all_gather_tokens", count, "all_gather", whole, group, shards.tp)
         yield Collective("moe_reduce_scatter", count, "reduce_scatter", whole, group, shards.tp)
-
-
-def _share_of_ranks_missed(ffn: MoeFfn, ep: FloatArray) -> FloatArray:
-    """The chance that none of a token's top_k experts, distinct and even, lies on a given rank (hypergeometric)."""
-    missed = np.ones_like(ep)
-    for chosen in range(ffn.top_k):
-        missed = missed * np.maximum(ffn.num_experts * (1.0 - 1.0 / ep) - chosen, 0.0) / (ffn.num_experts - chosen)
-    return missed

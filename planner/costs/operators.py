@@ -151,6 +151,7 @@ class Collective:
     group: FloatArray
     stride: FloatArray
     choices: int = 0
+    among: int = 0  # experts that the choices are made among
     forwarded: FloatArray | None = None  # [N] 1 where forwarded, 0 where every copy travels alone
 
 
@@ -184,10 +185,12 @@ def demand(op: Compute) -> Demand:
     match op:
         case Gemm():
             inputs = op.m * op.k * bytes_per(activation_precision(op.precision))
-            moved = op.n * op.k * bytes_per(op.precision) + inputs + 2.0 * op.m * op.n
+            weights = op.n * op.k * bytes_per(op.precision) * (op.m > 0)  # without tokens the kernel is not launched
+            moved = weights + inputs + 2.0 * op.m * op.n
             return Demand(2.0 * op.m * op.n * op.k, moved, activation_precision(op.precision))
         case BatchedGemm():
-            moved = op.batch * (op.n * op.k * bytes_per(op.precision) + 2.0 * op.m * (op.k + op.n))
+            weights = op.n * op.k * bytes_per(op.precision) * (op.m > 0)
+            moved = op.batch * (weights + 2.0 * op.m * (op.k + op.n))
             return Demand(2.0 * op.batch * op.m * op.n * op.k, moved, activation_precision(op.precision))
         case PrefillAttention():
             return _prefill(op)
@@ -213,6 +216,17 @@ def causal_pairs(new: FloatArray, context: FloatArray, window: float = 0.0) -> F
     """
     growing = np.clip(window - context, 0.0, new) if window else new  # tokens whose window is not full yet
     return growing * context + growing * (growing + 1.0) / 2.0 + (new - growing) * window
+
+
+def distinct_places(places: FloatArray, choices: int, among: int) -> FloatArray:
+    """Expected places with at least one of `choices` different experts, `among` of them spread evenly over `places`.
+
+    A place holds among / places experts and is missed by all choices with a hypergeometric probability.
+    """
+    missed = np.ones_like(places)
+    for chosen in range(choices):
+        missed = missed * np.maximum(among * (1.0 - 1.0 / places) - chosen, 0.0) / (among - chosen)
+    return places * (1.0 - missed)
 
 
 def _prefill(op: PrefillAttention) -> Demand:
@@ -252,7 +266,9 @@ def _experts(op: Experts) -> Demand:
     local = op.num_experts / op.ep
     routed = op.tokens * op.top_k / op.ep
     touched = (
-        local * -np.expm1(op.tokens * np.log1p(-op.top_k / op.num_experts)) if op.top_k < op.num_experts else local
+        local * -np.expm1(op.tokens * np.log1p(-op.top_k / op.num_experts))
+        if op.top_k < op.num_experts
+        else local * (op.tokens > 0)
     )
     weights = np.maximum(touched, np.minimum(routed, 1.0)) * matrices * op.hidden * inter * bytes_per(op.precision)
     moved = weights + routed * (op.hidden * (bytes_per(op.activation) + 2.0) + 2.0 * (matrices - 1.0) * inter)

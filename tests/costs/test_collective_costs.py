@@ -30,7 +30,8 @@ def _seconds(
 def _bundles(group: int, stride: int, topology: Topology) -> list[int]:
     """How many parties meet at each level, from the list of devices itself."""
     devices = [rank * stride for rank in range(group)]
-    parties, below = [], [(device,) for device in devices]
+    parties: list[int] = []
+    below: list[tuple[int, ...]] = [(device,) for device in devices]
     for level in topology.levels:
         first_domain = [bundle for bundle in below if bundle[0] // level.size == 0]
         parties.append(len(first_domain))
@@ -42,7 +43,8 @@ def _bundles(group: int, stride: int, topology: Topology) -> list[int]:
 def _play_all_reduce(size: float, group: int, stride: int, topology: Topology) -> float:
     """Ring reduce-scatter at every level from inside out, each on the part that the level before left to a rank,
     then ring all-gather back: step by step."""
-    total, part, sweeps = 0.0, size, []
+    total, part = 0.0, size
+    sweeps: list[list[float]] = []
     for parties, level in zip(_bundles(group, stride, topology), topology.levels, strict=True):
         steps = [part / parties / level.bandwidth_bytes_per_s for _ in range(parties - 1)]
         sweeps.append(steps)
@@ -138,11 +140,27 @@ def test_link_latency_is_paid_at_each_level_that_a_group_spans() -> None:
     assert across > _seconds("all_gather", 1e-9, 8, 1, late) + 5e-6
 
 
-def test_efficiency_divides_the_bandwidth_alone() -> None:
-    half = Efficiencies(collective_bandwidth=0.5)
-    assert _seconds("all_reduce", 64e6, 16, 1, THREE, half) == pytest.approx(
-        2 * _seconds("all_reduce", 64e6, 16, 1, THREE)
-    )
+def test_links_inside_and_outside_the_innermost_domain_have_their_own_efficiency() -> None:
+    inside, outside = Efficiencies(collective_bandwidth=0.5), Efficiencies(fabric_bandwidth=0.5)
+    assert _seconds("p2p", 64e6, 2, 1, THREE, inside) == pytest.approx(2 * _seconds("p2p", 64e6, 2, 1, THREE))
+    assert _seconds("p2p", 64e6, 2, 8, THREE, inside) == _seconds("p2p", 64e6, 2, 8, THREE)
+    assert _seconds("p2p", 64e6, 2, 8, THREE, outside) == pytest.approx(2 * _seconds("p2p", 64e6, 2, 8, THREE))
+
+
+def test_a_forwarded_token_crosses_once_to_each_node_that_drawing_its_experts_gives() -> None:
+    ranks, experts, choices, size = 32, 256, 8, 64e6
+    chosen = np.random.default_rng(0).random((20_000, experts)).argsort(axis=-1)[:, :choices] // (experts // ranks)
+    copies = np.mean([len(np.unique(row)) for row in chosen])
+    other_nodes = np.mean([len(set((row // 8).tolist()) - {0}) for row in chosen])
+    times = {}
+    for forwarded in (0.0, 1.0):
+        op = Collective(
+            "dispatch", 1.0, "all_to_all", np.array([size]), np.array([float(ranks)]), np.ones(1),
+            choices=choices, among=experts, forwarded=np.array([forwarded]),
+        )  # fmt: skip
+        times[forwarded] = collective_s(op, TWO, IDEAL)[0]
+    assert times[1.0] == pytest.approx(size * other_nodes / copies / 20e9, rel=0.01)
+    assert times[0.0] == pytest.approx(size * (1 - 8 / 32) / 20e9)
 
 
 def test_groups_of_many_sizes_and_places_are_priced_at_once() -> None:

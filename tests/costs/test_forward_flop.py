@@ -20,7 +20,7 @@ from planner.costs.operators import (
 )
 from planner.costs.shapes import Shards, Work
 from planner.errors import PlannerError
-from planner.models.architecture import Architecture, DenseFfn, Layer, UnsupportedMixer
+from planner.models.architecture import Architecture, DenseFfn, Layer, MoeFfn, UnsupportedMixer
 from planner.models.library import find_model
 from planner.models.parameters import parameter_counts
 
@@ -132,7 +132,7 @@ def test_sparse_prefill_attends_to_the_mean_of_what_its_tokens_may_select() -> N
 def test_a_token_is_sent_to_as_many_ranks_as_drawing_its_experts_gives(num_experts: int, top_k: int, ep: int) -> None:
     arch = find_model("Qwen/Qwen3-235B-A22B")
     layer = arch.layers[0]
-    assert layer.ffn is not None
+    assert isinstance(layer.ffn, MoeFfn)
     ffn = replace(layer.ffn, num_experts=num_experts, top_k=top_k)
     operators = forward(
         replace(arch, layers=(replace(layer, ffn=ffn),)), Shards.of(1, 1, ep, 1, ep), Work.decode(10.0, 100.0)

@@ -1,0 +1,130 @@
+"""The roofline, and the time of whole steps: monotone, additive, and the same for one point as for many."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.costs.evidence import Basis
+from planner.costs.operators import DecodeAttention, Gemm, MemoryPass
+from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration
+from planner.costs.roofline import Roofline
+from planner.costs.shapes import FloatArray, Shards, Work
+from planner.costs.step import StepTime, step_time
+from planner.hardware.cluster import Pool
+from planner.hardware.library import find_node
+from planner.models.library import find_model
+
+MODELS = (
+    "meta-llama/Meta-Llama-3.1-8B",
+    "Qwen/Qwen3-235B-A22B",
+    "deepseek-ai/DeepSeek-V3",
+    "deepseek-ai/DeepSeek-V3.2",
+    "openai/gpt-oss-120b",
+    "Qwen/Qwen3.5-397B-A17B",
+)
+POOL = Pool("pool", find_node("h200_sxm"), 8)
+H200 = Roofline(POOL.node.accelerator, POOL.topology(), load_calibration().efficiencies)
+ENGINE = EngineOverheads(step_s=1e-3, sequence_s=1e-5, prefill_s=2e-3)
+
+
+def _step(name: str, shards: Shards, work: Work) -> FloatArray:
+    return step_time(find_model(name), H200, shards, work, ENGINE).seconds
+
+
+def _gemm(m: float, n: float, k: float) -> Gemm:
+    return Gemm("g", 1.0, np.array([m]), np.array([n]), np.array([k]), "bf16")
+
+
+def test_a_large_gemm_takes_its_operations_at_the_peak_rate(ideal: Roofline) -> None:
+    assert ideal.price(_gemm(8192, 8192, 8192)).seconds == pytest.approx([2 * 8192**3 / 1e15])
+
+
+def test_a_thin_gemm_takes_its_bytes_at_the_memory_bandwidth(ideal: Roofline) -> None:
+    assert ideal.price(_gemm(1, 8192, 8192)).seconds == pytest.approx([2 * (8192**2 + 2 * 8192) / 1e12])
+
+
+def test_efficiencies_and_the_floor_apply_to_their_kind_of_kernel(ideal: Roofline) -> None:
+    known = Efficiencies(gemm_flop=0.5, attention_bandwidth=0.25, elementwise_bandwidth=0.1, kernel_floor_s=3e-6)
+    slow = Roofline(ideal.accelerator, ideal.topology, known)
+    assert slow.price(_gemm(8192, 8192, 8192)).seconds == pytest.approx([2 * 2 * 8192**3 / 1e15])
+    one = np.ones(1)
+    decode = DecodeAttention("d", 1.0, one * 64, one * 8192, one * 8, one * 8, 128, 128, 0, "bf16")
+    assert slow.price(decode).seconds == pytest.approx(4 * ideal.price(decode).seconds)
+    assert slow.price(MemoryPass("m", 1.0, one * 1e9, 2.0)).seconds == pytest.approx([1e9 / 1e11])
+    assert slow.price(MemoryPass("m", 1.0, one, 2.0)).seconds == pytest.approx([6e-6])
+
+
+def test_a_roofline_rests_on_analysis(ideal: Roofline) -> None:
+    assert ideal.price(_gemm(8, 8, 8)).basis.tolist() == [Basis.ANALYTICAL]
+
+
+@given(tp=st.sampled_from([1, 2, 4, 8, 16, 32]), m=st.integers(1, 10_000), n=st.integers(64, 60_000))
+def test_a_rank_of_a_larger_group_never_computes_longer(tp: int, m: int, n: int) -> None:
+    one, two = (H200.price(_gemm(m, n / ranks, 4096)).seconds[0] for ranks in (tp, 2 * tp))
+    assert two <= one
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    name=st.sampled_from(MODELS),
+    work=st.tuples(*[st.integers(0, high) for high in (8192, 20_000, 256, 20_000)]),
+    more=st.tuples(*[st.integers(0, high) for high in (4096, 20_000, 256, 20_000)]),
+    tp=st.sampled_from([1, 2, 8]),
+)
+def test_more_work_never_takes_less_time(name: str, work: tuple[int, ...], more: tuple[int, ...], tp: int) -> None:
+    tokens, before, batch, context = (np.array([low, low + add]) for low, add in zip(work, more, strict=True))
+    prefilling = np.array([float(work[0] > 0), float(work[0] + more[0] > 0)])
+    before = before * prefilling
+    seconds = _step(name, Shards.of([tp, tp], 1, 1, 1, [tp, tp]), Work.of(tokens, prefilling, before, batch, context))
+    assert seconds[0] <= seconds[1] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_many_points_at_once_cost_what_each_costs_alone(name: str) -> None:
+    shapes = np.array(
+        [(1, 1, 1, 1, 1), (8, 1, 1, 1, 8), (4, 2, 1, 4, 1), (1, 1, 8, 1, 8), (2, 1, 4, 8, 1)], dtype=float
+    )
+    loads = np.array([(0, 0, 0, 16, 900), (512, 1, 0, 0, 0), (700, 2, 64, 9, 5000), (0, 0, 0, 0, 0), (1, 1, 9, 1, 1)])
+    points = [(shape, load) for shape in shapes for load in loads]
+    shards, work = Shards.of(*np.array([p[0] for p in points]).T), Work.of(*np.array([p[1] for p in points]).T)
+    arch = find_model(name)
+    together = step_time(arch, H200, shards, work, ENGINE)
+    for point, (shape, load) in enumerate(points):
+        alone = step_time(arch, H200, Shards.of(*shape), Work.of(*load), ENGINE)
+        assert together.seconds[point] == pytest.approx(alone.seconds[0], rel=1e-12, abs=0)
+
+
+def test_an_idle_step_costs_nothing() -> None:
+    for name in MODELS:
+        assert _step(name, Shards.of(1), Work.decode(0.0, 0.0)).tolist() == [0.0]
+
+
+def _detailed() -> StepTime:
+    work = Work.of([512.0, 0.0], [1.0, 0.0], 0.0, [16.0, 64.0], 1000.0)
+    return step_time(find_model(MODELS[1]), H200, Shards.of([8.0, 8.0], 1, 1, 1, 8), work, ENGINE)
+
+
+def test_operators_and_bases_add_up_to_the_device_time() -> None:
+    time = _detailed()
+    assert sum(time.by_operator.values()) == pytest.approx(time.device_s, rel=1e-12)
+    assert time.by_basis.sum(axis=0) == pytest.approx(time.device_s, rel=1e-12)
+
+
+def test_shares_of_what_a_step_rests_on_sum_to_one() -> None:
+    time = _detailed()
+    for point in range(2):
+        assert sum(time.shares(point).values()) == pytest.approx(1.0, rel=1e-12)
+    assert time.shares(0) == {"analytical": pytest.approx(1.0)}
+
+
+def test_the_host_pays_for_steps_sequences_and_prefills() -> None:
+    assert _detailed().host_s.tolist() == pytest.approx([1e-3 + 17e-5 + 2e-3, 1e-3 + 64e-5])
+
+
+def test_stages_run_at_the_pace_of_the_fullest_one() -> None:
+    arch, work = find_model("meta-llama/Meta-Llama-3.1-8B"), Work.decode(16.0, 1000.0)
+    one, three = (step_time(arch, H200, Shards.of(1, pp), work, ENGINE) for pp in (1, 3))
+    ffn_one, ffn_three = one.by_operator["ffn_up"], three.by_operator["ffn_up"]
+    assert ffn_three == pytest.approx(ffn_one * 33 / 32)  # three stages of 11 layers hold 33 places
+    assert three.host_s == pytest.approx(3 * one.host_s)
