@@ -1,5 +1,6 @@
 """Differences between plans of every kind: what is found, what it is called, and what stays."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -153,4 +154,4 @@ def test_nothing_differs_from_itself(value: object) -> None:
 def test_runs_of_devices_expand_to_the_devices(numbers: set[int]) -> None:
     runs = list(device_runs(sorted(numbers)))
     assert [number for first, last in runs for number in range(first, last + 1)] == sorted(numbers)
-    assert all(one[1] + 1 < other[0] for one, other in zip(runs, runs[1:], strict=False))
+    assert all(one[1] + 1 < other[0] for one, other in itertools.pairwise(runs))
