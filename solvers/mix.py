@@ -155,8 +155,8 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
                 k in K channels
     Parameters  g_c devices of an instance, e_c of one group of it;  R_cw [1/s] rate of w on one instance of c alone;
                 v_c [1/h] price;  b_w [bytes] moved per request;  L_pq, E_c, I_c [bytes/s] of a link, and out of and
-                into an instance;  a_pi free slots of node i of pool p;  lambda_w [1/s] rate, sigma_w share, val_w value;
-                h_cw [s] stay of a request, N_w clients
+                into an instance;  a_pi free slots of node i of pool p;  lambda_w [1/s] rate, sigma_w share, val_w
+                value;  h_cw [s] stay of a request, N_w clients
     Variables   n_c integer instances;  u_cw >= 0 instances of c kept busy by w, so that x_cw = R_cw u_cw [1/s];
                 f_pqwk >= 0 [1/s] first-stage output of w moved from p to q in k;  d_w >= 0 [1/s] served;  t >= 0 scale
     Maximise    t (SCALE)  or  sum_w val_w d_w (VALUE);   minimise  sum_c g_c n_c (DEVICES)  or  sum_c v_c n_c (PRICE)

@@ -24,9 +24,10 @@ def dominated(problem: MixProblem) -> frozenset[int]:
 def dominators(problem: MixProblem) -> dict[int, int]:
     """For each shape that can be dropped, one kept shape that replaces it; equal shapes leave the canonically first.
 
-    Stages of one channel do not stand in for those of another. Shapes with a limit of their own dominate nothing, and where a role is limited in number only one-for-one
-    replacement counts. Prices count where the objective or a limit reads them (for DEVICES as the second criterion),
-    ports where something is moved. O(N x K) comparisons of W figures for K kept shapes.
+    Stages of one channel do not stand in for those of another. Shapes with a limit of their own dominate nothing, and
+    where a role is limited in number only one-for-one replacement counts. Prices count where the objective or a limit
+    reads them (for DEVICES as the second criterion), ports where something is moved. O(N x K) comparisons of W figures
+    for K kept shapes.
     """
     limited = {role for role, _ in problem.limits.max_instances}
     groups: dict[tuple[Role, int, int], list[int]] = {}

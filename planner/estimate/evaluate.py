@@ -134,13 +134,12 @@ class _Batch:
         slope = np.maximum((decode_high - decode_low) / np.maximum(high - low, 1.0), 0.0)
         colocated = cases[0].prefill is None
         if colocated:
-            prefill = prefill_mixed(self.costs, shards, isl, self._chunk(), high, context, decode_high)
-            queue, stretch, moved = prefill.latency_s, prefill.busy_s, np.zeros(len(cases))
+            prefill = prefill_mixed(self.costs, shards, isl, osl, self._chunk(), high, context, decode_high)
+            moved = np.zeros(len(cases))
             prefill_ranks = ranks
         else:
             prefill_shards = self._shards(True)
             prefill = prefill_alone(self.costs, prefill_shards, isl, np.maximum(self._chunk(), isl))
-            queue, stretch = prefill.busy_s, np.zeros(len(cases))
             moved = self._transfer_s(prefill_shards, isl)
             prefill_ranks = np.array([part.replicas * part.dp for part in self._parts(True)], dtype=np.float64)
         return Dynamics(
@@ -151,8 +150,8 @@ class _Batch:
             prefill_ranks=prefill_ranks,
             decode_base_s=np.maximum(decode_high - slope * high, 1e-6),
             decode_slope_s=slope,
-            stretch_s=stretch,
-            queue_s=queue,
+            stretch_s=prefill.stretch_s,
+            queue_s=prefill.queue_s,
             service_s=prefill.latency_s + moved + self.costs.engine.request_s,
             service_cv2=self._numbers(lambda case: case.isl_cv**2),
             most_decoding=most_decoding,

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from planner.kinds.serve.candidates import CHUNK_TOKENS, DECODE_BATCHES, PREFILL_CHUNK_TOKENS
+from planner.kinds.serve.demand import LATENCY_SHARES
+from planner.kinds.serve.points import CHUNK_TOKENS, DECODE_BATCHES, prefill_chunks
 from planner.plan.schema import Certificate, Objective
-from planner.solvers.mix import Role
-from planner.solvers.mix_solve import MixCertificate, next_best
-from planner.solvers.result import Status
+from planner.solvers.mix import MixProblem, Role, build
+from planner.solvers.mix_data import point_of, problem_to_dict
+from planner.solvers.mix_solve import MixCertificate, next_best, reduce
 
 if TYPE_CHECKING:
     from planner.kinds.serve.solve import Outcome, Setting
@@ -23,28 +24,46 @@ def certificate(setting: "Setting", outcome: "Outcome", proof: MixCertificate) -
     scaled = dataclasses.replace(proof, objective_unit=proof.objective_unit * factor)
     value, bound = outcome.objective, scaled.bound()
     assert value is not None
-    maximising = outcome.formulated.problem.maximising
+    problem = outcome.formulated.problem
     if bound is not None:
-        bound = max(bound, value) if maximising else min(bound, value)
+        bound = max(bound, value) if problem.maximising else min(bound, value)
     gap = None if bound is None else abs(value - bound) / max(abs(value), 1e-9)
-    closed = gap is not None and gap <= TOLERANCE and outcome.result.status is Status.OPTIMAL
-    dropped = dict(sorted(outcome.tally.pruned.items()))
+    closed = gap is not None and gap <= TOLERANCE
+    reduced, kept, dropped = reduce(problem)
+    stop_reason = outcome.result.stop_reason
     return Certificate(
         claim=_claim(closed, outcome.formulated.metric),
         status="optimal" if closed else "feasible",
-        stop_reason=outcome.result.stop_reason if outcome.result.stop_reason != "finished" or closed else "node_limit",
+        stop_reason="node_limit" if stop_reason == "finished" and not closed else stop_reason,
         objective=Objective(
-            metric=outcome.formulated.metric, sense="maximize" if maximising else "minimize", value=value
+            metric=outcome.formulated.metric, sense="maximize" if problem.maximising else "minimize", value=value
         ),
         bound=bound,
         gap=gap,
         tolerance=TOLERANCE,
         axes=_axes(setting),
         candidates=outcome.tally.evaluated,
-        pruned=dropped,
-        proof={"method": "dual_tree", **scaled.to_dict()},
+        pruned=_pruned(outcome, list(dropped)),
+        proof={"method": "dual_tree", **scaled.to_dict(), **_subject(outcome, reduced, kept)},
         next_best=_alternatives(outcome),
     )
+
+
+def _pruned(outcome: "Outcome", dropped: list[int]) -> dict[str, int]:
+    """Pairs of instance type and workload by the rule that dropped them; what is left stands in the proof."""
+    pruned = dict(outcome.tally.pruned)
+    shapes = outcome.formulated.problem.shapes
+    pairs = sum(sum(rate > 0.0 for rate in shapes[c].rate_per_s) for c in dropped)
+    if pairs:
+        pruned["whole instances of another type do the same on no more devices"] = pairs
+    return dict(sorted(pruned.items()))
+
+
+def _subject(outcome: "Outcome", reduced: MixProblem, kept: list[int]) -> dict[str, JsonValue]:
+    """What the proof is about: the mix that its model is built from, and the plan as a point of that model."""
+    assert outcome.result.solution is not None
+    point = point_of(reduced, kept, build(reduced)[1], outcome.result.solution)
+    return {"mix": problem_to_dict(reduced), "values": list(point)}
 
 
 def _claim(closed: bool, metric: str) -> str:
@@ -66,13 +85,18 @@ def _axes(setting: "Setting") -> dict[str, list[JsonValue]]:
     found: dict[str, list[JsonValue]] = {
         "mode": list(options.modes),
         "pool": [pool.name for pool in setting.resolved.pools],
-        **{name: sorted(values) for name, values in axes.items()},
+        **{name: list[JsonValue](sorted(values)) for name, values in axes.items()},
+        "moe_tp": ["tp x dp / ep"],
         "max_batch": list(options.max_batch or DECODE_BATCHES),
-        "chunk_tokens": list(options.chunk_tokens or CHUNK_TOKENS),
         "instances": ["every number that fits"],
     }
+    if "colocated" in options.modes:
+        found["chunk_tokens"] = list(options.chunk_tokens or CHUNK_TOKENS)
     if "disaggregated" in options.modes:
-        found["prefill_chunk_tokens"] = list(options.chunk_tokens or PREFILL_CHUNK_TOKENS)
+        found["prefill_chunk_tokens"] = [int(chunk) for chunk in prefill_chunks(options, setting.targets)]
+        found["decode_pool"] = ["every pool, one for each prefill instance"]
+        if any(target.latency_limits for target in setting.targets):
+            found["prefill_share_of_latency"] = list(LATENCY_SHARES)
     return found
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.proof import proof_findings
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -22,7 +23,7 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         return findings
-    findings += _models(decision, problem)
+    findings += [*_models(decision, problem), *proof_findings(envelope, decision, problem)]
     for role in decision.roles:
         model = recorded_model(problem, role.model)
         if model is None:

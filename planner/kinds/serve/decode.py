@@ -1,20 +1,20 @@
 """A solved mix as a plan: roles, placement, routing, predictions, certificate, evidence."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from planner import __version__
 from planner.costs.profiled import Profiled
 from planner.files import digest
-from planner.kinds.serve.candidates import Candidate
 from planner.kinds.serve.certificate import certificate
 from planner.kinds.serve.demand import Target
-from planner.kinds.serve.operate import Operation, operate
+from planner.kinds.serve.formulate import gpus_at_hand
 from planner.kinds.serve.options import FrontierPoint, ServeDecision
 from planner.kinds.serve.place import place
+from planner.kinds.serve.predict import resting_scale, times
 from planner.kinds.serve.solve import Outcome, Setting
+from planner.kinds.serve.used import Used, list_used
 from planner.plan.schema import (
     SCHEMA,
     Block,
@@ -30,6 +30,7 @@ from planner.plan.schema import (
     Software,
 )
 from planner.problem.resolve import normalised
+from planner.solvers.mix import Flow
 from planner.solvers.mix_solve import MixCertificate
 
 ASSUMPTIONS = (
@@ -41,19 +42,10 @@ ASSUMPTIONS = (
 LEAST_SHARE = 1e-9  # of a workload's traffic; less is numerical dust
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """One instance type of the plan: its role's name, how many, and the load of all of them by target."""
-
-    role: str
-    candidate: Candidate
-    count: int
-    load_per_s: tuple[float, ...]
-
-
 def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: Sequence[FrontierPoint]) -> Envelope:
     """The plan of a solved mix."""
-    used = _used(outcome)
+    assert outcome.result.solution is not None
+    used = list_used(outcome.formulated.candidates, outcome.result.solution)
     decision = _decision(setting, outcome, used, frontier)
     inputs = normalised(setting.resolved)
     problem = setting.resolved.problem
@@ -71,32 +63,6 @@ def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: 
         evidence=_evidence(setting, used),
         assumptions=ASSUMPTIONS,
     )
-
-
-def _used(outcome: Outcome) -> list[Used]:
-    """Instance types in use, largest role first inside each function, with names that say function and order."""
-    solution = outcome.result.solution
-    assert solution is not None
-    chosen = [
-        (candidate, count, load)
-        for candidate, count, load in zip(
-            outcome.formulated.candidates, solution.counts, solution.load_per_s, strict=True
-        )
-        if count
-    ]
-    functions = ("colocated", "prefill", "decode")
-    chosen.sort(key=lambda row: (functions.index(row[0].function), row[0].model, row[0].pool, -row[1], row[0].shape))
-    totals: dict[str, int] = {}
-    for candidate, _, _ in chosen:
-        totals[candidate.function] = totals.get(candidate.function, 0) + 1
-    numbers: dict[str, int] = {}
-    used = []
-    for candidate, count, load in chosen:
-        function = candidate.function
-        numbers[function] = numbers.get(function, 0) + 1
-        name = function if totals[function] == 1 else f"{function}-{numbers[function]}"
-        used.append(Used(name, candidate, count, load))
-    return used
 
 
 def _decision(
@@ -119,7 +85,6 @@ def _decision(
 def _role(setting: Setting, item: Used) -> Role:
     candidate, engine = item.candidate, setting.resolved.problem.engine
     shape = candidate.shape
-    weights, kv, activations, workspace = candidate.memory
     limits: dict[str, float | int | str] = {
         "max_context_tokens": max(
             target.longest_tokens for target in setting.targets if candidate.served[target.index] is not None
@@ -139,10 +104,10 @@ def _role(setting: Setting, item: Used) -> Role:
         parallelism=Parallelism(tp=shape.tp, pp=shape.pp, dp=shape.dp, moe_tp=shape.moe_tp, ep=shape.ep),
         limits=limits,
         memory=Memory(
-            weights_bytes=weights,
-            kv_cache_bytes=kv,
-            activations_bytes=activations,
-            workspace_bytes=workspace,
+            weights_bytes=candidate.weights_bytes,
+            kv_cache_bytes=item.kv_bytes(),
+            activations_bytes=candidate.activations_bytes,
+            workspace_bytes=candidate.workspace_bytes,
             capacity_bytes=setting.places[candidate.model, candidate.pool].memory_bytes,
         ),
     )
@@ -172,15 +137,17 @@ def _routes(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Ro
                 routes.append(Route(workload=target.name, to=item.role, share=min(share, 1.0)))
         for flow in solution.flows:
             if flow.demand == w:
-                routes += _spread(target, used, flow.source, flow.target, flow.rate_per_s / served)
+                routes += _spread(target, used, flow, flow.rate_per_s / served)
     return routes
 
 
-def _spread(target: Target, used: Sequence[Used], source: int, sink: int, share: float) -> list[Route]:
-    """A flow between pools over the roles there, each in proportion to its load."""
+def _spread(target: Target, used: Sequence[Used], flow: Flow, share: float) -> list[Route]:
+    """A flow between pools over the roles of its channel there, each in proportion to its load."""
     w = target.index
-    senders = [i for i in used if i.candidate.function == "prefill" and i.candidate.pool == source and i.load_per_s[w]]
-    receivers = [i for i in used if i.candidate.function == "decode" and i.candidate.pool == sink and i.load_per_s[w]]
+    mine = [i for i in used if i.candidate.channel is not None and i.candidate.channel.index == flow.channel]
+    mine = [i for i in mine if i.load_per_s[w] > 0.0]
+    senders = [i for i in mine if i.candidate.function == "prefill" and i.candidate.pool == flow.source]
+    receivers = [i for i in mine if i.candidate.function == "decode" and i.candidate.pool == flow.target]
     sent, received = sum(i.load_per_s[w] for i in senders), sum(i.load_per_s[w] for i in receivers)
     return [
         Route(workload=target.name, source=a.role, to=b.role, share=min(part, 1.0))
@@ -191,48 +158,29 @@ def _spread(target: Target, used: Sequence[Used], source: int, sink: int, share:
 
 
 def _predictions(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Prediction]:
-    """Figures by workload, then of the whole plan; times of the slowest role that serves the workload."""
+    """Figures by workload, then of the whole plan; times of the slowest path of the workload."""
     solution = outcome.result.solution
     assert solution is not None
     found: list[Prediction] = []
-    tokens = 0.0
+    requests = tokens = 0.0
     for target in setting.targets:
-        rate = solution.served_per_s[target.index]
+        scale = 1.0
+        if target.clients is not None and not outcome.formulated.problem.maximising:
+            scale = resting_scale(used, target, setting.places)
+        rate = solution.served_per_s[target.index] * scale
+        requests += rate
         tokens += rate * target.osl
-        runs = [_operate(setting, item, target) for item in used if item.load_per_s[target.index] > 0]
         found.append(Prediction(metric="requests_per_s", of=target.name, value=rate))
         found.append(Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl))
-        found += _times(target, runs)
-    gpus = sum(pool.num_gpus for pool in setting.resolved.pools)
-    total = sum(solution.served_per_s)
-    found.append(Prediction(metric="goodput_per_gpu", value=total / gpus))
+        found += times(used, target, setting.places, scale)
+    gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
+    found.append(Prediction(metric="goodput_per_gpu", value=requests / gpus))
     found.append(Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus))
     found.append(Prediction(metric="gpus", value=float(solution.devices)))
     if all(pool.usd_per_gpu_hour is not None for pool in setting.resolved.pools):
         found.append(Prediction(metric="usd_per_hour", value=solution.price_per_hour))
         if tokens > 0:
             found.append(Prediction(metric="usd_per_mtok", value=solution.price_per_hour / (tokens * 3600.0) * 1e6))
-    return found
-
-
-def _operate(setting: Setting, item: Used, target: Target) -> Operation:
-    place_of = setting.places[item.candidate.model, item.candidate.pool]
-    return operate(item.candidate, target, place_of, item.load_per_s[target.index] / item.count)
-
-
-def _times(target: Target, runs: Sequence[Operation]) -> list[Prediction]:
-    found: list[Prediction] = []
-    firsts = [run.ttft_s for run in runs if run.ttft_s]
-    for limit in target.ttft_limits:
-        slowest = max((first[limit.statistic] for first in firsts), default=0.0)
-        found.append(
-            Prediction(metric="ttft_s", of=target.name, statistic=limit.statistic, value=slowest, approximate=True)
-        )
-    tpot = max((run.tpot_s for run in runs), default=0.0)
-    found.append(Prediction(metric="tpot_s", of=target.name, value=tpot, approximate=True))
-    first = found[0].value
-    latency = first + (target.osl - 1.0) * tpot
-    found.append(Prediction(metric="latency_s", of=target.name, value=latency, approximate=True))
     return found
 
 

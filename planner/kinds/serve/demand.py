@@ -1,7 +1,8 @@
 """A workload as the numbers that decide: lengths, limits, what moves between prefill and decode."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,11 +11,15 @@ from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.problem.resolve import Workload
-from planner.problem.schema import Limit
+from planner.problem.schema import Limit, PoolLinkSpec
 from planner.solvers.queueing import mean_wait_s, utilisation_for_wait, wait_quantile_s
 
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 DEFAULT_STATISTIC = "p95"
+ATTAINMENT = "attainment"
+MOST_ATTAINMENT = 0.9999  # no queue keeps every wait; this many of a workload stand for all
+LATENCY_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
+"""The part of a limit on the whole request that prefill may use: the grid on which the two stages are coupled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,9 @@ class TimeLimit:
         )
 
 
+_UNLIMITED = TimeLimit(DEFAULT_STATISTIC, _QUANTILES[DEFAULT_STATISTIC], math.inf)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One workload on its model: lengths, limits and variability as plain numbers."""
@@ -51,84 +59,130 @@ class Target:
     index: int
     isl: float
     osl: float
+    context: float  # mean cached tokens of a decoding sequence
+    held_tokens: float  # cache reserved for a decoding sequence: its whole length, so that none is ever preempted
     longest_tokens: int
-    ttft_limits: tuple[TimeLimit, ...]  # at least one; infinite when the problem sets none
+    ttft_limits: tuple[TimeLimit, ...]  # strictest quantile first; at least one, infinite when the problem sets none
     tpot_limit_s: float
-    latency_limit_s: float
+    latency_limits: tuple[TimeLimit, ...]
+    attainment: float | None
     arrival_cv2: float
     service_cv2: float
     transfer_bytes: float
     rate_per_s: float | None
-    concurrency: int | None
+    clients: int | None
     share: float
 
-    @property
-    def context(self) -> float:
-        """Mean cached tokens of a decoding sequence."""
-        return self.isl + self.osl / 2.0
+    def for_first_stage(self, share: float) -> "Target":
+        """The limits of prefill when it may use `share` of every limit on the whole request."""
+        own = tuple(replace(limit, limit_s=limit.limit_s * share) for limit in self.latency_limits)
+        return replace(self, ttft_limits=(*self.ttft_limits, *own))
 
-    @property
-    def held_tokens(self) -> float:
-        """Cache reserved for a sequence: its whole length, so that none is ever preempted."""
-        return self.isl + self.osl
+    def for_second_stage(self, share: float) -> "Target":
+        """The limits of decode when prefill may use `share` of every limit on the whole request."""
+        gaps = max(self.osl - 1.0, 1e-9)
+        rest = (limit.limit_s * (1.0 - share) / gaps for limit in self.latency_limits)
+        return replace(self, tpot_limit_s=min((self.tpot_limit_s, *rest)))
 
-    def transfer_s(self, pool: Pool, shards: Shards) -> FloatArray:
-        """Moving the cache of one prompt to a decode instance, over the links of the ranks that hold it."""
-        return self.transfer_bytes / (shards.tp * link_bytes_per_s(pool)) + pool.node.nic_latency_s
 
-    def required_rate_per_s(self) -> float | None:
-        """The rate to sustain: the one given, or what the clients of a closed loop ask at the limits.
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """How prefill hands over: the pool that decodes, and the share of a limit on the whole request that prefill has.
 
-        Clients that wait as long as the limits allow send concurrency / (ttft + (osl - 1) tpot) requests a second; a
-        plan that sustains that rate within the limits keeps them, since latency grows with load, and none that
-        cannot sustain it does.
-        """
-        if self.concurrency is None:
-            return self.rate_per_s
-        slowest = self.ttft_limits[0].limit_s + (self.osl - 1.0) * self.tpot_limit_s
-        slowest = min(slowest, self.latency_limit_s)
-        return self.concurrency / slowest if math.isfinite(slowest) else None
+    A limit on the whole request couples the two stages; a channel splits it, so that each stage has its own.
+    """
+
+    index: int
+    target_pool: int
+    share: float
+
+
+def channels_of(targets: Sequence[Target], num_pools: int) -> tuple[Channel, ...]:
+    """Every pool that decodes, with every split of the limits on whole requests where a target has one."""
+    coupled = any(target.latency_limits for target in targets)
+    shares = LATENCY_SHARES if coupled else (1.0,)
+    return tuple(
+        Channel(index * num_pools + pool, pool, share)
+        for index, share in enumerate(shares)
+        for pool in range(num_pools)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way of a prompt's cache from one pool to another (or within one)."""
+
+    bandwidth_bytes_per_s: float  # of one rank that holds cache
+    shared_bytes_per_s: float  # of all ranks together; inf where only their own links limit them
+    latency_s: float
+
+    def transfer_s(self, size_bytes: float, shards: Shards) -> FloatArray:
+        """Moving `size_bytes` from the tensor-parallel ranks that hold it."""
+        return size_bytes / np.minimum(shards.tp * self.bandwidth_bytes_per_s, self.shared_bytes_per_s) + self.latency_s
 
 
 def link_bytes_per_s(pool: Pool) -> float:
     """Bandwidth of one device to devices of other instances: the fabric, or the scale-up links of a lone domain."""
     alone = pool.num_nodes * pool.node.num_gpus <= pool.node.scale_up_size
-    if alone:
-        return pool.node.scale_up_bandwidth_bytes_per_s
+    return pool.node.scale_up_bandwidth_bytes_per_s if alone else _fabric_bytes_per_s(pool)
+
+
+def handover(source: Pool, target: Pool, link: PoolLinkSpec | None) -> Route:
+    """The way between two pools; `link` is what the problem states of the network between them."""
+    if source is target:
+        return Route(link_bytes_per_s(source), math.inf, source.node.nic_latency_s)
+    narrower = min(_fabric_bytes_per_s(source), _fabric_bytes_per_s(target))
+    latency_s = max(source.node.nic_latency_s, target.node.nic_latency_s)
+    if link is None:
+        return Route(narrower, math.inf, latency_s)
+    return Route(narrower, link.bandwidth_bytes_per_s, latency_s + link.latency_s)
+
+
+def _fabric_bytes_per_s(pool: Pool) -> float:
     return pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription
 
 
 def make_target(workload: Workload, index: int, arch: Architecture) -> Target:
-    """The target of one resolved workload."""
+    """The target of one resolved workload.
+
+    A sequence found decoding is length-biased: its mean output is osl (1 + cv^2), and half of it is cached already.
+    """
     slo, load = workload.spec.slo, workload.spec.load
     isl, osl = workload.input.mean_tokens, workload.output.mean_tokens
+    longest = workload.input.max_tokens + workload.output.max_tokens
+    found_osl = osl * (1.0 + workload.output.cv**2)
     moved = kv_bytes(arch, np.array([isl])) + state_bytes_per_sequence(arch, np.array([1.0]))
     return Target(
         name=workload.spec.name,
         index=index,
         isl=isl,
         osl=osl,
-        longest_tokens=workload.input.max_tokens + workload.output.max_tokens,
-        ttft_limits=_limits(slo.ttft, slo.attainment),
+        context=min(isl + found_osl / 2.0, float(longest)),
+        held_tokens=min(isl + found_osl, float(longest)),
+        longest_tokens=longest,
+        ttft_limits=_limits(slo.ttft, slo.attainment) or (_UNLIMITED,),
         tpot_limit_s=min((limit.limit_s for limit in _limits(slo.tpot, None)), default=math.inf),
-        latency_limit_s=min((limit.limit_s for limit in _limits(slo.latency, None)), default=math.inf),
+        latency_limits=_limits(slo.latency, slo.attainment),
+        attainment=slo.attainment,
         arrival_cv2=1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2,
         service_cv2=workload.input.cv**2,
         transfer_bytes=float(moved[0]),
         rate_per_s=None if load is None else load.rate_per_s,
-        concurrency=None if load is None else load.concurrency,
+        clients=None if load is None else load.concurrency,
         share=workload.spec.share,
     )
 
 
 def _limits(limit: Limit | None, attainment: float | None) -> tuple[TimeLimit, ...]:
-    """Limits by statistic, strictest quantile first; an attainment above a limit's quantile replaces it."""
+    """Limits by statistic, strictest quantile first; an attainment holds every quantile's limit to that share too."""
     if limit is None:
-        return (TimeLimit(DEFAULT_STATISTIC, _QUANTILES[DEFAULT_STATISTIC], math.inf),)
-    found = []
-    for statistic, value in limit.statistics().items():
-        quantile = _QUANTILES.get(statistic)
-        if quantile is not None and attainment is not None:
-            quantile = min(max(quantile, attainment), 0.9999)
-        found.append(TimeLimit(statistic, quantile, value))
+        return ()
+    found = [TimeLimit(name, _QUANTILES.get(name), value) for name, value in limit.statistics().items()]
+    if attainment is not None:
+        share = min(attainment, MOST_ATTAINMENT)
+        found += [
+            TimeLimit(ATTAINMENT, share, item.limit_s)
+            for item in found
+            if item.quantile is not None and item.quantile < share
+        ]
     return tuple(sorted(found, key=lambda item: -(item.quantile or 0.0)))

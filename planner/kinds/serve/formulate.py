@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.candidates import Candidate
-from planner.kinds.serve.demand import Target, link_bytes_per_s
+from planner.kinds.serve.demand import Target, handover
 from planner.kinds.serve.shapes import group_devices, placement_domain
 from planner.problem.resolve import Resolved
+from planner.problem.schema import Problem
 from planner.solvers import mix
 
-_ROLES = {"colocated": mix.Role.WHOLE, "prefill": mix.Role.FIRST, "decode": mix.Role.SECOND}
+ROLES = {"colocated": mix.Role.WHOLE, "prefill": mix.Role.FIRST, "decode": mix.Role.SECOND}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,13 @@ class Formulated:
 def formulate(resolved: Resolved, targets: Sequence[Target], found: Sequence[Candidate]) -> Formulated:
     """The mix of `found` that is best in the problem's objective.
 
-    Throughput objectives serve the targets in the proportion of their shares, as much as fits, and count requests (or
-    tokens) per second over all GPUs in service; the others serve the required rates at the least GPUs or cost.
+    Throughput objectives serve the targets in the proportion of their shares, as much as fits and is asked for, and
+    count requests (or output tokens) per second over all GPUs at hand; the others serve the required rates, or hold the
+    clients, at the least GPUs or cost.
     """
     problem = resolved.problem
     objective, metric = _objective(resolved)
-    factor = _factor(metric, resolved, targets)
+    factor = _factor(metric, gpus_at_hand(problem, resolved.pools), targets)
     capped = objective is mix.Objective.SCALE
     demands = tuple(
         mix.Demand(
@@ -40,17 +42,19 @@ def formulate(resolved: Resolved, targets: Sequence[Target], found: Sequence[Can
             share=target.share,
             rate_per_s=_rate(target, needed=not capped),
             transfer_bytes=target.transfer_bytes,
+            clients=target.clients,
         )
         for target in targets
     )
-    limits = mix.MixLimits(devices=problem.limits.gpus, price_per_hour=problem.limits.usd_per_hour)
+    if problem.limits.usd_per_hour is not None:
+        _require_prices(resolved)
     built = mix.MixProblem(
-        shapes=tuple(_shape(candidate, resolved.pools[candidate.pool]) for candidate in found),
-        pools=tuple(_pool(pool) for pool in resolved.pools),
+        shapes=tuple(_shape(candidate, resolved.pools) for candidate in found),
+        pools=mix_pools(resolved.pools),
         demands=demands,
         objective=objective,
-        links=_links(resolved),
-        limits=limits,
+        links=mix_links(problem),
+        limits=mix.MixLimits(devices=problem.limits.gpus, price_per_hour=problem.limits.usd_per_hour),
     )
     return Formulated(built, tuple(found), metric, factor)
 
@@ -85,8 +89,7 @@ def _require_prices(resolved: Resolved) -> None:
             )
 
 
-def _factor(metric: str, resolved: Resolved, targets: Sequence[Target]) -> float:
-    gpus = sum(pool.num_gpus for pool in resolved.pools)
+def _factor(metric: str, gpus: int, targets: Sequence[Target]) -> float:
     if metric == "goodput_per_gpu":
         return sum(target.share for target in targets) / gpus
     if metric == "tokens_per_s_per_gpu":
@@ -94,23 +97,28 @@ def _factor(metric: str, resolved: Resolved, targets: Sequence[Target]) -> float
     return 1.0
 
 
+def gpus_at_hand(problem: Problem, pools: Sequence[Pool]) -> int:
+    """GPUs in service, or as many of them as the problem allows to use."""
+    total = sum(pool.num_gpus for pool in pools)
+    return min(total, problem.limits.gpus or total)
+
+
 def _rate(target: Target, *, needed: bool) -> float | None:
-    rate = target.required_rate_per_s()
-    if needed and rate is None:
+    if needed and target.rate_per_s is None and target.clients is None:
         raise PlannerError(
-            f"workload `{target.name}` has no rate to serve at the least cost",
+            f"workload `{target.name}` has no load to serve at the least cost",
             where="workloads",
-            hint='add `load: {rate: "10/s"}`; a `concurrency` also needs limits on ttft and tpot',
+            hint='add `load: {rate: "10/s"}` or `load: {concurrency: 64}`',
         )
-    return rate
+    return target.rate_per_s
 
 
-def _shape(candidate: Candidate, pool: Pool) -> mix.Shape:
-    devices = candidate.shape.devices
-    port = devices * link_bytes_per_s(pool)
+def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.Shape:
+    pool, devices = pools[candidate.pool], candidate.shape.devices
+    port = devices * min(handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools))
     return mix.Shape(
-        name=f"{candidate.function}/{candidate.model}/{candidate.shape.label}/{candidate.max_batch}/{candidate.chunk_tokens}",
-        role=_ROLES[candidate.function],
+        name=candidate.name,
+        role=ROLES[candidate.function],
         pool=candidate.pool,
         devices=devices,
         group_devices=min(devices, group_devices(pool)),
@@ -118,38 +126,58 @@ def _shape(candidate: Candidate, pool: Pool) -> mix.Shape:
         price_per_hour=devices * (pool.usd_per_gpu_hour or 0.0),
         egress_bytes_per_s=port,
         ingress_bytes_per_s=port,
+        held_s=tuple(served.held_s if served is not None else 0.0 for served in candidate.served),
+        channel=0 if candidate.channel is None else candidate.channel.index,
     )
 
 
-def _pool(pool: Pool) -> mix.Pool:
-    """Free devices by scale-up domain, as (free devices, number of domains with so many)."""
-    counts: dict[int, int] = {}
-    for free in free_devices(pool):
-        counts[len(free)] = counts.get(len(free), 0) + 1
-    return mix.Pool(pool.name, tuple(sorted((free, count) for free, count in counts.items() if free)))
+def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
+    """The pools that an instance exchanges caches with; decode receives from any."""
+    if candidate.function == "prefill" and candidate.channel is not None:
+        return (pools[candidate.channel.target_pool],)
+    return pools if candidate.function == "decode" else (pools[candidate.pool],)
+
+
+def mix_pools(pools: Sequence[Pool]) -> tuple[mix.Pool, ...]:
+    """Free devices by run, as (free devices, number of runs with so many)."""
+    found = []
+    for pool in pools:
+        counts: dict[int, int] = {}
+        for free in free_devices(pool):
+            counts[len(free)] = counts.get(len(free), 0) + 1
+        found.append(mix.Pool(pool.name, tuple(sorted(counts.items()))))
+    return tuple(found)
 
 
 def free_devices(pool: Pool) -> list[list[int]]:
-    """Devices in service by placement domain, in order; a domain is a node, or a rack of one NVLink domain."""
+    """Runs of neighbouring devices in service inside one domain (a node, or a rack of one NVLink domain), in order.
+
+    A group of ranks stays inside a run, so that its devices always stand at regular strides.
+    """
     domain, per_node = placement_domain(pool), pool.node.num_gpus
-    healthy = set(pool.healthy_nodes)
-    total = pool.num_nodes * per_node
-    return [
-        [device for device in range(start, min(start + domain, total)) if device // per_node in healthy]
-        for start in range(0, total, domain)
-    ]
+    gone = set(pool.out_of_service)
+    runs: list[list[int]] = []
+    for node in range(pool.num_nodes):
+        first = node * per_node
+        devices = list(range(first, first + per_node))
+        if node in gone:
+            continue
+        neighbour = runs and runs[-1][-1] == first - 1 and first % domain
+        if neighbour:
+            runs[-1] += devices
+        else:
+            runs.append(devices)
+    return runs
 
 
-def _links(resolved: Resolved) -> tuple[tuple[float | None, ...], ...] | None:
+def mix_links(problem: Problem) -> tuple[tuple[float | None, ...], ...] | None:
     """Bandwidth between pools where the problem states it; instances' own ports limit the rest."""
-    stated = resolved.problem.cluster.links
+    stated = problem.cluster.links
     if not stated:
         return None
-    names = [pool.name for pool in resolved.pools]
-    labels = [spec.name or spec.gpu for spec in resolved.problem.cluster.pools]
+    labels = [spec.label for spec in problem.cluster.pools]
     capacity: dict[tuple[int, int], float] = {}
     for link in stated:
-        one, other = (labels.index(name) if name in labels else names.index(name) for name in link.pools)
+        one, other = (labels.index(name) for name in link.pools)
         capacity[one, other] = capacity[other, one] = link.bandwidth_bytes_per_s
-    count = range(len(names))
-    return tuple(tuple(capacity.get((a, b)) for b in count) for a in count)
+    return tuple(tuple(capacity.get((a, b)) for b in range(len(labels))) for a in range(len(labels)))

@@ -136,6 +136,22 @@ def _indivisible(shape: Shape, arch: Architecture) -> str | None:
     return None
 
 
+def inexpressible_in(function: str, shape: Shape, arch: Architecture, engine: str) -> str | None:
+    """The rule by which the engine cannot run `shape` as prefill or decode role, None when it can.
+
+    vLLM's NIXL connector delivers caches to no pipeline, and does not merge KV heads that tensor parallelism repeats;
+    SGLang decodes with one stage, or as many as prefill has, of which the former is kept here. Sources: vLLM 0.33
+    distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py, SGLang 0.5.23 disaggregation/common/conn.py.
+    """
+    if function == "decode" and shape.pp > 1 and engine in ("vllm", "sglang"):
+        return "the engine delivers caches to no pipeline"
+    if function == "prefill" and engine == "vllm":
+        heads = [m.num_kv_heads for layer in arch.layers if isinstance(m := layer.mixer, GroupedQueryAttention)]
+        if heads and shape.tp > min(heads):
+            return "the engine does not merge repeated KV heads on the way to decode"
+    return None
+
+
 def _inexpressible(shape: Shape, engine: str) -> str | None:
     """vLLM shards experts either whole over all tp x dp ranks or by tensor; SGLang splits tp x dp into moe_tp x ep."""
     if engine == "vllm" and shape.ep not in (1, shape.tp * shape.dp):

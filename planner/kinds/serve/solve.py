@@ -1,25 +1,32 @@
 """A serving problem to a certified plan: candidates, mix, proof, placement, envelope."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.costs.parameters import Calibration, load_calibration
 from planner.costs.source import make_pricer, open_store, profile_paths
 from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
 from planner.infeasible import Stopped
-from planner.kinds.serve.candidates import Candidate, Place, Search, Tally
-from planner.kinds.serve.demand import Target, make_target
+from planner.kinds.serve.candidates import Candidate, Search
+from planner.kinds.serve.demand import Target, channels_of, handover, make_target
 from planner.kinds.serve.formulate import Formulated, formulate
 from planner.kinds.serve.options import ServeOptions
+from planner.kinds.serve.points import Place, Tally
+from planner.kinds.serve.predict import held, most_scale
 from planner.kinds.serve.shapes import ShapeSpace, shape_space
 from planner.kinds.serve.steady import Costs
+from planner.kinds.serve.used import list_used
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
-from planner.solvers.mix import MixSolution
-from planner.solvers.mix_solve import MixCertificate, certify, solve_mix
+from planner.solvers.mix import MixProblem, MixSolution
+from planner.solvers.mix_solve import certify, solve_mix
 from planner.solvers.result import SolveResult, Status
+
+MOST_TIGHTENINGS = 12
+ROOM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +97,22 @@ def prepare(resolved: Resolved) -> Setting:
     for key in dict.fromkeys(workload.model for workload in resolved.workloads):
         _require_priceable(resolved, key)
         for index, pool in enumerate(resolved.pools):
-            pricer = make_pricer(
-                pool.node.accelerator, pool.topology(), resolved.models[key], engine=problem.engine.name,
-                version=problem.engine.version, calibration=calibration, store=store,
-            )  # fmt: skip
-            costs = Costs(resolved.models[key], pricer, calibration.engine(problem.engine.name))
-            memory = pool.node.accelerator.memory_bytes * problem.engine.memory_utilisation
-            places[key, index] = Place(index, pool, costs, memory)
+            places[key, index] = make_place(resolved, key, index, pool, calibration, store)
             spaces[key, index] = shape_space(resolved.models[key], pool, problem.engine.name, options)
     return Setting(resolved, options, targets, places, spaces, store, calibration)
+
+
+def make_place(
+    resolved: Resolved, model: str, index: int, pool: Pool, calibration: Calibration, store: ProfileStore | None
+) -> Place:
+    """One model's costs on a pool; `index` is the pool's place in the problem."""
+    arch, engine = resolved.models[model], resolved.problem.engine
+    pricer = make_pricer(
+        pool.node.accelerator, pool.topology(), arch, engine=engine.name, version=engine.version,
+        calibration=calibration, store=store,
+    )  # fmt: skip
+    memory = pool.node.accelerator.memory_bytes * engine.memory_utilisation
+    return Place(index, pool, Costs(arch, pricer, calibration.engine(engine.name)), memory)
 
 
 def _require_priceable(resolved: Resolved, key: str) -> None:
@@ -111,33 +125,76 @@ def _require_priceable(resolved: Resolved, key: str) -> None:
         )
 
 
-def search(setting: Setting, targets: Sequence[Target], limits: Limits) -> Outcome:
+def search(setting: Setting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:
     """The best mix for `targets` (those of the setting, perhaps with other limits)."""
     tally = Tally()
     found = list_candidates(setting, targets, tally)
     formulated = formulate(setting.resolved, targets, found)
-    result = solve_mix(
-        formulated.problem,
+    problem = formulated.problem
+    result = _solve(problem, setting, limits, tie_break)
+    for _ in range(MOST_TIGHTENINGS):
+        short = _short_of_room(setting, targets, formulated, result)
+        if not short:
+            break
+        demands = tuple(
+            replace(demand, clients=demand.clients and demand.clients * short.get(w, 1.0))
+            for w, demand in enumerate(problem.demands)
+        )
+        problem = replace(problem, demands=demands)
+        result = _solve(problem, setting, limits, tie_break)
+    return Outcome(formulated, result, tally)
+
+
+def _solve(problem: MixProblem, setting: Setting, limits: Limits, tie_break: bool) -> SolveResult[MixSolution]:
+    return solve_mix(
+        problem,
         backend=limits.backend,
         time_limit_s=limits.time_limit_s,
         gap=limits.gap,
         seed=setting.resolved.problem.seed,
+        tie_break=tie_break,
     )
-    return Outcome(formulated, result, tally)
+
+
+def _short_of_room(
+    setting: Setting, targets: Sequence[Target], formulated: Formulated, result: SolveResult[MixSolution]
+) -> dict[int, float]:
+    """By target, the factor by which the least cost for its clients must grow to hold them all within the limits.
+
+    The mix counts every stay as long as at full load, a relaxation; here the stays are those at the load that the
+    scarcest role allows.
+    """
+    if result.solution is None or formulated.problem.maximising:
+        return {}
+    used = list_used(formulated.candidates, result.solution)
+    short = {}
+    for target in targets:
+        if target.clients is not None:
+            room = held(used, target, setting.places, most_scale(used, target))
+            if room < target.clients * (1.0 - ROOM_TOLERANCE):
+                short[target.index] = target.clients / room * (1.0 + ROOM_TOLERANCE)
+    return short
 
 
 def list_candidates(setting: Setting, targets: Sequence[Target], tally: Tally) -> list[Candidate]:
     """The surviving candidates of every model on every pool."""
     found: list[Candidate] = []
-    models = [workload.model for workload in setting.resolved.workloads]
+    pools, models = setting.resolved.pools, [workload.model for workload in setting.resolved.workloads]
+    stated = {frozenset(link.pools): link for link in setting.resolved.problem.cluster.links}
     for (model, index), place in setting.places.items():
-        search_one = Search(model, place, setting.options, setting.spaces[model, index], tally)
         mine = [target for target, key in zip(targets, models, strict=True) if key == model]
+        search_one = Search(
+            model=model,
+            place=place,
+            options=setting.options,
+            space=setting.spaces[model, index],
+            channels=channels_of(mine, len(pools)),
+            routes=tuple(
+                handover(pools[index], other, stated.get(frozenset((pools[index].name, other.name)))) for other in pools
+            ),
+            tally=tally,
+            engine=setting.resolved.problem.engine.name,
+            longer_stays=setting.resolved.problem.objective.minimize is not None,
+        )
         found += search_one.candidates(mine, len(targets))
     return found
-
-
-def proven_bound(proof: MixCertificate, factor: float) -> float | None:
-    """The bound that the certificate re-derives, in the metric of the problem."""
-    bound = proof.bound()
-    return None if bound is None else bound * factor

@@ -2,8 +2,11 @@
 
 Colocated. An attention rank decodes D sequences; every output token of each takes one step of t_dec seconds. In that
 time D / osl requests finish and as many are prefilled, each stretching the steps it rides on by s_pre in all, so
-    TPOT = t_dec + D / osl * s_pre,      rate of the rank = D / (osl * TPOT),      utilisation = rate * s_pre.
-Prefill alone. A rank takes one batch of k prompts at a time, L seconds each: rate = utilisation * k / L.
+    TPOT = t_dec + D / osl * s_pre,      rate of the rank = D / (osl * TPOT).
+A prompt takes one step or, chunked, several; a step takes one prompt or, where more than one request ends in a step, as
+many as then arrive, up to its chunk. With t_mix seconds of such a step, c steps a prompt and k prompts a step
+    s_pre = c (t_mix - t_dec) / (k pp),      utilisation = rate * c t_mix / (k pp).
+Prefill alone. A rank takes one batch of k prompts at a time, L seconds each: rate = utilisation * k pp / L.
 Decode alone. TPOT = t_dec, rate of the rank = D / (osl * t_dec).
 Waiting for prefill is that of an M/D/1 queue (deterministic lengths) or M/G/1 (spread lengths) at the utilisation.
 """
@@ -16,6 +19,8 @@ from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.step import Pricer, StepTime, step_time
 from planner.models.architecture import Architecture
+
+BUSY_STEPS = 0.8  # most steps that carry prefill before a step takes several prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,11 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Prefilling one request [N]: how long the request takes, and how much of the rank's time it uses."""
+    """Prefilling one request [N]."""
 
-    latency_s: FloatArray
-    busy_s: FloatArray
+    latency_s: FloatArray  # from its first step to its first token
+    queue_s: FloatArray  # of the rank's prefill time that it takes
+    stretch_s: FloatArray  # that it adds to decode steps of the rank; 0 where prefill runs alone
     step: StepTime
 
 
@@ -55,13 +61,14 @@ def prefill_alone(costs: Costs, shards: Shards, isl: FloatArray, chunk: FloatArr
     tokens = prompts * isl / chunks
     step = costs.step(shards, Work.of(tokens, prompts, (isl - isl / chunks) / 2.0, 0.0, 0.0))
     latency = step.seconds * chunks
-    return Prefill(latency, latency / prompts / shards.pp, step)
+    return Prefill(latency, latency / prompts / shards.pp, np.zeros_like(latency), step)
 
 
 def prefill_mixed(
     costs: Costs,
     shards: Shards,
     isl: FloatArray,
+    osl: FloatArray,
     chunk: FloatArray,
     decoding: FloatArray,
     context: FloatArray,
@@ -69,20 +76,23 @@ def prefill_mixed(
 ) -> Prefill:
     """Prefill riding on the steps of `decoding` sequences, at most `chunk` tokens a step, decodes included.
 
-    `decode_s` is the step without prefill; `busy_s` is what the request adds to the steps that it rides on.
+    `decode_s` is the step without prefill. Where short outputs end faster than one a step, steps take several prompts,
+    so many that a share of `BUSY_STEPS` of all steps carries them.
     """
     share = decoding / shards.pp
     room = np.maximum(chunk - share, chunk * 0.1)
     chunks = np.ceil(isl / room)
     tokens = isl / chunks
-    mixed = costs.step(shards, Work.of(tokens, 1.0, (isl - tokens) / 2.0, share, context))
+    prompts = np.clip(share / osl / BUSY_STEPS, 1.0, np.maximum(np.floor(room / isl), 1.0))
+    mixed = costs.step(shards, Work.of(prompts * tokens, prompts, (isl - tokens) / 2.0, share, context))
     added = np.maximum(mixed.seconds - decode_s, 0.0)
-    return Prefill(chunks * mixed.seconds, chunks * added / shards.pp, mixed)
+    latency = chunks * mixed.seconds
+    return Prefill(latency, latency / prompts / shards.pp, chunks * added / prompts / shards.pp, mixed)
 
 
-def colocated_tpot_s(decode_s: FloatArray, busy_s: FloatArray, sequences: FloatArray, osl: FloatArray) -> FloatArray:
+def colocated_tpot_s(decode_s: FloatArray, stretch_s: FloatArray, sequences: FloatArray, osl: FloatArray) -> FloatArray:
     """Mean time per output token of a rank that prefills and decodes `sequences`."""
-    return decode_s + sequences / osl * busy_s
+    return decode_s + sequences / osl * stretch_s
 
 
 def pad_graph_batch(sequences: FloatArray) -> FloatArray:

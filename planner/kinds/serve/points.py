@@ -1,0 +1,146 @@
+"""The points of the search: shapes x decode batches x chunk sizes of one role, with the memory they need.
+
+Arrays are over points [N]; what depends on the workload is a tuple of arrays by target.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.costs.shapes import FloatArray, Shards
+from planner.hardware.cluster import Pool
+from planner.kinds.serve.demand import Target
+from planner.kinds.serve.options import ServeOptions
+from planner.kinds.serve.shapes import Shape
+from planner.kinds.serve.steady import Costs
+
+DECODE_BATCHES = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4), *range(72, 129, 8), *range(144, 257, 16),
+                  *range(288, 513, 32), *range(576, 1025, 64))  # fmt: skip
+CHUNK_TOKENS = (2048, 4096, 8192, 16384)
+PREFILL_CHUNK_TOKENS = (2048, 4096, 8192, 16384, 32768)
+PREFILL_STEPS_HELD = 2.0  # prompts of how many steps a prefill rank holds: those running, and those leaving
+PREFILL_PROMPTS_HELD = 4.0  # at least
+
+Mask = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pool to plan on, with the costs of one model there."""
+
+    index: int
+    pool: Pool
+    costs: Costs
+    memory_bytes: float  # what an engine may use of one device
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many pairs of point and workload were looked at, and how many each rule dropped."""
+
+    evaluated: int = 0
+    pruned: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, rule: str, count: int) -> None:
+        """Count `count` points as dropped by `rule`."""
+        if count:
+            self.pruned[rule] = self.pruned.get(rule, 0) + int(count)
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Instance types of one role [N] and the memory of one of their devices."""
+
+    shape: Indices
+    shards: Shards
+    batch: FloatArray  # sequences that an attention rank holds
+    chunk: FloatArray  # prefill tokens of a step; 0 where none
+    weight_bytes: FloatArray
+    activation_bytes: FloatArray
+    kv_bytes: tuple[FloatArray, ...]  # by target
+    fits: tuple[Mask, ...]  # by target
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+
+def axis(wanted: tuple[int, ...] | None, default: tuple[int, ...]) -> FloatArray:
+    """The values of an axis, ascending."""
+    return np.array(sorted(set(wanted or default)), dtype=np.float64)
+
+
+def prefill_chunks(options: ServeOptions, targets: Sequence[Target]) -> FloatArray:
+    """Prefill tokens of a step: the options', or the usual ones and, for short prompts, one prompt a step."""
+    whole = tuple(int(np.ceil(target.isl)) for target in targets if target.isl < min(PREFILL_CHUNK_TOKENS))
+    return axis(options.chunk_tokens, (*PREFILL_CHUNK_TOKENS, *whole))
+
+
+def make_points(
+    function: str,
+    place: Place,
+    shapes: Sequence[Shape],
+    options: ServeOptions,
+    targets: Sequence[Target],
+    tally: Tally,
+    *,
+    copies: int,
+) -> Points:
+    """The product of the axes of a role, without what fits in memory for none of the targets.
+
+    Each point is tallied for every target and `copies` times, once a channel.
+    """
+    chunks = axis(options.chunk_tokens, CHUNK_TOKENS) if function == "colocated" else np.zeros(1)
+    batches = axis(options.max_batch, DECODE_BATCHES)
+    if function == "prefill":
+        chunk = prefill_chunks(options, targets)
+        held = [np.maximum(PREFILL_PROMPTS_HELD, np.floor(PREFILL_STEPS_HELD * chunk / t.isl)) for t in targets]
+        tokens = [target.isl for target in targets]
+    else:
+        chunk = np.tile(chunks, len(batches))
+        held = [np.repeat(batches, len(chunks))] * len(targets)
+        tokens = [target.held_tokens for target in targets]
+    count = len(chunk)
+    shape = np.repeat(np.arange(len(shapes), dtype=np.intp), count)
+    degrees = np.array([(s.tp, s.pp, s.dp, s.moe_tp, s.ep) for s in shapes], dtype=np.float64)
+    shards = Shards.of(*degrees[shape].T)
+    held_N = [np.tile(each, len(shapes)) for each in held]
+    return _within_memory(place, shape, shards, held_N, np.tile(chunk, len(shapes)), tokens, tally, copies)
+
+
+def _within_memory(
+    place: Place,
+    shape: Indices,
+    shards: Shards,
+    held: Sequence[FloatArray],
+    chunk: FloatArray,
+    tokens: Sequence[float],
+    tally: Tally,
+    copies: int,
+) -> Points:
+    arch, engine = place.costs.arch, place.costs.engine
+    batch = np.maximum.reduce(list(held))
+    weights = weight_bytes(arch, shards)
+    activations = activation_bytes(arch, shards, np.maximum(chunk, batch), batch)
+    kv = tuple(kv_cache_bytes(arch, shards, length) * each for each, length in zip(held, tokens, strict=True))
+    heavy = weights + engine.workspace_bytes > place.memory_bytes
+    free = place.memory_bytes - weights - engine.workspace_bytes - activations
+    fits = tuple(~heavy & (cache <= free) for cache in kv)
+    full = sum(int(np.sum(~heavy & ~fit)) for fit in fits)
+    tally.evaluated += len(shape) * len(fits) * copies
+    tally.drop("weights do not fit in memory", int(np.sum(heavy)) * len(fits) * copies)
+    tally.drop("KV cache does not fit in memory", full * copies)
+    kept = np.logical_or.reduce(fits)
+    return Points(
+        shape[kept],
+        shards.take(kept),
+        batch[kept],
+        chunk[kept],
+        weights[kept],
+        activations[kept],
+        tuple(cache[kept] for cache in kv),
+        tuple(fit[kept] for fit in fits),
+    )

@@ -1,0 +1,84 @@
+"""A mix problem and a solution of it as JSON-serialisable data: what a certificate stores to be rebuilt from."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.solvers.backends.model import JsonValue
+from planner.solvers.mix import Demand, MixLimits, MixProblem, MixSolution, Objective, Pool, Role, Shape, Vars
+
+
+def problem_to_dict(problem: MixProblem) -> dict[str, JsonValue]:
+    """The problem as plain data, fields at their defaults left out."""
+    return {
+        "objective": problem.objective.value,
+        "shapes": [_stated(shape) for shape in problem.shapes],
+        "pools": [{"name": pool.name, "nodes": [list(pair) for pair in pool.nodes]} for pool in problem.pools],
+        "demands": [_stated(demand) for demand in problem.demands],
+        "links": None if problem.links is None else [list(row) for row in problem.links],
+        "limits": _stated(problem.limits),
+    }
+
+
+def problem_from_dict(data: Mapping[str, JsonValue]) -> MixProblem:
+    """The problem that `problem_to_dict` wrote; raises PlannerError when the data are malformed."""
+    try:
+        return MixProblem(
+            shapes=tuple(
+                Shape(**{**shape, "role": Role(shape["role"]), **_tuples(shape, "rate_per_s", "held_s")})
+                for shape in data["shapes"]
+            ),
+            pools=tuple(
+                Pool(pool["name"], tuple((int(a), int(b)) for a, b in pool["nodes"])) for pool in data["pools"]
+            ),
+            demands=tuple(Demand(**demand) for demand in data["demands"]),
+            objective=Objective(data["objective"]),
+            links=None if data["links"] is None else tuple(tuple(row) for row in data["links"]),
+            limits=MixLimits(**data["limits"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlannerError(f"malformed mix: {error}", where="certificate.proof.mix") from None
+
+
+def point_of(problem: MixProblem, kept: Sequence[int], found: Vars, solution: MixSolution) -> tuple[float, ...]:
+    """The values of the model's columns at `solution`; shape i of `problem` is shape `kept[i]` of the solution's."""
+    unit = found.rate_unit_per_s
+    values: dict[int, float] = {}
+    for i, c in enumerate(kept):
+        values[found.n[i].column] = float(solution.counts[c])
+    for (i, w), busy in found.u.items():
+        values[busy.column] = solution.load_per_s[kept[i]][w] / problem.shapes[i].rate_per_s[w]
+    for key, column in found.f.items():
+        values[column.column] = 0.0
+        for flow in solution.flows:
+            if (flow.source, flow.target, flow.demand, flow.channel) == key:
+                values[column.column] = flow.rate_per_s / unit
+    for w, served in enumerate(found.d):
+        values[served.column] = solution.served_per_s[w] / unit
+    if problem.objective is Objective.SCALE:
+        shares = [(w, demand.share) for w, demand in enumerate(problem.demands) if demand.share > 0.0]
+        values[found.objective.column] = math.fsum(solution.served_per_s[w] for w, _ in shares) / (
+            unit * math.fsum(share for _, share in shares)
+        )
+    return tuple(values[column] for column in range(len(values)))
+
+
+def _stated(item: Any) -> dict[str, JsonValue]:  # noqa: ANN401  # any of the mix dataclasses
+    """Fields that are not at their default, tuples as lists, enumerations by value."""
+    return {
+        field.name: _plain(value)
+        for field in dataclasses.fields(item)
+        if (value := getattr(item, field.name)) != field.default
+    }
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value.value if isinstance(value, (Role, Objective)) else value
+
+
+def _tuples(data: Mapping[str, JsonValue], *names: str) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(float(value) for value in data[name]) for name in names if name in data}
