@@ -8,7 +8,22 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from planner.cli import check, diff, emit, estimate, hardware, models, profiles, schema, solve
+from planner.cli import (
+    check,
+    completion,
+    diff,
+    doctor,
+    emit,
+    estimate,
+    hardware,
+    init,
+    models,
+    profiles,
+    schema,
+    show,
+    solve,
+)
+from planner.cli.completion import COMPLETE
 from planner.cli.errors import render_error, usage_error
 from planner.cli.options import INPUT, OUTPUT, SOLVER
 from planner.errors import PlannerError, did_you_mean
@@ -93,7 +108,11 @@ def _build() -> typer.Typer:
     app.command("diff", cls=_Verb)(diff.diff)
     app.command("emit", cls=_Verb)(emit.emit)
     app.command("estimate", cls=_Verb)(estimate.estimate)
+    app.command("init", cls=_Verb)(init.init)
+    app.command("doctor", cls=_Verb)(doctor.doctor)
     app.command("schema", cls=_Verb)(schema.schema)
+    app.command("show", cls=_Verb)(show.show)
+    app.command("completion", cls=_Verb)(completion.completion)
     for name, module in (("hardware", hardware), ("models", models), ("profiles", profiles)):
         noun = _group(module.HELP)
         for verb, command in module.COMMANDS.items():
@@ -126,6 +145,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if COMPLETE in os.environ:  # the shell asks what may follow; the parser answers and exits
+        from typer.completion import completion_init
+
+        completion_init()
     command = typer.main.get_command(_build())
     try:
         code = command.main(args=arguments, prog_name="planner", standalone_mode=False)

@@ -1,0 +1,41 @@
+"""`planner completion`: completion scripts of the shells."""
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import Json, Output
+
+COMPLETE = "_PLANNER_COMPLETE"  # the variable through which a shell asks
+SHELLS = ("bash", "zsh", "fish")
+
+
+def completion(
+    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="Which shell.")],
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Print the completion script of a shell.
+
+    Examples:
+
+      planner completion bash > ~/.local/share/bash-completion/completions/planner
+
+      planner completion zsh -o ~/.zfunc/_planner
+
+      planner completion fish | source
+    """
+    from typer.completion import get_completion_script
+
+    from planner.cli.output import write_data, write_json
+    from planner.errors import PlannerError, did_you_mean
+
+    if shell not in SHELLS:
+        listing = f"the shells are {', '.join(f'`{name}`' for name in SHELLS)}"
+        raise PlannerError(f"no completion for `{shell}`", hint=did_you_mean(shell, list(SHELLS), otherwise=listing))
+    script = get_completion_script(prog_name="planner", complete_var=COMPLETE, shell=shell)
+    if as_json:
+        write_json({"schema": "planner.completion/1", "shell": shell, "script": script}, output)
+    else:
+        write_data(script, output)
+    return 0

@@ -1,0 +1,145 @@
+"""Whether this installation can work: versions, solvers, extras, devices, profiles, and where files may be written."""
+
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.errors import PlannerError
+
+EXTRAS = {"torch": "gpu", "ray": "ray", "plotly": "report"}  # package and the extra that brings it
+_NEEDED = ("pydantic", "typer", "rich", "PyYAML", "numpy", "scipy", "networkx", "ortools", "pulp", "pyarrow")
+_SLOWEST_S = 20.0  # of a call to a driver
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing looked at; `ok` is None for what may be there or not."""
+
+    part: str  # python, packages, solvers, extras, gpus, profiles, files
+    name: str
+    what: str
+    ok: bool | None = None
+    hint: str = ""
+
+
+def examine(profiles: Sequence[str] = ()) -> list[Fact]:
+    """Everything that matters to a run of planner here, with the given profile paths."""
+    looks: tuple[Callable[[], Iterator[Fact]], ...] = (_python, _packages, _solvers, _extras, _gpus, _files)
+    return [fact for look in looks for fact in look()] + list(_profiles(profiles))
+
+
+def _python() -> Iterator[Fact]:
+    from planner import __version__
+
+    right = (3, 11) <= sys.version_info[:2] < (3, 14)
+    yield Fact("python", "python", platform.python_version(), right, "" if right else "use Python 3.11, 3.12 or 3.13")
+    yield Fact("python", "planner", __version__, True)
+
+
+def _packages() -> Iterator[Fact]:
+    for name in _NEEDED:
+        version = _version(name)
+        hint = "" if version else "install planner again"
+        yield Fact("packages", name, version or "missing", version is not None, hint)
+    if _version("highspy") is not None:
+        what = f"{_version('highspy')}, beside the HiGHS inside OR-Tools"
+        hint = "if a solve ends in a crash, uninstall highspy: two builds of HiGHS in one process can clash"
+        yield Fact("packages", "highspy", what, None, hint)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _solvers() -> Iterator[Fact]:
+    """A model of one line through every backend: most x + y with 2 x + 3 y <= 12, x <= 4, whole numbers."""
+    from planner.solvers.backends.model import LinearModel
+    from planner.solvers.backends.solve import BACKENDS, solve
+
+    model = LinearModel()
+    x, y = model.integer_variable("x", 0, 4), model.integer_variable("y", 0, 10)
+    model.add(2.0 * x + 3.0 * y <= 12.0, "C1")
+    model.maximise(x + y)
+    for backend in BACKENDS:
+        started = time.perf_counter()
+        try:
+            result = solve(model, backend=backend, time_limit_s=_SLOWEST_S)
+        except (PlannerError, ImportError, OSError, RuntimeError) as error:
+            yield Fact("solvers", backend, f"fails: {_line(error)}", False, "install planner again")
+            continue
+        right = result.objective == 5.0
+        what = f"{result.solver}, {1e3 * (time.perf_counter() - started):.0f} ms"
+        wrong = f"{what}, answers {result.objective} where 5 is right"
+        yield Fact("solvers", backend, what if right else wrong, right, "" if right else "install planner again")
+
+
+def _extras() -> Iterator[Fact]:
+    for name, extra in EXTRAS.items():
+        version = _version(name)
+        hint = "" if version else f"install the extra `{extra}` where it is wanted"
+        yield Fact("extras", name, version or "absent", None, hint)
+
+
+def _gpus() -> Iterator[Fact]:
+    if shutil.which("nvidia-smi") is None:
+        yield Fact("gpus", "nvidia-smi", "absent: no NVIDIA GPU is visible here; solving needs none")
+        return
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=_SLOWEST_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Fact("gpus", "nvidia-smi", f"fails: {_line(error)}")
+        return
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if done.returncode != 0 or not lines:
+        yield Fact("gpus", "nvidia-smi", f"fails: {_line(done.stderr or done.stdout)}")
+        return
+    for name in dict.fromkeys(lines):
+        yield Fact("gpus", "gpu", f"{lines.count(name)} x {name}")
+
+
+def _files() -> Iterator[Fact]:
+    from planner.hardware.profiles.cache import default_cache_dir
+
+    for name, folder in (("temporary files", Path(tempfile.gettempdir())), ("cache", default_cache_dir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            hint = f"make `{folder}` writable, or set {'TMPDIR' if name == 'temporary files' else 'PLANNER_CACHE_DIR'}"
+            yield Fact("files", name, f"{folder} cannot be written: {error.strerror}", False, hint)
+            continue
+        yield Fact("files", name, f"{folder} can be written", True)
+
+
+def _profiles(paths: Sequence[str]) -> Iterator[Fact]:
+    from planner.costs.source import open_store
+
+    if not paths:
+        hint = "name them with --profiles or PLANNER_PROFILES"
+        yield Fact("profiles", "kernel tables", "none named: times come from data sheets", hint=hint)
+    for path in paths:
+        try:
+            store = open_store((path,))
+            tables = [] if store is None else store.identities()
+        except PlannerError as error:
+            yield Fact("profiles", path, error.what, False, error.hint)
+            continue
+        known = ", ".join(sorted({table.accelerator for table in tables}))
+        what = f"{len(tables)} tables of {known}" if tables else "no tables"
+        yield Fact("profiles", path, what, bool(tables), "" if tables else "import kernel tables into it")
+
+
+def _line(problem: object) -> str:
+    return " ".join(str(problem).split())[:120] or "no answer"

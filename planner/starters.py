@@ -1,0 +1,28 @@
+"""Commented documents to start from: `starter.yaml` in the package of each kind, and of sweeps."""
+
+from importlib.resources import files
+from importlib.util import find_spec
+
+from planner.errors import PlannerError, did_you_mean
+from planner.kinds.registry import kind_names
+
+_FILE = "starter.yaml"
+
+
+def starter_names() -> list[str]:
+    """What `starter` has a document for: kinds of plans, and `sweep`."""
+    return [name for name, package in _packages().items() if files(package).joinpath(_FILE).is_file()]
+
+
+def starter(name: str) -> str:
+    """The commented document to start from; raises PlannerError with the nearest names for an unknown one."""
+    known = starter_names()
+    if name not in known:
+        listing = f"there are {', '.join(f'`{one}`' for one in known)}"
+        raise PlannerError(f"no document to start from for `{name}`", hint=did_you_mean(name, known, otherwise=listing))
+    return files(_packages()[name]).joinpath(_FILE).read_text(encoding="utf-8")
+
+
+def _packages() -> dict[str, str]:
+    packages = {name: f"planner.kinds.{name}" for name in kind_names()}
+    return packages | ({"sweep": "planner.sweep"} if find_spec("planner.sweep") is not None else {})
