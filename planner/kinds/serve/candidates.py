@@ -6,6 +6,7 @@ for answers, in how long a request stays. What a point beats uses the same devic
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.points import Indices, Place, Points, Tally, make_points
 from planner.kinds.serve.shapes import Shape, ShapeSpace, inexpressible_in
 from planner.solvers.pareto import non_dominated
+
+Priced: TypeAlias = tuple[Points, list[Timed], Tally]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Search:
     routes: tuple[Route, ...]  # from this pool to each pool
     tally: Tally
     engine: str
+    priced: "dict[tuple[str, int, str], Priced]"  # what was priced before; times do not depend on limits
     longer_stays: bool  # clients must find room, so that of equal rates the longer stay is better
 
     def candidates(self, targets: Sequence[Target], num_targets: int) -> list[Candidate]:
@@ -91,10 +95,13 @@ class Search:
         channels, shapes = self._channels(function), self._shapes(function)
         if not shapes:
             return []
-        points = make_points(function, self.place, shapes, self.options, targets, self.tally, copies=len(channels))
+        key = (self.model, self.place.index, function)
+        if key not in self.priced:
+            self.priced[key] = self._price(function, shapes, targets, len(channels))
+        points, timed, dropped = self.priced[key]
+        self.tally.add(dropped)
         if not len(points):
             return []
-        timed = [time_points(function, self.place, target, points) for target in targets]
         found: list[Candidate] = []
         for channel in channels:
             judged = [self._judge(function, channel, target, points, i, timed[i]) for i, target in enumerate(targets)]
@@ -117,6 +124,12 @@ class Search:
         if function != "prefill" or channel is None:
             return np.zeros(len(points))
         return self.routes[channel.target_pool].transfer_s(target.transfer_bytes, points.shards)
+
+    def _price(self, function: str, shapes: Sequence[Shape], targets: Sequence[Target], copies: int) -> "Priced":
+        tally = Tally()
+        points = make_points(function, self.place, shapes, self.options, targets, tally, copies=copies)
+        timed = [time_points(function, self.place, target, points) for target in targets] if len(points) else []
+        return points, timed, tally
 
     def _shapes(self, function: str) -> list[Shape]:
         """The shapes that the engine can run in a role."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from planner.kinds.serve.demand import LATENCY_SHARES
-from planner.kinds.serve.points import CHUNK_TOKENS, DECODE_BATCHES, prefill_chunks
+from planner.kinds.serve.frontier import SPEEDS_TOKENS_PER_S
+from planner.kinds.serve.points import CHUNK_TOKENS, decode_batches, prefill_chunks
 from planner.plan.schema import Certificate, Objective
 from planner.solvers.mix import MixProblem, Role, build
 from planner.solvers.mix_data import point_of, problem_to_dict
@@ -87,9 +88,11 @@ def _axes(setting: "Setting") -> dict[str, list[JsonValue]]:
         "pool": [pool.name for pool in setting.resolved.pools],
         **{name: list[JsonValue](sorted(values)) for name, values in axes.items()},
         "moe_tp": ["tp x dp / ep"],
-        "max_batch": list(options.max_batch or DECODE_BATCHES),
+        "max_batch": [int(batch) for batch in decode_batches(options, setting.targets)],
         "instances": ["every number that fits"],
     }
+    if setting.resolved.problem.objective.pareto is not None:
+        found["tokens_per_s_per_user"] = list(SPEEDS_TOKENS_PER_S)
     if "colocated" in options.modes:
         found["chunk_tokens"] = list(options.chunk_tokens or CHUNK_TOKENS)
     if "disaggregated" in options.modes:

@@ -1,6 +1,6 @@
 """A solved mix as a plan: roles, placement, routing, predictions, certificate, evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
 
@@ -39,6 +39,11 @@ ASSUMPTIONS = (
     "requests spread evenly over equal instances, and over the attention ranks of one",
     "prefix caching, speculative decoding and swapping are off",
 )
+CLIENTS_MOST = "clients that wait for answers: no more requests are in the system than there are clients"
+CLIENTS_LEAST = (
+    "clients that wait for answers: the plan holds all of them within the limits, and predictions are for the load at"
+    " which their closed loop rests"
+)
 LEAST_SHARE = 1e-9  # of a workload's traffic; less is numerical dust
 
 
@@ -61,8 +66,22 @@ def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: 
         predictions=tuple(_predictions(setting, outcome, used)),
         certificate=certificate(setting, outcome, proof),
         evidence=_evidence(setting, used),
-        assumptions=ASSUMPTIONS,
+        assumptions=tuple(_assumptions(setting, outcome)),
     )
+
+
+def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
+    """What the predictions and the optimum take for granted, in words."""
+    yield from ASSUMPTIONS
+    targets = setting.targets
+    if any(target.clients is not None for target in targets):
+        yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
+    if any(target.latency_limits for target in targets):
+        yield "a limit on whole requests is judged for outputs of mean length, and prefill has a stated share of it"
+    if len({workload.model for workload in setting.resolved.workloads}) < len(targets):
+        yield "an instance that serves several workloads divides its time between them, and each runs as if alone in it"
+    if setting.resolved.problem.current is not None:
+        yield "the current plan was read and found valid, and has no say in this one"
 
 
 def _decision(

@@ -28,8 +28,8 @@ def frontier(setting: "Setting", limits: Limits) -> tuple[FrontierPoint, ...]:
             dataclasses.replace(target, tpot_limit_s=min(target.tpot_limit_s, 1.0 / speed))
             for target in setting.targets
         )
-        outcome = search(setting, targets, limits)
-        if outcome.objective:
+        outcome = search(setting, targets, limits, tie_break=False)
+        if outcome.found:
             points.append(_point(outcome))
     pairs = [(point.tokens_per_s_per_gpu, point.tokens_per_s_per_user) for point in points]
     return tuple(points[i] for i in non_dominated(pairs, maximise=(True, True))) if points else ()
@@ -40,16 +40,22 @@ def _point(outcome: "Outcome") -> FrontierPoint:
     assert solution is not None
     assert value is not None
     bound = certify(outcome.formulated.problem, outcome.result).bound()
+    assert bound is not None, "a problem with a solution has a bound"
     used = [
         (candidate, count)
         for candidate, count in zip(outcome.formulated.candidates, solution.counts, strict=True)
         if count
     ]
-    tpot = max(served.tpot_s for candidate, _ in used for served in candidate.served if served is not None)
+    tpot = max(
+        served.tpot_s
+        for candidate, _ in used
+        for served in candidate.served
+        if served is not None and served.rate_per_s > 0.0
+    )
     return FrontierPoint(
         tokens_per_s_per_gpu=value,
         tokens_per_s_per_user=1.0 / tpot,
-        bound_tokens_per_s_per_gpu=max(value, (bound or 0.0) * outcome.formulated.factor),
+        bound_tokens_per_s_per_gpu=max(value, bound * outcome.formulated.factor),
         roles=tuple(
             f"{count} x {candidate.function} {candidate.shape.label}"
             + (f", batch {candidate.max_batch}" if candidate.max_batch else "")

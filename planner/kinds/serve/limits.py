@@ -20,7 +20,7 @@ from planner.units import format_si, significant
 
 ROOM = 16  # times the nodes of a pool stand for "as many GPUs as it takes"
 FURTHEST = 100.0  # a limit that would have to move further than this factor has no near value
-LEAST_LOAD = 1e-6  # of the load asked for stands for "none at all"
+LEAST_LOAD = 1e-3  # of the load asked for stands for "none at all"
 TOLERANCE = 0.01
 
 
@@ -68,7 +68,7 @@ def explain_infeasible(setting: Setting, limits: Limits) -> Infeasible:
 
 def _solvable(setting: Setting, limits: Limits) -> bool:
     outcome = search(setting, setting.targets, limits, tie_break=False)
-    return bool(outcome.result.objective)
+    return outcome.found
 
 
 def _structural(setting: Setting) -> Conflict:
@@ -245,4 +245,4 @@ def _with_gpus(setting: Setting, cap: int | None, pools: tuple[Pool, ...]) -> Se
     engine = problem.engine.name
     spaces = {key: shape_space(place.costs.arch, place.pool, engine, options) for key, place in places.items()}
     resolved = dataclasses.replace(resolved, pools=pools, problem=problem)
-    return dataclasses.replace(setting, resolved=resolved, places=places, spaces=spaces)
+    return dataclasses.replace(setting, resolved=resolved, places=places, spaces=spaces, priced={})

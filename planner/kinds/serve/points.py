@@ -19,6 +19,8 @@ from planner.kinds.serve.steady import Costs
 
 DECODE_BATCHES = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4), *range(72, 129, 8), *range(144, 257, 16),
                   *range(288, 513, 32), *range(576, 1025, 64))  # fmt: skip
+CLIENT_BATCHES = (*range(1, 5), *(part << power for power in range(1, 9) for part in (3, 4)))
+"""Where clients wait, faster and fuller batches of a shape all compete: 1 to 4, then two to a doubling up to 1024."""
 CHUNK_TOKENS = (2048, 4096, 8192, 16384)
 PREFILL_CHUNK_TOKENS = (2048, 4096, 8192, 16384, 32768)
 PREFILL_STEPS_HELD = 2.0  # prompts of how many steps a prefill rank holds: those running, and those leaving
@@ -44,6 +46,12 @@ class Tally:
 
     evaluated: int = 0
     pruned: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: "Tally") -> None:
+        """Add the counts of another tally."""
+        self.evaluated += other.evaluated
+        for rule, count in other.pruned.items():
+            self.drop(rule, count)
 
     def drop(self, rule: str, count: int) -> None:
         """Count `count` points as dropped by `rule`."""
@@ -73,6 +81,12 @@ def axis(wanted: tuple[int, ...] | None, default: tuple[int, ...]) -> FloatArray
     return np.array(sorted(set(wanted or default)), dtype=np.float64)
 
 
+def decode_batches(options: ServeOptions, targets: Sequence[Target]) -> FloatArray:
+    """Sequences of an attention rank: the options', or the usual ones."""
+    waiting = any(target.clients is not None for target in targets)
+    return axis(options.max_batch, CLIENT_BATCHES if waiting else DECODE_BATCHES)
+
+
 def prefill_chunks(options: ServeOptions, targets: Sequence[Target]) -> FloatArray:
     """Prefill tokens of a step: the options', or the usual ones and, for short prompts, one prompt a step."""
     whole = tuple(int(np.ceil(target.isl)) for target in targets if target.isl < min(PREFILL_CHUNK_TOKENS))
@@ -94,7 +108,7 @@ def make_points(
     Each point is tallied for every target and `copies` times, once a channel.
     """
     chunks = axis(options.chunk_tokens, CHUNK_TOKENS) if function == "colocated" else np.zeros(1)
-    batches = axis(options.max_batch, DECODE_BATCHES)
+    batches = decode_batches(options, targets)
     if function == "prefill":
         chunk = prefill_chunks(options, targets)
         held = [np.maximum(PREFILL_PROMPTS_HELD, np.floor(PREFILL_STEPS_HELD * chunk / t.isl)) for t in targets]

@@ -1,7 +1,7 @@
 """A serving problem to a certified plan: candidates, mix, proof, placement, envelope."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.costs.parameters import Calibration, load_calibration
 from planner.costs.source import make_pricer, open_store, profile_paths
@@ -9,7 +9,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
 from planner.infeasible import Stopped
-from planner.kinds.serve.candidates import Candidate, Search
+from planner.kinds.serve.candidates import Candidate, Priced, Search
 from planner.kinds.serve.demand import Target, channels_of, handover, make_target
 from planner.kinds.serve.formulate import Formulated, formulate
 from planner.kinds.serve.options import ServeOptions
@@ -18,6 +18,8 @@ from planner.kinds.serve.predict import held, most_scale
 from planner.kinds.serve.shapes import ShapeSpace, shape_space
 from planner.kinds.serve.steady import Costs
 from planner.kinds.serve.used import list_used
+from planner.plan.reader import read_plan
+from planner.plan.records import PlanDocument
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -40,6 +42,7 @@ class Setting:
     spaces: dict[tuple[str, int], ShapeSpace]
     store: ProfileStore | None
     calibration: Calibration
+    priced: dict[tuple[str, int, str], Priced] = field(default_factory=dict)  # by model, pool and role
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,12 @@ class Outcome:
     formulated: Formulated
     result: SolveResult[MixSolution]
     tally: Tally
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a mix that does anything."""
+        value = self.result.objective
+        return value is not None and (value > 0.0 or not self.formulated.problem.maximising)
 
     @property
     def objective(self) -> float | None:
@@ -70,7 +79,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     setting = prepare(resolved)
     limits.tell("pricing candidates")
     outcome = search(setting, setting.targets, limits)
-    if outcome.result.status is Status.INFEASIBLE or not outcome.result.objective:
+    if not outcome.found:
         if outcome.result.status is Status.UNKNOWN:
             raise Stopped(outcome.result.stop_reason, bound=outcome.result.bound)
         limits.tell("naming the limits in conflict")
@@ -85,6 +94,7 @@ def prepare(resolved: Resolved) -> Setting:
     """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced."""
     problem = resolved.problem
     options = ServeOptions.model_validate(problem.options)
+    read_current(resolved)
     if not resolved.workloads:
         raise PlannerError("a serving problem needs a workload", where=resolved.where(()), hint="add `workloads:`")
     calibration = load_calibration(problem.costs.calibration)
@@ -100,6 +110,20 @@ def prepare(resolved: Resolved) -> Setting:
             places[key, index] = make_place(resolved, key, index, pool, calibration, store)
             spaces[key, index] = shape_space(resolved.models[key], pool, problem.engine.name, options)
     return Setting(resolved, options, targets, places, spaces, store, calibration)
+
+
+def read_current(resolved: Resolved) -> PlanDocument | None:
+    """The plan that runs now, where the problem names one; raises PlannerError when it is no serving plan."""
+    if resolved.problem.current is None:
+        return None
+    plan = read_plan(resolved.problem.current)
+    if plan.kind != "serve":
+        raise PlannerError(
+            f"the current plan is of kind `{plan.kind}`, not `serve`",
+            where=resolved.where(("current",)),
+            hint="name a serving plan",
+        )
+    return plan
 
 
 def make_place(
@@ -194,6 +218,7 @@ def list_candidates(setting: Setting, targets: Sequence[Target], tally: Tally) -
             ),
             tally=tally,
             engine=setting.resolved.problem.engine.name,
+            priced=setting.priced,
             longer_stays=setting.resolved.problem.objective.minimize is not None,
         )
         found += search_one.candidates(mine, len(targets))
