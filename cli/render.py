@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.errors import plain
+from planner.units import figure as figure
 from planner.units import format_si, significant
 
 if TYPE_CHECKING:
@@ -18,40 +19,6 @@ if TYPE_CHECKING:
 
 _PADDING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")  # after the last column, perhaps before the end of a colour
 _WIDEST = 60  # of a cell whose value is a list
-_SUFFIXES = (  # of a metric's name, and the unit it is printed in
-    ("_usd_per_hour", "USD/h"),
-    ("_bytes_per_s", "B/s"),
-    ("_flop_per_s", "FLOP/s"),
-    ("_bytes", "B"),
-    ("_w", "W"),
-)
-
-
-_UNITS = {  # of metrics whose name does not say it
-    "goodput_per_gpu": "requests/s/gpu",
-    "usd_per_mtok": "USD/Mtok",
-    "rate_per_s": "requests/s",
-}
-
-
-def figure(metric: str, value: float | None) -> str:
-    """`value` with the unit that the name of its metric ends in, three significant figures: `41.2 ms`."""
-    if value is None:
-        return "-"
-    if metric == "gpus" and float(value).is_integer():
-        return str(int(value))
-    if metric in _UNITS:
-        return f"{significant(value)} {_UNITS[metric]}"
-    for suffix, unit in _SUFFIXES:
-        if metric.endswith(suffix) or metric == suffix[1:]:
-            return f"{significant(value)} {unit}" if unit.startswith("USD") else format_si(value, unit)
-    if "per_s" in metric:
-        counted = metric.split("_per_s")[0].rpartition("_")[2]
-        rest = metric.split("_per_s")[1].replace("_per_", "/").replace("_", " ")
-        return f"{significant(value)} {counted}/s{rest}"
-    if metric.endswith("_s"):
-        return format_si(value, "s")
-    return significant(value)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 2) -> str:

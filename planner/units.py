@@ -34,6 +34,20 @@ _EXAMPLES = {
     id(FRACTION): ("a fraction", "90%"),
 }
 
+_SUFFIXES = (  # of a metric's name, and the unit it is printed in
+    ("_usd_per_hour", "USD/h"),
+    ("_usd_per_gpu_hour", "USD/h"),
+    ("_bytes_per_s", "B/s"),
+    ("_flop_per_s", "FLOP/s"),
+    ("_bytes", "B"),
+    ("_w", "W"),
+)
+_UNITS = {  # of metrics whose name does not say it
+    "goodput_per_gpu": "requests/s/gpu",
+    "usd_per_mtok": "USD/Mtok",
+    "rate_per_s": "requests/s",
+}
+
 
 def parse_quantity(text: object, units: dict[str, float], *, where: str = "") -> float:
     """The SI value of `text` in one of `units`; a bare number is refused unless the table has an empty unit.
@@ -80,3 +94,23 @@ def significant(value: float, digits: int = 3) -> str:
         return f"{rounded:.{digits}g}"
     decimals = max(0, digits - len(str(int(abs(rounded))))) if abs(rounded) >= 1 else digits + 2
     return f"{rounded:.{decimals}f}" if abs(rounded) >= 1 else f"{rounded:.{digits}g}"
+
+
+def figure(metric: str, value: float | None) -> str:
+    """`value` with the unit that the name of its metric ends in, three significant figures: `41.2 ms`."""
+    if value is None:
+        return "-"
+    if metric == "gpus" and float(value).is_integer():
+        return str(int(value))
+    if metric in _UNITS:
+        return f"{significant(value)} {_UNITS[metric]}"
+    for suffix, unit in _SUFFIXES:
+        if metric.endswith(suffix) or metric == suffix[1:]:
+            return f"{significant(value)} {unit}" if unit.startswith("USD") else format_si(value, unit)
+    if "per_s" in metric:
+        counted = metric.split("_per_s")[0].rpartition("_")[2]
+        rest = metric.split("_per_s")[1].replace("_per_", "/").replace("_", " ")
+        return f"{significant(value)} {counted}/s{rest}"
+    if metric.endswith("_s"):
+        return format_si(value, "s")
+    return significant(value)
