@@ -1,6 +1,6 @@
 """A cluster: pools of equal nodes, each with its accelerator, links and price."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.topology import Level, Topology
@@ -13,6 +13,8 @@ class Fabric:
     name: str
     bandwidth_bytes_per_s: float  # per GPU, one direction
     latency_s: float
+    pod_gpus: int = 0  # devices that reach each other at full bandwidth; 0 = all of them
+    oversubscription: float = 1.0  # between pods: 7.0 leaves a seventh of the bandwidth
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,45 @@ class NodeType:
     nic_latency_s: float
     pcie_bandwidth_bytes_per_s: float  # per GPU, one direction, to host memory
     host_memory_bytes: float
-    scale_up_kind: str = "nvlink"  # "pcie" where there is no NVLink
+    scale_up_kind: str = "nvlink"  # "xgmi" for Infinity Fabric, "pcie" where there is neither
+    pod_gpus: int = 0  # devices of one pod of the fabric; 0 = the fabric is the same everywhere
+    pod_oversubscription: float = 1.0  # of the fabric between pods
+
+    def on(self, fabric: Fabric) -> "NodeType":
+        """The same node on another fabric."""
+        return replace(
+            self,
+            nic_bandwidth_bytes_per_s=fabric.bandwidth_bytes_per_s,
+            nic_latency_s=fabric.latency_s,
+            pod_gpus=fabric.pod_gpus,
+            pod_oversubscription=fabric.oversubscription,
+        )
+
+    def of_size(self, num_gpus: int) -> "NodeType":
+        """A node of the same parts with `num_gpus` GPUs; a domain that spans nodes keeps its size."""
+        if num_gpus == self.num_gpus:
+            return self
+        inside = self.scale_up_size <= self.num_gpus
+        size = min(self.scale_up_size, num_gpus) if inside else self.scale_up_size
+        return replace(self, num_gpus=num_gpus, scale_up_size=size)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A node type that a cloud lets by the hour; the price is of the whole instance, on demand, at one day."""
+
+    name: str  # as the provider writes it: p5.48xlarge
+    provider: str
+    node: NodeType
+    usd_per_hour: float | None  # None where the provider sells none on demand
+    region: str
+    date: str  # when the price was seen, ISO 8601
+    source: str
+
+    @property
+    def usd_per_gpu_hour(self) -> float | None:
+        """The price shared out evenly over the GPUs."""
+        return None if self.usd_per_hour is None else self.usd_per_hour / self.node.num_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +94,22 @@ class Pool:
         return len(self.healthy_nodes) * self.node.num_gpus
 
     def topology(self) -> Topology:
-        """NVLink domain, then the fabric over the whole pool, its size rounded up to whole domains."""
+        """NVLink domain, then the fabric over the whole pool, in pods where it has them; sizes are whole domains."""
         node = self.node
-        total = -(-self.num_nodes * node.num_gpus // node.scale_up_size) * node.scale_up_size
+        total = _whole(self.num_nodes * node.num_gpus, node.scale_up_size)
+        bandwidth, latency_s = node.nic_bandwidth_bytes_per_s / self.oversubscription, node.nic_latency_s
         inside = Level(
             node.scale_up_kind, node.scale_up_size, node.scale_up_bandwidth_bytes_per_s, node.scale_up_latency_s
         )
-        fabric = Level("fabric", total, node.nic_bandwidth_bytes_per_s / self.oversubscription, node.nic_latency_s)
-        return Topology((inside,) if total == node.scale_up_size else (inside, fabric))
+        if total == node.scale_up_size:
+            return Topology((inside,))
+        pod = _whole(node.pod_gpus, node.scale_up_size)
+        if not pod or pod >= total:
+            return Topology((inside, Level("fabric", total, bandwidth, latency_s)))
+        between = Level("fabric", _whole(total, pod), bandwidth / node.pod_oversubscription, latency_s)
+        return Topology((inside, Level("pod", pod, bandwidth, latency_s), between))
+
+
+def _whole(size: int, unit: int) -> int:
+    """`size` rounded up to whole units."""
+    return -(-size // unit) * unit

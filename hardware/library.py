@@ -1,63 +1,27 @@
-"""The hardware that is known by name: the catalog of this package, and files of the same layout that users add."""
+"""The hardware that is known by name: the catalog of this package, and files of the same layout that users add.
+
+Names are looked up in the user's own files and in as much of the catalog as the name needs: one family of
+accelerators with its nodes, not all of them.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from pathlib import Path
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from planner.documents import Document, load_document
 from planner.errors import PlannerError, nearest
+from planner.hardware import entries as entry_of
 from planner.hardware.accelerator import Accelerator
-from planner.hardware.cluster import Fabric, NodeType, Pool
-from planner.hardware.fields import count, error, list_of, map_of, one_of, quantity, ratio, record, text
-from planner.units import BYTES, BYTES_PER_S, FLOP_PER_S, POWER_W, TIME_S, USD_PER_HOUR
+from planner.hardware.cluster import Fabric, Instance, NodeType, Pool
+from planner.hardware.fields import Path, error
+from planner.hardware.index import CATALOG, Place, catalog_index, fold
+from planner.user_catalog import HARDWARE, Stamp, catalog_stamps
 
-_CATALOG = Path(__file__).parent / "catalog"
-_PRECISIONS = ("fp32", "tf32", "bf16", "fp8", "nvfp4", "mxfp4", "int8")
-_NAMING = {"aliases": list_of(text), "display_name": text, "sources": map_of(text)}
-
-_ACCELERATOR = record(
-    {
-        "memory": quantity(BYTES),
-        "memory_bandwidth": quantity(BYTES_PER_S),
-        "peak": record({"bf16": quantity(FLOP_PER_S)}, dict.fromkeys(_PRECISIONS, quantity(FLOP_PER_S))),
-        "launch_latency": quantity(TIME_S),
-        "power": quantity(POWER_W),
-        "compute_capability": text,
-    },
-    {**_NAMING, "vendor": text},
-)
-_NODE = record(
-    {
-        "accelerator": text,
-        "num_gpus": count,
-        "scale_up": record(
-            {"size": count, "bandwidth": quantity(BYTES_PER_S), "latency": quantity(TIME_S)},
-            {"kind": one_of("nvlink", "pcie")},
-        ),
-        "fabric": text,
-        "host": record({"link_bandwidth": quantity(BYTES_PER_S), "memory": quantity(BYTES)}),
-    },
-    _NAMING,
-)
-_FABRIC = record({"bandwidth": quantity(BYTES_PER_S), "latency": quantity(TIME_S)}, _NAMING)
-_POOL = record(
-    {"name": text, "node": text, "num_nodes": count},
-    {"fabric": text, "price": quantity(USD_PER_HOUR), "oversubscription": ratio},
-)
-_CLUSTER = record({"pools": list_of(_POOL)})
-_FILE = record(
-    {},
-    {
-        "accelerators": map_of(_ACCELERATOR),
-        "fabrics": map_of(_FABRIC),
-        "nodes": map_of(_NODE),
-        "clusters": map_of(_CLUSTER),
-    },
-)
+_FABRICS = "fabrics"
+_TRIVIAL = {"pod_gpus": 0, "pod_oversubscription": 1.0}
 
 Named = TypeVar("Named")
 
@@ -69,6 +33,7 @@ class Library:
     accelerators: Mapping[str, Accelerator]
     nodes: Mapping[str, NodeType]
     fabrics: Mapping[str, Fabric]
+    instances: Mapping[str, Instance]
     clusters: Mapping[str, tuple[Pool, ...]]
     aliases: Mapping[tuple[str, str], str]  # (section, folded spelling)
     sources: Mapping[tuple[str, str], Mapping[str, str]]  # (section, name) -> figure -> where it comes from
@@ -76,42 +41,45 @@ class Library:
 
 @cache
 def builtin_library() -> Library:
-    """The catalog of this package."""
-    library = Library({}, {}, {}, {}, {}, {})
-    for name in ("accelerators", "fabrics", "nodes", "clusters"):
-        library = load_user_hardware(load_document(_CATALOG / f"{name}.yaml"), library)
-    return library
+    """The whole catalog of this package."""
+    return _catalog(*{place.file for place in catalog_index().values()})
+
+
+def known_library() -> Library:
+    """The whole catalog with the user's own files in it."""
+    return _with_user_files(catalog_stamps(HARDWARE))
 
 
 def load_user_hardware(document: Document, base: Library | None = None) -> Library:
-    """`base` (the built-in catalog) with the accelerators, fabrics, nodes and clusters of `document` added.
+    """`base` (the built-in catalog) with the entries of `document` added.
 
     An entry replaces one of the same name, and a new node becomes the default of its accelerator. Raises PlannerError
     with file and line for unknown keys, wrong units, impossible figures, unknown references and aliases used twice.
     """
     base = builtin_library() if base is None else base
-    data = _FILE(document, (), document.data)
-    entries = {section: data.get(section, {}) for section in ("accelerators", "fabrics", "nodes", "clusters")}
-    accelerators = {**base.accelerators, **{k: _accelerator(k, v) for k, v in entries["accelerators"].items()}}
-    fabrics = {**base.fabrics, **{k: _fabric(k, v) for k, v in entries["fabrics"].items()}}
+    found = entry_of.read_entries(document)
+    accelerators = {**base.accelerators, **{k: entry_of.accelerator(k, v) for k, v in found["accelerators"].items()}}
+    fabrics = {**base.fabrics, **{k: entry_of.fabric(document, k, v) for k, v in found["fabrics"].items()}}
     kept = {k: replace(node, accelerator=accelerators[node.accelerator.name]) for k, node in base.nodes.items()}
-    library = Library(
+    library = replace(
+        base,
         accelerators=MappingProxyType(accelerators),
         nodes=kept,
         fabrics=MappingProxyType(fabrics),
-        clusters=base.clusters,
-        aliases=MappingProxyType(_aliases(document, entries, base)),
-        sources=MappingProxyType({**base.sources, **_sources(entries)}),
+        aliases=MappingProxyType(_aliases(document, found, base)),
+        sources=MappingProxyType({**base.sources, **_sources(found)}),
     )
-    nodes = {k: _node(document, k, v, library) for k, v in entries["nodes"].items()}
+    nodes = {k: _node(document, k, v, library) for k, v in found["nodes"].items()}
     library = replace(library, nodes=MappingProxyType(nodes | {k: v for k, v in kept.items() if k not in nodes}))
-    clusters = {k: _cluster(document, k, v, library) for k, v in entries["clusters"].items()}
+    instances = {k: _instance(document, k, v, library) for k, v in found["instances"].items()}
+    library = replace(library, instances=MappingProxyType({**base.instances, **instances}))
+    clusters = {k: _cluster(document, k, v, library) for k, v in found["clusters"].items()}
     return replace(library, clusters=MappingProxyType({**base.clusters, **clusters}))
 
 
 def find_accelerator(name: str, library: Library | None = None, *, where: str = "") -> Accelerator:
     """The accelerator of that name or alias, in any case and with any of `-`, `_` and spaces."""
-    library = library or builtin_library()
+    library = library or _library_for(name, "accelerators")
     found = _look_up(library, "accelerators", library.accelerators, name)
     if found is None:
         raise _unknown("hardware", name, [*library.accelerators], where)
@@ -119,14 +87,17 @@ def find_accelerator(name: str, library: Library | None = None, *, where: str = 
 
 
 def find_node(name: str, library: Library | None = None, *, where: str = "") -> NodeType:
-    """The node type of that name or alias; an accelerator stands for its default node."""
-    library = library or builtin_library()
+    """The node type of that name or alias; an accelerator stands for its default node, an instance for its own."""
+    library = library or _library_for(name, "nodes", "instances", "accelerators")
     node = _look_up(library, "nodes", library.nodes, name)
     if node is not None:
         return node
+    instance = _look_up(library, "instances", library.instances, name)
+    if instance is not None:
+        return instance.node
     accelerator = _look_up(library, "accelerators", library.accelerators, name)
     if accelerator is None:
-        raise _unknown("hardware", name, [*library.accelerators, *library.nodes], where)
+        raise _unknown("hardware", name, [*library.accelerators, *library.nodes, *library.instances], where)
     for node in library.nodes.values():
         if node.accelerator.name == accelerator.name:
             return node
@@ -136,9 +107,23 @@ def find_node(name: str, library: Library | None = None, *, where: str = "") -> 
     )
 
 
+def find_instance(name: str, library: Library | None = None) -> Instance | None:
+    """The cloud instance of that name, None when `name` is none; a node of the same name goes first."""
+    library = library or _library_for(name, "nodes", "instances", "accelerators")
+    if _look_up(library, "nodes", library.nodes, name) is not None:
+        return None
+    return _look_up(library, "instances", library.instances, name)
+
+
+def price_per_gpu_hour(name: str, library: Library | None = None) -> float | None:
+    """The on-demand price of one GPU of the instance called `name`, in USD; None for what no cloud prices."""
+    instance = find_instance(name, library)
+    return None if instance is None else instance.usd_per_gpu_hour
+
+
 def find_fabric(name: str, library: Library | None = None, *, where: str = "") -> Fabric:
     """The fabric of that name or alias."""
-    library = library or builtin_library()
+    library = library or _library_for(name, "fabrics")
     found = _look_up(library, "fabrics", library.fabrics, name)
     if found is None:
         raise _unknown("fabric", name, [*library.fabrics], where)
@@ -147,7 +132,7 @@ def find_fabric(name: str, library: Library | None = None, *, where: str = "") -
 
 def find_cluster(name: str, library: Library | None = None, *, where: str = "") -> tuple[Pool, ...]:
     """The pools of the cluster of that name."""
-    library = library or builtin_library()
+    library = library or known_library()
     found = _look_up(library, "clusters", library.clusters, name)
     if found is None:
         raise _unknown("cluster", name, [*library.clusters], where)
@@ -155,41 +140,88 @@ def find_cluster(name: str, library: Library | None = None, *, where: str = "") 
 
 
 def list_accelerators(library: Library | None = None) -> list[Accelerator]:
-    """Every accelerator, in the order of the catalog."""
-    return list((library or builtin_library()).accelerators.values())
+    """Every accelerator, in the order of the catalog, those of users last."""
+    return list((library or known_library()).accelerators.values())
 
 
 def list_nodes(library: Library | None = None) -> list[NodeType]:
     """Every node type, those of users first."""
-    return list((library or builtin_library()).nodes.values())
+    return list((library or known_library()).nodes.values())
 
 
 def list_fabrics(library: Library | None = None) -> list[Fabric]:
     """Every fabric, in the order of the catalog."""
-    return list((library or builtin_library()).fabrics.values())
+    return list((library or known_library()).fabrics.values())
+
+
+def list_instances(library: Library | None = None) -> list[Instance]:
+    """Every cloud instance, in the order of the catalog."""
+    return list((library or known_library()).instances.values())
 
 
 def sources_of(section: str, name: str, library: Library | None = None) -> Mapping[str, str]:
-    """Where each figure of `name` in `section` ("accelerators", "nodes", "fabrics") comes from; empty when not told."""
-    return (library or builtin_library()).sources.get((section, name), {})
+    """Where each figure of `name` in `section` ("accelerators", "nodes", ...) comes from; empty when not told."""
+    return (library or _library_for(name, section)).sources.get((section, name), {})
 
 
 def hardware_facts(node: NodeType) -> dict[str, Any]:
     """Every figure of a node type and its accelerator as plain JSON data; spellings and sources do not take part."""
-    facts = asdict(node)
+    facts = {key: value for key, value in asdict(node).items() if _TRIVIAL.get(key, ...) != value}
     for spelling in ("aliases", "display_name"):
         del facts["accelerator"][spelling]
     return facts
 
 
-def fold(name: str) -> str:
-    """`name` as it is compared: lower case, without `-`, `_`, spaces and a leading `nvidia`."""
-    folded = re.sub(r"[-_\s]+", "", name.casefold())
-    return folded.removeprefix("nvidia") or folded
+def _library_for(name: str, *sections: str) -> Library:
+    """The smallest library in which `name` means what it means in the whole: the first of `sections` that has it."""
+    stamps = catalog_stamps(HARDWARE)
+    if stamps:
+        return _with_user_files(stamps)
+    for section in sections:
+        place = catalog_index().get((section, fold(name)))
+        if place is not None:
+            return _one_instance(place) if section == "instances" else _catalog(place.file)
+    return builtin_library()
 
 
-def _look_up(library: Library, section: str, entries: Mapping[str, Named], name: str) -> Named | None:
-    return entries.get(library.aliases.get((section, fold(name)), name))
+@cache
+def _one_instance(place: Place) -> Library:
+    """The family of the instance's node, with this one instance."""
+    document = _document(place.file)
+    entry = document.data["instances"][place.name]
+    only = replace(document, data={"instances": {place.name: entry}})
+    return load_user_hardware(only, _catalog(catalog_index()["nodes", fold(str(entry["node"]))].file))
+
+
+@lru_cache(maxsize=4)
+def _with_user_files(stamps: tuple[Stamp, ...]) -> Library:
+    library = builtin_library()
+    for path, _, _ in stamps:
+        library = load_user_hardware(load_document(path), library)
+    return library
+
+
+@cache
+def _catalog(*files: str) -> Library:
+    """The fabrics and the given files of the catalog, each after those that it refers to."""
+    library = Library({}, {}, {}, {}, {}, {}, {})
+    for file in (_FABRICS, *sorted({*files} - {_FABRICS}, key=_rank)):
+        library = load_user_hardware(_document(file), library)
+    return library
+
+
+def _rank(file: str) -> tuple[int, str]:
+    """Instances refer to nodes, clusters to both."""
+    return (1 if file.startswith("instances") else 2 if file == "clusters" else 0, file)
+
+
+@cache
+def _document(file: str) -> Document:
+    return load_document(CATALOG / f"{file}.yaml")
+
+
+def _look_up(library: Library, section: str, named: Mapping[str, Named], name: str) -> Named | None:
+    return named.get(library.aliases.get((section, fold(name)), name))
 
 
 def _unknown(kind: str, name: str, known: list[str], where: str) -> PlannerError:
@@ -202,9 +234,9 @@ def _unknown(kind: str, name: str, known: list[str], where: str) -> PlannerError
     return PlannerError(f"unknown {kind} `{name}`", where=where, hint=hint)
 
 
-def _aliases(document: Document, entries: dict[str, Any], base: Library) -> dict[tuple[str, str], str]:
+def _aliases(document: Document, found: dict[str, dict[str, Any]], base: Library) -> dict[tuple[str, str], str]:
     aliases = dict(base.aliases)
-    for section, named in entries.items():
+    for section, named in found.items():
         for name, entry in named.items():
             for spelling in (name, *entry.get("aliases", ())):
                 owner = aliases.setdefault((section, fold(spelling)), name)
@@ -214,51 +246,27 @@ def _aliases(document: Document, entries: dict[str, Any], base: Library) -> dict
     return aliases
 
 
-def _sources(entries: dict[str, Any]) -> dict[tuple[str, str], dict[str, str]]:
+def _sources(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Mapping[str, str]]:
     return {
-        (section, name): entry.get("sources", {}) for section, named in entries.items() for name, entry in named.items()
+        (section, name): entry_of.sources(section, entry)
+        for section, named in found.items()
+        for name, entry in named.items()
     }
-
-
-def _accelerator(name: str, entry: dict[str, Any]) -> Accelerator:
-    return Accelerator(
-        name=name,
-        display_name=entry.get("display_name", name),
-        vendor=entry.get("vendor", ""),
-        memory_bytes=entry["memory"],
-        memory_bandwidth_bytes_per_s=entry["memory_bandwidth"],
-        peak_flop_per_s=entry["peak"],
-        launch_latency_s=entry["launch_latency"],
-        power_w=entry["power"],
-        compute_capability=entry["compute_capability"],
-        aliases=entry.get("aliases", ()),
-    )
-
-
-def _fabric(name: str, entry: dict[str, Any]) -> Fabric:
-    return Fabric(name, entry["bandwidth"], entry["latency"])
 
 
 def _node(document: Document, name: str, entry: dict[str, Any], library: Library) -> NodeType:
     path = ("nodes", name)
-    size = entry["scale_up"]["size"]
-    if size % entry["num_gpus"] and entry["num_gpus"] % size:
-        what = f"is {size}, neither a multiple nor a divisor of num_gpus {entry['num_gpus']}"
-        raise error(document, (*path, "scale_up", "size"), what, "give the GPUs of one NVLink domain, over whole nodes")
-    fabric = find_fabric(entry["fabric"], library, where=document.where((*path, "fabric")))
-    return NodeType(
-        name=name,
-        accelerator=find_accelerator(entry["accelerator"], library, where=document.where((*path, "accelerator"))),
-        num_gpus=entry["num_gpus"],
-        scale_up_size=size,
-        scale_up_bandwidth_bytes_per_s=entry["scale_up"]["bandwidth"],
-        scale_up_latency_s=entry["scale_up"]["latency"],
-        nic_bandwidth_bytes_per_s=fabric.bandwidth_bytes_per_s,
-        nic_latency_s=fabric.latency_s,
-        pcie_bandwidth_bytes_per_s=entry["host"]["link_bandwidth"],
-        host_memory_bytes=entry["host"]["memory"],
-        scale_up_kind=entry["scale_up"].get("kind", "nvlink"),
-    )
+    network = find_fabric(entry["fabric"], library, where=document.where((*path, "fabric")))
+    gpu = find_accelerator(entry["accelerator"], library, where=document.where((*path, "accelerator")))
+    return entry_of.node(document, name, entry, gpu, network)
+
+
+def _instance(document: Document, name: str, entry: dict[str, Any], library: Library) -> Instance:
+    path = ("instances", name)
+    base = find_node(entry["node"], library, where=document.where((*path, "node")))
+    stated = entry.get("fabric")
+    network = None if stated is None else find_fabric(stated, library, where=document.where((*path, "fabric")))
+    return entry_of.instance(document, name, entry, base, network)
 
 
 def _cluster(document: Document, name: str, entry: dict[str, Any], library: Library) -> tuple[Pool, ...]:
@@ -268,11 +276,10 @@ def _cluster(document: Document, name: str, entry: dict[str, Any], library: Libr
     return tuple(_pool(document, (*path, index), pool, library) for index, pool in enumerate(entry["pools"]))
 
 
-def _pool(document: Document, path: tuple[str | int, ...], entry: dict[str, Any], library: Library) -> Pool:
+def _pool(document: Document, path: Path, entry: dict[str, Any], library: Library) -> Pool:
     node = find_node(entry["node"], library, where=document.where((*path, "node")))
     if "fabric" in entry:
-        fabric = find_fabric(entry["fabric"], library, where=document.where((*path, "fabric")))
-        node = replace(node, nic_bandwidth_bytes_per_s=fabric.bandwidth_bytes_per_s, nic_latency_s=fabric.latency_s)
+        node = node.on(find_fabric(entry["fabric"], library, where=document.where((*path, "fabric"))))
     return Pool(
         name=entry["name"],
         node=node,

@@ -14,7 +14,7 @@ TOPS = ("planner", "hardware", "models", "solvers", "cli")
 # From the ground up; a module may import what stands below it, and within its own layer only its own package.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"units", "documents", "document_tree", "document_scalars", "files"}),
+    frozenset({"units", "documents", "document_tree", "document_scalars", "files", "user_catalog"}),
     frozenset({"hardware", "models", "solvers"}),
     frozenset({"schema_base", "schema_errors", "schema_keys", "progress", "infeasible", "problem", "plan"}),
     frozenset({"costs"}),

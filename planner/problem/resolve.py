@@ -56,6 +56,20 @@ class Resolved:
     workloads: tuple[Workload, ...]
     where: Where
 
+    @property
+    def price_notes(self) -> tuple[str, ...]:
+        """Where the price of each pool comes from that the problem leaves to the catalog: provider, region and day."""
+        from planner.hardware.library import find_instance
+
+        unpriced = [pool for pool in self.problem.cluster.pools if pool.usd_per_gpu_hour is None]
+        found = [(pool, find_instance(pool.gpu)) for pool in unpriced]
+        return tuple(
+            f"the price of pool `{pool.label}` is the on-demand price of {instance.name} in {instance.region} "
+            f"on {instance.date}: {instance.usd_per_hour:g} USD an hour for {instance.node.num_gpus} GPUs"
+            for pool, instance in found
+            if instance is not None and instance.usd_per_hour is not None
+        )
+
     def digests(self) -> dict[str, dict[str, str]]:
         """Digests by section of the plan's `digests`, path-free."""
         from planner.hardware.library import hardware_facts
@@ -100,6 +114,9 @@ def normalised(resolved: Resolved) -> dict[str, JsonValue]:
     """The problem as plain data with defaults filled in and paths left out: what the plan carries and digests."""
     data: dict[str, Any] = resolved.problem.model_dump(mode="json", by_alias=True, exclude_none=True)
     data.pop("current", None)
+    for written, pool in zip(data["cluster"]["pools"], resolved.pools, strict=True):
+        if pool.usd_per_gpu_hour is not None:
+            written["usd_per_gpu_hour"] = pool.usd_per_gpu_hour
     for key, model in resolved.problem.models.items():
         if model.config is not None:
             data["models"][key]["config"] = resolved.models[key].name
@@ -131,14 +148,13 @@ def resolve_model(problem: Problem, key: str, where: Where, base: Path) -> Archi
 
 def resolve_pool(spec: PoolSpec, index: int, where: Where) -> Pool:
     """The pool of `spec`; raises PlannerError for unknown hardware, odd sizes, and a pool without a node in service."""
-    from planner.hardware.library import find_fabric, find_node
+    from planner.hardware.library import find_fabric, find_node, price_per_gpu_hour
 
     path = ("cluster", "pools", index)
     try:
         node = find_node(spec.gpu)
         if spec.fabric is not None:
-            fabric = find_fabric(spec.fabric)
-            node = replace(node, nic_bandwidth_bytes_per_s=fabric.bandwidth_bytes_per_s, nic_latency_s=fabric.latency_s)
+            node = node.on(find_fabric(spec.fabric))
     except PlannerError as error:
         field = "fabric" if "fabric" in error.what else "gpu"
         raise PlannerError(error.what, where=where((*path, field)), hint=error.hint) from None
@@ -150,7 +166,7 @@ def resolve_pool(spec: PoolSpec, index: int, where: Where) -> Pool:
         name=spec.label,
         node=node,
         num_nodes=num_nodes,
-        usd_per_gpu_hour=spec.usd_per_gpu_hour,
+        usd_per_gpu_hour=spec.usd_per_gpu_hour if spec.usd_per_gpu_hour is not None else price_per_gpu_hour(spec.gpu),
         out_of_service=tuple(sorted({_node_index(spec, entry, num_nodes, place) for entry in spec.out_of_service})),
         oversubscription=spec.oversubscription,
     )
@@ -176,10 +192,7 @@ def _sized(node: NodeType, spec: PoolSpec, where: str) -> tuple[NodeType, int]:
                 where=where,
                 hint=f"write `gpus: {num_nodes * per_node}` or `gpus: {(num_nodes + 1) * per_node}`",
             )
-    if per_node == node.num_gpus:
-        return node, num_nodes
-    scale_up = min(node.scale_up_size, per_node) if node.scale_up_size <= node.num_gpus else node.scale_up_size
-    return replace(node, num_gpus=per_node, scale_up_size=scale_up), num_nodes
+    return node.of_size(per_node), num_nodes
 
 
 def _node_index(spec: PoolSpec, entry: int | str, num_nodes: int, where: str) -> int:

@@ -46,7 +46,7 @@ class PoolSpec(Spec):
         "price": ("usd_per_gpu_hour", USD_PER_HOUR),
         "nic_bandwidth": ("nic_bandwidth_bytes_per_s", BYTES_PER_S),
     }
-    gpu: Name = Field(description="accelerator or node type of the hardware catalog")
+    gpu: Name = Field(description="accelerator, node type or cloud instance of the hardware catalog")
     name: Name | None = Field(default=None, description="defaults to what `gpu` says")
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)] | None = Field(
@@ -55,7 +55,9 @@ class PoolSpec(Spec):
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
     node_names: tuple[Name, ...] | None = Field(default=None, description="host names, used by emitted launch scripts")
     out_of_service: tuple[int | Name, ...] = Field(default=(), description="nodes not to use, by index or name")
-    usd_per_gpu_hour: Annotated[float, Field(ge=0)] | None = None
+    usd_per_gpu_hour: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="that of the cloud instance when absent"
+    )
     fabric: Name | None = Field(default=None, description="fabric of the hardware catalog between the nodes")
     nic_bandwidth_bytes_per_s: Positive | None = Field(default=None, description="per GPU and direction")
     oversubscription: Annotated[float, Field(ge=1)] = 1.0
