@@ -22,6 +22,7 @@ from planner.cli import (
     schema,
     show,
     solve,
+    sweep,
 )
 from planner.cli.completion import COMPLETE
 from planner.cli.errors import render_error, usage_error
@@ -63,7 +64,7 @@ class _Verb(TyperCommand):
 
 
 def _place_of_section(heading: str) -> int:
-    order = ("Arguments", INPUT, SOLVER, OUTPUT)
+    order = ("Arguments", INPUT, SOLVER, sweep.GATE, OUTPUT)
     return order.index(heading) if heading in order else len(order)
 
 
@@ -110,6 +111,7 @@ def _build() -> typer.Typer:
     app.command("estimate", cls=_Verb)(estimate.estimate)
     app.command("init", cls=_Verb)(init.init)
     app.command("doctor", cls=_Verb)(doctor.doctor)
+    app.command("sweep", cls=_Verb)(sweep.sweep)
     app.command("schema", cls=_Verb)(schema.schema)
     app.command("show", cls=_Verb)(show.show)
     app.command("completion", cls=_Verb)(completion.completion)

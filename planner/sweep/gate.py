@@ -1,0 +1,181 @@
+"""The gate: every point against its rules and against the same point of the baseline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.errors import PlannerError
+from planner.sweep.results import Cell, Table
+from planner.sweep.rules import Rule, require_known
+
+Row = dict[str, Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """One reason why a point fails."""
+
+    rule: str  # its text, or what was broken
+    why: str
+    excess: float  # the worst first, in a listing
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the gate says of one point."""
+
+    row: Row
+    name: str  # scenario and axes
+    before: Row | None  # the same point of the baseline
+    breaches: tuple[Breach, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.breaches
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The verdict on a sweep; `notes` say what could not be compared."""
+
+    verdicts: tuple[Verdict, ...]
+    rules: tuple[Rule, ...]
+    baseline: Table | None
+    table: Table
+    notes: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> tuple[Verdict, ...]:
+        """The points that fail, the worst first."""
+        bad = [verdict for verdict in self.verdicts if not verdict.ok]
+        return tuple(sorted(bad, key=lambda verdict: -max(breach.excess for breach in verdict.breaches)))
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+
+def judge(table: Table, baseline: Table | None, rules: Sequence[Rule]) -> Gate:
+    """The verdict on every point.
+
+    Raises PlannerError for a rule that cannot be judged at all: on no metric or scenario of the sweep, against no
+    baseline, or against one that shares no point with it.
+    """
+    metrics = {name for name, kind in table.columns.items() if kind != "text"} - {"point", *table.axes}
+    for rule in rules:
+        require_known(rule, metrics, list(dict.fromkeys(str(row["scenario"]) for row in table.rows)))
+        _require_judgeable(rule, table, baseline)
+    known = {_identity(row, table.axes): row for row in baseline.rows} if baseline is not None else {}
+    if baseline is not None and not any(_identity(row, table.axes) in known for row in table.rows):
+        hint = "make it again on the main branch, with the same axes and scenarios: `planner sweep SWEEP.yaml -o FILE`"
+        raise PlannerError("the baseline shares no point with this sweep", where=baseline.source, hint=hint)
+    verdicts = []
+    for row in table.rows:
+        before = known.get(_identity(row, table.axes))
+        breaches = _breaches(row, before, rules, compared=baseline is not None)
+        verdicts.append(Verdict(row, point_name(row, table), before, breaches))
+    return Gate(tuple(verdicts), tuple(rules), baseline, table, tuple(_notes(verdicts, baseline)))
+
+
+def point_name(row: Row, table: Table) -> str:
+    """A point in words: its scenario and its value on every axis."""
+    axes = [f"{axis}={_shown(row[axis])}" for axis in table.axes]
+    return " ".join([str(row["scenario"]), *axes])
+
+
+def _shown(cell: Cell) -> str:
+    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def _identity(row: Row, axes: Sequence[str]) -> tuple[str, ...]:
+    """What tells points apart, alike in every file format."""
+    return (str(row["scenario"]), *(_plain(row.get(axis)) for axis in axes))
+
+
+def _plain(cell: Cell) -> str:
+    try:
+        return f"{float(cell):.12g}" if cell is not None else ""
+    except ValueError:
+        return str(cell)
+
+
+def _require_judgeable(rule: Rule, table: Table, baseline: Table | None) -> None:
+    if rule.needs_baseline and baseline is None:
+        hint = "name it with `--baseline FILE`, or compare with a level such as `ttft_s > 200ms`"
+        raise PlannerError(f"`{rule.text}` needs a baseline", where="--fail-on", hint=hint)
+    solved = [row for row in table.rows if row["status"] == "ok"]
+    if solved and all(row.get(rule.metric) is None for row in solved):
+        hint = "give every pool a `price`" if "usd" in rule.metric else "name a metric that this sweep has"
+        raise PlannerError(f"no point has `{rule.metric}`, which `{rule.text}` needs", where="--fail-on", hint=hint)
+    if rule.needs_baseline and baseline is not None and rule.metric not in baseline.columns:
+        hint = "make the baseline again with this metric"
+        raise PlannerError(f"the baseline has no `{rule.metric}`", where=baseline.source, hint=hint)
+
+
+def _breaches(row: Row, before: Row | None, rules: Sequence[Rule], *, compared: bool) -> tuple[Breach, ...]:
+    if row["status"] == "error" or row["status"] == "stopped":
+        return (Breach("solved", str(row["error"]), float("inf")),)
+    if row["status"] == "infeasible":
+        lost = before is not None and before["status"] == "ok"
+        unjudged = not compared and any(_applies(rule, row) for rule in rules)
+        why = f"no plan meets the limits any more: {row['conflict']}" if lost else f"no plan: {row['conflict']}"
+        return (Breach("feasible", why, float("inf")),) if lost or unjudged else ()
+    return tuple(breach for rule in rules if _applies(rule, row) and (breach := _broken(rule, row, before)) is not None)
+
+
+def _applies(rule: Rule, row: Row) -> bool:
+    return rule.scenario is None or rule.scenario == row["scenario"]
+
+
+def _broken(rule: Rule, row: Row, before: Row | None) -> Breach | None:
+    now = row.get(rule.metric)
+    if not isinstance(now, int | float):
+        return Breach(rule.text, f"has no `{rule.metric}` to judge", float("inf"))
+    old = before.get(rule.metric) if before is not None else None
+    measured = rule.measured(float(now), float(old) if isinstance(old, int | float) else None)
+    if measured is None or not rule.fails(measured):
+        return None
+    figures = f"{rule.metric} {_figure(old)} -> {_figure(now)}" if rule.needs_baseline else f"{rule.metric} {now:.6g}"
+    change = f" ({measured * 100:+.3g} %)" if rule.measure == "relative" else ""
+    change = f" ({measured:+.4g})" if rule.measure == "change" else change
+    return Breach(rule.text, f"{figures}{change}", abs(measured - rule.amount))
+
+
+def _figure(cell: Cell) -> str:
+    return f"{cell:.6g}" if isinstance(cell, int | float) else "none"
+
+
+def _notes(verdicts: Sequence[Verdict], baseline: Table | None) -> list[str]:
+    if baseline is None:
+        return []
+    new = sum(verdict.before is None for verdict in verdicts)
+    gone = len(baseline.rows) - (len(verdicts) - new)
+    freed = sum(
+        verdict.before is not None and verdict.before["status"] == "infeasible" and verdict.row["status"] == "ok"
+        for verdict in verdicts
+    )
+    notes = [f"{new:,} points are not in the baseline and were not compared"] if new else []
+    notes += [f"{gone:,} points of the baseline are not in this sweep"] if gone > 0 else []
+    return notes + ([f"{freed:,} points have a plan now and had none in the baseline"] if freed else [])
+
+
+def changed_inputs(table: Table, baseline: Table) -> list[str]:
+    """Every input of the base problems that differs from the baseline's, in words."""
+    lines = []
+    for scenario, now in table.inputs.items():
+        before = baseline.inputs.get(scenario)
+        if before is None:
+            continue
+        old, new = dict(_leaves(before, "")), dict(_leaves(now, ""))
+        prefix = f"{scenario}: " if len(table.inputs) > 1 else ""
+        for path in dict.fromkeys([*old, *new]):
+            if old.get(path) != new.get(path):
+                lines.append(f"{prefix}{path}: {old.get(path, 'none')} -> {new.get(path, 'none')}")
+    return lines
+
+
+def _leaves(value: object, path: str) -> list[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, below in value.items() for leaf in _leaves(below, f"{path}.{key}" if path else str(key))]
+    if isinstance(value, list) and any(isinstance(below, dict | list) for below in value):
+        return [leaf for index, below in enumerate(value) for leaf in _leaves(below, f"{path}.{index}")]
+    return [(path, str(value))]

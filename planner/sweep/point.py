@@ -1,0 +1,92 @@
+"""One point solved: a resolved problem to the record that the results are made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import PlannerError
+from planner.sweep.journal import Record
+
+if TYPE_CHECKING:
+    from planner.plan.schema import Envelope
+    from planner.problem.resolve import Resolved
+    from planner.progress import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A problem to solve, and the digest of everything its result depends on."""
+
+    key: str
+    resolved: "Resolved"
+    limits: "Limits"
+
+
+def solve_job(job: Job) -> Record:
+    """The record of one problem; a mistake in the problem becomes a record too, so that the other points go on."""
+    from planner.api import solve
+    from planner.infeasible import Infeasible, Stopped
+
+    try:
+        return _solved(solve(job.resolved, replace(job.limits, seed=job.resolved.problem.seed)))
+    except Infeasible as answer:
+        conflict = [dict(limit) for limit in answer.conflict]
+        return {"status": "infeasible", "conflict": conflict, "proved": answer.proved}
+    except Stopped as answer:
+        return {"status": "stopped", "error": f"stopped: {answer.reason.replace('_', ' ')}"}
+    except PlannerError as error:
+        return failed(error)
+
+
+def failed(error: PlannerError) -> Record:
+    """The record of a point whose problem is wrong."""
+    where = f"{error.where}: " if error.where else ""
+    return {"status": "error", "error": f"{where}{error.what}", "hint": error.hint}
+
+
+def _solved(envelope: "Envelope") -> Record:
+    from planner.plan.store import plan_digest, plan_json
+
+    certificate = envelope.certificate
+    mode = envelope.decision.get("mode")
+    return {
+        "status": "ok",
+        "objective_metric": certificate.objective.metric,
+        "sense": certificate.objective.sense,
+        "objective": certificate.objective.value,
+        "bound": certificate.bound,
+        "gap": certificate.gap,
+        "metrics": _figures(envelope),
+        "mode": mode if isinstance(mode, str) else None,
+        "plan": plan_label(envelope.decision),
+        "plan_digest": plan_digest(plan_json(envelope)),
+    }
+
+
+def _figures(envelope: "Envelope") -> dict[str, float]:
+    """Every predicted figure by metric; the worst (largest) of a time, the sum of a rate, over workloads."""
+    figures: dict[str, float] = {}
+    for prediction in envelope.predictions:
+        name, value = prediction.metric, prediction.value
+        known = figures.get(name)
+        if known is None:
+            figures[name] = value
+        else:
+            figures[name] = max(known, value) if name.endswith("_s") and "per_s" not in name else known + value
+    return dict(sorted(figures.items()))
+
+
+def plan_label(decision: Mapping[str, Any]) -> str:
+    """A decision in one short line, such as `1 x prefill pp2 + 8 x decode tp2`; equal lines mean equal decisions."""
+    roles = decision.get("roles", [])
+    several = len({role["pool"] for role in roles}) > 1
+    models = len({role.get("model") for role in roles}) > 1
+    return " + ".join(_role_label(role, pool=several, model=models) for role in roles)
+
+
+def _role_label(role: Mapping[str, Any], *, pool: bool, model: bool) -> str:
+    degrees = role.get("parallelism", {})
+    shape = " ".join(f"{name.replace('_', '-')}{size}" for name, size in degrees.items() if size > 1) or "tp1"
+    place = f" on {role['pool']}" if pool else ""
+    served = f" of {role['model']}" if model and role.get("model") else ""
+    return f"{role['replicas']} x {role['function']} {shape}{served}{place}"

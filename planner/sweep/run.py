@@ -1,0 +1,180 @@
+"""A sweep from its file to solved points: what is kept is taken, what is missing is solved and kept."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from planner.errors import PlannerError
+from planner.files import digest
+from planner.progress import Limits
+from planner.sweep.axes import Axis, Point, list_points, make_axes
+from planner.sweep.base import Base, open_base
+from planner.sweep.engines import require_ray, solve_here, solve_in_processes, solve_on_ray
+from planner.sweep.identity import point_digest, software
+from planner.sweep.journal import Journal, Record, journal_path
+from planner.sweep.point import Job, failed
+from planner.sweep.schema import SweepFile
+
+_BAR = 20  # characters
+
+
+def _silent(message: str) -> None:
+    """The default listener: nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run a sweep; none of it changes a byte of the results."""
+
+    workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    engine: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
+    cache: str | None = None  # folder; the user's own when None
+    keep: bool = True  # False: a journal of this run alone
+    tell: Callable[[str], None] = _silent  # progress, often
+    note: Callable[[str], None] = _silent  # lines worth keeping
+
+
+class Runner:
+    """Solves points of one base problem, each at most once."""
+
+    def __init__(self, base: Base, limits: Limits, options: Options) -> None:
+        self.base = base
+        self.limits = limits
+        self._options = options
+        self._used: set[str] = set()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if not options.keep:
+            self._folder = tempfile.TemporaryDirectory(prefix="planner-sweep-")
+        path = journal_path(base.sweep.name, self._folder.name if self._folder else options.cache)
+        self.journal = Journal(path, digest(dict(software())))
+        self.journal.load()
+        self.solved = 0
+
+    def solve(self, points: Sequence[Point], doing: str = "points") -> list[str]:
+        """The key of every point, in order, once all of them are in the journal."""
+        keys = [self._key(point) for point in points]
+        self._used.update(keys)
+        missing = {key: point for key, point in zip(keys, points, strict=True) if key not in self.journal}
+        if missing:
+            progress = _Progress(len(keys), len(keys) - len(missing), doing, self._options.tell)
+            with closing(self._engine(iter(missing.items()), len(missing))) as solved:
+                for key, record in solved:
+                    self.journal.append(key, record)
+                    self.solved += 1
+                    progress.step(infeasible=record["status"] == "infeasible")
+        return keys
+
+    def record(self, key: str) -> Record:
+        """What is known of a point by its key."""
+        return self.journal.read(key)
+
+    def tell_kept(self) -> None:
+        """Says how much of the journal was of use, and what was not."""
+        journal, note = self.journal, self._options.note
+        kept = len(self._used) - self.solved
+        if kept > 0:
+            note(f"{kept:,} of {len(self._used):,} points were kept from before")
+        if journal.damaged:
+            note(f"ignored {journal.damaged:,} damaged lines of {journal.path}")
+        if journal.stale:
+            note(f"ignored {journal.stale:,} kept points of other software in {journal.path}")
+        unused = len(journal) - len(self._used)
+        if unused > 0:
+            note(f"left out {unused:,} kept points of other inputs")
+
+    def close(self) -> None:
+        """Lets go of the journal; one of this run alone is removed."""
+        self.journal.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _key(self, point: Point) -> str:
+        try:
+            return point_digest(self.base.resolve(point), self.limits)
+        except PlannerError as error:
+            record = failed(error)
+            key = digest(record)
+            if key not in self.journal:
+                self.journal.append(key, record)
+            return key
+
+    def _engine(self, missing: Iterator[tuple[str, Point]], count: int) -> Generator[tuple[str, Record], None, None]:
+        jobs = (Job(key, self.base.resolve(point), self.limits) for key, point in missing)
+        options = self._options
+        workers = min(options.workers, count)
+        if options.engine == "ray":
+            return solve_on_ray(jobs, workers, options.ray_address)
+        return solve_here(jobs) if workers == 1 else solve_in_processes(jobs, workers)
+
+
+class _Progress:
+    """A bar with the time left, told after every point."""
+
+    def __init__(self, total: int, done: int, doing: str, tell: Callable[[str], None]) -> None:
+        self._total, self._done, self._before = total, done, done
+        self._infeasible = 0
+        self._doing, self._tell = doing, tell
+        self._started = time.monotonic()
+
+    def step(self, *, infeasible: bool) -> None:
+        self._done += 1
+        self._infeasible += infeasible
+        elapsed = time.monotonic() - self._started
+        left_s = elapsed / (self._done - self._before) * (self._total - self._done)
+        filled = _BAR * self._done // self._total
+        bar = "#" * filled + "-" * (_BAR - filled)
+        none = f", {self._infeasible:,} infeasible" if self._infeasible else ""
+        self._tell(f"[{bar}] {self._done:,} of {self._total:,} {self._doing}{none}, {_duration(left_s)} left")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """A finished sweep: its axes, its points and the key of each, in order."""
+
+    sweep: SweepFile
+    axes: tuple[Axis, ...]
+    points: list[Point]
+    keys: list[str]
+    runner: Runner
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        return self.runner.base.scenarios
+
+    def records(self) -> Iterator[Record]:
+        """The record of every point, in order, one at a time from disk."""
+        return (self.runner.record(key) for key in self.keys)
+
+
+def start_sweep(
+    sweep: SweepFile,
+    options: Options,
+    *,
+    limits: Limits | None = None,
+    overrides: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+) -> tuple[Runner, tuple[Axis, ...], list[Point]]:
+    """What a sweep is about to solve. Raises PlannerError for a sweep, base problem or axis that is wrong."""
+    if options.engine == "ray":
+        require_ray()
+    axes = make_axes(sweep.spec, sweep.where)
+    points = list_points(sweep.spec, axes, sweep.where)
+    base = open_base(sweep, overrides, profiles)
+    base.check(axes)
+    return Runner(base, limits if limits is not None else Limits(), options), axes, points
+
+
+def finish_sweep(runner: Runner, axes: tuple[Axis, ...], points: list[Point]) -> Swept:
+    """Solves what is missing. Whatever ends it, what was solved is kept."""
+    return Swept(runner.base.sweep, axes, points, runner.solve(points), runner)
