@@ -8,12 +8,12 @@ from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Profiles, fraction,
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from planner.sweep.gate import Gate
-    from planner.sweep.results import Table
     from planner.progress import Limits
     from planner.sweep.axes import Axis, Point
-    from planner.sweep.run import Runner, Swept
+    from planner.sweep.gate import Gate
+    from planner.sweep.results import Table
     from planner.sweep.rules import Rule
+    from planner.sweep.run import Runner, Swept
     from planner.sweep.schema import SweepFile
 
 GATE = "Gate"
@@ -105,7 +105,7 @@ def sweep(
         _refuse_unwritable(target)
     before = read_table(baseline) if baseline is not None else None
     given = load_sweep(file)
-    named = {"backend": backend} if backend is not None else {}
+    named: dict[str, Any] = {"backend": backend} if backend is not None else {}
     limits = Limits(time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), **named)
     options = _options(workers, engine, ray_address, cache, keep=not no_cache)
     swept, table, found = _run(given, options, limits, tuple(overrides or ()), profile_paths(profiles))

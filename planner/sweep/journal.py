@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ class Journal:
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
-    def __len__(self) -> int:
-        return len(self._places)
+    def keys(self) -> Iterable[str]:
+        """Of every point that is there."""
+        return self._places.keys()
 
     def append(self, key: str, record: Record) -> None:
         """Writes one record; a process killed meanwhile leaves at most a line without its end, which readers drop."""

@@ -3,7 +3,7 @@
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,10 +13,11 @@ from planner.files import digest
 from planner.progress import Limits
 from planner.sweep.axes import Axis, Point, list_points, make_axes
 from planner.sweep.base import Base, open_base
-from planner.sweep.engines import require_ray, solve_here, solve_in_processes, solve_on_ray
+from planner.sweep.engines import Engine, Here, Processes
 from planner.sweep.identity import point_digest, software
 from planner.sweep.journal import Journal, Record, journal_path
 from planner.sweep.point import Job, failed
+from planner.sweep.ray_engine import OnRay
 from planner.sweep.schema import SweepFile
 
 _BAR = 20  # characters
@@ -47,12 +48,14 @@ class Runner:
         self.limits = limits
         self._options = options
         self._used: set[str] = set()
+        self._engine = _open_engine(options)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if not options.keep:
             self._folder = tempfile.TemporaryDirectory(prefix="planner-sweep-")
         path = journal_path(base.sweep.name, self._folder.name if self._folder else options.cache)
         self.journal = Journal(path, digest(dict(software())))
         self.journal.load()
+        self._loaded = frozenset(self.journal.keys())
         self.solved = 0
 
     def solve(self, points: Sequence[Point], doing: str = "points") -> list[str]:
@@ -62,7 +65,7 @@ class Runner:
         missing = {key: point for key, point in zip(keys, points, strict=True) if key not in self.journal}
         if missing:
             progress = _Progress(len(keys), len(keys) - len(missing), doing, self._options.tell)
-            with closing(self._engine(iter(missing.items()), len(missing))) as solved:
+            with closing(self._engine.run(self._jobs(missing))) as solved:
                 for key, record in solved:
                     self.journal.append(key, record)
                     self.solved += 1
@@ -76,19 +79,20 @@ class Runner:
     def tell_kept(self) -> None:
         """Says how much of the journal was of use, and what was not."""
         journal, note = self.journal, self._options.note
-        kept = len(self._used) - self.solved
-        if kept > 0:
+        kept = len(self._used & self._loaded)
+        if kept:
             note(f"{kept:,} of {len(self._used):,} points were kept from before")
         if journal.damaged:
             note(f"ignored {journal.damaged:,} damaged lines of {journal.path}")
         if journal.stale:
             note(f"ignored {journal.stale:,} kept points of other software in {journal.path}")
-        unused = len(journal) - len(self._used)
-        if unused > 0:
+        unused = len(self._loaded) - kept
+        if unused:
             note(f"left out {unused:,} kept points of other inputs")
 
     def close(self) -> None:
-        """Lets go of the journal; one of this run alone is removed."""
+        """Ends the workers and lets go of the journal; one of this run alone is removed."""
+        self._engine.close()
         self.journal.close()
         if self._folder is not None:
             self._folder.cleanup()
@@ -103,13 +107,14 @@ class Runner:
                 self.journal.append(key, record)
             return key
 
-    def _engine(self, missing: Iterator[tuple[str, Point]], count: int) -> Generator[tuple[str, Record], None, None]:
-        jobs = (Job(key, self.base.resolve(point), self.limits) for key, point in missing)
-        options = self._options
-        workers = min(options.workers, count)
-        if options.engine == "ray":
-            return solve_on_ray(jobs, workers, options.ray_address)
-        return solve_here(jobs) if workers == 1 else solve_in_processes(jobs, workers)
+    def _jobs(self, missing: Mapping[str, Point]) -> Iterator[Job]:
+        return (Job(key, self.base.resolve(point), self.limits) for key, point in missing.items())
+
+
+def _open_engine(options: Options) -> Engine:
+    if options.engine == "ray":
+        return OnRay(options.workers, options.ray_address)
+    return Here() if options.workers == 1 else Processes(options.workers)
 
 
 class _Progress:
@@ -166,8 +171,6 @@ def start_sweep(
     profiles: Sequence[str] = (),
 ) -> tuple[Runner, tuple[Axis, ...], list[Point]]:
     """What a sweep is about to solve. Raises PlannerError for a sweep, base problem or axis that is wrong."""
-    if options.engine == "ray":
-        require_ray()
     axes = make_axes(sweep.spec, sweep.where)
     points = list_points(sweep.spec, axes, sweep.where)
     base = open_base(sweep, overrides, profiles)
