@@ -35,7 +35,8 @@ def slo_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
     """One finding for every stated limit of every workload."""
     for workload in problem.workloads:
         found = {(p.metric, p.statistic): p for p in envelope.predictions if p.of == workload.name}
-        yield from _load(workload, found)
+        if problem.objective.minimize is not None:
+            yield from _load(workload, found)
         judged = []
         slo = workload.slo
         for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("latency", slo.latency)):
@@ -76,7 +77,7 @@ def _attainment(wanted: float, found: Found, judged: list[Finding], workload: st
 
 
 def _load(workload: WorkloadSpec, found: Found) -> Iterator[Finding]:
-    """Whether the plan serves the rate that the workload brings."""
+    """Whether the plan serves the rate that the workload brings; one for the most throughput serves what it can."""
     prediction = found.get(("requests_per_s", "mean"))
     if workload.load is None or workload.load.rate_per_s is None or prediction is None:
         return

@@ -73,6 +73,7 @@ def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: 
 def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
     """What the predictions and the optimum take for granted, in words."""
     yield from ASSUMPTIONS
+    yield from setting.resolved.price_notes
     targets = setting.targets
     if any(target.clients is not None for target in targets):
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST

@@ -46,11 +46,23 @@ class Shape:
 
 @dataclass(slots=True)
 class ShapeSpace:
-    """Shapes that can run, the values of each axis, and how many points each rule forbids."""
+    """Shapes that can run, the values of each axis, and the rule that forbids each of the others."""
 
     shapes: list[Shape]
     axes: dict[str, list[int]]
-    pruned: dict[str, int] = field(default_factory=dict)
+    forbidden: dict[Shape, str] = field(default_factory=dict)
+
+    @property
+    def pruned(self) -> dict[str, int]:
+        """How many shapes each rule forbids."""
+        counts: dict[str, int] = {}
+        for rule in self.forbidden.values():
+            counts[rule] = counts.get(rule, 0) + 1
+        return counts
+
+    def holds(self, shape: Shape) -> bool:
+        """Whether the space has `shape`: as one that can run, or as one that a rule forbids."""
+        return shape in self.forbidden or shape in self.shapes
 
 
 def shape_space(arch: Architecture, pool: Pool, engine: str, options: ServeOptions) -> ShapeSpace:
@@ -96,7 +108,7 @@ def _consider(space: ShapeSpace, shape: Shape, arch: Architecture, pool: Pool, e
     if reason is None:
         space.shapes.append(shape)
     else:
-        space.pruned[reason] = space.pruned.get(reason, 0) + 1
+        space.forbidden[shape] = reason
 
 
 def _forbidden(shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: int) -> str | None:

@@ -1,0 +1,156 @@
+"""Brute force for small serving problems: every number of every instance type, with its load worked out by hand.
+
+Instance types are all points that keep the limits, the dominated ones included; only single-workload problems on one
+pool are taken. Nothing of the search after the pricing of points is used.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from mix_oracle import can_place
+
+from planner.kinds.serve.candidates import Channel
+from planner.kinds.serve.demand import Target, channels_of, handover, link_bytes_per_s
+from planner.kinds.serve.evaluate import judge_colocated, judge_decode, judge_prefill, time_points
+from planner.kinds.serve.points import Tally, make_points
+from planner.kinds.serve.shapes import inexpressible_in
+from planner.kinds.serve.solve import Setting, prepare
+from planner.problem.resolve import Resolved
+
+
+@dataclass(frozen=True)
+class Type:
+    """An instance type with what one of it does."""
+
+    function: str
+    channel: int
+    devices: int
+    rate_per_s: float
+    held_s: float
+    port_per_s: float  # requests whose cache its ports can move
+
+
+def brute_force(resolved: Resolved) -> float | None:
+    """The optimal objective of a problem in its own metric; None when no plan works."""
+    setting = prepare(resolved)
+    (target,), (pool,) = setting.targets, resolved.pools
+    types = list(_types(setting, target))
+    nodes = [pool.node.num_gpus] * len(pool.healthy_nodes)
+    most = resolved.problem.limits.gpus or sum(nodes)
+    best: float | None = None
+    for counts in _mixes(types, min(most, sum(nodes))):
+        groups = sorted((types[i].devices for i, count in counts.items() for _ in range(count)), reverse=True)
+        devices = sum(groups)
+        price = devices * (pool.usd_per_gpu_hour or 0.0)
+        cap = resolved.problem.limits.usd_per_hour
+        if not counts or (cap is not None and price > cap) or not can_place(nodes, groups):
+            continue
+        value = _value(resolved, target, types, counts, devices, price)
+        if value is not None and (best is None or _better(resolved, value, best)):
+            best = value
+    return best
+
+
+def _better(resolved: Resolved, value: float, best: float) -> bool:
+    return value > best if resolved.problem.objective.minimize is None else value < best
+
+
+def _value(
+    resolved: Resolved, target: Target, types: list[Type], counts: dict[int, int], devices: int, price: float
+) -> float | None:
+    most, least_held = _throughput(types, counts, target)
+    goal, total = resolved.problem.objective, sum(pool.num_gpus for pool in resolved.pools)
+    if goal.minimize is not None:
+        assert target.rate_per_s is not None
+        enough = most >= target.rate_per_s * (1 - 1e-9)
+        return (devices if goal.minimize == "gpus" else price) if enough else None
+    served = min(most, least_held, target.rate_per_s or most)
+    tokens = target.osl if goal.maximize == "tokens_per_s_per_gpu" else 1.0
+    return served * tokens / min(total, resolved.problem.limits.gpus or total) if served > 0 else None
+
+
+def _throughput(types: list[Type], counts: dict[int, int], target: Target) -> tuple[float, float]:
+    """Most requests per second of a mix, and the most when at most the clients' number is in the system.
+
+    The latter fills the paths greedily by how short a request stays: linear, with one knapsack row, so greedy is exact
+    where the paths are independent; a path is a colocated type, or the fastest prefill with the fastest decode left.
+    """
+    whole = [(types[i].held_s, types[i].rate_per_s * n) for i, n in counts.items() if types[i].function == "colocated"]
+    paths = whole
+    for channel in {types[i].channel for i in counts if types[i].function != "colocated"}:
+        sides = []
+        for function in ("prefill", "decode"):
+            rows = [
+                (types[i], n) for i, n in counts.items() if (types[i].function, types[i].channel) == (function, channel)
+            ]
+            sides.append(sorted((t.held_s, min(t.rate_per_s, t.port_per_s) * n) for t, n in rows))
+        paths = paths + list(_paired(*sides))
+    most = sum(rate for _, rate in paths)
+    if target.clients is None:
+        return most, most
+    room, served = float(target.clients), 0.0
+    for held, rate in sorted(paths):
+        taken = min(rate, room / held)
+        served, room = served + taken, room - taken * held
+    return most, served
+
+
+def _paired(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Rates of two stages matched, shortest stays first on both sides."""
+    left, right = [list(row) for row in first], [list(row) for row in second]
+    while left and right:
+        rate = min(left[0][1], right[0][1])
+        if rate > 0:
+            yield left[0][0] + right[0][0], rate
+        for side in (left, right):
+            side[0][1] -= rate
+        left, right = [r for r in left if r[1] > 0], [r for r in right if r[1] > 0]
+
+
+def _mixes(types: list[Type], most: int) -> Iterator[dict[int, int]]:
+    """Every vector of counts on at most `most` devices."""
+
+    def extend(index: int, left: int, counts: dict[int, int]) -> Iterator[dict[int, int]]:
+        if index == len(types):
+            yield dict(counts)
+            return
+        for count in range(left // types[index].devices + 1):
+            yield from extend(
+                index + 1, left - count * types[index].devices, {**counts, **({index: count} if count else {})}
+            )
+
+    return extend(0, most, {})
+
+
+def _types(setting: Setting, target: Target) -> Iterator[Type]:
+    options, (pool,) = setting.options, setting.resolved.pools
+    ((key, place),) = setting.places.items()
+    engine = setting.resolved.problem.engine.name
+    busy, route = options.max_prefill_utilisation, handover(pool, pool, None)
+    functions = [*(["colocated"] if "colocated" in options.modes else [])]
+    functions += ["prefill", "decode"] if "disaggregated" in options.modes else []
+    for function in functions:
+        shapes = [s for s in setting.spaces[key].shapes if not inexpressible_in(function, s, place.costs.arch, engine)]
+        points = make_points(function, place, shapes, options, [target], Tally(), copies=1)
+        timed = time_points(function, place, target, points)
+        channels: list[Channel | None] = [None] if function == "colocated" else list(channels_of([target], 1))
+        for channel in channels:
+            if channel is None:
+                judged = judge_colocated(target, points, points.fits[0], timed, busy, Tally())
+            elif function == "prefill":
+                own = target.for_first_stage(channel.share)
+                judged = judge_prefill(own, points, points.fits[0], timed, route, busy, Tally())
+            else:
+                judged = judge_decode(target.for_second_stage(channel.share), points, points.fits[0], timed, Tally())
+            for i in np.flatnonzero(judged.good):
+                devices = shapes[points.shape[i]].devices
+                port = devices * link_bytes_per_s(pool) / target.transfer_bytes
+                yield Type(
+                    function,
+                    -1 if channel is None else channel.index,
+                    devices,
+                    float(judged.rate_per_s[i]),
+                    float(judged.held_s[i]),
+                    port,
+                )
