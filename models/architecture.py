@@ -39,6 +39,7 @@ class GroupedQueryAttention:
     sinks: bool = False  # one learned logit per head (gpt-oss)
     values_are_keys: bool = False  # no value projection; keys and values still are cached apart (Gemma 4)
     shares_kv: bool = False  # reads the KV cache of an earlier layer, stores none of its own
+    q_rank: int = 0  # queries pass a normed waist of this width (Step-3, arXiv:2507.19427, section 4); 0 = none
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,9 @@ class LatentAttention:
 class LinearAttention:
     """A recurrent mixer with a fixed state per sequence.
 
-    kind: "gated_delta" (Qwen3-Next/3.5), "kda" (Kimi delta attention) or "mamba2" (Nemotron-H). For mamba2 the key
-    heads are the B/C groups, key_head_dim the state size, and the value heads the SSM heads.
+    kind: "gated_delta" (Qwen3-Next/3.5), "kda" (Kimi delta attention), "mamba2" (Nemotron-H) or "lightning"
+    (MiniMax-M1). For mamba2 the key heads are the B/C groups, key_head_dim the state size, and the value heads the SSM
+    heads.
     """
 
     kind: str
@@ -78,7 +80,7 @@ class LinearAttention:
     num_value_heads: int
     key_head_dim: int
     value_head_dim: int
-    conv_kernel: int
+    conv_kernel: int  # taps of the short convolution; 0 = there is none
     conv_bias: bool = False
     state_precision: str = "fp32"
     gate_rank: int = 0  # width of the factorised output gate of "kda"; 0 = one full matrix
@@ -116,6 +118,12 @@ class MoeFfn:
     shared_gate: bool = False  # a learned scalar gate on the shared expert (Qwen)
     latent_size: int = 0  # experts work in a projected space of this width; 0 = hidden_size
     latent_norm: bool = False  # a norm of latent_size in that space (Kimi K3)
+    mean_top_k: float = 0.0  # experts of a token on average, where gating is adaptive and `top_k` the most; 0 = top_k
+
+    @property
+    def experts_per_token(self) -> float:
+        """Routed experts that one token visits, on average."""
+        return self.mean_top_k or self.top_k
 
 
 Mixer = GroupedQueryAttention | LatentAttention | LinearAttention | UnsupportedMixer
@@ -144,6 +152,26 @@ class Encoder:
 
 
 @dataclass(frozen=True, slots=True)
+class Module:
+    """A network beside the decoder, which runs apart from it or several times for each token that it generates.
+
+    kind: "flow_head" (an MLP with adaptive norms that denoises one latent token) and "diffusion_transformer" (DiT with
+    cross-attention) have tensors fixed by their sizes (`planner.models.modules`); any other kind, such as
+    "audio_tokenizer", "vocoder", "text_encoder" or "autoencoder", has the number of `parameters` that is published.
+    """
+
+    kind: str
+    num_layers: int = 0
+    hidden_size: int = 0
+    intermediate_size: int = 0
+    num_heads: int = 0
+    latent_size: int = 0  # width of what it denoises, a patch of all its channels
+    condition_size: int = 0  # width of what conditions it
+    steps_per_token: int = 0  # denoising steps for one generated token; 0 = runs apart from the decoder
+    parameters: int = 0  # all elements where the sizes do not fix them; 0 when no source tells
+
+
+@dataclass(frozen=True, slots=True)
 class Precisions:
     """The storage format of each class of tensors, and of what flows between them.
 
@@ -167,7 +195,10 @@ class Precisions:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One decoder, whole and unsharded."""
+    """One decoder, whole and unsharded, with what stands in front of it and beside it.
+
+    A diffusion model has modules and no layers.
+    """
 
     name: str
     hidden_size: int
@@ -180,6 +211,7 @@ class Architecture:
     mtp_embeddings: bool = False  # the heads store their own copies of embedding and output matrices
     mtp_heads: int = 0  # heads that share out mtp_layers; 0 = one layer a head (Nemotron 3: two layers a head)
     encoders: tuple[Encoder, ...] = ()
+    modules: tuple[Module, ...] = ()
     position_embeddings: int = 0  # learned positions (OPT: 2050)
     embedding_size: int = 0  # width of the embedding where it differs from hidden_size (OPT-350m); 0 = hidden_size
     norm_bias: bool = False  # LayerNorm with bias (OPT)

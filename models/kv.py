@@ -88,4 +88,4 @@ def _state_bytes(mixer: LinearAttention, arch: Architecture, tp: Floats) -> Floa
     key_heads = np.maximum(1.0, np.ceil(mixer.num_key_heads / tp))
     state: Floats = heads * mixer.key_head_dim * mixer.value_head_dim * BITS[mixer.state_precision] / 8
     channels: Floats = heads * mixer.value_head_dim + 2 * key_heads * mixer.key_head_dim
-    return state + channels * (mixer.conv_kernel - 1) * BITS[arch.precisions.embedding] / 8
+    return state + channels * max(mixer.conv_kernel - 1, 0) * BITS[arch.precisions.embedding] / 8

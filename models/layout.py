@@ -4,6 +4,7 @@ An entry names its distinct blocks once and lists them in order; `{times: 16, of
 the names of the data classes in `planner.models.architecture`, and defaults may be left out.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from types import NoneType
@@ -20,6 +21,7 @@ from planner.models.architecture import (
     LatentAttention,
     Layer,
     LinearAttention,
+    Module,
     MoeFfn,
     Precisions,
     UnsupportedMixer,
@@ -39,6 +41,7 @@ _MIXERS: dict[str, "type[DataclassInstance]"] = {
 _FFNS: dict[str, "type[DataclassInstance]"] = {"dense": DenseFfn, "experts": MoeFfn}
 _SHORT = {"grouped_query": "full", "latent": "latent", "unsupported": "unpriced", "experts": "moe", "dense": "dense"}
 _ORDERED = ("layers", "mtp_layers")
+_BESIDE: dict[str, "type[DataclassInstance]"] = {"encoders": Encoder, "modules": Module}
 _MAX_RUN = 12
 _MAX_LAYERS = 10_000
 
@@ -47,37 +50,41 @@ def architecture_to_data(arch: Architecture, *, defaults: bool = False) -> dict[
     """Plain data of `arch` without name, source and metadata; `defaults` writes every field out."""
     names = _block_names(arch)
     blocks = {name: _layer_to_data(layer, defaults=defaults) for layer, name in names.items()}
-    data = _plain(arch, {"name", "source", "metadata", "precisions", "encoders", *_ORDERED}, defaults=defaults)
+    data = _plain(arch, {"name", "source", "metadata", "precisions", *_BESIDE, *_ORDERED}, defaults=defaults)
     precisions = _plain(arch.precisions, set(), defaults=defaults)
     return {
         **data,
         **({"precisions": precisions} if precisions else {}),
         "blocks": blocks,
         **{key: run_lengths([names[layer] for layer in getattr(arch, key)]) for key in _ORDERED if getattr(arch, key)},
-        **({"encoders": [_plain(e, set(), defaults=defaults) for e in arch.encoders]} if arch.encoders else {}),
+        **{key: [_plain(n, set(), defaults=defaults) for n in found] for key in _BESIDE if (found := getattr(arch, key))},
     }
 
 
 def architecture_from_data(name: str, data: Mapping[str, object], *, where: str, source: str = "") -> Architecture:
     """The model that `data` lays out. Raises PlannerError naming `where` for unknown, missing or mistyped fields."""
-    blocks = {key: _layer(value, f"{where}.blocks.{key}") for key, value in _mapping(data, "blocks", where).items()}
+    listed = _mapping(data, "blocks", where) if "modules" not in data else _as_mapping(data.get("blocks", {}), where)
+    blocks = {key: _layer(value, f"{where}.blocks.{key}") for key, value in listed.items()}
     orders = {
         key: tuple(blocks[item] for item in _expand(data.get(key, []), blocks, f"{where}.{key}")) for key in _ORDERED
     }
-    encoders = data.get("encoders", [])
-    if not isinstance(encoders, list):
-        raise PlannerError("must be a list", where=f"{where}.encoders", hint="write one entry a tower")
-    rest = {key: value for key, value in data.items() if key not in ("blocks", "encoders", "precisions", *_ORDERED)}
+    rest = {key: value for key, value in data.items() if key not in ("blocks", "precisions", *_BESIDE, *_ORDERED)}
     own = {
         "name": name,
         "source": source,
         "precisions": precisions_from_data(Precisions(), data.get("precisions", {}), f"{where}.precisions"),
-        "encoders": tuple(_build(Encoder, e, f"{where}.encoders[{i}]") for i, e in enumerate(encoders)),
+        **{key: _networks(cls, data.get(key, []), f"{where}.{key}") for key, cls in _BESIDE.items()},
         **orders,
     }
-    if not orders["layers"]:
+    if not orders["layers"] and not own["modules"]:
         raise PlannerError("field `layers` is missing", where=where, hint="list the blocks in order")
     return _build(Architecture, rest, where, own)
+
+
+def _networks(cls: "type[DataclassInstance]", entries: object, where: str) -> "tuple[DataclassInstance, ...]":
+    if not isinstance(entries, list):
+        raise PlannerError("must be a list", where=where, hint="write one entry a network")
+    return tuple(_build(cls, entry, f"{where}[{index}]") for index, entry in enumerate(entries))
 
 
 def precisions_from_data(base: Precisions, data: object, where: str) -> Precisions:
@@ -246,6 +253,9 @@ def _checked(value: object, hint: object, where: str) -> object:
         fits = isinstance(value, hint)
     elif hint is int:
         fits = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    elif hint is float:
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+        value = float(value) if fits and isinstance(value, int) else value
     elif isinstance(value, list) and str in get_args(hint):
         return tuple(str(item) for item in value)
     else:

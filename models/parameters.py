@@ -17,6 +17,7 @@ from planner.models.architecture import (
     MoeFfn,
     UnsupportedMixer,
 )
+from planner.models.modules import module_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ParameterCounts:
-    """Exact numbers of elements; `total` and `active` are of the decoder without MTP heads and encoders.
+    """Exact numbers of elements; `total` and `active` are of the decoder without MTP heads, encoders and modules.
 
     active: what one token's forward pass uses, its top-k experts and the whole embedding included.
     unknown: parts whose tensors no source fixes; they count as zero.
@@ -62,12 +63,13 @@ class ParameterCounts:
     lm_head: int
     mtp: int
     encoder: int
+    modules: int
     unknown: tuple[str, ...] = ()
 
     @property
     def stored(self) -> int:
         """All elements of the checkpoint."""
-        return self.total + self.mtp + self.encoder
+        return self.total + self.mtp + self.encoder + self.modules
 
     @property
     def active_without_embedding(self) -> int:
@@ -128,12 +130,15 @@ def edge_tensors(arch: Architecture) -> tuple[Tensor, ...]:
 
 
 def model_tensors(arch: Architecture) -> tuple[Tensor, ...]:
-    """Every tensor of the checkpoint by name: edges, layers, MTP heads, encoders (one tensor each)."""
+    """Every tensor of the checkpoint by name: edges, layers, MTP heads, encoders and modules (one tensor each)."""
     tensors = list(edge_tensors(arch))
     for index, layer in enumerate(arch.layers):
         tensors += [replace(t, name=f"layers.{index}.{t.name}") for t in layer_tensors(layer, arch)]
     tensors += mtp_tensors(arch)
     tensors += [Tensor(f"encoders.{e.kind}", 1, e.parameters, "encoder") for e in arch.encoders]
+    tensors += [
+        Tensor(f"modules.{index}.{m.kind}", 1, module_parameters(m), "encoder") for index, m in enumerate(arch.modules)
+    ]
     return tuple(tensors)
 
 
@@ -152,12 +157,13 @@ def parameter_counts(arch: Architecture) -> ParameterCounts:
         **{part: by_part.get(part, 0) for part in _DECODER_PARTS},
         mtp=sum(tensor.elements for tensor in mtp_tensors(arch)),
         encoder=sum(encoder.parameters for encoder in arch.encoders),
+        modules=sum(module_parameters(module) for module in arch.modules),
         unknown=_unknown(arch),
     )
 
 
 def weight_bytes(arch: Architecture) -> float:
-    """Bytes of all weights, scales included: decoder, MTP heads and encoders, unsharded.
+    """Bytes of all weights, scales included: decoder, MTP heads, encoders and modules, unsharded.
 
     Raises PlannerError when the tensors of a token mixer are not known.
     """
@@ -169,8 +175,8 @@ def weight_bytes(arch: Architecture) -> float:
         )
     decoder = sum(tensor_bytes(tensor, arch) * times for tensor, times in _decoder_tensors(arch))
     extra = sum(tensor_bytes(tensor, arch) for tensor in mtp_tensors(arch))
-    encoder = sum(e.parameters for e in arch.encoders) * BITS[arch.precisions.encoder] / 8
-    return decoder + extra + encoder
+    beside = sum(e.parameters for e in arch.encoders) + sum(module_parameters(m) for m in arch.modules)
+    return decoder + extra + beside * BITS[arch.precisions.encoder] / 8
 
 
 def tensor_bytes(tensor: Tensor, arch: Architecture) -> float:
@@ -200,7 +206,7 @@ def _active_experts(layer: Layer, arch: Architecture) -> int:
     if not isinstance(layer.ffn, MoeFfn):
         return 0
     held = sum(t.elements for t in _moe(layer.ffn, arch.hidden_size) if t.part == "experts")
-    return held * layer.ffn.top_k // layer.ffn.num_experts
+    return round(held * layer.ffn.experts_per_token / layer.ffn.num_experts)
 
 
 def _hollow_mixers(arch: Architecture) -> list[str]:
@@ -210,7 +216,8 @@ def _hollow_mixers(arch: Architecture) -> list[str]:
 
 
 def _unknown(arch: Architecture) -> tuple[str, ...]:
-    return (*_hollow_mixers(arch), *(f"{e.kind} encoder" for e in arch.encoders if e.parameters == 0))
+    towers = [f"{e.kind} encoder" for e in arch.encoders if e.parameters == 0]
+    return (*_hollow_mixers(arch), *towers, *(m.kind for m in arch.modules if module_parameters(m) == 0))
 
 
 def _norm(name: str, arch: Architecture) -> Tensor:
@@ -223,7 +230,7 @@ def _mixer(mixer: Mixer, hidden: int) -> list[Tensor]:
     if isinstance(mixer, LatentAttention):
         return _latent(mixer, hidden)
     if isinstance(mixer, LinearAttention):
-        return {"gated_delta": _gated_delta, "kda": _kimi_delta, "mamba2": _mamba2}[mixer.kind](mixer, hidden)
+        return _LINEAR[mixer.kind](mixer, hidden)
     return [Tensor(mixer.kind, 1, mixer.parameters, "attention")] if mixer.parameters else []
 
 
@@ -240,6 +247,9 @@ def _grouped_query(mixer: GroupedQueryAttention, hidden: int) -> list[Tensor]:
         projections.append(("k", keys, "kv_heads"))
         projections += [] if mixer.values_are_keys else [("v", values, "kv_heads")]
     tensors = [_attention(f"{name}_proj", hidden, cols, split) for name, cols, split in projections]
+    if mixer.q_rank:
+        tensors[0] = _attention("q_b_proj", mixer.q_rank, query_cols, "heads")
+        tensors += [_attention("q_a_proj", hidden, mixer.q_rank), Tensor("q_a_norm", 1, mixer.q_rank, "norm")]
     if mixer.qkv_bias:
         tensors += [_attention(f"{name}_bias", 1, cols, split, quantised=False) for name, cols, split in projections]
     tensors.append(_attention("o_proj", outputs, hidden, "heads"))
@@ -344,6 +354,20 @@ def _mamba2(mixer: LinearAttention, hidden: int) -> list[Tensor]:
         Tensor("state_norm", 1, inner, "norm", "heads"),
         _attention("out_proj", inner, hidden, "heads"),
     ]
+
+
+def _lightning(mixer: LinearAttention, hidden: int) -> list[Tensor]:
+    """Lightning attention (MiniMax-01, arXiv:2501.08313, section 2.2): fixed decay, a gate and a norm on the output."""
+    keys, values = mixer.num_key_heads * mixer.key_head_dim, mixer.num_value_heads * mixer.value_head_dim
+    return [
+        _attention("qkv_proj", hidden, 2 * keys + values, "heads"),
+        _attention("gate_proj", hidden, values, "heads"),
+        Tensor("state_norm", 1, values, "norm", "heads"),
+        _attention("out_proj", values, hidden, "heads"),
+    ]
+
+
+_LINEAR = {"gated_delta": _gated_delta, "kda": _kimi_delta, "mamba2": _mamba2, "lightning": _lightning}
 
 
 def _convolution(mixer: LinearAttention, channels: int) -> list[Tensor]:

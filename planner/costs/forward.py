@@ -38,8 +38,10 @@ from planner.models.architecture import (
     LatentAttention,
     LinearAttention,
     Mixer,
+    Module,
     MoeFfn,
 )
+from planner.models.modules import TIMESTEP_WIDTH
 
 ACTIVATION_BYTES = 2.0  # bf16 residual stream
 SCAN_CHUNK_TOKENS = (
@@ -103,6 +105,29 @@ def _ends(step: _Step) -> Iterator[Operator]:
     gathered = sampled * arch.vocab_size * ACTIVATION_BYTES
     yield Collective("logits_all_gather", 1.0, "all_gather", gathered, tp, step.one)
     yield MemoryPass("sampling", 1.0, sampled * arch.vocab_size * 4.0 * 3.0, 4.0)
+    for module in arch.modules:
+        if module.kind == "flow_head" and module.steps_per_token:
+            yield from _flow_head(step, module)
+
+
+def _flow_head(step: _Step, head: Module) -> Iterator[Operator]:
+    """A denoising MLP that runs `steps_per_token` times for each sampled token, whole on every tensor-parallel rank.
+
+    Each run projects latent, condition and time to the width of the blocks, and back; a block has an MLP and the matrix
+    of its adaptive norm (NextStep-1, arXiv:2508.10711). Guidance by a second, unconditional pass is not counted.
+    """
+    runs, width, sampled = float(head.steps_per_token), head.hidden_size, step.work.sampled
+    blocks = runs * head.num_layers
+    sizes = (
+        ("flow_head_up", blocks, head.intermediate_size, width),
+        ("flow_head_down", blocks, width, head.intermediate_size),
+        ("flow_head_modulation", blocks, 3 * width, width),
+        ("flow_head_ends", runs, 2 * head.latent_size + head.condition_size + TIMESTEP_WIDTH, width),
+        ("flow_head_time_and_final", runs, 3 * width, width),
+    )
+    for name, count, n, k in sizes:
+        yield Gemm(name, count, sampled, step.one * n, step.one * k, step.arch.precisions.encoder)
+    yield MemoryPass("flow_head_norms", blocks, sampled * 4.0 * width * ACTIVATION_BYTES, 2.0)
 
 
 def _norms(step: _Step, count: float) -> Operator:
@@ -157,18 +182,20 @@ def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterato
     queries = heads * mixer.head_dim * (2.0 if mixer.output_gate else 1.0)
     values = 0.0 if mixer.values_are_keys else mixer.v_head_dim
     keys = 0.0 if mixer.shares_kv else kv_heads * (mixer.head_dim + values)
-    yield _gemm(step, "qkv", count, queries + keys, hidden, precision)
+    yield _gemm(step, "qkv", count, keys + (mixer.q_rank or queries), hidden, precision)
+    if mixer.q_rank:
+        yield _gemm(step, "q_up", count, queries, mixer.q_rank, precision)
     yield MemoryPass("rotary_and_cache", count, step.tokens * (queries + keys) * 2.0 * ACTIVATION_BYTES, 1.0)
     kv, work = step.arch.precisions.kv_cache, step.work
     if np.any(work.prefill_sequences > 0):
         yield PrefillAttention(
             "prefill_attention", count, work.prefill_sequences, _per_sequence(step), work.prefill_context,
-            heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv,
+            heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv, chunked=mixer.chunked,
         )  # fmt: skip
     if np.any(work.decode_sequences > 0):
         yield DecodeAttention(
             "decode_attention", count, work.decode_sequences, work.decode_context,
-            heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv,
+            heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv, chunked=mixer.chunked,
         )  # fmt: skip
     yield _gemm(step, "attention_output", count, hidden, heads * mixer.v_head_dim, precision)
     yield from _all_reduce(step, "attention_all_reduce", count)
@@ -267,7 +294,8 @@ def _linear(step: _Step, mixer: LinearAttention, count: float) -> Iterator[Opera
     values = value_heads * mixer.value_head_dim
     keys = 2.0 * key_heads * mixer.key_head_dim
     yield _gemm(step, "mixer_input", count, keys + 2.0 * values + 2.0 * value_heads, hidden, precision)
-    yield MemoryPass("convolution", count, step.tokens * (keys + values) * 2.0 * ACTIVATION_BYTES, 1.0)
+    if mixer.conv_kernel:
+        yield MemoryPass("convolution", count, step.tokens * (keys + values) * 2.0 * ACTIVATION_BYTES, 1.0)
     per_head = 2.0 * mixer.value_head_dim * (SCAN_CHUNK_TOKENS + mixer.key_head_dim)
     flop = 2.0 * value_heads * (per_head + SCAN_CHUNK_TOKENS * mixer.key_head_dim)
     state = value_heads * mixer.key_head_dim * mixer.value_head_dim * 4.0
@@ -314,14 +342,15 @@ def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
         shards.ep,
         width,
         ffn.intermediate_size,
-        ffn.top_k,
+        ffn.experts_per_token,
         ffn.num_experts,
         ffn.gated,
         arch.precisions.experts,
         arch.precisions.expert_activation,
         exchanged=_exchanged(shards).astype(np.float64),
     )
-    yield MemoryPass("expert_combine", count, step.tokens * (ffn.top_k + 1.0) * width * ACTIVATION_BYTES, 2.0)
+    rows = step.tokens * (ffn.experts_per_token + 1.0)
+    yield MemoryPass("expert_combine", count, rows * width * ACTIVATION_BYTES, 2.0)
 
 
 def _exchanged(shards: Shards) -> NDArray[np.bool_]:
@@ -348,7 +377,7 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         yield Collective("moe_all_reduce", count, "all_reduce", row * ACTIVATION_BYTES, group, step.one)
     if np.any(exchange):
         sent_bytes = 1.0 if activation_precision(arch.precisions.experts) != "bf16" else ACTIVATION_BYTES
-        copies = distinct_places(shards.ep, ffn.top_k, ffn.num_experts)
+        copies = distinct_places(shards.ep, ffn.experts_per_token, ffn.num_experts)
         group = np.where(exchange, shards.ep, 1.0)
         per_rank = row / shards.tp * copies
         stride = shards.moe_tp
@@ -361,7 +390,7 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
                 per_rank * value_bytes,
                 group,
                 stride,
-                choices=ffn.top_k,
+                choices=ffn.experts_per_token,
                 among=ffn.num_experts,
                 forwarded=bulk,
             )

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from planner.costs.shapes import FloatArray, Shards
 from planner.models.architecture import BITS, Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, MoeFfn
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
+from planner.models.modules import module_parameters
 from planner.models.parameters import edge_tensors, layer_tensors, tensor_bytes
 
 
@@ -25,7 +26,10 @@ class Footprint:
 
 @cache
 def footprint(arch: Architecture) -> Footprint:
-    """Weight bytes by split, layers and ends apart; encoders count as an end, prediction heads are not loaded."""
+    """Weight bytes by split, layers and ends apart; encoders, and modules that run for every token, count as an end.
+
+    Prediction heads are not loaded, and modules that run apart from the decoder take no memory of its devices.
+    """
     layers: dict[str, float] = {}
     ends: dict[str, float] = {}
     for layer, count in arch.layer_groups():
@@ -33,8 +37,9 @@ def footprint(arch: Architecture) -> Footprint:
             layers[tensor.split] = layers.get(tensor.split, 0.0) + count * tensor_bytes(tensor, arch)
     for tensor in edge_tensors(arch):
         ends[tensor.split] = ends.get(tensor.split, 0.0) + tensor_bytes(tensor, arch)
-    encoders = sum(encoder.parameters for encoder in arch.encoders) * BITS[arch.precisions.encoder] / 8
-    ends["replicated"] = ends.get("replicated", 0.0) + encoders
+    beside = sum(encoder.parameters for encoder in arch.encoders)
+    beside += sum(module_parameters(module) for module in arch.modules if module.steps_per_token)
+    ends["replicated"] = ends.get("replicated", 0.0) + beside * BITS[arch.precisions.encoder] / 8
     return Footprint(layers, ends)
 
 

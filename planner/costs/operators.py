@@ -54,6 +54,7 @@ class PrefillAttention:
     window: int
     kv_precision: str
     latent: bool = False  # multi-head form of latent attention (keys and values expanded)
+    chunked: bool = False  # the window is the aligned chunk that holds a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class DecodeAttention:
     window: int
     kv_precision: str
     latent: bool = False
+    chunked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Experts:
     ep: FloatArray
     hidden: int
     intermediate: int
-    top_k: int
+    top_k: float  # the mean where gating is adaptive
     num_experts: int
     gated: bool
     precision: str
@@ -150,7 +152,7 @@ class Collective:
     size_bytes: FloatArray
     group: FloatArray
     stride: FloatArray
-    choices: int = 0
+    choices: float = 0
     among: int = 0  # experts that the choices are made among
     forwarded: FloatArray | None = None  # [N] 1 where forwarded, 0 where every copy travels alone
 
@@ -218,22 +220,52 @@ def causal_pairs(new: FloatArray, context: FloatArray, window: float = 0.0) -> F
     return growing * context + growing * (growing + 1.0) / 2.0 + (new - growing) * window
 
 
-def distinct_places(places: FloatArray, choices: int, among: int) -> FloatArray:
+def chunk_pairs(new: FloatArray, context: FloatArray, chunk: float) -> FloatArray:
+    """As `causal_pairs`, where a token attends to those of its own aligned chunk: sum of (position mod chunk) + 1."""
+
+    def up_to(tokens: FloatArray) -> FloatArray:
+        whole, rest = np.divmod(tokens, chunk)
+        return whole * chunk * (chunk + 1.0) / 2.0 + rest * (rest + 1.0) / 2.0
+
+    return up_to(context + new) - up_to(context)
+
+
+def attended(context: FloatArray, window: float, *, chunked: bool) -> FloatArray:
+    """Cached tokens that a decoding token attends to: all, the last `window`, or the part of its chunk that is there.
+
+    Sequences stand anywhere in their chunk once they are longer than one, so half of it on average.
+    """
+    if not window:
+        return context
+    return np.where(context < window, context, window / 2.0 if chunked else window)
+
+
+def distinct_places(places: FloatArray, choices: float, among: int) -> FloatArray:
     """Expected places with at least one of `choices` different experts, `among` of them spread evenly over `places`.
 
-    A place holds among / places experts and is missed by all choices with a hypergeometric probability.
+    A place holds among / places experts and is missed by all choices with a hypergeometric probability. A mean of
+    2.3 choices is taken as 3 of them for 30 % of the tokens, and 2 for the others.
     """
+    whole = int(choices)
     missed = np.ones_like(places)
-    for chosen in range(choices):
-        missed = missed * np.maximum(among * (1.0 - 1.0 / places) - chosen, 0.0) / (among - chosen)
+    for chosen in range(whole):
+        missed = missed * _missed_again(places, chosen, among)
+    more = choices - whole
+    if more:
+        missed = missed * (1.0 - more + more * _missed_again(places, whole, among))
     return places * (1.0 - missed)
+
+
+def _missed_again(places: FloatArray, chosen: int, among: int) -> FloatArray:
+    """The chance that one more expert lies elsewhere, after `chosen` that did."""
+    return np.maximum(among * (1.0 - 1.0 / places) - chosen, 0.0) / (among - chosen)
 
 
 def _prefill(op: PrefillAttention) -> Demand:
     new, past = op.new_tokens, op.context
-    pairs = causal_pairs(new, past, op.window)
+    pairs = chunk_pairs(new, past, op.window) if op.chunked else causal_pairs(new, past, op.window)
     if op.window:
-        past = np.minimum(past, op.window)
+        past = past % op.window if op.chunked else np.minimum(past, op.window)
     flop = 2.0 * op.sequences * op.heads * pairs * (op.head_dim + op.v_head_dim)
     cached = (new + past) * op.kv_heads * (op.head_dim + op.v_head_dim) * bytes_per(op.kv_precision)
     queries = 2.0 * new * op.heads * (op.head_dim + op.v_head_dim)
@@ -241,7 +273,7 @@ def _prefill(op: PrefillAttention) -> Demand:
 
 
 def _decode(op: DecodeAttention) -> Demand:
-    context = np.minimum(op.context, op.window) if op.window else op.context
+    context = attended(op.context, op.window, chunked=op.chunked)
     flop = 2.0 * op.sequences * op.heads * context * (op.head_dim + op.v_head_dim)
     width = op.head_dim if op.latent else op.head_dim + op.v_head_dim
     cached = context * op.kv_heads * width * bytes_per(op.kv_precision)

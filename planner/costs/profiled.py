@@ -191,8 +191,11 @@ class Profiled:
 
     def _experts_of(self, op: Experts, name: str, points: tuple[FloatArray, ...]) -> Priced:
         """From the table of this expert shape; a shape without one takes the utilisation of the nearest measured."""
-        shape = (op.hidden, op.intermediate, op.top_k, op.num_experts)
+        shape = (op.hidden, op.intermediate, max(1, round(op.top_k)), op.num_experts)
         table = self._expert_table(op, name, shape)
+        if table is not None and shape[2] != op.top_k:
+            self.notes.add(f"{name}: {op.top_k:g} experts a token on average take the utilisation of {shape[2]}")
+            table = replace(table, basis=Basis.HELD)
         if table is None:
             near = self._nearest_expert_shape(op, name, shape)
             table = None if near is None else self._expert_table(op, name, near)
