@@ -1,0 +1,125 @@
+"""Problems without a plan: the smallest set of limits in conflict, and the nearest value of each that works."""
+
+import re
+from typing import Any
+
+import pytest
+from serve_problems import small
+
+from planner.api import solve
+from planner.infeasible import Infeasible
+
+LEAST = {"minimize": "gpus"}
+NO_LIMITS = {"workloads.0.slo": ...}
+
+
+def conflict_of(edits: dict[str, Any]) -> list[tuple[str, str]]:
+    with pytest.raises(Infeasible) as raised:
+        solve(small(edits))
+    assert raised.value.proved
+    return [(row["limit"], row["nearest"]) for row in raised.value.conflict]
+
+
+def feasible(edits: dict[str, Any]) -> bool:
+    try:
+        solve(small(edits))
+    except Infeasible:
+        return False
+    return True
+
+
+def number(text: str) -> float:
+    return float(re.findall(r"[\d.]+", text)[0])
+
+
+def milliseconds(text: str) -> float:
+    return number(text) * {"ms": 1.0, "s": 1000.0, "µs": 1e-3}[text.split()[-1]]
+
+
+CASES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "ttft": ({"workloads.0.slo": {"ttft": "20ms"}}, "workloads.0.slo.ttft", "p95 ttft <= 20.0 ms"),
+    "mean ttft": ({"workloads.0.slo": {"ttft": {"mean": "20ms"}}}, "workloads.0.slo.ttft.mean", "mean ttft <= 20.0 ms"),
+    "tpot": ({"workloads.0.slo": {"tpot": "1ms"}}, "workloads.0.slo.tpot", "tpot <= 1.00 ms"),
+    "latency": ({"workloads.0.slo": {"latency": "500ms"}}, "workloads.0.slo.latency", "p95 latency <= 500 ms"),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_a_time_limit_alone_is_named_with_the_nearest_value_that_works(case: str) -> None:
+    edits, place, text = CASES[case]
+    ((limit, nearest),) = conflict_of(edits)
+    assert limit == f"chat: {text}"
+    value = milliseconds(nearest)
+    assert feasible({**edits, place: f"{value}ms"})
+    assert not feasible({**edits, place: f"{value * 0.98}ms"})
+
+
+def test_a_rate_and_the_gpus_are_named_together_with_their_nearest_values() -> None:
+    edits = {"workloads.0.load": {"rate": "150/s"}, "objective": LEAST}
+    rows = dict(conflict_of(edits))
+    assert set(rows) == {"chat: rate 150/s", "gpus <= 4"}
+    rate, gpus = number(rows["chat: rate 150/s"]), int(number(rows["gpus <= 4"]))
+    assert feasible({**edits, "workloads.0.load": {"rate": f"{rate}/s"}})
+    assert not feasible({**edits, "workloads.0.load": {"rate": f"{rate * 1.02}/s"}})
+    whole = {"gpu": "h100", "nodes": gpus // 8}
+    assert gpus % 8 == 0
+    assert feasible({**edits, "cluster.pools.0": whole})
+
+
+def test_a_few_gpus_more_inside_a_node_are_named_exactly() -> None:
+    edits = {"workloads.0.load": {"rate": "20/s"}, "objective": LEAST, "cluster.pools.0.gpus": 1}
+    rows = dict(conflict_of(edits))
+    gpus = int(number(rows["gpus <= 1"]))
+    assert 1 < gpus < 8
+    assert feasible({**edits, "cluster.pools.0.gpus": gpus})
+    assert not feasible({**edits, "cluster.pools.0.gpus": gpus - 1})
+
+
+def test_a_cap_below_the_gpus_at_hand_is_named_exactly() -> None:
+    edits = {"workloads.0.load": {"rate": "12/s"}, "objective": LEAST, "limits.gpus": 1}
+    rows = dict(conflict_of(edits))
+    gpus = int(number(rows["gpus <= 1"]))
+    assert feasible({**edits, "limits.gpus": gpus})
+    assert not feasible({**edits, "limits.gpus": gpus - 1})
+
+
+def test_a_price_is_named_with_the_nearest_one() -> None:
+    edits = {
+        "workloads.0.load": {"rate": "12/s"},
+        "objective": LEAST,
+        "limits.price": "4USD/h",
+        "cluster.pools.0.price": "3USD/h",
+    }
+    rows = dict(conflict_of(edits))
+    price = number(rows["price <= 4.00 USD/h"])
+    assert feasible({**edits, "limits.price": f"{price}USD/h"})
+    assert not feasible({**edits, "limits.price": f"{price * 0.98}USD/h"})
+
+
+def test_clients_that_do_not_fit_are_named_with_the_number_that_does() -> None:
+    edits = {"workloads.0.load": {"concurrency": 4000}, "objective": LEAST}
+    rows = dict(conflict_of(edits))
+    clients = int(number(rows["chat: concurrency 4000"]))
+    assert feasible({**edits, "workloads.0.load": {"concurrency": clients}})
+    assert not feasible({**edits, "workloads.0.load": {"concurrency": round(clients * 1.03)}})
+
+
+def test_two_limits_that_only_conflict_together_are_both_named() -> None:
+    edits = {
+        "options": {"modes": ["colocated"], "tp": [1], "pp": [1], "max_batch": [1], "chunk_tokens": [4096]},
+        "workloads.0.slo": {"ttft": "400ms", "tpot": "15ms"},
+        "workloads.0.load": {"rate": "30/s"},
+        "objective": LEAST,
+    }
+    assert [limit for limit, _ in conflict_of(edits)] == ["chat: rate 30.0/s", "gpus <= 4"]
+
+
+def test_a_model_that_fits_nowhere_is_said_to_fit_nowhere() -> None:
+    edits = {
+        "models.llama": {"name": "meta-llama/Llama-3.1-405B", "weights": "bf16"},
+        "cluster.pools.0": {"gpu": "l40s", "gpus": 2},
+        "options": {"tp": [1, 2], "pp": [1]},
+    }
+    ((limit, nearest),) = conflict_of(edits)
+    assert "fits no allowed shape" in limit
+    assert nearest == ""

@@ -1,0 +1,160 @@
+"""What serving plans promise: limits kept, clients never outnumbered, devices legal, bytes the same anywhere."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve_problems import broken_rules, objective_of, small, value_of
+
+from planner.api import solve
+from planner.errors import PlannerError
+from planner.kinds.serve.formulate import free_devices
+from planner.kinds.serve.options import ServeDecision
+from planner.plan import placement
+from planner.plan.schema import Envelope
+from planner.problem.resolve import Resolved
+
+DECISION = ServeDecision.model_validate
+SHORT = {"name": "short", "input_tokens": 200, "output_tokens": 50, "slo": {"ttft": "200ms", "tpot": "20ms"}}
+
+
+def devices_of(plan: Envelope) -> list[tuple[str, int]]:
+    decision = DECISION(plan.decision)
+    return [(block.pool, device) for block in decision.placement for device in placement.devices(block)]
+
+
+def test_every_stated_statistic_is_predicted_within_its_limit() -> None:
+    slo = {
+        "ttft": {"mean": "200ms", "p50": "250ms", "p99": "700ms"},
+        "tpot": {"mean": "15ms"},
+        "latency": {"p90": "4s"},
+    }
+    plan = solve(small({"workloads.0.slo": slo}))
+    for metric, statistic, limit in (
+        ("ttft_s", "mean", 0.2),
+        ("ttft_s", "p50", 0.25),
+        ("ttft_s", "p99", 0.7),
+        ("tpot_s", "mean", 0.015),
+        ("latency_s", "p90", 4.0),
+    ):
+        assert 0 < value_of(plan, metric, "chat", statistic) <= limit * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("modes", [["colocated"], ["disaggregated"]])
+def test_an_attainment_is_predicted_and_reached(modes: list[str]) -> None:
+    edits = {"workloads.0.slo.attainment": "99.5%", "options.modes": modes}
+    plan = solve(small(edits))
+    assert value_of(plan, "attainment", "chat") >= 0.995 * (1 - 1e-9)
+    assert objective_of(plan) <= objective_of(solve(small({"options.modes": modes}))) * (1 + 1e-9)
+
+
+def test_clients_generate_what_a_plan_for_the_most_throughput_claims() -> None:
+    for clients in (1, 7, 50):
+        plan = solve(small({"workloads.0.load": {"concurrency": clients}}))
+        rate, latency = value_of(plan, "requests_per_s", "chat"), value_of(plan, "latency_s", "chat")
+        assert rate * latency <= clients * (1 + 1e-6)
+
+
+def test_the_least_gpus_for_clients_hold_all_of_them_within_the_limits() -> None:
+    for clients in (8, 60, 150):
+        plan = solve(small({"workloads.0.load": {"concurrency": clients}, "objective": {"minimize": "gpus"}}))
+        rate, latency = value_of(plan, "requests_per_s", "chat"), value_of(plan, "latency_s", "chat")
+        assert rate * latency == pytest.approx(clients, rel=0.02)
+        assert not broken_rules(plan)
+
+
+def test_two_workloads_on_one_model_are_served_in_proportion_to_their_shares() -> None:
+    plan = solve(small({"workloads.1": {**SHORT, "share": 3.0}}))
+    ratio = value_of(plan, "requests_per_s", "short") / value_of(plan, "requests_per_s", "chat")
+    assert ratio == pytest.approx(3.0, rel=1e-6)
+    assert not broken_rules(plan)
+
+
+def test_two_models_each_get_instances_of_their_own() -> None:
+    edits = {
+        "models.qwen": {"name": "Qwen/Qwen3-8B", "weights": "fp8"},
+        "workloads.0.model": "llama",
+        "workloads.1": {**SHORT, "model": "qwen"},
+    }
+    plan = solve(small(edits))
+    assert {role.model for role in DECISION(plan.decision).roles} == {"llama", "qwen"}
+    assert not broken_rules(plan)
+
+
+def test_prefill_and_decode_stand_on_two_pools_with_a_link_only_where_it_carries_their_caches() -> None:
+    edits: dict[str, Any] = {
+        "cluster.pools": [{"gpu": "h100", "gpus": 2, "price": "9USD/h"}, {"gpu": "l40s", "gpus": 4, "price": "1USD/h"}],
+        "cluster.links": [{"pools": ["h100", "l40s"], "bandwidth": "400Gb/s", "latency": "10us"}],
+        "workloads.0.load": {"rate": "4/s"},
+        "objective": {"minimize": "cost"},
+    }
+    wide = solve(small(edits))
+    narrow = solve(small({**edits, "cluster.links.0.bandwidth": "1Mb/s"}))
+    assert objective_of(wide) <= objective_of(narrow) * (1 + 1e-9)
+    pool_of = {role.name: role.pool for role in DECISION(narrow.decision).roles}
+    assert all(r.source is None or pool_of[r.source] == pool_of[r.to] for r in DECISION(narrow.decision).routing)
+    assert not broken_rules(wide)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        {"gpu": "h200", "nodes": 3, "out_of_service": [1]},
+        {"gpu": "h200", "nodes": 5, "gpus_per_node": 2, "out_of_service": [0, 3]},
+        {"gpu": "h100", "nodes": 2, "gpus_per_node": 6},
+        {"gpu": "gb200", "nodes": 4, "out_of_service": [1]},
+        {"gpu": "gb200", "nodes": 18, "out_of_service": [5, 11]},
+    ],
+)
+def test_no_device_is_used_twice_or_out_of_service(pool: dict[str, Any]) -> None:
+    resolved: Resolved = small({"cluster.pools.0": pool, "options.tp": [1, 2, 4, 8]})
+    plan = solve(resolved)
+    used = devices_of(plan)
+    free = {device for run in free_devices(resolved.pools[0]) for device in run}
+    assert len(used) == len(set(used)) == value_of(plan, "gpus")
+    assert {device for _, device in used} <= free
+    assert not broken_rules(plan)
+
+
+def test_a_run_of_devices_ends_at_a_node_out_of_service_and_at_the_end_of_a_rack() -> None:
+    (rack,) = small({"cluster.pools.0": {"gpu": "gb200", "nodes": 20, "out_of_service": [1]}}).pools
+    assert [len(run) for run in free_devices(rack)] == [4, 64, 8]
+    (nodes,) = small({"cluster.pools.0": {"gpu": "h100", "nodes": 3, "out_of_service": [1]}}).pools
+    assert free_devices(nodes) == [list(range(8)), list(range(16, 24))]
+
+
+def test_a_goal_without_prices_or_without_a_load_is_refused() -> None:
+    with pytest.raises(PlannerError, match="cost of pool"):
+        solve(small({"objective": {"minimize": "cost"}, "workloads.0.load": {"rate": "1/s"}}))
+    with pytest.raises(PlannerError, match="cost of pool"):
+        solve(small({"limits": {"price": "3USD/h"}}))
+    with pytest.raises(PlannerError, match="no load"):
+        solve(small({"objective": {"minimize": "gpus"}}))
+
+
+def test_a_current_plan_is_read_and_said_to_have_no_say(tmp_path: Path) -> None:
+    hand_written = Path(__file__).parents[2] / "plans"
+    plan = solve(small({"current": str(hand_written / "serve.json")}))
+    assert any("current plan" in assumption for assumption in plan.assumptions)
+    with pytest.raises(PlannerError, match="of kind `train`"):
+        solve(small({"current": str(hand_written / "train.json")}))
+    with pytest.raises(PlannerError):
+        solve(small({"current": str(tmp_path / "absent.json")}))
+
+
+def test_processes_with_other_hash_seeds_write_the_same_bytes(tmp_path: Path) -> None:
+    problem = tmp_path / "problem.json"
+    problem.write_text(json.dumps(small().problem.model_dump(mode="json", by_alias=True, exclude_none=True)))
+    written = []
+    for seed in ("0", "1"):
+        plan = tmp_path / f"plan-{seed}.json"
+        command = [sys.executable, "-m", "planner", "solve", str(problem), "-o", str(plan)]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        written.append(plan.read_bytes())
+    assert written[0] == written[1]
