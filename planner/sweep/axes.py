@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.schema_base import Where
+from planner.sweep.columns import axis_column
 from planner.sweep.schema import MAX_POINTS, AxisSpec, End, SweepSpec
 from planner.units import BYTES, BYTES_PER_S, FRACTION, PER_S, POWER_W, TIME_S, USD_PER_HOUR, parse_quantity
 
@@ -86,7 +87,7 @@ def make_axes(spec: SweepSpec, where: Where) -> tuple[Axis, ...]:
 def _make(spec: AxisSpec, index: int, where: Where) -> Axis:
     if spec.cases is not None:
         values = tuple(Value(name, tuple(fields.items())) for name, fields in spec.cases.items())
-        return Axis(index, spec.title, None, values, "text", choice=spec.choice)
+        return Axis(index, _column(spec, ""), None, values, "text", choice=spec.choice)
     assert spec.field is not None
     if spec.values is not None:
         return _listed(spec, spec.field, spec.values, index)
@@ -98,7 +99,7 @@ def _listed(spec: AxisSpec, field: str, written: tuple[JsonValue, ...], index: i
     if len(plain) == len(written):
         whole = all(isinstance(value, int) for value in plain)
         values = tuple(Value(value if whole else float(value), ((field, value),)) for value in plain)
-        return Axis(index, spec.title, field, values, "integer" if whole else "number", log=spec.log)
+        return Axis(index, _column(spec, ""), field, values, "integer" if whole else "number", log=spec.log)
     quantities = [_quantity(value) for value in written]
     suffixes = {found[0] for found in quantities if found is not None}
     if None not in quantities and len(suffixes) == 1:
@@ -107,7 +108,7 @@ def _listed(spec: AxisSpec, field: str, written: tuple[JsonValue, ...], index: i
         unit = _unit(str(written[0]))
         return Axis(index, _column(spec, suffixes.pop()), field, values, "number", unit, log=spec.log)
     values = tuple(Value(_shown(value), ((field, value),)) for value in written)
-    return Axis(index, spec.title, field, values, "text", choice=spec.choice)
+    return Axis(index, _column(spec, ""), field, values, "text", choice=spec.choice)
 
 
 def _ranged(spec: AxisSpec, field: str, index: int, where: Where) -> Axis:
@@ -138,7 +139,7 @@ def _ranged(spec: AxisSpec, field: str, index: int, where: Where) -> Axis:
 
 def _column(spec: AxisSpec, suffix: str) -> str:
     """The axis' name with the SI unit of its cells."""
-    return spec.title if spec.title.endswith(suffix) else spec.title + suffix
+    return axis_column(spec.title if spec.title.endswith(suffix) else spec.title + suffix)
 
 
 def _value(field: str, amount: float, unit: str, *, whole: bool) -> Value:

@@ -10,7 +10,8 @@ from typing import Any, get_args
 from planner.documents import load_document
 from planner.errors import PlannerError
 from planner.files import canonical_json, write_bytes_atomic
-from planner.sweep.results import FIXED, Cell, Table, Type
+from planner.sweep.columns import FIXED
+from planner.sweep.results import Cell, Table, Type
 
 SCHEMA = "planner.sweep-results/1"
 FORMATS = (".parquet", ".csv", ".json")

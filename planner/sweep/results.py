@@ -5,19 +5,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from planner.errors import PlannerError, did_you_mean
+from planner.sweep.columns import ALIASES, FIGURES, FIXED, TEXTS, USUAL_METRICS, metric_name
 from planner.sweep.journal import Record
 from planner.sweep.run import Swept
 
 Cell = int | float | str | None
 Type = Literal["integer", "number", "text"]
-
-ALIASES = {"cost_per_mtok": "usd_per_mtok", "cost": "usd_per_hour"}
-USUAL_METRICS = (
-    "goodput_per_gpu", "output_tokens_per_s_per_gpu", "usd_per_mtok", "gpus", "usd_per_hour", "ttft_s", "tpot_s",
-)  # fmt: skip
-_FIGURES = ("objective", "bound", "gap")
-_TEXTS = ("mode", "plan", "conflict", "error", "problem_digest", "plan_digest")
-FIXED = ("point", "scenario", "status", "objective_metric", *_FIGURES, *_TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +22,6 @@ class Table:
     axes: tuple[str, ...]  # the columns that tell points apart, with `scenario`
     inputs: dict[str, object] = field(default_factory=dict)
     source: str = ""
-
-
-def metric_name(name: str) -> str:
-    """The metric behind an alias such as `cost_per_mtok`."""
-    return ALIASES.get(name, name)
 
 
 def make_table(swept: Swept) -> Table:
@@ -48,9 +36,9 @@ def make_table(swept: Swept) -> Table:
         what = f"an axis is called `{clash}`, as another column is"
         raise PlannerError(what, where=swept.sweep.where(("axes",)), hint="give the axis another `name:`")
     columns |= {"status": "text", "objective_metric": "text"}
-    for name in (*_FIGURES, *metrics):
+    for name in (*FIGURES, *metrics):
         columns[name] = "number"
-    for name in _TEXTS:
+    for name in TEXTS:
         columns[name] = "text"
     return Table(columns, list(_rows(swept, records, metrics)), axis_columns, _inputs(swept))
 
@@ -68,14 +56,14 @@ def _metrics(swept: Swept, records: Sequence[Record]) -> tuple[str, ...]:
             known = sorted(found | set(ALIASES))
             hint = did_you_mean(name, known, otherwise=f"the metrics are {', '.join(known)}")
             raise PlannerError(f"unknown metric `{name}`", where=swept.sweep.where(("metrics", index)), hint=hint)
-    return tuple(dict.fromkeys(metric_name(name) for name in wanted if name not in _FIGURES))
+    return tuple(dict.fromkeys(metric_name(name) for name in wanted if name not in FIGURES))
 
 
 def _rows(swept: Swept, records: Sequence[Record], metrics: Sequence[str]) -> Iterator[dict[str, Cell]]:
     for index, (point, key, record) in enumerate(zip(swept.points, swept.keys, records, strict=True)):
         row: dict[str, Cell] = {"point": index, "scenario": swept.scenarios[point.scenario]}
         row |= {axis.column: value.cell for axis, value in zip(swept.axes, point.values, strict=True)}
-        row |= {name: record.get(name) for name in ("status", "objective_metric", *_FIGURES)}
+        row |= {name: record.get(name) for name in ("status", "objective_metric", *FIGURES)}
         row |= {name: record.get("metrics", {}).get(name) for name in metrics}
         row |= {name: record.get(name) for name in ("mode", "plan", "error")}
         row["conflict"] = conflict_text(record)

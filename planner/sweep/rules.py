@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.errors import PlannerError, did_you_mean
-from planner.sweep.results import ALIASES, metric_name
+from planner.sweep.columns import ALIASES, metric_name
 from planner.units import PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 
 Comparison = Literal[">", ">=", "<", "<="]
