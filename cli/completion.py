@@ -25,7 +25,7 @@ def completion(
 
       planner completion fish | source
     """
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # typer does not say that it exports it
 
     from planner.cli.output import write_data, write_json
     from planner.errors import PlannerError, did_you_mean

@@ -15,6 +15,7 @@ from planner.cli import (
     doctor,
     emit,
     estimate,
+    explain,
     hardware,
     init,
     models,
@@ -109,6 +110,7 @@ def _build() -> typer.Typer:
     app.command("diff", cls=_Verb)(diff.diff)
     app.command("emit", cls=_Verb)(emit.emit)
     app.command("estimate", cls=_Verb)(estimate.estimate)
+    app.command("explain", cls=_Verb)(explain.explain)
     app.command("init", cls=_Verb)(init.init)
     app.command("doctor", cls=_Verb)(doctor.doctor)
     app.command("sweep", cls=_Verb)(sweep.sweep)
@@ -148,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if COMPLETE in os.environ:  # the shell asks what may follow; the parser answers and exits
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # typer does not say that it exports it
 
         completion_init()
     command = typer.main.get_command(_build())

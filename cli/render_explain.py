@@ -1,0 +1,46 @@
+"""An explanation as text and as a JSON document."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from planner.cli.errors import plain
+
+if TYPE_CHECKING:
+    from planner.explain import Explanation, Fact
+    from planner.plan.schema import Envelope
+
+SCHEMA = "planner.explanation/1"
+_HEADINGS = {  # in the order of the page
+    "note": "note",
+    "binding": "binding",
+    "limit": "with room",
+    "worth": "worth of a little more",
+    "alternative": "instead",
+    "change": "what would change it",
+    "time": "time",
+    "memory": "memory",
+    "evidence": "evidence",
+}
+
+
+def explanation_document(envelope: "Envelope", found: "Explanation") -> dict[str, Any]:
+    """The explanation as JSON data, figures in SI units."""
+    facts = [{**asdict(fact), "about": list(fact.about), "figures": dict(fact.figures)} for fact in found.facts]
+    return {"schema": SCHEMA, "plan": envelope.name, "field": found.field, "value": found.value, "facts": facts}
+
+
+def render_explanation(envelope: "Envelope", found: "Explanation") -> str:
+    """The facts by topic; of one field its value first."""
+    name = f"{found.field} = {found.value}" if found.field is not None else f"{envelope.name}: {envelope.kind}"
+    lines = [name]
+    for topic, heading in _HEADINGS.items():
+        facts = [fact for fact in found.facts if fact.topic == topic]
+        if facts:
+            lines += [f"{heading}:", *(f"  {_line(fact)}" for fact in facts)]
+    if len(lines) == 1:
+        lines.append("  nothing more is known of it from this plan")
+    return plain("\n".join(lines))
+
+
+def _line(fact: "Fact") -> str:
+    return f"{fact.what}   ({fact.rule})" if fact.rule else fact.what

@@ -1,0 +1,173 @@
+"""What would change the plan, by solving its recorded problem again with one limit moved at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.api import solve
+from planner.diff import diff_plans
+from planner.errors import PlannerError
+from planner.explain.facts import Fact
+from planner.infeasible import Infeasible, Stopped
+from planner.kinds.registry import find_kind
+from planner.plan.schema import Decision, Envelope
+from planner.problem.recorded import INPUTS, recorded_problem
+from planner.problem.resolve import resolve
+from planner.problem.schema import Problem
+from planner.progress import Limits
+from planner.units import figure, format_si, significant
+
+STEP = 0.10  # by how much a limit is moved, each way
+_SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Knob:
+    """One number of the problem that can move: where it stands, what it is, and how it is written."""
+
+    path: tuple[str | int, ...]
+    name: str
+    about: tuple[str, ...]
+    value: float
+    show: Callable[[float], str]
+    whole: bool = False
+
+
+def deep_facts(
+    envelope: Envelope,
+    *,
+    profiles: Sequence[str] = (),
+    base: Path = Path(),
+    tell: Callable[[str], None] = lambda message: None,
+    concerns: Callable[[Sequence[str]], bool] = lambda about: True,
+) -> Iterator[Fact]:
+    """One fact for each limit moved up and down by a tenth, of those that are about what `concerns`.
+
+    Raises PlannerError for a problem that cannot be solved here: one whose traces are not at hand, or of a kind that is
+    read and not solved.
+    """
+    problem = recorded_problem(envelope.inputs)
+    if problem is None:
+        raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
+    problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tuple(profiles)})})
+    here = _solved(problem, base, tell)
+    if isinstance(here, str):
+        yield Fact("note", f"the problem of this plan is {here} here and now, so nothing can be compared")
+        return
+    if here.digests.profiles != envelope.digests.profiles or here.digests.calibration != envelope.digests.calibration:
+        yield Fact("note", "other costs than the plan's are at hand: give its kernel tables with --profiles")
+    elif here.decision != envelope.decision:
+        yield Fact("note", "a solve here and now decides otherwise; what follows is compared with that")
+    for knob in (knob for knob in _knobs(problem) if concerns(knob.about)):
+        tell(f"moving {knob.name}")
+        for factor in (1.0 - STEP, 1.0 + STEP):
+            yield _moved(problem, here, knob, factor, base, tell)
+
+
+def _solved(problem: Problem, base: Path, tell: Callable[[str], None]) -> Envelope | str:
+    """The plan, or what there is in its place, in a word."""
+    try:
+        return solve(resolve(problem, INPUTS, base=base), Limits(seed=problem.seed, tell=tell))
+    except Infeasible:
+        return "infeasible"
+    except Stopped:
+        return "stopped short"
+
+
+def _knobs(problem: Problem) -> Iterator[_Knob]:
+    for at, workload in enumerate(problem.workloads):
+        for name in ("ttft", "tpot", "latency"):
+            limit = getattr(workload.slo, name)
+            for statistic, value in limit.statistics().items() if limit is not None else ():
+                title = f"{statistic} {name} of `{workload.name}` <="
+                about = (workload.name, name)
+                yield _Knob(("workloads", at, "slo", name, f"{statistic}_s"), title, about, value, _time)
+        load, name, about = workload.load, workload.name, (workload.name, "requests_per_s")
+        if load is not None and load.rate_per_s is not None:
+            yield _Knob(("workloads", at, "load", "rate_per_s"), f"rate of `{name}`", about, load.rate_per_s, _rate)
+        if load is not None and load.concurrency is not None:
+            path = ("workloads", at, "load", "concurrency")
+            yield _Knob(path, f"clients of `{name}`", about, load.concurrency, _count, True)
+    limits = problem.limits
+    if limits.gpus is not None:
+        yield _Knob(("limits", "gpus"), "gpus <=", ("gpus",), limits.gpus, _count, True)
+    if limits.usd_per_hour is not None:
+        yield _Knob(("limits", "usd_per_hour"), "price <=", ("price",), limits.usd_per_hour, _price)
+
+
+def _time(value: float) -> str:
+    return format_si(value, "s")
+
+
+def _rate(value: float) -> str:
+    return f"{significant(value)}/s"
+
+
+def _count(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _price(value: float) -> str:
+    return f"{significant(value)} USD/h"
+
+
+def _moved(
+    problem: Problem, here: Envelope, knob: _Knob, factor: float, base: Path, tell: Callable[[str], None]
+) -> Fact:
+    value = knob.value * factor
+    if knob.whole:
+        value = float(max(1, round(value) if round(value) != knob.value else knob.value + (1 if factor > 1 else -1)))
+    data = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
+    _set(data, knob.path, int(value) if knob.whole else value)
+    start = f"{knob.name} {knob.show(value)}"
+    there = _solved(Problem.model_validate(data), base, tell)
+    if isinstance(there, str):
+        return Fact("change", f"{start}: {there}", knob.about)
+    return Fact("change", f"{start}: {_difference(here, there)}", knob.about, figures=_figures(here, there))
+
+
+def _set(data: Any, path: tuple[str | int, ...], value: float) -> None:  # noqa: ANN401 - parsed JSON
+    for step in path[:-1]:
+        data = data[step]
+    data[path[-1]] = value
+
+
+def _difference(here: Envelope, there: Envelope) -> str:
+    found = diff_plans(_with_decision(here), _with_decision(there))
+    roles = ", ".join(
+        _role_text(change.path, change.before, change.after) for change in found.decision if _told(change.path)
+    )
+    metric = here.certificate.objective.metric
+    one, other = here.certificate.objective.value, there.certificate.objective.value
+    relative = _figures(here, there).get("relative", 0.0)
+    if not found.decision:
+        return "the same decision"
+    moved = f"{metric} {figure(metric, one)} -> {figure(metric, other)} ({100 * relative:+.1f} %)"
+    return (
+        f"{moved}{f'; {roles}' if roles else ''}"
+        if abs(relative) > _SAME
+        else f"equal {metric}; {roles or 'other shares'}"
+    )
+
+
+def _told(path: str) -> bool:
+    """Roles that come or go, and how many there are of the others: what fits on a line."""
+    steps = path.split(".")
+    return steps[0] == "roles" and (len(steps) == 2 or steps[-1] in ("replicas", "max_batch"))
+
+
+def _role_text(path: str, before: Any, after: Any) -> str:  # noqa: ANN401 - parsed JSON
+    steps = path.split(".")
+    if len(steps) == 2:
+        return f"{'+' if before is None else '-'} {steps[1]}"
+    return f"{steps[1]}.{steps[-1]} {before} -> {after}"
+
+
+def _figures(here: Envelope, there: Envelope) -> dict[str, float]:
+    one, other = here.certificate.objective.value, there.certificate.objective.value
+    return {"relative": other / one - 1.0} if one and other is not None else {}
+
+
+def _with_decision(envelope: Envelope) -> tuple[Envelope, Decision]:
+    return envelope, find_kind(envelope.kind).decision.model_validate(envelope.decision)

@@ -1,0 +1,115 @@
+"""An explanation of a plan or of one of its fields, put together from what the plan carries."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.errors import PlannerError
+from planner.explain.facts import Fact
+from planner.explain.fields import Field, find_field
+from planner.explain.mix import Mix, read_mix
+from planner.explain.moves import move_facts, replica_facts
+from planner.explain.rows import row_facts, unused_shapes
+from planner.explain.stated import (
+    evidence_facts,
+    limit_facts,
+    memory_facts,
+    next_best_facts,
+    objective_facts,
+    time_facts,
+)
+from planner.explain.worth import worth_facts
+from planner.plan.schema import Decision, Envelope, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What there is to say about a plan, or about one field of it."""
+
+    field: str | None
+    value: str
+    facts: tuple[Fact, ...]
+
+
+def explain(
+    envelope: Envelope,
+    decision: Decision,
+    field: str | None = None,
+    *,
+    deep: bool = False,
+    profiles: Sequence[str] = (),
+    base: Path = Path(),
+    tell: Callable[[str], None] = lambda message: None,
+) -> Explanation:
+    """Why the plan, or its `field`, is what it is; `deep` also solves again with each limit moved by a tenth.
+
+    `profiles` and `base` (the folder of traces) are for `deep`. Raises PlannerError for an unknown field.
+    """
+    wanted = None if field is None else find_field(field, envelope, decision)
+    facts = list(_facts(envelope, decision, wanted))
+    if deep:
+        from planner.explain.deep import deep_facts
+
+        facts += deep_facts(
+            envelope, profiles=profiles, base=base, tell=tell, concerns=lambda about: _concerns(about, wanted)
+        )
+    facts = [fact for fact in facts if fact.topic == "note" or _concerns(fact.about, wanted)]
+    return Explanation(field, "" if wanted is None else wanted.value, tuple(facts))
+
+
+def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iterator[Fact]:
+    yield from objective_facts(envelope)
+    yield from limit_facts(envelope)
+    yield from memory_facts(decision)
+    try:
+        mix = read_mix(envelope, decision)
+    except PlannerError as error:
+        mix = None
+        yield Fact("note", error.what)
+    if mix is not None:
+        yield from row_facts(mix)
+        yield from worth_facts(mix)
+    yield from next_best_facts(envelope)
+    if mix is not None:
+        yield from move_facts(mix)
+        yield from _role_facts(mix, decision, wanted)
+    elif envelope.certificate.status == "stated":
+        yield Fact("note", "the plan was stated, not searched: nothing is known of what else could have been")
+    yield from time_facts(envelope, decision)
+    yield from evidence_facts(envelope)
+
+
+def _role_facts(mix: Mix, decision: Decision, wanted: Field | None) -> Iterator[Fact]:
+    """What is worked out only for a role that is asked for."""
+    role = _role(decision, wanted)
+    if role is None or wanted is None:
+        return
+    yield from replica_facts(mix, role.name)
+    yield from unused_shapes(mix, role.name)
+    batch = role.limits.get("max_batch")
+    if wanted.name.endswith("max_batch") and isinstance(batch, int) and role.memory is not None:
+        yield _larger_batch(role, batch)
+
+
+def _role(decision: Decision, wanted: Field | None) -> Role | None:
+    head = "" if wanted is None else wanted.name.partition(".")[0]
+    return next((role for role in decision.roles if role.name == head), None)
+
+
+def _larger_batch(role: Role, batch: int) -> Fact:
+    """How many sequences the memory would hold, when each takes what it takes now."""
+    memory = role.memory
+    assert memory is not None
+    each = memory.kv_cache_bytes / batch
+    room = memory.capacity_bytes - memory.used_bytes
+    most = batch + int(room / each) if each > 0 else batch
+    what = f"memory would hold a batch of {most} at this length; time, rate or another shape keep it at {batch}"
+    if most <= batch:
+        what = f"memory holds no larger batch than {batch} at this length"
+    return Fact("memory", what, (role.name, "memory", "max_batch"), figures={"most": float(most)})
+
+
+def _concerns(about: Sequence[str], wanted: Field | None) -> bool:
+    if wanted is None:
+        return True
+    return set(wanted.every) <= set(about) and (not wanted.some or bool(set(about) & set(wanted.some)))

@@ -1,0 +1,20 @@
+"""What an explanation is made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Topic = Literal["binding", "worth", "alternative", "change", "time", "memory", "limit", "evidence", "note"]
+TIGHT = 0.999  # of a limit: used up
+NEAR = 0.9  # of a limit: nearly used up
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One sentence of an explanation, the parts of the plan that it is about, and its figures in SI units."""
+
+    topic: Topic
+    what: str
+    about: tuple[str, ...] = ()  # roles, pools, workloads and fields
+    rule: str = ""  # the line of the formulation, such as C4[0,1]
+    figures: Mapping[str, float] = field(default_factory=dict)

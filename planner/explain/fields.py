@@ -1,0 +1,96 @@
+"""The fields that an explanation can be asked for, by dotted name."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from planner.errors import PlannerError, did_you_mean
+from planner.plan.schema import Decision, Envelope, Role
+from planner.units import figure, format_si
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field by its name, its value in words, and what facts about it are about: all of `every`, any of `some`."""
+
+    name: str
+    value: str
+    every: tuple[str, ...]
+    some: tuple[str, ...] = ()
+
+
+def find_field(name: str, envelope: Envelope, decision: Decision) -> Field:
+    """The field called `name`; raises PlannerError with the nearest names for an unknown one."""
+    known = {field.name: field for field in _fields(envelope, decision)}
+    if name not in known:
+        listing = "fields are such as `objective`, `ttft`, or `ROLE.replicas`; `planner show` shows the plan"
+        hint = did_you_mean(name, list(known), otherwise=listing)
+        raise PlannerError(f"no field `{name}` in this plan", hint=hint)
+    return known[name]
+
+
+def field_names(envelope: Envelope, decision: Decision) -> list[str]:
+    """Every name that `explain` takes for this plan."""
+    return [field.name for field in _fields(envelope, decision)]
+
+
+def _fields(envelope: Envelope, decision: Decision) -> Iterator[Field]:
+    """All fields, from the end of the list those that win where two have one name."""
+    certificate = envelope.certificate
+    metric = certificate.objective.metric
+    for name, value in decision.model_dump(mode="json", exclude=set(Decision.model_fields)).items():
+        yield Field(name, _shown(name, value), (), (name,))
+    yield from _figures(envelope)
+    yield Field(
+        "objective", figure(metric, certificate.objective.value), (), ("objective", "gpus", "price", "requests_per_s")
+    )
+    yield Field("bound", figure(metric, certificate.bound), (), ("objective",))
+    yield Field("evidence", ", ".join(envelope.evidence.sources) or "none", (), ("evidence", "step"))
+    for pool in dict.fromkeys(block.pool for block in decision.placement):
+        yield Field(pool, "a pool of the cluster", (pool,))
+    for role in decision.roles:
+        yield from _role_fields(role)
+
+
+def _figures(envelope: Envelope) -> Iterator[Field]:
+    """Predictions under their full and short names: `chat.ttft.p95`, `chat.ttft`, `ttft`, `ttft_s`."""
+    found: dict[str, list[tuple[str, tuple[str, ...], tuple[str, ...]]]] = {}
+    for prediction in envelope.predictions:
+        short = prediction.metric.removesuffix("_s") if prediction.metric.endswith(("ft_s", "ot_s", "cy_s")) else ""
+        of = f"`{prediction.of}`" if prediction.of else "the plan"
+        text = f"{figure(prediction.metric, prediction.value)} ({prediction.statistic}, {of})"
+        about = (prediction.of,) if prediction.of else ()
+        row = (text, about, (short or prediction.metric,))
+        for metric in filter(None, (short, prediction.metric)):
+            names = [metric, f"{metric}.{prediction.statistic}"]
+            names += [f"{prediction.of}.{name}" for name in names] if prediction.of else []
+            for name in names:
+                found.setdefault(name, []).append(row)
+    for name, rows in found.items():
+        every = rows[0][1] if len({row[1] for row in rows}) == 1 else ()
+        text = ", ".join(dict.fromkeys(row[0] for row in rows))
+        yield Field(name, text, every, tuple(dict.fromkeys(topic for row in rows for topic in row[2])))
+
+
+def _role_fields(role: Role) -> Iterator[Field]:
+    name, degrees = role.name, role.parallelism
+    shape = " ".join(f"{axis}{size}" for axis, size in degrees.model_dump().items() if size > 1) or "1 GPU"
+    yield Field(name, f"{role.replicas} x {shape} on `{role.pool}`", (name,))
+    yield Field(f"{name}.replicas", str(role.replicas), (), (name, role.pool))
+    yield Field(f"{name}.pool", role.pool, (), (name, role.pool))
+    yield Field(f"{name}.parallelism", shape, (name,), ("parallelism", "step", "memory", "replicas"))
+    for axis, size in degrees.model_dump().items():
+        yield Field(f"{name}.{axis}", str(size), (name,), ("parallelism", "step", "memory"))
+    for limit, value in role.limits.items():
+        for written in (f"{name}.limits.{limit}", f"{name}.{limit}"):
+            yield Field(written, str(value), (name,), ("memory", "step", "replicas", limit))
+    yield Field(f"{name}.step", "the step that dominates the role", (name,), ("step",))
+    if role.memory is not None:
+        yield Field(f"{name}.memory", format_si(role.memory.used_bytes, "B"), (name,), ("memory",))
+        for part, size in role.memory.model_dump().items():
+            yield Field(f"{name}.memory.{part}", format_si(size, "B"), (name,), ("memory",))
+
+
+def _shown(name: str, value: Any) -> str:  # noqa: ANN401 - parsed JSON
+    text = figure(name, value) if isinstance(value, float) else str(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

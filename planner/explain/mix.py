@@ -1,0 +1,152 @@
+"""The instance mix that a plan carries in its proof, rebuilt, with the plan as a point of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.plan.schema import Decision, Envelope, Role
+from planner.solvers.backends.model import LinearModel
+from planner.solvers.mix import MixProblem, MixSolution, Objective, Shape, Vars, build
+from planner.solvers.mix_data import problem_from_dict
+from planner.solvers.mix_solve import solve_mix
+from planner.solvers.result import SolveResult
+
+TIME_LIMIT_S = 5.0  # of one solve: those of examples take 10 to 50 ms
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The mix of a plan: its problem, its model, the plan's point, and what the objective means."""
+
+    problem: MixProblem
+    model: LinearModel
+    found: Vars
+    values: tuple[float, ...]
+    factor: float  # objective of the mix x factor = metric of the plan
+    metric: str
+    shape_of_role: Mapping[str, int]
+
+    @property
+    def maximising(self) -> bool:
+        return self.problem.maximising
+
+    @cached_property
+    def devices(self) -> int:
+        """Devices in service, all pools together."""
+        return sum(free * count for pool in self.problem.pools for free, count in pool.nodes)
+
+    @property
+    def whole(self) -> tuple[str, float]:
+        """The metric of the whole plan in place of one per GPU, and what turns the latter into it."""
+        words = {
+            "goodput_per_gpu": "requests/s",
+            "tokens_per_s_per_gpu": "tokens/s",
+            "usd_per_hour": "USD/h",
+            "gpus": "GPUs",
+        }
+        per_gpu = self.metric.endswith("_per_gpu")
+        return words.get(self.metric, self.metric.replace("_", " ")), float(self.devices) if per_gpu else 1.0
+
+    @property
+    def objective(self) -> float:
+        """Of the plan, in units of the mix."""
+        return self.model.objective_at(self.values) * self.found.objective_unit
+
+    def count(self, shape: int) -> int:
+        """How many instances of a shape the plan has."""
+        return round(self.values[self.found.n[shape].column])
+
+    def busy(self, shape: int) -> float:
+        """The share of their time that the instances of a shape work."""
+        load = sum(self.values[busy.column] for (c, _), busy in self.found.u.items() if c == shape)
+        return load / max(self.count(shape), 1)
+
+    def best(self, problem: MixProblem) -> float | None:
+        """The best objective of another mix problem, in its units; None where nothing is feasible."""
+        return _solve(problem).objective
+
+    def solution(self, problem: MixProblem) -> MixSolution | None:
+        """The best solution of another mix problem; None where nothing is feasible."""
+        return _solve(problem).solution
+
+    def limited(self, most: Mapping[int, int]) -> MixProblem:
+        """The problem with at most so many instances of some shapes."""
+        shapes = (
+            replace(shape, max_instances=most[c]) if c in most else shape for c, shape in enumerate(self.problem.shapes)
+        )
+        return replace(self.problem, shapes=tuple(shapes))
+
+    def loss(self, objective: float) -> float:
+        """By what share an objective is worse than the plan's."""
+        worse = self.objective - objective if self.maximising else objective - self.objective
+        return worse / max(abs(self.objective), 1e-12)
+
+
+def _solve(problem: MixProblem) -> SolveResult[MixSolution]:
+    return solve_mix(problem, time_limit_s=TIME_LIMIT_S, tie_break=False, gap=1e-6)
+
+
+def read_mix(envelope: Envelope, decision: Decision) -> Mix | None:
+    """The mix in the proof of a plan; None for plans without one.
+
+    Raises PlannerError for a mix that is malformed, or that is not that of the plan.
+    """
+    proof = envelope.certificate.proof
+    data, values, unit = proof.get("mix"), proof.get("values"), proof.get("objective_unit")
+    if not isinstance(data, dict) or not isinstance(values, list) or not isinstance(unit, (int, float)):
+        return None
+    problem = problem_from_dict(data)
+    try:
+        model, found = build(problem)
+        point = tuple(float(value) for value in values)  # type: ignore[arg-type]  # refused below when not numbers
+    except (PlannerError, TypeError, ValueError, IndexError) as error:
+        raise _foreign(f"the mix in its proof cannot be rebuilt: {error}") from None
+    if len(point) != len(model.names):
+        raise _foreign(f"its proof has {len(point)} values for {len(model.names)} variables")
+    factor = float(unit) / found.objective_unit
+    metric = envelope.certificate.objective.metric
+    mix = Mix(problem, model, found, point, factor, metric, {})
+    return replace(mix, shape_of_role=_shapes(mix, decision))
+
+
+def _foreign(what: str) -> PlannerError:
+    return PlannerError(what, where="certificate.proof", hint="run `planner check` on the plan, or solve again")
+
+
+def _shapes(mix: Mix, decision: Decision) -> dict[str, int]:
+    """The shape of each role: same pool, same type, as many instances."""
+    shapes: dict[str, int] = {}
+    for role in decision.roles:
+        for c, shape in enumerate(mix.problem.shapes):
+            same = mix.count(c) == role.replicas and mix.problem.pools[shape.pool].name == role.pool
+            if same and c not in shapes.values() and _is_type(shape, role):
+                shapes[role.name] = c
+                break
+    return shapes
+
+
+def _is_type(shape: Shape, role: Role) -> bool:
+    """Whether the name of a shape, `function/model/degrees/batch/chunk#channel`, is that of the role."""
+    degrees = role.parallelism
+    sizes = "x".join(str(size) for size in (degrees.tp, degrees.pp, degrees.dp, degrees.moe_tp, degrees.ep))
+    limits = f"{role.limits.get('max_batch', 0)}/{role.limits.get('chunk_tokens', 0)}"
+    return shape.name.partition("#")[0] == f"{role.function}/{role.model}/{sizes}/{limits}"
+
+
+def shown_shape(mix: Mix, c: int) -> str:
+    """`prefill tp2 batch 4 on h200` from the name of a shape."""
+    shape = mix.problem.shapes[c]
+    parts: list[Any] = shape.name.partition("#")[0].split("/")
+    where = f"on `{mix.problem.pools[shape.pool].name}`"
+    if len(parts) < 5:
+        return f"`{shape.name}` {where}"
+    sizes = zip(("tp", "pp", "dp", "moe-tp", "ep"), parts[-3].split("x"), strict=False)
+    degrees = " ".join(f"{name}{size}" for name, size in sizes if size != "1") or "1 GPU"
+    return f"{parts[0]} {degrees}, batch {parts[-2]} {where}"
+
+
+def needs_rate(problem: MixProblem) -> bool:
+    """Whether the mix serves given rates at the least, in place of as much as it can."""
+    return problem.objective in (Objective.DEVICES, Objective.PRICE)

@@ -1,0 +1,122 @@
+"""Facts that stand in any plan: limits and memory nearly used up, time by operator, the next best plan, evidence."""
+
+from collections.abc import Iterator
+
+from planner.explain.facts import NEAR, TIGHT, Fact
+from planner.plan.schema import Decision, Envelope, Prediction, Role
+from planner.problem.recorded import recorded_problem
+from planner.problem.schema import WorkloadSpec
+from planner.units import figure, format_si, significant
+
+_SHOWN_PARTS = 5  # of a step: the largest, the rest together
+
+
+def limit_facts(envelope: Envelope) -> Iterator[Fact]:
+    """How much of each limit on time is used up, by workload."""
+    problem = recorded_problem(envelope.inputs)
+    for workload in problem.workloads if problem is not None else ():
+        for prediction in envelope.predictions:
+            limit = _limit_s(workload, prediction)
+            if prediction.of == workload.name and limit is not None:
+                yield _used_limit(workload.name, prediction, limit)
+
+
+def _limit_s(workload: WorkloadSpec, prediction: Prediction) -> float | None:
+    """The limit on this prediction; a mean stands for every statistic that is not predicted itself."""
+    slo = workload.slo
+    limit = {"ttft_s": slo.ttft, "tpot_s": slo.tpot, "latency_s": slo.latency}.get(prediction.metric)
+    if limit is None:
+        return None
+    stated = limit.statistics()
+    if prediction.statistic == "mean":
+        return min(stated.values())
+    return stated.get(prediction.statistic)
+
+
+def _used_limit(workload: str, prediction: Prediction, limit_s: float) -> Fact:
+    share = prediction.value / limit_s
+    name = prediction.metric.removesuffix("_s")
+    state = "used up" if share >= TIGHT else "nearly used up" if share >= NEAR else f"{100 * share:.0f} % used"
+    what = f"{prediction.statistic} {name} of `{workload}` {format_si(prediction.value, 's')}"
+    what += f" of {format_si(limit_s, 's')}: {state}"
+    figures = {"value_s": prediction.value, "limit_s": limit_s}
+    return Fact("binding" if share >= NEAR else "limit", what, (workload, name), figures=figures)
+
+
+def memory_facts(decision: Decision) -> Iterator[Fact]:
+    """What fills the fullest device of each role."""
+    for role in decision.roles:
+        if role.memory is not None:
+            yield _memory(role)
+
+
+def _memory(role: Role) -> Fact:
+    memory = role.memory
+    assert memory is not None
+    parts = {
+        name.removesuffix("_bytes"): float(value)
+        for name, value in memory.model_dump().items()
+        if name != "capacity_bytes" and value
+    }
+    used, capacity = memory.used_bytes, memory.capacity_bytes
+    text = ", ".join(f"{name.replace('_', ' ')} {format_si(value, 'B')}" for name, value in parts.items())
+    what = f"memory of `{role.name}` {format_si(used, 'B')} of {format_si(capacity, 'B')} a GPU"
+    what += f" ({100 * used / capacity:.1f} %): {text}"
+    figures = {**{f"{name}_bytes": value for name, value in parts.items()}, "capacity_bytes": capacity}
+    return Fact("binding" if used >= NEAR * capacity else "memory", what, (role.name, "memory"), figures=figures)
+
+
+def time_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
+    """The step that dominates each role, by operator, with what its time rests on."""
+    steps = envelope.evidence.steps or {}
+    for role in decision.roles:
+        step = steps.get(role.name)
+        if step is None or not step.seconds:
+            continue
+        parts = sorted(step.seconds.items(), key=lambda row: -row[1])
+        total = sum(step.seconds.values())
+        shown = [f"{name.replace('_', ' ')} {format_si(value, 's')}" for name, value in parts[:_SHOWN_PARTS]]
+        rest = sum(value for _, value in parts[_SHOWN_PARTS:])
+        shown += [f"other {format_si(rest, 's')}"] if rest else []
+        basis = ", ".join(f"{name} {significant(100 * share)} %" for name, share in step.basis.items() if share)
+        what = (
+            f"a step of `{role.name}` {format_si(total, 's')} = {' + '.join(shown)}{f'   ({basis})' if basis else ''}"
+        )
+        yield Fact("time", what, (role.name, "step"), figures=dict(step.seconds))
+
+
+def next_best_facts(envelope: Envelope) -> Iterator[Fact]:
+    """What the best plans of another make lose."""
+    others = envelope.certificate.next_best
+    for other in others if isinstance(others, list) else []:
+        if not isinstance(other, dict):
+            continue
+        value, loss, name = other.get("objective"), other.get("loss"), other.get("plan", "another plan")
+        metric = envelope.certificate.objective.metric
+        if isinstance(value, (int, float)) and isinstance(loss, (int, float)):
+            what = f"next best, {name}: {figure(metric, value)}, {100 * loss:.1f} % worse"
+            yield Fact("alternative", what, ("objective",), figures={metric: float(value), "loss": float(loss)})
+        else:
+            yield Fact("alternative", f"no plan at all: {name}", ("objective",))
+
+
+def objective_facts(envelope: Envelope) -> Iterator[Fact]:
+    """The objective, its bound, and what is claimed."""
+    certificate = envelope.certificate
+    objective = certificate.objective
+    bound = f", bound {figure(objective.metric, certificate.bound)}" if certificate.bound is not None else ""
+    gap = f", gap {100 * certificate.gap:.2f} %" if certificate.gap is not None else ""
+    what = f"{objective.sense} {objective.metric}: {figure(objective.metric, objective.value)}{bound}{gap}"
+    figures = {"value": objective.value, "bound": certificate.bound, "gap": certificate.gap}
+    stated = {name: value for name, value in figures.items() if value is not None}
+    yield Fact("evidence", f"{what}; {certificate.status}", ("objective",), figures=stated)
+    yield Fact("evidence", f"claim: {certificate.claim}", ("objective",))
+
+
+def evidence_facts(envelope: Envelope) -> Iterator[Fact]:
+    """What the costs rest on."""
+    shares = {str(name): share for name, share in envelope.evidence.basis.items() if share}
+    if shares:
+        text = ", ".join(f"{name} {significant(100 * share)} %" for name, share in shares.items())
+        yield Fact("evidence", f"costs rest on: {text}", ("evidence",), figures=dict(shares))
+    yield from (Fact("evidence", f"note: {note}", ("evidence",)) for note in envelope.evidence.notes)

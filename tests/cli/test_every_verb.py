@@ -1,0 +1,72 @@
+"""What holds for every registered verb, found by walking the command itself."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+
+from planner.cli.main import _build
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Outcome
+
+    Run = Callable[..., Outcome]
+
+MOST_CPU_S = 0.2
+
+
+def _verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+        return
+    for name, child in below.items():
+        yield from _verbs(child, (*path, name))
+
+
+VERBS = dict(_verbs(typer.main.get_command(_build())))
+
+
+def test_the_verbs_of_this_page_are_there() -> None:
+    assert {("solve",), ("diff",), ("explain",), ("show",), ("init",), ("doctor",), ("completion",)} <= set(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_verb_has_json(verb: tuple[str, ...]) -> None:
+    assert "--json" in {flag for parameter in VERBS[verb].params for flag in parameter.opts}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_verb_shows_two_examples_of_itself(run: "Run", verb: tuple[str, ...]) -> None:
+    shown = run(*verb, "--help")
+    assert shown.code == 0
+    assert len(re.findall(rf"^ +planner {' '.join(verb)}\b", shown.out, re.MULTILINE)) >= 2
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_verb_refuses_a_file_that_is_not_there(run: "Run", verb: tuple[str, ...]) -> None:
+    needed = [parameter for parameter in VERBS[verb].params if parameter.param_type_name == "argument"]
+    if not any(getattr(parameter, "required", False) for parameter in needed):
+        pytest.skip("takes no argument that must be there")
+    options = ["--target", "vllm"] if verb == ("emit",) else ["-o", "out"] if verb == ("profiles", "import") else []
+    done = run(*verb, *["nowhere.json" for parameter in needed if parameter.required], *options)
+    assert done.code == 2, done
+    assert done.err.startswith("error: ")
+    assert "hint: " in done.err
+
+
+def test_help_costs_at_most_a_fifth_of_a_second_of_cpu() -> None:
+    code = (
+        "import resource, sys\n"
+        "from planner.cli.main import main\n"
+        "main(['--help'])\n"
+        "usage = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "print(usage.ru_utime + usage.ru_stime, file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-c", code]
+    spent = [float(subprocess.run(command, check=True, capture_output=True, text=True).stderr) for _ in range(5)]
+    assert min(spent) <= MOST_CPU_S

@@ -1,0 +1,28 @@
+"""Solved examples whose plans are explained."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner.api import solve
+from planner.kinds.registry import find_kind
+from planner.load import load_problem
+from planner.plan.schema import Decision, Envelope
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+Solved = tuple[Envelope, Decision]
+
+
+@pytest.fixture(scope="session")
+def solved() -> Callable[[str], Solved]:
+    """The plan of an example, solved once."""
+    plans: dict[str, Solved] = {}
+
+    def plan(name: str) -> Solved:
+        if name not in plans:
+            envelope = solve(load_problem(EXAMPLES / f"{name}.yaml"))
+            plans[name] = envelope, find_kind(envelope.kind).decision.model_validate(envelope.decision)
+        return plans[name]
+
+    return plan
