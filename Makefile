@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check bench-solve bench-sweep clean
+.PHONY: demo test check bench-solve bench-estimate bench-sweep clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -23,6 +23,9 @@ check: $(VENV)/installed-dev
 
 bench-solve: $(VENV)/installed
 	$(BIN)/python benchmarks/solve.py
+
+bench-estimate: $(VENV)/installed
+	$(BIN)/python benchmarks/estimate.py
 
 bench-sweep: $(VENV)/installed
 	$(BIN)/python benchmarks/sweep.py

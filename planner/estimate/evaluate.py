@@ -28,7 +28,6 @@ class Estimate:
     tpot_s: float
     output_tokens_per_s_per_gpu: float
     memory_bytes: float
-    saturated: bool
 
 
 def evaluate(cases: Sequence[Case], store: ProfileStore | None) -> list[Estimate | Refused]:
@@ -83,10 +82,7 @@ class _Batch:
         if not np.isfinite(settled.ttft_s[i]):
             return Refused(case.id, f"saturated: at most {settled.rate_per_s[i]:.3g} requests/s can be served")
         tokens = settled.rate_per_s[i] * case.osl / case.gpus
-        return Estimate(
-            float(settled.ttft_s[i]), float(settled.tpot_s[i]), float(tokens), float(memory[i]),
-            bool(settled.saturated[i]),
-        )  # fmt: skip
+        return Estimate(float(settled.ttft_s[i]), float(settled.tpot_s[i]), float(tokens), float(memory[i]))
 
     def _numbers(self, of: Callable[[Case], float]) -> FloatArray:
         return np.array([of(case) for case in self.cases], dtype=np.float64)

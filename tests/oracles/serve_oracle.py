@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from mix_oracle import can_place
 
-from planner.kinds.serve.candidates import Channel
-from planner.kinds.serve.demand import Target, channels_of, handover, link_bytes_per_s
+from planner.kinds.serve.demand import Channel, Target, channels_of, handover, link_bytes_per_s
 from planner.kinds.serve.evaluate import judge_colocated, judge_decode, judge_prefill, time_points
 from planner.kinds.serve.points import Tally, make_points
 from planner.kinds.serve.shapes import inexpressible_in

@@ -45,7 +45,6 @@ class Settled:
     ttft_s: FloatArray
     tpot_s: FloatArray
     decoding: FloatArray  # sequences per decode rank
-    saturated: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
 
 
 def settle(loop: Dynamics) -> Settled:
@@ -71,7 +70,7 @@ def settle(loop: Dynamics) -> Settled:
     ttft = np.where(closed & full, np.maximum(ttft, waiting), ttft)
     ttft = np.where(~closed & (loop.rate_per_s > ceiling), np.inf, ttft)
     decoding = rate / loop.decode_ranks * gaps * tpot
-    return Settled(rate, ttft, tpot, decoding, full)
+    return Settled(rate, ttft, tpot, decoding)
 
 
 def _tpot(loop: Dynamics, rate: FloatArray, gaps: FloatArray, per_sequence: FloatArray) -> FloatArray:

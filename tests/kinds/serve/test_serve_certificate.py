@@ -41,11 +41,9 @@ def test_every_axis_is_listed_with_its_values(plan: Envelope) -> None:
 
 
 def test_the_better_of_two_modes_comes_with_what_the_other_loses(plan: Envelope) -> None:
-    alternatives = plan.certificate.next_best
-    assert isinstance(alternatives, list)
+    alternatives: Any = plan.certificate.next_best
     assert alternatives
     for row in alternatives:
-        assert isinstance(row, dict)
         assert row["objective"] is None or row["objective"] <= objective_of(plan) * (1 + 1e-9)
 
 
@@ -72,10 +70,10 @@ def forget_multipliers(data: dict[str, Any]) -> None:
 
 
 def ease_the_model(data: dict[str, Any]) -> None:
-    """Every instance twice as fast, so that fewer would do."""
+    """Twice the devices in the model alone."""
     for row in data["certificate"]["proof"]["model"]["rows"]:
-        if "upper" in row and isinstance(row["upper"], (int, float)):
-            row["upper"] = row["upper"] * 2
+        if row[0].startswith("C4"):
+            row[-1] *= 2
 
 
 def ease_model_and_mix(data: dict[str, Any]) -> None:
