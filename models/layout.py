@@ -57,7 +57,7 @@ def architecture_to_data(arch: Architecture, *, defaults: bool = False) -> dict[
         **({"precisions": precisions} if precisions else {}),
         "blocks": blocks,
         **{key: run_lengths([names[layer] for layer in getattr(arch, key)]) for key in _ORDERED if getattr(arch, key)},
-        **{key: [_plain(n, set(), defaults=defaults) for n in found] for key in _BESIDE if (found := getattr(arch, key))},
+        **{key: _listed(getattr(arch, key), defaults=defaults) for key in _BESIDE if getattr(arch, key)},
     }
 
 
@@ -79,6 +79,10 @@ def architecture_from_data(name: str, data: Mapping[str, object], *, where: str,
     if not orders["layers"] and not own["modules"]:
         raise PlannerError("field `layers` is missing", where=where, hint="list the blocks in order")
     return _build(Architecture, rest, where, own)
+
+
+def _listed(networks: "tuple[DataclassInstance, ...]", *, defaults: bool) -> list[dict[str, object]]:
+    return [_plain(network, set(), defaults=defaults) for network in networks]
 
 
 def _networks(cls: "type[DataclassInstance]", entries: object, where: str) -> "tuple[DataclassInstance, ...]":

@@ -3,7 +3,9 @@
 import pytest
 
 from planner.errors import PlannerError
+from planner.models.architecture import UnsupportedMixer
 from planner.models.library import find_model, list_models
+from planner.models.modules import module_parameters
 from planner.models.parameters import model_tensors, parameter_counts, tensor_bytes, weight_bytes
 
 _FILES = "parameter count of the checkpoint's safetensors files, as Hugging Face reports it"
@@ -31,6 +33,22 @@ EXACT = {
     "Qwen/Qwen3-VL-2B-Instruct": (2_127_532_032, "stored", _FILES),
     "Qwen/Qwen3.5-27B": (27_781_427_952, "stored", _FILES),
     "Qwen/Qwen3.5-35B-A3B": (35_951_822_704, "stored", _FILES),
+    "Qwen/Qwen2.5-0.5B": (494_032_768, "total", _FILES),
+    "Qwen/Qwen2.5-1.5B": (1_543_714_304, "total", _FILES),
+    "Qwen/Qwen2.5-3B": (3_085_938_688, "total", _FILES),
+    "Qwen/Qwen2.5-14B": (14_770_033_664, "total", _FILES),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": (1_777_088_000, "total", _FILES),
+    "google/gemma-3-1b-it": (999_885_952, "total", _FILES),
+    "google/gemma-3-4b-it": (4_300_079_472, "stored", _FILES),
+    "google/gemma-3-12b-it": (12_187_325_040, "stored", _FILES),
+    "google/gemma-3-27b-it": (27_432_406_640, "stored", _FILES),
+    "codellama/CodeLlama-34b-hf": (33_743_970_304, "total", _FILES),
+    "mosaicml/mpt-7b": (6_649_286_656, "total", "elements of the loaded model"),
+    "stepfun-ai/Step-Audio-Chat": (263_893_180_416 // 2, "total", "total_size of its safetensors index, in bf16"),
+    "Wan-AI/Wan2.1-T2V-14B": (14_288_491_584 + 5_680_910_336 + 127_000_000, "modules", _FILES + "; VAE rounded"),
+    "Wan-AI/Wan2.1-T2V-1.3B": (1_418_996_800 + 5_680_910_336 + 127_000_000, "modules", _FILES + "; VAE rounded"),
+    "deepseek-ai/DeepSeek-V2": (235_741_434_880, "total", _FILES),
+    "deepseek-ai/DeepSeek-V2-Lite": (15_706_484_224, "total", _FILES),
     "Qwen/Qwen2.5-7B": (7_615_616_512, "total", _FILES),
     "Qwen/Qwen2.5-72B": (72_706_203_648, "total", _FILES),
     "mistralai/Mistral-7B-v0.1": (7_241_732_096, "total", _FILES),
@@ -85,6 +103,20 @@ ROUNDED = [
     ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "3.6B", "active", _CARD),
     ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "3.2B", "active_without_embedding", _CARD),
     ("nvidia/Nemotron-H-56B-Base-8K", "56B", "total", _CARD),
+    ("stepfun-ai/step3", "316B", "total", "the table of github.com/stepfun-ai/Step3"),
+    ("stepfun-ai/step3", "38B", "active_without_embedding", "the table of github.com/stepfun-ai/Step3"),
+    ("stepfun-ai/step3", "321B", "stored", "the table of github.com/stepfun-ai/Step3, with its vision tower"),
+    ("stepfun-ai/Step-Audio-TTS-3B", "4B", "total", "the file list of the model on Hugging Face"),
+    ("stepfun-ai/stepvideo-t2v", "30B", "modules", "arXiv:2502.10248, abstract"),
+    ("openai/gpt-3-175b", "175B", "total", "arXiv:2005.14165, table 2.1"),
+    ("mosaicml/mpt-30b", "30B", "total", _CARD),
+    ("MiniMaxAI/MiniMax-M1-80k", "456B", "total", "arXiv:2506.13585, abstract"),
+    ("baidu/ERNIE-4.5-300B-A47B-PT", "47B", "active_without_embedding", _CARD),
+    ("IntervitensInc/pangu-pro-moe-model", "72B", "total", "arXiv:2505.21411, abstract"),
+    ("IntervitensInc/pangu-pro-moe-model", "16B", "active_without_embedding", "arXiv:2505.21411, abstract"),
+    ("deepseek-ai/DeepSeek-V2", "21B", "active", "arXiv:2405.04434, abstract"),
+    ("nvidia/Nemotron-4-340B-Base", "341B", "total", "arXiv:2406.11704, table 1: 9.4B and 331.6B"),
+    ("huggyllama/llama-30b", "32.5B", "total", "arXiv:2302.13971, table 2"),
     ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "49.9B", "total", "the file list of the model on Hugging Face"),
 ]
 
@@ -110,10 +142,10 @@ def test_the_tensors_add_up_to_the_counts_and_to_the_bytes(model: str) -> None:
     counts, tensors = parameter_counts(arch), model_tensors(arch)
     assert sum(tensor.elements for tensor in tensors) == counts.stored
     assert len({tensor.name for tensor in tensors}) == len(tensors)
-    assert 0 < counts.active <= counts.total
+    assert 0 < counts.active <= counts.total or not arch.layers
     parts = counts.attention + counts.ffn + counts.experts + counts.shared_experts + counts.router + counts.norm
     assert parts + counts.embedding + counts.lm_head == counts.total
-    if not any(kind for kind in counts.unknown if "encoder" not in kind):
+    if not any(isinstance(layer.mixer, UnsupportedMixer) and not layer.mixer.parameters for layer in arch.layers):
         assert weight_bytes(arch) == pytest.approx(sum(tensor_bytes(tensor, arch) for tensor in tensors), rel=1e-12)
 
 
@@ -132,3 +164,15 @@ def test_weights_of_unknown_mixers_have_no_size() -> None:
     with pytest.raises(PlannerError, match=r"tensors of .*compressed_sparse.* are not known"):
         weight_bytes(find_model("deepseek-ai/DeepSeek-V4-Pro"))
     assert "compressed_sparse" in parameter_counts(find_model("deepseek-ai/DeepSeek-V4-Pro")).unknown
+
+
+def test_the_flow_head_of_nextstep_has_its_published_size() -> None:
+    # arXiv:2508.10711, abstract: "a 157M flow matching head".
+    (head,) = (module for module in find_model("NextStep-1").modules if module.kind == "flow_head")
+    assert f"{module_parameters(head) / 1e6:.0f}M" == "157M"
+
+
+def test_networks_of_unknown_size_are_named_and_count_as_nothing() -> None:
+    counts = parameter_counts(find_model("Step-Audio"))
+    assert counts.unknown == ("audio_tokenizer", "flow_matching_decoder", "vocoder")
+    assert counts.stored == counts.total
