@@ -1,7 +1,7 @@
 """LoRA adapters: which matrices of a model they change, their tensors, and their bytes.
 
-An adapter of rank r adds to a matrix of n inputs and m outputs the product of two of its own, n x r and r x m (Hu et al.,
-arXiv:2106.09685, section 4.1). A copy of every expert has a pair of its own.
+An adapter of rank r adds to a matrix of n inputs and m outputs the product of two of its own, n x r and r x m (Hu et
+al., arXiv:2106.09685, section 4.1). Every expert has a pair of its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,8 @@ class LoraAdapter:
 
     def __post_init__(self) -> None:
         if self.rank < 1:
-            raise PlannerError(
-                f"the rank of adapter `{self.name}` must be above zero, found {self.rank}", hint="use 16"
-            )
+            what = f"the rank of adapter `{self.name}` must be above zero, found {self.rank}"
+            raise PlannerError(what, hint="write for example 16")
         if self.precision not in BITS:
             known = ", ".join(BITS)
             what = f"adapter `{self.name}` has the unknown format `{self.precision}`"

@@ -1,17 +1,28 @@
-"""Models by name from the catalog, or by path from a config.json."""
+"""Models by name from the catalog and the user's own files, or by path from a config.json."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 
-from planner.documents import load_document
+from planner.documents import Document, load_document
 from planner.errors import PlannerError, did_you_mean
 from planner.models.architecture import Architecture
-from planner.models.layout import architecture_from_data, architecture_to_data, precisions_from_data
+from planner.models.entries import aliases_of, entry_from_data, entry_of_document
+from planner.models.layout import architecture_to_data
 from planner.models.precision import with_precision
+from planner.user_catalog import MODELS, Stamp, catalog_stamps
 
-__all__ = ["CatalogModel", "find_model", "list_models", "load_model", "model_facts", "with_precision"]
+__all__ = [
+    "CatalogModel",
+    "find_model",
+    "list_models",
+    "load_model",
+    "load_user_model",
+    "model_facts",
+    "read_user_models",
+    "with_precision",
+]
 
 _CATALOG = Path(__file__).parent / "catalog"
 _INDEX = "names.yaml"
@@ -20,21 +31,36 @@ _LIST_HINT = "list them with `planner models list`"
 
 @dataclass(frozen=True, slots=True)
 class CatalogModel:
-    """One line of the catalog's index: the name of a model, its other names, and the family file that holds it."""
+    """The name of a model, its other names, and the family that holds it: a file of the catalog or of the user."""
 
     name: str
     aliases: tuple[str, ...]
     family: str
+    users_own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UserModels:
+    """The entries of users' files by name, and the document each stands in; later files win."""
+
+    models: Mapping[str, CatalogModel]
+    documents: Mapping[str, Document]
 
 
 def find_model(name: str) -> Architecture:
-    """The catalog's model called `name`: with or without organisation, by an alias, in any case.
+    """The model called `name`: with or without organisation, by an alias, in any case; the user's own go first.
 
     Raises PlannerError with the nearest names when there is none.
     """
-    found = _names().get(name.strip().casefold())
+    user = _user_models(catalog_stamps(MODELS))
+    spelling = name.strip().casefold()
+    own = _spellings(tuple(user.models.values())).get(spelling)
+    if own is not None:
+        return load_user_model(own.name, user)
+    found = _names().get(spelling)
     if found is None:
-        known = [model.name for model in list_models()] + [alias for model in list_models() for alias in model.aliases]
+        listed = list_models()
+        known = [model.name for model in listed] + [alias for model in listed for alias in model.aliases]
         raise PlannerError(f"unknown model `{name}`", hint=did_you_mean(name, known, otherwise=_LIST_HINT))
     return _load(found.name, found.family)
 
@@ -55,13 +81,58 @@ def load_model(path: str | Path) -> Architecture:
 
 
 def list_models() -> tuple[CatalogModel, ...]:
-    """Every model of the catalog, in the order of its index."""
-    return _index()
+    """Every model, in the order of the catalog, the user's own last; theirs replace those of the same name."""
+    own = _user_models(catalog_stamps(MODELS)).models
+    return (*(model for model in _index() if model.name not in own), *own.values())
 
 
 def model_facts(arch: Architecture) -> dict[str, object]:
     """Everything about `arch` that a plan can depend on, as plain data for digests; no path, no free text."""
     return {"name": arch.name, **architecture_to_data(arch, defaults=True)}
+
+
+def read_user_models(documents: list[Document]) -> UserModels:
+    """The entries of users' files. Raises PlannerError for a file that is no mapping of entries, and for bad names."""
+    models: dict[str, CatalogModel] = {}
+    held: dict[str, Document] = {}
+    for document in documents:
+        if not isinstance(document.data, dict):
+            hint = "write `organisation/model:` and the entry below it"
+            raise PlannerError("must map names to models", where=document.where(), hint=hint)
+        for name in document.data:
+            models[name] = CatalogModel(name, aliases_of(document, name), Path(document.source).stem, users_own=True)
+            held[name] = document
+    return UserModels(models, held)
+
+
+def load_user_model(name: str, user: UserModels) -> Architecture:
+    """The model called `name` of users' files, which may be `like` another of theirs or of the catalog.
+
+    Raises PlannerError with file and line.
+    """
+    return _own(name, user, ())
+
+
+@lru_cache(maxsize=4)
+def _user_models(stamps: tuple[Stamp, ...]) -> UserModels:
+    return read_user_models([load_document(path) for path, _, _ in stamps])
+
+
+def _own(name: str, user: UserModels, above: tuple[str, ...]) -> Architecture:
+    def find(other: str) -> Architecture:
+        if other in above or other == name:
+            raise PlannerError(f"is like `{other}`, which is like itself", hint="write one of them out")
+        return _own(other, user, (*above, name)) if other in user.models else _found_in_catalog(other)
+
+    return entry_of_document(user.documents[name], name, find)
+
+
+def _found_in_catalog(name: str) -> Architecture:
+    found = _names().get(name.strip().casefold())
+    if found is None:
+        known = [model.name for model in _index()]
+        raise PlannerError(f"is like the unknown model `{name}`", hint=did_you_mean(name, known, otherwise=_LIST_HINT))
+    return _load(found.name, found.family)
 
 
 @cache
@@ -76,12 +147,16 @@ def _index() -> tuple[CatalogModel, ...]:
 
 @cache
 def _names() -> Mapping[str, CatalogModel]:
+    return _spellings(_index())
+
+
+def _spellings(models: tuple[CatalogModel, ...]) -> Mapping[str, CatalogModel]:
     """Every spelling, case-folded; a name without its organisation points at the first model that has it."""
     names: dict[str, CatalogModel] = {}
-    for model in _index():
+    for model in models:
         for spelling in (model.name, *model.aliases):
             names.setdefault(spelling.casefold(), model)
-    for model in _index():
+    for model in models:
         for spelling in (model.name, *model.aliases):
             names.setdefault(spelling.rpartition("/")[2].casefold(), model)
     return names
@@ -89,27 +164,9 @@ def _names() -> Mapping[str, CatalogModel]:
 
 @cache
 def _load(name: str, family: str) -> Architecture:
-    entries = _family(family)
-    entry = dict(entries[name])
-    where = f"{family}.yaml: {name}"
-    source = str(entry.pop("source", ""))
-    like = entry.pop("like", None)
-    if like is None:
-        return architecture_from_data(name, entry, where=where, source=source)
-    base = _load(str(like), family)
-    arch = with_precision(base, _text(entry, "weights"), _text(entry, "kv_cache"))
-    if "precisions" in entry:
-        arch = replace(arch, precisions=precisions_from_data(arch.precisions, entry.pop("precisions"), where))
-    context = entry.pop("max_context_tokens", base.max_context_tokens)
-    if entry or not isinstance(context, int):
-        unknown = ", ".join(entry) or "max_context_tokens"
-        raise PlannerError(f"field `{unknown}` cannot change", where=where, hint="write the whole entry out")
-    return replace(arch, name=name, source=source, max_context_tokens=context)
-
-
-def _text(entry: dict[str, object], key: str) -> str | None:
-    value = entry.pop(key, None)
-    return None if value is None else str(value)
+    return entry_from_data(
+        name, _family(family)[name], lambda base: _load(base, family), where=f"{family}.yaml: {name}"
+    )
 
 
 @cache

@@ -1,6 +1,7 @@
 """Options of the whole test suite."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden with what the code gives now")
+
+
+def pytest_configure() -> None:
+    """No test reads the catalog entries of the user who runs it."""
+    os.environ["PLANNER_CATALOG"] = str(PLANS / "no-catalog")
 
 
 @pytest.fixture

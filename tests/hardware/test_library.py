@@ -110,7 +110,9 @@ def test_every_figure_of_the_catalog_names_its_source() -> None:
     library = builtin_library()
     for section, figures in FIGURES.items():
         for name in getattr(library, section):
-            pods = {"pod_gpus", "oversubscription"} if section == "fabrics" and library.fabrics[name].pod_gpus else set()
+            pods = (
+                {"pod_gpus", "oversubscription"} if section == "fabrics" and library.fabrics[name].pod_gpus else set()
+            )
             assert set(sources_of(section, name)) == figures | pods, f"{section}.{name}"
 
 

@@ -1,8 +1,8 @@
 """Cache bytes and operations of one decoded token against the published tables of Step-3 (arXiv:2507.19427).
 
-The paper's tables 2 to 6 count, for nine models and two lengths, what the attention of one token reads and computes, and
-what the matrices beside it do. They are a count by other hands, so the agreement of all of them holds the layers of the
-catalog, Step-3's factorised attention and Llama 4's chunks among them.
+The paper's tables 2 to 6 count, for nine models and two lengths, what the attention of one token reads and computes,
+and what the matrices beside it do. They are a count by other hands, so the agreement of all of them holds the layers of
+the catalog, Step-3's factorised attention and Llama 4's chunks among them.
 """
 
 import csv
