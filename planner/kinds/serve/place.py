@@ -10,10 +10,18 @@ from planner.plan.schema import Axis, Block
 from planner.solvers.packing import Instance, pack
 
 
+class Unplaceable(PlannerError):
+    """An instance whose groups of ranks stand where no regular strides describe them; `role` is its role."""
+
+    def __init__(self, what: str, *, hint: str, role: str) -> None:
+        super().__init__(what, hint=hint)
+        self.role = role
+
+
 def place(pool: Pool, wanted: Sequence[tuple[str, Shape, int]]) -> list[Block]:
     """Blocks for (role, shape, replicas) on one pool, in that order.
 
-    Raises PlannerError when nodes out of service leave an instance on devices that no regular strides describe.
+    Raises Unplaceable when nodes out of service leave an instance on devices that no regular strides describe.
     """
     free = free_devices(pool)
     largest = group_devices(pool)
@@ -38,7 +46,7 @@ def _blocks(pool: Pool, role: str, shape: Shape, placed: list[list[int]]) -> lis
     rest = placed
     while rest:
         run = _regular_run(rest)
-        first, inner = rest[0][0], _inner_axes(pool, shape, rest[0])
+        first, inner = rest[0][0], _inner_axes(pool, role, shape, rest[0])
         stride = rest[1][0] - first if run > 1 else 0
         outer = [Axis(name="replica", size=run, stride=stride)] if run > 1 else []
         blocks.append(Block(role=role, pool=pool.name, first_device=first, axes=(*outer, *inner)))
@@ -57,18 +65,18 @@ def _regular_run(placed: list[list[int]]) -> int:
     return run
 
 
-def _inner_axes(pool: Pool, shape: Shape, devices: list[int]) -> list[Axis]:
+def _inner_axes(pool: Pool, role: str, shape: Shape, devices: list[int]) -> list[Axis]:
     """Stages outermost, then attention-data-parallel ranks, then tensor-parallel ones."""
     axes: list[Axis] = []
     rest = devices
     for name, size in (("pp", shape.pp), ("dp", shape.dp), ("tp", shape.tp)):
         step = len(rest) // size
-        axes += _axis(pool, name, rest[::step], size)
+        axes += _axis(pool, role, name, rest[::step], size)
         rest = rest[:step]
     return axes
 
 
-def _axis(pool: Pool, name: str, starts: list[int], size: int) -> list[Axis]:
+def _axis(pool: Pool, role: str, name: str, starts: list[int], size: int) -> list[Axis]:
     """One axis, or two of the same name where nodes out of service break the stride regularly."""
     if size == 1:
         return []
@@ -79,7 +87,8 @@ def _axis(pool: Pool, name: str, starts: list[int], size: int) -> list[Axis]:
         if starts == [starts[0] + a * hop + b * stride for a in range(outer) for b in range(inner)]:
             pair = [Axis(name=name, size=outer, stride=hop), Axis(name=name, size=inner, stride=stride)]
             return [axis for axis in pair if axis.size > 1]
-    raise PlannerError(
+    raise Unplaceable(
         f"nodes out of service leave no regular place for {size} ranks along {name} in pool `{pool.name}`",
         hint="set `options.max_gpus_per_instance` to the devices of one node, or plan the pool in two parts",
+        role=role,
     )

@@ -13,6 +13,7 @@ from planner.kinds.serve.candidates import Candidate, Priced, Search
 from planner.kinds.serve.demand import Target, channels_of, handover, make_target
 from planner.kinds.serve.formulate import Formulated, formulate
 from planner.kinds.serve.options import ServeOptions
+from planner.kinds.serve.place import Unplaceable
 from planner.kinds.serve.points import Place, Tally
 from planner.kinds.serve.predict import held, most_scale
 from planner.kinds.serve.shapes import ShapeSpace, shape_space
@@ -28,6 +29,8 @@ from planner.solvers.mix_solve import certify, solve_mix
 from planner.solvers.result import SolveResult, Status
 
 MOST_TIGHTENINGS = 12
+PROOF_NODES = 400  # of the tree that proves the bound; most problems need fewer than 50
+PROOF_NODES_WAITING = 2000  # where clients wait relaxations are weak, and some 1000 nodes are common
 ROOM_TOLERANCE = 1e-6
 
 
@@ -50,6 +53,7 @@ class Outcome:
     """A solved mix with what it was chosen from."""
 
     formulated: Formulated
+    searched: MixProblem  # that of `formulated`, perhaps restricted to what can run
     result: SolveResult[MixSolution]
     tally: Tally
 
@@ -85,9 +89,35 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         limits.tell("naming the limits in conflict")
         raise explain_infeasible(setting, limits)
     limits.tell("proving the bound")
-    proof = certify(outcome.formulated.problem, outcome.result)
+    waiting = any(target.clients is not None for target in setting.targets)
+    proof = certify(
+        outcome.formulated.problem, outcome.result, node_limit=PROOF_NODES_WAITING if waiting else PROOF_NODES
+    )
     points = frontier(setting, limits) if resolved.problem.objective.pareto is not None else ()
-    return decode(setting, outcome, proof, points)
+    while True:
+        try:
+            return decode(setting, outcome, proof, points)
+        except Unplaceable as error:
+            outcome = _with_fewer(setting, outcome, error, limits)
+
+
+def _with_fewer(setting: Setting, outcome: Outcome, error: Unplaceable, limits: Limits) -> Outcome:
+    """The best mix with fewer instances of the type that has no regular place; its bound stays that of all mixes.
+
+    Raises `error` when there is none.
+    """
+    assert outcome.result.solution is not None
+    candidates = outcome.formulated.candidates
+    (bad,) = (item for item in list_used(candidates, outcome.result.solution) if item.role == error.role)
+    shapes = tuple(
+        replace(shape, max_instances=bad.count - 1) if candidate is bad.candidate else shape
+        for shape, candidate in zip(outcome.searched.shapes, candidates, strict=True)
+    )
+    restricted = replace(outcome.searched, shapes=shapes)
+    fewer = replace(outcome, searched=restricted, result=_solve(restricted, setting, limits, tie_break=True))
+    if not fewer.found:
+        raise error
+    return fewer
 
 
 def prepare(resolved: Resolved) -> Setting:
@@ -155,7 +185,7 @@ def search(setting: Setting, targets: Sequence[Target], limits: Limits, *, tie_b
     found = list_candidates(setting, targets, tally)
     formulated = formulate(setting.resolved, targets, found)
     problem = formulated.problem
-    result = _solve(problem, setting, limits, tie_break)
+    result = _solve(problem, setting, limits, tie_break=tie_break)
     for _ in range(MOST_TIGHTENINGS):
         short = _short_of_room(setting, targets, formulated, result)
         if not short:
@@ -165,11 +195,11 @@ def search(setting: Setting, targets: Sequence[Target], limits: Limits, *, tie_b
             for w, demand in enumerate(problem.demands)
         )
         problem = replace(problem, demands=demands)
-        result = _solve(problem, setting, limits, tie_break)
-    return Outcome(formulated, result, tally)
+        result = _solve(problem, setting, limits, tie_break=tie_break)
+    return Outcome(formulated, problem, result, tally)
 
 
-def _solve(problem: MixProblem, setting: Setting, limits: Limits, tie_break: bool) -> SolveResult[MixSolution]:
+def _solve(problem: MixProblem, setting: Setting, limits: Limits, *, tie_break: bool) -> SolveResult[MixSolution]:
     return solve_mix(
         problem,
         backend=limits.backend,

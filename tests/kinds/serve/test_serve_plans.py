@@ -127,6 +127,19 @@ def test_a_run_of_devices_ends_at_a_node_out_of_service_and_at_the_end_of_a_rack
     assert free_devices(nodes) == [list(range(8)), list(range(16, 24))]
 
 
+def test_an_instance_that_has_no_regular_place_gives_way_to_the_next_best() -> None:
+    hole = {"gpu": "h200", "nodes": 5, "out_of_service": [3]}
+    edits = {"cluster.pools.0": hole, "options.modes": ["colocated"], "options.tp": [8]}
+    with pytest.raises(PlannerError, match="no regular place"):
+        solve(small({**edits, "options.pp": [4]}))
+    plan = solve(small({**edits, "options.pp": [2, 4], "options.max_batch": [64, 1024]}))
+    assert {role.parallelism.pp for role in DECISION(plan.decision).roles} == {2}
+    assert plan.certificate.status == "feasible"
+    assert plan.certificate.bound is not None
+    assert plan.certificate.bound > objective_of(plan) * 1.1
+    assert not broken_rules(plan)
+
+
 def test_a_goal_without_prices_or_without_a_load_is_refused() -> None:
     with pytest.raises(PlannerError, match="cost of pool"):
         solve(small({"objective": {"minimize": "cost"}, "workloads.0.load": {"rate": "1/s"}}))
