@@ -35,8 +35,7 @@ def slo_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
     """One finding for every stated limit of every workload."""
     for workload in problem.workloads:
         found = {(p.metric, p.statistic): p for p in envelope.predictions if p.of == workload.name}
-        if problem.objective.minimize is not None:
-            yield from _load(workload, found)
+        yield from _load(workload, found, needed=problem.objective.minimize is not None)
         judged = []
         slo = workload.slo
         for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("latency", slo.latency)):
@@ -76,7 +75,7 @@ def _attainment(wanted: float, found: Found, judged: list[Finding], workload: st
     return Finding("slo.attainment", right, what, where, _HINT, approximate=prediction.approximate)
 
 
-def _load(workload: WorkloadSpec, found: Found) -> Iterator[Finding]:
+def _load(workload: WorkloadSpec, found: Found, *, needed: bool) -> Iterator[Finding]:
     """Whether the plan serves the rate that the workload brings; one for the most throughput serves what it can."""
     prediction = found.get(("requests_per_s", "mean"))
     if workload.load is None or workload.load.rate_per_s is None or prediction is None:
@@ -84,4 +83,4 @@ def _load(workload: WorkloadSpec, found: Found) -> Iterator[Finding]:
     rate = workload.load.rate_per_s
     what = f"serves {prediction.value:.4g} requests/s of {rate:.4g}"
     where = f"workloads.{workload.name}.load"
-    yield Finding("slo.rate", prediction.value >= rate * (1 - REL_TOL), what, where, _HINT)
+    yield Finding("slo.rate", not needed or prediction.value >= rate * (1 - REL_TOL), what, where, _HINT)

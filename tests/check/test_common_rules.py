@@ -51,7 +51,7 @@ BROKEN: list[tuple[str, str, dict[str, Any]]] = [
     ("slo.tpot", "serve", {"predictions.1.value": 0.021}),
     ("slo.latency", "place", {"predictions.0.value": 5.1}),
     ("slo.attainment", "place", {"predictions.1.value": 0.98}),
-    ("slo.rate", "serve", {"predictions.2.value": 5.9}),
+    ("slo.rate", "serve", {"predictions.2.value": 5.9, "inputs.objective": {"minimize": "gpus"}}),
     ("arithmetic.shares", "serve", {"decision.routing.0.share": 0.5, "decision.routing.1.share": 0.5}),
     ("arithmetic.shares", "serve", {"decision.routing.1.share": 0.9}),
     ("arithmetic.evidence", "serve", {"evidence.basis": {"analytical": 0.5, "measured": 0.4}}),
