@@ -61,7 +61,7 @@ def _memory(role: Role) -> Fact:
     used, capacity = memory.used_bytes, memory.capacity_bytes
     text = ", ".join(f"{name.replace('_', ' ')} {format_si(value, 'B')}" for name, value in parts.items())
     what = f"memory of `{role.name}` {format_si(used, 'B')} of {format_si(capacity, 'B')} a GPU"
-    what += f" ({100 * used / capacity:.1f} %): {text}"
+    what += f" ({100 * used / capacity:.1f} %): {text}" if capacity else f": {text}"
     figures = {**{f"{name}_bytes": value for name, value in parts.items()}, "capacity_bytes": capacity}
     return Fact("binding" if used >= NEAR * capacity else "memory", what, (role.name, "memory"), figures=figures)
 

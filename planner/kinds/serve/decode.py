@@ -14,6 +14,7 @@ from planner.kinds.serve.options import FrontierPoint, ServeDecision
 from planner.kinds.serve.place import place
 from planner.kinds.serve.predict import resting_scale, times
 from planner.kinds.serve.solve import Outcome, Setting
+from planner.kinds.serve.steps import step_evidence
 from planner.kinds.serve.used import Used, list_used
 from planner.plan.schema import (
     SCHEMA,
@@ -241,4 +242,5 @@ def _evidence(setting: Setting, used: Sequence[Used]) -> Evidence:
         basis={name: min(share, 1.0) for name, share in basis.items()},  # type: ignore[misc]  # names of Basis
         sources=tuple(dict.fromkeys(pricer.name for pricer in pricers)),
         notes=tuple(sorted(notes)),
+        steps={item.role: step_evidence(setting, item) for item in used},
     )
