@@ -95,7 +95,7 @@ def sweep(
     """
     from planner.progress import Limits
     from planner.sweep.files import read_table, require_format
-    from planner.sweep.rules import parse_rule
+    from planner.sweep.rules import parse_rule, require_judgeable
     from planner.sweep.schema import load_sweep
 
     rules = [parse_rule(text) for text in fail_on or ()]
@@ -105,6 +105,8 @@ def sweep(
         _refuse_unwritable(target)
     before = read_table(baseline) if baseline is not None else None
     given = load_sweep(file)
+    for rule in rules:
+        require_judgeable(rule, given.scenarios, baseline=before is not None)
     named: dict[str, Any] = {"backend": backend} if backend is not None else {}
     limits = Limits(time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), **named)
     options = _options(workers, engine, ray_address, cache, keep=not no_cache)
@@ -113,9 +115,20 @@ def sweep(
     _hand_over(table, found, gate, output, as_json=as_json)
     if gate is not None:
         _report(gate, swept, found, {"junit": junit, "summary": summary}, file if annotate else None)
-    if any(row["status"] in ("error", "stopped") for row in table.rows):
+    if _say_unsolved(table):
         return EXIT_BAD
     return EXIT_NO if gate is not None and not gate.ok else 0
+
+
+def _say_unsolved(table: "Table") -> bool:
+    """Names the first point that could not be judged, and says whether there is one."""
+    from planner.cli.output import say
+
+    unsolved = [row for row in table.rows if row["status"] in ("error", "stopped")]
+    if unsolved:
+        say(f"error: {unsolved[0]['error']}")
+        say(f"  hint: {len(unsolved):,} of {len(table.rows):,} points have no answer; mend their values or limits")
+    return bool(unsolved)
 
 
 def _refuse_unwritable(path: str | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from planner.documents import Document, load_document
-from planner.errors import PlannerError
+from planner.errors import PlannerError, did_you_mean
 from planner.load import override_problem, resolve_document
 from planner.problem.resolve import Resolved
 from planner.schema_base import Where
@@ -15,7 +15,6 @@ from planner.sweep.axes import Axis, Point, Value
 from planner.sweep.fields import SHORT_NAMES, assignments, override
 from planner.sweep.schema import SweepFile
 
-DEFAULT_SCENARIO = "base"
 _NOWHERE = Where({}, "problem")
 
 
@@ -28,11 +27,6 @@ class Base:
     folder: Path
     overrides: tuple[str, ...] = ()  # of the command line
     profiles: tuple[str, ...] = ()
-
-    @property
-    def scenarios(self) -> tuple[str, ...]:
-        """Names of the scenarios, at least one."""
-        return tuple(scenario.name for scenario in self.sweep.spec.scenarios) or (DEFAULT_SCENARIO,)
 
     def resolve(self, point: Point) -> Resolved:
         """The problem of `point`; raises PlannerError at the place of the sweep that is wrong."""
@@ -49,7 +43,7 @@ class Base:
 
         Raises PlannerError. Values that only do not go together are left to their points.
         """
-        for scenario in range(len(self.scenarios)):
+        for scenario in range(len(self.sweep.scenarios)):
             self.resolve(Point(scenario, ()))
         for axis in axes:
             for value in axis.values if axis.kind == "text" else axis.values[:1]:
@@ -97,12 +91,9 @@ class Base:
             if error.where == f"--set {path}" or error.where.startswith(f"--set {path}:"):
                 unknown = error.what.startswith("unknown key") or error.where == f"--set {path}"
                 what = f"{error.what}, in `{path}`" if unknown else f"{error.what} (`{path}` = {_short(value)})"
-                return PlannerError(what, where=self.sweep.where(place), hint=self._hint(error.hint, unknown=unknown))
+                hint = _hint(error.hint, path) if unknown else error.hint
+                return PlannerError(what, where=self.sweep.where(place), hint=hint)
         return error
-
-    @staticmethod
-    def _hint(hint: str, *, unknown: bool) -> str:
-        return f"{hint}; short names are {', '.join(SHORT_NAMES)}" if unknown else hint
 
 
 def open_base(sweep: SweepFile, overrides: Sequence[str] = (), profiles: Sequence[str] = ()) -> Base:
@@ -112,6 +103,13 @@ def open_base(sweep: SweepFile, overrides: Sequence[str] = (), profiles: Sequenc
         what, hint = f"there is no problem file `{path}`", "give the path relative to the folder of the sweep"
         raise PlannerError(what, where=sweep.where(("base",)), hint=hint)
     return Base(sweep, load_document(path), path.parent, tuple(overrides), tuple(profiles))
+
+
+def _hint(hint: str, path: str) -> str:
+    """The hint about a field that the problem does not have, with the nearest short names."""
+    names = list(SHORT_NAMES)
+    otherwise = f"{hint}; short names are {', '.join(names)}"
+    return otherwise if "." in path else did_you_mean(path, names, otherwise=otherwise)
 
 
 def _short(value: JsonValue) -> str:

@@ -102,8 +102,10 @@ def break_even_rows(swept: Swept, found: Sequence[BreakEven]) -> list[dict[str, 
             "high": one.high,
             "before": one.before,
             "after": one.after,
-            "scenario": swept.scenarios[one.place.scenario],
-            "at": {names[index]: value.cell for index, value in one.place.values if index != one.axis.index},
+            "at": {
+                **({"scenario": swept.scenarios[one.place.scenario]} if len(swept.scenarios) > 1 else {}),
+                **{names[index]: value.cell for index, value in one.place.values if index != one.axis.index},
+            },
         }
         for one in found
     ]

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from planner.errors import PlannerError
 from planner.sweep.results import Cell, Table
-from planner.sweep.rules import Rule, require_known
+from planner.sweep.rules import Rule, require_judgeable, require_metric
 
 Row = dict[str, Cell]
+_DIGITS = 9  # of an excess: equal ones keep the order of the points, whatever the last bit says
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,10 @@ def judge(table: Table, baseline: Table | None, rules: Sequence[Rule]) -> Gate:
     """
     metrics = {name for name, kind in table.columns.items() if kind != "text"} - {"point", *table.axes}
     for rule in rules:
-        require_known(rule, metrics, list(dict.fromkeys(str(row["scenario"]) for row in table.rows)))
-        _require_judgeable(rule, table, baseline)
+        scenarios = list(dict.fromkeys(str(row["scenario"]) for row in table.rows))
+        require_judgeable(rule, scenarios, baseline=baseline is not None)
+        require_metric(rule, metrics)
+        _require_figures(rule, table, baseline)
     known = {_identity(row, table.axes): row for row in baseline.rows} if baseline is not None else {}
     if baseline is not None and not any(_identity(row, table.axes) in known for row in table.rows):
         hint = "make it again on the main branch, with the same axes and scenarios: `planner sweep SWEEP.yaml -o FILE`"
@@ -98,10 +101,7 @@ def _plain(cell: Cell) -> str:
         return str(cell)
 
 
-def _require_judgeable(rule: Rule, table: Table, baseline: Table | None) -> None:
-    if rule.needs_baseline and baseline is None:
-        hint = "name it with `--baseline FILE`, or compare with a level such as `ttft_s > 200ms`"
-        raise PlannerError(f"`{rule.text}` needs a baseline", where="--fail-on", hint=hint)
+def _require_figures(rule: Rule, table: Table, baseline: Table | None) -> None:
     solved = [row for row in table.rows if row["status"] == "ok"]
     if solved and all(row.get(rule.metric) is None for row in solved):
         hint = "give every pool a `price`" if "usd" in rule.metric else "name a metric that this sweep has"
@@ -137,7 +137,7 @@ def _broken(rule: Rule, row: Row, before: Row | None) -> Breach | None:
     figures = f"{rule.metric} {_figure(old)} -> {_figure(now)}" if rule.needs_baseline else f"{rule.metric} {now:.6g}"
     change = f" ({measured * 100:+.3g} %)" if rule.measure == "relative" else ""
     change = f" ({measured:+.4g})" if rule.measure == "change" else change
-    return Breach(rule.text, f"{figures}{change}", abs(measured - rule.amount))
+    return Breach(rule.text, f"{figures}{change}", round(abs(measured - rule.amount), _DIGITS))
 
 
 def _figure(cell: Cell) -> str:

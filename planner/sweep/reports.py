@@ -1,6 +1,7 @@
 """A gate's verdict for machines and reviewers: JUnit XML, a Markdown summary, GitHub annotations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 from planner.sweep.gate import Gate, Verdict, changed_inputs
@@ -67,7 +68,7 @@ def _command(kind: str, file: str, title: str, message: str) -> str:
     return f"::{kind} file={properties[0]},title={properties[1]}::{escaped}"
 
 
-def markdown_summary(gate: Gate, name: str, break_evens: Sequence[dict[str, object]] = ()) -> str:
+def markdown_summary(gate: Gate, name: str, break_evens: Sequence[Mapping[str, Any]] = ()) -> str:
     """The verdict for a pull request: the answer first, then why, then what changed."""
     failed = gate.failed
     total = len(gate.verdicts)
@@ -135,12 +136,18 @@ def _plan(cell: Cell) -> str:
     return str(cell) if cell is not None else "no plan"
 
 
-def _break_even_table(found: Sequence[dict[str, object]]) -> list[str]:
+def _break_even_table(found: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [
-        (str(one["axis"]), f"{one['low']:.4g} .. {one['high']:.4g}", str(one["before"]), str(one["after"]))
+        (one["axis"], f"{one['low']:.4g} .. {one['high']:.4g}", _at(one["at"]), one["before"], one["after"])
         for one in found[:_LISTED]
     ]
-    return _table(("break-even along", "between", "plan below", "plan above"), rows) if rows else []
+    return _table(("break-even along", "between", "at", "below", "above"), rows) if rows else []
+
+
+def _at(cells: Mapping[str, Cell]) -> str:
+    return ", ".join(
+        f"{name}={cell:.6g}" if isinstance(cell, float) else f"{name}={cell}" for name, cell in cells.items()
+    )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -103,13 +103,20 @@ def _number(written: str, text: str) -> float:
     return value
 
 
-def require_known(rule: Rule, metrics: Collection[str], scenarios: Collection[str]) -> None:
-    """Raises PlannerError for a rule on a metric or a scenario that the sweep does not have."""
-    if rule.metric not in metrics:
-        known = sorted({*metrics, *(alias for alias, name in ALIASES.items() if name in metrics)})
-        hint = did_you_mean(rule.metric, known, otherwise=f"the metrics are {', '.join(known)}")
-        raise PlannerError(f"unknown metric `{rule.metric}` in `{rule.text}`", where="--fail-on", hint=hint)
+def require_judgeable(rule: Rule, scenarios: Collection[str], *, baseline: bool) -> None:
+    """Raises PlannerError for a rule on a scenario that the sweep does not have, or against a baseline not given."""
     if rule.scenario is not None and rule.scenario not in scenarios:
         known = list(scenarios)
         hint = did_you_mean(rule.scenario, known, otherwise=f"the scenarios are {', '.join(known)}")
         raise PlannerError(f"unknown scenario `{rule.scenario}` in `{rule.text}`", where="--fail-on", hint=hint)
+    if rule.needs_baseline and not baseline:
+        hint = "name it with `--baseline FILE`, or compare with a level such as `ttft_s > 200ms`"
+        raise PlannerError(f"`{rule.text}` needs a baseline", where="--fail-on", hint=hint)
+
+
+def require_metric(rule: Rule, metrics: Collection[str]) -> None:
+    """Raises PlannerError for a rule on a metric that the sweep does not have."""
+    if rule.metric not in metrics:
+        known = sorted({*metrics, *(alias for alias, name in ALIASES.items() if name in metrics)})
+        hint = did_you_mean(rule.metric, known, otherwise=f"the metrics are {', '.join(known)}")
+        raise PlannerError(f"unknown metric `{rule.metric}` in `{rule.text}`", where="--fail-on", hint=hint)

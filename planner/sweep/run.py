@@ -155,7 +155,7 @@ class Swept:
 
     @property
     def scenarios(self) -> tuple[str, ...]:
-        return self.runner.base.scenarios
+        return self.sweep.scenarios
 
     def records(self) -> Iterator[Record]:
         """The record of every point, in order, one at a time from disk."""

@@ -12,6 +12,7 @@ from planner.schema_keys import known_keys
 
 SCHEMA: Final = "planner.sweep/1"
 MAX_POINTS = 200_000
+DEFAULT_SCENARIO = "base"  # of a sweep that names none
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -98,6 +99,7 @@ class SweepFile:
         self.where = Where(document.lines, document.source)
         self.folder = Path() if path == "-" else Path(path).parent
         self.name = spec.name or (Path(path).stem if path != "-" else "stdin")
+        self.scenarios = tuple(scenario.name for scenario in spec.scenarios) or (DEFAULT_SCENARIO,)
 
 
 def load_sweep(path: str) -> SweepFile:

@@ -1,0 +1,131 @@
+"""Verdicts of a gate on small tables, and their reports."""
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.sweep.gate import Gate, judge
+from planner.sweep.reports import annotations, junit_xml, markdown_summary
+from planner.sweep.results import Cell, Table, Type
+from planner.sweep.rules import parse_rule
+
+COLUMNS: dict[str, Type] = {
+    "point": "integer", "scenario": "text", "rate_per_s": "number", "status": "text",
+    "usd_per_mtok": "number", "ttft_s": "number", "plan": "text", "conflict": "text", "error": "text",
+}  # fmt: skip
+
+
+def row(rate: float, cost: float | None, scenario: str = "base", **more: Cell) -> dict[str, Cell]:
+    status = "ok" if cost is not None else "infeasible"
+    given: dict[str, Cell] = {"rate_per_s": rate, "usd_per_mtok": cost, "scenario": scenario, "status": status}
+    rest: dict[str, Cell] = dict.fromkeys(COLUMNS) | {"ttft_s": 0.2, "plan": "2 x decode tp2"}
+    return rest | given | more
+
+
+def table(*rows: dict[str, Cell], **inputs: object) -> Table:
+    return Table(COLUMNS, list(rows), ("rate_per_s",), {"base": inputs}, "main.parquet")
+
+
+def gate(now: Table, before: Table | None, *rules: str) -> Gate:
+    return judge(now, before, [parse_rule(rule) for rule in rules])
+
+
+def test_a_point_over_the_limit_fails_and_one_at_it_passes() -> None:
+    before = table(row(1, 100.0), row(2, 100.0))
+    verdict = gate(table(row(1, 103.0), row(2, 103.1)), before, "cost_per_mtok > +3%")
+    assert [one.ok for one in verdict.verdicts] == [True, False]
+    assert "100 -> 103.1" in verdict.failed[0].breaches[0].why
+
+
+def test_rules_of_a_scenario_leave_the_others_alone() -> None:
+    before = table(row(1, 1.0), row(1, 1.0, "peak"))
+    now = table(row(1, 2.0), row(1, 2.0, "peak"))
+    verdict = gate(now, before, "peak: cost_per_mtok > +3%")
+    assert [one.ok for one in verdict.verdicts] == [True, False]
+
+
+def test_a_plan_lost_fails_without_any_rule() -> None:
+    verdict = gate(table(row(1, None, conflict="ttft <= 1 s")), table(row(1, 1.0)))
+    assert not verdict.ok
+    assert "ttft <= 1 s" in verdict.failed[0].breaches[0].why
+
+
+def test_a_point_that_never_had_a_plan_passes_against_its_baseline() -> None:
+    assert gate(table(row(1, None)), table(row(1, None)), "cost_per_mtok > +3%").ok
+
+
+def test_levels_judge_without_a_baseline_and_points_without_a_plan_fail_them() -> None:
+    assert gate(table(row(1, 1.0)), None, "ttft_s > 300ms").ok
+    assert not gate(table(row(1, 1.0)), None, "ttft_s > 100ms").ok
+    assert not gate(table(row(1, None)), None, "ttft_s > 300ms").ok
+
+
+def test_the_worst_point_comes_first() -> None:
+    before = table(row(1, 1.0), row(2, 1.0), row(3, 1.0))
+    verdict = gate(table(row(1, 1.1), row(2, 1.3), row(3, 1.2)), before, "cost_per_mtok > +3%")
+    assert [one.row["rate_per_s"] for one in verdict.failed] == [2, 3, 1]
+
+
+def test_new_and_lost_points_are_noted() -> None:
+    verdict = gate(table(row(1, 1.0), row(9, 1.0)), table(row(1, 1.0), row(2, 1.0)), "cost_per_mtok > +3%")
+    assert verdict.ok
+    assert len(verdict.notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("cost_per_mtk > +3%", "unknown metric"),
+        ("quiet: cost_per_mtok > +3%", "unknown scenario"),
+        ("plan > +3", "unknown metric"),
+        ("point > +3", "unknown metric"),
+    ],
+)
+def test_rules_on_nothing_are_refused(rule: str, words: str) -> None:
+    with pytest.raises(PlannerError, match=words):
+        gate(table(row(1, 1.0)), table(row(1, 1.0)), rule)
+
+
+def test_a_rule_that_no_point_can_answer_is_refused() -> None:
+    with pytest.raises(PlannerError, match="no point has"):
+        gate(table(row(1, None, status="ok")), table(row(1, 1.0)), "cost_per_mtok > +3%")
+    with pytest.raises(PlannerError, match="needs a baseline"):
+        gate(table(row(1, 1.0)), None, "cost_per_mtok > +3%")
+    with pytest.raises(PlannerError, match="shares no point"):
+        gate(table(row(1, 1.0)), table(row(2, 1.0)), "cost_per_mtok > +3%")
+
+
+def test_the_summary_says_what_failed_and_which_input_changed() -> None:
+    before, now = table(row(1, 1.0), price=3.5, same=1), table(row(1, 1.05), price=3.675, same=1)
+    text = markdown_summary(gate(now, before, "cost_per_mtok > +3%"), "nightly")
+    assert "1 of 1 points fail" in text
+    assert "price: 3.5 -> 3.675" in text
+    assert "same" not in text
+    assert "+5 %" in text
+
+
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=4, unique=True), st.booleans())
+def test_reports_are_well_formed_whatever_the_names(names: list[str], dearer: bool) -> None:
+    encodable = [name.encode("utf-8", "replace").decode() for name in names]
+    before = table(*(row(1, 1.0, name, plan=name) for name in encodable))
+    now = table(*(row(1, 2.0 if dearer else 1.0, name, plan=name + "x") for name in encodable))
+    verdict = gate(now, before, "cost_per_mtok > +3%")
+    root = ElementTree.fromstring(junit_xml(verdict, encodable[0]))
+    cases = root.findall("testsuite/testcase")
+    assert len(cases) == len(set(encodable)) == int(root.attrib["tests"])
+    failures = sum(case.find("failure") is not None for case in cases)
+    assert failures == int(root.attrib["failures"]) == (len(cases) if dearer else 0)
+    lines = annotations(verdict, "sweep.yaml")
+    assert len(lines) == (len(cases) if dearer else 0)
+    assert all(line.startswith("::error file=sweep.yaml,title=") and "\n" not in line for line in lines)
+    assert all(line.count("|") >= 2 for line in markdown_summary(verdict, "s").splitlines() if line.startswith("|"))
+
+
+def test_a_baseline_from_csv_matches_whatever_its_types() -> None:
+    before = table(row(1, 1.0))
+    before = replace(before, rows=[{**before.rows[0], "rate_per_s": 1}])
+    assert not gate(table(row(1.0, 2.0)), before, "cost_per_mtok > +3%").ok
