@@ -39,8 +39,7 @@ def explain(
     from planner.cli.output import write_data, write_json
     from planner.cli.progress import progress
     from planner.cli.render_explain import explanation_document, render_explanation
-    from planner.explain import explain as explain_plan
-    from planner.explain import field_names
+    from planner.explain import explain_plan, field_names
     from planner.load import load_plan
 
     envelope, decision = load_plan(plan)

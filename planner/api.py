@@ -1,6 +1,8 @@
-"""`solve` for every kind."""
+"""`solve` for every kind, from a file, from data, or from a problem already resolved."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from planner.errors import PlannerError
 from planner.progress import Limits
@@ -10,20 +12,48 @@ if TYPE_CHECKING:
     from planner.problem.resolve import Resolved
 
 
-def solve(problem: "Resolved", limits: Limits | None = None) -> "Envelope":
+def solve(
+    problem: "str | Path | Mapping[str, Any] | Resolved",
+    limits: Limits | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+) -> "Envelope":
     """The best plan for `problem`, with its certificate.
 
-    Raises planner.infeasible.Infeasible when no plan meets all limits, planner.infeasible.Stopped when a limit of the
-    solve came first, and PlannerError for a kind whose plans are read but not made.
+    `problem` is the path of a YAML or JSON file (`-` is standard input), the same as a mapping (whose paths are
+    relative to the working directory), or what `load_problem` returned. `overrides` are `path=value` texts as of
+    `planner solve --set`, `profiles` paths of kernel tables; neither goes with a problem already resolved.
+
+    Raises planner.Infeasible when no plan meets all limits, planner.Stopped when a limit of the solve came first, and
+    planner.PlannerError for a problem that is not valid, or of a kind whose plans are read but not made.
     """
     from planner.kinds.registry import find_kind, kind_names
 
-    kind = find_kind(problem.problem.kind, where=problem.where(("kind",)))
+    resolved = _resolved(problem, overrides, profiles)
+    kind = find_kind(resolved.problem.kind, where=resolved.where(("kind",)))
     if kind.solve is None:
         solved = ", ".join(f"`{name}`" for name in kind_names() if find_kind(name).solve is not None)
         raise PlannerError(
             f"plans of kind `{kind.name}` can be checked but not solved",
-            where=problem.where(("kind",)),
+            where=resolved.where(("kind",)),
             hint=f"the kinds that can be solved are {solved}",
         )
-    return kind.solve(problem, limits if limits is not None else Limits(seed=problem.problem.seed))
+    return kind.solve(resolved, limits if limits is not None else Limits(seed=resolved.problem.seed))
+
+
+def _resolved(
+    problem: "str | Path | Mapping[str, Any] | Resolved", overrides: Sequence[str], profiles: Sequence[str]
+) -> "Resolved":
+    from planner.documents import given_document
+    from planner.load import load_problem, resolve_document
+
+    if isinstance(problem, (str, Path)):
+        return load_problem(problem, overrides=overrides, profiles=profiles)
+    if isinstance(problem, Mapping):
+        document = given_document(dict(problem), "problem")
+        return resolve_document(document, Path(), overrides=overrides, profiles=profiles)
+    if overrides or profiles:
+        what = "a problem already resolved takes neither overrides nor profiles"
+        raise PlannerError(what, hint="give them to `load_problem`")
+    return problem

@@ -50,6 +50,31 @@ class Document:
         return f"{self.source}:{number}"
 
 
+class GivenDocument(Document):
+    """Data that came from a program and not from a file: its parts have paths and no lines."""
+
+    @property
+    def lines(self) -> dict[tuple[Key, ...], int]:
+        return {}
+
+    def where(self, path: tuple[Key, ...] = ()) -> str:
+        """Only what the data are called."""
+        return self.source
+
+
+def given_document(data: object, source: str) -> GivenDocument:
+    """Data of a program as a document that errors call `source`, held to what a JSON file could say.
+
+    Raises PlannerError for data that are not plain: other types than those of JSON, numbers that are not finite.
+    """
+    try:
+        text = json.dumps(data)
+    except (TypeError, ValueError, RecursionError) as problem:
+        hint = "give mappings with text keys, lists, text, numbers, true, false and null"
+        raise PlannerError(f"is not plain data: {problem}", where=source, hint=hint) from None
+    return GivenDocument(source, parse_document(text, source).data, lambda: (1, None))
+
+
 def load_document(path: str | Path) -> Document:
     """The document in a file, or on standard input for `-`.
 

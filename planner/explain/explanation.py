@@ -31,7 +31,7 @@ class Explanation:
     facts: tuple[Fact, ...]
 
 
-def explain(
+def explain_plan(
     envelope: Envelope,
     decision: Decision,
     field: str | None = None,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planner.errors import PlannerError
-from planner.explain import explain, field_names
+from planner.explain import explain_plan, field_names
 from planner.explain.facts import Fact
 from planner.explain.mix import Mix, read_mix
 from planner.explain.moves import move_facts, replica_facts
@@ -173,7 +173,7 @@ def test_fewer_instances_are_never_better(solved: Solved) -> None:
 
 
 def test_limits_and_memory_that_are_nearly_used_up_bind(solved: Solved) -> None:
-    most, cheap = explain(*solved(MOST)), explain(*solved(CHEAP))
+    most, cheap = explain_plan(*solved(MOST)), explain_plan(*solved(CHEAP))
     assert fact(list(most.facts), "p95 ttft of `chat`").topic == "binding"
     assert fact(list(cheap.facts), "mean ttft of `chat`").topic == "limit"
     for told in (*most.facts, *cheap.facts):
@@ -191,7 +191,7 @@ def test_every_field_of_a_solved_plan_can_be_explained(
     assert {"objective", "ttft", "chat.ttft", "decode.max_batch", "decode.limits.max_batch", "mode"} <= set(names)
     for field in dict.fromkeys(names):
         if not field.startswith("prefill"):
-            assert explain(envelope, decision, field).field == field
+            assert explain_plan(envelope, decision, field).field == field
 
 
 @pytest.mark.parametrize("kind", kind_names())
@@ -201,12 +201,12 @@ def test_a_stated_plan_of_any_kind_is_explained_as_far_as_it_goes(
     envelope = Envelope.model_validate(edited_plan(kind))
     decision = find_kind(kind).decision.model_validate(envelope.decision)
     for field in (None, *field_names(envelope, decision)):
-        found = explain(envelope, decision, field)
+        found = explain_plan(envelope, decision, field)
         assert any(told.topic == "note" and "was stated" in told.what for told in found.facts)
 
 
 def test_a_field_narrows_the_facts_to_what_is_about_it(solved: Solved) -> None:
-    found = explain(*solved(CHEAP), "decode.max_batch")
+    found = explain_plan(*solved(CHEAP), "decode.max_batch")
     assert found.value == "288"
     assert found.facts
     assert all("decode" in told.about for told in found.facts)
@@ -220,7 +220,7 @@ def test_a_field_narrows_the_facts_to_what_is_about_it(solved: Solved) -> None:
 
 def test_an_unknown_field_is_refused_with_the_nearest_ones(solved: Solved) -> None:
     with pytest.raises(PlannerError, match=r"did you mean `decode.max_batch`"):
-        explain(*solved(CHEAP), "decode.max_bach")
+        explain_plan(*solved(CHEAP), "decode.max_bach")
 
 
 @pytest.mark.parametrize("part", ["mix", "values"])
@@ -229,7 +229,7 @@ def test_a_proof_that_is_not_of_the_plan_is_said_to_be_and_the_rest_is_still_tol
     broken: dict[str, Any] = {"mix": {"objective": "price"}, "values": [1.0]}
     proof = {**envelope.certificate.proof, part: broken[part]}
     other = envelope.model_copy(update={"certificate": envelope.certificate.model_copy(update={"proof": proof})})
-    found = explain(other, decision)
+    found = explain_plan(other, decision)
     assert [told for told in found.facts if told.topic == "note"]
     assert fact(list(found.facts), "mean ttft of `chat`")
 
@@ -238,14 +238,14 @@ def test_time_by_operator_adds_up_to_the_step(edited_plan: Callable[..., dict[st
     step = {"seconds": {"attention": 0.004, "gemm": 0.006, "host": 0.0005}, "basis": {"measured": 1.0}}
     envelope = Envelope.model_validate(edited_plan("serve", {"evidence.steps": {"decode": step}}))
     decision = find_kind("serve").decision.model_validate(envelope.decision)
-    told = fact(list(explain(envelope, decision, "decode.step").facts), "a step of `decode`")
+    told = fact(list(explain_plan(envelope, decision, "decode.step").facts), "a step of `decode`")
     assert "10.5 ms = gemm 6.00 ms + attention 4.00 ms + host 500 µs   (measured 100 %)" in told.what
     assert sum(told.figures.values()) == pytest.approx(0.0105)
 
 
 def test_deep_solves_again_with_each_limit_that_the_field_is_about(solved: Solved) -> None:
     envelope, decision = solved(CHEAP)
-    found = explain(envelope, decision, "requests_per_s", deep=True)
+    found = explain_plan(envelope, decision, "requests_per_s", deep=True)
     moved = [told for told in found.facts if told.what.startswith("rate of `chat`")]
     assert [told.figures["relative"] > 0 for told in moved] == [False, True]
     assert not [told for told in found.facts if "ttft" in told.what]
@@ -258,4 +258,4 @@ def test_deep_refuses_a_plan_whose_kind_is_not_solved(
     monkeypatch.setattr("planner.kinds.place.KIND", replace(find_kind("place"), solve=None))
     decision = find_kind("place").decision.model_validate(envelope.decision)
     with pytest.raises(PlannerError, match="can be checked but not solved"):
-        explain(envelope, decision, deep=True, base=Path())
+        explain_plan(envelope, decision, deep=True, base=Path())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.explain import explain
+from planner.explain import explain_plan
 from planner.explain.mix import read_mix
 from planner.plan.schema import Decision, Envelope
 
@@ -28,6 +28,8 @@ def test_a_decode_step_gives_the_rate_of_its_instances(solved: Solved, name: str
 
 
 def test_time_stands_in_the_explanation_largest_part_first(solved: Solved) -> None:
-    (told,) = (fact for fact in explain(*solved("serve-cost-two-pools"), "decode.step").facts if fact.topic == "time")
+    (told,) = (
+        fact for fact in explain_plan(*solved("serve-cost-two-pools"), "decode.step").facts if fact.topic == "time"
+    )
     assert list(told.figures.values()) == sorted(told.figures.values(), reverse=True)
     assert "host" in told.figures

@@ -1,0 +1,69 @@
+"""The page on the Python API runs from top to bottom and prints what it says."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "python-api.md"
+BLOCKS = re.findall(r"^```(python|text)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "serve-qwen3-32b-h200.yaml"
+
+
+def test_every_block_prints_what_stands_below_it() -> None:
+    names: dict[str, Any] = {}
+    printed = ""
+    for language, text in BLOCKS:
+        if language == "text":
+            assert printed == text
+            continue
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(text, str(PAGE), "exec"), names)
+        printed = out.getvalue()
+    assert [language for language, _ in BLOCKS].count("text") >= 4
+
+
+def test_the_page_names_every_public_name() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [name for name in planner.__all__ if not name.startswith("__") and f"`{name}" not in text] == []
+    assert all(getattr(planner, name) is not None for name in planner.__all__)
+
+
+def test_a_path_a_mapping_and_a_resolved_problem_give_the_same_plan() -> None:
+    import yaml
+
+    overrides = ["options.tp=[2]", "options.pp=[1]", "options.modes=[colocated]"]
+    resolved = planner.load_problem(EXAMPLE, overrides=overrides)
+    texts = {
+        planner.plan_json(planner.solve(resolved)),
+        planner.plan_json(planner.solve(EXAMPLE, overrides=overrides)),
+        planner.plan_json(planner.solve(str(EXAMPLE), overrides=overrides)),
+        planner.plan_json(planner.solve(yaml.safe_load(EXAMPLE.read_text()), overrides=overrides)),
+    }
+    assert len(texts) == 1
+
+
+def test_a_resolved_problem_takes_no_overrides() -> None:
+    with pytest.raises(planner.PlannerError, match="neither overrides nor profiles"):
+        planner.solve(planner.load_problem(EXAMPLE), overrides=["seed=1"])
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        ({"kind": "serve", "x": {1, 2}}, "is not plain data"),
+        ({"kind": "serve", "seed": float("nan")}, "problem"),
+        ({}, "is missing"),
+        ({"kind": "serve", "modles": {}}, "unknown key `modles`"),
+    ],
+)
+def test_a_mapping_is_refused_as_a_file_would_be(data: dict[str, Any], what: str) -> None:
+    with pytest.raises(planner.PlannerError, match="problem") as caught:
+        planner.solve(data)
+    assert what in str(caught.value)
