@@ -16,6 +16,13 @@ Output = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write here; `-` is stdout.", rich_help_panel=OUTPUT),
 ]
+Match = Annotated[
+    str | None,
+    typer.Option("--match", metavar="TEXT", help="Only names that hold this text.", rich_help_panel=INPUT),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace a file of the same name in your catalog.", rich_help_panel=OUTPUT)
+]
 Profiles = Annotated[
     list[str] | None,
     typer.Option(

@@ -60,6 +60,7 @@ class Instance:
 
     name: str  # as the provider writes it: p5.48xlarge
     provider: str
+    node_type: str  # the node of the catalog that it is one of, or a part of
     node: NodeType
     usd_per_hour: float | None  # None where the provider sells none on demand
     region: str

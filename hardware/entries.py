@@ -167,6 +167,7 @@ def instance(
     return Instance(
         name=name,
         provider=entry["provider"],
+        node_type=base.name,
         node=shaped,
         usd_per_hour=entry.get("price"),
         region=entry.get("region", ""),

@@ -42,6 +42,8 @@ _FFNS: dict[str, "type[DataclassInstance]"] = {"dense": DenseFfn, "experts": Moe
 _SHORT = {"grouped_query": "full", "latent": "latent", "unsupported": "unpriced", "experts": "moe", "dense": "dense"}
 _ORDERED = ("layers", "mtp_layers")
 _BESIDE: dict[str, "type[DataclassInstance]"] = {"encoders": Encoder, "modules": Module}
+_JOINED_LATER = frozenset({"q_rank", "mean_top_k"})
+"""Fields left out at their default even when defaults are written, so that digests of older plans stay as they were."""
 _MAX_RUN = 12
 _MAX_LAYERS = 10_000
 
@@ -217,7 +219,8 @@ def _plain(part: "DataclassInstance", without: set[str], *, defaults: bool) -> d
     data: dict[str, object] = {}
     for spec in fields(part):
         value = getattr(part, spec.name)
-        if spec.name in without or (not defaults and _is_default(spec, value)):
+        written_at_default = defaults and spec.name not in _JOINED_LATER
+        if spec.name in without or (not written_at_default and _is_default(spec, value)):
             continue
         data[spec.name] = _plain_value(value, defaults=defaults)
     return data
@@ -241,7 +244,7 @@ def _build(cls: type[T], data: object, where: str, own: Mapping[str, object] | N
     for key in given:
         if key not in known or (own and key in own):
             raise PlannerError(
-                f"unknown field `{key}`", where=where, hint=did_you_mean(key, known, otherwise="remove it")
+                f"unknown field `{key}`", where=f"{where}.{key}", hint=did_you_mean(key, known, otherwise="remove it")
             )
     values = {key: _checked(value, hints[key], f"{where}.{key}") for key, value in given.items()}
     values |= dict(own or {})
