@@ -68,8 +68,8 @@ class _Batch:
     def estimates(self) -> list[Estimate | Refused]:
         fixed = self._fixed_bytes()
         room = self._memory_bytes() - fixed
-        held = self._numbers(lambda case: case.isl + case.osl)
-        per_sequence = kv_cache_bytes(self.costs.arch, self._shards(False), held)
+        cached = self._numbers(lambda case: case.isl + case.osl / 2.0)  # engines take pages as sequences grow
+        per_sequence = kv_cache_bytes(self.costs.arch, self._shards(False), cached)
         admitted = np.floor(np.maximum(room, 0.0) / per_sequence)
         settled = settle(self._dynamics(np.clip(admitted, 1.0, self._most_batch())))
         memory = fixed + np.minimum(settled.decoding, np.maximum(admitted, 1.0)) * per_sequence

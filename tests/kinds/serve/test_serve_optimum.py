@@ -77,14 +77,14 @@ def test_the_oracle_sees_feasible_and_infeasible_problems(optima: dict[str, floa
 def random_plans() -> list[Envelope]:
     """Plans of random problems, those that have one."""
     plans = []
-    for seed in range(30):
+    for seed in range(16):
         with contextlib.suppress(Infeasible):
             plans.append(solved(small(random_edits(seed))))
     return plans
 
 
 def test_a_plan_of_any_small_problem_passes_every_static_rule(random_plans: list[Envelope]) -> None:
-    assert len(random_plans) > 15
+    assert len(random_plans) > 8
     for plan in random_plans:
         assert not broken_rules(plan)
         assert plan.certificate.bound is not None
