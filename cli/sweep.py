@@ -40,7 +40,7 @@ def sweep(
     workers: Annotated[
         int | None,
         typer.Option(
-            envvar="PLANNER_WORKERS", min=1, max=1024, help="Processes; the cores by default.", rich_help_panel=SOLVER
+            envvar="PLANNER_WORKERS", min=0, max=1024, help="Processes; the cores by default.", rich_help_panel=SOLVER
         ),
     ] = None,
     engine: Annotated[

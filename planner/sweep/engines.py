@@ -1,5 +1,6 @@
 """Where points are solved: in this process, in worker processes of this machine, or on Ray."""
 
+import os
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -28,7 +29,10 @@ class Engine(Protocol):
 
 
 class Here:
-    """This process, one job after the other."""
+    """This process, one job after the other.
+
+    A solver may take Ctrl-C for itself during a job; what it then answers is not kept.
+    """
 
     def run(self, jobs: Iterator[Job]) -> Solved:
         for job in jobs:
@@ -110,8 +114,12 @@ def _lost(process: BaseProcess) -> Exception:
 
 
 def _work(connection: Connection) -> None:
-    """Solves jobs until the other side is gone; Ctrl-C is the parent's business."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Solves jobs until the other side is gone.
+
+    Ctrl-C is the parent's business, and must not reach this process: a solver would take it for its own, and hand over
+    what it had so far as its answer.
+    """
+    os.setsid()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             connection.send(solve_job(connection.recv()))

@@ -23,7 +23,10 @@ class Job:
 
 
 def solve_job(job: Job) -> Record:
-    """The record of one problem; a mistake in the problem becomes a record too, so that the other points go on."""
+    """The record of one problem; a mistake in the problem becomes a record too, so that the other points go on.
+
+    Raises KeyboardInterrupt when a solver was interrupted: what it had so far is no answer to keep.
+    """
     from planner.api import solve
     from planner.infeasible import Infeasible, Stopped
 
@@ -33,6 +36,8 @@ def solve_job(job: Job) -> Record:
         conflict = [dict(limit) for limit in answer.conflict]
         return {"status": "infeasible", "conflict": conflict, "proved": answer.proved}
     except Stopped as answer:
+        if answer.reason == "interrupted":
+            raise KeyboardInterrupt from None
         return {"status": "stopped", "error": f"stopped: {answer.reason.replace('_', ' ')}"}
     except PlannerError as error:
         return failed(error)
@@ -48,6 +53,8 @@ def _solved(envelope: "Envelope") -> Record:
     from planner.plan.store import plan_digest, plan_json
 
     certificate = envelope.certificate
+    if certificate.stop_reason == "interrupted":
+        raise KeyboardInterrupt
     mode = envelope.decision.get("mode")
     return {
         "status": "ok",

@@ -31,7 +31,7 @@ def _silent(message: str) -> None:
 class Options:
     """How to run a sweep; none of it changes a byte of the results."""
 
-    workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))  # 0: in this process
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
     cache: str | None = None  # folder; the user's own when None
@@ -113,8 +113,8 @@ class Runner:
 
 def _open_engine(options: Options) -> Engine:
     if options.engine == "ray":
-        return OnRay(options.workers, options.ray_address)
-    return Here() if options.workers == 1 else Processes(options.workers)
+        return OnRay(max(1, options.workers), options.ray_address)
+    return Here() if options.workers == 0 else Processes(options.workers)
 
 
 class _Progress:

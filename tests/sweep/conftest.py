@@ -51,7 +51,7 @@ def sweep(folder: Path, capsys: pytest.CaptureFixture[str]) -> Sweep:
     def command(text: str, *flags: str) -> Outcome:
         (folder / "sweep.yaml").write_text(f"schema: planner.sweep/1\nbase: problem.yaml\n{text}\n")
         capsys.readouterr()
-        code = main(["sweep", "sweep.yaml", "--workers", "1", *flags])
+        code = main(["sweep", "sweep.yaml", "--workers", "0", *flags])
         captured = capsys.readouterr()
         return Outcome(code, captured.out, captured.err)
 

@@ -30,7 +30,7 @@ def shell(command: str, folder: Path, **environment: str) -> "subprocess.Complet
         **environment,
         "PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}",
         "PLANNER_CACHE_DIR": CACHE.name,
-        "PLANNER_WORKERS": "1",
+        "PLANNER_WORKERS": "0",
         "GITHUB_STEP_SUMMARY": str(folder / "step-summary.md"),
     }
     return subprocess.run(
@@ -101,7 +101,7 @@ def test_the_action_runs_its_sweep_and_ends_with_its_verdict(checkout: Path) -> 
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     step = next(step for step in action["runs"]["steps"] if step["name"] == "Sweep")
     assert set(re.findall(r"inputs\.([\w-]+)", (ROOT / "action.yml").read_text())) == set(action["inputs"])
-    given = {"SWEEP": "head/capacity/sweep.yaml", "BASELINE": "", "FAIL_ON": "", "MORE": "--workers\n1\n"}
+    given = {"SWEEP": "head/capacity/sweep.yaml", "BASELINE": "", "FAIL_ON": "", "MORE": "--workers\n0\n"}
     given |= {"OUTPUT": "out.parquet", "JUNIT": "j.xml", "SUMMARY": "s.md", "CACHE": CACHE.name}
     assert set(given) == set(step["env"])
     first = shell(step["run"], checkout, **given)
