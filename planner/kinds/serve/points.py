@@ -23,8 +23,7 @@ CLIENT_BATCHES = (*range(1, 5), *(part << power for power in range(1, 9) for par
 """Where clients wait, faster and fuller batches of a shape all compete: 1 to 4, then two to a doubling up to 1024."""
 CHUNK_TOKENS = (2048, 4096, 8192, 16384)
 PREFILL_CHUNK_TOKENS = (2048, 4096, 8192, 16384, 32768)
-PREFILL_STEPS_HELD = 2.0  # prompts of how many steps a prefill rank holds: those running, and those leaving
-PREFILL_PROMPTS_HELD = 4.0  # at least
+PREFILL_PROMPTS_HELD = 4.0  # at least, by a prefill rank
 
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.intp]
@@ -111,18 +110,23 @@ def make_points(
     batches = decode_batches(options, targets)
     if function == "prefill":
         chunk = prefill_chunks(options, targets)
-        held = [np.maximum(PREFILL_PROMPTS_HELD, np.floor(PREFILL_STEPS_HELD * chunk / t.isl)) for t in targets]
         tokens = [target.isl for target in targets]
     else:
         chunk = np.tile(chunks, len(batches))
-        held = [np.repeat(batches, len(chunks))] * len(targets)
         tokens = [target.held_tokens for target in targets]
-    count = len(chunk)
-    shape = np.repeat(np.arange(len(shapes), dtype=np.intp), count)
+    shape = np.repeat(np.arange(len(shapes), dtype=np.intp), len(chunk))
     degrees = np.array([(s.tp, s.pp, s.dp, s.moe_tp, s.ep) for s in shapes], dtype=np.float64)
-    shards = Shards.of(*degrees[shape].T)
-    held_N = [np.tile(each, len(shapes)) for each in held]
-    return _within_memory(place, shape, shards, held_N, np.tile(chunk, len(shapes)), tokens, tally, copies)
+    shards, chunk_N = Shards.of(*degrees[shape].T), np.tile(chunk, len(shapes))
+    if function == "prefill":
+        held_N = [_prompts_held(chunk_N, shards.pp, target.isl) for target in targets]
+    else:
+        held_N = [np.tile(np.repeat(batches, len(chunks)), len(shapes))] * len(targets)
+    return _within_memory(place, shape, shards, held_N, chunk_N, tokens, tally, copies)
+
+
+def _prompts_held(chunk: FloatArray, pp: FloatArray, isl: float) -> FloatArray:
+    """Prompts of a prefill rank [N]: those of a step in each of its stages, and those of one step that are leaving."""
+    return np.maximum(PREFILL_PROMPTS_HELD, (pp + 1.0) * np.maximum(np.floor(chunk / isl), 1.0))
 
 
 def _within_memory(
