@@ -168,7 +168,7 @@ def test_prices_are_dated_placed_and_shared_out_evenly() -> None:
     assert find_instance("nonsense") is None
 
 
-def test_larger_sizes_of_a_family_never_cost_less_a_gpu_than_half() -> None:
+def test_prices_a_gpu_of_one_family_are_of_one_order() -> None:
     def of(prefix: str) -> list[float]:
         return [i.usd_per_gpu_hour or 0 for i in list_instances() if i.name.startswith(prefix) and i.usd_per_hour]
 

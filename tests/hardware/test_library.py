@@ -26,6 +26,7 @@ from planner.hardware.library import (
     list_fabrics,
     list_nodes,
     load_user_hardware,
+    price_per_gpu_hour,
     sources_of,
 )
 
@@ -293,6 +294,9 @@ def test_the_page_on_adding_hardware_works_as_written() -> None:
     library = load_user_hardware(parse_document(block, "docs"))
     node = find_node("x100", library)
     assert (node.name, node.accelerator.name, node.num_gpus) == ("x100_server", "x100_sxm", 8)
+    assert (node.pod_gpus, node.pod_oversubscription) == (512, 4.0)
+    assert find_node("x1.24xlarge", library).nic_bandwidth_bytes_per_s == 25e9
+    assert price_per_gpu_hour("x1.24xlarge", library) == 4.8
     assert node.accelerator.supports("fp8")
     assert not node.accelerator.supports("nvfp4")
     assert sources_of("accelerators", "x100_sxm", library)["peak"].startswith("X100 data sheet")
