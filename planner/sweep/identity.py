@@ -69,9 +69,7 @@ def _tables_digest(path: str) -> str:
 
 def _code_digest() -> str:
     """The digest of the package's own files, so that results of other code are never taken for ours."""
-    import planner
-
-    root = Path(planner.__file__).parent
+    root = Path(__file__).parent.parent
     total = hashlib.sha256()
     for path in sorted(_files(root)):
         total.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
