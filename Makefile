@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check bench-solve bench-estimate bench-sweep clean
+.PHONY: demo test check bench-solve bench-estimate bench-sweep fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -29,6 +29,9 @@ bench-estimate: $(VENV)/installed
 
 bench-sweep: $(VENV)/installed
 	$(BIN)/python benchmarks/sweep.py
+
+fuzz: $(VENV)/installed
+	$(BIN)/python benchmarks/fuzz.py
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache planner.egg-info

@@ -27,6 +27,7 @@ def show(
     from planner.cli.render import render_plan
     from planner.cli.render_map import render_map
     from planner.load import load_plan
+    from planner.plan.placement import require_countable
     from planner.plan.store import plan_json
     from planner.problem.recorded import recorded_problem
 
@@ -36,6 +37,7 @@ def show(
         return 0
     parts = [render_plan(envelope, decision)]
     if decision.placement:
+        require_countable(decision.placement)
         problem = recorded_problem(envelope.inputs)
         parts.append(render_map(decision, pools_of(problem) if problem is not None else {}))
     write_data("\n\n".join(parts), output)

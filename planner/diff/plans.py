@@ -10,7 +10,7 @@ from typing import Any
 from planner.diff.tree import Change, changes
 from planner.diff.weights import Kept, kept_weights
 from planner.files import digest
-from planner.plan.placement import device_runs, devices
+from planner.plan.placement import device_runs, devices, require_countable
 from planner.plan.schema import Decision, Envelope
 
 _REFERENCES = ("role", "roles", "to", "source", "group")  # fields that hold the name of a role
@@ -64,9 +64,11 @@ class PlanDiff:
 def diff_plans(before: tuple[Envelope, Decision], after: tuple[Envelope, Decision]) -> PlanDiff:
     """What differs from `before` to `after`, each an envelope with its validated decision.
 
-    Of plans of different kinds, only what all kinds share is compared.
+    Of plans of different kinds, only what all kinds share is compared. Raises PlannerError for a placement too large to
+    be read.
     """
     (one, decision), (other, later) = before, after
+    require_countable((*decision.placement, *later.placement))
     shared = set(Decision.model_fields) if one.kind != other.kind else None
     renamed = _renamed(decision, later)
     ours, theirs = _plain(decision, shared, renamed), _plain(later, shared, {})

@@ -8,6 +8,10 @@ from itertools import product, repeat
 from math import prod
 from typing import Protocol
 
+from planner.errors import PlannerError
+
+MOST_DEVICES = 1 << 24  # of a pool: more than any cluster has
+
 
 class Axis(Protocol):
     @property
@@ -39,6 +43,15 @@ def num_ranks(block: Block) -> int:
 def last_device(block: Block) -> int:
     """The highest device of the block."""
     return block.first_device + sum((axis.size - 1) * axis.stride for axis in block.axes)
+
+
+def require_countable(blocks: Iterable[Block]) -> None:
+    """Refuses, as PlannerError, a placement with more ranks or devices than could be looked at one by one."""
+    for block in blocks:
+        if max(num_ranks(block), last_device(block)) > MOST_DEVICES:
+            what = f"places {num_ranks(block)} ranks up to device {last_device(block)}; at most {MOST_DEVICES} are read"
+            hint = "run `planner check` on the plan: no pool is as large"
+            raise PlannerError(what, where=f"placement of `{block.role}`", hint=hint)
 
 
 def devices(block: Block) -> Iterator[int]:

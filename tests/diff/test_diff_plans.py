@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from planner.diff import PlanDiff, diff_plans
 from planner.diff.tree import changes
+from planner.errors import PlannerError
 from planner.kinds.registry import find_kind, kind_names
 from planner.plan.placement import device_runs
 from planner.plan.schema import Decision, Envelope
@@ -110,6 +111,14 @@ def test_a_replica_more_keeps_all_that_were_there(edited_plan: Edited) -> None:
     fewer = loaded(edited_plan("serve", edits))
     found = diff_plans(fewer, loaded(edited_plan("serve"))).weights
     assert (found.kept, found.after - found.before) == (found.before, 2)
+
+
+@pytest.mark.parametrize(
+    "edit", [{"decision.placement.0.axes.0.size": 10**12}, {"decision.placement.0.first_device": 10**12}]
+)
+def test_a_placement_beyond_any_cluster_is_refused_and_not_expanded(edited_plan: Edited, edit: dict[str, Any]) -> None:
+    with pytest.raises(PlannerError, match="are read"):
+        diff_plans(loaded(edited_plan("serve")), loaded(edited_plan("serve", edit)))
 
 
 def test_another_precision_leaves_no_device_its_weights(compare: Callable[..., PlanDiff]) -> None:

@@ -1,0 +1,61 @@
+"""A small draw of `benchmarks/fuzz.py`: mutated files end in the right exit code and leave nothing half-written."""
+
+import importlib.util
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+CASES = 300
+PATH = Path(__file__).parent.parent.parent / "benchmarks" / "fuzz.py"
+
+
+@pytest.fixture(scope="module")
+def fuzz() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("planner_fuzz", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_mutated_file_ends_in_a_traceback_a_wrong_code_or_half_a_file(fuzz: ModuleType) -> None:
+    tally = fuzz.run_cases(range(CASES), seed=1)
+    assert tally.failures == []
+    assert sum(tally.codes.values()) == CASES
+    verbs = {outcome.split()[0] for outcome in tally.codes}
+    assert {"solve", "check", "show", "diff", "explain", "emit", "sweep"} <= verbs
+    refused = sum(count for outcome, count in tally.codes.items() if outcome.endswith(" 2"))
+    assert 0.3 * CASES < refused < 0.9 * CASES  # most mutations are mistakes, and enough files stay valid
+
+
+def test_the_same_case_is_the_same_file(fuzz: ModuleType) -> None:
+    one, other = (fuzz.mutated(fuzz.SMALL, random.Random(7)) for _ in range(2))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "left", "said"),
+    [
+        (4, "", "error: internal error", {}, "exit code 4"),
+        (1, "", "Traceback (most recent call last)", {}, "a traceback"),
+        (2, "half a table", "error: bad", {}, "without an error alone"),
+        (2, "", "warning: bad", {}, "without an error alone"),
+        (0, "", "", {".planner-1234.tmp": ""}, "files left behind"),
+        (0, "", "", {"out.json": '{"schema": '}, "half-written"),
+        (2, "", "error: bad", {"out.json": "{}"}, "wrote its output"),
+        (0, "", "", {"out.json": "{}"}, ""),
+        (1, "no", "", {}, ""),
+    ],
+)
+def test_what_is_wrong_is_seen(
+    fuzz: ModuleType, tmp_path: Path, code: int, out: str, err: str, left: dict[str, str], said: str
+) -> None:
+    for name, text in left.items():
+        (tmp_path / name).write_text(text)
+    found = fuzz._wrong(["solve", "problem.yaml"], code, out, err, tmp_path, set())
+    assert (said in found) if said else not found
