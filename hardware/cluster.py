@@ -100,7 +100,11 @@ class Pool:
         total = _whole(self.num_nodes * node.num_gpus, node.scale_up_size)
         bandwidth, latency_s = node.nic_bandwidth_bytes_per_s / self.oversubscription, node.nic_latency_s
         inside = Level(
-            node.scale_up_kind, node.scale_up_size, node.scale_up_bandwidth_bytes_per_s, node.scale_up_latency_s
+            node.scale_up_kind,
+            node.scale_up_size,
+            node.scale_up_bandwidth_bytes_per_s,
+            node.scale_up_latency_s,
+            mesh=node.scale_up_kind == "xgmi",
         )
         if total == node.scale_up_size:
             return Topology((inside,))

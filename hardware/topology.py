@@ -19,6 +19,14 @@ class Level:
     size: int  # devices in one domain of this level; each a multiple of the level inside it
     bandwidth_bytes_per_s: float  # per device, one direction, oversubscription already divided out
     latency_s: float  # one hop
+    mesh: bool = False  # every two devices have a link of their own, and no switch joins them
+
+    def rate_bytes_per_s(self, ranks: ArrayLike) -> NDArray[np.float64]:
+        """What one of `ranks` devices can send to the others: in a mesh only the links between them carry it."""
+        count = np.asarray(ranks, dtype=np.float64)
+        if not self.mesh or self.size < 2:
+            return np.full_like(count, self.bandwidth_bytes_per_s)
+        return np.asarray(self.bandwidth_bytes_per_s * np.maximum(count - 1.0, 1.0) / (self.size - 1.0))
 
 
 @dataclass(frozen=True, slots=True)

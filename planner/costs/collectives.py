@@ -24,7 +24,7 @@ class _Tier:
 
     ranks: FloatArray
     inside: FloatArray  # ranks already joined at inner levels
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: FloatArray
     latency_s: float
     outer: bool  # beyond the innermost domain
 
@@ -48,7 +48,8 @@ def _tiers(op: Collective, topology: Topology) -> list[_Tier]:
     before = np.ones_like(op.group)
     for level, members in zip(topology.levels, joined, strict=True):
         here = np.maximum(members.astype(np.float64), before)
-        tiers.append(_Tier(here / before, before, level.bandwidth_bytes_per_s, level.latency_s, bool(tiers)))
+        ranks = here / before
+        tiers.append(_Tier(ranks, before, level.rate_bytes_per_s(ranks), level.latency_s, bool(tiers)))
         before = here
     return tiers
 
@@ -63,7 +64,7 @@ def _start(tier: _Tier, efficiencies: Efficiencies) -> FloatArray:
 def _rate(tier: _Tier, efficiencies: Efficiencies) -> FloatArray:
     """Bytes per second and device [N]: links inside the innermost domain and those outside it have efficiencies."""
     inner, outer = efficiencies.collective_bandwidth, efficiencies.fabric_bandwidth
-    return tier.bandwidth_bytes_per_s * (outer if tier.outer else inner) * np.ones_like(tier.ranks)
+    return tier.bandwidth_bytes_per_s * (outer if tier.outer else inner)
 
 
 def _ring(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:

@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from planner.costs.collectives import collective_s
 from planner.costs.forward import forward
+from planner.costs.operators import Collective
 from planner.costs.parameters import load_calibration
 from planner.costs.roofline import Roofline
 from planner.costs.shapes import Shards, Work
@@ -29,6 +32,7 @@ from planner.hardware.library import (
     price_per_gpu_hour,
     sources_of,
 )
+from planner.hardware.topology import Topology
 from planner.models.library import find_model
 from planner.models.precision import with_precision
 
@@ -208,6 +212,18 @@ def test_pods_of_an_oversubscribed_fabric_are_a_level_of_the_topology() -> None:
     assert (inner[0], pod[0], outer[0]) == (8, 3072, 6144)
     halved = Pool("o", node, 1000, oversubscription=2.0).topology()
     assert [level.bandwidth_bytes_per_s for level in halved.levels[1:]] == [25e9, 25e9 / 7]
+
+
+def test_two_gpus_of_a_mesh_share_one_link_and_all_of_them_all_links() -> None:
+    # MI300X: seven Infinity Fabric links of 64 GB/s and direction.
+    (mesh,) = Pool("m", find_node("mi300x"), 1).topology().levels
+    np.testing.assert_allclose(mesh.rate_bytes_per_s([1, 2, 4, 8]), [64e9, 64e9, 192e9, 448e9])
+    (switch,) = Pool("s", find_node("h100"), 1).topology().levels
+    np.testing.assert_array_equal(switch.rate_bytes_per_s([1, 2, 8]), [450e9] * 3)
+    ideal = load_calibration("none").efficiencies
+    pair = Collective("c", 1.0, "all_reduce", np.array([64e9]), np.array([2.0]), np.array([1.0]))
+    bare = Topology((replace(mesh, latency_s=0.0),))
+    assert collective_s(pair, bare, ideal)[0] == pytest.approx(1.0)  # half the buffer twice over one link
 
 
 def test_a_node_on_another_fabric_takes_its_pods_along() -> None:
