@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.errors import PlannerError, did_you_mean
 from planner.models.architecture import Architecture, Precisions
-from planner.models.importers import dense, experts, hybrid, latent
+from planner.models.importers import dense, experts, hybrid, latent, stepfun
 from planner.models.importers.decoder import Decoder, Reader
 from planner.models.importers.encoders import encoders
 from planner.models.importers.fields import Fields
@@ -21,6 +21,9 @@ _READERS: dict[str, Reader] = {
     "qwen3": dense.qwen3,
     "qwen3_vl_text": dense.qwen3,
     "mimo": dense.mimo,
+    "gemma3_text": dense.gemma3,
+    "step1": stepfun.step1,
+    "step3_text": stepfun.step3,
     "opt": dense.opt,
     "gpt2": dense.gpt2,
     "gpt_neox": dense.gpt_neox,
@@ -47,6 +50,7 @@ _READERS: dict[str, Reader] = {
     "qwen3_5_text": hybrid.qwen3_5,
     "qwen3_5_moe_text": hybrid.qwen3_5,
     "nemotron_h": hybrid.nemotron_h,
+    "minimax_m1": hybrid.minimax_m1,
 }
 
 _PLAIN_FIELDS = frozenset(
@@ -61,6 +65,7 @@ _PLAIN_FIELDS = frozenset(
 )
 """What the config of a plain decoder may say; a field beyond these may change the layers in a way we do not know."""
 
+_CONTEXT = ("max_position_embeddings", "n_positions", "max_position_embedding", "max_seq_len")
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _NAMED_PRECISIONS = (("-nvfp4", "nvfp4", "fp8"), ("-fp4", "nvfp4", "fp8"), ("-fp8", "fp8", "fp8"))
 """For NVIDIA checkpoints: they keep their quantisation (and an FP8 cache) in hf_quant_config.json beside the config."""
@@ -117,7 +122,9 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, source:
         vocab_size=text.count("vocab_size"),
         layers=decoder.layers,
         tied_embeddings=_tied(whole, text, decoder),
-        max_context_tokens=text.count("max_position_embeddings", "n_positions"),
+        max_context_tokens=text.count(
+            "max_position_embeddings", "n_positions", "max_position_embedding", "max_seq_len"
+        ),
         precisions=Precisions(*(plain,) * 11),
         mtp_layers=decoder.mtp_layers,
         mtp_embeddings=decoder.mtp_embeddings,

@@ -36,6 +36,19 @@ def mimo(config: Fields) -> Decoder:
     return Decoder(decoder.layers, mtp_layers=decoder.layers[:1] * heads, unsupported=decoder.unsupported)
 
 
+def gemma3(config: Fields) -> Decoder:
+    """Gemma 3 (arXiv:2503.19786): five window layers, then a full one; norms before and after both parts."""
+    full = attention.grouped_query(config, qk_norm=True)
+    window = attention.grouped_query(config, qk_norm=True, window_tokens=config.count("sliding_window"))
+    part, count = ffn.dense(config), config.count("num_hidden_layers")
+    every = config.count("sliding_window_pattern", "_sliding_window_pattern", default=6)
+    kinds = [bool((layer + 1) % every) for layer in range(count)]
+    if config.has("layer_types"):
+        kinds = [kind == "sliding_attention" for kind in config.per_layer("layer_types", count)]
+    layers = tuple(Layer(window if is_window else full, part, num_norms=4) for is_window in kinds)
+    return Decoder(layers, tied_by_default=True)
+
+
 def opt(config: Fields) -> Decoder:
     """OPT (arXiv:2205.01068): learned positions with an offset of two, LayerNorm, bias everywhere, ReLU FFN."""
     bias = config.flag("enable_bias", default=True)

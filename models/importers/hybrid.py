@@ -1,6 +1,6 @@
 """Families that mix recurrent layers with attention: Qwen3-Next, Qwen3.5, Nemotron-H."""
 
-from planner.models.architecture import DenseFfn, Layer, MoeFfn
+from planner.models.architecture import DenseFfn, Layer, LinearAttention, MoeFfn
 from planner.models.importers import attention, ffn
 from planner.models.importers.decoder import Decoder
 from planner.models.importers.experts import layer_types
@@ -32,6 +32,17 @@ def _kinds(config: Fields, known: set[str]) -> list[str]:
         "linear_attention" if (layer + 1) % interval else "full_attention"
         for layer in range(config.count("num_hidden_layers"))
     ]
+
+
+def minimax_m1(config: Fields) -> Decoder:
+    """MiniMax-M1 (arXiv:2506.13585): lightning attention, with full attention where `attn_type_list` has a 1."""
+    count = config.count("num_hidden_layers")
+    full = attention.grouped_query(config)
+    heads, dim = full.num_heads, full.head_dim
+    lightning = LinearAttention("lightning", heads, heads, dim, dim, conv_kernel=0)
+    moe = ffn.local_moe(config, shared=config.optional_count("shared_intermediate_size"))
+    kinds = config.per_layer("attn_type_list", count)
+    return Decoder(tuple(Layer(full if kind == 1 else lightning, moe) for kind in kinds))
 
 
 def nemotron_h(config: Fields) -> Decoder:
