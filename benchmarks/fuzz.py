@@ -291,6 +291,7 @@ def run_cases(numbers: Sequence[int], seed: int, keep: Path | None = None) -> Ta
         outcome, wrong = run_case(number, seeds, seed, keep)
         tally.codes[outcome] += 1
         if wrong:
+            print(wrong, file=sys.stderr, flush=True)
             tally.failures.append(wrong)
     return tally
 
@@ -312,7 +313,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         for done in pool.map(work, parts):
             tally.add(done)
     print(*(f"{outcome:12} {count}" for outcome, count in sorted(tally.codes.items())), sep="\n")
-    print(*tally.failures, sep="\n")
     seconds = time.perf_counter() - started
     print(f"{given.cases} cases, {len(tally.failures)} failures, {seconds:.0f} s")
     return 1 if tally.failures else 0

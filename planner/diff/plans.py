@@ -11,7 +11,7 @@ from planner.diff.tree import Change, changes
 from planner.diff.weights import Kept, kept_weights
 from planner.files import digest
 from planner.plan.placement import device_runs, devices, require_countable
-from planner.plan.schema import Decision, Envelope
+from planner.plan.schema import Decision, Envelope, Prediction
 
 _REFERENCES = ("role", "roles", "to", "source", "group")  # fields that hold the name of a role
 _INSIDE = {"side_files", "num_layers", "stages", "parts", "expert_of_slot"}  # fields that say what is inside a shard
@@ -159,7 +159,13 @@ def _objective(before: Envelope, after: Envelope) -> list[Figure]:
         return []
     rows = [("objective", one.objective.value, other.objective.value), ("bound", one.bound, other.bound)]
     metric = one.objective.metric
+    if all(any(_is_objective(p, metric) for p in envelope.predictions) for envelope in (before, after)):
+        rows = rows[1:]  # it stands among the predictions
     return [Figure(metric, "", name, old, new) for name, old, new in rows if old != new]
+
+
+def _is_objective(prediction: Prediction, metric: str) -> bool:
+    return (prediction.metric, prediction.of, prediction.statistic) == (metric, "", "mean")
 
 
 def _predictions(before: Envelope, after: Envelope) -> list[Figure]:
@@ -170,12 +176,14 @@ def _predictions(before: Envelope, after: Envelope) -> list[Figure]:
 
 
 def _rest(plan: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """What is neither decision, nor inputs, nor a figure; a proof is told by whether it is the same."""
+    """What is neither decision, nor inputs, nor a figure; proof and step times by whether they are the same."""
     rest = {key: value for key, value in plan.items() if key not in ("decision", "inputs", "predictions")}
     certificate = {key: value for key, value in rest["certificate"].items() if key not in ("bound", "gap")}
     certificate["objective"] = {key: certificate["objective"][key] for key in ("metric", "sense")}
     certificate["proof"] = digest(certificate["proof"]) if certificate["proof"] else None
     rest["certificate"] = certificate
+    steps = rest["evidence"].get("steps")
+    rest["evidence"] = {**rest["evidence"], "steps": digest(steps) if steps else None}
     both = {_prediction_key(row) for row in other["predictions"]}
     told = (row for row in plan["predictions"] if _prediction_key(row) in both)
     rest["predictions"] = [{key: value for key, value in row.items() if key != "value"} for row in told]

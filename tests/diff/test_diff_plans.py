@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.diff import PlanDiff, diff_plans
@@ -147,6 +147,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON, JSON)
 def test_changes_back_are_the_changes_turned_round(before: object, after: object) -> None:
     turned = {"+": "-", "-": "+", "~": "~"}
@@ -154,11 +155,13 @@ def test_changes_back_are_the_changes_turned_round(before: object, after: object
     assert there == {(c.action, c.path, repr(c.before), repr(c.after)) for c in changes(after, before)}
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_nothing_differs_from_itself(value: object) -> None:
     assert list(changes(value, value)) == []
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 40)))
 def test_runs_of_devices_expand_to_the_devices(numbers: set[int]) -> None:
     runs = list(device_runs(sorted(numbers)))
