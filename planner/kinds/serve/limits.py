@@ -39,7 +39,7 @@ def explain_infeasible(setting: Setting, limits: Limits) -> Infeasible:
 
     Limits considered: each time limit and the load of each workload, the GPUs at hand, and the price. A limit is taken
     away by making it infinite (for GPUs: sixteen times the nodes). The nearest value of one is found while all other
-    limits of the problem stay.
+    limits of the problem stay. Where a limit of the solve comes first, all limits are named, without nearest values.
     """
     known = {limit.name: limit for limit in _limits(setting)}
 
@@ -53,6 +53,19 @@ def explain_infeasible(setting: Setting, limits: Limits) -> Infeasible:
                 relaxed = limit.remove(relaxed)
         return works(relaxed)
 
+    try:
+        return _explained(setting, known, feasible, works, limits)
+    except _CutShort:
+        return Infeasible([{"limit": limit.text, "nearest": ""} for limit in known.values()], proved=True)
+
+
+def _explained(
+    setting: Setting,
+    known: dict[str, _Limit],
+    feasible: Callable[[frozenset[str]], bool],
+    works: Callable[[Setting], bool],
+    limits: Limits,
+) -> Infeasible:
     names = list(known)
     if not feasible(frozenset()):
         return Infeasible([_structural(setting)], proved=True)
@@ -66,8 +79,14 @@ def explain_infeasible(setting: Setting, limits: Limits) -> Infeasible:
     return Infeasible(rows, proved=True)
 
 
+class _CutShort(Exception):
+    """A limit of the solve came before the answer to a question about other limits."""
+
+
 def _solvable(setting: Setting, limits: Limits) -> bool:
     outcome = search(setting, setting.targets, limits, tie_break=False)
+    if not outcome.found and not outcome.proven:
+        raise _CutShort
     return outcome.found
 
 

@@ -64,6 +64,11 @@ class Outcome:
         return value is not None and (value > 0.0 or not self.formulated.problem.maximising)
 
     @property
+    def proven(self) -> bool:
+        """Whether the search ended by itself, so that what it did not find is not there."""
+        return self.result.status in (Status.INFEASIBLE, Status.OPTIMAL)
+
+    @property
     def objective(self) -> float | None:
         """In the metric of the problem."""
         value = self.result.objective
@@ -84,7 +89,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     limits.tell("pricing candidates")
     outcome = search(setting, setting.targets, limits)
     if not outcome.found:
-        if outcome.result.status is Status.UNKNOWN:
+        if not outcome.proven:
             raise Stopped(outcome.result.stop_reason, bound=outcome.result.bound)
         limits.tell("naming the limits in conflict")
         raise explain_infeasible(setting, limits)

@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.costs.shapes import Shards
 from planner.kinds.serve.evaluate import time_points
-from planner.kinds.serve.points import Points
+from planner.kinds.serve.points import DECODE_BATCHES, Points, axis
 from planner.kinds.serve.solve import Setting
 from planner.kinds.serve.used import Used
 from planner.plan.schema import StepEvidence
@@ -19,23 +19,41 @@ def step_evidence(setting: Setting, item: Used) -> StepEvidence:
     """
     place = setting.places[item.candidate.model, item.candidate.pool]
     target = setting.targets[max(range(len(item.load_per_s)), key=lambda w: item.load_per_s[w])]
-    step = time_points(item.candidate.function, place, target, _point(item)).step
-    seconds = {name: float(found[0]) for name, found in step.by_operator.items()} | {"host": float(step.host_s[0])}
+    batches = _batches(setting, item)
+    timed = time_points(item.candidate.function, place, target, _points(item, batches))
+    step, own = timed.step, batches.index(item.candidate.max_batch)
+    seconds = {name: float(found[own]) for name, found in step.by_operator.items()} | {"host": float(step.host_s[own])}
     ordered = sorted(((name, value) for name, value in seconds.items() if value > 0.0), key=lambda row: -row[1])
     return StepEvidence(
-        seconds={name: float(f"{value:.{_DIGITS}g}") for name, value in ordered},
-        basis=step.shares(0),  # type: ignore[arg-type]  # names of Basis
+        seconds={name: _short(value) for name, value in ordered},
+        basis=step.shares(own),  # type: ignore[arg-type]  # names of Basis
+        tpot_s_by_batch={str(b): _short(float(s)) for b, s in zip(batches, timed.tpot_s, strict=True) if s > 0.0}
+        or None,
     )
 
 
-def _point(item: Used) -> Points:
-    """The instance type as an array of one; its memory is not asked for."""
-    shape, one = item.candidate.shape, np.ones(1)
+def _short(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _batches(setting: Setting, item: Used) -> list[int]:
+    """The batch of the role, and the next smaller and larger ones of the axis; of prefill its own alone."""
+    own = item.candidate.max_batch
+    if item.candidate.function == "prefill":
+        return [own]
+    known = sorted({int(batch) for batch in axis(setting.options.max_batch, DECODE_BATCHES)} | {own})
+    at = known.index(own)
+    return known[max(at - 1, 0) : at + 2]
+
+
+def _points(item: Used, batches: list[int]) -> Points:
+    """The instance type at each batch [N]; its memory is not asked for."""
+    shape, one = item.candidate.shape, np.ones(len(batches))
     degrees = (shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
     return Points(
-        shape=np.zeros(1, dtype=np.intp),
+        shape=np.zeros(len(batches), dtype=np.intp),
         shards=Shards.of(*(degree * one for degree in degrees)),
-        batch=item.candidate.max_batch * one,
+        batch=np.array(batches, dtype=np.float64),
         chunk=item.candidate.chunk_tokens * one,
         weight_bytes=0.0 * one,
         activation_bytes=0.0 * one,
