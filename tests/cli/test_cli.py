@@ -81,7 +81,7 @@ def test_options_of_solve_are_grouped(run: "Run") -> None:
 @pytest.mark.parametrize(
     ("arguments", "what", "hint"),
     [
-        (["solv"], "unknown command `solv`", "did you mean `solve`?"),
+        (["solv"], "unknown command `solv`", "did you mean `solve`"),
         (["hardware", "lst"], "unknown command `lst`", "did you mean `list`?"),
         ([], "missing command", "see `planner --help`"),
         (["solve"], "missing argument `PROBLEM`", "see `planner solve --help`"),
