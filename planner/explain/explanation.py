@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import PlannerError
+from planner.explain.batches import batch_facts
 from planner.explain.facts import Fact
 from planner.explain.fields import Field, find_field
 from planner.explain.mix import Mix, read_mix
@@ -72,14 +73,14 @@ def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iter
     yield from next_best_facts(envelope)
     if mix is not None:
         yield from move_facts(mix)
-        yield from _role_facts(mix, decision, wanted)
+        yield from _role_facts(mix, envelope, decision, wanted)
     elif envelope.certificate.status == "stated":
         yield Fact("note", "the plan was stated, not searched: nothing is known of what else could have been")
     yield from time_facts(envelope, decision)
     yield from evidence_facts(envelope)
 
 
-def _role_facts(mix: Mix, decision: Decision, wanted: Field | None) -> Iterator[Fact]:
+def _role_facts(mix: Mix, envelope: Envelope, decision: Decision, wanted: Field | None) -> Iterator[Fact]:
     """What is worked out only for a role that is asked for."""
     role = _role(decision, wanted)
     if role is None or wanted is None:
@@ -87,26 +88,13 @@ def _role_facts(mix: Mix, decision: Decision, wanted: Field | None) -> Iterator[
     yield from replica_facts(mix, role.name)
     yield from unused_shapes(mix, role.name)
     batch = role.limits.get("max_batch")
-    if wanted.name.endswith("max_batch") and isinstance(batch, int) and role.memory is not None:
-        yield _larger_batch(role, batch)
+    if wanted.name.endswith("max_batch") and isinstance(batch, int):
+        yield from batch_facts(envelope, role, batch)
 
 
 def _role(decision: Decision, wanted: Field | None) -> Role | None:
     head = "" if wanted is None else wanted.name.partition(".")[0]
     return next((role for role in decision.roles if role.name == head), None)
-
-
-def _larger_batch(role: Role, batch: int) -> Fact:
-    """How many sequences the memory would hold, when each takes what it takes now."""
-    memory = role.memory
-    assert memory is not None
-    each = memory.kv_cache_bytes / batch
-    room = memory.capacity_bytes - memory.used_bytes
-    most = batch + int(room / each) if each > 0 else batch
-    what = f"memory would hold a batch of {most} at this length; time, rate or another shape keep it at {batch}"
-    if most <= batch:
-        what = f"memory holds no larger batch than {batch} at this length"
-    return Fact("memory", what, (role.name, "memory", "max_batch"), figures={"most": float(most)})
 
 
 def _concerns(about: Sequence[str], wanted: Field | None) -> bool:

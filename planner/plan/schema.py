@@ -197,10 +197,14 @@ Shares = dict[Literal["measured", "imported", "held", "analytical"], Fraction]
 
 
 class StepEvidence(Spec):
-    """The step that dominates a role: its time by operator (`host` among them), and the share of it by basis."""
+    """The step that dominates a role: its time by operator (`host` among them), and the share of it by basis.
+
+    `tpot_s_by_batch` is the time per output token with the role full, at its batch and at the neighbours of that.
+    """
 
     seconds: dict[str, Amount]
     basis: Shares = Field(default_factory=dict)
+    tpot_s_by_batch: dict[str, Amount] | None = None
 
 
 class Evidence(Spec):

@@ -191,3 +191,14 @@ def test_diff_refuses_what_is_no_plan(run: "Run", plan: Path, text: str) -> None
     done = run("diff", str(plan), "bad.json")
     assert done.code == 2
     assert done.err.startswith("error: bad.json")
+
+
+def test_the_starting_sweep_is_a_sweep_of_the_starting_problem(run: "Run", tmp_path: Path) -> None:
+    from planner.sweep.schema import load_sweep
+
+    run("init", "serve", "-o", "problem.yaml")
+    assert run("init", "sweep", "-o", "sweep.yaml").code == 0
+    sweep = load_sweep(str(tmp_path / "sweep.yaml"))
+    assert (sweep.folder / sweep.spec.base).exists()
+    overrides = [f"{axis.field}={axis.values[0]}" for axis in sweep.spec.axes if axis.values and axis.field]
+    assert load_problem(tmp_path / "problem.yaml", overrides=overrides).problem.cluster.pools[0].nodes == 1

@@ -33,3 +33,21 @@ def test_time_stands_in_the_explanation_largest_part_first(solved: Solved) -> No
     )
     assert list(told.figures.values()) == sorted(told.figures.values(), reverse=True)
     assert "host" in told.figures
+
+
+def test_neighbouring_batches_are_told_with_their_time_and_memory(solved: Solved) -> None:
+    envelope, decision = solved("serve-qwen3-32b-h200")
+    decode = next(role for role in decision.roles if role.function == "decode")
+    steps = (envelope.evidence.steps or {})[decode.name]
+    batch = int(decode.limits["max_batch"])
+    assert steps.tpot_s_by_batch is not None
+    assert steps.tpot_s_by_batch[str(batch)] == pytest.approx(sum(steps.seconds.values()), rel=1e-4)
+    times = [steps.tpot_s_by_batch[str(other)] for other in sorted(map(int, steps.tpot_s_by_batch))]
+    assert times == sorted(times)
+    told = [
+        f for f in explain_plan(envelope, decision, "decode.max_batch").facts if f.what.startswith("with max_batch")
+    ]
+    assert [f.figures["max_batch"] < batch for f in told] == [True, False]
+    # The limit of 20 ms is what keeps the batch where it is: the next larger one breaks it.
+    assert [f.figures["tpot_s"] > f.figures["limit_s"] for f in told] == [False, True]
+    assert "breaks the limit of 20.0 ms" in told[1].what

@@ -1,0 +1,59 @@
+"""What a smaller and a larger batch of a role would mean for its time and its memory."""
+
+from collections.abc import Iterator
+
+from planner.explain.facts import Fact
+from planner.plan.schema import Envelope, Role
+from planner.problem.recorded import recorded_problem
+from planner.units import format_si
+
+
+def batch_facts(envelope: Envelope, role: Role, batch: int) -> Iterator[Fact]:
+    """How many sequences the memory would hold, and the neighbours of the batch on its axis against the limits."""
+    if role.memory is not None:
+        yield _most(role, batch)
+    steps = (envelope.evidence.steps or {}).get(role.name)
+    for text, tpot_s in ((steps.tpot_s_by_batch or {}) if steps is not None else {}).items():
+        if text.isdecimal() and int(text) != batch:
+            yield _neighbour(envelope, role, batch, int(text), tpot_s)
+
+
+def _most(role: Role, batch: int) -> Fact:
+    memory = role.memory
+    assert memory is not None
+    each = memory.kv_cache_bytes / batch
+    room = memory.capacity_bytes - memory.used_bytes
+    most = max(batch, batch + int(room / each)) if each > 0 else batch
+    what = f"memory would hold a batch of {most} at this length, in place of {batch}"
+    if most == batch:
+        what = f"memory holds no larger batch than {batch} at this length"
+    return Fact("memory", what, (role.name, "memory", "max_batch"), figures={"most": float(most)})
+
+
+def _neighbour(envelope: Envelope, role: Role, batch: int, other: int, tpot_s: float) -> Fact:
+    """One other batch: the time per output token with the role full, the memory, and which limit it breaks."""
+    limit = _tpot_limit_s(envelope, role)
+    what = f"with max_batch {other}: tpot with the role full {format_si(tpot_s, 's')}"
+    figures = {"max_batch": float(other), "tpot_s": tpot_s}
+    if limit is not None:
+        figures["limit_s"] = limit
+        what += f" {'breaks the limit of' if tpot_s > limit else 'of'} {format_si(limit, 's')}"
+    if role.memory is not None:
+        needed = role.memory.used_bytes + role.memory.kv_cache_bytes * (other / batch - 1.0)
+        figures["memory_bytes"] = needed
+        fits = needed <= role.memory.capacity_bytes
+        what += f", memory {format_si(needed, 'B')}{'' if fits else ' does not fit'}"
+    return Fact("change", what, (role.name, "max_batch", "memory"), figures=figures)
+
+
+def _tpot_limit_s(envelope: Envelope, role: Role) -> float | None:
+    """The strictest limit on the time per output token of the workloads that the role's model serves."""
+    problem = recorded_problem(envelope.inputs)
+    if problem is None:
+        return None
+    limits = [
+        min(workload.slo.tpot.statistics().values())
+        for workload in problem.workloads
+        if workload.slo.tpot is not None and problem.model_of(workload) == role.model
+    ]
+    return min(limits, default=None)
