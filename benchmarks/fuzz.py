@@ -153,7 +153,7 @@ def _mutate(data: Any, draw: random.Random) -> None:  # noqa: ANN401 - parsed YA
         with contextlib.suppress(KeyError, IndexError):
             holder[key] = copy.deepcopy(other[place])
     elif deed == 4 and isinstance(holder[key], (int, float)):
-        holder[key] = holder[key] * draw.choice((-1, 0, 2, 3, 0.5, 0.9, 1.1, 1e3, 1e12, 1e-6))
+        holder[key] = holder[key] * draw.choice((-1, 0, 2, 3, 0.5, 0.9, 1.1, 30, 1e12, 1e-6))
     else:
         holder[key] = copy.deepcopy(draw.choice(HOSTILE))
 
