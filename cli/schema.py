@@ -8,11 +8,11 @@ from planner.cli.options import Json, Output
 
 
 def schema(
-    document: Annotated[str, typer.Argument(metavar="problem|plan", help="Which document.")],
+    document: Annotated[str, typer.Argument(metavar="problem|plan|sweep", help="Which document.")],
     as_json: Json = False,
     output: Output = None,
 ) -> int:
-    """Print the JSON Schema of problems or plans.
+    """Print the JSON Schema of problems, plans or sweeps.
 
     The parts of every kind are included.
 
@@ -25,10 +25,11 @@ def schema(
     from planner.cli.output import write_json
     from planner.errors import PlannerError
     from planner.json_schema import plan_schema, problem_schema
+    from planner.sweep.schema import sweep_schema
 
-    makers = {"problem": problem_schema, "plan": plan_schema}
+    makers = {"problem": problem_schema, "plan": plan_schema, "sweep": sweep_schema}
     if document not in makers:
-        hint = "write `planner schema problem` or `planner schema plan`"
+        hint = f"write {' or '.join(f'`planner schema {known}`' for known in makers)}"
         raise PlannerError(f"there is no schema of `{document}`", hint=hint)
     made: dict[str, Any] = makers[document]()
     write_json({"schema": "planner.json-schema/1", **made} if as_json else made, output)

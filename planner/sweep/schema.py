@@ -1,7 +1,7 @@
 """The schema of a sweep file: which problem, which of its fields take which values, and what to report."""
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
@@ -125,3 +125,8 @@ def _refuse_other(schema: object, where: Where) -> None:
     else:
         what, hint = f"is no sweep: its schema is {str(schema)[:60]!r}", f"give a file with `schema: {SCHEMA}`"
     raise PlannerError(what, where=where(("schema",)), hint=hint)
+
+
+def sweep_schema() -> dict[str, Any]:
+    """JSON Schema of sweep files, for editors and other programs."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **SweepSpec.model_json_schema(by_alias=True)}
