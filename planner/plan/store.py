@@ -72,15 +72,23 @@ def read_checks(plan_path: str | Path, digest: str) -> dict[str, Any]:
     return _levels(checks_path(plan_path), digest)[0]
 
 
-def write_checks(plan_path: str | Path, digest: str, level: str, findings: Iterable[Finding]) -> str:
+def write_checks(
+    plan_path: str | Path,
+    digest: str,
+    level: str,
+    findings: Iterable[Finding],
+    result: Mapping[str, Any] | None = None,
+) -> str:
     """Writes what a check found beside the plan, keeping other levels of the same plan.
 
-    Returns a note when checks of an earlier plan were dropped, else "". Raises PlannerError as `read_checks` does.
+    `result` is what the check measured, a document with its own `schema`. Returns a note when checks of an earlier plan were dropped, else "". Raises PlannerError as `read_checks` does.
     """
     path = checks_path(plan_path)
     levels, note = _levels(path, digest)
     found = list(findings)
     levels[level] = {"ok": all(finding.ok for finding in found), "findings": [asdict(finding) for finding in found]}
+    if result is not None:
+        levels[level]["result"] = dict(result)
     document = {"schema": CHECKS_SCHEMA, "plan": digest, "levels": dict(sorted(levels.items()))}
     write_text_atomic(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     return note
