@@ -1,0 +1,89 @@
+"""Ranks that fail in a planned way: entries of jobs, run by `planner.execute.rank`."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.execute.faults import Progress
+from planner.execute.launch import result_path
+
+
+def _save(job: Mapping[str, Any], steps: list[str]) -> None:
+    rank = int(os.environ["RANK"])
+    result_path(Path(job["folder"]), rank).write_text(json.dumps({"steps": steps, "pid": os.getpid()}))
+
+
+def run(job: Mapping[str, Any], progress: Progress) -> None:
+    """One good step, then the fault of the job on its rank while the other ranks wait."""
+    if job["fault"] == "device_memory":
+        import torch  # noqa: F401 - takes longer than a rank may stand still
+    progress.mark("prefill", "qkv")
+    _save(job, ["prefill"])
+    progress.mark("decode", "ffn_up")
+    if int(os.environ["RANK"]) == job["rank"]:
+        FAULTS[job["fault"]](progress)
+    elif job["fault"] != "none":
+        progress.mark("decode", "ffn_all_reduce")
+        time.sleep(60)
+    _save(job, ["prefill", "decode"])
+
+
+def _raise(_progress: Progress) -> None:
+    raise ValueError("a shape that does not fit")
+
+
+def _kill(_progress: Progress) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hang(_progress: Progress) -> None:
+    time.sleep(60)
+
+
+def _busy(progress: Progress) -> None:
+    while True:
+        progress.enter("ffn_up")
+        time.sleep(0.01)
+
+
+def _leave(_progress: Progress) -> None:
+    os._exit(0)
+
+
+def _out_of_memory(_progress: Progress) -> None:
+    raise MemoryError("array of 640 GB")
+
+
+def _out_of_device_memory(_progress: Progress) -> None:
+    import torch
+
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 640.00 GiB.")
+
+
+FAULTS = {
+    "none": lambda _progress: None,
+    "raise": _raise,
+    "kill": _kill,
+    "hang": _hang,
+    "busy": _busy,
+    "leave": _leave,
+    "memory": _out_of_memory,
+    "device_memory": _out_of_device_memory,
+}
+
+
+def reduce_with_a_dead_rank(job: Mapping[str, Any], progress: Progress) -> None:
+    """Rank 1 is killed while rank 0 waits for it in an all-reduce over gloo."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    progress.mark("decode", "ffn_all_reduce")
+    dist.all_reduce(torch.ones(4))
+    if int(os.environ["RANK"]) == job["rank"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(4))

@@ -1,0 +1,171 @@
+"""Ranks that fail, die or hang: what is said about them, and that none of them stays."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.execute.faults import Fault, FaultKind, Progress, classify, first_cause, read_mark
+from planner.execute.launch import Outcome, Rendezvous, TimeLimits, progress_path, run_local, run_torchrun
+
+HERE = Path(__file__).parent
+ENVIRONMENT = {"PYTHONPATH": str(HERE)}
+FAST = TimeLimits(total_s=25.0, stall_s=1.0, quiet_s=20.0, grace_s=0.3)
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
+
+
+def _run(fault: str, folder: Path, limits: TimeLimits = FAST, num_ranks: int = 2) -> Outcome:
+    job = {"entry": "planted_faults:run", "fault": fault, "rank": 1}
+    return run_local(job, num_ranks, folder, limits, ENVIRONMENT)
+
+
+def _cause(outcome: Outcome) -> Fault:
+    found = first_cause(outcome.faults)
+    assert found is not None
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _require_gone(folder: Path, ranks: int = 2) -> None:
+    pids = [read_mark(progress_path(folder, rank)).pid for rank in range(ranks)]
+    assert all(pids)
+    deadline = time.monotonic() + 5
+    while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "words"),
+    [
+        ("raise", FaultKind.RAISED, "ValueError: a shape that does not fit"),
+        ("kill", FaultKind.KILLED, "killed by SIGKILL"),
+        ("hang", FaultKind.HANG, "made no progress"),
+        ("leave", FaultKind.EXITED, "exit code 0 and no result"),
+        ("memory", FaultKind.OUT_OF_MEMORY, "array of 640 GB"),
+        pytest.param("device_memory", FaultKind.OUT_OF_MEMORY, "CUDA out of memory", marks=needs_torch),
+    ],
+)
+def test_a_failing_rank_is_named_with_its_operator_and_ends_the_job(
+    fault: str, kind: FaultKind, words: str, tmp_path: Path
+) -> None:
+    outcome = _run(fault, tmp_path)
+    cause = _cause(outcome)
+    assert (cause.kind, cause.rank, cause.step, cause.operator) == (kind, 1, "decode", "ffn_up")
+    assert words in cause.what
+    assert outcome.wall_s < 15
+    assert outcome.results[0]["steps"] == ["prefill"]
+    _require_gone(tmp_path)
+
+
+def test_a_rank_that_is_busy_for_ever_meets_the_time_limit(tmp_path: Path) -> None:
+    outcome = _run("busy", tmp_path, TimeLimits(total_s=1.5, stall_s=60.0, grace_s=0.1))
+    assert _cause(outcome).kind == FaultKind.TIME_LIMIT
+    assert outcome.wall_s < 10
+    _require_gone(tmp_path)
+
+
+def test_ranks_that_do_well_leave_results_and_no_fault(tmp_path: Path) -> None:
+    outcome = _run("none", tmp_path)
+    assert not outcome.faults
+    assert [outcome.results[rank]["steps"] for rank in (0, 1)] == [["prefill", "decode"]] * 2
+
+
+def test_no_rank_outlives_the_process_that_started_it(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from planner.execute.launch import *;"
+        f"run_local({{'entry': 'planted_faults:run', 'fault': 'busy', 'rank': 1}}, 2, Path({str(tmp_path)!r}),"
+        f" TimeLimits(), {ENVIRONMENT!r})"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if all(read_mark(progress_path(tmp_path, rank)).step == "decode" for rank in range(2)):
+                break
+            time.sleep(0.05)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    _require_gone(tmp_path)
+
+
+@needs_torch
+def test_a_rank_that_dies_explains_the_broken_collective_of_the_other(tmp_path: Path) -> None:
+    job = {"entry": "planted_faults:reduce_with_a_dead_rank", "rank": 1}
+    outcome = run_local(job, 2, tmp_path, TimeLimits(total_s=28.0, stall_s=20.0), ENVIRONMENT)
+    cause = _cause(outcome)
+    assert (cause.kind, cause.rank, cause.operator) == (FaultKind.KILLED, 1, "ffn_all_reduce")
+    others = {fault.rank: fault.kind for fault in outcome.faults if fault.rank != 1}
+    assert others in ({}, {0: FaultKind.COLLECTIVE})
+    _require_gone(tmp_path)
+
+
+@needs_torch
+def test_torchrun_says_which_rank_was_killed(tmp_path: Path) -> None:
+    job = {"entry": "planted_faults:run", "fault": "kill", "rank": 1}
+    meeting = Rendezvous(ranks_per_node=2, master_port=_port())
+    limits = TimeLimits(total_s=28.0, stall_s=20.0)
+    outcome = run_torchrun(job, meeting, tmp_path, limits, ENVIRONMENT)
+    cause = _cause(outcome)
+    assert (cause.kind, cause.rank, cause.operator) == (FaultKind.KILLED, 1, "ffn_up")
+    _require_gone(tmp_path)
+
+
+def _port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_the_record_of_a_rank_is_read_while_it_runs(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "one")
+    first = read_mark(tmp_path / "one")
+    progress.mark("decode", "x" * 500)
+    second = read_mark(tmp_path / "one")
+    assert (first.step, first.pid) == ("start", os.getpid())
+    assert second.count > first.count
+    assert (second.step, second.operator) == ("decode", "x" * 96)
+
+
+def test_a_rank_that_never_began_has_an_empty_record(tmp_path: Path) -> None:
+    (tmp_path / "cut").write_bytes(b"abc")
+    assert read_mark(tmp_path / "none") == read_mark(tmp_path / "cut")
+    assert read_mark(tmp_path / "none").count == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "message", "kind"),
+    [
+        (("OutOfMemoryError", "RuntimeError"), "CUDA out of memory", FaultKind.OUT_OF_MEMORY),
+        (("RuntimeError",), "DefaultCPUAllocator: can't allocate memory", FaultKind.OUT_OF_MEMORY),
+        (("DistBackendError", "DistError", "RuntimeError"), "NCCL error in: x.cpp", FaultKind.COLLECTIVE),
+        (("RuntimeError",), "[gloo/transport/tcp/pair.cc:534] Connection closed by peer", FaultKind.COLLECTIVE),
+        (("RuntimeError",), "shape mismatch", FaultKind.RAISED),
+        (("ValueError",), "no gloo here", FaultKind.RAISED),
+    ],
+)
+def test_exceptions_are_told_apart_by_class_and_text(names: tuple[str, ...], message: str, kind: FaultKind) -> None:
+    assert classify(names, message) == kind
+
+
+def test_every_kind_of_fault_says_what_to_do() -> None:
+    hints: dict[Any, str] = {kind: Fault(kind, 0, "decode", "", "").hint for kind in FaultKind}
+    assert all(hints.values())
+    assert first_cause([]) is None
