@@ -118,8 +118,7 @@ def run_local(
             )
             for rank in range(num_ranks)
         ]
-        ranks = {rank: process for rank, process in enumerate(processes)}
-        return _watch(ranks, processes, folder, limits)
+        return _watch(dict(enumerate(processes)), processes, folder, limits)
 
 
 def run_torchrun(
@@ -171,7 +170,7 @@ def _start(
     command: Sequence[str], log: Path, environment: Mapping[str, str], stack: contextlib.ExitStack
 ) -> "subprocess.Popen[bytes]":
     """A process in a session of its own; it is killed with its children when the stack unwinds."""
-    output = stack.enter_context(open(log, "wb"))
+    output = stack.enter_context(log.open("wb"))
     inherited = {"OMP_NUM_THREADS": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", **os.environ}
     process = subprocess.Popen(
         command,
@@ -195,9 +194,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 Ranks = Mapping[int, "subprocess.Popen[bytes] | None"]
 
 
-def _watch(
-    ranks: Ranks, processes: Sequence["subprocess.Popen[bytes]"], folder: Path, limits: TimeLimits
-) -> Outcome:
+def _watch(ranks: Ranks, processes: Sequence["subprocess.Popen[bytes]"], folder: Path, limits: TimeLimits) -> Outcome:
     """Waits for the end of all ranks, or for a fault, and then for what the other ranks say about it."""
     start = time.monotonic()
     faults: dict[int, Fault] = {}
@@ -214,8 +211,7 @@ def _watch(
         if process.poll() is None:
             _end_ranks(ranks, folder)
             _kill(process)
-    faults = {**_failed(ranks, folder), **faults} if not faults else faults
-    faults |= {} if faults else _silent(ranks, processes, folder)
+    faults = faults or _failed(ranks, folder) or _silent(ranks, processes, folder)
     return Outcome(_results(ranks, folder), tuple(faults.values()), time.monotonic() - start)
 
 

@@ -1,0 +1,1 @@
+"""The executor: a plan's shards built with random weights and run."""
