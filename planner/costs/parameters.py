@@ -43,6 +43,8 @@ class EngineOverheads:
     sequence_s: float = 0.0  # each sequence in the step
     prefill_s: float = 0.0  # each step that prefills (no CUDA graph)
     request_s: float = 0.0  # each request before its first token: tokenising, scheduling, HTTP
+    first_token_steps: float = 0.5  # decode steps that pass before a request's prefill starts; joining the next: half
+    together: float = 0.0  # share of a closed loop's clients whose prefill a request finds in front of it
     workspace_bytes: float = 0.0  # context, graphs and communication buffers on each device
 
 

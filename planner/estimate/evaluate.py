@@ -1,7 +1,7 @@
 """Cases to predictions: grouped by what shares a cost model, priced as arrays, settled together."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -32,30 +32,54 @@ class Estimate:
 
 def evaluate(cases: Sequence[Case], store: ProfileStore | None) -> list[Estimate | Refused]:
     """An estimate, or the reason why there is none, for every case, in order."""
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for index, case in enumerate(cases):
-        key = (id(case.arch), id(case.pool.node), case.pool.num_nodes, case.engine, case.version, case.calibration)
-        groups.setdefault((*key, case.prefill is None), []).append(index)
     results: dict[int, Estimate | Refused] = {}
-    for members in groups.values():
+    for members in _groups(cases):
         for index, result in zip(members, _group([cases[i] for i in members], store), strict=True):
             results[index] = result
     return [results[index] for index in range(len(cases))]
 
 
+def loops(cases: Sequence[Case], store: ProfileStore | None) -> Dynamics:
+    """What decides the loop of every case, in order; all must be of models that have costs."""
+    order: list[int] = []
+    found: list[Dynamics] = []
+    for members in _groups(cases):
+        order += members
+        found.append(_batch([cases[i] for i in members], store).dynamics())
+    place = np.argsort(order)
+    names = [field.name for field in fields(Dynamics)]
+    return Dynamics(**{name: np.concatenate([getattr(one, name) for one in found])[place] for name in names})
+
+
+def _groups(cases: Sequence[Case]) -> list[list[int]]:
+    """Indices of cases that share model, pool, engine and mode."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, case in enumerate(cases):
+        key = (id(case.arch), id(case.pool.node), case.pool.num_nodes, case.engine, case.version, case.calibration)
+        groups.setdefault((*key, case.prefill is None), []).append(index)
+    return list(groups.values())
+
+
 def _group(cases: list[Case], store: ProfileStore | None) -> list[Estimate | Refused]:
+    reasons = cases[0].arch.unsupported_parts()
+    if reasons:
+        return [Refused(case.id, f"{case.arch.name}: unsupported {'; '.join(reasons)}") for case in cases]
+    return _batch(cases, store).estimates()
+
+
+def _batch(cases: list[Case], store: ProfileStore | None) -> "_Batch":
     first = cases[0]
     calibration = load_calibration(first.calibration)
-    reasons = first.arch.unsupported_parts()
-    if reasons:
-        return [Refused(case.id, f"{first.arch.name}: unsupported {'; '.join(reasons)}") for case in cases]
-    accelerator = first.pool.node.accelerator
     pricer = make_pricer(
-        accelerator, first.pool.topology(), first.arch, engine=first.engine, version=first.version,
-        calibration=calibration, store=store,
-    )  # fmt: skip
-    batch = _Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine)))
-    return batch.estimates()
+        first.pool.node.accelerator,
+        first.pool.topology(),
+        first.arch,
+        engine=first.engine,
+        version=first.version,
+        calibration=calibration,
+        store=store,
+    )
+    return _Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +90,25 @@ class _Batch:
     costs: Costs
 
     def estimates(self) -> list[Estimate | Refused]:
-        fixed = self._fixed_bytes()
+        fixed, per_sequence = self._fixed_bytes(), self._sequence_bytes()
+        settled = settle(self.dynamics())
         room = self._memory_bytes() - fixed
-        cached = self._numbers(lambda case: case.isl + case.osl / 2.0)  # engines take pages as sequences grow
-        per_sequence = kv_cache_bytes(self.costs.arch, self._shards(False), cached)
-        admitted = np.floor(np.maximum(room, 0.0) / per_sequence)
-        settled = settle(self._dynamics(np.clip(admitted, 1.0, self._most_batch())))
-        memory = fixed + np.minimum(settled.decoding, np.maximum(admitted, 1.0)) * per_sequence
+        memory = fixed + np.minimum(settled.decoding, np.maximum(self._admitted(), 1.0)) * per_sequence
         return [self._answer(i, case, settled, room, memory) for i, case in enumerate(self.cases)]
+
+    def dynamics(self) -> Dynamics:
+        """What decides the loop of each case."""
+        return self._dynamics(np.clip(self._admitted(), 1.0, self._most_batch()))
+
+    def _sequence_bytes(self) -> FloatArray:
+        """Cache of a sequence half-way through its output: engines take pages as sequences grow."""
+        cached = self._numbers(lambda case: case.isl + case.osl / 2.0)
+        return kv_cache_bytes(self.costs.arch, self._shards(False), cached)
+
+    def _admitted(self) -> FloatArray:
+        """Sequences of a decoding rank that its cache holds."""
+        room = np.maximum(self._memory_bytes() - self._fixed_bytes(), 0.0)
+        return np.asarray(np.floor(room / self._sequence_bytes()), dtype=np.float64)
 
     def _answer(self, i: int, case: Case, settled: Settled, room: FloatArray, memory: FloatArray) -> Estimate | Refused:
         if room[i] < 0:
@@ -149,6 +184,8 @@ class _Batch:
             stretch_s=prefill.stretch_s,
             queue_s=prefill.queue_s,
             service_s=prefill.latency_s + moved + self.costs.engine.request_s,
+            first_steps=np.full(len(cases), self.costs.engine.first_token_steps if colocated else 0.0),
+            together=np.full(len(cases), self.costs.engine.together),
             service_cv2=self._numbers(lambda case: case.isl_cv**2),
             most_decoding=most_decoding,
         )

@@ -3,7 +3,7 @@
 Requests come from C clients that each wait for their answer (closed loop), or at a rate (open loop). With X requests
 per second of the whole deployment and t_dec(D) = a + b D linear between two priced batches:
     colocated      TPOT = a + (b + s_pre / osl) D,   disaggregated   TPOT = a + b D,   D = X / ranks (osl - 1) TPOT
-    TTFT           service + wait(X) of an M/G/1 queue before prefill
+    TTFT           service + steps TPOT + wait(X) of an M/G/1 queue before prefill + share C s_queue
     closed loop    X (TTFT + (osl - 1) TPOT) = C, solved for X by bisection (the left side grows with X)
 Sequences that the KV cache cannot hold wait in front: D is capped, and what is left of C waits.
 """
@@ -33,6 +33,8 @@ class Dynamics:
     stretch_s: FloatArray  # s_pre of a colocated rank; 0 where prefill runs apart
     queue_s: FloatArray  # time that one request occupies a prefill rank
     service_s: FloatArray  # time to first token without waiting
+    first_steps: FloatArray  # decode steps that pass before a prefill starts; 0 where prefill runs apart
+    together: FloatArray  # share of the clients whose prefill a request finds in front of it
     service_cv2: FloatArray
     most_decoding: FloatArray  # sequences per rank that the KV cache and the engine admit
 
@@ -59,12 +61,13 @@ def settle(loop: Dynamics) -> Settled:
     low, high = np.zeros_like(ceiling), ceiling.copy()
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
-        present = middle * (_ttft(loop, middle) + gaps * _tpot(loop, middle, gaps, per_sequence))
+        pace = _tpot(loop, middle, gaps, per_sequence)
+        present = middle * (_ttft(loop, middle, pace) + gaps * pace)
         under = present < loop.clients
         low, high = np.where(under, middle, low), np.where(under, high, middle)
     rate = np.where(closed, low, np.minimum(loop.rate_per_s, ceiling))
     tpot = _tpot(loop, rate, gaps, per_sequence)
-    ttft = _ttft(loop, rate)
+    ttft = _ttft(loop, rate, tpot)
     full = rate >= ceiling * (1.0 - 1e-6)
     waiting = loop.clients / np.maximum(rate, 1e-12) - gaps * tpot
     ttft = np.where(closed & full, np.maximum(ttft, waiting), ttft)
@@ -80,6 +83,8 @@ def _tpot(loop: Dynamics, rate: FloatArray, gaps: FloatArray, per_sequence: Floa
     return np.maximum(tpot, loop.decode_base_s + per_sequence)
 
 
-def _ttft(loop: Dynamics, rate: FloatArray) -> FloatArray:
+def _ttft(loop: Dynamics, rate: FloatArray, tpot_s: FloatArray) -> FloatArray:
+    in_front = loop.together * loop.clients / loop.prefill_ranks * loop.queue_s
+    joining = loop.service_s + loop.first_steps * tpot_s + in_front
     busy = np.minimum(rate / loop.prefill_ranks * loop.queue_s, NEAR_SATURATION)
-    return loop.service_s + mean_wait_s(busy, 1.0, loop.queue_s, cv2_arrival=1.0, cv2_service=loop.service_cv2)
+    return joining + mean_wait_s(busy, 1.0, loop.queue_s, cv2_arrival=1.0, cv2_service=loop.service_cv2)

@@ -48,7 +48,8 @@ def time_points(function: str, place: Place, target: Target, points: Points) -> 
     osl = np.full(len(points), target.osl)
     mixed = prefill_mixed(place.costs, points.shards, isl, osl, points.chunk, points.batch, context, decode.seconds)
     tpot = colocated_tpot_s(decode.seconds, mixed.stretch_s, points.batch, osl)
-    return Timed(mixed.latency_s + tpot / 2.0 + request_s, mixed.queue_s, mixed.stretch_s, tpot, mixed.step)
+    service = mixed.latency_s + place.costs.engine.first_token_steps * tpot + request_s
+    return Timed(service, mixed.queue_s, mixed.stretch_s, tpot, mixed.step)
 
 
 def judge_decode(target: Target, points: Points, fits: Mask, timed: Timed, tally: Tally) -> Judged:

@@ -39,7 +39,8 @@ def operate(candidate: Candidate, target: Target, place: Place, load_per_s: floa
     if candidate.function == "decode":
         return Operation(0.0, 0.0, 0.0, tpot)
     busy = min(load_per_s / candidate.shape.dp * served.queue_s, served.utilisation)
-    return Operation(served.service_s - served.tpot_s / 2.0 + tpot / 2.0, busy, served.queue_s, tpot)
+    faster = place.costs.engine.first_token_steps * (served.tpot_s - tpot)
+    return Operation(served.service_s - faster, busy, served.queue_s, tpot)
 
 
 def _tpot_s(candidate: Candidate, served: Served, target: Target, place: Place, rank_load_per_s: float) -> float:
