@@ -65,7 +65,7 @@ class _Verb(TyperCommand):
 
 
 def _place_of_section(heading: str) -> int:
-    order = ("Arguments", INPUT, SOLVER, sweep.GATE, OUTPUT)
+    order = ("Arguments", INPUT, SOLVER, sweep.GATE, check.ENGINE, OUTPUT)
     return order.index(heading) if heading in order else len(order)
 
 

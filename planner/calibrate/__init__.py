@@ -1,0 +1,1 @@
+"""Parameters of the cost model refitted on what was measured, and readers of what others measured."""

@@ -1,0 +1,94 @@
+"""What a measured run says of a plan: findings on the load, the limits and the predictions."""
+
+import math
+from collections.abc import Iterator
+
+from planner.calibrate.measured import Measured
+from planner.plan.findings import Finding
+from planner.plan.schema import Prediction
+from planner.problem.schema import SloSpec
+from planner.units import format_si
+
+MAX_FAILED_SHARE = 0.01
+LEAST_REQUESTS = 10  # completed; fewer say nothing of a percentile
+LOAD_TOLERANCE = 0.10
+LOAD_SIGMAS = 3.0  # a Poisson stream of n requests strays by about sqrt(n)
+
+METRICS = ("ttft_s", "tpot_s", "latency_s")
+
+
+def judge(
+    measured: Measured,
+    rate_per_s: float | None,
+    workload: str,
+    slo: SloSpec,
+    predictions: tuple[Prediction, ...],
+    tolerance: float,
+) -> list[Finding]:
+    """All findings on one workload, driven at `rate_per_s` or (None) in a closed loop.
+
+    Limits and predictions are judged only where enough requests completed.
+    """
+    findings = [_requests(measured)]
+    if measured.completed < LEAST_REQUESTS:
+        return findings
+    findings += _load(measured, rate_per_s, workload)
+    findings += _limits(measured, slo, workload)
+    findings += _predictions(measured, predictions, workload, tolerance)
+    return findings
+
+
+def _requests(measured: Measured) -> Finding:
+    """A report of few or failed requests is a verdict on the engine, whatever its times say."""
+    ended = measured.completed + measured.failed
+    what = f"{measured.failed} of {ended} requests failed ({measured.generator})"
+    right = measured.failed_share <= MAX_FAILED_SHARE and measured.completed >= LEAST_REQUESTS
+    if measured.completed < LEAST_REQUESTS:
+        what += f", {measured.completed} completed of at least {LEAST_REQUESTS}"
+    return Finding("engine.requests", right, what, "engine", "read the engine's log, or measure for longer")
+
+
+def _load(measured: Measured, rate_per_s: float | None, workload: str) -> Iterator[Finding]:
+    """Whether the run had the load that the plan is for; a closed loop always has."""
+    if rate_per_s is None or measured.requests_per_s is None:
+        return
+    found, wanted = measured.requests_per_s, rate_per_s
+    what = f"completed {found:.3g} requests/s of {wanted:.3g}"
+    stray = LOAD_TOLERANCE + LOAD_SIGMAS / math.sqrt(measured.completed)
+    hint = "the engine or the load generator did not keep up" if found < wanted else "measure for longer"
+    where = f"workloads.{workload}.load"
+    yield Finding("engine.load", abs(found / wanted - 1.0) <= stray, what, where, hint)
+
+
+def _limits(measured: Measured, slo: SloSpec, workload: str) -> Iterator[Finding]:
+    for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("latency", slo.latency)):
+        for statistic, allowed in limit.statistics().items() if limit is not None else ():
+            where = f"workloads.{workload}.slo.{name}.{statistic}"
+            found = measured.times_s.get(f"{name}_s", {}).get(statistic)
+            if found is None:
+                what = f"not judged: the report gives no {statistic} {name}"
+                yield Finding(f"engine.slo.{name}", True, what, where, skipped=True)
+                continue
+            what = f"measured {statistic} {name} {format_si(found, 's')}, at most {format_si(allowed, 's')}"
+            hint = "calibrate with this result and solve again, or relax the limit"
+            yield Finding(f"engine.slo.{name}", found <= allowed, what, where, hint)
+
+
+def _predictions(
+    measured: Measured, predictions: tuple[Prediction, ...], workload: str, tolerance: float
+) -> Iterator[Finding]:
+    for prediction in predictions:
+        if prediction.of != workload or prediction.metric not in METRICS or prediction.value <= 0:
+            continue
+        found = measured.times_s.get(prediction.metric, {}).get(prediction.statistic)
+        if found is None:
+            continue
+        name = prediction.metric.removesuffix("_s")
+        error = found / prediction.value - 1.0
+        inside = prediction.interval is not None and prediction.interval[0] <= found <= prediction.interval[1]
+        what = (
+            f"{prediction.statistic} {name} predicted {format_si(prediction.value, 's')}, measured "
+            f"{format_si(found, 's')} ({error:+.0%}, tolerance {tolerance:.0%})"
+        )
+        where = f"predictions.{prediction.metric}.{workload}.{prediction.statistic}"
+        yield Finding(f"engine.prediction.{name}", inside or abs(error) <= tolerance, what, where, "calibrate with it")
