@@ -114,8 +114,8 @@ def _guidellm_run(generator: str, run: Mapping[str, Any]) -> Measured:
             values = [request[name] * scale for request in requests if request.get(name) is not None]
             times[metric] = statistics_of(values)
         else:
-            summary = metrics[name]["successful"]
-            flat = {"mean": summary["mean"], **summary["percentiles"]} if summary["count"] else {}
+            summary = metrics[name]["successful"] if totals["successful"] else None
+            flat = {"mean": summary["mean"], **summary["percentiles"]} if summary else {}
             times[metric] = _finite(flat, {statistic: statistic for statistic in STATISTICS}, scale)
     duration_s = run.get("duration") or 0.0
     rate = totals["successful"] / duration_s if duration_s > 0 else None
