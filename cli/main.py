@@ -15,10 +15,12 @@ from planner.cli import (
     doctor,
     emit,
     estimate,
+    execute,
     explain,
     hardware,
     init,
     models,
+    profile,
     profiles,
     schema,
     show,
@@ -110,12 +112,14 @@ def _build() -> typer.Typer:
     app.command("diff", cls=_Verb)(diff.diff)
     app.command("emit", cls=_Verb)(emit.emit)
     app.command("estimate", cls=_Verb)(estimate.estimate)
+    app.command("execute", cls=_Verb)(execute.execute)
     app.command("explain", cls=_Verb)(explain.explain)
     app.command("init", cls=_Verb)(init.init)
     app.command("doctor", cls=_Verb)(doctor.doctor)
     app.command("sweep", cls=_Verb)(sweep.sweep)
     app.command("schema", cls=_Verb)(schema.schema)
     app.command("show", cls=_Verb)(show.show)
+    app.command("profile", cls=_Verb)(profile.profile)
     app.command("completion", cls=_Verb)(completion.completion)
     for name, module in (("hardware", hardware), ("models", models), ("profiles", profiles)):
         noun = _group(module.HELP)

@@ -11,7 +11,7 @@ from planner.errors import PlannerError, did_you_mean
 if TYPE_CHECKING:
     from planner.hardware.profiles.table import TableIdentity
 
-HELP = "Kernel tables: import them, list them, show what one holds."
+HELP = "Kernel tables: import, list, show, compare and adopt them."
 
 
 def import_(
@@ -115,10 +115,74 @@ def show(
     return 0
 
 
-def _identities(flags: list[str] | None) -> "list[TableIdentity]":
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="Kernel tables: a store, a folder of tables, or a wheel.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Those that they are compared with.")],
+    accelerator: Annotated[
+        str | None, typer.Option("--accelerator", metavar="NAME", help="Which one, where A has tables of several.")
+    ] = None,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Show how near two profiles come to the roofline, and to each other.
+
+    Examples:
+
+      planner profiles compare profiles/mine kernel-profiles/h200_sxm
+
+      planner profiles compare profiles/monday profiles/friday --json
+    """
+    from planner.cli.profile_report import print_comparison
+    from planner.costs.compare import compare as compare_stores
+    from planner.hardware.library import find_accelerator
     from planner.hardware.profiles.store import ProfileStore
 
-    paths = profile_paths(flags)
+    stores = [ProfileStore.open([Path(path)]) for path in (first, second)]
+    known = stores[0].accelerators()
+    if accelerator is None and len(known) > 1:
+        hint = "choose one with `--accelerator`"
+        raise PlannerError(f"holds tables of {', '.join(f'`{name}`' for name in known)}", where=first, hint=hint)
+    name = accelerator or known[0]
+    try:
+        sheet = find_accelerator(name)
+    except PlannerError:
+        sheet = None
+    comparison = compare_stores(name if sheet is None else sheet.name, sheet, stores[0], stores[1], (first, second))
+    print_comparison(comparison, as_json=as_json, output=output)
+    return 0
+
+
+def adopt(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What `make gpu OUT=DIR` left behind.")],
+    root: Annotated[str, typer.Option("--root", metavar="FOLDER", help="A checkout of planner.")] = ".",
+    as_json: Json = False,
+) -> int:
+    """File a measured profile in the package, as the default of its accelerator.
+
+    Examples:
+
+      planner profiles adopt results/
+
+      planner profiles adopt results/ --root ~/planner
+    """
+    from planner.cli.output import say, write_data, write_json
+    from planner.hardware.profiling.bundle import adopt as adopt_result
+
+    done = adopt_result(Path(folder), Path(root))
+    if as_json:
+        fields = {"accelerator": done.accelerator, "profile": str(done.profile), "evidence": str(done.evidence)}
+        write_json({"schema": "planner.profiles-adopt/1", **fields, "tables": list(done.tables)})
+    else:
+        write_data(f"{done.accelerator}: {len(done.tables)} tables ({', '.join(done.tables)})")
+    say(f"wrote {done.profile} and {done.evidence}")
+    return 0
+
+
+def _identities(flags: list[str] | None) -> "list[TableIdentity]":
+    from planner.hardware.profiles.embedded import embedded_profiles
+    from planner.hardware.profiles.store import ProfileStore
+
+    paths = profile_paths(flags) or embedded_profiles()
     if not paths:
         raise PlannerError("no profiles were named", hint="add `--profiles PATH` or set PLANNER_PROFILES")
     return ProfileStore.open([Path(path) for path in paths]).identities()
@@ -128,4 +192,4 @@ def _fields(identity: "TableIdentity") -> dict[str, str]:
     return {name: str(getattr(identity, name)) for name in ("accelerator", "engine", "version", "table", "digest")}
 
 
-COMMANDS = {"import": import_, "list": list_, "show": show}
+COMMANDS = {"import": import_, "list": list_, "show": show, "compare": compare, "adopt": adopt}

@@ -125,11 +125,13 @@ def _files() -> Iterator[Fact]:
 
 def _profiles(paths: Sequence[str]) -> Iterator[Fact]:
     from planner.costs.source import open_store
+    from planner.hardware.profiles.embedded import embedded_profiles
 
-    if not paths:
+    own = () if paths else embedded_profiles()
+    if not paths and not own:
         hint = "name them with --profiles or PLANNER_PROFILES"
         yield Fact("profiles", "kernel tables", "none named: times come from data sheets", hint=hint)
-    for path in paths:
+    for path in (*paths, *own):
         try:
             store = open_store((path,))
             tables = [] if store is None else store.identities()

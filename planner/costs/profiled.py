@@ -22,6 +22,7 @@ from planner.costs.operators import (
     DecodeAttention,
     Experts,
     Gemm,
+    MemoryPass,
     Operator,
     PrefillAttention,
 )
@@ -30,6 +31,7 @@ from planner.costs.shapes import FloatArray
 from planner.hardware.profiles.grid import Grid, corners
 
 _DTYPES: dict[str, tuple[str, ...]] = {
+    "fp32": ("float32",),
     "bf16": ("bfloat16",),
     "fp16": ("bfloat16", "float16"),
     "fp8": ("fp8", "fp8_block"),
@@ -42,6 +44,16 @@ _DTYPES: dict[str, tuple[str, ...]] = {
 BULK_TOKENS = (
     256  # per rank: above it, dispatch and experts run their prefill kernels (DeepEP's decode ones stop at 256)
 )
+PASS_OF = {
+    "norm": "norm",
+    "rotary_and_cache": "rotary",
+    "ffn_activation": "activation",
+    "shared_expert_activation": "activation",
+    "embedding": "embedding",
+    "sampling": "sampling",
+    "cross_entropy": "sampling",
+}
+"""The kind of pass that was measured, by the name of an elementwise operator."""
 _EXPERT_COLUMNS = ("hidden_size", "inter_size", "topk", "num_experts")
 _MXFP4_WEIGHT_ONLY = ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")
 
@@ -94,6 +106,8 @@ class Profiled:
                 return self._attention_backward(op)
             case Experts():
                 return self._experts(op)
+            case MemoryPass():
+                return self._memory_pass(op)
             case Collective():
                 return self._collective(op)
             case _:
@@ -168,11 +182,39 @@ class Profiled:
         return None
 
     def _attention_backward(self, op: AttentionBackward) -> Priced:
-        """No table holds it; it takes the utilisation of the forward kernel."""
+        """Its own table where there is one, else the utilisation of the forward kernel."""
+        once = op.forward
+        if isinstance(once, PrefillAttention) and not once.latent:
+
+            def build(grid: Grid, window: int) -> FloatArray:
+                batch, isl, heads, kv_heads = (axis.ravel() for axis in grid.points())
+                like = replace(once, sequences=batch, new_tokens=isl, context=np.zeros_like(isl), heads=heads)
+                like = replace(like, kv_heads=np.minimum(kv_heads, heads), window=window)
+                return self.roofline.compute_s(replace(op, forward=like))
+
+            table = self._attention("context_attention_backward", once, build)
+            if table is not None:
+                length = np.sqrt(once.new_tokens * (once.new_tokens + 2.0 * once.context))
+                return self._from(table, op, (once.sequences, length, once.heads, once.kv_heads))
+        return self._like_forward(op)
+
+    def _like_forward(self, op: AttentionBackward) -> Priced:
         once = self.price(op.forward)
         reference_s = self.roofline.compute_s(op.forward)
         ratio = np.where(reference_s > 0, once.seconds / np.where(reference_s > 0, reference_s, 1.0), 1.0)
         return Priced(self.roofline.compute_s(op) * ratio, np.maximum(once.basis, np.uint8(Basis.HELD)))
+
+    def _memory_pass(self, op: MemoryPass) -> Priced:
+        """From the table of its kind of pass, by the bytes it moves; of kinds that were not measured, the roofline."""
+        kind = PASS_OF.get(op.name)
+        if kind is None:
+            return self.roofline.price(op)
+
+        def build(grid: Grid) -> FloatArray:
+            return self.roofline.compute_s(replace(op, size_bytes=grid.axes[0]))
+
+        table = self._find(("memory_pass", kind, op.kernels), iter([{"op_name": kind}]), build)
+        return self._from(table, op, (op.size_bytes,))
 
     def _experts(self, op: Experts) -> Priced:
         """Fused kernels where ranks hold every token; those of wide expert parallelism where tokens came to them."""

@@ -11,6 +11,7 @@ from planner.costs.profiled import Profiled
 from planner.costs.roofline import Roofline
 from planner.costs.step import Pricer
 from planner.hardware.accelerator import Accelerator
+from planner.hardware.profiles.embedded import embedded_profiles
 from planner.hardware.profiles.store import ProfileStore
 from planner.hardware.topology import Topology
 from planner.models.architecture import Architecture, LatentAttention
@@ -19,9 +20,9 @@ PROFILES_VARIABLE = "PLANNER_PROFILES"
 
 
 def profile_paths(given: Sequence[str]) -> tuple[str, ...]:
-    """The paths given, then those of the environment variable PLANNER_PROFILES."""
+    """The paths given, then those of the environment variable PLANNER_PROFILES; without any, what the package holds."""
     from_environment = [path for path in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if path]
-    return tuple(dict.fromkeys([*given, *from_environment]))
+    return tuple(dict.fromkeys([*given, *from_environment])) or embedded_profiles()
 
 
 @cache
@@ -44,7 +45,12 @@ def make_pricer(
     roofline = Roofline(accelerator, topology, calibration.efficiencies)
     if store is None or accelerator.name not in store.accelerators():
         return roofline
-    return Profiled(roofline, Chooser(store, accelerator.name, engine, version), skew=expert_skew(arch))
+    chooser = Chooser(store, accelerator.name, engine, version)
+    if store is open_store(embedded_profiles()):
+        chooser.notes.add(
+            f"no kernel tables were given: those measured on {accelerator.name} that come with planner serve"
+        )
+    return Profiled(roofline, chooser, skew=expert_skew(arch))
 
 
 def expert_skew(arch: Architecture) -> str:

@@ -1,0 +1,12 @@
+"""Profiles that come with this package: a store in a folder of its own beside these modules, one an accelerator."""
+
+from pathlib import Path
+
+from planner.hardware.profiles.store import INDEX
+
+FOLDER = Path(__file__).parent
+
+
+def embedded_profiles() -> tuple[str, ...]:
+    """The stores that come with the package, sorted; empty when there are none."""
+    return tuple(str(found.parent) for found in sorted(FOLDER.glob(f"*/{INDEX}")))

@@ -1,0 +1,111 @@
+"""What was measured so far, one line of JSON a point, so that a profile that was cut short goes on where it stopped."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from planner.errors import PlannerError
+from planner.hardware.profiling.timing import Timing
+
+SCHEMA = "planner.profiling-journal/1"
+FILE = "journal.jsonl"
+
+Key = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all points of a journal share: device, accelerator name, and the rates that interpolation leans on."""
+
+    accelerator: str
+    device: dict[str, object]
+    flop_per_s: dict[str, float]  # by precision
+    bandwidth_bytes_per_s: float
+    floor_s: float
+
+
+@dataclass(slots=True)
+class Journal:
+    """Points by family and sizes; every new one is appended to the file at once."""
+
+    path: Path
+    setting: Setting | None = None
+    timings: dict[Key, Timing] = field(default_factory=dict)
+    sentinels_s: list[float] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, folder: Path, *, resume: bool) -> "Journal":
+        """The journal in `folder`, empty when there is none.
+
+        Raises PlannerError for one that is there although nothing is to be resumed, and for a file that is no journal.
+        A last line that was cut off is dropped.
+        """
+        journal = cls(folder / FILE)
+        if not journal.path.exists():
+            return journal
+        if not resume:
+            hint = "add `--resume` to go on with it, or name a new folder"
+            raise PlannerError("holds a profile already", where=str(folder), hint=hint)
+        journal._read()
+        return journal
+
+    def _read(self) -> None:
+        text = self.path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):
+            self.path.write_bytes(whole)
+        for number, line in enumerate(whole.decode("utf-8", "replace").splitlines(), start=1):
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                where, hint = f"{self.path}:{number}", "remove the folder and profile again"
+                raise PlannerError(f"not a line of a profiling journal: {error!r}", where=where, hint=hint) from None
+
+    def _take(self, entry: dict[str, object]) -> None:
+        match entry.pop("what"):
+            case "setting":
+                if entry.pop("schema") != SCHEMA:
+                    raise ValueError(f"schema is not {SCHEMA}")
+                self.setting = Setting(**entry)  # type: ignore[arg-type]  # JSON; a wrong name raises TypeError
+            case "point":
+                family, point = str(entry.pop("family")), entry.pop("point")
+                assert isinstance(point, list)
+                self.timings[family, tuple(point)] = Timing(**entry)  # type: ignore[arg-type]  # as above
+            case "sentinel":
+                self.sentinels_s.append(float(str(entry["seconds"])))
+            case other:
+                raise ValueError(f"unknown entry {other!r}")
+
+    def begin(self, setting: Setting) -> None:
+        """Starts the file; a journal that is resumed keeps the rates it began with.
+
+        Raises PlannerError when it was begun on another device.
+        """
+        if self.setting is None:
+            self.setting = setting
+            self._append({"what": "setting", "schema": SCHEMA, **asdict(setting)})
+            return
+        began = (self.setting.accelerator, self.setting.device.get("name"))
+        if began != (setting.accelerator, setting.device.get("name")):
+            found = f"{setting.accelerator} ({setting.device.get('name')})"
+            hint = "name a new folder for this device"
+            raise PlannerError(f"begun on {began[0]} ({began[1]}), not on {found}", where=str(self.path), hint=hint)
+
+    def add(self, key: Key, timing: Timing) -> None:
+        """Keeps one point."""
+        self.timings[key] = timing
+        self._append({"what": "point", "family": key[0], "point": list(key[1]), **asdict(timing)})
+
+    def add_sentinel(self, seconds: float) -> None:
+        """Keeps one run of the sentinel kernel."""
+        self.sentinels_s.append(seconds)
+        self._append({"what": "sentinel", "seconds": seconds})
+
+    def _append(self, entry: dict[str, object]) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            hint = "name a folder that can be written"
+            raise PlannerError(f"cannot be written: {error.strerror}", where=str(self.path), hint=hint) from None

@@ -1,0 +1,428 @@
+"""The kernels that are measured, each with its sizes, its work and its place in a table.
+
+`row` gives the columns of the table in the layout of `planner.hardware.profiles.layout`; `flop` and `size_bytes` are
+what any implementation must compute and move, and serve as yardstick of the interpolation and of utilisation.
+Activations and caches are 2 bytes a value unless a precision says otherwise.
+"""
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from planner.errors import PlannerError
+
+Row = dict[str, int | str]
+
+DTYPES = {"bf16": "bfloat16", "fp8": "fp8", "fp32": "float32"}
+"""Name of a precision in the tables."""
+VALUE_BYTES = {"bf16": 2, "fp8": 1, "fp32": 4}
+BALANCED = "balanced"
+
+
+def _check_precision(precision: str) -> None:
+    if precision not in DTYPES:
+        raise PlannerError(f"precision must be one of {', '.join(DTYPES)}, found `{precision}`")
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """[m, k] x [k, n] into bf16 (fp32 for fp32 inputs); an 8-bit one quantises its activations first."""
+
+    table: ClassVar[str] = "gemm"
+    m: int
+    n: int
+    k: int
+    precision: str = "bf16"
+
+    def __post_init__(self) -> None:
+        _check_precision(self.precision)
+
+    @property
+    def flop(self) -> float:
+        return 2.0 * self.m * self.n * self.k
+
+    @property
+    def size_bytes(self) -> float:
+        value = VALUE_BYTES[self.precision]
+        return float(value * (self.n * self.k + self.m * self.k) + max(value, 2) * self.m * self.n)
+
+    def row(self) -> Row:
+        return {"m": self.m, "n": self.n, "k": self.k, "gemm_dtype": DTYPES[self.precision]}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedGemm:
+    """`heads` products [tokens, k] x [k, n] with a weight each: the absorbed projections of latent attention."""
+
+    table: ClassVar[str] = "mla_bmm"
+    tokens: int
+    heads: int
+    n: int
+    k: int
+    side: str  # mla_gen_pre (queries), mla_gen_post (values)
+
+    @property
+    def flop(self) -> float:
+        return 2.0 * self.heads * self.tokens * self.n * self.k
+
+    @property
+    def size_bytes(self) -> float:
+        return 2.0 * self.heads * (self.n * self.k + self.tokens * (self.n + self.k))
+
+    def row(self) -> Row:
+        return {"num_tokens": self.tokens, "num_heads": self.heads, "op_name": self.side, "bmm_dtype": "bfloat16"}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillAttention:
+    """Causal attention of `length` tokens over themselves; with `backward` the gradients of its three inputs."""
+
+    batch: int
+    length: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int = 0
+    backward: int = 0
+
+    @property
+    def table(self) -> str:
+        return "context_attention_backward" if self.backward else "context_attention"
+
+    @property
+    def flop(self) -> float:
+        products = 5.0 if self.backward else 2.0
+        return products * 2.0 * self.batch * self.heads * self.pairs * self.head_dim
+
+    @property
+    def pairs(self) -> float:
+        """Pairs of a token and one it attends to."""
+        full = min(self.window or self.length, self.length)
+        return full * (full + 1) / 2 + (self.length - full) * full
+
+    @property
+    def size_bytes(self) -> float:
+        passes = 2.0 if self.backward else 1.0
+        return passes * 4.0 * self.batch * self.length * (self.heads + self.kv_heads) * self.head_dim
+
+    def row(self) -> Row:
+        return _attention_row(self, {"isl": self.length})
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAttention:
+    """One new token a sequence over `context` cached ones."""
+
+    table: ClassVar[str] = "generation_attention"
+    batch: int
+    context: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int = 0
+
+    @property
+    def attended(self) -> int:
+        return min(self.context, self.window or self.context)
+
+    @property
+    def flop(self) -> float:
+        return 4.0 * self.batch * self.heads * self.attended * self.head_dim
+
+    @property
+    def size_bytes(self) -> float:
+        return 4.0 * self.batch * self.head_dim * (self.attended * self.kv_heads + self.heads)
+
+    def row(self) -> Row:
+        return _attention_row(self, {"step": self.context})
+
+
+def _attention_row(shape: PrefillAttention | DecodeAttention, length: Row) -> Row:
+    row: Row = {"batch_size": shape.batch, "num_heads": shape.heads, "num_key_value_heads": shape.kv_heads, **length}
+    row |= {"head_dim": shape.head_dim, "window_size": shape.window}
+    return row | {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
+
+
+@dataclass(frozen=True, slots=True)
+class LatentPrefill:
+    """Multi-head form of latent attention: causal, keys and values expanded, values narrower than keys."""
+
+    table: ClassVar[str] = "context_mla"
+    batch: int
+    length: int
+    heads: int
+    head_dim: int
+    v_head_dim: int
+
+    @property
+    def flop(self) -> float:
+        return self.batch * self.heads * self.length * (self.length + 1.0) * (self.head_dim + self.v_head_dim)
+
+    @property
+    def size_bytes(self) -> float:
+        return 4.0 * self.batch * self.length * self.heads * (self.head_dim + self.v_head_dim)
+
+    def row(self) -> Row:
+        return _latent_row(self.batch, self.heads, {"isl": self.length})
+
+
+@dataclass(frozen=True, slots=True)
+class LatentDecode:
+    """Absorbed latent attention: all heads of a token read one cached vector of `head_dim`, the first `rank` of it
+    as values."""
+
+    table: ClassVar[str] = "generation_mla"
+    batch: int
+    context: int
+    heads: int
+    head_dim: int
+    rank: int
+
+    @property
+    def flop(self) -> float:
+        return 2.0 * self.batch * self.heads * self.context * (self.head_dim + self.rank)
+
+    @property
+    def size_bytes(self) -> float:
+        return 2.0 * self.batch * (self.context * self.head_dim + self.heads * (self.head_dim + self.rank))
+
+    def row(self) -> Row:
+        return _latent_row(self.batch, self.heads, {"step": self.context})
+
+
+def _latent_row(batch: int, heads: int, length: Row) -> Row:
+    row: Row = {"batch_size": batch, "num_heads": heads, **length}
+    return row | {"mla_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The routed experts of one layer on the busiest of `ep` ranks; `tokens` are those of all ranks together."""
+
+    table: ClassVar[str] = "moe"
+    tokens: int
+    moe_tp: int
+    ep: int
+    hidden: int
+    intermediate: int
+    top_k: int
+    num_experts: int
+    gated: int = 1
+    precision: str = "bf16"
+    distribution: str = BALANCED  # or power_law_<exponent>
+
+    def __post_init__(self) -> None:
+        _check_precision(self.precision)
+
+    @property
+    def local_experts(self) -> int:
+        return self.num_experts // self.ep
+
+    @property
+    def local_intermediate(self) -> int:
+        return self.intermediate // self.moe_tp
+
+    @property
+    def matrices(self) -> int:
+        return 3 if self.gated else 2
+
+    @property
+    def flop(self) -> float:
+        routed = self.tokens * self.top_k / self.ep
+        return 2.0 * routed * self.matrices * self.hidden * self.local_intermediate
+
+    @property
+    def size_bytes(self) -> float:
+        routed = self.tokens * self.top_k / self.ep
+        touched = min(float(self.local_experts), routed)
+        weights = touched * self.matrices * self.hidden * self.local_intermediate * VALUE_BYTES[self.precision]
+        return weights + 2.0 * routed * (2 * self.hidden + 2 * (self.matrices - 1) * self.local_intermediate)
+
+    def row(self) -> Row:
+        row: Row = {"num_tokens": self.tokens, "moe_tp_size": self.moe_tp, "moe_ep_size": self.ep}
+        row |= {"hidden_size": self.hidden, "inter_size": self.intermediate, "topk": self.top_k}
+        row |= {"num_experts": self.num_experts, "distribution": self.distribution}
+        return row | {"moe_dtype": DTYPES[self.precision]}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPass:
+    """An elementwise kernel over rows of `width` bf16 values; `moved_bytes` as the cost model counts them."""
+
+    table: ClassVar[str] = "memory_pass"
+    moved_bytes: int
+    pass_kind: str  # one of PASS_KINDS
+    width: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.pass_kind not in PASS_KINDS:
+            raise PlannerError(f"pass must be one of {', '.join(PASS_KINDS)}, found `{self.pass_kind}`")
+
+    @property
+    def rows(self) -> int:
+        """Rows whose pass moves about `moved_bytes`, at least one."""
+        return max(1, round(self.moved_bytes / (self.width * PASS_KINDS[self.pass_kind])))
+
+    @property
+    def flop(self) -> float:
+        return 0.0
+
+    @property
+    def size_bytes(self) -> float:
+        return float(self.moved_bytes)
+
+    def row(self) -> Row:
+        return {"size_bytes": self.moved_bytes, "op_name": self.pass_kind}
+
+
+PASS_KINDS = {
+    "norm": 8.0,  # residual and input read and written, 2 bytes each
+    "rotary": 4.0,  # read and written
+    "activation": 3.0,  # gate and up read, product written, over the width of both
+    "embedding": 4.0,
+    "sampling": 12.0,  # fp32 logits three times
+    "quantise": 3.0,  # bf16 read, 8 bits written
+    "optimizer": 34.0,  # fp32 weight and two moments read and written, gradient read: 28; cast to bf16: 6
+}
+"""Bytes that one value of a row moves, by kind of pass, as the cost model counts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of `moved_bytes` in one direction, from or to pinned memory where the host takes part."""
+
+    table: ClassVar[str] = "copy"
+    moved_bytes: int
+    direction: str  # host_to_device, device_to_host, device_to_device
+
+    @property
+    def flop(self) -> float:
+        return 0.0
+
+    @property
+    def size_bytes(self) -> float:
+        return (2.0 if self.direction == "device_to_device" else 1.0) * self.moved_bytes
+
+    def row(self) -> Row:
+        return {"size_bytes": self.moved_bytes, "op_name": self.direction}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """`num_kernels` empty kernels one behind the other, launched by the host or replayed from a graph."""
+
+    table: ClassVar[str] = "launch"
+    num_kernels: int
+    mode: str  # eager, graph
+
+    @property
+    def flop(self) -> float:
+        return 0.0
+
+    @property
+    def size_bytes(self) -> float:
+        return 2.0 * self.num_kernels
+
+    def row(self) -> Row:
+        return {"num_kernels": self.num_kernels, "mode": self.mode}
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective over `group` devices; `message_bytes` as docs/profiles.md defines them for each operation."""
+
+    table: ClassVar[str] = "nccl"
+    message_bytes: int
+    group: int
+    operation: str  # all_reduce, all_gather, reduce_scatter, alltoall, p2p
+
+    @property
+    def flop(self) -> float:
+        return 0.0
+
+    @property
+    def size_bytes(self) -> float:
+        return float(self.message_bytes)
+
+    def row(self) -> Row:
+        row: Row = {"num_gpus": self.group, "message_bytes": self.message_bytes}
+        return row | {"op_name": self.operation, "dtype": "half"}
+
+
+Shape = (
+    Gemm | BatchedGemm | PrefillAttention | DecodeAttention | LatentPrefill | LatentDecode | Experts | MemoryPass
+    | Copy | Launch | Collective
+)  # fmt: skip
+_KINDS: dict[str, type[Shape]] = {
+    "gemm": Gemm,
+    "batched_gemm": BatchedGemm,
+    "prefill_attention": PrefillAttention,
+    "decode_attention": DecodeAttention,
+    "latent_prefill": LatentPrefill,
+    "latent_decode": LatentDecode,
+    "experts": Experts,
+    "memory_pass": MemoryPass,
+    "copy": Copy,
+    "launch": Launch,
+    "collective": Collective,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Shapes of one kind that differ in the axes of `sweep` alone; the unit in which points are chosen.
+
+    `fixed` and `sweep` name fields of the kind's dataclass; every axis holds increasing positive sizes.
+    """
+
+    kind: str
+    fixed: tuple[tuple[str, int | str], ...]
+    sweep: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise PlannerError(f"kind must be one of {', '.join(_KINDS)}, found `{self.kind}`")
+        known = {field.name for field in fields(_KINDS[self.kind])}
+        named = [name for name, _ in self.fixed] + [name for name, _ in self.sweep]
+        unknown = [name for name in named if name not in known]
+        if unknown:
+            raise PlannerError(f"a {self.kind} has no size `{unknown[0]}`, only {', '.join(sorted(known))}")
+        for name, values in self.sweep:
+            if not values or values[0] < 1 or list(values) != sorted(set(values)):
+                raise PlannerError(f"sizes must be positive and increasing, found {values}", where=name)
+
+    @property
+    def name(self) -> str:
+        """Identity within a profile: kind and fixed sizes."""
+        return " ".join([self.kind, *(f"{name}={value}" for name, value in self.fixed)])
+
+    def shape(self, point: tuple[int, ...]) -> Shape:
+        """The shape at `point`, one value an axis of `sweep`."""
+        names = (name for name, _ in self.sweep)
+        return make_shape(self.kind, dict(self.fixed) | dict(zip(names, point, strict=True)))
+
+
+def make_shape(kind: str, sizes: dict[str, int | str]) -> Shape:
+    """The shape of a kind with the given sizes; raises PlannerError for sizes that the kind lacks or needs."""
+    try:
+        make: type[Shape] = _KINDS[kind]
+        return make(**sizes)  # type: ignore[arg-type]  # names and values come as data; the dataclasses check names
+    except (KeyError, TypeError) as error:
+        raise PlannerError(f"not the sizes of a {kind}: {error}") from None
+
+
+def families_to_json(families: list[Family]) -> list[dict[str, object]]:
+    """The families as plain data."""
+    return [{"kind": one.kind, "fixed": dict(one.fixed), "sweep": dict(one.sweep)} for one in families]
+
+
+def families_from_json(data: object) -> list[Family]:
+    """Reads `families_to_json`; raises PlannerError for anything else."""
+    try:
+        assert isinstance(data, list)
+        return [
+            Family(one["kind"], tuple(one["fixed"].items()), tuple((k, tuple(v)) for k, v in one["sweep"].items()))
+            for one in data
+        ]
+    except (AssertionError, KeyError, TypeError, AttributeError) as error:
+        hint = "write the list again with `python benchmarks/gpu/prepare.py`"
+        raise PlannerError(f"not a list of shapes: {error!r}", hint=hint) from None
