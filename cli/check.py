@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.cli.execute_options import EXECUTE, CalibrationFile, CutSteps, Device, ExecuteProfiles, Roles, TimeLimit
 from planner.cli.options import INPUT, Json, Output
 from planner.errors import PlannerError, did_you_mean
 
@@ -24,7 +25,9 @@ def check(
     level: Annotated[
         str,
         typer.Option(
-            metavar="LEVEL", help="static: from the plan alone; engine: a running engine.", rich_help_panel=INPUT
+            metavar="LEVEL",
+            help="static: from the plan alone; execute: its shards; engine: a running engine.",
+            rich_help_panel=INPUT,
         ),
     ] = "static",
     tolerance: Annotated[
@@ -52,14 +55,25 @@ def check(
     ready: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it may load, 20min.", rich_help_panel=ENGINE)
     ] = None,
+    roles: Roles = None,
+    device: Device = None,
+    nproc: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Ranks at a time; one a device.", rich_help_panel=EXECUTE)
+    ] = None,
+    cut: CutSteps = None,
+    time_limit: TimeLimit = None,
+    profiles: ExecuteProfiles = None,
+    calibration: CalibrationFile = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
     """Check whether a plan is what it says it is.
 
     Level static judges from the plan alone, by these rules: schema, arithmetic, memory, placement, SLOs, and the
-    certificate re-derived without a solver. Level engine starts the plan's engine (or takes a URL), drives it with the
-    plan's workload through a load generator, and holds TTFT and TPOT against prediction and SLO.
+    certificate re-derived without a solver. Level execute builds the shards of its roles with random weights, runs
+    their steps on the devices at hand, and holds measured against predicted time. Level engine starts the plan's
+    engine (or takes a URL), drives it with the plan's workload through a load generator, and holds TTFT and TPOT
+    against prediction and SLO.
 
     The result is also kept beside the plan, in `PLAN.checks.json`. Exits 1 when a rule fails.
 
@@ -68,6 +82,8 @@ def check(
       planner check plan.json
 
       planner check plan.json --json -o report.json
+
+      planner check plan.json --level execute --roles decode --tolerance 15%
 
       planner check plan.json --level engine --url http://127.0.0.1:8000
     """
@@ -86,9 +102,17 @@ def check(
             tokenizer=tokenizer, duration=duration, ready=ready,
         )  # fmt: skip
 
+    if level == "execute":
+        from planner.cli.check_execute import judged, make_options
+
+        options = make_options(
+            roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,
+            calibration=calibration, nproc=nproc,
+        )  # fmt: skip
+        return judged(plan, options, as_json=as_json, output=output, keep=True)
     levels: dict[str, Callable[[], Judged]] = {"static": static, "engine": engine}
     if level not in levels:
-        hint = did_you_mean(level, list(levels), otherwise=f"levels are {', '.join(levels)}")
+        hint = did_you_mean(level, [*levels, "execute"], otherwise=f"levels are {', '.join([*levels, 'execute'])}")
         raise PlannerError(f"unknown level `{level}`", where="--level", hint=hint)
     findings, result = levels[level]()
     _print(findings, result, as_json=as_json, output=output)

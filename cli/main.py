@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from planner.cli import (
+    calibrate,
     check,
     completion,
     diff,
@@ -109,6 +110,7 @@ def _build() -> typer.Typer:
 
     app.command("solve", cls=_Verb)(solve.solve)
     app.command("check", cls=_Verb)(check.check)
+    app.command("calibrate", cls=_Verb)(calibrate.calibrate)
     app.command("diff", cls=_Verb)(diff.diff)
     app.command("emit", cls=_Verb)(emit.emit)
     app.command("estimate", cls=_Verb)(estimate.estimate)

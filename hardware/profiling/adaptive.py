@@ -4,11 +4,13 @@ A family's points form a box of candidate sizes. The box is cut into cells whose
 log(latency / reference) is interpolated linearly in the logarithm of each axis, as cost models read tables. Cutting a
 cell in the middle of one axis measures the corners of the cut, and how far they lie from what the cell predicted is the
 error of that axis. Linear interpolation errs with the square of the width, so the halves are expected to err a quarter
-of that. Measuring always the worst expected cell of all families keeps the largest error falling.
+of that. The next cell is the one with most expected error, times the share of the family's sizes that it covers: a jump
+of the kernel is closed in on, but does not swallow all points.
 """
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +32,11 @@ class Cell:
     low: Point
     high: Point
     errors: tuple[float, ...]
+
+    @property
+    def volume(self) -> int:
+        """Candidates inside: of cells that share a side, the smaller one has more of its points measured."""
+        return math.prod(high - low + 1 for low, high in zip(self.low, self.high, strict=True))
 
     @property
     def worst_axis(self) -> int | None:
@@ -56,6 +63,14 @@ class Refinement:
         tops = tuple(len(axis) - 1 for axis in self.axes)
         return Cell((0,) * len(tops), tops, (UNTRIED,) * len(tops))
 
+    def share(self, cell: Cell) -> float:
+        """The part of the box that a cell covers, measured in the logarithms of the axes."""
+        covered = 1.0
+        for axis, low, high in zip(self.axes, cell.low, cell.high, strict=True):
+            if len(axis) > 1:
+                covered *= math.log(axis[high] / axis[low]) / math.log(axis[-1] / axis[0])
+        return covered
+
     def sizes(self, index: Point) -> Point:
         return tuple(axis[i] for axis, i in zip(self.axes, index, strict=True))
 
@@ -65,7 +80,7 @@ class Refinement:
     def predict_s(self, sizes: tuple[float, ...]) -> float:
         """Seconds at any sizes, from the cell that holds them; sizes outside the box keep the ratio of its edge."""
         inside = tuple(float(np.clip(size, axis[0], axis[-1])) for axis, size in zip(self.axes, sizes, strict=True))
-        cell = next(leaf for leaf in self.leaves if self._holds(leaf, inside))
+        cell = min((leaf for leaf in self.leaves if self._holds(leaf, inside)), key=lambda leaf: leaf.volume)
         reference_s = self.reference(tuple(round(size) for size in sizes))
         return float(reference_s * np.exp(self._interpolate(cell, inside)))
 
@@ -87,10 +102,11 @@ class Refinement:
         return total
 
     def cut(self, cell: Cell, axis: int) -> Iterator[Point]:
-        """The corners of the cut through the middle of `axis`."""
-        middle = (cell.low[axis] + cell.high[axis]) // 2
-        low, high = _with(cell.low, axis, middle), _with(cell.high, axis, middle)
-        yield from corners(low, high)
+        """The corners of the cut of `axis` at the candidate nearest to half-way in its logarithm."""
+        sizes, low, high = self.axes[axis], cell.low[axis], cell.high[axis]
+        target = math.sqrt(sizes[low] * sizes[high])
+        middle = min(range(low + 1, high), key=lambda index: abs(math.log(sizes[index] / target)))
+        yield from corners(_with(cell.low, axis, middle), _with(cell.high, axis, middle))
 
     def split(self, cell: Cell, axis: int) -> tuple[Cell, Cell]:
         """Replaces a cell by its halves once the corners of the cut are measured."""
@@ -162,7 +178,7 @@ def _push(
 ) -> None:
     axis = cell.worst_axis
     if axis is not None and cell.errors[axis] > tolerance:
-        heapq.heappush(queue, (-cell.errors[axis], next(order), refinement, cell))
+        heapq.heappush(queue, (-cell.errors[axis] * refinement.share(cell), next(order), refinement, cell))
 
 
 def _measure_all(refinement: Refinement, points: Iterator[Point], measure: Measure) -> bool:

@@ -1,0 +1,241 @@
+"""Measuring a few small shapes on the processor: what is written, read, resumed and refused."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.costs.choice import Chooser
+from planner.costs.evidence import Basis
+from planner.costs.operators import AttentionBackward, DecodeAttention, Gemm, MemoryPass, PrefillAttention
+from planner.costs.parameters import load_calibration
+from planner.costs.profiled import Profiled
+from planner.costs.roofline import Roofline
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.hardware.library import find_node
+from planner.hardware.profiles.store import ProfileStore
+from planner.hardware.profiling.journal import FILE, Journal
+from planner.hardware.profiling.measure import Measured, measure
+from planner.hardware.profiling.shapes import Family
+from planner.hardware.profiling.writer import CARD, INTERPOLATED
+
+torch = pytest.importorskip("torch", reason="profiling needs PyTorch")
+
+VERSION = "2026.1.1"
+ROUNDS, NOISE = 10, 0.25
+PAIR = (("kv_heads", 2), ("head_dim", 16))
+FAMILIES = [
+    Family("gemm", (("n", 96), ("k", 64), ("precision", "bf16")), (("m", (1, 2, 4, 8, 16, 32)),)),
+    Family("gemm", (("n", 64), ("k", 96), ("precision", "fp32")), (("m", (1, 4, 16)),)),
+    Family("decode_attention", (("heads", 4), *PAIR), (("batch", (1, 4)), ("context", (16, 64)))),
+    Family("prefill_attention", (("heads", 2), *PAIR), (("batch", (1, 2)), ("length", (16, 32)))),
+    Family(
+        "prefill_attention",
+        (("heads", 2), *PAIR, ("backward", 1)),
+        (("batch", (1, 2)), ("length", (16, 32))),
+    ),
+    Family("memory_pass", (("pass_kind", "norm"), ("width", 64)), (("moved_bytes", (4096, 65536)),)),
+]  # fmt: skip
+
+
+def run(folder: Path, *, resume: bool = False, budget_s: float = 20.0, families: list[Family] = FAMILIES) -> Measured:
+    return measure(
+        families, folder, accelerator="h200_sxm", device="cpu", budget_s=budget_s, version=VERSION, resume=resume
+    )
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("profile")
+    run(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pricer(profile: Path) -> Profiled:
+    node = find_node("h200_sxm")
+    roofline = Roofline(node.accelerator, Pool("here", node, 1).topology(), load_calibration().efficiencies)
+    return Profiled(roofline, Chooser(ProfileStore.open([profile]), "h200_sxm", "vllm", None))
+
+
+def array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array(values, dtype=np.float64)
+
+
+def timings(folder: Path) -> dict[tuple[str, tuple[int, ...]], float]:
+    return {key: timing.median_s for key, timing in Journal.open(folder, resume=True).timings.items()}
+
+
+def test_a_profile_is_a_store_of_tables_of_our_engine(profile: Path) -> None:
+    store = ProfileStore.open([profile])
+    tables = {(one.engine, one.version, one.table) for one in store.identities()}
+    expected = ("gemm", "generation_attention", "context_attention", "context_attention_backward", "memory_pass")
+    assert tables == {("planner", VERSION, name) for name in expected}
+
+
+def test_measured_points_are_priced_exactly_and_called_measured(profile: Path, pricer: Profiled) -> None:
+    known = {point[0]: seconds for (name, point), seconds in timings(profile).items() if name == FAMILIES[0].name}
+    sizes = array(*known)
+    priced = pricer.price(Gemm("qkv", 1.0, sizes, array(*[96] * len(known)), array(*[64] * len(known)), "bf16"))
+    assert priced.seconds == pytest.approx(list(known.values()), rel=1e-9)
+    assert set(priced.basis) == {Basis.MEASURED}
+
+
+def test_points_between_measured_ones_are_called_measured_and_points_outside_are_not(pricer: Profiled) -> None:
+    op = Gemm("qkv", 1.0, array(3.0, 64.0), array(96, 96), array(64, 64), "bf16")
+    assert list(pricer.price(op).basis) == [Basis.MEASURED, Basis.HELD]
+
+
+def test_attention_and_its_gradient_are_priced_from_their_own_tables(profile: Path, pricer: Profiled) -> None:
+    known = timings(profile)
+    one = array(1.0)
+    forward = PrefillAttention(
+        "prefill_attention", 1.0, one * 2, one * 32, one * 0, one * 2, one * 2, 16, 16, 0, "bf16"
+    )  # fmt: skip
+    decode = DecodeAttention("decode_attention", 1.0, one * 4, one * 64, one * 4, one * 2, 16, 16, 0, "bf16")
+    for op, family in (
+        (forward, FAMILIES[3]),
+        (AttentionBackward("gradient", 1.0, forward), FAMILIES[4]),
+        (decode, FAMILIES[2]),
+    ):
+        priced = pricer.price(op)
+        last = tuple(values[-1] for _, values in family.sweep)
+        assert priced.seconds[0] == pytest.approx(known[family.name, last], rel=1e-9)
+        assert priced.basis[0] == Basis.MEASURED
+
+
+def test_elementwise_kernels_are_priced_by_the_bytes_they_move(profile: Path, pricer: Profiled) -> None:
+    priced = pricer.price(MemoryPass("norm", 1.0, array(65536), 1.0))
+    assert priced.seconds[0] == pytest.approx(timings(profile)[FAMILIES[5].name, (65536,)], rel=1e-9)
+    unmeasured = pricer.price(MemoryPass("expert_combine", 1.0, array(65536), 2.0))
+    assert unmeasured.basis[0] == Basis.ANALYTICAL
+
+
+def test_the_card_says_what_was_measured_and_how(profile: Path) -> None:
+    card = json.loads((profile / CARD).read_text())
+    assert card["schema"] == "planner.profile-card/1"
+    assert card["device"]["torch"] == torch.__version__
+    assert card["points"] == len(timings(profile))
+    assert card["cells"]["memory_pass"] == {"measured": 2, "all": 2}
+    assert set(card["rates_reached"]["flop_per_s"]) == {"bf16", "fp32"}
+    assert card["spread"]["median"] >= 0
+
+
+def test_cells_between_measured_ones_are_marked_as_interpolated(profile: Path) -> None:
+    selection = ProfileStore.open([profile]).select(
+        accelerator="h200_sxm", table="gemm", engine="planner", version=None
+    )
+    assert selection is not None
+    grid = selection.table.grid(gemm_dtype="bfloat16")
+    assert grid is not None
+    measured = {point[0] for name, point in timings(profile) if name == FAMILIES[0].name}
+    complete = measured == set(FAMILIES[0].sweep[0][1])
+    assert (INTERPOLATED in grid.kernel_sources) == (not complete and len(grid.axes[0]) > len(measured))
+    assert "torch linear" in grid.kernel_sources
+
+
+def test_a_profile_that_is_there_is_not_written_over(profile: Path) -> None:
+    with pytest.raises(PlannerError, match="holds a profile already"):
+        run(profile)
+
+
+def test_a_resumed_profile_measures_nothing_twice(profile: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "profile"
+    copied.mkdir()
+    (copied / FILE).write_bytes((profile / FILE).read_bytes())
+    resumed = run(copied, resume=True)
+    known = timings(profile)
+    assert {key: seconds for key, seconds in timings(copied).items() if key in known} == known
+    assert resumed.points == len(known) + resumed.new_points
+
+
+def test_a_profile_killed_while_it_measures_is_resumed_where_it_stopped(tmp_path: Path) -> None:
+    folder = tmp_path / "profile"
+    script = (
+        "import sys; from pathlib import Path; from planner.hardware.profiling.measure import measure;"
+        "from planner.hardware.profiling.shapes import Family;"
+        "measure([Family('gemm', (('n', n), ('k', 64)), (('m', (1, 2, 4, 8, 16)),)) for n in range(32, 4096, 32)],"
+        f"Path({str(folder)!r}), accelerator='h200_sxm', device='cpu', budget_s=60, version={VERSION!r})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        deadline_s = time.monotonic() + 40
+        while not (folder / FILE).is_file() or (folder / FILE).read_bytes().count(b'"what": "point"') < 5:
+            assert process.poll() is None
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    with open(folder / FILE, "ab") as file:
+        file.write(b'{"what": "point", "family": "gemm n=')  # the line that was being written
+    before = timings(folder)
+    families = [Family("gemm", (("n", n), ("k", 64)), (("m", (1, 2, 4, 8, 16)),)) for n in (32, 64)]
+    resumed = run(folder, resume=True, families=families)
+    after = timings(folder)
+    assert len(before) >= 5
+    assert all(after[key] == seconds for key, seconds in before.items())
+    assert resumed.points == len(after)
+    assert ProfileStore.open([folder]).identities()
+
+
+def test_a_profile_of_another_device_is_not_resumed(profile: Path, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes((profile / FILE).read_bytes())
+    with pytest.raises(PlannerError, match="begun on h200_sxm"):
+        measure(
+            FAMILIES, tmp_path, accelerator="h100_sxm", device="cpu", budget_s=5, version=VERSION, resume=True
+        )  # fmt: skip
+
+
+def test_a_damaged_journal_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"what": "setting"}\n')
+    with pytest.raises(PlannerError, match=r"journal\.jsonl:1"):
+        run(tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("device", "budget_s", "said"),
+    [("tpu", 5.0, "cuda or cpu"), ("cpu", 0.0, "budget must be positive"), ("cpu", 1e-3, "nothing could be measured")],
+)
+def test_bad_arguments_are_named(device: str, budget_s: float, said: str, tmp_path: Path) -> None:
+    with pytest.raises(PlannerError, match=said):
+        measure(FAMILIES, tmp_path, accelerator="h200_sxm", device=device, budget_s=budget_s, version=VERSION)
+
+
+def test_a_shape_that_the_device_cannot_run_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    eight_bits = Family("gemm", (("n", 32), ("k", 32), ("precision", "fp8")), (("m", (1, 2)),))
+    report = run(tmp_path, families=[eight_bits, FAMILIES[1]])
+    assert report.families == 1
+    assert "8-bit" in report.left_out[eight_bits.name]
+
+
+def test_a_budget_is_kept(tmp_path: Path) -> None:
+    many = [replace(FAMILIES[0], fixed=(("n", n), ("k", 64))) for n in range(16, 16000, 16)]
+    report = run(tmp_path, budget_s=3.0, families=many)
+    assert report.took_s < 6.0
+    assert "the time budget was spent" in report.left_out.values()
+    assert report.families > 0
+
+
+def test_repeated_medians_of_a_product_agree() -> None:
+    from planner.hardware.profiling.device import describe
+    from planner.hardware.profiling.shapes import Gemm as GemmShape
+    from planner.hardware.profiling.timing import one_thread, time_shape
+
+    cpu = torch.device("cpu")
+    with one_thread(cpu):
+        for _ in range(ROUNDS):
+            taken = [time_shape(GemmShape(64, 128, 128, "fp32"), cpu, describe(cpu)) for _ in range(5)]
+            noise = max((one.p90_s - one.p10_s) / one.median_s for one in taken)
+            if noise < NOISE:
+                break
+    if noise >= NOISE:
+        pytest.skip(f"the machine is too busy to tell: single runs spread by {noise:.0%}")
+    medians = [one.median_s for one in taken]
+    assert max(medians) / min(medians) < 1.3
