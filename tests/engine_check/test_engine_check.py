@@ -19,7 +19,7 @@ from planner.plan.store import plan_json
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for left-over processes in /proc")
 
-QUICK = {"duration_s": 0.5, "ready_s": 10.0, "generator": "guidellm", "tolerance": 0.5}
+QUICK: dict[str, Any] = {"duration_s": 0.5, "ready_s": 10.0, "generator": "guidellm", "tolerance": 0.5}
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,63 @@
+"""The calibration file that a fit becomes: its values, what they replaced, what they rest on, and how sure they are."""
+
+from dataclasses import asdict
+from typing import Any
+
+from planner.calibrate.fit import Fit
+from planner.costs.parameters import Calibration, Efficiencies
+from planner.units import significant
+
+SCHEMA = "planner.calibration/1"
+_DIGITS = 5  # far below any standard error
+
+
+def document_of(fit: Fit, base: Calibration, *, date: str, sources: tuple[str, ...]) -> dict[str, Any]:
+    """The file as plain data; `previous` holds the values that were replaced, and the digest of where they stood.
+
+    Only `roofline` and `engines` are costs; everything else says where they are from and is not part of the digest.
+    """
+    values = _rounded(fit)
+    before = asdict(base.efficiencies)
+    replaced = {name: before[name] for name in fit.standard_errors}
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "source": f"fitted to {fit.num_steps} executed steps of {'; '.join(fit.groups)}; the rest as in {base.name}",
+        "date": date,
+        "records": {"steps": fit.num_steps, "operators": fit.num_operators, "files": list(sources)},
+        "step_time_error": {"before": fit.before.as_json(), "after": fit.after.as_json()},
+        "roofline": {**before, **values},
+        "engines": {name: asdict(overheads) for name, overheads in sorted(base.engines.items())},
+        "standard_errors": {name: float(f"{error:.3g}") for name, error in fit.standard_errors.items()},
+        "previous": {"calibration": base.name, "digest": base.digest, "roofline": replaced},
+    }
+    if fit.held_out is not None:
+        document["step_time_error"]["groups_left_out"] = fit.held_out.as_json()
+    return document
+
+
+def _rounded(fit: Fit) -> dict[str, float]:
+    found = asdict(fit.efficiencies)
+    return {name: float(f"{found[name]:.{_DIGITS}g}") for name in fit.standard_errors}
+
+
+def text_of(document: dict[str, Any]) -> str:
+    """The file as YAML, one parameter a line."""
+    import yaml
+
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120, default_flow_style=False))
+
+
+def summary(fit: Fit, base: Efficiencies) -> list[str]:
+    """The fit in lines: errors before and after, then each fitted parameter with its relative standard error."""
+    lines = [
+        f"{fit.num_steps} steps and {fit.num_operators} operators of {len(fit.groups)} groups",
+        f"step time error   before   median {fit.before.median:.1%}, mean {fit.before.mean:.1%}",
+        f"                  after    median {fit.after.median:.1%}, mean {fit.after.mean:.1%}",
+    ]
+    if fit.held_out is not None:
+        lines.append(f"       groups left out   median {fit.held_out.median:.1%}, mean {fit.held_out.mean:.1%}")
+    width = max(len(name) for name in fit.standard_errors)
+    for name, error in fit.standard_errors.items():
+        old, new = getattr(base, name), getattr(fit.efficiencies, name)
+        lines.append(f"{name:<{width}}  {significant(old)} -> {significant(new)}  (± {error:.1%})")
+    return lines

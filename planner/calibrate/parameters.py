@@ -1,0 +1,77 @@
+"""The efficiencies of the cost model as a vector: logarithms, their bounds, and which prices hang on which of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.records import ExecutedStep, operators_of
+from planner.costs.parameters import Efficiencies
+from planner.costs.shapes import FloatArray
+from planner.costs.step import Pricer
+
+SHARE_BOUNDS = (1e-4, 1.5)  # a device may run above its data sheet's clock, and a fall-back kernel far below
+TIME_BOUNDS = (1e-8, 1e-2)  # seconds of a launch or of the start of a collective
+_PROBES = (0.1, 10.0)  # a parameter matters to an operator whose price one of these factors changes
+_CHANGE = 1e-6
+
+NAMES = tuple(field.name for field in fields(Efficiencies))
+
+
+def bounds(name: str) -> tuple[float, float]:
+    """The least and the most that a parameter may be."""
+    return TIME_BOUNDS if name.endswith("_s") else SHARE_BOUNDS
+
+
+def to_vector(efficiencies: Efficiencies, names: Sequence[str]) -> FloatArray:
+    """Logarithms of the named parameters, moved inside their bounds."""
+    inside = [min(max(getattr(efficiencies, name), bounds(name)[0]), bounds(name)[1]) for name in names]
+    return np.log(np.array(inside, dtype=np.float64))
+
+
+def with_vector(base: Efficiencies, names: Sequence[str], vector: FloatArray) -> Efficiencies:
+    """`base` with the named parameters replaced by the exponentials of `vector`."""
+    return replace(base, **{name: math.exp(value) for name, value in zip(names, vector, strict=True)})
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Every executed operator [T] of some steps: its step, and which parameters its price hangs on."""
+
+    steps: tuple[ExecutedStep, ...]
+    step_T: NDArray[np.intp]
+    name_T: tuple[str, ...]
+    depends_PT: NDArray[np.bool_]  # by parameter of NAMES
+
+    @classmethod
+    def of(cls, steps: Sequence[ExecutedStep], base: Efficiencies) -> "Terms":
+        """The terms, with dependencies found by pricing each with each parameter moved far."""
+        found = list(operators_of(steps))
+        index = np.array([step for step, _ in found], dtype=np.intp)
+        bare = cls(tuple(steps), index, tuple(op.name for _, op in found), np.zeros((len(NAMES), len(found)), np.bool_))
+        at = to_vector(base, NAMES)
+        start = bare.seconds(with_vector(base, NAMES, at))
+        depends = bare.depends_PT.copy()
+        for parameter in range(len(NAMES)):
+            for factor in _PROBES:
+                moved = at.copy()
+                moved[parameter] += math.log(factor)
+                seconds = bare.seconds(with_vector(base, NAMES, moved))
+                depends[parameter] |= np.abs(seconds - start) > _CHANGE * start
+        return replace(bare, depends_PT=depends)
+
+    def seconds(self, efficiencies: Efficiencies, wanted_T: NDArray[np.bool_] | None = None) -> FloatArray:
+        """Seconds [T] of all runs of each operator; zero where `wanted_T` is false."""
+        pricers: dict[int, Pricer] = {}
+        result = np.zeros(len(self.step_T))
+        for term, (step, operator) in enumerate(operators_of(self.steps)):
+            if wanted_T is not None and not wanted_T[term]:
+                continue
+            machine = self.steps[step].machine
+            pricer = pricers.get(id(machine))
+            if pricer is None:
+                pricer = pricers[id(machine)] = machine.pricer(efficiencies)
+            result[term] = float((pricer.price(operator).seconds * operator.count)[0])
+        return result
