@@ -114,6 +114,9 @@ def _call(arguments: Sequence[str]) -> tuple[int, str, str]:
     return code, out.buffer.getvalue().decode("utf-8", "replace"), err.getvalue()
 
 
+LARGEST = 1e290  # numbers beyond are not multiplied: a product would be no float
+
+
 def mutated(text: str, draw: random.Random) -> bytes:
     """The text with one to four mutations of its structure, its bytes, or both."""
     data: Any = None
@@ -152,7 +155,7 @@ def _mutate(data: Any, draw: random.Random) -> None:  # noqa: ANN401 - parsed YA
         other, place = draw.choice(holders)
         with contextlib.suppress(KeyError, IndexError):
             holder[key] = copy.deepcopy(other[place])
-    elif deed == 4 and isinstance(holder[key], (int, float)):
+    elif deed == 4 and isinstance(holder[key], (int, float)) and abs(holder[key]) < LARGEST:
         holder[key] = holder[key] * draw.choice((-1, 0, 2, 3, 0.5, 0.9, 1.1, 30, 1e12, 1e-6))
     else:
         holder[key] = copy.deepcopy(draw.choice(HOSTILE))
