@@ -162,11 +162,12 @@ class _Rows:
 def _solve(terms: Terms, base: Efficiencies) -> tuple[Efficiencies, dict[str, float]]:
     """Fitted efficiencies, and relative standard errors of those that the rows inform."""
     rows = _Rows.of(terms)
-    names = [name for name, depends_T in zip(NAMES, terms.depends_PT, strict=True) if depends_T.any()]
-    found, jacobian = _minimise(terms, rows, base, names)
-    told = np.sum(jacobian**2, axis=0) * PRIOR**2 if names else np.zeros(0)
-    names = [name for name, information in zip(names, told, strict=True) if information > _SILENT]
-    found, jacobian = _minimise(terms, rows, base, names)
+    moving = [name for name, depends_T in zip(NAMES, terms.depends_PT, strict=True) if depends_T.any()]
+    found, jacobian = _minimise(terms, rows, base, moving)
+    told = np.sum(jacobian**2, axis=0) * PRIOR**2 if moving else np.zeros(0)
+    names = [name for name, information in zip(moving, told, strict=True) if information > _SILENT]
+    if names != moving:
+        found, jacobian = _minimise(terms, rows, base, names)
     if not names:
         return base, {}
     left = rows.residuals(terms.seconds(found))
