@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check bench-solve bench-estimate bench-sweep fuzz clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-sweep fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -20,6 +20,11 @@ check: $(VENV)/installed-dev
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_architecture.py
 	$(BIN)/pytest -q $(PYTEST_ARGS)
+
+# For a machine with a GPU and no network: runs on its own Python with torch, numpy, scipy and pyarrow.
+gpu:
+	@test -n "$(OUT)" || { echo "name a folder: make gpu OUT=DIR" >&2; exit 2; }
+	$(PYTHON) benchmarks/gpu/run.py --out "$(OUT)" $(GPU_ARGS)
 
 bench-solve: $(VENV)/installed
 	$(BIN)/python benchmarks/solve.py

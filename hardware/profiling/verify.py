@@ -1,0 +1,125 @@
+"""Holds a profile against new measurements: at its own points again, and between them."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from planner.errors import PlannerError
+from planner.hardware.profiling.adaptive import Point, Refinement, refine
+from planner.hardware.profiling.device import describe, open_device
+from planner.hardware.profiling.journal import Journal
+from planner.hardware.profiling.kernels import UnsupportedShapeError
+from planner.hardware.profiling.measure import reference_s
+from planner.hardware.profiling.shapes import Family
+from planner.hardware.profiling.timing import one_thread, time_shape
+
+SCHEMA = "planner.profile-verified/1"
+_AGAIN = 5  # one point in so many is a repetition
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One new measurement beside what the profile says; `repeated` where the profile measured the same point."""
+
+    family: str
+    point: Point
+    profile_s: float
+    measured_s: float
+    repeated: bool
+
+    @property
+    def error(self) -> float:
+        """Profile over measured, less one."""
+        return self.profile_s / self.measured_s - 1.0
+
+
+def verify(families: Sequence[Family], folder: Path, *, device: str, budget_s: float, seed: int = 0) -> list[Held]:
+    """Measures points drawn at random from the families' own ranges until `budget_s` is spent.
+
+    Raises PlannerError when the folder holds no profile of these families.
+    """
+    deadline_s = time.monotonic() + budget_s
+    journal = Journal.open(folder, resume=True)
+    refined = replay(families, journal)
+    if not refined:
+        raise PlannerError("holds no profile of these shapes", where=str(folder), hint="profile them first")
+    where = open_device(device)
+    facts, draw = describe(where), random.Random(seed)
+    held: list[Held] = []
+    with one_thread(where):
+        while time.monotonic() < deadline_s:
+            refinement = draw.choice(refined)
+            known = [refinement.sizes(index) for index in refinement.measured_s]
+            repeated = draw.randrange(_AGAIN) == 0
+            point = draw.choice(known) if repeated else _between(refinement, draw)
+            try:
+                timing = time_shape(refinement.family.shape(point), where, facts)
+            except (UnsupportedShapeError, RuntimeError):  # such as too little memory beside what is still held
+                continue
+            profile_s = refinement.predict_s(tuple(map(float, point)))
+            held.append(Held(refinement.family.name, point, profile_s, timing.median_s, point in known))
+    return held
+
+
+def replay(families: Sequence[Family], journal: Journal) -> list[Refinement]:
+    """The cells of every family that a journal holds the corners of, cut as far as its points go."""
+    setting = journal.setting
+    if setting is None:
+        return []
+
+    def known_s(family: Family, point: Point) -> float | None:
+        timing = journal.timings.get((family.name, point))
+        return None if timing is None else timing.median_s
+
+    measured = [cut for family in families if (cut := _as_measured(family, journal)) is not None]
+
+    def reference(family: Family) -> Callable[[Point], float]:
+        return lambda point: reference_s(family.shape(point), setting)
+
+    return refine(measured, {family.name: reference(family) for family in measured}, known_s, tolerance=0.0)
+
+
+def _as_measured(family: Family, journal: Journal) -> Family | None:
+    """The family with its axes ending at the largest sizes in the journal; None when it has no points."""
+    points = [point for name, point in journal.timings if name == family.name]
+    if not points:
+        return None
+    ends = [max(point[axis] for point in points) for axis in range(len(family.sweep))]
+    sweep = tuple(
+        (name, tuple(size for size in values if size <= end))
+        for (name, values), end in zip(family.sweep, ends, strict=True)
+    )
+    return Family(family.kind, family.fixed, sweep)
+
+
+def _between(refinement: Refinement, draw: random.Random) -> Point:
+    """Sizes drawn evenly in the logarithm of each axis; those of memory and copies in steps of 4 KiB."""
+    point = []
+    for name, values in refinement.family.sweep:
+        size = round(float(np.exp(draw.uniform(np.log(values[0]), np.log(values[-1])))))
+        step = 4096 if name.endswith("bytes") else 1
+        point.append(min(max(values[0], size // step * step), values[-1]))
+    return tuple(point)
+
+
+def summary(held: Sequence[Held]) -> dict[str, object]:
+    """Median, 90th percentile and worst |error| of points between and of repetitions, by kind of kernel; JSON."""
+    kinds: dict[str, dict[str, object]] = {}
+    for kind in sorted({one.family.split(" ")[0] for one in held}):
+        of_kind = [one for one in held if one.family.split(" ")[0] == kind]
+        parts = {
+            "between": [one for one in of_kind if not one.repeated],
+            "repeated": [o for o in of_kind if o.repeated],
+        }
+        kinds[kind] = {name: _errors(part) for name, part in parts.items() if part}
+    return {"schema": SCHEMA, "kinds": kinds, "points": [asdict(one) for one in held]}
+
+
+def _errors(held: Sequence[Held]) -> dict[str, float]:
+    errors = [abs(one.error) for one in held]
+    p90 = float(np.percentile(errors, 90))
+    return {"points": len(errors), "median": float(np.median(errors)), "p90": p90, "worst": max(errors)}

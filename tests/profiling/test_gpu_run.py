@@ -1,0 +1,210 @@
+"""`make gpu` on a processor with a few small shapes: what it leaves, what it needs, and what is adopted of it."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.costs.evidence import Basis
+from planner.costs.operators import Gemm
+from planner.costs.parameters import load_calibration
+from planner.costs.source import make_pricer, open_store, profile_paths
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.hardware.library import find_node
+from planner.hardware.profiles import embedded
+from planner.hardware.profiles.store import ProfileStore
+from planner.hardware.profiling.bundle import MOST_FILES, SUMMARY, TABLES, adopt
+from planner.hardware.profiling.shapes import Family, families_from_json, families_to_json
+from planner.hardware.profiling.writer import CARD
+from planner.models.library import find_model
+
+pytest.importorskip("torch", reason="profiling needs PyTorch")
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = ROOT / "benchmarks" / "gpu" / "run.py"
+PREPARED = ROOT / "benchmarks" / "gpu" / "shapes.json"
+ABSENT = ("pydantic", "ortools", "pulp", "yaml", "networkx")
+HEADS = (("heads", 2), ("kv_heads", 2), ("head_dim", 16))
+SMALL = [
+    Family("gemm", (("n", 96), ("k", 64)), (("m", (1, 4, 16)),)),
+    Family("prefill_attention", HEADS, (("batch", (1,)), ("length", (16, 32)))),
+    Family("decode_attention", HEADS, (("batch", (1,)), ("context", (16, 32)))),
+]
+
+
+def run_script(out: Path, shapes: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The script where the packages that the GPU machine lacks cannot be imported, and planner is not installed."""
+    blocked = out.parent / "blocked"
+    for name in ABSENT:
+        (blocked / name).mkdir(parents=True, exist_ok=True)
+        (blocked / name / "__init__.py").write_text(f"raise ImportError('{name} is not on this machine')\n")
+    environment = {**os.environ, "PYTHONPATH": str(blocked)}
+    command = [sys.executable, str(SCRIPT), "--out", str(out), "--device", "cpu", "--shapes", str(shapes), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=out.parent, check=False)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpu")
+    shapes = folder / "shapes.json"
+    names = json.loads(PREPARED.read_text())["accelerators"]
+    shapes.write_text(json.dumps({"families": families_to_json(SMALL), "accelerators": names}))
+    done = run_script(folder / "out", shapes, "--budget", "8", "--accelerator", "h200_sxm")
+    assert done.returncode == 0, done.stderr
+    set_card(folder / "out", "sentinel_drift", 0.0)  # a shared processor drifts as it likes
+    return folder / "out"
+
+
+@pytest.fixture
+def copied(result: Path, tmp_path: Path) -> Path:
+    shutil.copytree(result, tmp_path / "copied")
+    return tmp_path / "copied"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "checkout" / "hardware" / "profiles").mkdir(parents=True)
+    return tmp_path / "checkout"
+
+
+def everything(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def set_card(folder: Path, field: str, value: object) -> None:
+    """Changes the card, and its digest in the summary."""
+    card = json.loads((folder / CARD).read_text()) | {field: value}
+    (folder / CARD).write_text(json.dumps(card))
+    summary = json.loads((folder / SUMMARY).read_text())
+    summary["files"][CARD] = hashlib.sha256((folder / CARD).read_bytes()).hexdigest()
+    (folder / SUMMARY).write_text(json.dumps(summary))
+
+
+def test_the_run_needs_nothing_that_the_machine_lacks_and_leaves_few_flat_files(result: Path) -> None:
+    names = {path.name for path in result.iterdir()}
+    assert names >= {TABLES, CARD, SUMMARY, "journal.jsonl", "verified.json"}
+    assert len(names) <= MOST_FILES
+    assert all(path.is_file() for path in result.iterdir())
+    assert json.loads((result / SUMMARY).read_text())["finished"] is True
+
+
+def test_the_profile_is_held_against_points_it_did_not_choose(result: Path) -> None:
+    verified = json.loads((result / "verified.json").read_text())
+    assert set(verified["kinds"]) <= {"gemm", "prefill_attention", "decode_attention"}
+    assert verified["points"]
+    assert all(point["profile_s"] > 0 and point["measured_s"] > 0 for point in verified["points"])
+
+
+def test_the_prepared_shapes_are_those_that_the_catalog_gives_today() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import prepare; print(prepare.prepared(), end='')"],
+        cwd=PREPARED.parent, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    hint = "run `python benchmarks/gpu/prepare.py`"
+    assert done.stdout == PREPARED.read_text(encoding="utf-8"), hint
+
+
+def test_the_prepared_shapes_hold_every_kind_of_kernel() -> None:
+    families = families_from_json(json.loads(PREPARED.read_text())["families"])
+    assert {family.kind for family in families} >= {
+        *("gemm", "batched_gemm", "prefill_attention", "decode_attention", "latent_prefill", "latent_decode"),
+        *("experts", "memory_pass", "copy", "launch"),
+    }
+    assert len({family.name for family in families}) == len(families)
+
+
+def test_an_unknown_device_is_named(tmp_path: Path) -> None:
+    shapes = tmp_path / "shapes.json"
+    shapes.write_text(json.dumps({"families": families_to_json(SMALL), "accelerators": {}}))
+    done = run_script(tmp_path / "out", shapes, "--budget", "5")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: no accelerator is known as")
+    assert "--accelerator" in done.stderr
+
+
+def test_an_adopted_profile_is_a_store_with_its_card_and_evidence(result: Path, checkout: Path) -> None:
+    done = adopt(result, checkout)
+    assert done.accelerator == "h200_sxm"
+    assert ProfileStore.open([checkout / "hardware" / "profiles" / "h200_sxm"]).accelerators() == ["h200_sxm"]
+    assert (done.profile / CARD).is_file()
+    assert {path.name for path in done.evidence.iterdir()} == {path.name for path in result.iterdir()} - {TABLES}
+
+
+def test_a_profile_is_adopted_again_in_place_of_the_older_one(result: Path, checkout: Path) -> None:
+    adopt(result, checkout)
+    before = everything(checkout)
+    adopt(result, checkout)
+    assert everything(checkout) == before
+
+
+def _unfinished(folder: Path) -> None:
+    summary = json.loads((folder / SUMMARY).read_text()) | {"finished": False}
+    (folder / SUMMARY).write_text(json.dumps(summary))
+
+
+def _half_tables(folder: Path) -> None:
+    with zipfile.ZipFile(folder / TABLES) as archive:
+        kept = {name: archive.read(name) for name in archive.namelist() if "/gemm/" not in name}
+    index = json.loads(kept["index.json"])
+    index["tables"] = {place: one for place, one in index["tables"].items() if one["table"] != "gemm"}
+    kept["index.json"] = json.dumps(index).encode()
+    with zipfile.ZipFile(folder / TABLES, "w") as archive:
+        for name, data in kept.items():
+            archive.writestr(name, data)
+    summary = json.loads((folder / SUMMARY).read_text())
+    summary["files"][TABLES] = hashlib.sha256((folder / TABLES).read_bytes()).hexdigest()
+    (folder / SUMMARY).write_text(json.dumps(summary))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / SUMMARY).unlink(), "the result is not whole"),
+        (lambda folder: (folder / "journal.jsonl").unlink(), "the result is not whole"),
+        (lambda folder: (folder / CARD).write_text("{}"), "was changed after the run"),
+        (lambda folder: set_card(folder, "sentinel_drift", 0.2), "drifted by 0.2"),
+        (lambda folder: set_card(folder, "accelerator", "../../etc"), "no name of an accelerator"),
+        (lambda folder: set_card(folder, "accelerator", "h100_sxm"), "the card speaks of `h100_sxm`"),
+        (_unfinished, "did not finish"),
+        (_half_tables, "has no table gemm"),
+    ],
+)
+def test_half_a_result_is_refused_and_nothing_is_filed(
+    copied: Path, checkout: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    damage(copied)
+    with pytest.raises(PlannerError, match=said):
+        adopt(copied, checkout)
+    assert everything(checkout) == []
+
+
+def test_a_folder_that_is_no_checkout_is_refused(result: Path, tmp_path: Path) -> None:
+    with pytest.raises(PlannerError, match="no checkout"):
+        adopt(result, tmp_path / "nowhere")
+
+
+def test_an_adopted_profile_prices_when_no_tables_are_given_and_says_so(
+    result: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adopt(result, checkout)
+    monkeypatch.delenv("PLANNER_PROFILES", raising=False)
+    monkeypatch.setattr(embedded, "FOLDER", checkout / "hardware" / "profiles")
+    node = find_node("h200_sxm")
+    store = open_store(profile_paths([]))
+    pricer = make_pricer(
+        node.accelerator, Pool("here", node, 1).topology(), find_model("llama-3.1-8b"),
+        engine="vllm", version=None, calibration=load_calibration(), store=store,
+    )  # fmt: skip
+    op = Gemm("qkv", 1.0, np.array([16.0]), np.array([96.0]), np.array([64.0]), "bf16")
+    assert pricer.price(op).basis[0] == Basis.MEASURED
+    assert any("come with planner" in note for note in getattr(pricer, "notes", ()))
+    assert profile_paths(["mine"]) == ("mine",)
