@@ -204,6 +204,15 @@ def _minimise(terms: Terms, rows: _Rows, base: Efficiencies, names: Sequence[str
         return np.concatenate([data_jacobian(x), np.eye(len(names)) / PRIOR])
 
     inside = np.clip(start, limits[0] + 1e-9, limits[1] - 1e-9)
-    solved = least_squares(residuals, inside, jac=jacobian, bounds=(limits[0], limits[1]), loss="soft_l1", max_nfev=40, ftol=1e-6, xtol=1e-6)
+    solved = least_squares(
+        residuals,
+        inside,
+        jac=jacobian,
+        bounds=(limits[0], limits[1]),
+        loss="soft_l1",
+        max_nfev=40,
+        ftol=1e-6,
+        xtol=1e-6,
+    )
     x = np.asarray(solved.x, dtype=np.float64)
     return with_vector(base, names, x), data_jacobian(x)
