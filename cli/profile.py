@@ -48,18 +48,19 @@ def profile(
     from planner.cli.output import say
     from planner.cli.profile_report import print_profile
     from planner.costs.shape_list import shape_list
+    from planner.hardware.profiling.collectives import collective_families, num_devices
     from planner.hardware.profiling.device import describe, open_device
     from planner.hardware.profiling.measure import measure
     from planner.models.library import find_model
 
-    budget_s = seconds(budget, "--budget")
+    budget_s = seconds(f"{budget}in" if budget[:-1].isdigit() and budget.endswith("m") else budget, "--budget")
     assert budget_s is not None
     degrees, wide = _degrees(tp, "--tp"), _degrees(ep, "--ep")
     archs = [find_model(name.strip()) for name in models.split(",") if name.strip()]
     listed = shape_list(archs, tp=degrees, ep=wide)
     name = accelerator or catalog_name(describe(open_device(device)).name, device)
     measured = measure(
-        listed.families,
+        [*listed.families, *collective_families(num_devices(device))],
         Path(output),
         accelerator=name,
         device=device,

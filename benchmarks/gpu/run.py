@@ -18,6 +18,7 @@ if str(ROOT) not in sys.path:
 
 from planner.errors import PlannerError  # noqa: E402 - found through the line above
 from planner.hardware.profiling.bundle import pack  # noqa: E402
+from planner.hardware.profiling.collectives import collective_families, num_devices  # noqa: E402
 from planner.hardware.profiling.device import describe, open_device  # noqa: E402
 from planner.hardware.profiling.measure import measure  # noqa: E402
 from planner.hardware.profiling.shapes import Family, families_from_json  # noqa: E402
@@ -50,8 +51,8 @@ def main(argv: list[str]) -> int:
 def run(out: Path, budget_s: float, device: str, accelerator: str | None, shapes: dict[str, Any]) -> None:
     """Profile, verify, pack; raises PlannerError."""
     started_s = time.monotonic()
-    families = families_from_json(shapes["families"])
     facts = describe(open_device(device))
+    families = [*families_from_json(shapes["families"]), *collective_families(num_devices(device))]
     name = accelerator or _name(facts.name, shapes["accelerators"])
     folder = out / UNFINISHED
     report = measure(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 _FP8_FROM = (8, 9)  # compute capability: Ada
-_SECONDS_BETWEEN_READINGS = 1.0
+_SECONDS_BETWEEN_READINGS = 3.0
 # Bits of NVML's nvmlClocksEventReasons: hardware slowdown, software and hardware thermal, hardware power brake.
 _THROTTLED_BITS = 0x8 | 0x20 | 0x40 | 0x80
 
@@ -108,7 +108,7 @@ class Reading:
 
 @dataclass(slots=True)
 class Gauge:
-    """Reads the state of a CUDA device at most once a second; knows nothing on a CPU or without nvidia-smi."""
+    """Reads the state of a CUDA device every few seconds; knows nothing on a CPU or without nvidia-smi."""
 
     active: bool
     readings: list[Reading] = field(default_factory=list)
@@ -127,6 +127,10 @@ class Gauge:
                 return False
             self.readings.append(reading)
         return self.readings[-1].throttled
+
+    def forget(self) -> None:
+        """Makes the next question a new reading."""
+        self._read_at_s = float("-inf")
 
     def summary(self) -> dict[str, object]:
         """Least and largest clock and temperature seen, for the card; empty without readings."""

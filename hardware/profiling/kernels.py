@@ -6,7 +6,7 @@ Several sets of inputs can be prepared for one shape, so that a run does not fin
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from planner.errors import PlannerError
@@ -209,8 +209,7 @@ def _flex_window(
     shape: PrefillAttention, queries: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor"
 ) -> Kernel:
     """FlexAttention skips the blocks outside the window, where SDPA with a mask would compute them."""
-    import torch
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    from torch.nn.attention.flex_attention import create_block_mask
 
     if shape.backward:
         raise UnsupportedShapeError("the gradient of windowed attention is not measured on a GPU")
@@ -219,9 +218,18 @@ def _flex_window(
         return (query >= key) & (query - key < shape.window)
 
     mask = create_block_mask(near, None, None, shape.length, shape.length, device=queries.device)
-    compiled = torch.compile(flex_attention, dynamic=False)
+    compiled = _compiled_flex_attention()
     grouped = shape.heads != shape.kv_heads
     return Kernel(partial(compiled, queries, keys, values, block_mask=mask, enable_gqa=grouped), "torch flex_attention")
+
+
+@cache
+def _compiled_flex_attention() -> Any:  # noqa: ANN401 - PyTorch types compiled functions as any callable
+    """Compiled once: later lengths reuse the code for any length."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
 
 
 def _decode(shape: DecodeAttention, device: "torch.device", variant: str) -> Kernel:

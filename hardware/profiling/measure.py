@@ -6,8 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from planner.errors import PlannerError
 from planner.hardware.profiling.adaptive import Point, Refinement, refine
+from planner.hardware.profiling.collectives import measure_collectives
 from planner.hardware.profiling.device import DeviceFacts, Gauge, describe, open_device, supports_fp8
 from planner.hardware.profiling.journal import Journal, Setting
 from planner.hardware.profiling.kernels import UnsupportedShapeError
@@ -23,6 +26,7 @@ _CEILING_COPY_BYTES = {"cuda": 2**30, "cpu": 2**25}
 _SENTINEL_GEMM = {"cuda": 2048, "cpu": 192}
 _SENTINEL_EVERY_S = 5.0
 _MEMORY_SHARE = 0.5  # of the device, for the inputs of one shape and their copies
+_COLLECTIVES_SHARE = 0.25  # of the budget
 _LONGEST_SHARE = 1 / 40  # of the budget, for all runs of one shape
 _RUNS_OF_A_SHAPE = 20
 _THROTTLED_TRIES = 3
@@ -41,7 +45,7 @@ class Measured:
     families: int
     left_out: dict[str, str]  # name of a family -> why it has no cells
     throttled: int  # points dropped since the device slowed itself down
-    drift: float  # largest deviation of the sentinel kernel from its first run, relative
+    drift: float  # 90th percentile of the deviation of the sentinel kernel from its median, relative
     took_s: float
 
 
@@ -71,6 +75,9 @@ class _Session:
         if self.time_is_up():
             self.failures.setdefault(family.name, "the time budget was spent")
             return None
+        if family.kind == "collective":
+            self.failures.setdefault(family.name, "its group was not measured")
+            return None
         try:
             timing = self._unthrottled(family.shape(point))
         except UnsupportedShapeError as error:
@@ -96,6 +103,7 @@ class _Session:
                 return timing
             self.throttled += 1
             time.sleep(_COOLING_S)
+            self.gauge.forget()
         return None
 
     def _watch(self) -> None:
@@ -145,6 +153,7 @@ def measure(
         gauge = Gauge(where.type == "cuda")
         session = _Session(where, facts, journal, gauge, started_s + budget_s, tell)
         session.sentinel_at_s = 0.0
+        _collectives(families, session, budget_s)
         refined = _refine(list(families), session, budget_s, tolerance)
     if not refined:
         reason = next(iter(session.failures.values()), "no shape fits the device and the budget")
@@ -152,6 +161,17 @@ def measure(
     report = _report(folder, session, refined, started_s)
     write_profile(folder, refined, journal, version=version, facts=facts, gauge=gauge.summary(), report=_facts(report))
     return report
+
+
+def _collectives(families: Sequence[Family], session: _Session, budget_s: float) -> None:
+    """Measures all collectives in processes of their own; the choice of points then finds them in the journal."""
+    wanted = [family for family in families if family.kind == "collective"]
+    if wanted:
+        kind, share_s = session.device.type, budget_s * _COLLECTIVES_SHARE
+        before = len(session.journal.timings)
+        reason = measure_collectives(wanted, session.journal, device=kind, budget_s=share_s)
+        session.new_points += len(session.journal.timings) - before
+        session.failures.update({family.name: reason for family in wanted if reason})
 
 
 def _refine(families: list[Family], session: _Session, budget_s: float, tolerance: float) -> list[Refinement]:
@@ -217,7 +237,8 @@ def _sentinel(kind: str) -> Gemm:
 
 
 def _report(folder: Path, session: _Session, refined: list[Refinement], started_s: float) -> Measured:
-    first, *later = session.journal.sentinels_s or [1.0]
+    sentinels_s = session.journal.sentinels_s or [1.0]
+    deviations = [abs(seconds / float(np.median(sentinels_s)) - 1.0) for seconds in sentinels_s]
     return Measured(
         folder=folder,
         points=len(session.journal.timings),
@@ -225,7 +246,7 @@ def _report(folder: Path, session: _Session, refined: list[Refinement], started_
         families=len(refined),
         left_out=session.failures,
         throttled=session.throttled,
-        drift=max((abs(seconds / first - 1.0) for seconds in later), default=0.0),
+        drift=float(np.percentile(deviations, 90)),
         took_s=time.monotonic() - started_s,
     )
 

@@ -25,7 +25,7 @@ _GRAPH_S = 1e-3  # a graph holds as many runs as take about this long
 _MOST_IN_GRAPH = 512
 _SAMPLES = (9, 101)  # at least, at most
 _SAMPLING_S = 10e-3
-_MOST_SETS = 16
+_MOST_SETS = 64
 _ROTATED_CACHES = 3.0  # sets of inputs exceed the cache this many times
 _CPU_CACHE_BYTES = 2 * 2**20  # of one core; the shared last level is not rotated through
 

@@ -44,7 +44,7 @@ def verify(families: Sequence[Family], folder: Path, *, device: str, budget_s: f
     """
     deadline_s = time.monotonic() + budget_s
     journal = Journal.open(folder, resume=True)
-    refined = replay(families, journal)
+    refined = replay([family for family in families if family.kind != "collective"], journal)
     if not refined:
         raise PlannerError("holds no profile of these shapes", where=str(folder), hint="profile them first")
     where = open_device(device)

@@ -12,7 +12,7 @@ import pytest
 
 from planner.costs.choice import Chooser
 from planner.costs.evidence import Basis
-from planner.costs.operators import AttentionBackward, DecodeAttention, Gemm, MemoryPass, PrefillAttention
+from planner.costs.operators import AttentionBackward, Collective, DecodeAttention, Gemm, MemoryPass, PrefillAttention
 from planner.costs.parameters import load_calibration
 from planner.costs.profiled import Profiled
 from planner.costs.roofline import Roofline
@@ -20,6 +20,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.profiles.store import ProfileStore
+from planner.hardware.profiling.collectives import collective_families
 from planner.hardware.profiling.journal import FILE, Journal
 from planner.hardware.profiling.measure import Measured, measure
 from planner.hardware.profiling.shapes import Family
@@ -70,6 +71,19 @@ def array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 def timings(folder: Path) -> dict[tuple[str, tuple[int, ...]], float]:
     return {key: timing.median_s for key, timing in Journal.open(folder, resume=True).timings.items()}
+
+
+def test_collectives_of_two_processes_are_priced_as_measured(tmp_path: Path) -> None:
+    families = [one for one in collective_families(2, (4096, 65536)) if dict(one.fixed)["operation"] == "all_reduce"]
+    run(tmp_path, families=families, budget_s=120.0)
+    node = find_node("h200_sxm")
+    roofline = Roofline(node.accelerator, Pool("here", node, 1).topology(), load_calibration().efficiencies)
+    pricer = Profiled(roofline, Chooser(ProfileStore.open([tmp_path]), "h200_sxm", "vllm", None))
+    known = timings(tmp_path)[families[0].name, (65536,)]
+    one = array(1.0)
+    priced = pricer.price(Collective("attention_all_reduce", 1.0, "all_reduce", one * 65536, one * 2, one))
+    assert priced.seconds[0] == pytest.approx(known, rel=1e-9)
+    assert priced.basis[0] == Basis.MEASURED
 
 
 def test_a_profile_is_a_store_of_tables_of_our_engine(profile: Path) -> None:
