@@ -46,14 +46,15 @@ def footprint(arch: Architecture) -> Footprint:
 def weight_bytes(arch: Architecture, shards: Shards) -> FloatArray:
     """Weights on the fullest device [N]."""
     whole = footprint(arch)
-    divisors = _divisors(arch, shards)
+    divisors = weight_divisors(arch, shards)
     stages = np.ceil(arch.num_layers / shards.pp) / arch.num_layers
     layers = sum((size / divisors[split] for split, size in whole.layers.items()), np.zeros(len(shards)))
     ends = sum((size / divisors[split] for split, size in whole.ends.items()), np.zeros(len(shards)))
     return layers * stages + np.where(shards.pp > 1, ends / 2.0 if not arch.tied_embeddings else ends, ends)
 
 
-def _divisors(arch: Architecture, shards: Shards) -> dict[str, FloatArray]:
+def weight_divisors(arch: Architecture, shards: Shards) -> dict[str, FloatArray]:
+    """By how much each way of splitting a tensor divides it [N]."""
     kv_heads = [m.num_kv_heads for layer in arch.layers if isinstance(m := layer.mixer, GroupedQueryAttention)]
     one = np.ones(len(shards))
     return {

@@ -52,7 +52,7 @@ class GroupedQuery(nn.Module):
             self.k_norm = HeadNorm(shard, f"{prefix}k_norm", mixer, mixer.num_kv_heads, kv_own, self.kv_group)
 
     def forward(self, x: Tensor, step: Step, cache: KvCache | None) -> Tensor:
-        mixer, tp, operators = self.mixer, self.shard.groups.tp, self.shard.operators
+        tp, operators = self.shard.groups.tp, self.shard.operators
         x = spread(x, tp, "attention_all_reduce")
         with operators("qkv"):
             query, gate, key, value = self._projected(x)

@@ -117,7 +117,7 @@ def all_gather(value: Tensor, group: Group, name: str) -> Tensor:
 
 
 def reduce_scatter(value: Tensor, group: Group, name: str) -> Tensor:
-    """This rank's part of the rows of the sum; on backends without reduce-scatter an all-reduce, of which a part stays."""
+    """This rank's part of the rows of the sum; on backends without it an all-reduce of which a part stays."""
     if group.absent:
         group.skipped[name] += 1
         return value.chunk(group.size)[group.index]

@@ -65,6 +65,7 @@ class Fault:
     operator: str  # the part of the model it was in; "" between parts
     what: str
     detail: str = ""  # the end of its traceback or log
+    role: str = ""  # of the plan
 
     @property
     def hint(self) -> str:
@@ -72,8 +73,9 @@ class Fault:
 
     @property
     def place(self) -> str:
-        """Rank, step and operator in words."""
-        return f"rank {self.rank}, {self.step}" + (f", operator `{self.operator}`" if self.operator else "")
+        """Rank, role, step and operator in words."""
+        of_role = f" of `{self.role}`" if self.role else ""
+        return f"rank {self.rank}{of_role}, {self.step}" + (f", operator `{self.operator}`" if self.operator else "")
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": str(self.kind)}

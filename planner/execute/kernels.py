@@ -76,7 +76,7 @@ def position_mask(of_query: Tensor, of_key: Tensor, window: int, *, chunked: boo
 def masked_attention(
     query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None, sinks: Tensor | None
 ) -> Tensor:
-    """Attention under a mask [new, context]; with a learned logit per head, which takes a share of each softmax away."""
+    """Attention under a mask [new, context]; a learned logit per head takes a share of each softmax."""
     gqa = query.shape[1] != key.shape[1]
     if sinks is None:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=gqa)

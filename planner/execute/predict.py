@@ -1,7 +1,7 @@
 """What the cost model says of one step of one rank: seconds by operator, and bytes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -32,6 +32,13 @@ def rank_arch(arch: Architecture, rank: RankSpec) -> Architecture:
     """The model with the layers of the rank's stages alone."""
     layers = tuple(arch.layers[layer] for stage in rank.stages for layer in stage.layers)
     return replace(arch, layers=layers)
+
+
+def as_executed(arch: Architecture, plain: Sequence[str]) -> Architecture:
+    """The model with matrices of the formats `plain`, and the KV cache, in bf16, as they ran."""
+    formats = {part.name: getattr(arch.precisions, part.name) for part in fields(arch.precisions)}
+    executed = {name: "bf16" if precision in plain else precision for name, precision in formats.items()}
+    return replace(arch, precisions=replace(arch.precisions, **{**executed, "kv_cache": "bf16"}))
 
 
 def rank_operators(arch: Architecture, rank: RankSpec, case: StepCase) -> list[Operator]:

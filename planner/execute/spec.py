@@ -61,7 +61,7 @@ class RankSpec:
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """A role of a plan with its model; `order` are the axes of a replica from the outermost in, a name may come twice."""
+    """A role of a plan with its model; `order`: axes of a replica from the outermost in, names may repeat."""
 
     name: str
     function: str
@@ -109,7 +109,7 @@ def role_spec(plan: PlanDocument, role_name: str, *, arch: Architecture | None =
 
 
 def distinct_ranks(role: RoleSpec) -> list[RankSpec]:
-    """One rank of each job that differs: ranks that hold the same kinds of layers and the same ends do the same work."""
+    """One rank of each job that differs; ranks with the same kinds of layers and the same ends do the same."""
     found: dict[object, RankSpec] = {}
     for pipeline_rank in range(role.parallelism.pp):
         rank = next(spec for spec in role.ranks() if spec.coords["pp"] == pipeline_rank)

@@ -12,7 +12,7 @@ ROTARY_BASE = 10000.0  # the wavelength base changes values, not work
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Equal sequences: each brings `new_tokens` after `cached_tokens`, in rows of the cache from `first_sequence` on."""
+    """Equal sequences: each brings `new_tokens` after `cached_tokens`, in cache rows from `first_sequence` on."""
 
     num_sequences: int
     new_tokens: int

@@ -42,11 +42,13 @@ class Measured:
     memory_bytes: float | None = None  # peak; None where the device does not say
     graph: bool = False
     note: str = ""
+    plain: tuple[str, ...] = ()  # formats of matrices that the device, or this program, ran in the working one
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Measured":
         operators = {name: (float(seconds), int(count)) for name, (seconds, count) in data["operators_s"].items()}
-        return cls(**{**data, "operators_s": operators, "executed": tuple(data["executed"])})
+        lists = {"executed": tuple(data["executed"]), "plain": tuple(data["plain"])}
+        return cls(**{**data, "operators_s": operators, **lists})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ class Execution:
 
     def _faults(self) -> Iterator[Finding]:
         for fault in self.faults:
-            yield Finding(_FAULT, False, f"{fault.place}: {fault.what}", f"rank {fault.rank}", fault.hint)
+            where = f"roles.{fault.role}.{fault.step}"
+            yield Finding(_FAULT, False, f"{fault.place}: {fault.what}", where, fault.hint)
 
     def as_json(self) -> dict[str, Any]:
         """The document of docs/executor.md, section Results."""
@@ -167,14 +170,26 @@ class Execution:
         return float(median(errors)) if errors else None
 
 
+_GRADIENTS = ("_input_gradient", "_weight_gradient")
+
+
 def operator_rows(
     predicted: Mapping[str, OperatorTime], measured: Mapping[str, tuple[float, int]], executed: Sequence[str]
 ) -> tuple[dict[str, OperatorRow], tuple[str, ...]]:
-    """Predicted operators that were executed, beside what was measured of them; and those that were not executed."""
+    """Predicted operators that were executed, beside what was measured of them; and those that were not executed.
+
+    Where an operator was executed in the forward pass, so were its gradients in the backward pass, unmeasured.
+    """
+    ran = {name for name in predicted if _without_gradient(name) in executed}
     rows = {
         name: OperatorRow(time.seconds, measured[name][0] if name in measured else None, time.count)
         for name, time in predicted.items()
-        if name in executed
+        if name in ran
     }
-    absent = tuple(name for name, time in predicted.items() if name not in executed and time.seconds > 0)
-    return rows, absent
+    return rows, tuple(name for name, time in predicted.items() if name not in ran and time.seconds > 0)
+
+
+def _without_gradient(name: str) -> str:
+    for ending in _GRADIENTS:
+        name = name.removesuffix(ending)
+    return name

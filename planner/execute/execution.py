@@ -1,0 +1,256 @@
+"""Runs the shards of a plan on the devices at hand and says how well the plan predicted them.
+
+With as many devices as a replica of a role has, the role runs whole; with fewer, one rank of each distinct job runs
+alone, in turn and at full size, without the collectives that need the others.
+"""
+
+import importlib.util
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from planner.costs.step import Pricer
+from planner.errors import PlannerError
+from planner.execute.cases import KV_TRANSFER, TRAIN, Cut, StepCase, role_steps
+from planner.execute.faults import Fault, FaultKind, first_cause
+from planner.execute.launch import Outcome, Rendezvous, TimeLimits, run_local, run_torchrun
+from planner.execute.predict import OperatorTime, as_executed, predict, rank_memory_bytes, rank_operators
+from planner.execute.pricing import plan_pricer
+from planner.execute.spec import RankSpec, RoleSpec, distinct_ranks, role_spec
+from planner.execute.verdict import Execution, Measured, StepVerdict, operator_rows
+from planner.plan.reader import read_plan
+from planner.plan.records import PlanDocument
+from planner.plan.store import plan_digest
+
+ENTRY = "planner.execute.runner:run_rank"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a plan's shards are run, and what they are held against."""
+
+    roles: tuple[str, ...] = ()  # all that can be executed
+    device: str = ""  # `cpu` or `cuda`; that of the machine
+    num_processes: int = 0  # on this machine; one a device
+    tolerance: float = 0.15
+    cut: Cut = field(default_factory=Cut)
+    limits: TimeLimits = field(default_factory=TimeLimits)
+    profiles: tuple[str, ...] = ()
+    calibration: str | None = None
+    step_budget_s: float = 2.0  # of repeats of one step
+    meeting: Rendezvous | None = None  # under torchrun, over nodes
+
+
+@dataclass(slots=True)
+class _Found:
+    """What has been found out so far."""
+
+    steps: list[StepVerdict] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    unexecuted: dict[str, str] = field(default_factory=dict)
+    device: dict[str, Any] = field(default_factory=dict)
+    pricers: list[str] = field(default_factory=list)
+
+
+def execute_plan(path: str | Path, options: Options | None = None) -> Execution:
+    """Runs the roles of the plan in the file `path`.
+
+    Raises PlannerError without torch, for a plan none of whose roles can be executed, and for devices that are not
+    there. What happens to ranks is a fault of the result.
+    """
+    options = _at_hand(options or Options())
+    text = _read_text(path)
+    plan = read_plan(path)
+    found = _Found()
+    started = time.monotonic()
+    for name, role, cases in _executable(plan, options, found):
+        pricer = plan_pricer(
+            plan, plan.role(name), role.arch, profiles=options.profiles, calibration=options.calibration
+        )
+        found.pricers.append(pricer.name)
+        for job, ranks in _jobs(role, options):
+            left_s = options.limits.total_s - (time.monotonic() - started)
+            if any(fault.kind in (FaultKind.HANG, FaultKind.TIME_LIMIT) for fault in found.faults) or left_s <= 0:
+                found.unexecuted[name] = "the run had ended before"
+                break
+            outcome, kept = _run(job, ranks, plan, role, options, replace(options.limits, total_s=left_s))
+            _add(found, outcome, kept, role, ranks, cases, options, pricer)
+    return Execution(
+        plan=plan_digest(text),
+        pricer=", ".join(dict.fromkeys(found.pricers)),
+        tolerance=options.tolerance,
+        device=found.device,
+        steps=tuple(found.steps),
+        faults=tuple(found.faults),
+        unexecuted=found.unexecuted,
+        cut={key: value for key, value in asdict(options.cut).items() if value},
+    )
+
+
+def _read_text(path: str | Path) -> str:
+    if str(path) == "-":
+        raise PlannerError("ranks cannot read a plan from standard input", hint="write it to a file first")
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise PlannerError(f"cannot be read: {reason}", where=str(path), hint="check the path") from None
+
+
+def _at_hand(options: Options) -> Options:
+    """The options with device and number of processes filled in."""
+    if importlib.util.find_spec("torch") is None:
+        raise PlannerError("torch is not installed", hint="install the extra: `pip install 'planner[gpu]'`")
+    devices = num_gpus()
+    device = options.device or ("cuda" if devices else "cpu")
+    if device not in ("cpu", "cuda"):
+        raise PlannerError(f"unknown device `{device}`", where="--device", hint="use `cpu` or `cuda`")
+    if device == "cuda" and not devices:
+        raise PlannerError("there is no CUDA device on this machine", where="--device", hint="use `--device cpu`")
+    most = devices if device == "cuda" else os.cpu_count() or 1
+    wanted = options.num_processes or (devices if device == "cuda" else 1)
+    if device == "cuda" and wanted > most:
+        raise PlannerError(f"{wanted} ranks on {most} devices", where="--nproc", hint=f"use `--nproc {most}` or fewer")
+    return replace(options, device=device, num_processes=wanted)
+
+
+def num_gpus() -> int:
+    """CUDA devices of this machine that the process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found = len([path for path in Path("/dev").glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()])
+    return found if visible is None else min(found, len([one for one in visible.split(",") if one.strip()]))
+
+
+def _executable(plan: PlanDocument, options: Options, found: _Found) -> Iterator[tuple[str, RoleSpec, list[StepCase]]]:
+    """Roles with their steps; of all roles those that cannot be run are noted, unless none can."""
+    names = options.roles or tuple(role.name for role in plan.roles)
+    problems: list[PlannerError] = []
+    ready = []
+    for name in names:
+        try:
+            cases = role_steps(plan, plan.role(name), options.cut)
+            ready.append((name, role_spec(plan, name), cases))
+        except PlannerError as error:
+            if options.roles:
+                raise
+            problems.append(error)
+            found.unexecuted[name] = error.what
+    if not ready:
+        raise problems[0]
+    yield from ready
+
+
+def _jobs(role: RoleSpec, options: Options) -> Iterator[tuple[dict[str, Any], list[RankSpec]]]:
+    """What to start, and the ranks to judge by it: the whole role together, or each distinct rank alone."""
+    meeting = options.meeting
+    if meeting is not None and meeting.num_ranks != role.num_ranks:
+        what = f"role `{role.name}` has {role.num_ranks} ranks in a replica, torchrun starts {meeting.num_ranks}"
+        hint = "start as many ranks, or give other `--roles`"
+        raise PlannerError(what, where="--nnodes, --nproc-per-node", hint=hint)
+    distinct = distinct_ranks(role)
+    if meeting is not None or options.num_processes >= role.num_ranks:
+        local = set(meeting.local_ranks) if meeting is not None else set(range(role.num_ranks))
+        yield {"alone": False}, [rank for rank in distinct if rank.rank in local]
+        return
+    for rank in distinct:
+        yield {"alone": True, "rank": rank.rank}, [rank]
+
+
+def _run(
+    job: Mapping[str, Any],
+    ranks: Sequence[RankSpec],
+    plan: PlanDocument,
+    role: RoleSpec,
+    options: Options,
+    limits: TimeLimits,
+) -> tuple[Outcome, Path | None]:
+    """Runs one job in a folder of its own, which is kept when something went wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="planner-execute-"))
+    whole = {
+        "entry": ENTRY,
+        "plan": str(Path(plan.source).resolve()),
+        "role": role.name,
+        "device": options.device,
+        "cut": asdict(options.cut),
+        "step_budget_s": options.step_budget_s,
+        **job,
+    }
+    if options.meeting is not None:
+        outcome = run_torchrun(whole, options.meeting, folder, limits)
+    else:
+        outcome = run_local(whole, 1 if job["alone"] else role.num_ranks, folder, limits)
+    if outcome.faults:
+        return outcome, folder
+    shutil.rmtree(folder, ignore_errors=True)
+    return outcome, None
+
+
+def _add(
+    found: _Found,
+    outcome: Outcome,
+    kept: Path | None,
+    role: RoleSpec,
+    ranks: Sequence[RankSpec],
+    cases: Sequence[StepCase],
+    options: Options,
+    pricer: Pricer,
+) -> None:
+    """Judges what a job left, and names the fault that explains the others."""
+    cause = first_cause(outcome.faults)
+    alone = len(ranks) == 1 and len(outcome.results) <= 1
+    if cause is not None:
+        place = ranks[0].rank if alone else cause.rank
+        what = f"{cause.what} (logs in {kept})" if kept is not None else cause.what
+        found.faults.append(replace(cause, rank=place, role=role.name, what=what))
+    for rank in ranks:
+        result = outcome.results.get(0 if alone else rank.rank, {})
+        found.device.update(result.get("device", {}))
+        for data in result.get("steps", ()):
+            measured = Measured.from_json(data)
+            case = next((case for case in cases if case.kind == measured.step), None)
+            found.steps.append(judge(role, options.cut.of_rank(rank), case, measured, pricer))
+
+
+def judge(role: RoleSpec, rank: RankSpec, case: StepCase | None, measured: Measured, pricer: Pricer) -> StepVerdict:
+    """A measured step of one rank against its prediction; steps that the cost model does not know are not predicted.
+
+    The prediction is for the formats that ran, so that it is not blamed for what the device lacks.
+    """
+    predicted: dict[str, OperatorTime] = {}
+    memory_bytes = None
+    if case is not None and case.kind != KV_TRANSFER:
+        arch = as_executed(role.arch, measured.plain)
+        predicted = predict(rank_operators(arch, rank, case), pricer)
+        memory_bytes = rank_memory_bytes(arch, rank, case) if case.kind != TRAIN else None
+    case = case or StepCase(measured.step)
+    rows, absent = operator_rows(predicted, measured.operators_s, measured.executed)
+    shape = rank.parallelism
+    return StepVerdict(
+        role=role.name,
+        function=role.function,
+        rank=rank.rank,
+        step=measured.step,
+        batch=case.batch,
+        tokens=case.tokens,
+        context=max(case.prefill_context, case.decode_context),
+        predicted_s=sum(row.predicted_s for row in rows.values()),
+        predicted_step_s=sum(time.seconds for time in predicted.values()),
+        measured_s=measured.median_s,
+        p10_s=measured.p10_s,
+        p90_s=measured.p90_s,
+        operators=rows,
+        absent=absent,
+        work=case.as_json(),
+        shape={"tp": shape.tp, "dp": shape.dp, "cp": shape.cp, "moe_tp": shape.moe_tp, "ep": shape.ep},
+        layers=tuple(layer for stage in rank.stages for layer in stage.layers),
+        memory_bytes=measured.memory_bytes,
+        predicted_memory_bytes=memory_bytes,
+        graph=measured.graph,
+        note=measured.note,
+    )

@@ -1,0 +1,159 @@
+"""Runs every case of one world size: `run_shard_cases.py WORLD FOLDER` leaves a JSON of errors for each rank there.
+
+The ranks are forks of this one process, which imports torch once and computes nothing itself.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from shard_models import CASES, Case
+from torch import Tensor
+from torch import distributed as dist
+
+from planner.execute.groups import Group, Groups, make_groups
+from planner.execute.pipeline import Pipeline
+from planner.execute.reference import build_reference
+from planner.execute.spec import RankSpec, RoleSpec, StageSpec, role_spec
+from planner.execute.stage import build_stage
+from planner.execute.step import KvCache, Segment, Step, context_part
+
+CPU = torch.device("cpu")
+SEQUENCES, TOKENS, PROMPT = 2, 8, 5
+
+
+def main(world: int, folder: Path) -> None:
+    children = []
+    for rank in range(world):
+        child = os.fork()
+        if child == 0:
+            _rank(rank, world, folder)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        _, status = os.waitpid(child, 0)
+        if status:
+            sys.exit(f"a rank ended with status {status}")
+
+
+def _rank(rank: int, world: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    errors = {case.name: compared(case, rank) for case in CASES[world]}
+    (folder / f"rank{rank}.json").write_text(json.dumps(errors), encoding="utf-8")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def compared(case: Case, rank: int) -> dict[str, float]:
+    """The largest differences between this rank's shard and the whole model: of logits, gradients and decoding."""
+    role = role_spec(case.plan(), "job", arch=case.arch)
+    spec = role.rank(rank)
+    groups = _groups(case, role, rank)
+    stages = [
+        build_stage(stage, case.arch, groups, device=CPU, dtype=torch.float32, full_init=True)
+        for stage in _stages(case, role, spec)
+    ]
+    pipeline = Pipeline(role, groups, stages, torch.float32)
+    whole = build_reference(case.arch)
+    generator = torch.Generator().manual_seed(7)
+    batch = spec.parallelism.dp * SEQUENCES * case.micro_batches
+    tokens = torch.randint(0, case.arch.vocab_size, (batch, TOKENS), generator=generator)
+    pull = torch.randn(batch, TOKENS, case.arch.vocab_size, generator=generator)
+    logits = whole(tokens)
+    (logits * pull).sum().backward()  # type: ignore[no-untyped-call]
+    errors = {"logits": 0.0, "gradients": 0.0, "decoding": 0.0}
+    place = _context(case, spec)
+    step = Step.of_context_part(SEQUENCES, context_part(TOKENS, spec.coords["cp"], spec.parallelism.cp))
+
+    def rows(index: int) -> slice:
+        first = (spec.coords["dp"] * case.micro_batches + index) * SEQUENCES
+        return slice(first, first + SEQUENCES)
+
+    def loss_of(index: int, found: Tensor) -> Tensor:
+        wanted = logits[rows(index)][:, place].flatten(0, 1)
+        errors["logits"] = max(errors["logits"], _largest(found - wanted))
+        return (found * pull[rows(index)][:, place].flatten(0, 1)).sum()
+
+    batches = [(tokens[rows(index)][:, place].flatten(), step) for index in range(case.micro_batches)]
+    pipeline.forward_backward(batches, loss_of)
+    for stage in stages:
+        for name, parameter, pieces in stage.pieces():
+            error = _gradient_error(parameter, pieces, whole.tensors)
+            if error > errors["gradients"]:
+                errors["gradients"] = error
+                errors["worst"] = f"{name} {pieces[0].name}"  # type: ignore[assignment]
+    if spec.parallelism.cp == 1 and not case.fault:
+        errors["decoding"] = _decoding_error(pipeline, tokens[rows(0)], logits[rows(0)].detach())
+    return errors
+
+
+def _decoding_error(pipeline: Pipeline, tokens: Tensor, logits: Tensor) -> float:
+    """A prompt in two chunks and then token by token, against the logits of the whole at once."""
+    caches = [KvCache(SEQUENCES, TOKENS, CPU, torch.float32) for _ in pipeline.stages]
+    worst, cached = 0.0, 0
+    for new in (3, PROMPT - 3, *[1] * (TOKENS - PROMPT)):
+        step = Step.of([Segment(SEQUENCES, new, cached)], CPU, last_only=True)
+        found = pipeline.forward(tokens[:, cached : cached + new].flatten(), step, caches)
+        cached += new
+        if found is not None:
+            worst = max(worst, _largest(found - logits[:, cached - 1]))
+    return worst
+
+
+def _gradient_error(parameter: Tensor, pieces: tuple, tensors: dict[str, Tensor]) -> float:  # type: ignore[type-arg]
+    """The largest difference, in parts of the largest gradient of the whole tensor (or of one where that is small)."""
+    rows = (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).flatten(0, -2)
+    worst, first = 0.0, 0
+    for piece in pieces:
+        found = rows[first : first + len(piece.outputs)]
+        first += len(piece.outputs)
+        whole = tensors[piece.name].grad
+        wanted = piece.of(whole if whole is not None else torch.zeros_like(tensors[piece.name]))
+        worst = max(worst, _largest(found - wanted) / max(_largest(wanted), 1.0))
+    return worst if first == len(rows) else float("inf")
+
+
+def _largest(value: Tensor) -> float:
+    return float(value.detach().abs().max()) if value.numel() else 0.0
+
+
+def _groups(case: Case, role: RoleSpec, rank: int) -> Groups:
+    """The groups of the plan, or wrong ones where the case says so."""
+    groups = make_groups(role, rank)
+    shape = role.parallelism
+    if case.fault in ("groups", "expert_groups"):
+        swapped = replace(role, order=tuple(reversed(role.order)))
+        wrong = make_groups(swapped, rank)
+        if case.fault == "groups":
+            return replace(wrong, spec=groups.spec, pipeline=groups.pipeline)
+        return replace(groups, tp=wrong.tp, expert=wrong.expert, ep=wrong.ep, moe_tp=wrong.moe_tp)
+    if case.fault == "experts":
+        return replace(groups, ep=replace(groups.ep, index=(groups.ep.index + 1) % shape.ep))
+    alone = Group((rank,), 0)
+    if case.fault == "kv_replicas":
+        return replace(groups, kv_replicas=dict.fromkeys(groups.kv_replicas, alone))
+    return replace(groups, **{case.fault: alone}) if case.fault in ("data", "ends", "expert_data") else groups
+
+
+def _stages(case: Case, role: RoleSpec, spec: RankSpec) -> tuple[StageSpec, ...]:
+    if case.fault == "layer":  # the second stage starts a layer early, and leaves the last one out
+        return tuple(replace(stage, first_layer=max(stage.first_layer - 1, 0)) for stage in spec.stages)
+    if case.fault == "stages":  # the layers of the two halves change places
+        half = role.arch.num_layers // 2
+        return tuple(replace(stage, first_layer=half - stage.first_layer) for stage in spec.stages)
+    return spec.stages
+
+
+def _context(case: Case, spec: RankSpec) -> Tensor:
+    """Which tokens of each sequence this rank has."""
+    parts = spec.parallelism.cp
+    part = (spec.coords["cp"] + (case.fault == "context")) % parts
+    return context_part(TOKENS, part, parts)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
