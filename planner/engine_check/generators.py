@@ -12,6 +12,8 @@ from pathlib import Path
 from planner.engine_check.drive import Drive, TokenCounts
 from planner.errors import PlannerError
 
+WARM_UP = 0.1  # of the duration is not counted: guidellm opens with a burst while its workers start
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -66,10 +68,10 @@ def _executable(name: str) -> str | None:
 def _guidellm(run: Run) -> list[str]:
     drive = run.drive
     if drive.concurrency is not None:
-        profile = f"kind=concurrent,streams={drive.concurrency}"
+        profile = f"kind=concurrent,streams={drive.concurrency},warmup={WARM_UP:g}"
     else:
         kind = "poisson" if drive.arrival_cv > 0 else "constant"
-        profile = f"kind={kind},rate={drive.rate_per_s:.6g}"
+        profile = f"kind={kind},rate={drive.rate_per_s:.6g},warmup={WARM_UP:g}"
     lengths = ",".join(
         [*_guidellm_counts("prompt_tokens", drive.input), *_guidellm_counts("output_tokens", drive.output)]
     )
