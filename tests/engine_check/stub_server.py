@@ -19,8 +19,8 @@ from typing import Any
 class Behaviour:
     """How the server answers; times of every request alike."""
 
-    ttft_s: float = 0.02
-    tpot_s: float = 0.005
+    ttft_s: float = 0.2
+    tpot_s: float = 0.02
     status: int = 200  # of completions
     ready: bool = True
     health_page: bool = True
@@ -32,6 +32,7 @@ class Behaviour:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128  # connections that wait; one too many is tried again by TCP only a second later
 
     def __init__(self, port: int, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -111,8 +112,8 @@ def serve(behaviour: Behaviour) -> Iterator[str]:
 def _main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--ttft-s", type=float, default=0.02)
-    parser.add_argument("--tpot-s", type=float, default=0.005)
+    parser.add_argument("--ttft-s", type=float, default=0.2)
+    parser.add_argument("--tpot-s", type=float, default=0.02)
     parser.add_argument("--die-after", type=int)
     parser.add_argument("--never-ready", action="store_true")
     parser.add_argument("--refuse-to-start", action="store_true")
