@@ -136,7 +136,11 @@ def _groups(case: Case, role: RoleSpec, rank: int) -> Groups:
     alone = Group((rank,), 0)
     if case.fault == "kv_replicas":
         return replace(groups, kv_replicas=dict.fromkeys(groups.kv_replicas, alone))
-    return replace(groups, **{case.fault: alone}) if case.fault in ("data", "ends", "expert_data") else groups
+    if case.fault == "data":
+        return replace(groups, data=alone)
+    if case.fault == "ends":
+        return replace(groups, ends=alone)
+    return replace(groups, expert_data=alone) if case.fault == "expert_data" else groups
 
 
 def _stages(case: Case, role: RoleSpec, spec: RankSpec) -> tuple[StageSpec, ...]:
