@@ -81,7 +81,8 @@ def write_checks(
 ) -> str:
     """Writes what a check found beside the plan, keeping other levels of the same plan.
 
-    `result` is what the check measured, a document with its own `schema`. Returns a note when checks of an earlier plan were dropped, else "". Raises PlannerError as `read_checks` does.
+    `result` is what the check measured, a document with its own `schema`. Returns a note when checks of an earlier plan
+    were dropped, else "". Raises PlannerError as `read_checks` does.
     """
     path = checks_path(plan_path)
     levels, note = _levels(path, digest)
