@@ -79,7 +79,7 @@ def execute_plan(path: str | Path, options: Options | None = None) -> Execution:
                 found.unexecuted[name] = "the run had ended before"
                 break
             outcome, kept = _run(job, ranks, plan, role, options, replace(options.limits, total_s=left_s))
-            _add(found, outcome, kept, role, ranks, cases, options, pricer)
+            _add(found, outcome, kept, role, ranks, cases, options, pricer, alone=bool(job["alone"]))
     return Execution(
         plan=plan_digest(text),
         pricer=", ".join(dict.fromkeys(found.pricers)),
@@ -200,10 +200,11 @@ def _add(
     cases: Sequence[StepCase],
     options: Options,
     pricer: Pricer,
+    *,
+    alone: bool,
 ) -> None:
     """Judges what a job left, and names the fault that explains the others."""
     cause = first_cause(outcome.faults)
-    alone = len(ranks) == 1 and len(outcome.results) <= 1
     if cause is not None:
         place = ranks[0].rank if alone else cause.rank
         what = f"{cause.what} (logs in {kept})" if kept is not None else cause.what

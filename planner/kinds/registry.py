@@ -6,7 +6,7 @@ Adding a kind adds a package and edits nothing here or in another kind.
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,6 @@ class Kind:
     decision: type[Decision]  # schema of the plan's `decision`
     check: Callable[[Envelope, Decision], list[Finding]]  # rules beyond those common to all kinds
     solve: "Callable[[Resolved, Limits], Envelope] | None" = None  # None: plans of this kind are read, not yet made
-    emit_targets: dict[str, Callable[[Envelope, Decision], dict[str, str]]] = field(default_factory=dict)
 
 
 @cache

@@ -125,10 +125,12 @@ def _groups(case: Case, role: RoleSpec, rank: int) -> Groups:
     """The groups of the plan, or wrong ones where the case says so."""
     groups = make_groups(role, rank)
     shape = role.parallelism
-    if case.fault in ("groups", "expert_groups"):
-        swapped = replace(role, order=tuple(reversed(role.order)))
+    if case.fault in ("groups", "stage_groups", "expert_groups"):
+        # Swapped within a stage where there are several: ranks of two stages in one sum would wait for each other.
+        first = case.fault == "stage_groups"
+        swapped = replace(role, order=role.order[:first] + tuple(reversed(role.order[first:])))
         wrong = make_groups(swapped, rank)
-        if case.fault == "groups":
+        if case.fault in ("groups", "stage_groups"):
             return replace(wrong, spec=groups.spec, pipeline=groups.pipeline)
         return replace(groups, tp=wrong.tp, expert=wrong.expert, ep=wrong.ep, moe_tp=wrong.moe_tp)
     if case.fault == "experts":

@@ -144,7 +144,7 @@ CASES: dict[int, tuple[Case, ...]] = {
         _case("window", tp=2, pp=2, dp=2), _case("mqa", tp=4, pp=2),
         Case("moe-all", "moe", {"tp": 2, "pp": 2, "dp": 2, "ep": 2, "moe_tp": 2}, micro_batches=2,
              axes=(("dp", 2), ("pp", 2), ("tp", 2))),
-        Case("dense-three-ranks-out-of-place", "dense", {"tp": 2, "pp": 2, "dp": 2}, fault="groups"),
+        Case("dense-ranks-swapped-within-stages", "dense", {"tp": 2, "pp": 2, "dp": 2}, fault="stage_groups"),
         Case("deepseek-experts-shifted", "deepseek", {"tp": 2, "pp": 2, "dp": 2, "ep": 4}, fault="experts"),
     ),
 }  # fmt: skip
