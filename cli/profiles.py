@@ -69,7 +69,7 @@ def list_(profiles: Profiles = None, as_json: Json = False, output: Output = Non
 
     rows = [_fields(identity) for identity in _identities(profiles)]
     if as_json:
-        write_json({"schema": "planner.profiles/1", "tables": rows}, output)
+        write_json({"schema": "planner.profiles-list/1", "tables": rows}, output)
     else:
         header = ("accelerator", "engine", "version", "table")
         write_data(
@@ -108,7 +108,7 @@ def show(
         engines = [
             {"engine": engine, "version": version, "tables": names} for (engine, version), names in tables.items()
         ]
-        write_json({"schema": "planner.profile/1", "accelerator": accelerator, "engines": engines}, output)
+        write_json({"schema": "planner.profiles-show/1", "accelerator": accelerator, "engines": engines}, output)
     else:
         rows = [(engine, version, ", ".join(names)) for (engine, version), names in tables.items()]
         write_data(table(("engine", "version", "tables"), rows), output)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.hardware.profiles import cache as cache_module
 from planner.hardware.profiles.cache import default_cache_dir
@@ -215,6 +216,20 @@ def test_import_reports_what_it_did_and_a_second_import_adds_to_the_store(
     import_profiles(other, tmp_path / "store")
     assert ProfileStore.open([tmp_path / "store"], cache).accelerators() == ["b200_sxm", "h200_sxm"]
     assert not list((tmp_path / "store").glob(".*"))
+
+
+def test_no_two_documents_about_profiles_have_the_same_schema(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = str(tmp_path / "store")
+    schemas = []
+    for arguments in (["import", str(raw), "-o", store], ["list", "--profiles", store], ["show", "h200_sxm"]):
+        more = ["--profiles", store] if arguments[0] == "show" else []
+        assert main(["profiles", *arguments, *more, "--json"]) == 0
+        schemas.append(json.loads(capsys.readouterr().out)["schema"])
+    written = [*Path(store).rglob("index.json"), *Path(store).rglob("header.json")]
+    schemas += {json.loads(path.read_text())["schema"] for path in written}
+    assert len(set(schemas)) == len(schemas) == 5
 
 
 def assert_refused(path: Path, output: Path, match: str) -> None:
