@@ -27,6 +27,7 @@ from planner.costs.operators import (
     activation_precision,
     causal_pairs,
     distinct_places,
+    quantises,
 )
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.errors import PlannerError
@@ -376,7 +377,7 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         group = np.where(attention_only, shards.tp, 1.0)
         yield Collective("moe_all_reduce", count, "all_reduce", row * ACTIVATION_BYTES, group, step.one)
     if np.any(exchange):
-        sent_bytes = 1.0 if activation_precision(arch.precisions.experts) != "bf16" else ACTIVATION_BYTES
+        sent_bytes = 1.0 if quantises(arch.precisions.experts) else ACTIVATION_BYTES
         copies = distinct_places(shards.ep, ffn.experts_per_token, ffn.num_experts)
         group = np.where(exchange, shards.ep, 1.0)
         per_rank = row / shards.tp * copies

@@ -179,7 +179,21 @@ def bytes_per(precision: str) -> float:
 
 def activation_precision(weights: str) -> str:
     """The format activations have in a GEMM on such weights: 8-bit and nvfp4 formats quantise them, others do not."""
-    return weights if weights in ("fp8", "fp8_block", "nvfp4", "int8") else "bf16"
+    return weights if weights in ("fp8", "fp8_block", "nvfp4", "int8", "fp32") else "bf16"
+
+
+def quantises(weights: str) -> bool:
+    """Whether activations are quantised on their way into a GEMM on such weights."""
+    return activation_precision(weights) not in ("bf16", "fp32")
+
+
+def working_bytes(precision: str) -> float:
+    """Bytes per value of the activations around an operator in this format: fp32 stays fp32, all else works in bf16."""
+    return 4.0 if precision == "fp32" else 2.0
+
+
+def _working_precision(precision: str) -> str:
+    return "fp32" if precision == "fp32" else "bf16"
 
 
 def demand(op: Compute) -> Demand:
@@ -188,11 +202,11 @@ def demand(op: Compute) -> Demand:
         case Gemm():
             inputs = op.m * op.k * bytes_per(activation_precision(op.precision))
             weights = op.n * op.k * bytes_per(op.precision) * (op.m > 0)  # without tokens the kernel is not launched
-            moved = weights + inputs + 2.0 * op.m * op.n
+            moved = weights + inputs + working_bytes(op.precision) * op.m * op.n
             return Demand(2.0 * op.m * op.n * op.k, moved, activation_precision(op.precision))
         case BatchedGemm():
             weights = op.n * op.k * bytes_per(op.precision) * (op.m > 0)
-            moved = op.batch * (weights + 2.0 * op.m * (op.k + op.n))
+            moved = op.batch * (weights + working_bytes(op.precision) * op.m * (op.k + op.n))
             return Demand(2.0 * op.batch * op.m * op.n * op.k, moved, activation_precision(op.precision))
         case PrefillAttention():
             return _prefill(op)
@@ -268,8 +282,8 @@ def _prefill(op: PrefillAttention) -> Demand:
         past = past % op.window if op.chunked else np.minimum(past, op.window)
     flop = 2.0 * op.sequences * op.heads * pairs * (op.head_dim + op.v_head_dim)
     cached = (new + past) * op.kv_heads * (op.head_dim + op.v_head_dim) * bytes_per(op.kv_precision)
-    queries = 2.0 * new * op.heads * (op.head_dim + op.v_head_dim)
-    return Demand(flop, op.sequences * (cached + queries), "bf16")
+    queries = working_bytes(op.kv_precision) * new * op.heads * (op.head_dim + op.v_head_dim)
+    return Demand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
 
 
 def _decode(op: DecodeAttention) -> Demand:
@@ -277,8 +291,8 @@ def _decode(op: DecodeAttention) -> Demand:
     flop = 2.0 * op.sequences * op.heads * context * (op.head_dim + op.v_head_dim)
     width = op.head_dim if op.latent else op.head_dim + op.v_head_dim
     cached = context * op.kv_heads * width * bytes_per(op.kv_precision)
-    queries = 2.0 * op.heads * (op.head_dim + op.v_head_dim)
-    return Demand(flop, op.sequences * (cached + queries), "bf16")
+    queries = working_bytes(op.kv_precision) * op.heads * (op.head_dim + op.v_head_dim)
+    return Demand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
 
 
 def _attention_backward(op: PrefillAttention | DecodeAttention) -> Demand:
@@ -303,5 +317,6 @@ def _experts(op: Experts) -> Demand:
         else local * (op.tokens > 0)
     )
     weights = np.maximum(touched, np.minimum(routed, 1.0)) * matrices * op.hidden * inter * bytes_per(op.precision)
-    moved = weights + routed * (op.hidden * (bytes_per(op.activation) + 2.0) + 2.0 * (matrices - 1.0) * inter)
+    value = working_bytes(op.activation)
+    moved = weights + routed * (op.hidden * (bytes_per(op.activation) + value) + value * (matrices - 1.0) * inter)
     return Demand(2.0 * routed * matrices * op.hidden * inter, moved, op.activation, kernels=matrices)

@@ -52,6 +52,7 @@ PASS_OF = {
     "embedding": "embedding",
     "sampling": "sampling",
     "cross_entropy": "sampling",
+    "optimizer": "optimizer",
 }
 """The kind of pass that was measured, by the name of an elementwise operator."""
 _EXPERT_COLUMNS = ("hidden_size", "inter_size", "topk", "num_experts")
@@ -362,14 +363,22 @@ def _kv(precision: str) -> str:
     return "fp8" if precision == "fp8" else "bfloat16"
 
 
-def _latent_keys(kv_precision: str) -> Iterator[Mapping[str, str | int]]:
+def _attention_formats(kv_precision: str) -> Iterator[tuple[str, str]]:
+    """Formats of cache and queries, the one asked for first; what runs in fp32 is like no table of another format."""
+    if kv_precision == "fp32":
+        yield "float32", "float32"
+        return
     for kv in (_kv(kv_precision), "bfloat16", "fp8"):
         for dtype in ("bfloat16", "fp8"):
-            yield {"mla_dtype": dtype, "kv_cache_dtype": kv}
+            yield kv, dtype
+
+
+def _latent_keys(kv_precision: str) -> Iterator[Mapping[str, str | int]]:
+    for kv, dtype in _attention_formats(kv_precision):
+        yield {"mla_dtype": dtype, "kv_cache_dtype": kv}
 
 
 def _attention_keys(head_dim: int, window: int, kv_precision: str) -> Iterator[Mapping[str, str | int]]:
     """The cache format asked for first, then the other."""
-    for kv in (_kv(kv_precision), "bfloat16", "fp8"):
-        for dtype in ("bfloat16", "fp8"):
-            yield {"head_dim": head_dim, "window_size": window, "attn_dtype": dtype, "kv_cache_dtype": kv}
+    for kv, dtype in _attention_formats(kv_precision):
+        yield {"head_dim": head_dim, "window_size": window, "attn_dtype": dtype, "kv_cache_dtype": kv}

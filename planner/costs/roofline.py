@@ -18,8 +18,8 @@ from planner.costs.operators import (
     Operator,
     PrefillAttention,
     Scores,
-    activation_precision,
     demand,
+    quantises,
 )
 from planner.costs.parameters import Efficiencies
 from planner.costs.shapes import FloatArray
@@ -58,8 +58,7 @@ class Roofline:
 def _efficiency(op: Compute, known: Efficiencies) -> tuple[float, float]:
     match op:
         case Gemm() | BatchedGemm():
-            quantised = activation_precision(op.precision) != "bf16"
-            return known.gemm_flop_quantised if quantised else known.gemm_flop, known.gemm_bandwidth
+            return known.gemm_flop_quantised if quantises(op.precision) else known.gemm_flop, known.gemm_bandwidth
         case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
             return known.attention_flop, known.attention_bandwidth
         case Experts():
