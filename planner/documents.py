@@ -1,10 +1,13 @@
 """YAML and JSON text as plain data with positions, read safely: no code runs, and every error names file and line."""
 
+import hashlib
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from math import isinf
 from pathlib import Path
@@ -15,6 +18,8 @@ from planner.document_tree import MAX_DEPTH, Line, TreeBuilder, json_lines
 from planner.errors import PlannerError, nearest
 
 MAX_BYTES = 64 * 2**20
+PARSED_VARIABLE = "PLANNER_PARSED_YAML"
+"""Where a JSON file maps the SHA-256 of YAML texts to their data, for machines without PyYAML."""
 
 Key = str | int
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
@@ -193,9 +198,27 @@ def _bracket_depth(text: str) -> int:
     return max(accumulate(1 if match[0] in "[{" else -1 for match in _BRACKET.finditer(text)), default=0)
 
 
-def _parse_yaml(text: str, source: str) -> Document:
-    import yaml
+def _parsed_before(text: str, source: str) -> Document:
+    """The data of a YAML text from the file that $PLANNER_PARSED_YAML names; they have no lines."""
+    path = os.environ.get(PARSED_VARIABLE, "")
+    known = _parsed_documents(path) if path else {}
+    name = hashlib.sha256(text.encode()).hexdigest()
+    if name not in known:
+        raise PlannerError("is YAML, and PyYAML is not installed", where=source, hint="`pip install pyyaml`")
+    return Document(source, known[name], lambda: (1, None))
 
+
+@cache
+def _parsed_documents(path: str) -> Mapping[str, Any]:
+    known: Mapping[str, Any] = load_document(path).data
+    return known
+
+
+def _parse_yaml(text: str, source: str) -> Document:
+    try:
+        import yaml
+    except ImportError:
+        return _parsed_before(text, source)
     builder = TreeBuilder(source)
     num_documents = 0
     try:

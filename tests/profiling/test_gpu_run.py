@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.cli.main import main
 from planner.costs.evidence import Basis
 from planner.costs.operators import Gemm
 from planner.costs.parameters import load_calibration
 from planner.costs.source import make_pricer, open_store, profile_paths
 from planner.errors import PlannerError
+from planner.execute.cases import role_steps
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.profiles import embedded
@@ -26,12 +28,13 @@ from planner.hardware.profiling.bundle import MOST_FILES, SUMMARY, TABLES, adopt
 from planner.hardware.profiling.shapes import Family, families_from_json, families_to_json
 from planner.hardware.profiling.writer import CARD
 from planner.models.library import find_model
+from planner.plan.reader import read_plan
 
 pytest.importorskip("torch", reason="profiling needs PyTorch")
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = ROOT / "benchmarks" / "gpu" / "run.py"
-PREPARED = ROOT / "benchmarks" / "gpu" / "shapes.json"
+PREPARED = ROOT / "benchmarks" / "gpu"
 ABSENT = ("pydantic", "ortools", "pulp", "yaml", "networkx")
 HEADS = (("heads", 2), ("kv_heads", 2), ("head_dim", 16))
 SMALL = [
@@ -39,26 +42,47 @@ SMALL = [
     Family("prefill_attention", HEADS, (("batch", (1,)), ("length", (16, 32)))),
     Family("decode_attention", HEADS, (("batch", (1,)), ("context", (16, 32)))),
 ]
+MODEL = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "head_dim": 16,
+    "max_position_embeddings": 16384, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+EXECUTED = {"llama-3.1-8b-tp1": ["chat", "prefill"], "llama-3.1-8b-train": ["job"]}
 
 
-def run_script(out: Path, shapes: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def prepare_inputs(folder: Path, names: dict[str, str]) -> Path:
+    """A folder as prepare.py writes it, with few shapes and the prepared plans for a very small model."""
+    (folder / "plans").mkdir(parents=True)
+    shapes = {"families": families_to_json(SMALL), "accelerators": names, "executed": EXECUTED}
+    (folder / "shapes.json").write_text(json.dumps(shapes))
+    (folder / "plans" / "config.json").write_text(json.dumps(MODEL))
+    for name in EXECUTED:
+        plan = json.loads((PREPARED / "plans" / f"{name}.json").read_text())
+        plan["inputs"]["models"]["model"] = {"config": "config.json"}
+        for run in plan["decision"].get("stage_runs", ()):
+            run["num_layers"] = 1
+        (folder / "plans" / f"{name}.json").write_text(json.dumps(plan))
+    shutil.copyfile(PREPARED / "catalog.json", folder / "catalog.json")
+    return folder
+
+
+def run_script(out: Path, inputs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The script where the packages that the GPU machine lacks cannot be imported, and planner is not installed."""
     blocked = out.parent / "blocked"
     for name in ABSENT:
         (blocked / name).mkdir(parents=True, exist_ok=True)
         (blocked / name / "__init__.py").write_text(f"raise ImportError('{name} is not on this machine')\n")
     environment = {**os.environ, "PYTHONPATH": str(blocked)}
-    command = [sys.executable, str(SCRIPT), "--out", str(out), "--device", "cpu", "--shapes", str(shapes), *arguments]
+    command = [sys.executable, str(SCRIPT), "--out", str(out), "--device", "cpu", "--inputs", str(inputs), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=out.parent, check=False)
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gpu")
-    shapes = folder / "shapes.json"
-    names = json.loads(PREPARED.read_text())["accelerators"]
-    shapes.write_text(json.dumps({"families": families_to_json(SMALL), "accelerators": names}))
-    done = run_script(folder / "out", shapes, "--budget", "8", "--accelerator", "h200_sxm")
+    inputs = prepare_inputs(folder / "inputs", {})
+    flags = ("--budget", "8", "--execute", "120", "--cut", "tokens=64,context=64,batch=4")
+    done = run_script(folder / "out", inputs, *flags, "--accelerator", "h200_sxm")
     assert done.returncode == 0, done.stderr
     set_card(folder / "out", "sentinel_drift", 0.0)  # a shared processor drifts as it likes
     return folder / "out"
@@ -91,7 +115,7 @@ def set_card(folder: Path, field: str, value: object) -> None:
 
 def test_the_run_needs_nothing_that_the_machine_lacks_and_leaves_few_flat_files(result: Path) -> None:
     names = {path.name for path in result.iterdir()}
-    assert names >= {TABLES, CARD, SUMMARY, "journal.jsonl", "verified.json"}
+    assert names >= {TABLES, CARD, SUMMARY, "journal.jsonl", "verified.json", "executed.json"}
     assert len(names) <= MOST_FILES
     assert all(path.is_file() for path in result.iterdir())
     assert json.loads((result / SUMMARY).read_text())["finished"] is True
@@ -104,17 +128,59 @@ def test_the_profile_is_held_against_points_it_did_not_choose(result: Path) -> N
     assert all(point["profile_s"] > 0 and point["measured_s"] > 0 for point in verified["points"])
 
 
-def test_the_prepared_shapes_are_those_that_the_catalog_gives_today() -> None:
+def test_the_plans_are_executed_and_held_against_the_fresh_profile(result: Path) -> None:
+    executed = json.loads((result / "executed.json").read_text())
+    runs = {(run["plan"], run["role"]): run for run in executed["runs"]}
+    assert set(runs) == {(plan, role) for plan, roles in EXECUTED.items() for role in roles}
+    assert not executed["unexecuted"]
+    assert not any(run["faults"] for run in runs.values())
+    assert {step["step"] for step in runs["llama-3.1-8b-tp1", "chat"]["steps"]} == {"prefill", "decode", "mixed"}
+    assert {"train", "optimizer"} <= {step["step"] for step in runs["llama-3.1-8b-train", "job"]["steps"]}
+    assert all("kernel tables of h200_sxm" in run["pricer"] for run in runs.values())
+    errors = [abs(step["error"]) for run in runs.values() for step in run["steps"] if step["error"] is not None]
+    told = executed["summary"]
+    assert told["claimed"] == len(errors) >= 4
+    assert told["worst_error"] == max(errors)
+    assert min(errors) <= told["median_error"] <= max(errors)
+    assert json.loads((result / SUMMARY).read_text())["executed"] == told
+
+
+def test_the_prepared_files_are_those_that_the_catalogs_give_today() -> None:
+    script = "import json, prepare; print(json.dumps(prepare.prepared()))"
     done = subprocess.run(
-        [sys.executable, "-c", "import prepare; print(prepare.prepared(), end='')"],
-        cwd=PREPARED.parent, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", script], cwd=PREPARED, capture_output=True, text=True, check=True
     )  # fmt: skip
-    hint = "run `python benchmarks/gpu/prepare.py`"
-    assert done.stdout == PREPARED.read_text(encoding="utf-8"), hint
+    today = json.loads(done.stdout)
+    committed = {name: (PREPARED / name).read_text(encoding="utf-8") for name in today}
+    stale = [name for name in today if today[name] != committed[name]]
+    assert not stale, "run `python benchmarks/gpu/prepare.py`"
+    assert {f"plans/{path.name}" for path in (PREPARED / "plans").iterdir()} <= set(today)
+
+
+@pytest.mark.parametrize("path", sorted((PREPARED / "plans").glob("*.json")), ids=lambda path: str(path.stem))
+def test_the_prepared_plans_pass_their_static_check(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(path, tmp_path)
+    assert main(["check", str(tmp_path / path.name)]) == 0, capsys.readouterr().out
+
+
+def test_the_executed_sizes_lie_between_those_that_the_profiler_may_measure() -> None:
+    shapes = json.loads((PREPARED / "shapes.json").read_text())
+    sizes: dict[str, set[int]] = {}
+    for family in families_from_json(shapes["families"]):
+        for name, values in family.sweep:
+            sizes.setdefault(name, set()).update(values)
+    for name, roles in shapes["executed"].items():
+        plan = read_plan(PREPARED / "plans" / f"{name}.json")
+        for step in (step for role in roles for step in role_steps(plan, plan.role(role))):
+            assert step.prefill_tokens not in sizes["m"] | sizes["length"] - {0}
+            assert step.decode_context not in sizes["context"]
+            assert step.decode_sequences not in sizes["batch"] - {1}
 
 
 def test_the_prepared_shapes_hold_every_kind_of_kernel() -> None:
-    families = families_from_json(json.loads(PREPARED.read_text())["families"])
+    families = families_from_json(json.loads((PREPARED / "shapes.json").read_text())["families"])
     assert {family.kind for family in families} >= {
         *("gemm", "batched_gemm", "prefill_attention", "decode_attention", "latent_prefill", "latent_decode"),
         *("experts", "memory_pass", "copy", "launch"),
@@ -123,9 +189,7 @@ def test_the_prepared_shapes_hold_every_kind_of_kernel() -> None:
 
 
 def test_an_unknown_device_is_named(tmp_path: Path) -> None:
-    shapes = tmp_path / "shapes.json"
-    shapes.write_text(json.dumps({"families": families_to_json(SMALL), "accelerators": {}}))
-    done = run_script(tmp_path / "out", shapes, "--budget", "5")
+    done = run_script(tmp_path / "out", prepare_inputs(tmp_path / "inputs", {}), "--budget", "5")
     assert done.returncode == 2
     assert done.stderr.startswith("error: no accelerator is known as")
     assert "--accelerator" in done.stderr
