@@ -152,6 +152,7 @@ class _Reader:
 
     def _rebuilt(self, data: Mapping[str, Any]) -> ExecutedStep:
         from planner.execute.cases import Cut, StepCase
+        from planner.execute.expert_layout import laid_out
         from planner.execute.predict import as_executed, rank_operators
         from planner.execute.spec import role_spec
 
@@ -159,7 +160,9 @@ class _Reader:
         rank = Cut(**self.execution.get("cut", {})).of_rank(spec.rank(int(data["rank"])))
         arch = as_executed(spec.arch, tuple(data.get("plain", ())))
         timed = {name: row["measured_s"] for name, row in data["operators"].items()}
-        operators = [op for op in rank_operators(arch, rank, StepCase(**data["work"])) if op.name in timed]
+        layouts = [spec.layouts[layer] for stage in rank.stages for layer in stage.layers if spec.layouts]
+        whole = laid_out(rank_operators(arch, rank, StepCase(**data["work"])), layouts, rank.expert_part)
+        operators = [op for op in whole if op.name in timed]
         machine = self._machine(spec.name, spec.arch)
         return ExecutedStep(
             group=f"{spec.arch.name} on {machine.accelerator.name}, {data['step']}",

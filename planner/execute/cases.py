@@ -1,7 +1,7 @@
 """The steps of a role that are run, with batch and context from the plan's limits and workloads, or cut smaller."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,11 +10,9 @@ from planner.execute.spec import RankSpec
 from planner.plan.records import PlanDocument, Role
 
 PREFILL, DECODE, MIXED, TRAIN, KV_TRANSFER = "prefill", "decode", "mixed", "train", "kv_transfer"
-SERVING = {
-    "prefill": (PREFILL, KV_TRANSFER),
-    "decode": (DECODE, KV_TRANSFER),
-    "colocated": (PREFILL, DECODE, MIXED),
-}
+EXPERT_LAYER = "expert_layer"
+TRAINING = ("train", "actor")  # functions of roles that train
+EXPERT_TOKENS = 1024  # of each attention rank, where a plan of a layout says nothing
 _ROOM = 0.1  # least share of a chunk that is left for prefill, as in `planner.kinds.serve.steady`
 
 
@@ -94,16 +92,21 @@ def parse_cut(text: str | None) -> Cut:
 
 
 def role_steps(plan: PlanDocument, role: Role, cut: Cut | None = None) -> list[StepCase]:
-    """The steps of a serving or training role; raises PlannerError for functions that have none."""
-    cut = cut or Cut()
-    if role.function == "train":
-        return [cut.of(_training_step(plan))]
-    if role.function not in SERVING:
-        known = ", ".join(f"`{function}`" for function in (*SERVING, "train"))
-        what = f"a role of the function `{role.function}` cannot be executed yet"
+    """The steps of a role by its function; raises PlannerError for functions that have none."""
+    if role.function not in STEPS:
+        known = ", ".join(f"`{function}`" for function in STEPS)
+        what = f"a role of the function `{role.function}` cannot be executed"
         raise PlannerError(what, where=f"{plan.source}: decision.roles.{role.name}", hint=f"roles that can: {known}")
-    steps = {step.kind: step for step in _serving_steps(plan, role)}
-    return [cut.of(steps[kind]) for kind in SERVING[role.function]]
+    cut = cut or Cut()
+    return [cut.of(step) for step in STEPS[role.function](plan, role)]
+
+
+def _serving(*kinds: str) -> "Steps":
+    def steps(plan: PlanDocument, role: Role) -> list[StepCase]:
+        known = {step.kind: step for step in _serving_steps(plan, role)}
+        return [known[kind] for kind in kinds]
+
+    return steps
 
 
 def _serving_steps(plan: PlanDocument, role: Role) -> Iterator[StepCase]:
@@ -122,14 +125,25 @@ def _serving_steps(plan: PlanDocument, role: Role) -> Iterator[StepCase]:
     yield StepCase(KV_TRANSFER, 1, isl)
 
 
-def _training_step(plan: PlanDocument) -> StepCase:
-    """One micro-batch."""
+def _training_steps(plan: PlanDocument, _role: Role) -> list[StepCase]:
+    """One micro-batch; in RL its sequences are prompts with their answers, as the generating role has them."""
     options = plan.inputs.get("options", {})
     sequence = int(options.get("sequence_tokens", 0)) or int(options.get("sequence_length", 0))
+    generating = next((role for role in plan.roles if role.function == "rollout"), None)
+    if not sequence and generating is not None:
+        sequence = sum(_mean_lengths(plan, generating))
     if not sequence:
         hint = "set `options.sequence_tokens`"
         raise PlannerError("says no length of sequences", where=f"{plan.source}: inputs.options", hint=hint)
-    return StepCase(TRAIN, int(plan.extra.get("micro_batch", 1)), sequence)
+    return [StepCase(TRAIN, int(plan.extra.get("micro_batch", 1)), sequence)]
+
+
+def _expert_steps(_plan: PlanDocument, role: Role) -> list[StepCase]:
+    """Tokens through expert layers: those of a chunk, else of a decoding batch, where the role has such limits."""
+    chunk, batch = (int(role.limits.get(name, 0)) for name in ("chunk_tokens", "max_batch"))
+    if batch and not chunk:
+        return [StepCase(EXPERT_LAYER, decode_sequences=batch)]
+    return [StepCase(EXPERT_LAYER, 1, chunk or EXPERT_TOKENS)]
 
 
 def _mean_lengths(plan: PlanDocument, role: Role) -> tuple[int, int]:
@@ -164,3 +178,18 @@ def _mean(lengths: object, plan: PlanDocument) -> float:
 
 def _bounded(value: int, most: int) -> int:
     return min(value, most) if most else value
+
+
+Steps = Callable[[PlanDocument, Role], Sequence[StepCase]]
+
+STEPS: Mapping[str, Steps] = {
+    "prefill": _serving(PREFILL, KV_TRANSFER),
+    "decode": _serving(DECODE, KV_TRANSFER),
+    "colocated": _serving(PREFILL, DECODE, MIXED),
+    "rollout": _serving(PREFILL, DECODE, MIXED),
+    "train": _training_steps,
+    "actor": _training_steps,
+    "experts": _expert_steps,
+}
+"""Steps by the function of a role. A new kind adds those of its functions here, and a builder to
+`planner.execute.spec` where its ranks hold something other than stages of a whole model."""

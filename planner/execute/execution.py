@@ -17,6 +17,7 @@ from typing import Any
 from planner.costs.step import Pricer
 from planner.errors import PlannerError
 from planner.execute.cases import KV_TRANSFER, TRAIN, Cut, StepCase, role_steps
+from planner.execute.expert_layout import laid_out, slotted
 from planner.execute.faults import Fault, FaultKind, first_cause
 from planner.execute.launch import Outcome, Rendezvous, TimeLimits, run_local, run_torchrun
 from planner.execute.predict import OperatorTime, as_executed, predict, rank_memory_bytes, rank_operators
@@ -227,8 +228,11 @@ def judge(role: RoleSpec, rank: RankSpec, case: StepCase | None, measured: Measu
     memory_bytes = None
     if case is not None and case.kind != KV_TRANSFER:
         arch = as_executed(role.arch, measured.plain)
-        predicted = predict(rank_operators(arch, rank, case), pricer)
-        memory_bytes = rank_memory_bytes(arch, rank, case) if case.kind != TRAIN else None
+        layouts = [role.layouts[layer] for stage in rank.stages for layer in stage.layers if role.layouts]
+        operators = laid_out(rank_operators(arch, rank, case), layouts, rank.expert_part)
+        predicted = predict(operators, pricer)
+        held = slotted(arch, layouts, rank.expert_part)
+        memory_bytes = rank_memory_bytes(held, rank, case) if case.kind != TRAIN else None
     case = case or StepCase(measured.step)
     rows, absent = operator_rows(predicted, measured.operators_s, measured.executed)
     shape = rank.parallelism

@@ -4,7 +4,12 @@ Where all ranks of an expert group hold the same tokens (it lies within a tp gro
 its own experts, and one all-reduce sums the parts. Otherwise the tp ranks share a data-parallel rank's tokens out among
 them, slices of one expert gather theirs, an all-to-all takes a copy of each token to each of its experts, and all of it
 is undone on the way back. Ranks of an expert group bring equal numbers of tokens, as engines pad them.
+
+Experts lie in slots, one a slot and as many a rank, or as a layout says: then an expert may have copies, which share
+its tokens by quota.
 """
+
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +17,7 @@ from torch import distributed as dist
 from torch.nn import functional as F
 
 from planner.execute.collectives import exchanged, gathered, joined, own_part, scattered, spread, summed
+from planner.execute.expert_layout import ExpertLayout
 from planner.execute.groups import Group
 from planner.execute.layers import DenseFeedForward, Norm, Shard, activated
 from planner.execute.weights import Piece, part_of
@@ -45,16 +51,52 @@ class Router(nn.Module):
             return chosen, (best / best.sum(dim=-1, keepdim=True)).to(x.dtype)
 
 
+class Slots:
+    """Which slot serves each choice of an expert, and which rank holds a slot, under a layout.
+
+    Of the n tokens here that chose an expert, the j-th lies at (j + 1/2) / n of its copies' quotas laid end to end.
+    """
+
+    def __init__(self, layout: ExpertLayout, device: torch.device) -> None:
+        in_order = sorted(range(len(layout.quota)), key=lambda slot: layout.expert_of_slot[slot])
+        self.num_experts = layout.num_experts
+        self.slot = torch.tensor(in_order, device=device)
+        self.ends = torch.tensor(list(_ends(layout, in_order)), dtype=torch.float64, device=device)
+        self.rank_ends = torch.tensor(layout.first_slots[1:], device=device)
+
+    def of(self, chosen: Tensor) -> Tensor:
+        """Slots [tokens, top_k] of the chosen experts [tokens, top_k]."""
+        expert = chosen.flatten()
+        order = expert.argsort(stable=True)
+        count = torch.zeros(self.num_experts, dtype=torch.int64, device=expert.device)
+        count.scatter_add_(0, expert, torch.ones_like(expert))
+        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        at = expert + (place - (count.cumsum(0) - count)[expert] + 0.5).double() / count[expert]
+        return self.slot[torch.searchsorted(self.ends, at, right=True)].view_as(chosen)
+
+    def rank(self, slot: Tensor) -> Tensor:
+        """The expert-parallel rank of each slot."""
+        return torch.bucketize(slot, self.rank_ends, right=True)
+
+
+def _ends(layout: ExpertLayout, in_order: Sequence[int]) -> Iterator[float]:
+    """Where the quota of each slot ends, those of expert e between e and e + 1; slots ordered by expert."""
+    total, experts = 0.0, [layout.expert_of_slot[slot] for slot in in_order]
+    for slot, expert, following in zip(in_order, experts, [*experts[1:], -1], strict=True):
+        total = min(total + layout.quota[slot], 1.0) if following == expert else 1.0
+        yield expert + total
+        total = total if following == expert else 0.0
+
+
 class Experts(nn.Module):
-    """The experts of one ep part, a moe_tp slice of each; rows sorted by expert, one grouped product each way."""
+    """The experts `own` of one ep part, a moe_tp slice of each; rows sorted by slot, one grouped product each way."""
 
     holds_experts = True
 
-    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str) -> None:
+    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str, own: Sequence[int]) -> None:
         super().__init__()
         groups, size = shard.groups, ffn.intermediate_size
         width = ffn.latent_size or shard.arch.hidden_size
-        own = part_of(ffn.num_experts, groups.ep.index, groups.ep.size)
         part, ups = (groups.moe_tp.index, groups.moe_tp.size), ("gate", "up") if ffn.gated else ("up",)
         up = [
             Piece.by_outputs(f"{prefix}experts.{name}_proj.{expert}", size, width, *part)
@@ -103,12 +145,18 @@ class Experts(nn.Module):
 class MixtureOfExperts(nn.Module):
     """Router, shared experts, routed experts; whole output on every tp rank."""
 
-    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str) -> None:
+    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str, layout: ExpertLayout | None = None) -> None:
         super().__init__()
-        self.ffn, self.groups, self.operators = ffn, shard.groups, shard.operators
+        self.ffn, self.groups, self.operators, self.layout = ffn, shard.groups, shard.operators, layout
+        ep = shard.groups.ep
+        slots = layout.slots_of(ep.index) if layout else part_of(ffn.num_experts, ep.index, ep.size)
+        own = [layout.expert_of_slot[slot] for slot in slots] if layout else list(slots)
+        self.first_slot, self.num_slots = slots.start, len(slots)
+        self.slots = Slots(layout, shard.weights.device) if layout else None
+        self._coming: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by copies that leave
         hidden, precision = shard.arch.hidden_size, shard.arch.precisions.shared_experts
         self.router = Router(shard, ffn, prefix)
-        self.experts = Experts(shard, ffn, prefix)
+        self.experts = Experts(shard, ffn, prefix, own)
         self.shared: DenseFeedForward | None = None
         if ffn.shared_intermediate_size:
             name, size = f"{prefix}shared_experts", ffn.shared_intermediate_size
@@ -129,6 +177,9 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         chosen, shares = self.router(x)
+        if self.slots is not None:
+            with self.operators("router_top_k"):
+                chosen = self.slots.of(chosen)
         routed = x if self.latent_down is None else self._narrowed(x)
         routed = self._summed(routed, chosen, shares) if self.same_tokens else self._exchanged(routed, chosen, shares)
         if self.latent_up is not None:
@@ -155,7 +206,7 @@ class MixtureOfExperts(nn.Module):
         """Every rank of the group does its part for all tokens."""
         group = self.groups.expert
         x, shares = spread(x, group, "moe_all_reduce"), spread(shares, group, "moe_all_reduce")
-        local = chosen - self.groups.ep.index * len(self.experts.up)
+        local = chosen - self.first_slot
         partial = self._mixed(x, local, shares)
         with self.operators("moe_all_reduce"):
             return summed(partial, group, "moe_all_reduce")
@@ -192,27 +243,51 @@ class MixtureOfExperts(nn.Module):
 
     def _through_parts(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         """Copies of tokens to the ep ranks that hold their experts, and their outputs back."""
-        ep, count, top_k = self.groups.ep, len(self.experts.up), chosen.shape[1]
+        ep, top_k = self.groups.ep, chosen.shape[1]
         if ep.size == 1:
             return self._mixed(x, chosen, shares)
-        if ep.absent:  # what leaves equals what comes: the copies stay here, spread over the experts of this rank
+        if ep.absent:
             ep.skipped["dispatch"] += 1
             ep.skipped["combine"] += 1
-            return self._mixed(x, chosen % count, shares)
+            return self._alone(x, chosen, shares)
         expert = chosen.flatten()
         order = expert.argsort(stable=True)
-        sent = torch.bincount(expert // count, minlength=ep.size)
+        sent = torch.bincount(self._rank_of(expert), minlength=ep.size)
         received = _swapped(sent, ep)
         to, from_ = sent.tolist(), received.tolist()
         with self.operators("dispatch"):
             copies = exchanged(x.repeat_interleave(top_k, dim=0)[order], to, from_, ep, "dispatch")
-            local = exchanged(expert[order], to, from_, ep, "dispatch") - ep.index * count
+            local = exchanged(expert[order], to, from_, ep, "dispatch") - self.first_slot
         with self.operators("experts"):
             done = self.experts(copies, local)
         with self.operators("combine"):
             back = exchanged(done, from_, to, ep, "combine")
         place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         return self._combined(back[place], shares)
+
+    def _rank_of(self, slot: Tensor) -> Tensor:
+        return slot // self.num_slots if self.slots is None else self.slots.rank(slot)
+
+    def _alone(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """Without the other ranks own tokens stand for those that would come, as many for each slot."""
+        if self.layout is None:  # what leaves equals what comes
+            return self._mixed(x, chosen % self.num_slots, shares)
+        if chosen.numel() not in self._coming:
+            self._coming[chosen.numel()] = self._all_coming(chosen.numel(), len(x), x.device)
+        token, slot, back = self._coming[chosen.numel()]
+        with self.operators("experts"):
+            done = self.experts(x[token], slot)
+        return self._combined(done[back], shares) if len(done) else torch.zeros_like(x)
+
+    def _all_coming(self, num_copies: int, num_tokens: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Of what comes to this rank when every rank sends so many copies: token, slot, and which result goes where."""
+        assert self.layout is not None
+        everywhere = num_copies * self.groups.ep.size
+        slots = self.layout.slots_of(self.groups.ep.index)
+        coming = [round(everywhere * self.layout.load_of_slot(slot)) for slot in slots]
+        local = torch.arange(len(slots)).repeat_interleave(torch.tensor(coming))
+        back = torch.arange(num_copies) % max(len(local), 1)
+        return (torch.arange(len(local)) % num_tokens).to(device), local.to(device), back.to(device)
 
 
 def _swapped(sent: Tensor, group: Group) -> Tensor:

@@ -1,6 +1,6 @@
 """The parts that all layers share: matrices, norms, dense feed-forward, embedding and logits of one shard."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from planner.execute.collectives import joined, spread, summed
+from planner.execute.expert_layout import ExpertLayout
 from planner.execute.groups import Groups
 from planner.execute.step import Operators
 from planner.execute.weights import Piece, Weights
@@ -27,6 +28,7 @@ class Shard:
     operators: Operators
     fp8: bool  # whether the device multiplies 8-bit floats and they are wanted
     notes: set[str] = field(default_factory=set)
+    layouts: Mapping[int, ExpertLayout] = field(default_factory=dict)  # by layer; experts lie in order without one
 
     def linear(self, pieces: Sequence[Piece], precision: str, biases: Sequence[Piece] = ()) -> nn.Module:
         """A matrix in the format `precision`, or in the working one where the device or this program lacks it."""

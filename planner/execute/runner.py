@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from planner.execute.cases import DECODE, KV_TRANSFER, TRAIN, Cut, StepCase, role_steps
+from planner.execute.cases import DECODE, KV_TRANSFER, TRAIN, TRAINING, Cut, StepCase, role_steps
 from planner.execute.faults import BUILD, Progress
 from planner.execute.groups import Groups, make_groups
 from planner.execute.launch import result_path
@@ -107,8 +107,11 @@ def _make_rank(job: Mapping[str, Any], role: RoleSpec, cut: Cut, progress: Progr
     groups = make_groups(role, number, alone=alone)
     spec = cut.of_rank(role.rank(number))
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    fp8 = device.type == "cuda" and role.function != "train"
-    stages = [build_stage(one, role.arch, groups, device=device, dtype=dtype, fp8=fp8) for one in spec.stages]
+    fp8 = device.type == "cuda" and role.function not in TRAINING
+    stages = [
+        build_stage(one, role.arch, groups, device=device, dtype=dtype, fp8=fp8, layouts=role.layouts)
+        for one in spec.stages
+    ]
     path = result_path(Path(job["folder"]), process)
     budget_s = float(job["step_budget_s"])
     return _Rank(role, spec, groups, stages, device, dtype, alone, budget_s, progress, path)

@@ -3,13 +3,14 @@
 Ranks count as `planner.plan.placement` counts them: the first axis of a block is the outermost.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
 from planner.errors import PlannerError
-from planner.models.architecture import Architecture
+from planner.execute.expert_layout import ExpertLayout, read_layouts
+from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.plan.records import Block, Parallelism, PlanDocument, Role
 
 AXES = ("pp", "dp", "cp", "tp")
@@ -61,7 +62,10 @@ class RankSpec:
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """A role of a plan with its model; `order`: axes of a replica from the outermost in, names may repeat."""
+    """A role of a plan with its model; `order`: axes of a replica from the outermost in, names may repeat.
+
+    layouts: of the experts, by layer of `arch`; empty where expert e of E is on rank e x ep / E.
+    """
 
     name: str
     function: str
@@ -70,6 +74,7 @@ class RoleSpec:
     order: tuple[tuple[str, int], ...]
     stages: tuple[StageSpec, ...]  # pp x vpp of them
     stages_of_pipeline_rank: tuple[tuple[int, ...], ...]
+    layouts: tuple[ExpertLayout, ...] = ()
 
     @property
     def num_ranks(self) -> int:
@@ -102,14 +107,48 @@ def role_spec(plan: PlanDocument, role_name: str, *, arch: Architecture | None =
     arch = arch or plan_model(plan, role)
     where = f"{plan.source}: decision.roles.{role.name}"
     order = _order(role, plan.placement, where)
+    if role.function in _SPECS:
+        return _SPECS[role.function](plan, role, arch, order, where)
     stages = _stages(plan, role, arch, where)
     held = _stages_of_pipeline_rank(role.parallelism, str(plan.extra.get("schedule", "1f1b")), where)
     _require_divisible(arch, role.parallelism, where)
     return RoleSpec(role.name, role.function, arch, role.parallelism, order, stages, held)
 
 
+def _layout_role(
+    plan: PlanDocument, role: Role, arch: Architecture, order: tuple[tuple[str, int], ...], where: str
+) -> RoleSpec:
+    """One expert layer under each of the plan's layouts that differ, without attention and the ends of the model."""
+    shape = role.parallelism
+    ffn = next((layer.ffn for layer in arch.layers if isinstance(layer.ffn, MoeFfn)), None)
+    if ffn is None:
+        raise PlannerError(f"{arch.name} has no experts", where=where, hint="lay out a mixture-of-experts model")
+    if shape.pp * shape.vpp > 1:
+        what = f"a layout over pp {shape.pp} x vpp {shape.vpp} stages cannot be executed"
+        raise PlannerError(what, where=where, hint="give the expert-parallel ranks of one stage")
+    layouts = tuple(dict.fromkeys(read_layouts(plan, shape.ep, ffn.num_experts)))
+    alone = replace(arch, layers=(Layer(None, ffn, 1),) * len(layouts), mtp_layers=(), encoders=(), modules=())
+    _require_tiled(shape, where)
+    stage = StageSpec(0, 0, len(layouts), embeds=False, yields_logits=False)
+    return RoleSpec(role.name, role.function, alone, shape, order, (stage,), ((0,),), layouts)
+
+
+Build = Callable[[PlanDocument, Role, Architecture, tuple[tuple[str, int], ...], str], RoleSpec]
+
+_SPECS: Mapping[str, Build] = {"experts": _layout_role}
+"""Functions of roles whose ranks hold something other than the stages of a whole model; a new kind adds its own here,
+and the steps of its functions to `planner.execute.cases.STEPS`."""
+
+
 def distinct_ranks(role: RoleSpec) -> list[RankSpec]:
-    """One rank of each job that differs; ranks with the same kinds of layers and the same ends do the same."""
+    """One rank of each job that differs; ranks with the same kinds of layers and the same ends do the same.
+
+    Of ranks under layouts of experts those with the largest loads, on which the others wait.
+    """
+    if role.layouts:
+        parts = range(role.parallelism.ep)
+        fullest = {max(parts, key=layout.load_of_rank): None for layout in role.layouts}
+        return [next(rank for rank in role.ranks() if rank.expert_part == part) for part in fullest]
     found: dict[object, RankSpec] = {}
     for pipeline_rank in range(role.parallelism.pp):
         rank = next(spec for spec in role.ranks() if spec.coords["pp"] == pipeline_rank)
@@ -194,11 +233,7 @@ def _stages_of_pipeline_rank(shape: Parallelism, schedule: str, where: str) -> t
 
 
 def _require_divisible(arch: Architecture, shape: Parallelism, where: str) -> None:
-    ranks, group = shape.tp * shape.cp * shape.dp, shape.moe_tp * shape.ep
-    if ranks % group or (group % shape.tp and shape.tp % group):
-        what = f"moe_tp {shape.moe_tp} x ep {shape.ep} does not tile tp {shape.tp} x cp {shape.cp} x dp {shape.dp}"
-        hint = "let moe_tp x ep divide the ranks of a stage, and be a multiple or a divisor of tp"
-        raise PlannerError(what, where=where, hint=hint)
+    _require_tiled(shape, where)
     for layer in arch.layers:
         heads = getattr(layer.mixer, "num_heads", 0)
         kv_heads = getattr(layer.mixer, "num_kv_heads", shape.tp)
@@ -206,3 +241,11 @@ def _require_divisible(arch: Architecture, shape: Parallelism, where: str) -> No
         if heads % shape.tp or (kv_heads % shape.tp and shape.tp % kv_heads) or experts % shape.ep:
             what = f"{heads} heads and {kv_heads} KV heads over tp {shape.tp}, {experts} experts over ep {shape.ep}"
             raise PlannerError(what, where=where, hint="use degrees that divide heads and experts")
+
+
+def _require_tiled(shape: Parallelism, where: str) -> None:
+    ranks, group = shape.tp * shape.cp * shape.dp, shape.moe_tp * shape.ep
+    if ranks % group or (group % shape.tp and shape.tp % group):
+        what = f"moe_tp {shape.moe_tp} x ep {shape.ep} does not tile tp {shape.tp} x cp {shape.cp} x dp {shape.dp}"
+        hint = "let moe_tp x ep divide the ranks of a stage, and be a multiple or a divisor of tp"
+        raise PlannerError(what, where=where, hint=hint)

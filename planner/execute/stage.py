@@ -1,6 +1,6 @@
 """One pipeline stage of one rank: embedding, layers, final norm and logits, as far as it holds them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from planner.errors import PlannerError
 from planner.execute.attention import GroupedQuery, Latent
 from planner.execute.collectives import all_reduce
+from planner.execute.expert_layout import ExpertLayout
 from planner.execute.experts import MixtureOfExperts
 from planner.execute.groups import Group, Groups
 from planner.execute.layers import DenseBlock, Embedding, Logits, Norm, Shard
@@ -31,8 +32,8 @@ class Block(nn.Module):
     def __init__(self, shard: Shard, layer: Layer, index: int) -> None:
         super().__init__()
         prefix, arch = f"layers.{index}.", shard.arch
-        self.parts = nn.ModuleList([part for part in (_mixer(shard, layer, prefix, index), _ffn(shard, layer, prefix))
-                                    if part is not None])  # fmt: skip
+        parts = (_mixer(shard, layer, prefix, index), _ffn(shard, layer, prefix, index))
+        self.parts = nn.ModuleList([part for part in parts if part is not None])
         self.norms = nn.ModuleList(
             [Norm(shard, f"{prefix}norm_{n}", arch.hidden_size, bias=arch.norm_bias) for n in range(layer.num_norms)]
         )
@@ -108,11 +109,12 @@ class Stage(nn.Module):
 
 def build_stage(
     spec: StageSpec, arch: Architecture, groups: Groups, *, device: torch.device, dtype: torch.dtype,
-    full_init: bool = False, fp8: bool = False,
+    full_init: bool = False, fp8: bool = False, layouts: Sequence[ExpertLayout] = (),
 ) -> Stage:  # fmt: skip
     """The stage with random weights; `full_init` cuts them from the tensors that all shardings share (small models).
 
     fp8: run matrices that the model stores in 8-bit floats so where the device can; such a stage has no backward.
+    layouts: of the experts, one a layer of the model, or none.
     Raises PlannerError for layers that have no executor.
     """
     reasons = unsupported(arch)
@@ -120,7 +122,7 @@ def build_stage(
         raise PlannerError(f"{arch.name} cannot be executed: {'; '.join(reasons)}", hint="choose another model")
     able = fp8 and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
     weights = Weights(arch.name, device, dtype, full_init)
-    shard = Shard(arch, groups, weights, Operators(), able)
+    shard = Shard(arch, groups, weights, Operators(), able, layouts=dict(enumerate(layouts)))
     if fp8 and not able:
         shard.notes.add(f"{device.type} multiplies no 8-bit floats")
     return Stage(spec, shard)
@@ -175,8 +177,8 @@ def _mixer(shard: Shard, layer: Layer, prefix: str, index: int) -> nn.Module | N
     return Latent(shard, layer.mixer, prefix, index) if isinstance(layer.mixer, LatentAttention) else None
 
 
-def _ffn(shard: Shard, layer: Layer, prefix: str) -> nn.Module | None:
+def _ffn(shard: Shard, layer: Layer, prefix: str, index: int) -> nn.Module | None:
     if isinstance(layer.ffn, DenseFfn):
         ffn = layer.ffn
         return DenseBlock(shard, prefix, ffn.intermediate_size, gated=ffn.gated, bias=ffn.bias)
-    return MixtureOfExperts(shard, layer.ffn, prefix) if layer.ffn is not None else None
+    return None if layer.ffn is None else MixtureOfExperts(shard, layer.ffn, prefix, shard.layouts.get(index))

@@ -1,8 +1,9 @@
 """Small random models of each family, and the plans under which they are executed; no torch here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from planner.execute.expert_layout import ExpertLayout, read_layouts
 from planner.models.architecture import (
     Architecture,
     DenseFfn,
@@ -67,6 +68,9 @@ class Case:
     micro_batches: int = 1
     fault: str = ""
     options: Mapping[str, int] = field(default_factory=dict)
+    slots: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # of the experts, by layer
+    quota: tuple[float, ...] | None = None
+    slots_per_rank: tuple[int, ...] = (0,)
 
     @property
     def arch(self) -> Architecture:
@@ -75,6 +79,16 @@ class Case:
     @property
     def parallelism(self) -> Parallelism:
         return Parallelism(**self.degrees)
+
+    def layouts(self, rank: int) -> tuple[ExpertLayout, ...]:
+        """The layout of every layer, or a wrong one on rank 1 where the case says so: two slots change places."""
+        slots = {layer: list(experts) for layer, experts in self.slots.items()}
+        if self.fault == "layout" and rank == 1:
+            last = slots[max(slots)]
+            last[2], last[-2] = last[-2], last[2]
+        laid = [{"expert_of_slot": experts, "quota": self.quota} for experts in slots.values()]
+        plan = replace(self.plan(), extra={"layouts": laid, "slots_per_rank": self.slots_per_rank})
+        return read_layouts(plan, self.parallelism.ep, 8) if laid else ()
 
     def plan(self) -> PlanDocument:
         """A plan of one role that lays the model out so."""
@@ -101,6 +115,17 @@ def _case(model: str, fault: str = "", **degrees: int) -> Case:
     return Case(name, model, degrees, fault=fault)
 
 
+# Eight experts and copies of some; a layer with copies within a rank, and one with an expert that only copies hold.
+_TEN = {0: (0, 1, 2, 3, 7, 4, 5, 6, 0, 3), 1: (5, 7, 6, 5, 4, 0, 1, 2, 3, 5)}
+_TWELVE = {0: (0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 0, 1), 1: (7, 6, 5, 4, 3, 2, 1, 0, 7, 7, 6, 0)}
+_HALVES = (0.25, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5)
+
+
+def _layout(name: str, slots: Mapping[int, tuple[int, ...]], per_rank: tuple[int, ...], **degrees: int) -> Case:
+    fault = "layout" if name.endswith("swapped") else ""
+    return Case(f"layout-{name}", "moe", degrees, slots=slots, slots_per_rank=per_rank, fault=fault)
+
+
 CASES: dict[int, tuple[Case, ...]] = {
     2: (
         _case("dense", tp=2), _case("dense", pp=2), _case("dense", dp=2), _case("dense", cp=2),
@@ -119,6 +144,11 @@ CASES: dict[int, tuple[Case, ...]] = {
         Case("dense-gradients-unsummed", "dense", {"dp": 2}, fault="data"),
         Case("tied-gradients-unsummed", "tied", {"pp": 2}, fault="ends"),
         Case("mqa-kv-gradients-unsummed", "mqa", {"tp": 2}, fault="kv_replicas"),
+        _layout("exchanged", _TEN, (5,), dp=2, ep=2), _layout("summed", _TEN, (5,), tp=2, ep=2),
+        _layout("uneven-ranks", _TEN, (7, 3), dp=2, ep=2), _layout("entry-swapped", _TEN, (5,), dp=2, ep=2),
+        _layout("entry-of-a-tp-rank-swapped", _TEN, (5,), tp=2, ep=2),
+        Case("layout-quotas", "moe", {"dp": 2, "ep": 2}, slots={0: _TEN[0], 1: _TEN[0]}, quota=_HALVES,
+             slots_per_rank=(5,)),
     ),
     4: (
         _case("dense", tp=2, dp=2), _case("dense", tp=2, cp=2), _case("dense", pp=2, cp=2), _case("dense", tp=4),
@@ -135,6 +165,8 @@ CASES: dict[int, tuple[Case, ...]] = {
         Case("moe-ranks-swapped", "moe", {"tp": 2, "dp": 2, "ep": 4}, fault="expert_groups"),
         Case("mla-ranks-swapped", "mla", {"tp": 2, "cp": 2}, fault="groups"),
         Case("moe-expert-gradients-unsummed", "moe", {"dp": 4, "ep": 2}, fault="expert_data"),
+        _layout("exchanged", _TWELVE, (3,), dp=4, ep=4), _layout("over-tp-and-dp", _TWELVE, (3,), tp=2, dp=2, ep=4),
+        _layout("sliced", _TWELVE, (6,), dp=4, ep=2, moe_tp=2), _layout("entry-swapped", _TWELVE, (3,), dp=4, ep=4),
     ),
     8: (
         _case("dense", tp=2, pp=2, dp=2), _case("tied", tp=2, pp=2, cp=2), _case("mla", tp=2, pp=2, cp=2),
