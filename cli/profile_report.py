@@ -47,11 +47,12 @@ def print_comparison(comparison: "Comparison", *, as_json: bool, output: str | N
     if as_json:
         write_json(comparison.to_json(), output)
         return
-    header = ("table", "cells", "utilisation", "p10", "p90", "shared", "ratio", "within 15 %")
+    header = ("table", "cells", "utilisation", "p10", "p90", "shared", "ratio", "apart", "within 15 %")
     rows = []
     for line in comparison.lines:
         own = (line.table, str(line.cells), *(_percent(value) for value in line.utilisation))
-        other = ("-", "-") if line.ratio is None else (significant(line.ratio), _percent(line.within))
+        ratio = "-" if line.ratio is None else significant(line.ratio)
+        other = (ratio, _percent(line.difference), _percent(line.within))
         rows.append((*own, str(line.shared), *other))
     write_data(table(header, rows), output)
     for note in comparison.notes:

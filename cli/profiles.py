@@ -121,6 +121,9 @@ def compare(
     accelerator: Annotated[
         str | None, typer.Option("--accelerator", metavar="NAME", help="Which one, where A has tables of several.")
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="Of B, the tables of this engine.")
+    ] = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
@@ -128,7 +131,7 @@ def compare(
 
     Examples:
 
-      planner profiles compare profiles/mine kernel-profiles/h200_sxm
+      planner profiles compare profiles/mine kernel-profiles/h200_sxm --engine vllm
 
       planner profiles compare profiles/monday profiles/friday --json
     """
@@ -147,7 +150,8 @@ def compare(
         sheet = find_accelerator(name)
     except PlannerError:
         sheet = None
-    comparison = compare_stores(name if sheet is None else sheet.name, sheet, stores[0], stores[1], (first, second))
+    named = name if sheet is None else sheet.name
+    comparison = compare_stores(named, sheet, stores[0], stores[1], (first, second), engine)
     print_comparison(comparison, as_json=as_json, output=output)
     return 0
 

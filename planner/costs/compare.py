@@ -18,7 +18,7 @@ from planner.costs.profiled import PASS_OF
 from planner.costs.shapes import FloatArray
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
-from planner.hardware.profiles.grid import Grid, corners
+from planner.hardware.profiles.grid import Grid
 from planner.hardware.profiles.store import ProfileStore
 from planner.hardware.profiles.table import KernelTable, KeyValue
 
@@ -32,14 +32,15 @@ _PRECISION = {
 }
 _LATENT = {"context_mla": (192, 128), "generation_mla": (576, 512)}  # DeepSeek's sizes of keys and values
 CLOSE = 0.15
+EQUAL = 0.02  # sizes as near as this are the same shape: 4095 cached tokens and a new one, or 4096 in all
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One table: its cells, their share of the roofline's rate (median, p10, p90), and the other profile's.
 
-    `ratio` is the median of other latency / this latency over cells that lie inside both, `within` the share of those
-    that differ by less than 15 %.
+    Over the shapes that both measured: `ratio` is the median of other latency / this latency, `difference` the median
+    of |this / other - 1|, `within` the share of those that differ by less than 15 %.
     """
 
     table: str
@@ -47,6 +48,7 @@ class Line:
     utilisation: tuple[float | None, float | None, float | None]
     shared: int
     ratio: float | None
+    difference: float | None
     within: float | None
 
 
@@ -65,9 +67,15 @@ class Comparison:
 
 
 def compare(
-    name: str, accelerator: Accelerator | None, first: ProfileStore, second: ProfileStore, places: tuple[str, str]
+    name: str,
+    accelerator: Accelerator | None,
+    first: ProfileStore,
+    second: ProfileStore,
+    places: tuple[str, str],
+    engine: str | None = None,
 ) -> Comparison:
-    """Compares every table that the first profile has of accelerator `name` with the fullest one of the second.
+    """Compares every table that the first profile has of accelerator `name` with the fullest one of the second, or that
+    of `engine`.
 
     Without the data sheet of the accelerator nothing is said of utilisation. Raises PlannerError when the first
     has none.
@@ -80,7 +88,7 @@ def compare(
     if accelerator is None:
         notes.append(f"the catalog does not know `{name}`: nothing can be said of utilisation")
     for table in sorted({one.table for one in wanted}):
-        ours, theirs = _newest(first, name, table), _newest(second, name, table)
+        ours, theirs = _newest(first, name, table), _newest(second, name, table, engine)
         assert ours is not None
         if theirs is None:
             notes.append(f"{table}: {places[1]} has no such table")
@@ -88,9 +96,10 @@ def compare(
     return Comparison(name, *places, tuple(lines), tuple(notes))
 
 
-def _newest(store: ProfileStore, accelerator: str, table: str) -> KernelTable | None:
-    """The table with most grids of those a store has, whatever the engine."""
+def _newest(store: ProfileStore, accelerator: str, table: str, engine: str | None = None) -> KernelTable | None:
+    """The table with most rows of those a store has, of `engine` alone where one is named."""
     engines = {one.engine for one in store.identities() if (one.accelerator, one.table) == (accelerator, table)}
+    engines = engines if engine is None else engines & {engine}
     found = [
         store.select(accelerator=accelerator, table=table, engine=engine, version=None) for engine in sorted(engines)
     ]
@@ -115,7 +124,8 @@ def _line(name: str, ours: KernelTable, theirs: KernelTable | None, accelerator:
     spread = tuple(float(value) for value in np.percentile(share, [50, 10, 90])) if len(share) else (None, None, None)
     within = float(np.mean(np.abs(ratio - 1.0) < CLOSE)) if len(ratio) else None
     median = float(np.median(ratio)) if len(ratio) else None
-    return Line(name, cells, (spread[0], spread[1], spread[2]), len(ratio), median, within)
+    difference = float(np.median(np.abs(1.0 / ratio - 1.0))) if len(ratio) else None
+    return Line(name, cells, (spread[0], spread[1], spread[2]), len(ratio), median, difference, within)
 
 
 def _grids(table: KernelTable) -> Iterator[tuple[dict[str, KeyValue], Grid]]:
@@ -127,7 +137,7 @@ def _grids(table: KernelTable) -> Iterator[tuple[dict[str, KeyValue], Grid]]:
 
 
 def _ratios(key: dict[str, KeyValue], grid: Grid, theirs: KernelTable) -> FloatArray:
-    """Other latency / own latency at the own cells that the other table holds, between its cells or on them."""
+    """Other latency / own latency at the own cells whose shapes the other table holds."""
     shared = {name: value for name, value in key.items() if name in theirs.key_names}
     try:
         other = theirs.grid(**shared)
@@ -135,12 +145,16 @@ def _ratios(key: dict[str, KeyValue], grid: Grid, theirs: KernelTable) -> FloatA
         return np.zeros(0)
     if other is None or other.axis_names != grid.axis_names:
         return np.zeros(0)
-    points = tuple(axis.ravel() for axis in grid.points())
-    at = corners(other, points)
-    filled = other.filled(np.ones_like(other.latency_s))
     own_s = grid.latency_s.ravel()
-    kept = at.inside & ~np.isnan(own_s)
-    result: FloatArray = np.exp(at.interpolate(filled)[kept]) / own_s[kept]
+    kept, place = ~np.isnan(own_s), []
+    for points, known in zip(grid.points(), other.axes, strict=True):
+        own = points.ravel()
+        nearest = np.argmin(np.abs(own[:, None] - known), axis=1)
+        kept &= np.abs(own - known[nearest]) <= EQUAL * own
+        place.append(nearest)
+    other_s = other.latency_s[tuple(place)]
+    kept &= ~np.isnan(other_s)
+    result: FloatArray = other_s[kept] / own_s[kept]
     return result
 
 

@@ -1,9 +1,11 @@
 """`planner profile`, `planner profiles compare` and `planner profiles adopt` as commands."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyarrow import compute, parquet
 
 from planner.cli.main import main
 from planner.costs.compare import compare
@@ -17,6 +19,7 @@ from planner.models.library import find_model
 
 pytest.importorskip("torch", reason="profiling needs PyTorch")
 
+ROOT = Path(__file__).parent.parent.parent
 FAMILIES = [
     Family("gemm", (("n", 96), ("k", 64)), (("m", (1, 4, 16)),)),
     Family("memory_pass", (("pass_kind", "norm"), ("width", 64)), (("moved_bytes", (4096, 65536)),)),
@@ -89,6 +92,49 @@ def test_a_profile_that_is_slower_shows_by_how_much(profile: Path, tmp_path: Pat
     for line in found.lines:
         assert line.ratio == pytest.approx(1.3, rel=0.02)
         assert line.within == 0.0
+
+
+def scaled_tables(folder: Path, original: Path, factor: float) -> Path:
+    """The dense products and attention of one engine as tables of ours, every latency times `factor`."""
+    for table, family in (("gemm", "gemm"), ("context_attention", "attention"), ("generation_attention", "attention")):
+        (file,) = sorted((original / family / "vllm").glob(f"*/{table}_perf.parquet"))[-1:]
+        rows = parquet.read_table(file)
+        latency = compute.multiply(rows["latency"], factor)
+        rows = rows.set_column(rows.schema.get_field_index("latency"), "latency", latency)
+        place = folder / "h200_sxm" / family / "planner" / "2026.1.1"
+        place.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(rows, place / f"{table}_perf.parquet")
+    return folder
+
+
+def test_tables_a_tenth_slower_than_the_vendors_are_found_ten_per_cent_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vendor = ROOT.parent / "shared" / "data" / "kernel-profiles" / "h200_sxm"
+    if not vendor.is_dir():
+        pytest.skip("the vendor's tables are not beside the checkout")
+    monkeypatch.setenv("PLANNER_CACHE_DIR", str(tmp_path / "cache"))
+    ours = scaled_tables(tmp_path / "ours", vendor, 1.1)
+    flags = ["--engine", "vllm", "--json"]
+    assert main(["profiles", "compare", str(ours), str(vendor), *flags]) == 0
+    lines = {line["table"]: line for line in json.loads(capsys.readouterr().out)["lines"]}
+    assert set(lines) == {"gemm", "context_attention", "generation_attention"}
+    for line in lines.values():
+        assert line["shared"] > 0.9 * line["cells"]
+        assert line["difference"] == pytest.approx(0.10, abs=1e-6)
+        assert line["ratio"] == pytest.approx(1 / 1.1, rel=1e-6)
+        assert line["within"] == 1.0
+
+
+def test_shapes_that_the_other_profile_lacks_are_not_compared(profile: Path, tmp_path: Path) -> None:
+    other = [replace(FAMILIES[0], sweep=(("m", (2, 5, 16)),))]
+    measure(other, tmp_path, accelerator="h200_sxm", device="cpu", budget_s=20, version="2026.1.1")
+    stores = [ProfileStore.open([folder]) for folder in (profile, tmp_path)]
+    found = compare("h200_sxm", None, stores[0], stores[1], ("first", "second"))
+    lines = {line.table: line for line in found.lines}
+    assert lines["gemm"].shared == 1  # m = 16
+    assert lines["memory_pass"].shared == 0
+    assert lines["memory_pass"].difference is None
 
 
 def test_comparing_prints_a_table_that_names_units(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
