@@ -16,7 +16,9 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"units", "documents", "document_tree", "document_scalars", "files", "user_catalog"}),
     frozenset({"hardware", "models", "solvers"}),
-    frozenset({"schema_base", "schema_errors", "schema_keys", "progress", "infeasible", "problem", "plan"}),
+    frozenset(
+        {"benchmark_reports", "infeasible", "plan", "problem", "progress", "schema_base", "schema_errors", "schema_keys"}
+    ),
     frozenset({"costs"}),
     frozenset({"simulate"}),
     frozenset({"kinds"}),

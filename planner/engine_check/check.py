@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from planner.calibrate.measured import Measured, read_measured
+from planner.benchmark_reports.records import Measured
+from planner.benchmark_reports.registry import read_measured
 from planner.engine_check.drive import drive_of
 from planner.engine_check.generators import Generator, Run, find_generator
 from planner.engine_check.judge import METRICS, judge

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from planner.calibrate.measured import Measured
+from planner.benchmark_reports.records import Measured
 from planner.plan.findings import Finding
 from planner.plan.schema import Prediction
 from planner.problem.schema import SloSpec

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.calibrate.measured import percentile, read_measured, statistics_of
+from planner.benchmark_reports.records import percentile, statistics_of
+from planner.benchmark_reports.registry import read_measured
 from planner.errors import PlannerError
 
 HERE = Path(__file__).parent

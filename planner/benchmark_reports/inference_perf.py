@@ -1,0 +1,57 @@
+"""Lifecycle reports of inference-perf: of a stage (`stage_N_lifecycle_metrics.json`) or of a run (`summary_...`).
+
+Field names as of its reportgen/base.py in August 2026; `prompt_len` became `prompt_tokens`. All times are in seconds.
+Only the report of a stage tells its load: `concurrency` for closed loops, else `requested_rate`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.benchmark_reports.fields import Fields
+from planner.benchmark_reports.records import STATISTICS, Load, Measured, present
+
+NAME = "inference-perf"
+_METRICS = (
+    ("ttft_s", "time_to_first_token"),
+    ("tpot_s", "time_per_output_token"),
+    ("itl_s", "inter_token_latency"),
+    ("latency_s", "request_latency"),
+)
+_STATISTICS = {one: "median" if one == "p50" else one for one in STATISTICS}
+
+
+def belongs(data: Mapping[str, Any]) -> bool:
+    """Whether this is a lifecycle report."""
+    return "load_summary" in data and isinstance(data.get("successes"), dict)
+
+
+def read(report: Fields) -> list[Measured]:
+    """The one stage, or the one run, of a report."""
+    successes = report.section("successes")
+    latency, throughput = successes.part("latency"), successes.part("throughput")
+    times = {metric: latency.part(name).statistics(_STATISTICS) for metric, name in _METRICS}
+    run = Measured(
+        NAME,
+        present(times),
+        int(successes.amount("count")),
+        int(report.part("failures").number("count") or 0),
+        throughput.number("requests_per_sec"),
+        throughput.number("output_tokens_per_sec"),
+        load=_load(report.part("load_summary")),
+        input_tokens=_lengths(successes, "prompt_tokens", "prompt_len"),
+        output_tokens=_lengths(successes, "output_tokens", "output_len"),
+    )
+    return [run]
+
+
+def _lengths(successes: Fields, *names: str) -> dict[str, float]:
+    """Under the first of `names` that the report has."""
+    found = (successes.part(name).statistics(_STATISTICS) for name in names)
+    return next((one for one in found if one), {})
+
+
+def _load(summary: Fields) -> Load:
+    clients = summary.number("concurrency")
+    if clients:
+        return Load(concurrency=int(clients))
+    return Load(rate_per_s=summary.number("requested_rate") or None)

@@ -1,0 +1,99 @@
+"""What llm-d's benchmark report tells of the servers: model, engine, accelerator and degrees of parallelism.
+
+Facts are by the columns of the table of measured deployments. Where instances of a role differ, or the report holds
+defaults in place of what ran (`count: 0`), their degrees are left out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from planner.benchmark_reports.fields import Fields
+from planner.benchmark_reports.records import engine_named
+
+_DEGREES = ("tp", "pp", "dp", "ep")
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The servers of a run; facts that the report does not hold are absent."""
+
+    model: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Instances:
+    """Equal servers of one role (`prefill`, `decode`, or anything else for both): degrees are None where not told."""
+
+    role: str
+    count: int
+    accelerator: str | None
+    degrees: Mapping[str, int] | None
+
+
+def stack_of_hosts(scenario: Fields) -> Stack:
+    """Of a report of version 0.1: lists of hosts, accelerators and engines that go together."""
+    hosts = scenario.part("host")
+    roles = hosts.data.get("type")
+    accelerators = hosts.parts("accelerator")
+    if not isinstance(roles, list) or len(roles) != len(accelerators):
+        roles = ["replica"] * len(accelerators)
+    found = [
+        _Instances(str(role), 1, one.text("model"), _degrees(one.part("parallelism")))
+        for role, one in zip(roles, accelerators, strict=True)
+    ]
+    engines = scenario.part("platform").parts("engine")
+    first = engines[0] if engines else scenario.part("platform")
+    version = first.text("version")
+    return Stack(scenario.part("model").text("name"), engine_named(first.text("name")), version, _facts(found))
+
+
+def stack_of_components(scenario: Fields) -> Stack:
+    """Of a report of version 0.2: the components of the kind `inference_engine`."""
+    parts = [one.part("standardized") for one in scenario.parts("stack")]
+    engines = [one for one in parts if one.text("kind") == "inference_engine"]
+    if not engines:
+        return Stack()
+    found = []
+    for one in engines:
+        accelerator = one.part("accelerator")
+        told = accelerator.number("count") and accelerator.has("parallelism")
+        degrees = _degrees(accelerator.part("parallelism")) if told else None
+        replicas = int(one.number("replicas") or 1)
+        found.append(_Instances(one.text("role") or "", replicas, accelerator.text("model"), degrees))
+    engine = engine_named(engines[0].text("tool"))
+    version = engines[0].text("tool_version") if engine is not None else None
+    return Stack(engines[0].part("model").text("name"), engine, version, _facts(found))
+
+
+def _degrees(found: Fields) -> dict[str, int] | None:
+    if not found.data:
+        return None
+    return {name: max(int(found.number(name) or 1), 1) for name in _DEGREES}
+
+
+def _facts(found: Sequence[_Instances]) -> dict[str, str]:
+    """Columns of the table; none of the degrees where one role is not told."""
+    accelerators = {one.accelerator for one in found}
+    name = next(iter(accelerators)) if len(accelerators) == 1 else None
+    facts = {"system": name} if name else {}
+    prefill = [one for one in found if one.role == "prefill"]
+    decode = [one for one in found if one.role != "prefill"]
+    if not prefill:
+        return facts | _role("", decode)
+    apart = {"prefill_": _role("prefill_", prefill), "decode_": _role("decode_", decode)}
+    if not all(apart.values()):
+        return facts
+    return facts | {"mode": "disagg"} | apart["prefill_"] | apart["decode_"]
+
+
+def _role(prefix: str, found: Sequence[_Instances]) -> dict[str, str]:
+    told = [one.degrees for one in found]
+    if not told or told[0] is None or any(one != told[0] for one in told):
+        return {}
+    degrees = dict(told[0])
+    degrees["moe_ep"] = degrees.pop("ep")
+    facts = {f"{prefix}{name}": str(value) for name, value in degrees.items()}
+    return facts | {f"{prefix}workers": str(sum(one.count for one in found))}

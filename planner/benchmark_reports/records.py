@@ -1,0 +1,112 @@
+"""What one run of a load generator measured, whatever wrote it down."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+SPREAD = "std"  # more that lengths have
+
+Times = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How requests came: so many at a time, so many a second, or both as a cap on the other; None where not told."""
+
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run of a load generator: seconds by metric (`ttft_s`, `tpot_s`, `itl_s`, `latency_s`) and statistic.
+
+    tpot_s is the time per output token after the first of each request; itl_s the single gaps between tokens, where
+    a report tells them apart. Lengths are tokens by statistic. `deployment` holds what the report tells of the
+    servers, by the columns of the table of measured deployments (`planner.estimate.measured`).
+    """
+
+    generator: str
+    times_s: Times
+    completed: int
+    failed: int
+    requests_per_s: float | None = None
+    output_tokens_per_s: float | None = None
+    load: Load = Load()
+    input_tokens: Mapping[str, float] = field(default_factory=dict)
+    output_tokens: Mapping[str, float] = field(default_factory=dict)
+    model: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    date: str | None = None
+    deployment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def failed_share(self) -> float:
+        """Failed requests among those that ended; 1 where none did."""
+        ended = self.completed + self.failed
+        return self.failed / ended if ended else 1.0
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value below which `share` of the ordered values lie, linear between neighbours."""
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def statistics_of(values: Sequence[float]) -> dict[str, float]:
+    """Mean and percentiles of one value a request; nothing of nothing."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {"mean": math.fsum(ordered) / len(ordered)} | {
+        name: percentile(ordered, int(name[1:]) / 100) for name in STATISTICS[1:]
+    }
+
+
+def lengths_of(values: Sequence[float]) -> dict[str, float]:
+    """The statistics of lengths, their standard deviation among them."""
+    found = statistics_of(values)
+    if found:
+        spread = math.fsum((value - found["mean"]) ** 2 for value in values) / len(values)
+        found[SPREAD] = math.sqrt(spread)
+    return found
+
+
+def present(times: Times) -> Times:
+    """The metrics of which there is any statistic."""
+    return {metric: statistics for metric, statistics in times.items() if statistics}
+
+
+_ENGINES = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "sglang-native": "sglang",
+    "sglang-oai": "sglang",
+    "trtllm": "trtllm",
+    "trt": "trtllm",
+    "tensorrt-llm": "trtllm",
+    "tensorrt_llm": "trtllm",
+}
+
+
+def engine_named(name: str | None) -> str | None:
+    """The engine of that name, None for one that says how it was spoken to and not what it is (`openai`)."""
+    return _ENGINES.get(name.strip().casefold()) if name is not None else None
+
+
+def day_of(text: str | None) -> str | None:
+    """2026-01-31 of `2026-01-31T10:00:00` or `20260131-100000`; None where it is no day."""
+    from datetime import date
+
+    if text is None:
+        return None
+    for size in (10, 8):
+        try:
+            return date.fromisoformat(text[:size]).isoformat()
+        except ValueError:
+            continue
+    return None

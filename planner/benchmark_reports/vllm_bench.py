@@ -1,0 +1,76 @@
+"""Results of `vllm bench serve` (`--save-result`), and of SGLang's `bench_serving`, which has the same names.
+
+Field names as of vLLM 0.33 (vllm/benchmarks/serve.py). Times are in ms, `request_rate` is a number or `inf`; TPOT is
+per request, ITL over all gaps. `backend` is the client's protocol: only some of its values name an engine. Facts given
+with `--metadata tp=8` stand beside the rest, under the user's own names.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.benchmark_reports.fields import Fields
+from planner.benchmark_reports.records import (
+    STATISTICS,
+    Load,
+    Measured,
+    Times,
+    day_of,
+    engine_named,
+    lengths_of,
+    present,
+)
+
+NAME = "vllm bench serve"
+FACTS = ("system", "weights", "gpus", "tp", "pp", "dp", "moe_tp", "moe_ep", "workers", "mode")
+_METRICS = (("ttft_s", "ttft"), ("tpot_s", "tpot"), ("itl_s", "itl"), ("latency_s", "e2el"))
+
+
+def belongs(data: Mapping[str, Any]) -> bool:
+    """Whether this is a result of a serving benchmark."""
+    return "completed" in data and "request_throughput" in data
+
+
+def read(report: Fields) -> list[Measured]:
+    """The one run of a result."""
+    times: Times = {}
+    for metric, name in _METRICS:
+        median = report.statistics({"p50": f"median_{name}_ms"}, 1e-3)
+        times[metric] = median | report.statistics({one: f"{one}_{name}_ms" for one in STATISTICS}, 1e-3)
+    completed = int(report.amount("completed"))
+    failed = report.number("failed")
+    if failed is None:
+        failed = max((report.number("num_prompts") or completed) - completed, 0)
+    backend = report.text("backend") or report.text("endpoint_type")
+    told = {name: str(report.data[name]) for name in FACTS if isinstance(report.data.get(name), str | int)}
+    run = Measured(
+        NAME,
+        present(times),
+        completed,
+        int(failed),
+        report.number("request_throughput"),
+        report.number("output_throughput"),
+        load=_load(report),
+        input_tokens=_lengths(report, "input_lens", "total_input_tokens", completed),
+        output_tokens=_lengths(report, "output_lens", "total_output_tokens", completed),
+        model=report.text("model_id"),
+        engine=engine_named(report.text("engine") or backend),
+        engine_version=report.text("engine_version"),
+        date=day_of(report.text("date")),
+        deployment=told,
+    )
+    return [run]
+
+
+def _load(report: Fields) -> Load:
+    clients = report.number("max_concurrency")
+    rate = None if report.text("request_rate") == "inf" else report.number("request_rate")
+    return Load(int(clients) if clients else None, rate or None)
+
+
+def _lengths(report: Fields, each: str, total: str, completed: int) -> dict[str, float]:
+    """Of the requests one by one where all of them completed, else the mean of the completed."""
+    values = report.numbers(each)
+    if values and len(values) == completed:
+        return lengths_of(values)
+    amount = report.number(total)
+    return {"mean": amount / completed} if amount and completed else {}
