@@ -4,19 +4,25 @@ With context parallelism every rank gathers the keys and values of all parts (as
 attends with its own queries; ring and Ulysses orders of the same sums move the same bytes and are not built.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from planner.costs.context import GATHER
+from planner.costs.paged import KV_GATHER
 from planner.errors import PlannerError
 from planner.execute.collectives import gathered, spread, summed, summed_both_ways
 from planner.execute.groups import Group
-from planner.execute.kernels import causal_attention, masked_attention, position_mask
+from planner.execute.kernels import causal_attention
 from planner.execute.layers import NORM_EPSILON, Norm, Shard
-from planner.execute.step import KvCache, Segment, Step, rotated
+from planner.execute.recompute import again_if
+from planner.execute.step import KvCache, Segment, Step, context_chunks, rotated
 from planner.execute.weights import Piece
 from planner.models.architecture import GroupedQueryAttention, LatentAttention
+
+Attend = Callable[..., Tensor]
 
 
 class GroupedQuery(nn.Module):
@@ -59,7 +65,7 @@ class GroupedQuery(nn.Module):
         with operators("rotary_and_cache"):
             query = rotated(query if self.q_norm is None else self.q_norm(query), step)
             key = rotated(key if self.k_norm is None else self.k_norm(key), step)
-        mixed = torch.cat([self._attend(*part, step, cache) for part in _segments(step, query, key, value)])
+        mixed = torch.cat([self._attend(*part, cache) for part in _segments(step, query, key, value)])
         if gate is not None:
             mixed = mixed * gate.sigmoid()
         with operators("attention_output"):
@@ -99,21 +105,21 @@ class GroupedQuery(nn.Module):
         return called
 
     def _attend(
-        self, segment: Segment, positions: Tensor, query: Tensor, key: Tensor, value: Tensor, step: Step,
-        cache: KvCache | None,
+        self, segment: Segment, query: Tensor, key: Tensor, value: Tensor, cache: KvCache | None
     ) -> Tensor:  # fmt: skip
-        mixer, cp = self.mixer, self.shard.groups.cp
-        (key, value), order = _context(segment, positions, (key, value), cp, cache, self.layer, self.shard)
-        scale = mixer.head_dim**-0.5
+        mixer, shard, cp = self.mixer, self.shard, self.shard.groups.cp
+        keys = _context(segment, (key, value), cp, cache, self.layer, shard)
         sinks = None if self.sinks is None else self.sinks[0]
-        with self.shard.operators("decode_attention" if segment.decodes else "prefill_attention"):
-            if order is None:
-                out = causal_attention(
-                    query, key, value, scale, window=mixer.window_tokens, chunked=mixer.chunked, sinks=sinks
-                )
-            else:
-                mask = position_mask(positions, order, mixer.window_tokens, chunked=mixer.chunked)
-                out = masked_attention(query, key, value, scale, mask, sinks)
+        name = "decode_attention" if segment.decodes else "prefill_attention"
+
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            with shard.operators(name):
+                return causal_attention(
+                    query, key, value, mixer.head_dim**-0.5,
+                    window=mixer.window_tokens, chunked=mixer.chunked, sinks=sinks,
+                )  # fmt: skip
+
+        out = _by_context_part(again_if("core_attention" in shard.recompute, shard.operators, attend), query, keys, cp)
         return out.transpose(1, 2).flatten(0, 1)
 
 
@@ -180,8 +186,8 @@ class Latent(nn.Module):
             wide = self.query(apart) if self.q_norm is None else None
         kv_width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
         if self.q_norm is not None:
-            with operators("q_up"):
-                wide = self.query(spread(self.q_norm(down[:, : mixer.q_lora_rank]), tp, "attention_all_reduce"))
+            narrow = spread(self.q_norm(down[:, : mixer.q_lora_rank]), tp, "attention_all_reduce")
+            wide = again_if("mla_up_projection" in self.shard.recompute, operators, self._wide_query)(narrow)
         assert wide is not None
         with operators("rotary_and_cache"):
             query = wide.unflatten(1, (self.heads, self.query_width))
@@ -190,7 +196,7 @@ class Latent(nn.Module):
             latent, key = down[:, -kv_width:].split([mixer.kv_lora_rank, mixer.qk_rope_head_dim], dim=-1)
             kept = torch.cat([self.kv_norm(latent), rotated(key[:, None], step)[:, 0]], dim=-1)
             kept = spread(kept, tp, "attention_all_reduce")[:, None]
-        mixed = torch.cat([self._attend(*part, step, cache) for part in _segments(step, query, kept, kept)])
+        mixed = torch.cat([self._attend(*part, cache) for part in _segments(step, query, kept, kept)])
         mixed = mixed.flatten(1)
         if self.gate is not None:
             with operators("output_gate"):
@@ -200,26 +206,38 @@ class Latent(nn.Module):
         with operators("attention_all_reduce"):
             return summed(partial, tp, "attention_all_reduce")
 
-    def _attend(
-        self, segment: Segment, positions: Tensor, query: Tensor, kept: Tensor, _: Tensor, step: Step,
-        cache: KvCache | None,
-    ) -> Tensor:  # fmt: skip
-        (kept,), order = _context(segment, positions, (kept,), self.shard.groups.cp, cache, self.layer, self.shard)
+    def _wide_query(self, narrow: Tensor) -> Tensor:
+        with self.shard.operators("q_up"):
+            wide: Tensor = self.query(narrow)
+            return wide
+
+    def _attend(self, segment: Segment, query: Tensor, kept: Tensor, _: Tensor, cache: KvCache | None) -> Tensor:
+        (kept,) = _context(segment, (kept,), self.shard.groups.cp, cache, self.layer, self.shard)
         kept = kept[:, 0]
-        out = self._absorbed(query, kept) if segment.decodes else self._expanded(query, kept, positions, order)
+        out = self._absorbed(query, kept) if segment.decodes else self._expanded(query, kept)
         return out.transpose(1, 2).flatten(0, 1)
 
-    def _expanded(self, query: Tensor, kept: Tensor, positions: Tensor, order: Tensor | None) -> Tensor:
-        mixer, operators, scale = self.mixer, self.shard.operators, self.query_width**-0.5
+    def _expanded(self, query: Tensor, kept: Tensor) -> Tensor:
+        mixer, shard, scale = self.mixer, self.shard, self.query_width**-0.5
         latent, turned = kept.split([mixer.kv_lora_rank, mixer.qk_rope_head_dim], dim=-1)
-        with operators("kv_up"):
-            both = nn.functional.linear(latent, self.up).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        plain, value = both.split([mixer.qk_nope_head_dim, mixer.v_head_dim], dim=-1)
-        with operators("prefill_attention"):
-            key = torch.cat([plain, turned[:, None].expand(-1, self.heads, -1, -1)], dim=-1)
-            if order is None:
-                return causal_attention(query, key, value, scale)
-            return masked_attention(query, key, value, scale, position_mask(positions, order, 0, chunked=False), None)
+
+        def expand(latent: Tensor) -> Tensor:
+            with shard.operators("kv_up"):
+                return nn.functional.linear(latent, self.up)
+
+        def attend(query: Tensor, plain: Tensor, turned: Tensor, value: Tensor) -> Tensor:
+            with shard.operators("prefill_attention"):
+                return causal_attention(query, torch.cat([plain, turned], dim=-1), value, scale)
+
+        both = again_if("mla_up_projection" in shard.recompute, shard.operators, expand)(latent)
+        plain, value = (
+            both.unflatten(-1, (self.heads, -1))
+            .transpose(1, 2)
+            .split([mixer.qk_nope_head_dim, mixer.v_head_dim], dim=-1)
+        )
+        turned = turned[:, None].expand(-1, self.heads, -1, -1)
+        attend = again_if("core_attention" in shard.recompute, shard.operators, attend)
+        return _by_context_part(attend, query, (plain, turned, value), shard.groups.cp)
 
     def _absorbed(self, query: Tensor, kept: Tensor) -> Tensor:
         """One query a sequence: scores against the latent, and the values out of the mixed latent."""
@@ -240,8 +258,8 @@ class Latent(nn.Module):
 
 def _segments(
     step: Step, query: Tensor, key: Tensor, value: Tensor
-) -> Iterator[tuple[Segment, Tensor, Tensor, Tensor, Tensor]]:
-    """Each segment with its positions [new tokens] and its tensors [sequences, heads, new tokens, width]."""
+) -> Iterator[tuple[Segment, Tensor, Tensor, Tensor]]:
+    """Each segment with its tensors [sequences, heads, new tokens, width]."""
     first = 0
     for segment in step.segments:
         rows = slice(first, first + segment.tokens)
@@ -249,29 +267,46 @@ def _segments(
             value[rows].unflatten(0, (segment.num_sequences, segment.new_tokens)).transpose(1, 2)
             for value in (query, key, value)
         ]
-        yield segment, step.positions[first : first + segment.new_tokens], shaped[0], shaped[1], shaped[2]
+        yield segment, shaped[0], shaped[1], shaped[2]
         first += segment.tokens
 
 
 def _context(
-    segment: Segment, positions: Tensor, new: tuple[Tensor, ...], cp: Group, cache: KvCache | None, layer: int,
-    shard: Shard,
-) -> tuple[tuple[Tensor, ...], Tensor | None]:  # fmt: skip
-    """All that the segment's queries may look at, and its positions where these are out of order (else None)."""
-    if cp.size == 1:
-        if cache is None:
-            return new, None
-        with shard.operators("rotary_and_cache"):
-            return cache.extended(layer, segment, new), None
+    segment: Segment, new: tuple[Tensor, ...], cp: Group, cache: KvCache | None, layer: int, shard: Shard
+) -> tuple[Tensor, ...]:
+    """All that the segment's queries may look at, in order of position."""
+    if cp.size > 1:
+        new = _gathered(segment, new, cp, shard)
+        segment = replace(segment, new_tokens=new[0].shape[2])
+    if cache is None:
+        return new
+    with shard.operators("rotary_and_cache"):
+        cache.write(layer, segment, new)
+    if not segment.cached_tokens:
+        return new
+    with shard.operators(KV_GATHER):
+        return cache.gathered(layer, segment)
+
+
+def _gathered(segment: Segment, new: tuple[Tensor, ...], cp: Group, shard: Shard) -> tuple[Tensor, ...]:
+    """The tensors of all context-parallel ranks, their chunks put in order; each rank has one from either end."""
     if segment.cached_tokens:
         what = "a step after cached tokens has no context-parallel executor"
         raise PlannerError(what, hint="run decode and chunked prefill with cp 1")
-    with shard.operators("context_all_gather"):
-        order = gathered(positions, cp, "context_all_gather")
-        parts = [gathered(value.movedim(2, 0), cp, "context_all_gather").movedim(0, 2) for value in new]
-    if cp.absent:  # the made-up parts stand at later positions, so that the work is that of the last rank
-        order = torch.arange(len(order), device=order.device).roll(len(positions))
-    if cache is not None:
-        place = order.argsort()
-        cache.extended(layer, segment, tuple(value[:, :, place] for value in parts))
-    return tuple(parts), order
+    with shard.operators(GATHER):
+        parts = [gathered(value.movedim(2, 0), cp, GATHER) for value in new]
+        chunks = context_chunks(segment.new_tokens, cp.size)
+        order = sorted(range(len(chunks)), key=lambda place: chunks[place])
+        cut = [value.unflatten(0, (len(chunks), -1)) for value in parts]
+        return tuple(value[order].flatten(0, 1).movedim(0, 2) for value in cut)
+
+
+def _by_context_part(attend: Attend, query: Tensor, keys: tuple[Tensor, ...], cp: Group) -> Tensor:
+    """Attention of this rank's queries, which are a chunk from either end, each to all in front of it."""
+    if cp.size == 1:
+        return attend(query, *keys)
+    each = query.shape[2] // 2
+    parts = []
+    for part, chunk in zip(query.split(each, dim=2), (cp.index, 2 * cp.size - 1 - cp.index), strict=True):
+        parts.append(attend(part, *(value[:, :, : (chunk + 1) * each] for value in keys)))
+    return torch.cat(parts, dim=2)

@@ -19,20 +19,20 @@ class _Adjoint(torch.autograd.Function):
     """A linear map given with its adjoint."""
 
     @staticmethod
-    def forward(ctx, value, forward, backward):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205 - torch's own form
-        ctx.backward_of = backward
+    def forward(ctx, value, forward, backward, name):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205 - torch's own form
+        ctx.backward_of, ctx.operator = backward, name  # recorders look for the name
         return forward(value)
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205 - torch's own form
-        return ctx.backward_of(gradient), None, None
+        return ctx.backward_of(gradient), None, None, None
 
 
 Map = Callable[[Tensor], Tensor]
 
 
-def _linear(value: Tensor, forward: Map, backward: Map) -> Tensor:
-    mapped: Tensor = _Adjoint.apply(value, forward, backward)  # type: ignore[no-untyped-call]
+def _linear(value: Tensor, forward: Map, backward: Map, name: str) -> Tensor:
+    mapped: Tensor = _Adjoint.apply(value, forward, backward, name)  # type: ignore[no-untyped-call]
     return mapped
 
 
@@ -42,47 +42,47 @@ def _same(value: Tensor) -> Tensor:
 
 def spread(value: Tensor, group: Group, name: str) -> Tensor:
     """`value`, which all ranks of the group hold, for per-rank work; the adjoint sums the gradients of the ranks."""
-    return value if group.size == 1 else _linear(value, _same, lambda g: all_reduce(g, group, name))
+    return value if group.size == 1 else _linear(value, _same, lambda g: all_reduce(g, group, name), name)
 
 
 def summed(value: Tensor, group: Group, name: str) -> Tensor:
     """The sum over the group of per-rank values; the adjoint hands the gradient to each rank."""
-    return value if group.size == 1 else _linear(value, lambda v: all_reduce(v, group, name), _same)
+    return value if group.size == 1 else _linear(value, lambda v: all_reduce(v, group, name), _same, name)
 
 
 def summed_both_ways(value: Tensor, group: Group, name: str) -> Tensor:
     """The sum over the group, used by each rank for its own work; the adjoint sums as well."""
     if group.size == 1:
         return value
-    return _linear(value, lambda v: all_reduce(v, group, name), lambda g: all_reduce(g, group, name))
+    return _linear(value, lambda v: all_reduce(v, group, name), lambda g: all_reduce(g, group, name), name)
 
 
 def own_part(value: Tensor, group: Group, name: str) -> Tensor:
     """This rank's equal part of the rows of `value`, which all hold; the adjoint gathers the parts."""
     if group.size == 1:
         return value
-    return _linear(value, lambda v: v.chunk(group.size)[group.index], lambda g: all_gather(g, group, name))
+    return _linear(value, lambda v: v.chunk(group.size)[group.index], lambda g: all_gather(g, group, name), name)
 
 
 def joined(value: Tensor, group: Group, name: str) -> Tensor:
     """The rows of all ranks, in order, for work that all do alike; the adjoint takes this rank's part."""
     if group.size == 1:
         return value
-    return _linear(value, lambda v: all_gather(v, group, name), lambda g: g.chunk(group.size)[group.index])
+    return _linear(value, lambda v: all_gather(v, group, name), lambda g: g.chunk(group.size)[group.index], name)
 
 
 def gathered(value: Tensor, group: Group, name: str) -> Tensor:
     """The rows of all ranks, in order, for per-rank work; the adjoint sums over ranks and takes this rank's part."""
     if group.size == 1:
         return value
-    return _linear(value, lambda v: all_gather(v, group, name), lambda g: reduce_scatter(g, group, name))
+    return _linear(value, lambda v: all_gather(v, group, name), lambda g: reduce_scatter(g, group, name), name)
 
 
 def scattered(value: Tensor, group: Group, name: str) -> Tensor:
     """This rank's part of the rows of the sum over the group; the adjoint gathers."""
     if group.size == 1:
         return value
-    return _linear(value, lambda v: reduce_scatter(v, group, name), lambda g: all_gather(g, group, name))
+    return _linear(value, lambda v: reduce_scatter(v, group, name), lambda g: all_gather(g, group, name), name)
 
 
 def exchanged(value: Tensor, sent: list[int], received: list[int], group: Group, name: str) -> Tensor:
@@ -93,6 +93,7 @@ def exchanged(value: Tensor, sent: list[int], received: list[int], group: Group,
         value,
         lambda v: all_to_all(v, sent, received, group, name),
         lambda g: all_to_all(g, received, sent, group, name),
+        name,
     )
 
 

@@ -10,6 +10,7 @@ its tokens by quota.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from planner.execute.collectives import exchanged, gathered, joined, own_part, s
 from planner.execute.expert_layout import ExpertLayout
 from planner.execute.groups import Group
 from planner.execute.layers import DenseFeedForward, Norm, Shard, activated
+from planner.execute.recompute import again_if, output_dropped
 from planner.execute.weights import Piece, part_of
 from planner.models.architecture import MoeFfn
 
@@ -106,7 +108,8 @@ class Experts(nn.Module):
         down = [Piece.by_inputs(f"{prefix}experts.down_proj.{expert}", width, size, *part) for expert in own]
         self.up = shard.weights.parameter(up, stack=len(own))  # [experts, slice x ups, width]
         self.down = shard.weights.parameter(down, stack=len(own))  # [experts, width, slice]
-        self.gated = ffn.gated
+        self.gated, self.operators = ffn.gated, shard.operators
+        self.recomputed = "moe_activation" in shard.recompute
         if shard.arch.precisions.experts not in ("bf16", "fp16", "fp32"):
             working = str(shard.weights.dtype).removeprefix("torch.")
             shard.notes.add(f"{shard.arch.precisions.experts} experts run in {working}")
@@ -130,15 +133,29 @@ class Experts(nn.Module):
         ends = torch.searchsorted(key, torch.arange(count, device=key.device), right=True).to(torch.int32)
         held = (key < count)[:, None]
         inner = torch._grouped_mm(torch.where(held, rows, 0), self.up.transpose(1, 2), offs=ends)
-        inner = torch.where(held, activated(inner, gated=self.gated), 0)
-        return torch.where(held, torch._grouped_mm(inner, self.down.transpose(1, 2), offs=ends), 0)
+        active = self._activated(inner, held)
+        with self._dropped(inner, active, held):
+            return torch.where(held, torch._grouped_mm(active, self.down.transpose(1, 2), offs=ends), 0)
+
+    def _activated(self, inner: Tensor, held: Tensor | None = None) -> Tensor:
+        active = activated(inner, gated=self.gated)
+        return active if held is None else torch.where(held, active, 0)
+
+    def _dropped(self, inner: Tensor, active: Tensor, held: Tensor | None = None) -> AbstractContextManager[None]:
+        name = "expert_activation"
+        return output_dropped(
+            self.recomputed, self.operators, name, lambda value: self._activated(value, held), inner, active
+        )
+
+    def _one_expert(self, rows: Tensor, index: int) -> Tensor:
+        inner = F.linear(rows, self.up[index])
+        active = self._activated(inner)
+        with self._dropped(inner, active):
+            return F.linear(active, self.down[index])
 
     def _one_by_one(self, rows: Tensor, sizes: list[int]) -> Tensor:
         rest = len(rows) - sum(sizes)
-        parts = [
-            F.linear(activated(F.linear(part, self.up[index]), gated=self.gated), self.down[index])
-            for index, part in enumerate(rows.split([*sizes, rest])[:-1])
-        ]
+        parts = [self._one_expert(part, index) for index, part in enumerate(rows.split([*sizes, rest])[:-1])]
         return torch.cat([*parts, rows.new_zeros(rest, rows.shape[1])])
 
 
@@ -148,6 +165,7 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str, layout: ExpertLayout | None = None) -> None:
         super().__init__()
         self.ffn, self.groups, self.operators, self.layout = ffn, shard.groups, shard.operators, layout
+        self.recomputed = "moe" in shard.recompute
         ep = shard.groups.ep
         slots = layout.slots_of(ep.index) if layout else part_of(ffn.num_experts, ep.index, ep.size)
         own = [layout.expert_of_slot[slot] for slot in slots] if layout else list(slots)
@@ -176,6 +194,9 @@ class MixtureOfExperts(nn.Module):
         return self.groups.expert.size <= self.groups.tp.size
 
     def forward(self, x: Tensor) -> Tensor:
+        return again_if(self.recomputed, self.operators, self._mixture)(x)
+
+    def _mixture(self, x: Tensor) -> Tensor:
         chosen, shares = self.router(x)
         if self.slots is not None:
             with self.operators("router_top_k"):

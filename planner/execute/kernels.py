@@ -64,15 +64,6 @@ def _mask(new: int, context: int, window: int, device: torch.device) -> Tensor:
     return (behind >= 0) & (behind < window) if window else behind >= 0
 
 
-def position_mask(of_query: Tensor, of_key: Tensor, window: int, *, chunked: bool) -> Tensor:
-    """True where a query at one position may look at a key at another; positions in any order."""
-    behind = of_query[:, None] - of_key
-    allowed = behind >= 0
-    if window and chunked:
-        return allowed & (of_query[:, None] // window == of_key // window)
-    return allowed & (behind < window) if window else allowed
-
-
 def masked_attention(
     query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None, sinks: Tensor | None
 ) -> Tensor:

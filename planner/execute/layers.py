@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from planner.execute.collectives import joined, spread, summed
 from planner.execute.expert_layout import ExpertLayout
 from planner.execute.groups import Groups
+from planner.execute.recompute import again_if
 from planner.execute.step import Operators
 from planner.execute.weights import Piece, Weights
 from planner.models.architecture import Architecture
@@ -29,6 +30,7 @@ class Shard:
     fp8: bool  # whether the device multiplies 8-bit floats and they are wanted
     notes: set[str] = field(default_factory=set)
     layouts: Mapping[int, ExpertLayout] = field(default_factory=dict)  # by layer; experts lie in order without one
+    recompute: frozenset[str] = frozenset()  # modules that the backward pass computes again
 
     def linear(self, pieces: Sequence[Piece], precision: str, biases: Sequence[Piece] = ()) -> nn.Module:
         """A matrix in the format `precision`, or in the working one where the device or this program lacks it."""
@@ -125,9 +127,11 @@ class DenseBlock(nn.Module):
         piece = Piece.whole(f"{prefix}mlp.down_bias", 1, hidden)
         self.bias = shard.weights.parameter([piece]) if bias else None
         self.tp, self.operators = shard.groups.tp, shard.operators
+        self.recomputed = "mlp" in shard.recompute
 
     def forward(self, x: Tensor) -> Tensor:
-        partial = self.inner(spread(x, self.tp, "ffn_all_reduce"))
+        x = spread(x, self.tp, "ffn_all_reduce")
+        partial = again_if(self.recomputed, self.operators, self.inner)(x)
         with self.operators("ffn_all_reduce"):
             whole = summed(partial, self.tp, "ffn_all_reduce")
         return whole if self.bias is None else whole + self.bias[0]

@@ -18,7 +18,7 @@ from planner.execute.faults import BUILD, Progress
 from planner.execute.groups import Groups, make_groups
 from planner.execute.launch import result_path
 from planner.execute.predict import request_kv_bytes
-from planner.execute.recorder import Names, operator_seconds
+from planner.execute.recorder import Names, Recorder, operator_seconds
 from planner.execute.spec import RankSpec, RoleSpec, role_spec
 from planner.execute.stage import Stage, build_stage
 from planner.execute.step import KvCache, Segment, Step
@@ -47,7 +47,7 @@ class _Rank:
     path: Path
     found: list[Measured] = field(default_factory=list)
 
-    def record(self, recorder: Callable[[str], Any] | None) -> None:
+    def record(self, recorder: Recorder | None) -> None:
         """Hands `recorder` to every stage."""
         for stage in self.stages:
             stage.shard.operators.recorder = recorder

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from planner.errors import PlannerError
 from planner.execute.expert_layout import ExpertLayout, read_layouts
@@ -18,6 +19,14 @@ _V_SHAPED = ("zb_v", "dualpipev")
 
 
 @dataclass(frozen=True, slots=True)
+class Recompute:
+    """What a stage computes again in the backward pass: its first layers whole, or modules of every layer."""
+
+    num_layers: int = 0
+    modules: tuple[str, ...] = ()  # named in `planner.costs.recompute`
+
+
+@dataclass(frozen=True, slots=True)
 class StageSpec:
     """One chunk of the model: consecutive layers, and the ends that it holds."""
 
@@ -26,6 +35,7 @@ class StageSpec:
     num_layers: int
     embeds: bool
     yields_logits: bool
+    recompute: Recompute = Recompute()
 
     @property
     def layers(self) -> range:
@@ -153,7 +163,12 @@ def distinct_ranks(role: RoleSpec) -> list[RankSpec]:
     for pipeline_rank in range(role.parallelism.pp):
         rank = next(spec for spec in role.ranks() if spec.coords["pp"] == pipeline_rank)
         job = tuple(
-            (tuple(role.arch.layers[layer] for layer in stage.layers), stage.embeds, stage.yields_logits)
+            (
+                tuple(role.arch.layers[layer] for layer in stage.layers),
+                stage.embeds,
+                stage.yields_logits,
+                stage.recompute,
+            )
             for stage in rank.stages
         )
         found.setdefault(job, rank)
@@ -219,7 +234,13 @@ def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> t
     if len(layers) != count or sum(layers) != arch.num_layers:
         what = f"{len(layers)} stages with {sum(layers)} layers; the model has {arch.num_layers}, pp x vpp is {count}"
         raise PlannerError(what, where=where, hint="lay every layer out once, in pp x vpp stages")
-    return stages_of(layers)
+    recompute = [_recompute(run) for run in runs for _ in range(int(run.get("stages", 1)))]
+    return tuple(replace(stage, recompute=each) for stage, each in zip(stages_of(layers), recompute, strict=True))
+
+
+def _recompute(run: Mapping[str, Any]) -> Recompute:
+    told = run.get("recompute") or {}
+    return Recompute(int(told.get("num_layers", 0)), tuple(told.get("modules", ())))
 
 
 def _stages_of_pipeline_rank(shape: Parallelism, schedule: str, where: str) -> tuple[tuple[int, ...], ...]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from planner.errors import PlannerError
 from planner.execute.attention import GroupedQuery, Latent
@@ -13,6 +12,7 @@ from planner.execute.expert_layout import ExpertLayout
 from planner.execute.experts import MixtureOfExperts
 from planner.execute.groups import Group, Groups
 from planner.execute.layers import DenseBlock, Embedding, Logits, Norm, Shard
+from planner.execute.recompute import again_if, output_dropped
 from planner.execute.spec import StageSpec
 from planner.execute.step import KvCache, Operators, Step
 from planner.execute.weights import Piece, Weights
@@ -37,7 +37,7 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(
             [Norm(shard, f"{prefix}norm_{n}", arch.hidden_size, bias=arch.norm_bias) for n in range(layer.num_norms)]
         )
-        self.operators = shard.operators
+        self.operators, self.recomputed_norms = shard.operators, "layernorm" in shard.recompute
 
     def forward(self, x: Tensor, step: Step, cache: KvCache | None) -> Tensor:
         each = len(self.norms) // len(self.parts)
@@ -45,7 +45,8 @@ class Block(nn.Module):
             norms = self.norms[each * index : each * (index + 1)]
             with self.operators("norm"):
                 normed = norms[0](x)
-            out = part(normed, step, cache) if isinstance(part, GroupedQuery | Latent) else part(normed)
+            with output_dropped(self.recomputed_norms, self.operators, "norm", norms[0], x, normed):
+                out = part(normed, step, cache) if isinstance(part, GroupedQuery | Latent) else part(normed)
             for norm in norms[1:]:
                 with self.operators("norm"):
                     out = norm(out)
@@ -54,15 +55,12 @@ class Block(nn.Module):
 
 
 class Stage(nn.Module):
-    """A chunk of the model on one rank. Tokens [tokens] or hidden [tokens, hidden] in, hidden or logits out.
-
-    recompute_layers: so many first layers keep only their input for the backward pass, and run again.
-    """
+    """A chunk of the model on one rank. Tokens [tokens] or hidden [tokens, hidden] in, hidden or logits out."""
 
     def __init__(self, spec: StageSpec, shard: Shard) -> None:
         super().__init__()
         arch = shard.arch
-        self.spec, self.shard, self.recompute_layers = spec, shard, 0
+        self.spec, self.shard = spec, shard
         self.embedding = Embedding(shard) if spec.embeds else None
         self.blocks = nn.ModuleList([Block(shard, arch.layers[index], index) for index in spec.layers])
         self.final_norm = self.logits = None
@@ -75,10 +73,7 @@ class Stage(nn.Module):
         if self.embedding is not None:
             x = self.embedding(x, step.positions)
         for index, block in enumerate(self.blocks):
-            if index < self.recompute_layers and torch.is_grad_enabled():
-                x = checkpoint(block, x, step, cache, use_reentrant=False)
-            else:
-                x = block(x, step, cache)
+            x = again_if(index < self.spec.recompute.num_layers, self.shard.operators, block)(x, step, cache)
         if self.logits is None:
             return x
         if step.last_only:
@@ -123,6 +118,7 @@ def build_stage(
     able = fp8 and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
     weights = Weights(arch.name, device, dtype, full_init)
     shard = Shard(arch, groups, weights, Operators(), able, layouts=dict(enumerate(layouts)))
+    shard.recompute = frozenset(spec.recompute.modules)
     if fp8 and not able:
         shard.notes.add(f"{device.type} multiplies no 8-bit floats")
     return Stage(spec, shard)

@@ -22,7 +22,7 @@ from planner.execute.stage import build_stage
 from planner.execute.step import KvCache, Segment, Step, context_part
 
 CPU = torch.device("cpu")
-SEQUENCES, TOKENS, PROMPT = 2, 8, 5
+SEQUENCES, TOKENS, PROMPT, BLOCK = 2, 8, 5, 3
 
 
 def main(world: int, folder: Path) -> None:
@@ -97,7 +97,7 @@ def compared(case: Case, rank: int) -> dict[str, float]:
 
 def _decoding_error(pipeline: Pipeline, tokens: Tensor, logits: Tensor) -> float:
     """A prompt in two chunks and then token by token, against the logits of the whole at once."""
-    caches = [KvCache(SEQUENCES, TOKENS, CPU, torch.float32) for _ in pipeline.stages]
+    caches = [KvCache(SEQUENCES, TOKENS, CPU, torch.float32, block_tokens=BLOCK) for _ in pipeline.stages]
     worst, cached = 0.0, 0
     for new in (3, PROMPT - 3, *[1] * (TOKENS - PROMPT)):
         step = Step.of([Segment(SEQUENCES, new, cached)], CPU, last_only=True)

@@ -67,6 +67,7 @@ class Case:
     schedule: str = "1f1b"
     micro_batches: int = 1
     fault: str = ""
+    recompute: Mapping[str, object] = field(default_factory=dict)  # of every stage
     options: Mapping[str, int] = field(default_factory=dict)
     slots: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # of the experts, by layer
     quota: tuple[float, ...] | None = None
@@ -100,8 +101,11 @@ class Case:
             placed.insert(0, Axis(name, size, stride))
             stride *= size
         extra: dict[str, object] = {"schedule": self.schedule}
-        if self.layers:
-            extra["stage_runs"] = [{"stages": 1, "num_layers": count} for count in self.layers]
+        stages = shape.pp * shape.vpp
+        layers = self.layers or ((self.arch.num_layers // stages,) * stages if self.recompute else ())
+        if layers:
+            again = {"recompute": dict(self.recompute)} if self.recompute else {}
+            extra["stage_runs"] = [{"stages": 1, "num_layers": count, **again} for count in layers]
         role = Role("job", "train", "pool", 1, parallelism=shape)
         blocks = (Block("job", "pool", 0, tuple(placed)),)
         return PlanDocument(
@@ -136,6 +140,11 @@ CASES: dict[int, tuple[Case, ...]] = {
         _case("qwen", tp=2),
         Case("dense-one-two-layers", "dense", {"pp": 2}, layers=(1, 2), micro_batches=3),
         Case("dense-interleaved", "dense", {"pp": 2, "vpp": 2}, layers=(0, 2, 1, 0), micro_batches=2),
+        *(Case(f"{model}-recomputed-{'-'.join(modules)}", model, {"tp": 2}, recompute={"modules": modules})
+          for model, modules in (("tied", ("core_attention", "mlp", "layernorm")), ("mla", ("mla_up_projection",)))),
+        Case("qwen-recomputed-moe", "qwen", {"dp": 2, "ep": 2}, recompute={"modules": ("moe", "layernorm")}),
+        Case("moe-recomputed-activation", "moe", {"dp": 2, "ep": 2}, recompute={"modules": ("moe_activation",)}),
+        Case("deepseek-recomputed-layers", "deepseek", {"tp": 2, "ep": 2}, recompute={"num_layers": 2}),
         Case("mqa-v-shaped", "mqa", {"pp": 2, "vpp": 2}, schedule="zb_v", micro_batches=2),
         Case("dense-layer-shifted", "dense", {"pp": 2}, fault="layer"),
         Case("dense-stages-swapped", "mqa", {"pp": 2}, fault="stages"),
