@@ -87,3 +87,21 @@ def reduce_with_a_dead_rank(job: Mapping[str, Any], progress: Progress) -> None:
     if int(os.environ["RANK"]) == job["rank"]:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.all_reduce(torch.ones(4))
+
+
+class _Doomed(Progress):
+    """A record whose writer is killed when it comes to the KV transfer."""
+
+    def mark(self, step: str, operator: str = "") -> None:
+        super().mark(step, operator)
+        if step == "kv_transfer":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_rank_that_dies_in_its_second_step(job: Mapping[str, Any], progress: Progress) -> None:
+    """A rank of a decode role at its real work, until it is killed."""
+    from planner.execute.launch import progress_path
+    from planner.execute.runner import run_rank
+
+    del progress
+    run_rank(job, _Doomed(progress_path(Path(job["folder"]), int(os.environ["RANK"]))))
