@@ -1,15 +1,24 @@
-"""`planner calibrate`: the parameters of the step-time model refitted on executed checks."""
+"""`planner calibrate`: the parameters of the step-time model refitted on executed checks, and held against runs."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths
 from planner.errors import PlannerError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.calibrate.agreement import Agreement
+    from planner.calibrate.serving import ServingRecords
+    from planner.costs.parameters import Calibration
+
 
 def calibrate(
-    checks: Annotated[list[str], typer.Argument(metavar="CHECKS...", help="Checks files of executed plans.")],
+    measured: Annotated[
+        list[str], typer.Argument(metavar="MEASURED...", help="Checks of executed plans, benchmark reports, tables.")
+    ],
     base: Annotated[
         str, typer.Option(metavar="FILE", help="Calibration to start from.", rich_help_panel=INPUT)
     ] = "default",
@@ -17,36 +26,74 @@ def calibrate(
         str | None,
         typer.Option(metavar="DATE", help="Day of the data, such as 2026-01-31.", rich_help_panel=INPUT),
     ] = None,
+    fact: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="What reports do not tell, such as tp=8; repeatable.", rich_help_panel=INPUT
+        ),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="PLAN", help="The plan whose deployment the reports are of.", rich_help_panel=INPUT),
+    ] = None,
     profiles: Profiles = None,
     output: Output = None,
     as_json: Json = False,
 ) -> int:
-    """Refit the cost model on what was executed.
+    """Refit the cost model on what was executed, and hold it against measured deployments.
 
     Takes the PLAN.checks.json that `planner check PLAN --level execute` wrote, with the plans beside them. Only
     parameters that the executed steps say something about move; the file keeps what it replaced. Exits 1, and writes
     nothing, when predictions would get worse.
 
+    Reports of vllm bench serve, aiperf, genai-perf, guidellm, inference-perf and llm-d, and tables of measured
+    deployments, are told apart by content; the calibration is held against their TTFT and TPOT.
+
     Examples:
 
       planner calibrate plan.checks.json -o calibration.yaml
 
-      planner calibrate a.checks.json b.checks.json --base calibration.yaml -o newer.yaml
+      planner calibrate result.json --fact system=h200_sxm --fact backend=vllm --fact tp=8
+
+      planner calibrate plan.checks.json guidellm.json --plan plan.json --base calibration.yaml -o newer.yaml
     """
+    from planner.calibrate.serving import is_executed
+    from planner.costs.parameters import load_calibration
+
+    start, day, tables = load_calibration(base), _day(date), profile_paths(profiles)
+    checks = [path for path in measured if is_executed(path)]
+    serving = [path for path in measured if path not in checks]
+    if serving:
+        records = _serving(serving, fact or [], plan)
+        compared = _compared(records, base, tables)
+        if not checks:
+            return _answered(compared, output, as_json=as_json)
+        _say_all(compared.lines)
+    elif fact or plan:
+        what = "completes benchmark reports, and none is given"
+        raise PlannerError(what, where="--fact" if fact else "--plan", hint="leave it out, or add a report")
+    return _refitted(checks, start, day, tables, output, as_json=as_json)
+
+
+def _refitted(
+    checks: list[str],
+    start: "Calibration",
+    day: str | None,
+    profiles: tuple[str, ...],
+    output: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """The calibration file of executed checks, written unless predictions would get worse."""
     from planner.calibrate.fit import fit
     from planner.calibrate.history import document_of, summary, text_of
     from planner.calibrate.records import read_records
     from planner.cli.output import say, write_data, write_json
-    from planner.costs.parameters import load_calibration
 
-    start = load_calibration(base)
-    day = _day(date)
-    records = read_records(checks, start, profiles=profile_paths(profiles))
-    for line in records.left_out:
-        say(f"note: left out {line}")
+    records = read_records(checks, start, profiles=profiles)
+    _say_all([f"note: left out {line}" for line in records.left_out])
     found = fit(records.steps, start.efficiencies)
-    for line in summary(found, start.efficiencies):
-        say(line)
+    _say_all(summary(found, start.efficiencies))
     if found.worse:
         say(f"predictions would not get better: {output or 'nothing'} was not written")
         return 1
@@ -56,6 +103,51 @@ def calibrate(
     else:
         write_data(text_of(document), output)
     return 0
+
+
+def _serving(paths: list[str], facts: list[str], plan: str | None) -> "ServingRecords":
+    """The rows of reports and tables; what was left out is said."""
+    from planner.calibrate.facts import read_facts
+    from planner.calibrate.planned import deploy_planned
+    from planner.calibrate.serving import read_serving
+
+    given = read_facts(facts)
+    records = read_serving(paths, given, deploy_planned(plan, given) if plan is not None else None)
+    _say_all([f"note: left out {line}" for line in records.left_out])
+    if not records.rows:
+        raise PlannerError("no measured deployment is usable", where=paths[0], hint="see what was left out, and why")
+    return records
+
+
+def _compared(records: "ServingRecords", base: str, profiles: tuple[str, ...]) -> "Agreement":
+    from planner.calibrate.agreement import agreement
+    from planner.costs.source import open_store, profile_paths
+
+    found = agreement(records, base, open_store(profile_paths(profiles)))
+    _say_all([f"note: not predicted {line}" for line in found.refused])
+    return found
+
+
+def _answered(found: "Agreement", output: str | None, *, as_json: bool) -> int:
+    """Reports and tables alone: how far the calibration is from them."""
+    from planner.cli.output import write_data, write_json
+
+    if as_json:
+        write_json(found.as_json(), output)
+        return 0
+    if output not in (None, "-"):
+        what = "parameters are fitted on executed checks, and none is given"
+        hint = "add a PLAN.checks.json, or leave `-o` out to see how far the calibration is from these runs"
+        raise PlannerError(what, where="--output", hint=hint)
+    write_data("\n".join(found.lines))
+    return 0
+
+
+def _say_all(lines: "Iterable[str]") -> None:
+    from planner.cli.output import say
+
+    for line in lines:
+        say(line)
 
 
 def _names(paths: list[str]) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 Columns (one row a benchmark point): id, source, aic_model or model, weights, system, backend, backend_version, mode
 (agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the prefixes
-prefill_ and decode_, and workers.
+prefill_ and decode_, and workers. Columns that may be left out: workers of agg (1), rate_per_s of an open loop (whose
+concurrency is empty), isl_cv (0), memory_utilisation.
 Where `source` is inferencex, lengths are uniform in [0.8, 1.0] of the nominal ones.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from planner.errors import PlannerError
@@ -27,57 +28,69 @@ def cases_of_table(path: str) -> Iterator[Case | Refused]:
     """One case a row; raises PlannerError when the file cannot be read or lacks a column."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
-            if missing:
-                raise PlannerError(
-                    f"has no column `{missing[0]}`",
-                    where=f"{path}:1",
-                    hint=f"its columns must hold {', '.join(REQUIRED)}",
-                )
-            yield from (_case(row) for row in reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            yield from (_case(row) for row in rows_of_table(file, path))
+    except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no table of UTF-8 text"
         raise PlannerError(f"cannot be read: {reason}", where=path, hint="check the path") from None
 
 
-def _case(row: dict[str, str]) -> Case | Refused:
+def rows_of_table(lines: Iterable[str], source: str) -> Iterator[dict[str, str]]:
+    """The rows of a table, by column; raises PlannerError for a table that lacks a column or is none."""
     try:
-        return _build(row)
+        reader = csv.DictReader(lines)
+        missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
+        if missing:
+            hint = f"its columns must hold {', '.join(REQUIRED)}"
+            raise PlannerError(f"has no column `{missing[0]}`", where=f"{source}:1", hint=hint)
+        yield from reader
+    except csv.Error as error:
+        raise PlannerError(f"is no table: {error}", where=source, hint="give a CSV file with a header") from None
+
+
+def _case(row: Mapping[str, str]) -> Case | Refused:
+    try:
+        return case_of_row(row)
     except PlannerError as error:
         return Refused(row.get("id") or "", error.what)
-    except (ValueError, KeyError, TypeError) as error:
-        return Refused(row.get("id") or "", f"a field is missing or no number: {error}")
 
 
-def _build(row: dict[str, str]) -> Case:
+def case_of_row(row: Mapping[str, str]) -> Case:
+    """The deployment of one row; raises PlannerError for an unknown model or system, and for what is no number."""
+    try:
+        return _build(row)
+    except (ValueError, OverflowError, KeyError, TypeError) as error:
+        raise PlannerError(f"a field is missing or no number: {error}", hint="correct the row") from None
+
+
+def _build(row: Mapping[str, str]) -> Case:
     uniform = row.get("source") == "inferencex"
-    scale, spread = (UNIFORM_MEAN, UNIFORM_CV) if uniform else (1.0, 0.0)
+    scale, spread = (UNIFORM_MEAN, UNIFORM_CV) if uniform else (1.0, float(row.get("isl_cv") or 0.0))
     gpus = int(float(row["gpus"]))
     disaggregated = row["mode"] == "disagg"
+    rate_per_s = float(row.get("rate_per_s") or 0.0)
     return Case(
         id=row["id"],
         arch=_model(row.get("aic_model") or row["model"], row.get("weights") or ""),
         pool=_pool(row["system"], gpus),
         engine=row["backend"],
         version=row.get("backend_version") or None,
-        memory_utilisation=MEMORY_UTILISATION,
+        memory_utilisation=float(row.get("memory_utilisation") or MEMORY_UTILISATION),
         isl=float(row["isl"]) * scale,
         osl=float(row["osl"]) * scale,
         isl_cv=spread,
-        clients=int(float(row["concurrency"])),
-        rate_per_s=0.0,
+        clients=0 if rate_per_s and not row["concurrency"] else int(float(row["concurrency"])),
+        rate_per_s=rate_per_s,
         prefill=_part(row, "prefill_") if disaggregated else None,
         decode=_part(row, "decode_") if disaggregated else _part(row, ""),
         gpus=gpus,
     )
 
 
-def _part(row: dict[str, str], prefix: str) -> Part:
+def _part(row: Mapping[str, str], prefix: str) -> Part:
     tp, pp, dp, moe_tp, ep = (
         int(float(row[f"{prefix}{name}"] or 1)) for name in ("tp", "pp", "dp", "moe_tp", "moe_ep")
     )
-    replicas = int(float(row[f"{prefix}workers"])) if prefix else 1
+    replicas = int(float(row[f"{prefix}workers"] if prefix else row.get("workers") or 1))
     return Part(replicas, tp, pp, dp, moe_tp, ep)
 
 
