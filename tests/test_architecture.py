@@ -17,7 +17,16 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"units", "documents", "document_tree", "document_scalars", "files", "user_catalog"}),
     frozenset({"hardware", "models", "solvers"}),
     frozenset(
-        {"benchmark_reports", "infeasible", "plan", "problem", "progress", "schema_base", "schema_errors", "schema_keys"}
+        {
+            "benchmark_reports",
+            "infeasible",
+            "plan",
+            "problem",
+            "progress",
+            "schema_base",
+            "schema_errors",
+            "schema_keys",
+        }
     ),
     frozenset({"costs"}),
     frozenset({"simulate"}),
@@ -45,12 +54,13 @@ LAYERS: tuple[frozenset[str], ...] = (
 )
 PEERS = (1, 3, 7)  # layers whose members may import each other, as long as no cycle comes of it
 FOUNDATION = frozenset().union(*LAYERS[:2])
-LAZY = {"ortools", "pulp", "highspy", "scipy", "networkx", "pyarrow", "pandas", "torch", "rich"}
+LAZY = {"ortools", "pulp", "highspy", "scipy", "networkx", "pyarrow", "pandas", "torch", "rich", "numba"}
 SOLVER_PACKAGES = {"ortools", "pulp", "highspy"}
 BUILT_ON_TORCH = (
     "planner.execute.",
     "planner.hardware.profiling.",
 )  # who needs these modules imports them in functions
+BUILT_ON_NUMBA = ("planner.solvers.compiled.", "planner.simulate.loop")  # likewise
 
 
 @dataclass(frozen=True)
@@ -190,22 +200,23 @@ def test_heavy_libraries_are_imported_inside_functions() -> None:
         for found in _imports(module)
         if found.target.split(".")[0] in LAZY and found.at_top and not found.for_types
         if not (found.target.split(".")[0] == "torch" and module.name.startswith(BUILT_ON_TORCH))
+        if not (found.target.split(".")[0] == "numba" and module.name.startswith(BUILT_ON_NUMBA))
     ]
     assert not wrong
 
 
-def test_modules_that_hold_torch_are_imported_inside_functions_by_all_others() -> None:
+def test_modules_that_hold_torch_or_numba_are_imported_inside_functions_by_all_others() -> None:
     holders = {
         name
         for name in MODULES
-        if any(found.target.split(".")[0] == "torch" and found.at_top for found in _imports(MODULES[name]))
+        if any(found.target.split(".")[0] in ("torch", "numba") and found.at_top for found in _imports(MODULES[name]))
     }
     wrong = [
         f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}"
         for module in MODULES.values()
         for found in _own(module)
         if found.target in holders and found.at_top and not found.for_types
-        if not module.name.startswith(BUILT_ON_TORCH)
+        if not module.name.startswith((*BUILT_ON_TORCH, *BUILT_ON_NUMBA))
     ]
     assert not wrong
 

@@ -1,0 +1,132 @@
+"""Shares of items handed from their home bins to free slots of other bins, at once: the inner loop run per step.
+
+Every item has a home bin that always holds it. A bin slower than T hands its excess to bins with slack, each piece
+being (part of) one item in one free slot. T is found by bisection; for each T a greedy transport decides.
+Suffixes: E item, R bin, J free slot of a bin.
+"""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def _heaviest(first, last, left_E):
+    best = first
+    for e in range(first, last):
+        if left_E[e] > left_E[best]:
+            best = e
+    return best
+
+
+@njit(cache=True)
+def _piece(first, last, left_E, wanted):
+    """The lightest item of [first, last) that has `wanted` left, else the heaviest."""
+    best, best_left = -1, np.inf
+    for e in range(first, last):
+        if wanted <= left_E[e] < best_left:
+            best, best_left = e, left_E[e]
+    return best if best >= 0 else _heaviest(first, last, left_E)
+
+
+@njit(cache=True)
+def _hand_over(i, j, wanted, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ):
+    """Up to `wanted` of one item of bin `i` into a free slot of bin `j`; returns how much."""
+    e = _piece(first_R[i], first_R[i + 1], left_E, wanted)
+    given = min(wanted, left_E[e])
+    left_E[e] -= given
+    excess_R[i] -= given
+    item_RJ[j, used_R[j]], amount_RJ[j, used_R[j]] = e, given
+    used_R[j] += 1
+    return given
+
+
+@njit(cache=True)
+def _relay(i, wanted, slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ):
+    """Gathers excess of other bins on bin `i`, in its own free slots, until it has `wanted` to hand over."""
+    while excess_R[i] < wanted - tiny and used_R[i] < slots_R[i]:
+        best = -1
+        for r in range(len(excess_R)):
+            if r != i and excess_R[r] > tiny and (best < 0 or excess_R[r] > excess_R[best]):
+                best = r
+        if best < 0:
+            return
+        given = _hand_over(
+            best, i, min(excess_R[best], wanted - excess_R[i]), first_R, left_E, excess_R, used_R, item_RJ, amount_RJ
+        )
+        if given <= tiny:
+            return
+        excess_R[i] += given
+
+
+@njit(cache=True)
+def transport(
+    T, relay, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ, amount_RJ
+):
+    """Whether every bin can be brought to time `T` greedily; fills the last six arrays.
+
+    The largest excess meets the largest slack. Where a bin's last free slot would be left half full and `relay` is
+    set, the bin that fills it first takes over excess of others. O(R^2 + pieces x (R + items of a bin)).
+    """
+    R = len(load_R)
+    left_E[:] = weight_E
+    item_RJ[:] = -1
+    amount_RJ[:] = 0.0
+    used_R[:] = 0
+    for r in range(R):
+        over = load_R[r] - T * speed_R[r]
+        excess_R[r], slack_R[r] = max(over, 0.0), max(-over, 0.0) if slots_R[r] > 0 else 0.0
+    tiny = 1e-9 * T
+    while True:
+        i = np.argmax(excess_R)
+        if excess_R[i] <= tiny:
+            return True
+        j = np.argmax(slack_R)
+        if slack_R[j] <= tiny:
+            return False
+        if relay and used_R[j] == slots_R[j] - 1 and excess_R[i] < slack_R[j]:
+            _relay(i, slack_R[j], slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ)
+        given = _hand_over(i, j, min(excess_R[i], slack_R[j]), first_R, left_E, excess_R, used_R, item_RJ, amount_RJ)
+        if given <= tiny:
+            return False
+        slack_R[j] = slack_R[j] - given if used_R[j] < slots_R[j] else 0.0
+
+
+@njit(cache=True)
+def export(weight_E, first_R, speed_R, slots_R, goal, rounds, item_RJ, amount_RJ):
+    """The least time to which bisection brings all bins; the pieces handed over are left in the last two arrays.
+
+    The first of three tries to end at `goal` is without relays, which cost pieces.
+    """
+    R, E = len(speed_R), len(weight_E)
+    load_R = np.zeros(R)
+    for r in range(R):
+        for e in range(first_R[r], first_R[r + 1]):
+            load_R[r] += weight_E[e]
+    left_E, excess_R, slack_R, used_R = np.empty(E), np.empty(R), np.empty(R), np.empty(R, np.int64)
+    low = max(load_R.sum() / speed_R.sum(), goal)
+    high = np.max(load_R / speed_R)
+    if high <= low:
+        item_RJ[:] = -1
+        amount_RJ[:] = 0.0
+        return high
+    best, T = high, low
+    relay = False
+    for step in range(rounds):
+        if transport(
+            T, relay, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ, amount_RJ
+        ):
+            best = high = T
+            if low == T or high - low < 1e-7 * low:
+                return best
+        elif not relay:
+            relay = True
+            continue
+        else:
+            low = T
+        T = low + (high - low) * (0.0625 if step < 4 else 0.5)
+    if best != T:
+        transport(
+            best, best < np.max(load_R / speed_R), weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R,
+            slack_R, used_R, item_RJ, amount_RJ,
+        )  # fmt: skip
+    return best

@@ -1,0 +1,370 @@
+"""Copies of items spread over bins, every copy with an equal share of its item's weight: construction and local search.
+
+Shape suffixes: E item, R bin, P slot (bin-major). A bin's time is its load divided by its speed.
+"""
+
+import numpy as np
+from numba import njit
+
+EPS = 1e-12
+
+
+@njit(cache=True)
+def greedy_copies(weight_E, num_slots, most_E):
+    """Copies of each item: one each, then one more for whichever has the most weight a copy; O(P log E).
+
+    Least possible largest weight of a copy, since the greedy rule never helps a smaller one first.
+    """
+    E = len(weight_E)
+    copies_E = np.ones(E, np.int64)
+    for _ in range(num_slots - E):
+        best, best_weight = -1, -1.0
+        for e in range(E):
+            each = weight_E[e] / copies_E[e]
+            if copies_E[e] < most_E[e] and each > best_weight:
+                best, best_weight = e, each
+        if best < 0:
+            break
+        copies_E[best] += 1
+    return copies_E
+
+
+@njit(cache=True)
+def _fit(e, each, item_P, first_R, used_R, load_R, speed_R, held_ER, allowed_ER):
+    """The bin that finishes first with one more copy of `e`; -1 where none may take it."""
+    best, best_time = -1, np.inf
+    for r in range(len(load_R)):
+        if first_R[r] + used_R[r] < first_R[r + 1] and not held_ER[e, r] and allowed_ER[e, r]:
+            time = (load_R[r] + each) / speed_R[r]
+            if time < best_time:
+                best, best_time = r, time
+    return best
+
+
+@njit(cache=True)
+def _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, each_E):
+    """A bin for `e` after moving one copy of another item out of it into a bin with room; -1 where none helps."""
+    R = len(load_R)
+    for free in range(R):
+        if first_R[free] + used_R[free] >= first_R[free + 1]:
+            continue
+        for r in range(R):
+            if r == free or held_ER[e, r] or not allowed_ER[e, r]:
+                continue
+            for p in range(first_R[r], first_R[r] + used_R[r]):
+                f = item_P[p]
+                if held_ER[f, free] or not allowed_ER[f, free]:
+                    continue
+                item_P[first_R[free] + used_R[free]] = f
+                used_R[free] += 1
+                load_R[free] += each_E[f]
+                held_ER[f, free] = True
+                used_R[r] -= 1
+                item_P[p] = item_P[first_R[r] + used_R[r]]
+                load_R[r] -= each_E[f]
+                held_ER[f, r] = False
+                return r
+    return -1
+
+
+@njit(cache=True)
+def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER):
+    """Every copy, heaviest first, to the bin that then finishes first; no bin holds two copies of one item.
+
+    Returns (item_P, held_ER, load_R, complete): `complete` is False where some copy found no bin.
+    """
+    E, R = len(weight_E), len(speed_R)
+    item_P = np.full(first_R[R], -1, np.int64)
+    held_ER = np.zeros((E, R), np.bool_)
+    load_R, used_R = np.zeros(R), np.zeros(R, np.int64)
+    each_E = weight_E / copies_E
+    complete = True
+    for e in np.argsort(-each_E, kind="mergesort"):
+        for _ in range(copies_E[e]):
+            r = _fit(e, each_E[e], item_P, first_R, used_R, load_R, speed_R, held_ER, allowed_ER)
+            if r < 0:
+                r = _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, each_E)
+            if r < 0:
+                complete = False
+                continue
+            item_P[first_R[r] + used_R[r]] = e
+            used_R[r] += 1
+            load_R[r] += each_E[e]
+            held_ER[e, r] = True
+    return item_P, held_ER, load_R, complete
+
+
+@njit(cache=True)
+def fill_allowed(weight_E, first_R, speed_R, allowed_ER, order_E):
+    """One copy of every item in `order_E`, each to the allowed bin that then ends first; then more of the heaviest.
+
+    For items confined to some bins, where copies counted without regard to places may find none. Returns
+    (item_P, complete).
+    """
+    E, R = len(weight_E), len(speed_R)
+    item_P, held_ER = np.full(first_R[R], -1, np.int64), np.zeros((E, R), np.bool_)
+    load_R, used_R, each_E, copies_E = np.zeros(R), np.zeros(R, np.int64), weight_E.copy(), np.ones(E, np.int64)
+    for e in order_E:
+        r = _fit(e, each_E[e], item_P, first_R, used_R, load_R, speed_R, held_ER, allowed_ER)
+        if r < 0:
+            r = _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, each_E)
+        if r < 0:
+            return item_P, False
+        item_P[first_R[r] + used_R[r]] = e
+        used_R[r] += 1
+        load_R[r] += each_E[e]
+        held_ER[e, r] = True
+    for r in range(R):
+        while first_R[r] + used_R[r] < first_R[r + 1]:
+            best = -1
+            for e in range(E):
+                if allowed_ER[e, r] and not held_ER[e, r] and (best < 0 or each_E[e] > each_E[best]):
+                    best = e
+            if best < 0:
+                return item_P, False
+            copies_E[best] += 1
+            each_E[best] = weight_E[best] / copies_E[best]
+            item_P[first_R[r] + used_R[r]] = best
+            used_R[r] += 1
+            held_ER[best, r] = True
+    return item_P, True
+
+
+@njit(cache=True)
+def _slowest(load_R, speed_R):
+    worst = 0
+    for r in range(1, len(load_R)):
+        if load_R[r] / speed_R[r] > load_R[worst] / speed_R[worst]:
+            worst = r
+    return worst
+
+
+@njit(cache=True)
+def _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, held_ER, allowed_ER):
+    """The swap of a copy on bin `r` with one elsewhere after which the slower of the two bins is fastest."""
+    best_a, best_b, best_time = -1, -1, load_R[r] / speed_R[r] * (1.0 - EPS)
+    for q in range(len(load_R)):
+        if q == r or load_R[q] / speed_R[q] >= best_time:
+            continue
+        for a in range(first_R[r], first_R[r + 1]):
+            e = item_P[a]
+            if held_ER[e, q] or not allowed_ER[e, q]:
+                continue
+            base_r, base_q = load_R[r] - each_E[e], load_R[q] + each_E[e]
+            for b in range(first_R[q], first_R[q + 1]):
+                f = item_P[b]
+                time = max((base_r + each_E[f]) / speed_R[r], (base_q - each_E[f]) / speed_R[q])
+                if time < best_time and not held_ER[f, r] and allowed_ER[f, r]:
+                    best_a, best_b, best_time = a, b, time
+    return best_a, best_b
+
+
+@njit(cache=True)
+def _swap(a, b, item_P, bin_P, load_R, each_E, held_ER):
+    e, f, r, q = item_P[a], item_P[b], bin_P[a], bin_P[b]
+    item_P[a], item_P[b] = f, e
+    held_ER[e, r], held_ER[e, q] = False, True
+    held_ER[f, q], held_ER[f, r] = False, True
+    load_R[r] += each_E[f] - each_E[e]
+    load_R[q] += each_E[e] - each_E[f]
+
+
+@njit(cache=True)
+def _time_after(e, f, q, weight_E, copies_E, load_R, speed_R, held_ER, limit):
+    """The slowest bin when the copy of `f` on bin `q` becomes one of `e`; some time above `limit` once it is that."""
+    gain = weight_E[e] / copies_E[e] - weight_E[e] / (copies_E[e] + 1)
+    loss = weight_E[f] / (copies_E[f] - 1) - weight_E[f] / copies_E[f]
+    slowest = (load_R[q] + weight_E[e] / (copies_E[e] + 1) - weight_E[f] / copies_E[f]) / speed_R[q]
+    if slowest >= limit:
+        return slowest
+    for r in range(len(load_R)):
+        if r == q:
+            continue
+        load = load_R[r]
+        if held_ER[e, r]:
+            load -= gain
+        if held_ER[f, r]:
+            load += loss
+        time = load / speed_R[r]
+        if time > slowest:
+            slowest = time
+            if slowest >= limit:
+                break
+    return slowest
+
+
+@njit(cache=True)
+def _best_recount(r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R, held_ER, allowed_ER, limit):
+    """The slot that best becomes one more copy of an item of bin `r`, at the cost of an item with copies to spare."""
+    best_e, best_p, best_time = -1, -1, limit * (1.0 - EPS)
+    R = len(load_R)
+    for a in range(first_R[r], first_R[r + 1]):
+        e = item_P[a]
+        if copies_E[e] >= R:
+            continue
+        for p in range(len(item_P)):
+            f, q = item_P[p], bin_P[p]
+            if copies_E[f] < 2 or f == e or held_ER[e, q] or not allowed_ER[e, q]:
+                continue
+            time = _time_after(e, f, q, weight_E, copies_E, load_R, speed_R, held_ER, best_time)
+            if time < best_time:
+                best_e, best_p, best_time = e, p, time
+    return best_e, best_p
+
+
+@njit(cache=True)
+def _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER):
+    f, q = item_P[p], bin_P[p]
+    for r in range(len(load_R)):
+        if held_ER[e, r]:
+            load_R[r] -= each_E[e]
+        if held_ER[f, r]:
+            load_R[r] -= each_E[f]
+    copies_E[e] += 1
+    copies_E[f] -= 1
+    each_E[e], each_E[f] = weight_E[e] / copies_E[e], weight_E[f] / copies_E[f]
+    held_ER[f, q], held_ER[e, q] = False, True
+    item_P[p] = e
+    for r in range(len(load_R)):
+        if held_ER[e, r]:
+            load_R[r] += each_E[e]
+        if held_ER[f, r]:
+            load_R[r] += each_E[f]
+
+
+@njit(cache=True)
+def descend(item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps):
+    """Swaps and recounts out of the slowest bin until it is at `goal`, none helps or `steps` run out.
+
+    All arrays are changed in place. Returns (time of the slowest bin, steps left).
+    """
+    while True:
+        r = _slowest(load_R, speed_R)
+        slowest = load_R[r] / speed_R[r]
+        if slowest <= goal or steps <= 0:
+            return slowest, steps
+        steps -= 1
+        a, b = _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, held_ER, allowed_ER)
+        if a >= 0:
+            _swap(a, b, item_P, bin_P, load_R, each_E, held_ER)
+            continue
+        steps -= 4
+        e, p = _best_recount(
+            r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R, held_ER, allowed_ER, slowest
+        )
+        if e < 0:
+            return slowest, steps
+        _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER)
+
+
+@njit(cache=True)
+def _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, held_ER, allowed_ER, swaps):
+    """A few random swaps, the first out of the slowest bin."""
+    R = len(load_R)
+    done, r = 0, _slowest(load_R, speed_R)
+    for _ in range(20 * swaps):
+        q = np.random.randint(R)
+        a = np.random.randint(first_R[r], first_R[r + 1])
+        b = np.random.randint(first_R[q], first_R[q + 1])
+        e, f = item_P[a], item_P[b]
+        if q == r or held_ER[e, q] or held_ER[f, r] or not (allowed_ER[e, q] and allowed_ER[f, r]):
+            continue
+        _swap(a, b, item_P, bin_P, load_R, each_E, held_ER)
+        done += 1
+        if done == swaps:
+            return
+        r = np.random.randint(R)
+
+
+@njit(cache=True)
+def _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER, allowed_ER):
+    """One slot of an item with copies to spare becomes one more copy of another, both at random."""
+    for _ in range(20):
+        p = np.random.randint(len(item_P))
+        e, f, q = np.random.randint(len(weight_E)), item_P[p], bin_P[p]
+        if copies_E[f] > 1 and not held_ER[e, q] and allowed_ER[e, q]:
+            _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER)
+            return
+
+
+@njit(cache=True)
+def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, seed):
+    """`item_P` improved in place by descent from repeated kicks; returns the time of its slowest bin."""
+    np.random.seed(seed)
+    E, R = len(weight_E), len(speed_R)
+    copies_E, held_ER, load_R = np.zeros(E, np.int64), np.zeros((E, R), np.bool_), np.zeros(R)
+    for p in range(len(item_P)):
+        copies_E[item_P[p]] += 1
+        held_ER[item_P[p], bin_P[p]] = True
+    each_E = weight_E / copies_E
+    for p in range(len(item_P)):
+        load_R[bin_P[p]] += each_E[item_P[p]]
+    best, steps = descend(
+        item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps
+    )
+    kept = (item_P.copy(), copies_E.copy(), each_E.copy(), load_R.copy(), held_ER.copy())
+    while best > goal and steps > 0:
+        if np.random.randint(4) == 0:
+            _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER, allowed_ER)
+        else:
+            _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, held_ER, allowed_ER, 1 + np.random.randint(3))
+        time, steps = descend(
+            item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps - 1
+        )
+        if time <= best:
+            best = time
+            kept[0][:], kept[1][:], kept[2][:], kept[3][:], kept[4][:] = item_P, copies_E, each_E, load_R, held_ER
+        else:
+            item_P[:], copies_E[:], each_E[:], load_R[:], held_ER[:] = kept
+    item_P[:] = kept[0]
+    return best
+
+
+@njit(cache=True)
+def slots_bound(weight_E, num_slots, top_speed, low):
+    """A time, at least `low`, below which the items would need more slots than there are; by bisection."""
+    high = max(weight_E.max() / top_speed, low)
+    if _slots_needed(weight_E, low * top_speed) <= num_slots:
+        return low
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if _slots_needed(weight_E, middle * top_speed) <= num_slots:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+@njit(cache=True)
+def _slots_needed(weight_E, most):
+    needed = 0
+    for weight in weight_E:
+        needed += max(1, int(np.ceil(weight / most - 1e-9)))
+    return needed
+
+
+@njit(cache=True)
+def width_bound(weight_E, slots_R, speed_R, low):
+    """A time, at least `low`, below which bins with few slots cannot carry all weight; by bisection."""
+    heaviest = np.cumsum(np.sort(weight_E)[::-1])
+    total = heaviest[-1] * (1.0 - 1e-12)
+    if _carried(heaviest, slots_R, speed_R, low) >= total:
+        return low
+    high = low
+    for r in range(len(slots_R)):
+        high = max(high, heaviest[slots_R[r] - 1] / speed_R[r])
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if _carried(heaviest, slots_R, speed_R, middle) >= total:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+@njit(cache=True)
+def _carried(heaviest, slots_R, speed_R, time):
+    carried = 0.0
+    for r in range(len(slots_R)):
+        carried += min(time * speed_R[r], heaviest[slots_R[r] - 1])
+    return carried

@@ -1,0 +1,76 @@
+"""Shares handed from fixed homes to free slots: never worse than staying, near the bound, nothing lost."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.solvers.exports import ExportProblem, export_times, solve_export
+
+
+def _problem(weights: list[float], bins: int, free: int) -> ExportProblem:
+    items = len(weights) // bins
+    return ExportProblem(np.array(weights, float), np.full(bins, items), np.full(bins, free), np.ones(bins))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_exports_lose_no_weight_stay_in_free_slots_and_never_slow_the_slowest_bin(data: st.DataObject) -> None:
+    bins, items, free = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 4)), data.draw(st.integers(0, 3))
+    size = bins * items
+    weights = data.draw(st.lists(st.integers(0, 50), min_size=size, max_size=size).filter(any))
+    problem = _problem([float(weight) for weight in weights], bins, free)
+    found = solve_export(problem)
+    assert found.solution is not None
+    assert found.objective is not None
+    assert found.bound is not None
+    exports = found.solution
+    home_E = np.repeat(np.arange(bins), items)
+    taken = exports.item_RJ >= 0
+    given_E = np.bincount(exports.item_RJ[taken], weights=exports.amount_RJ[taken], minlength=size)
+    assert (given_E <= problem.weight_E * (1 + 1e-9) + 1e-9).all()
+    assert (exports.amount_RJ[taken] > 0).all()
+    assert (home_E[exports.item_RJ[taken]] != np.nonzero(taken)[0]).all()
+    times = export_times(problem, exports)
+    assert times.sum() == pytest.approx(sum(weights))
+    staying = np.bincount(home_E, weights=problem.weight_E, minlength=bins).max()
+    assert found.bound - 1e-9 <= found.objective <= staying + 1e-9
+
+
+@pytest.mark.parametrize("free", [1, 2])
+def test_skewed_loads_are_balanced_to_a_hundredth(free: int) -> None:
+    reached = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        weights = rng.permutation(1.0 / np.arange(1, 257) ** 0.7) * 1e5
+        found = solve_export(_problem(list(weights), 32, free))
+        assert found.objective is not None
+        assert found.bound is not None
+        reached.append(found.objective / found.bound)
+    assert float(np.mean(reached)) < 1.01
+
+
+def test_balanced_homes_hand_nothing_over() -> None:
+    found = solve_export(_problem([1.0] * 8, 4, 2))
+    assert found.solution is not None
+    assert found.solution.num_pieces == 0
+
+
+def test_a_slack_bin_with_one_slot_is_filled_through_a_relay() -> None:
+    """Two bins are over by 1 each and one has room for 2 in its single slot: one of the two gathers both."""
+    found = solve_export(_problem([3.0, 3.0, 0.0], 3, 1), tolerance=0.0)
+    assert found.objective == pytest.approx(2.0)
+    assert found.solution is not None
+    assert found.solution.num_pieces == 2
+
+
+def test_faster_bins_carry_more() -> None:
+    problem = ExportProblem(np.array([4.0, 4.0]), np.array([1, 1]), np.array([1, 1]), np.array([3.0, 1.0]))
+    found = solve_export(problem, tolerance=0.0)
+    assert found.objective == pytest.approx(2.0)
+
+
+def test_homes_that_do_not_match_the_weights_are_refused() -> None:
+    with pytest.raises(PlannerError, match="3 items at home for 2 weights"):
+        ExportProblem(np.ones(2), np.array([2, 1]), np.array([1, 1]), np.ones(2))
