@@ -57,6 +57,8 @@ LAYOUTS: dict[str, TableLayout] = {
     "wideep_generation_mla": TableLayout(("batch_size", "isl", "num_heads"), _MODULE),
     "mla_bmm": TableLayout(("num_tokens", "num_heads"), ("op_name", "bmm_dtype")),
     "context_attention_backward": TableLayout(("batch_size", "isl", "num_heads", "num_key_value_heads"), _ATTENTION),
+    "context_attention_varlen": TableLayout(("batch_size", "isl", "num_heads", "num_key_value_heads"), _ATTENTION),
+    "moe_backward": TableLayout(("num_tokens", "moe_tp_size", "moe_ep_size"), (*_EXPERTS, "gradient")),
     "memory_pass": TableLayout(("size_bytes",), ("op_name",)),
     "copy": TableLayout(("size_bytes",), ("op_name",)),
     "launch": TableLayout(("num_kernels",), ("mode",)),

@@ -13,8 +13,8 @@ from planner.hardware.profiling.adaptive import Point, Refinement, refine
 from planner.hardware.profiling.collectives import measure_collectives
 from planner.hardware.profiling.device import DeviceFacts, Gauge, describe, open_device, supports_fp8
 from planner.hardware.profiling.journal import Journal, Setting
-from planner.hardware.profiling.kernels import UnsupportedShapeError
-from planner.hardware.profiling.shapes import Copy, Family, Gemm, Launch, Shape
+from planner.hardware.profiling.kernel import UnsupportedShapeError
+from planner.hardware.profiling.shapes import Copy, Family, Gemm, Launch, Shape, memory_bytes
 from planner.hardware.profiling.timing import Timing, one_thread, time_shape
 from planner.hardware.profiling.writer import write_profile
 
@@ -178,10 +178,10 @@ def _refine(families: list[Family], session: _Session, budget_s: float, toleranc
     setting = session.journal.setting
     assert setting is not None
     longest_s = budget_s * _LONGEST_SHARE / _RUNS_OF_A_SHAPE
-    memory_bytes = _MEMORY_SHARE * session.facts.memory_bytes
+    limit_bytes = _MEMORY_SHARE * session.facts.memory_bytes
     fitting = []
     for family in families:
-        cut = fit(family, setting, memory_bytes, longest_s)
+        cut = fit(family, setting, limit_bytes, longest_s)
         if cut is None:
             session.failures[family.name] = "its smallest shape exceeds the memory or the budget"
         else:
@@ -190,12 +190,12 @@ def _refine(families: list[Family], session: _Session, budget_s: float, toleranc
     return refine(fitting, references, session.seconds, tolerance=tolerance, enough=session.time_is_up)
 
 
-def fit(family: Family, setting: Setting, memory_bytes: float, longest_s: float) -> Family | None:
+def fit(family: Family, setting: Setting, limit_bytes: float, longest_s: float) -> Family | None:
     """The family with its largest sizes dropped until its largest shape fits the memory and is expected to take at
     most `longest_s`; None when not even the smallest does."""
     while True:
         largest = family.shape(tuple(values[-1] for _, values in family.sweep))
-        if largest.size_bytes <= memory_bytes and reference_s(largest, setting) <= longest_s:
+        if memory_bytes(largest) <= limit_bytes and reference_s(largest, setting) <= longest_s:
             return family
         lengths = [len(values) for _, values in family.sweep]
         longest = max(range(len(lengths)), key=lambda axis: lengths[axis])

@@ -12,9 +12,10 @@ from planner.errors import PlannerError
 
 Row = dict[str, int | str]
 
-DTYPES = {"bf16": "bfloat16", "fp8": "fp8", "fp32": "float32"}
+DTYPES = {"bf16": "bfloat16", "fp8": "fp8", "fp32": "float32", "int4": "int4_wo"}
 """Name of a precision in the tables."""
-VALUE_BYTES = {"bf16": 2, "fp8": 1, "fp32": 4}
+VALUE_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp32": 4.0, "int4": 0.5}
+GRADIENTS = ("", "input", "weight")
 BALANCED = "balanced"
 
 
@@ -25,7 +26,8 @@ def _check_precision(precision: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """[m, k] x [k, n] into bf16 (fp32 for fp32 inputs); an 8-bit one quantises its activations first."""
+    """[m, k] x [k, n] into bf16 (fp32 for fp32 inputs); an 8-bit one quantises its activations first, a 4-bit one has
+    them in bf16."""
 
     table: ClassVar[str] = "gemm"
     m: int
@@ -43,7 +45,8 @@ class Gemm:
     @property
     def size_bytes(self) -> float:
         value = VALUE_BYTES[self.precision]
-        return float(value * (self.n * self.k + self.m * self.k) + max(value, 2) * self.m * self.n)
+        activation = 2.0 if self.precision == "int4" else value
+        return value * self.n * self.k + activation * self.m * self.k + max(value, 2.0) * self.m * self.n
 
     def row(self) -> Row:
         return {"m": self.m, "n": self.n, "k": self.k, "gemm_dtype": DTYPES[self.precision]}
@@ -74,7 +77,10 @@ class BatchedGemm:
 
 @dataclass(frozen=True, slots=True)
 class PrefillAttention:
-    """Causal attention of `length` tokens over themselves; with `backward` the gradients of its three inputs."""
+    """Causal attention of `length` tokens over themselves; with `backward` the gradients of its three inputs.
+
+    `uneven` sequences have half to one and a half times `length`, packed one behind the other.
+    """
 
     batch: int
     length: int
@@ -83,21 +89,38 @@ class PrefillAttention:
     head_dim: int
     window: int = 0
     backward: int = 0
+    uneven: int = 0
+
+    def __post_init__(self) -> None:
+        if self.uneven and (self.window or self.backward):
+            raise PlannerError("uneven sequences are measured in the forward pass, without a window")
 
     @property
     def table(self) -> str:
+        if self.uneven:
+            return "context_attention_varlen"
         return "context_attention_backward" if self.backward else "context_attention"
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each sequence."""
+        if not self.uneven or self.batch == 1:
+            return [self.length] * self.batch
+        return [max(1, round(self.length * (0.5 + place / (self.batch - 1)))) for place in range(self.batch)]
 
     @property
     def flop(self) -> float:
         products = 5.0 if self.backward else 2.0
-        return products * 2.0 * self.batch * self.heads * self.pairs * self.head_dim
+        return products * 2.0 * self.heads * self.pairs * self.head_dim
 
     @property
     def pairs(self) -> float:
-        """Pairs of a token and one it attends to."""
-        full = min(self.window or self.length, self.length)
-        return full * (full + 1) / 2 + (self.length - full) * full
+        """Pairs of a token and one it attends to, in all sequences."""
+        return sum(self._pairs_of(length) for length in self.lengths)
+
+    def _pairs_of(self, length: int) -> float:
+        full = min(self.window or length, length)
+        return full * (full + 1) / 2 + (length - full) * full
 
     @property
     def size_bytes(self) -> float:
@@ -185,6 +208,11 @@ class LatentDecode:
     def size_bytes(self) -> float:
         return 2.0 * self.batch * (self.context * self.head_dim + self.heads * (self.head_dim + self.rank))
 
+    @property
+    def memory_bytes(self) -> float:
+        """With the scores of all heads, scaled scores and their softmax, which kernels that are not fused write out."""
+        return self.size_bytes + 3 * 2.0 * self.batch * self.heads * self.context
+
     def row(self) -> Row:
         return _latent_row(self.batch, self.heads, {"step": self.context})
 
@@ -196,9 +224,11 @@ def _latent_row(batch: int, heads: int, length: Row) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The routed experts of one layer on the busiest of `ep` ranks; `tokens` are those of all ranks together."""
+    """The routed experts of one layer on the busiest of `ep` ranks; `tokens` are those of all ranks together.
 
-    table: ClassVar[str] = "moe"
+    With `gradient` the backward pass: of the `input`, or of the `weight`.
+    """
+
     tokens: int
     moe_tp: int
     ep: int
@@ -209,9 +239,18 @@ class Experts:
     gated: int = 1
     precision: str = "bf16"
     distribution: str = BALANCED  # or power_law_<exponent>
+    gradient: str = ""  # one of GRADIENTS
 
     def __post_init__(self) -> None:
         _check_precision(self.precision)
+        if self.gradient not in GRADIENTS or (self.gradient and self.precision != "bf16"):
+            raise PlannerError(
+                f"gradients of experts are those of `input` and `weight` in bf16, found `{self.gradient}`"
+            )
+
+    @property
+    def table(self) -> str:
+        return "moe_backward" if self.gradient else "moe"
 
     @property
     def local_experts(self) -> int:
@@ -241,7 +280,8 @@ class Experts:
         row: Row = {"num_tokens": self.tokens, "moe_tp_size": self.moe_tp, "moe_ep_size": self.ep}
         row |= {"hidden_size": self.hidden, "inter_size": self.intermediate, "topk": self.top_k}
         row |= {"num_experts": self.num_experts, "distribution": self.distribution}
-        return row | {"moe_dtype": DTYPES[self.precision]}
+        row |= {"moe_dtype": DTYPES[self.precision]}
+        return row | {"gradient": self.gradient} if self.gradient else row
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +439,11 @@ class Family:
         """The shape at `point`, one value an axis of `sweep`."""
         names = (name for name, _ in self.sweep)
         return make_shape(self.kind, dict(self.fixed) | dict(zip(names, point, strict=True)))
+
+
+def memory_bytes(shape: Shape) -> float:
+    """What one set of inputs takes of the device, outputs and what lies between included."""
+    return shape.memory_bytes if isinstance(shape, LatentDecode) else shape.size_bytes
 
 
 def make_shape(kind: str, sizes: dict[str, int | str]) -> Shape:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.hardware.profiling.device import DeviceFacts, supports_fp8
-from planner.hardware.profiling.kernels import Kernel, device_event, prepare
+from planner.hardware.profiling.kernel import Kernel, device_event
+from planner.hardware.profiling.kernels import prepare
 from planner.hardware.profiling.shapes import MemoryPass, Shape
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from planner.errors import PlannerError
 from planner.hardware.profiling.adaptive import Point, Refinement, refine
 from planner.hardware.profiling.device import describe, open_device
 from planner.hardware.profiling.journal import Journal
-from planner.hardware.profiling.kernels import UnsupportedShapeError
+from planner.hardware.profiling.kernel import UnsupportedShapeError
 from planner.hardware.profiling.measure import reference_s
 from planner.hardware.profiling.shapes import Family
 from planner.hardware.profiling.timing import one_thread, time_shape

@@ -34,6 +34,13 @@ METHOD = (
     "a CUDA graph for kernels under 100 µs; on a processor the clock around single runs of one thread."
 )
 
+ABSENT = (
+    "attention over 8-bit caches, and in 8 bits: neither SDPA nor FlexAttention computes it",
+    "experts in 4 bits, and their gradients in 8: there is no grouped product for them",
+    "products in nvfp4 and mxfp4: they need scales in the layout of one generation of GPUs",
+)
+"""What PyTorch has no kernel for and so no profile holds; costs take the roofline, or a neighbour's utilisation."""
+
 _Cell = tuple[Row, float, str]
 _Group = tuple[str, tuple[tuple[str, int | str], ...]]
 
@@ -157,6 +164,7 @@ def _card(
         "device": facts.to_json(),
         "state": gauge,
         "method": METHOD,
+        "absent": ABSENT,
         "rates_reached": {
             "flop_per_s": setting.flop_per_s,
             "bandwidth_bytes_per_s": setting.bandwidth_bytes_per_s,

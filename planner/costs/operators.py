@@ -172,6 +172,14 @@ class Demand:
     kernels: float = 1.0
 
 
+def gradient_of(name: str) -> str:
+    """What an operator of that name is the gradient of: `input`, `weight`, or empty for the forward pass."""
+    for side in ("input", "weight"):
+        if name.endswith(f"_{side}_gradient"):
+            return side
+    return ""
+
+
 def bytes_per(precision: str) -> float:
     """Bytes per stored value, scales included."""
     return BITS[precision] / 8

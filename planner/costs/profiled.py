@@ -25,6 +25,7 @@ from planner.costs.operators import (
     MemoryPass,
     Operator,
     PrefillAttention,
+    gradient_of,
 )
 from planner.costs.roofline import Roofline
 from planner.costs.shapes import FloatArray
@@ -218,8 +219,17 @@ class Profiled:
         return self._from(table, op, (op.size_bytes,))
 
     def _experts(self, op: Experts) -> Priced:
-        """Fused kernels where ranks hold every token; those of wide expert parallelism where tokens came to them."""
+        """Fused kernels where ranks hold every token; those of wide expert parallelism where tokens came to them.
+
+        Gradients have a table of their own, and without it take the time of the forward kernel.
+        """
         fused = self._experts_of(op, "moe", (op.tokens, op.moe_tp, op.ep))
+        if gradient_of(op.name):
+            own = self._experts_of(op, "moe_backward", (op.tokens, op.moe_tp, op.ep))
+            known = own.basis < Basis.ANALYTICAL
+            fused = Priced(
+                np.where(known, own.seconds, fused.seconds), np.where(known, own.basis, fused.basis).astype(np.uint8)
+            )
         if op.exchanged is None or not np.any(op.exchanged):
             return fused
         bulk = op.tokens / op.ep > BULK_TOKENS
@@ -256,8 +266,11 @@ class Profiled:
             like = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
             return self.roofline.compute_s(replace(like, top_k=top_k, num_experts=experts))
 
-        keys = (self._expert_key(dtype, shape) for dtype in self._expert_dtypes(op))
-        return self._find((name, op.precision, op.activation, shape), keys, build)
+        side = gradient_of(op.name) if name == "moe_backward" else ""
+        keys = (
+            self._expert_key(dtype, shape) | ({"gradient": side} if side else {}) for dtype in self._expert_dtypes(op)
+        )
+        return self._find((name, side, op.precision, op.activation, shape), keys, build)
 
     def _expert_dtypes(self, op: Experts) -> tuple[str, ...]:
         """Engines quantise the activations of mxfp4 experts to mxfp8 where tensor cores take mxfp4 directly."""
@@ -265,7 +278,7 @@ class Profiled:
             return _MXFP4_WEIGHT_ONLY
         return _DTYPES[op.precision]
 
-    def _expert_key(self, dtype: str, shape: tuple[int, int, int, int]) -> Mapping[str, str | int]:
+    def _expert_key(self, dtype: str, shape: tuple[int, int, int, int]) -> dict[str, str | int]:
         hidden, inter, top_k, experts = shape
         names = {"hidden_size": hidden, "inter_size": inter, "topk": top_k, "num_experts": experts}
         return {"moe_dtype": dtype, "distribution": self.skew, **names}

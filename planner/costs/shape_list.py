@@ -19,17 +19,22 @@ from planner.costs.operators import (
     Gemm,
     Operator,
     PrefillAttention,
+    gradient_of,
 )
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.source import expert_skew
 from planner.hardware.profiling.shapes import BALANCED, PASS_KINDS, Family
 from planner.models.architecture import Architecture
 
-MEASURED_AS = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "fp32": "fp32"}
+MEASURED_AS = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "fp32": "fp32", "int4": "int4"}
 """The precision that is measured for a precision of weights; others have no kernel in PyTorch."""
+GROUPED = ("bf16", "fp8")
+"""Those of them that grouped products take."""
 
 _MOST_TOKENS, _MOST_PREFILL, _MOST_CONTEXT = 16384, 32768, 131072
 _MOST_SEQUENCES, _MOST_EXPERT_TOKENS = 512, 65536
+_PACKED, _MOST_PACKED = (2, 4, 8, 16), 8192  # sequences of unequal length, and tokens of one on average
+_LEAST_TRAINED = 128  # tokens of a micro-batch
 _VOCABULARY = 131072  # width of the rows that are sampled from
 _WORK = (1024.0, 2048.0)
 
@@ -88,14 +93,17 @@ def _operators(arch: Architecture, shards: Shards, *, training: bool) -> Iterato
         yield from (op for op in forward(arch, whole, Work.prefill(tokens)) if isinstance(op, Experts))
     if training and shards.dp[0] == 1:
         parts = training_operators(arch, shards, Work.prefill(tokens))
-        yield from (op for op in (*parts.backward_input, *parts.backward_weight) if not isinstance(op, Experts))
+        yield from (*parts.backward_input, *parts.backward_weight)
 
 
 def _families(op: Operator, arch: Architecture) -> Iterator[Family | str]:
     """The family of an operator; a text says why there is none."""
+    measured = MEASURED_AS.get(getattr(op, "precision", "bf16"))
     match op:
-        case Gemm() | BatchedGemm() | Experts() if op.precision not in MEASURED_AS:
+        case Gemm() | BatchedGemm() | Experts() if measured is None:
             yield f"{arch.name}: {op.name} in {op.precision} has no kernel in PyTorch"
+        case Experts() if measured not in GROUPED or (gradient_of(op.name) and measured != "bf16"):
+            yield f"{arch.name}: {op.name} in {op.precision} has no grouped kernel in PyTorch"
         case Gemm():
             yield from _gemm(op)
         case BatchedGemm():
@@ -147,6 +155,9 @@ def _prefill(op: PrefillAttention, *, backward: bool) -> Iterator[Family]:
     elif not op.latent and op.head_dim == op.v_head_dim and heads % kv_heads == 0:
         fixed = (("heads", heads), ("kv_heads", kv_heads), ("head_dim", op.head_dim), ("window", op.window))
         yield Family("prefill_attention", (*fixed, ("backward", int(backward))), sweep)
+        if not backward and not op.window:
+            packed = (("batch", _PACKED), ("length", powers(16, _MOST_PACKED)))
+            yield Family("prefill_attention", (*fixed, ("uneven", 1)), packed)
 
 
 def _decode(op: DecodeAttention) -> Iterator[Family]:
@@ -177,12 +188,18 @@ def _experts(op: Experts, skew: str) -> Iterator[Family]:
         *(("top_k", int(op.top_k)), ("num_experts", op.num_experts), ("gated", int(op.gated))),
         ("precision", MEASURED_AS[op.precision]),
     )
+    if gradient := gradient_of(op.name):
+        trained = (("tokens", powers(_LEAST_TRAINED, _MOST_EXPERT_TOKENS)),)
+        yield Family("experts", (*fixed, ("distribution", skew), ("gradient", gradient)), trained)
+        return
     for distribution in (skew, BALANCED):
         yield Family("experts", (*fixed, ("distribution", distribution)), (("tokens", powers(1, _MOST_EXPERT_TOKENS)),))
 
 
 def _common() -> Iterator[Family]:
     """What does not depend on the model."""
+    for n, k in ((256, 7168), (4096, 4096)):  # routers that keep fp32, and a square product
+        yield Family("gemm", (("n", n), ("k", k), ("precision", "fp32")), (("m", powers(1, _MOST_TOKENS)),))
     for kind in PASS_KINDS:
         width = _VOCABULARY if kind == "sampling" else 4096
         sizes = powers(2**21 if kind == "sampling" else 2**16, 2**30)

@@ -20,7 +20,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.profiles.store import ProfileStore
-from planner.hardware.profiling.collectives import collective_families
+from planner.hardware.profiling.collectives import OPERATIONS, collective_families
 from planner.hardware.profiling.journal import FILE, Journal
 from planner.hardware.profiling.measure import Measured, measure
 from planner.hardware.profiling.shapes import Family
@@ -74,8 +74,10 @@ def timings(folder: Path) -> dict[tuple[str, tuple[int, ...]], float]:
 
 
 def test_collectives_of_two_processes_are_priced_as_measured(tmp_path: Path) -> None:
-    families = [one for one in collective_families(2, (4096, 65536)) if dict(one.fixed)["operation"] == "all_reduce"]
-    run(tmp_path, families=families, budget_s=120.0)
+    families = collective_families(2, (4096, 65536))
+    report = run(tmp_path, families=families, budget_s=120.0)
+    assert not report.left_out
+    assert [dict(one.fixed)["operation"] for one in families] == list(OPERATIONS)
     node = find_node("h200_sxm")
     roofline = Roofline(node.accelerator, Pool("here", node, 1).topology(), load_calibration().efficiencies)
     pricer = Profiled(roofline, Chooser(ProfileStore.open([tmp_path]), "h200_sxm", "vllm", None))

@@ -1,0 +1,167 @@
+"""How PyTorch runs attention: fused kernels where there are any, the fastest of them."""
+
+import math
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, cast
+
+from planner.hardware.profiling.kernel import Kernel, Run, UnsupportedShapeError, device_event, random_values
+from planner.hardware.profiling.shapes import DecodeAttention, LatentDecode, LatentPrefill, PrefillAttention
+
+if TYPE_CHECKING:
+    import torch
+
+_FUSED = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
+_TRIALS = 3
+
+
+def _sdpa(device: "torch.device", variant: str, *tensors: "torch.Tensor", **options: Any) -> tuple[Run, str]:  # noqa: ANN401 - options of the call
+    """Scaled dot-product attention by a fused kernel, and which; a kernel that stores all scores is barred on a GPU."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    attend: Run = partial(cast(Any, torch.nn.functional.scaled_dot_product_attention), *tensors, **options)
+    if device.type == "cpu":
+        return attend, ""
+
+    def through(name: str) -> Run:
+        backend = getattr(SDPBackend, _FUSED[name])
+
+        def run() -> object:
+            with sdpa_kernel([backend]):
+                return attend()
+
+        return run
+
+    chosen = variant or _fastest({name: through(name) for name in _FUSED})
+    return through(chosen), chosen
+
+
+def _fastest(runs: dict[str, Run]) -> str:
+    """The name of the fastest of `runs` by a few tries each; those that refuse the shape are passed over."""
+    taken_s: dict[str, float] = {}
+    for name, run in runs.items():
+        try:
+            run()
+            start, end = device_event(), device_event()
+            start.record()
+            for _ in range(_TRIALS):
+                run()
+            end.record()
+            end.synchronize()
+            taken_s[name] = start.elapsed_time(end)
+        except RuntimeError:
+            continue
+    if not taken_s:
+        raise UnsupportedShapeError("no fused attention kernel takes this shape")
+    return min(taken_s, key=lambda name: taken_s[name])
+
+
+def prefill(shape: PrefillAttention, device: "torch.device", variant: str) -> Kernel:
+    import torch
+
+    if shape.uneven:
+        return _packed(shape, device)
+    queries = random_values(device, shape.batch, shape.heads, shape.length, shape.head_dim)
+    keys, values = (random_values(device, shape.batch, shape.kv_heads, shape.length, shape.head_dim) for _ in range(2))
+    options: dict[str, Any] = {"enable_gqa": shape.heads != shape.kv_heads}
+    if shape.window and shape.window < shape.length:
+        token = torch.arange(shape.length, device=device)
+        back = token[:, None] - token[None, :]
+        options["attn_mask"] = (back >= 0) & (back < shape.window)
+        if device.type == "cuda":
+            return _flex_window(shape, queries, keys, values)
+    else:
+        options["is_causal"] = True
+    if not shape.backward:
+        forward, chosen = _sdpa(device, variant, queries, keys, values, **options)
+        return Kernel(forward, f"torch sdpa {chosen}".strip(), variant=chosen)
+    inputs = [tensor.requires_grad_() for tensor in (queries, keys, values)]
+    forward, chosen = _sdpa(device, variant, *inputs, **options)
+    output: Any = forward()
+    gradient = torch.randn_like(output)
+    run = partial(torch.autograd.grad, output, inputs, gradient, retain_graph=True)
+    return Kernel(run, f"torch sdpa backward {chosen}".strip(), capturable=False, variant=chosen)
+
+
+def _packed(shape: PrefillAttention, device: "torch.device") -> Kernel:
+    """Sequences of unequal length one behind the other; on a processor one call a sequence."""
+    import torch
+
+    lengths = shape.lengths
+    queries = random_values(device, sum(lengths), shape.heads, shape.head_dim)
+    keys, values = (random_values(device, sum(lengths), shape.kv_heads, shape.head_dim) for _ in range(2))
+    if device.type == "cuda":
+        ends = torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32)
+        attend = torch.ops.aten._flash_attention_forward
+        arguments = (queries, keys, values, ends, ends, max(lengths), max(lengths), 0.0, True, False)
+        return Kernel(partial(attend, *arguments), "torch flash_attention, packed")
+    sequences = [
+        tuple(part.transpose(0, 1)[None] for part in parts)
+        for parts in zip(*(torch.split(tensor, lengths) for tensor in (queries, keys, values)), strict=True)
+    ]
+    attention: Any = torch.nn.functional.scaled_dot_product_attention
+
+    def run() -> None:
+        for query, key, value in sequences:
+            attention(query, key, value, is_causal=True, enable_gqa=shape.heads != shape.kv_heads)
+
+    return Kernel(run, "torch sdpa of each sequence")
+
+
+def _flex_window(
+    shape: PrefillAttention, queries: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor"
+) -> Kernel:
+    """FlexAttention skips the blocks outside the window, where SDPA with a mask would compute them."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    if shape.backward:
+        raise UnsupportedShapeError("the gradient of windowed attention is not measured on a GPU")
+
+    def near(_batch: Any, _head: Any, query: Any, key: Any) -> Any:  # noqa: ANN401 - traced by the compiler
+        return (query >= key) & (query - key < shape.window)
+
+    mask = create_block_mask(near, None, None, shape.length, shape.length, device=queries.device)
+    compiled = _compiled_flex_attention()
+    grouped = shape.heads != shape.kv_heads
+    return Kernel(partial(compiled, queries, keys, values, block_mask=mask, enable_gqa=grouped), "torch flex_attention")
+
+
+@cache
+def _compiled_flex_attention() -> Any:  # noqa: ANN401 - PyTorch types compiled functions as any callable
+    """Compiled once: later lengths reuse the code for any length."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+def decode(shape: DecodeAttention, device: "torch.device", variant: str) -> Kernel:
+    """The query heads that share a cached head are laid along the query's length: none is masked from another."""
+    group = max(1, shape.heads // shape.kv_heads)
+    queries = random_values(device, shape.batch, shape.kv_heads, group, shape.head_dim)
+    cached = (shape.batch, shape.kv_heads, shape.attended, shape.head_dim)
+    keys, values = (random_values(device, *cached) for _ in range(2))
+    run, chosen = _sdpa(device, variant, queries, keys, values)
+    return Kernel(run, f"torch sdpa {chosen}".strip(), variant=chosen)
+
+
+def latent_prefill(shape: LatentPrefill, device: "torch.device", variant: str) -> Kernel:
+    queries, keys = (random_values(device, shape.batch, shape.heads, shape.length, shape.head_dim) for _ in range(2))
+    values = random_values(device, shape.batch, shape.heads, shape.length, shape.v_head_dim)
+    run, chosen = _sdpa(device, variant, queries, keys, values, is_causal=True)
+    return Kernel(run, f"torch sdpa {chosen}".strip(), variant=chosen)
+
+
+def latent_decode(shape: LatentDecode, device: "torch.device") -> Kernel:
+    """Two batched products and a softmax over scores that are as wide as the context: no fused kernel is this wide."""
+    import torch
+
+    queries = random_values(device, shape.batch, shape.heads, shape.head_dim)
+    cached = random_values(device, shape.batch, shape.context, shape.head_dim)
+    scale = 1.0 / math.sqrt(shape.head_dim)
+
+    def run() -> object:
+        scores = torch.bmm(queries, cached.transpose(1, 2))
+        return torch.bmm(torch.softmax(scores * scale, dim=-1), cached[..., : shape.rank])
+
+    return Kernel(run, "torch bmm and softmax")
