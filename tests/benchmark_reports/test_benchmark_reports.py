@@ -1,16 +1,19 @@
-"""Reports of load generators: two as the generators wrote them against a server of known latencies, one by the book."""
+"""Reports of load generators: two as the generators wrote them, and one run in the words of every format."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.benchmark_reports.records import percentile, statistics_of
-from planner.benchmark_reports.registry import read_measured
+from planner.benchmark_reports.records import Load, Measured, percentile, statistics_of
+from planner.benchmark_reports.registry import read_measured, runs_of
 from planner.errors import PlannerError
 
 HERE = Path(__file__).parent
@@ -116,6 +119,239 @@ def test_percentiles_are_ordered_and_within_the_values(values: list[float]) -> N
 
 @given(VALUES, st.floats(0.0, 1.0))
 def test_percentiles_are_those_of_numpy(values: list[float], share: float) -> None:
-    import numpy as np
-
     assert percentile(sorted(values), share) == pytest.approx(float(np.quantile(values, share)), abs=1e-9)
+
+
+FORMATS = {
+    "vllm_bench.json": "vllm bench serve",
+    "aiperf_concurrency.json": "aiperf",
+    "genai_perf.json": "genai-perf",
+    "guidellm_sweep.json": "guidellm",
+    "inference_perf_stage.json": "inference-perf",
+    "llm_d_v0_1.yaml": "llm-d benchmark report",
+    "llm_d_v0_2.json": "llm-d benchmark report",
+}
+TTFT_S = {"mean": 0.25, "p50": 0.2, "p90": 0.4, "p95": 0.5, "p99": 0.6}
+TPOT_S = {"mean": 0.022, "p50": 0.02, "p90": 0.025, "p95": 0.0275, "p99": 0.03}
+every_format = pytest.mark.parametrize("name", FORMATS)
+
+
+def sample(name: str) -> dict[str, Any]:
+    return dict(json.loads((HERE / name).read_text(encoding="utf-8")))
+
+
+@every_format
+def test_the_same_run_reads_the_same_in_every_format(name: str) -> None:
+    """The files state one run of 16 clients in the units and words of each format."""
+    run = read_measured(HERE / name)[0]
+    assert run.generator == FORMATS[name]
+    assert run.times_s["ttft_s"] == pytest.approx(TTFT_S)
+    assert run.times_s["tpot_s"] == pytest.approx(TPOT_S)
+    assert run.times_s["latency_s"]["mean"] == pytest.approx(4.628)
+    assert run.completed == 64
+    assert run.failed == (0 if name == "genai_perf.json" else 2)
+    assert run.load == Load(concurrency=16)
+    assert run.input_tokens["mean"] == 1000.0
+    assert run.output_tokens["mean"] == 200.0
+    assert run.requests_per_s == pytest.approx(3.2)
+    assert run.output_tokens_per_s == pytest.approx(640.0)
+
+
+@every_format
+def test_model_and_day_are_those_that_the_format_holds(name: str) -> None:
+    run = read_measured(HERE / name)[0]
+    assert run.model == (None if name.startswith("inference_perf") else "Qwen/Qwen3-32B")
+    assert run.date == (None if name.startswith(("inference_perf", "genai_perf")) else "2026-01-31")
+
+
+def test_the_file_name_says_nothing_of_the_format(tmp_path: Path) -> None:
+    path = tmp_path / "guidellm.txt"
+    path.write_text((HERE / "vllm_bench.json").read_text(encoding="utf-8"), encoding="utf-8")
+    assert read_measured(path)[0].generator == "vllm bench serve"
+
+
+def test_gaps_between_tokens_are_kept_apart_from_the_time_per_token() -> None:
+    for name in ("vllm_bench.json", "inference_perf_stage.json", "llm_d_v0_1.yaml", "llm_d_v0_2.json"):
+        assert read_measured(HERE / name)[0].times_s["itl_s"]["p99"] == pytest.approx(0.08), name
+
+
+def test_the_time_per_token_of_guidellm_inside_an_llm_d_report_is_its_inter_token_latency() -> None:
+    """What guidellm calls time per output token holds a share of the first one."""
+    (run,) = read_measured(HERE / "llm_d_v0_2_rate.yaml")
+    assert run.times_s["tpot_s"]["p50"] == pytest.approx(0.019)
+    assert run.load == Load(rate_per_s=2.5)
+
+
+def test_strategies_of_guidellm_are_loads() -> None:
+    closed, opened, burst = read_measured(HERE / "guidellm_sweep.json")
+    assert (closed.load, opened.load, burst.load) == (Load(concurrency=16), Load(rate_per_s=2.5), Load())
+    data = sample("guidellm_sweep.json")
+    data["benchmarks"][0]["config"]["strategy"] = {"type_": "synchronous"}
+    assert runs_of(json.dumps(data), "report")[0].load == Load(concurrency=1)
+
+
+def test_units_are_read_from_the_report(tmp_path: Path) -> None:
+    data = sample("aiperf_concurrency.json")
+    for statistic, value in data["time_to_first_token"].items():
+        data["time_to_first_token"][statistic] = "s" if statistic == "unit" else value / 1e3
+    (run,) = read_measured(written(tmp_path, data))
+    assert run.times_s["ttft_s"] == pytest.approx(TTFT_S)
+    assert run.times_s["tpot_s"] == pytest.approx(TPOT_S)
+
+
+@pytest.mark.parametrize("unit", ["fortnights", None, 5])
+def test_an_unknown_unit_is_named(unit: object, tmp_path: Path) -> None:
+    data = sample("llm_d_v0_2.json")
+    latency = data["results"]["request_performance"]["aggregate"]["latency"]
+    latency["time_to_first_token"]["units"] = unit
+    with pytest.raises(PlannerError, match=r"time_to_first_token\.units` .*must be one of s, ms"):
+        read_measured(written(tmp_path, data))
+
+
+def test_stacks_of_llm_d_tell_the_deployment() -> None:
+    (apart,) = read_measured(HERE / "llm_d_v0_1.yaml")
+    assert (apart.engine, apart.engine_version) == ("vllm", "0.11.0")
+    assert apart.deployment["system"] == "H200"
+    assert apart.deployment["mode"] == "disagg"
+    assert (apart.deployment["prefill_tp"], apart.deployment["prefill_workers"]) == ("2", "1")
+    assert (apart.deployment["decode_tp"], apart.deployment["decode_workers"]) == ("4", "2")
+    (together,) = read_measured(HERE / "llm_d_v0_2.json")
+    assert (together.deployment["tp"], together.deployment["workers"]) == ("4", "2")
+
+
+def test_defaults_in_place_of_what_ran_are_no_facts(tmp_path: Path) -> None:
+    data = sample("llm_d_v0_2.json")
+    data["scenario"]["stack"][0]["standardized"]["accelerator"]["count"] = 0
+    (run,) = read_measured(written(tmp_path, data))
+    assert run.deployment == {"system": "NVIDIA-H200"}
+
+
+def test_a_protocol_is_no_engine(tmp_path: Path) -> None:
+    assert read_measured(HERE / "vllm_bench.json")[0].engine is None
+    data = sample("vllm_bench.json") | {"backend": "sglang", "tp": "8", "system": "h200_sxm"}
+    (run,) = read_measured(written(tmp_path, data))
+    assert run.engine == "sglang"
+    assert run.deployment == {"tp": "8", "system": "h200_sxm"}
+
+
+def test_results_appended_to_one_file_are_runs(tmp_path: Path) -> None:
+    line = json.dumps(sample("vllm_bench.json"))
+    path = tmp_path / "results.json"
+    path.write_text("\n".join([line] * 3), encoding="utf-8")
+    assert len(read_measured(path)) == 3
+    path.write_text("\n".join([line, line[:200]]), encoding="utf-8")
+    with pytest.raises(PlannerError, match=r"results\.json:2: is no JSON"):
+        read_measured(path)
+
+
+def test_lengths_one_by_one_have_a_spread(tmp_path: Path) -> None:
+    data = sample("vllm_bench.json") | {"input_lens": [900, 1100] * 32}
+    (run,) = read_measured(written(tmp_path, data))
+    assert run.input_tokens["mean"] == 1000.0
+    assert run.input_tokens["std"] == pytest.approx(100.0)
+
+
+def nothing_completed(name: str) -> dict[str, Any]:
+    """The report of a run all of whose requests failed."""
+    data = sample(name)
+    if name == "vllm_bench.json":
+        return data | {"completed": 0, "failed": 66, "mean_ttft_ms": 0.0, "mean_tpot_ms": float("nan")}
+    if name == "aiperf_concurrency.json":
+        kept = ("aiperf_version", "input_config", "error_request_count")
+        return {key: value for key, value in data.items() if key in kept}
+    if name == "guidellm_sweep.json":
+        run = data["benchmarks"][0]
+        for metric in run["metrics"].values():
+            metric["successful"] = None
+        run["metrics"]["request_totals"] = {"successful": 0, "errored": 66, "incomplete": 0, "total": 66}
+        return data | {"benchmarks": [run]}
+    if name == "inference_perf_stage.json":
+        data["successes"] = {"count": 0, "latency": {}, "throughput": {}, "prompt_tokens": {"total": 0.0}}
+        data["successes"]["latency"]["time_to_first_token"] = None
+        return data
+    aggregate = data["results"]["request_performance"]["aggregate"]
+    aggregate["requests"] |= {"total": 66, "failures": 66}
+    return data
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name.endswith(".json") and not name.startswith("genai")])
+def test_a_run_that_completed_nothing_has_no_times(name: str, tmp_path: Path) -> None:
+    (run,) = read_measured(written(tmp_path, nothing_completed(name)))
+    assert run.completed == 0
+    assert run.failed > 0
+    assert run.times_s == {}
+    assert run.failed_share == 1.0
+
+
+@every_format
+def test_a_report_cut_anywhere_is_one_error_or_no_report(name: str, tmp_path: Path) -> None:
+    text = (HERE / name).read_text(encoding="utf-8")
+    path = tmp_path / name
+    for share in range(1, 20):
+        path.write_text(text[: len(text.rstrip()) * share // 20], encoding="utf-8")
+        if name.endswith(".json"):
+            with pytest.raises(PlannerError):
+                read_measured(path)
+        else:
+            with suppress(PlannerError):
+                read_measured(path)
+
+
+STRANGE = st.sampled_from([None, True, -1, 10**400, float("inf"), float("nan"), "", "x", [], [1], {}, {"mean": "x"}])
+
+
+def places(data: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of every value below `data`."""
+    below = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in below:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def replaced(data: Any, path: tuple[str | int, ...], value: object) -> Any:  # noqa: ANN401 - any JSON
+    copy = json.loads(json.dumps(data))
+    inner = copy
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return copy
+
+
+def read_or_refused(text: str) -> list[Measured] | PlannerError:
+    try:
+        return runs_of(text, "report.json")
+    except PlannerError as error:
+        return error
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_strange_values_anywhere_are_read_or_refused_but_never_crash(draws: st.DataObject) -> None:
+    name = draws.draw(st.sampled_from([name for name in FORMATS if name.endswith(".json")]))
+    data = sample(name)
+    for _ in range(draws.draw(st.integers(1, 3))):
+        data = replaced(data, draws.draw(st.sampled_from(list(places(data)))), draws.draw(STRANGE))
+    found = read_or_refused(json.dumps(data))
+    if isinstance(found, PlannerError):
+        assert found.hint
+        assert "report.json" in found.where
+        return
+    for run in found:
+        assert run.completed >= 0
+        assert run.failed >= 0
+        assert all(0 <= value < 1e15 for statistics in run.times_s.values() for value in statistics.values())
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", "!!python/object:os.system {}", "- 1\n- 2", "a: 2026-99-99", "[" * 100_000, "{" * 100_000, "\x00"]
+)
+def test_foreign_text_is_one_error(text: str) -> None:
+    with pytest.raises(PlannerError) as caught:
+        runs_of(text, "foreign")
+    assert caught.value.where.startswith("foreign")
+
+
+def test_a_negative_time_names_its_field(tmp_path: Path) -> None:
+    data = sample("vllm_bench.json") | {"median_ttft_ms": -5.0}
+    with pytest.raises(PlannerError, match=r"`median_ttft_ms` must be at least 0, found -5\.0"):
+        read_measured(written(tmp_path, data))
