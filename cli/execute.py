@@ -77,7 +77,8 @@ def execute(
         arguments = [part for flag, value in given.items() if value is not None for part in (flag, value)]
         arguments += [part for path in profile_paths(profiles) for part in ("--profiles", path)]
         write = slurm_script if slurm else ray_script
-        write_data(write(plan, meeting, arguments), output)
+        arguments += ["--json"] if as_json else []
+        write_data(write(plan, meeting, arguments, device=device or "cuda"), output)
         return 0
     options = make_options(
         roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,

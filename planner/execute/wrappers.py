@@ -10,12 +10,12 @@ _SLURM = """#!/bin/bash
 #SBATCH --job-name=planner-execute
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={ranks}
+#SBATCH {devices}
 #SBATCH --exclusive
 set -euo pipefail
 master=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export master
-srun --kill-on-bad-exit=1 bash -c {command}
+srun --kill-on-bad-exit=1 --cpu-bind=none bash -c {command}
 """
 
 _RAY = '''"""Runs `planner execute` on {nodes} nodes: `ray job submit --working-dir . -- python THIS_FILE`."""
@@ -28,7 +28,7 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 COMMAND = {command}
-NODES, RANKS = {nodes}, {ranks}
+NODES, CPUS, GPUS = {nodes}, {cpus}, {gpus}  # CPUs and GPUs of each node
 
 
 def run(node, master):
@@ -42,33 +42,37 @@ def address():
 
 
 ray.init()
-group = placement_group([{{"CPU": 1, "GPU": RANKS}}] * NODES, strategy="STRICT_SPREAD")
+group = placement_group([{{"CPU": CPUS, "GPU": GPUS}}] * NODES, strategy="STRICT_SPREAD")
 ray.get(group.ready())
 
 
-def on(node, function, num_gpus):
+def on(node, function, cpus, gpus):
     place = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=node)
-    return ray.remote(function).options(num_cpus=1, num_gpus=num_gpus, scheduling_strategy=place)
+    return ray.remote(function).options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy=place)
 
 
-master = ray.get(on(0, address, 0).remote())
-codes = ray.get([on(node, run, RANKS).remote(node, master) for node in range(NODES)])
+master = ray.get(on(0, address, 1, 0).remote())
+codes = ray.get([on(node, run, CPUS, GPUS).remote(node, master) for node in range(NODES)])
 sys.exit(max(codes))
 '''
 
 
-def slurm_script(plan: str, meeting: Rendezvous, arguments: Sequence[str]) -> str:
-    """A script for sbatch: one task a node, the first of which the others meet."""
+def slurm_script(plan: str, meeting: Rendezvous, arguments: Sequence[str], *, device: str = "cuda") -> str:
+    """A script for sbatch: one task a node, all of whose devices it asks for; they meet at the first."""
+    devices = "gpus-per-node" if device == "cuda" else "cpus-per-task"
     command = shlex.join([*_command(plan, meeting), *arguments])
     command += ' --node-rank "$SLURM_NODEID" --master-addr "$master"'
-    return _SLURM.format(nodes=meeting.num_nodes, ranks=meeting.ranks_per_node, command=shlex.quote(command))
+    asked = f"--{devices}={meeting.ranks_per_node}"
+    return _SLURM.format(nodes=meeting.num_nodes, devices=asked, command=shlex.quote(command))
 
 
-def ray_script(plan: str, meeting: Rendezvous, arguments: Sequence[str]) -> str:
+def ray_script(plan: str, meeting: Rendezvous, arguments: Sequence[str], *, device: str = "cuda") -> str:
     """A program that places one task on each of as many nodes of a Ray cluster, and waits for all of them."""
+    ranks, on_gpus = meeting.ranks_per_node, device == "cuda"
     return _RAY.format(
         nodes=meeting.num_nodes,
-        ranks=meeting.ranks_per_node,
+        cpus=1 if on_gpus else ranks,
+        gpus=ranks if on_gpus else 0,
         command=json.dumps([*_command(plan, meeting), *arguments]),
     )
 

@@ -1,7 +1,6 @@
 """Serving plans on one node with a workload, predictions and limits, and programs that stand in for engines."""
 
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,13 +43,6 @@ def program(path: Path, script: str, *arguments: str) -> None:
     words = " ".join([sys.executable, str(HERE / script), *arguments])
     path.write_text(f'#!/usr/bin/env bash\nexec {words} "$@"\n', encoding="utf-8")
     path.chmod(0o755)
-
-
-def free_port() -> int:
-    """A port that nothing listens on at the moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def processes_that_name(text: str) -> list[int]:

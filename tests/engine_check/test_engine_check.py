@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from emit_plans import RolePlan
-from engine_plans import FAST, free_port, plan, processes_that_name, program
+from engine_plans import FAST, plan, processes_that_name, program
+from free_ports import free_port
 from stub_server import Behaviour, serve
 
 from planner.cli.main import main

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 
 from planner.execute.faults import Fault, FaultKind, Progress, classify, first_cause, read_mark
 from planner.execute.launch import Outcome, Rendezvous, TimeLimits, progress_path, run_local, run_torchrun
@@ -123,20 +124,12 @@ def test_a_rank_that_dies_explains_the_broken_collective_of_the_other(tmp_path: 
 @needs_torch
 def test_torchrun_says_which_rank_was_killed(tmp_path: Path) -> None:
     job = {"entry": "planted_faults:run", "fault": "kill", "rank": 1}
-    meeting = Rendezvous(ranks_per_node=2, master_port=_port())
+    meeting = Rendezvous(ranks_per_node=2, master_port=free_port())
     limits = TimeLimits(total_s=28.0, stall_s=20.0)
     outcome = run_torchrun(job, meeting, tmp_path, limits, ENVIRONMENT)
     cause = _cause(outcome)
     assert (cause.kind, cause.rank, cause.operator) == (FaultKind.KILLED, 1, "ffn_up")
     _require_gone(tmp_path)
-
-
-def _port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_the_record_of_a_rank_is_read_while_it_runs(tmp_path: Path) -> None:
