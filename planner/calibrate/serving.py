@@ -1,5 +1,6 @@
 """Measured deployments as rows: a case to estimate and what was measured, from a table or any benchmark report."""
 
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def _is_table(text: str) -> bool:
 
 
 def _read_table(text: str, path: str, found: _Found) -> None:
-    for row in rows_of_table(text.splitlines(), path):
+    for row in rows_of_table(io.StringIO(text, newline=""), path):
         try:
             case = case_of_row(row)
             times = [_milliseconds(row, name) for name in ("ttft_ms", "tpot_ms")]
