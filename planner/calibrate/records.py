@@ -10,6 +10,7 @@ from planner.costs.operators import Operator
 from planner.costs.parameters import Calibration, Efficiencies
 from planner.costs.source import make_pricer, open_store, profile_paths
 from planner.costs.step import Pricer
+from planner.costs.working_format import BF16
 from planner.documents import load_document
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
@@ -21,6 +22,8 @@ from planner.plan.store import plan_digest
 
 EXECUTION, CHECKS = "planner.execution/1", "planner.checks/1"
 _GPU_VENDORS = ("nvidia", "amd")
+_FITTED = ("prefill", "decode", "mixed", "expert_layer")  # steps of ranks on their own
+_PIPELINE = "pipeline"  # the row of a step that waited for other ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class _Reader:
         try:
             if not data["claimed"]:
                 return f"{name}: too little of it was executed"
-            if data["step"] == "train" or data["measured_s"] <= 0:
+            if data["step"] not in _FITTED or _PIPELINE in data["operators"] or data["measured_s"] <= 0:
                 return f"{name}: steps of this kind are not fitted"
             return self._rebuilt(data)
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -152,16 +155,14 @@ class _Reader:
 
     def _rebuilt(self, data: Mapping[str, Any]) -> ExecutedStep:
         from planner.execute.cases import Cut, StepCase
-        from planner.execute.expert_layout import laid_out
-        from planner.execute.predict import as_executed, rank_operators
+        from planner.execute.predict import executed_operators
         from planner.execute.spec import role_spec
 
         spec = role_spec(self.plan, str(data["role"]))
         rank = Cut(**self.execution.get("cut", {})).of_rank(spec.rank(int(data["rank"])))
-        arch = as_executed(spec.arch, tuple(data.get("plain", ())))
         timed = {name: row["measured_s"] for name, row in data["operators"].items()}
-        layouts = [spec.layouts[layer] for stage in rank.stages for layer in stage.layers if spec.layouts]
-        whole = laid_out(rank_operators(arch, rank, StepCase(**data["work"])), layouts, rank.expert_part)
+        formats = tuple(data.get("plain", ())), str(data.get("working", BF16))
+        whole = executed_operators(spec, rank, StepCase(**data["work"]), *formats)
         operators = [op for op in whole if op.name in timed]
         machine = self._machine(spec.name, spec.arch)
         return ExecutedStep(

@@ -10,7 +10,7 @@ from planner.execute.spec import RankSpec
 from planner.plan.records import PlanDocument, Role
 
 PREFILL, DECODE, MIXED, TRAIN, KV_TRANSFER = "prefill", "decode", "mixed", "train", "kv_transfer"
-EXPERT_LAYER = "expert_layer"
+EXPERT_LAYER, OPTIMIZER = "expert_layer", "optimizer"
 TRAINING = ("train", "actor")  # functions of roles that train
 EXPERT_TOKENS = 1024  # of each attention rank, where a plan of a layout says nothing
 _ROOM = 0.1  # least share of a chunk that is left for prefill, as in `planner.kinds.serve.steady`
@@ -26,6 +26,7 @@ class StepCase:
     prefill_context: int = 0
     decode_sequences: int = 0
     decode_context: int = 0
+    micro_batches: int = 1  # of a training step that runs whole
 
     @property
     def batch(self) -> int:
@@ -55,6 +56,7 @@ class Cut:
     batch: int = 0  # sequences
     context: int = 0  # cached tokens of a sequence
     tokens: int = 0  # new tokens of a prefilling sequence
+    micro_batches: int = 0  # of a training step that runs whole
 
     def of(self, step: StepCase) -> StepCase:
         """The step within the bounds."""
@@ -65,6 +67,7 @@ class Cut:
             prefill_context=_bounded(step.prefill_context, self.context),
             decode_sequences=_bounded(step.decode_sequences, self.batch),
             decode_context=_bounded(step.decode_context, self.context),
+            micro_batches=_bounded(step.micro_batches, self.micro_batches),
         )
 
     def of_rank(self, rank: RankSpec) -> RankSpec:
@@ -98,7 +101,15 @@ def role_steps(plan: PlanDocument, role: Role, cut: Cut | None = None) -> list[S
         what = f"a role of the function `{role.function}` cannot be executed"
         raise PlannerError(what, where=f"{plan.source}: decision.roles.{role.name}", hint=f"roles that can: {known}")
     cut = cut or Cut()
-    return [cut.of(step) for step in STEPS[role.function](plan, role)]
+    return [_whole_rounds(cut.of(step), role) for step in STEPS[role.function](plan, role)]
+
+
+def _whole_rounds(step: StepCase, role: Role) -> StepCase:
+    """Interleaved schedules take micro-batches in rounds, one for each pipeline rank."""
+    shape = role.parallelism
+    if shape.vpp == 1 or step.micro_batches <= shape.pp:
+        return step
+    return replace(step, micro_batches=step.micro_batches - step.micro_batches % shape.pp)
 
 
 def _serving(*kinds: str) -> "Steps":
@@ -126,7 +137,9 @@ def _serving_steps(plan: PlanDocument, role: Role) -> Iterator[StepCase]:
 
 
 def _training_steps(plan: PlanDocument, _role: Role) -> list[StepCase]:
-    """One micro-batch; in RL its sequences are prompts with their answers, as the generating role has them."""
+    """Micro-batches, then the optimizer; in RL sequences are prompts with their answers, as the generating role has
+    them.
+    """
     options = plan.inputs.get("options", {})
     sequence = int(options.get("sequence_tokens", 0)) or int(options.get("sequence_length", 0))
     generating = next((role for role in plan.roles if role.function == "rollout"), None)
@@ -135,7 +148,9 @@ def _training_steps(plan: PlanDocument, _role: Role) -> list[StepCase]:
     if not sequence:
         hint = "set `options.sequence_tokens`"
         raise PlannerError("says no length of sequences", where=f"{plan.source}: inputs.options", hint=hint)
-    return [StepCase(TRAIN, int(plan.extra.get("micro_batch", 1)), sequence)]
+    batches = int(plan.extra.get("num_micro_batches", 1))
+    step = StepCase(TRAIN, int(plan.extra.get("micro_batch", 1)), sequence, micro_batches=batches)
+    return [step, StepCase(OPTIMIZER)]
 
 
 def _expert_steps(_plan: PlanDocument, role: Role) -> list[StepCase]:

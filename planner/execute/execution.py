@@ -11,19 +11,19 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from planner.costs.step import Pricer
 from planner.errors import PlannerError
-from planner.execute.cases import KV_TRANSFER, TRAIN, Cut, StepCase, role_steps
-from planner.execute.expert_layout import laid_out, slotted
+from planner.execute.cases import Cut, StepCase, role_steps
 from planner.execute.faults import Fault, FaultKind, first_cause
+from planner.execute.judging import judge
 from planner.execute.launch import Outcome, Rendezvous, TimeLimits, run_local, run_torchrun
-from planner.execute.predict import OperatorTime, as_executed, predict, rank_memory_bytes, rank_operators
 from planner.execute.pricing import plan_pricer
 from planner.execute.spec import RankSpec, RoleSpec, distinct_ranks, role_spec
-from planner.execute.verdict import Execution, Measured, StepVerdict, operator_rows
+from planner.execute.verdict import Execution, Measured, StepVerdict
 from planner.plan.reader import read_plan
 from planner.plan.records import PlanDocument
 from planner.plan.store import plan_digest
@@ -90,6 +90,7 @@ def execute_plan(path: str | Path, options: Options | None = None) -> Execution:
         faults=tuple(found.faults),
         unexecuted=found.unexecuted,
         cut={key: value for key, value in asdict(options.cut).items() if value},
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
     )
 
 
@@ -216,46 +217,4 @@ def _add(
         for data in result.get("steps", ()):
             measured = Measured.from_json(data)
             case = next((case for case in cases if case.kind == measured.step), None)
-            found.steps.append(judge(role, options.cut.of_rank(rank), case, measured, pricer))
-
-
-def judge(role: RoleSpec, rank: RankSpec, case: StepCase | None, measured: Measured, pricer: Pricer) -> StepVerdict:
-    """A measured step of one rank against its prediction; steps that the cost model does not know are not predicted.
-
-    The prediction is for the formats that ran, so that it is not blamed for what the device lacks.
-    """
-    predicted: dict[str, OperatorTime] = {}
-    memory_bytes = None
-    if case is not None and case.kind != KV_TRANSFER:
-        arch = as_executed(role.arch, measured.plain)
-        layouts = [role.layouts[layer] for stage in rank.stages for layer in stage.layers if role.layouts]
-        operators = laid_out(rank_operators(arch, rank, case), layouts, rank.expert_part)
-        predicted = predict(operators, pricer)
-        held = slotted(arch, layouts, rank.expert_part)
-        memory_bytes = rank_memory_bytes(held, rank, case) if case.kind != TRAIN else None
-    case = case or StepCase(measured.step)
-    rows, absent = operator_rows(predicted, measured.operators_s, measured.executed)
-    shape = rank.parallelism
-    return StepVerdict(
-        role=role.name,
-        function=role.function,
-        rank=rank.rank,
-        step=measured.step,
-        batch=case.batch,
-        tokens=case.tokens,
-        context=max(case.prefill_context, case.decode_context),
-        predicted_s=sum(row.predicted_s for row in rows.values()),
-        predicted_step_s=sum(time.seconds for time in predicted.values()),
-        measured_s=measured.median_s,
-        p10_s=measured.p10_s,
-        p90_s=measured.p90_s,
-        operators=rows,
-        absent=absent,
-        work=case.as_json(),
-        shape={"tp": shape.tp, "dp": shape.dp, "cp": shape.cp, "moe_tp": shape.moe_tp, "ep": shape.ep},
-        layers=tuple(layer for stage in rank.stages for layer in stage.layers),
-        memory_bytes=measured.memory_bytes,
-        predicted_memory_bytes=memory_bytes,
-        graph=measured.graph,
-        note=measured.note,
-    )
+            found.steps.append(judge(role, options.cut.of_rank(rank), case, measured, pricer, options.cut))

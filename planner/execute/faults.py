@@ -22,7 +22,8 @@ from typing import Any
 from planner.files import write_text_atomic
 
 _TEXT_BYTES = 96
-_RECORD = struct.Struct(f"<QdI{_TEXT_BYTES}s{_TEXT_BYTES}s")  # marks so far, time of the last, process, step, operator
+_RECORD = struct.Struct(f"<QddI{_TEXT_BYTES}s{_TEXT_BYTES}s")
+"""Marks so far, time of the last, how long the step may take, process, step, operator."""
 
 START, BUILD, DONE = "start", "build", "done"  # steps that are no steps of the plan
 
@@ -87,6 +88,7 @@ class Mark:
 
     count: int = 0
     time_s: float = 0.0  # since the epoch
+    expected_s: float = 0.0  # of one run of the step it is in
     pid: int = 0
     step: str = START
     operator: str = ""
@@ -101,15 +103,21 @@ class Progress:
         with open(path, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), _RECORD.size)
         self._count = 0
-        self.step = START
+        self.step, self.expected_s = START, 0.0
         self.mark(START)
 
     def mark(self, step: str, operator: str = "") -> None:
         """Says that the rank has come to this part of this step."""
+        self.expected_s = self.expected_s if step == self.step else 0.0
         self.step = step
         self._count += 1
         texts = (text.encode()[:_TEXT_BYTES] for text in (step, operator))
-        _RECORD.pack_into(self._map, 0, self._count, time.time(), os.getpid(), *texts)
+        _RECORD.pack_into(self._map, 0, self._count, time.time(), self.expected_s, os.getpid(), *texts)
+
+    def expect(self, seconds: float) -> None:
+        """Says that one run of the step may take that long: a rank that computes does not stand still."""
+        self.expected_s = seconds
+        self.enter("")
 
     def enter(self, operator: str) -> None:
         """Says that the rank has come to this operator of the step it is in."""
@@ -124,9 +132,9 @@ def read_mark(path: str | Path) -> Mark:
         return Mark()
     if len(data) != _RECORD.size:
         return Mark()
-    count, time_s, pid, step, operator = _RECORD.unpack(data)
+    count, time_s, expected_s, pid, step, operator = _RECORD.unpack(data)
     texts = (text.rstrip(b"\0").decode(errors="replace") for text in (step, operator))
-    return Mark(count, time_s, pid, *texts)
+    return Mark(count, time_s, expected_s, pid, *texts)
 
 
 def classify(type_names: Sequence[str], message: str) -> FaultKind:

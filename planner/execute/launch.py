@@ -34,6 +34,7 @@ from planner.execute.faults import (
 from planner.files import write_text_atomic
 
 POLL_S = 0.05
+PATIENCE = 4.0  # how much longer than expected a step may take without a mark
 RANK_MODULE = "planner.execute.rank"
 
 _TORCHRUN_FAILURE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")  # torch.distributed.elastic
@@ -44,7 +45,7 @@ class TimeLimits:
     """How long a job may take in all, and how long a rank may stand still."""
 
     total_s: float = 600.0
-    stall_s: float = 20.0  # within a step
+    stall_s: float = 20.0  # within a step; longer within one that is expected to take long
     quiet_s: float = 180.0  # while a rank starts, and while it builds its shard
     grace_s: float = 1.5  # between the first fault and the end of the other ranks
 
@@ -294,7 +295,9 @@ class _Stillness:
         return self._seen[rank][1]
 
     def _allowed(self, mark: Mark) -> float:
-        return self._limits.quiet_s if mark.step in (START, BUILD, DONE) else self._limits.stall_s
+        if mark.step in (START, BUILD, DONE):
+            return self._limits.quiet_s
+        return max(self._limits.stall_s, PATIENCE * mark.expected_s)
 
     def _last_to_move(self, marks: Mapping[int, Mark], elapsed_s: float) -> int:
         """The rank that the others wait for: the one with the fewest marks, since all ranks make the same ones."""

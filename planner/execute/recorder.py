@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from planner.execute.faults import Progress
+from planner.execute.predict import BACKWARD
 from planner.execute.timing import cuda_event
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
 PASSES = 7
-BACKWARD = "_backward"
 _HEAD_START_CYCLES = 20_000_000  # about 10 ms at 2 GHz
 
 

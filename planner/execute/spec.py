@@ -52,6 +52,7 @@ class RankSpec:
     rank: int  # within its replica
     coords: Mapping[str, int]  # pp, dp, cp, tp
     stages: tuple[StageSpec, ...]  # vpp of them
+    zero_stage: int = 0
 
     @property
     def stage_rank(self) -> int:
@@ -85,6 +86,8 @@ class RoleSpec:
     stages: tuple[StageSpec, ...]  # pp x vpp of them
     stages_of_pipeline_rank: tuple[tuple[int, ...], ...]
     layouts: tuple[ExpertLayout, ...] = ()
+    schedule: str = "1f1b"
+    zero_stage: int = 0
 
     @property
     def num_ranks(self) -> int:
@@ -102,7 +105,7 @@ class RoleSpec:
             coords[name] += index * scale[name]
             scale[name] *= size
         stages = tuple(self.stages[index] for index in self.stages_of_pipeline_rank[coords["pp"]])
-        return RankSpec(self.name, self.function, self.parallelism, rank, coords, stages)
+        return RankSpec(self.name, self.function, self.parallelism, rank, coords, stages, self.zero_stage)
 
     def ranks(self) -> Iterator[RankSpec]:
         return (self.rank(rank) for rank in range(self.num_ranks))
@@ -120,9 +123,10 @@ def role_spec(plan: PlanDocument, role_name: str, *, arch: Architecture | None =
     if role.function in _SPECS:
         return _SPECS[role.function](plan, role, arch, order, where)
     stages = _stages(plan, role, arch, where)
-    held = _stages_of_pipeline_rank(role.parallelism, str(plan.extra.get("schedule", "1f1b")), where)
+    schedule, zero_stage = str(plan.extra.get("schedule", "1f1b")), int(plan.extra.get("zero_stage", 0))
+    held = _stages_of_pipeline_rank(role.parallelism, schedule, where)
     _require_divisible(arch, role.parallelism, where)
-    return RoleSpec(role.name, role.function, arch, role.parallelism, order, stages, held)
+    return RoleSpec(role.name, role.function, arch, role.parallelism, order, stages, held, (), schedule, zero_stage)
 
 
 def _layout_role(

@@ -92,12 +92,13 @@ class Stage(nn.Module):
     def reduce_gradients(self) -> None:
         """Sums the gradients of each parameter over the ranks that hold it and saw other tokens."""
         for module in self.modules():
-            group = self._data_group(module)
+            group = self.data_group(module)
             for parameter in module.parameters(recurse=False):
                 if parameter.grad is not None and group.size > 1:
                     parameter.grad = all_reduce(parameter.grad, group, "gradients")
 
-    def _data_group(self, module: nn.Module) -> Group:
+    def data_group(self, module: nn.Module) -> Group:
+        """The ranks that hold the parameters of this module as well, and see other tokens."""
         groups = self.shard.groups
         return groups.expert_data if getattr(module, "holds_experts", False) else groups.data
 

@@ -9,12 +9,14 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
+from planner.costs.recompute import SUFFIX
 from planner.execute.faults import Fault
-from planner.execute.predict import OperatorTime
+from planner.execute.predict import BACKWARD, OperatorTime
 from planner.plan.findings import Finding
 
 SCHEMA = "planner.execution/1"
 LEAST_SHARE = 0.6
+PIPELINE = "pipeline"  # hand-overs between stages, and waiting for other ranks
 _STEP, _FAULT = "execute.step", "execute.fault"
 
 
@@ -43,6 +45,8 @@ class Measured:
     graph: bool = False
     note: str = ""
     plain: tuple[str, ...] = ()  # formats of matrices that the device, or this program, ran in the working one
+    working: str = "bf16"  # the format of activations, and of weights and KV cache where the plan asks for no other
+    micro_batches: int = 0  # that went through the whole pipeline; 0 where the rank ran its own stages alone
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Measured":
@@ -76,6 +80,8 @@ class StepVerdict:
     predicted_memory_bytes: float | None = None
     graph: bool = False
     note: str = ""
+    plain: tuple[str, ...] = ()  # formats of matrices that ran in the working one
+    working: str = "bf16"
 
     @property
     def executed_share(self) -> float:
@@ -116,6 +122,7 @@ class Execution:
     faults: tuple[Fault, ...] = ()
     unexecuted: Mapping[str, str] = field(default_factory=dict)  # roles that were not run, and why
     cut: Mapping[str, int] = field(default_factory=dict)
+    date: str = ""  # of the day on which it ran
 
     def findings(self) -> list[Finding]:
         """One for each step and fault; steps without a claim, and roles that were not run, are skipped."""
@@ -155,6 +162,7 @@ class Execution:
             "ok": self.ok,
             "pricer": self.pricer,
             "tolerance": self.tolerance,
+            "date": self.date,
             "device": dict(self.device),
             "cut": dict(self.cut),
             "median_error": self.median_error,
@@ -170,17 +178,14 @@ class Execution:
         return float(median(errors)) if errors else None
 
 
-_GRADIENTS = ("_input_gradient", "_weight_gradient")
-
-
 def operator_rows(
     predicted: Mapping[str, OperatorTime], measured: Mapping[str, tuple[float, int]], executed: Sequence[str]
 ) -> tuple[dict[str, OperatorRow], tuple[str, ...]]:
     """Predicted operators that were executed, beside what was measured of them; and those that were not executed.
 
-    Where an operator was executed in the forward pass, so were its gradients in the backward pass, unmeasured.
+    Where an operator was executed in the forward pass, so were its gradients and its second run in the backward pass.
     """
-    ran = {name for name in predicted if _without_gradient(name) in executed}
+    ran = {name for name in predicted if base_name(name) in executed}
     rows = {
         name: OperatorRow(time.seconds, measured[name][0] if name in measured else None, time.count)
         for name, time in predicted.items()
@@ -189,7 +194,8 @@ def operator_rows(
     return rows, tuple(name for name, time in predicted.items() if name not in ran and time.seconds > 0)
 
 
-def _without_gradient(name: str) -> str:
-    for ending in _GRADIENTS:
-        name = name.removesuffix(ending)
-    return name
+def base_name(name: str) -> str:
+    """The operator of the forward pass that a name of the backward pass belongs to."""
+    if name == "expert_activation" + SUFFIX:
+        return "experts"
+    return name.removesuffix(BACKWARD).removesuffix(SUFFIX)

@@ -12,7 +12,7 @@ from emit_plans import Case
 from planner.costs.parameters import Efficiencies
 from planner.costs.roofline import Roofline
 from planner.execute.cases import StepCase
-from planner.execute.execution import judge
+from planner.execute.judging import judge
 from planner.execute.predict import predict, rank_operators
 from planner.execute.pricing import plan_pool
 from planner.execute.spec import distinct_ranks, role_spec

@@ -109,7 +109,7 @@ def test_a_training_stage_is_predicted_with_its_gradients(bench_plan: BenchPlan)
     train = named(execute_plan(plan, SMALL), "train")
     assert (train.batch, train.tokens) == (2, 64)
     assert train.claimed
-    assert {"qkv", "qkv_input_gradient", "qkv_weight_gradient"} <= set(train.operators)
+    assert {"qkv", "qkv_backward"} <= set(train.operators)
 
 
 def test_generation_and_training_of_an_rl_plan_are_executed_and_the_rest_is_named(bench_plan: BenchPlan) -> None:
