@@ -84,7 +84,8 @@ class _Session:
             self.failures[family.name] = error.what
             return None
         except RuntimeError as error:  # out of memory, or a kernel that the device refuses
-            self.failures[family.name] = f"at {point}: {str(error).splitlines()[0][:160]}"
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            self.failures[family.name] = f"at {point}: {said[:160]}"
             self._free()
             return None
         if timing is None:

@@ -98,8 +98,8 @@ def _family_cells(refinement: Refinement, members: list[Refinement], journal: Jo
     name = refinement.family.name
     measured = {refinement.sizes(index) for index in refinement.measured_s}
     axes = []
-    for axis, own in enumerate(refinement.axes):
-        sizes = {sizes[axis] for member in members for sizes in map(member.sizes, member.measured_s)}
+    for axis, own in refinement.family.sweep:
+        sizes = {size for member in members for size in _sizes_along(axis, member)}
         axes.append(sorted(size for size in sizes if own[0] <= size <= own[-1]))
     for point in _product(axes):
         row = refinement.family.shape(point).row()
@@ -108,6 +108,15 @@ def _family_cells(refinement: Refinement, members: list[Refinement], journal: Jo
             yield row, timing.median_s, timing.source
         else:
             yield row, refinement.predict_s(tuple(map(float, point))), INTERPOLATED
+
+
+def _sizes_along(axis: str, refinement: Refinement) -> set[int]:
+    """The sizes of that name at which a family was measured, swept or fixed."""
+    names = [name for name, _ in refinement.family.sweep]
+    if axis in names:
+        place = names.index(axis)
+        return {refinement.sizes(index)[place] for index in refinement.measured_s}
+    return {int(value) for name, value in refinement.family.fixed if name == axis}
 
 
 def _product(axes: list[list[int]]) -> Iterator[Point]:

@@ -33,7 +33,8 @@ GROUPED = ("bf16", "fp8")
 
 _MOST_TOKENS, _MOST_PREFILL, _MOST_CONTEXT = 16384, 32768, 131072
 _MOST_SEQUENCES, _MOST_EXPERT_TOKENS = 512, 65536
-_PACKED, _MOST_PACKED = (2, 4, 8, 16), 8192  # sequences of unequal length, and tokens of one on average
+_PACKED = (2, 4, 8, 16)  # prompts in one step
+_MOST_TOGETHER, _MOST_USUAL = 4096, 16384  # tokens of each of several prompts, of the context of many sequences
 _LEAST_TRAINED = 128  # tokens of a micro-batch
 _VOCABULARY = 131072  # width of the rows that are sampled from
 _WORK = (1024.0, 2048.0)
@@ -44,6 +45,9 @@ def powers(low: int, high: int) -> tuple[int, ...]:
     exact = [2**exponent for exponent in range(low.bit_length() - 1, high.bit_length())]
     between = [size * 3 // 2 for size in exact if 16 <= size < high]
     return tuple(sorted(size for size in {*exact, *between} if low <= size <= high))
+
+
+_Sizes = tuple[tuple[str, int | str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +63,22 @@ def shape_list(
 ) -> ShapeList:
     """The families of all `archs` under each tensor-parallel degree, and each degree of wide expert parallelism.
 
-    With `training` the gradients too. Elementwise kernels, copies and launches come last. Raises PlannerError for a
+    With `training` the gradients too, last, behind elementwise kernels, copies and launches. Raises PlannerError for a
     model without costs, ValueError for a degree below one.
     """
     if not tp or min(*tp, *ep, 1) < 1:
         raise ValueError(f"degrees must be positive, found tp {tuple(tp)}, ep {tuple(ep)}")
-    found: dict[Family, None] = {}
-    skipped: dict[str, None] = {}
-    for arch in archs:
-        for shards in (*(_tensor(degree) for degree in tp), *(_wide(degree) for degree in ep if degree > 1)):
-            for op in _operators(arch, shards, training=training):
-                for family in _families(op, arch):
-                    if isinstance(family, Family):
-                        found[family] = None
-                    else:
-                        skipped[family] = None
-    return ShapeList((*found, *_common()), tuple(skipped))
+    shardings = (*(_tensor(degree) for degree in tp), *(_wide(degree) for degree in ep if degree > 1))
+    known = list(archs)
+    served = [one for arch in known for shards in shardings for one in _of(_inference(arch, shards), arch)]
+    trained = [one for arch in known for shards in shardings if training for one in _of(_gradients(arch, shards), arch)]
+    found = dict.fromkeys(one for one in (*served, *_common(), *trained) if isinstance(one, Family))
+    return ShapeList(tuple(found), tuple(dict.fromkeys(one for one in (*served, *trained) if isinstance(one, str))))
+
+
+def _of(operators: Iterable[Operator], arch: Architecture) -> Iterator[Family | str]:
+    for op in operators:
+        yield from _families(op, arch)
 
 
 def _tensor(degree: int) -> Shards:
@@ -85,14 +89,17 @@ def _wide(degree: int) -> Shards:
     return Shards.of([1, 1], dp=degree, ep=degree)
 
 
-def _operators(arch: Architecture, shards: Shards, *, training: bool) -> Iterator[Operator]:
+def _inference(arch: Architecture, shards: Shards) -> Iterator[Operator]:
     tokens, sequences = np.array(_WORK), np.array(_WORK) / 64
     yield from forward(arch, shards, Work.of(tokens, sequences, 0.0, sequences, tokens))
     if shards.moe_tp[0] > 1:  # the same ranks with whole experts instead of slices of all
         whole = Shards.of(shards.tp, moe_tp=1, ep=shards.tp)
         yield from (op for op in forward(arch, whole, Work.prefill(tokens)) if isinstance(op, Experts))
-    if training and shards.dp[0] == 1:
-        parts = training_operators(arch, shards, Work.prefill(tokens))
+
+
+def _gradients(arch: Architecture, shards: Shards) -> Iterator[Operator]:
+    if shards.dp[0] == 1:
+        parts = training_operators(arch, shards, Work.prefill(np.array(_WORK)))
         yield from (*parts.backward_input, *parts.backward_weight)
 
 
@@ -145,33 +152,44 @@ def _batched(op: BatchedGemm) -> Iterator[Family]:
 
 def _prefill(op: PrefillAttention, *, backward: bool) -> Iterator[Family]:
     sizes = _whole(op.heads, op.kv_heads)
-    sweep = (("batch", (1, 2, 4, 8, 16)), ("length", powers(16, _MOST_PREFILL)))
     if sizes is None or op.chunked:
         return
     heads, kv_heads = sizes
     if op.latent and not backward:
         latent = (("heads", heads), ("head_dim", op.head_dim), ("v_head_dim", op.v_head_dim))
-        yield Family("latent_prefill", latent, sweep)
+        yield from _by_prompts("latent_prefill", latent)
     elif not op.latent and op.head_dim == op.v_head_dim and heads % kv_heads == 0:
         fixed = (("heads", heads), ("kv_heads", kv_heads), ("head_dim", op.head_dim), ("window", op.window))
-        yield Family("prefill_attention", (*fixed, ("backward", int(backward))), sweep)
+        yield from _by_prompts("prefill_attention", (*fixed, ("backward", int(backward))))
         if not backward and not op.window:
-            packed = (("batch", _PACKED), ("length", powers(16, _MOST_PACKED)))
+            packed = (("batch", _PACKED), ("length", powers(16, _MOST_TOGETHER)))
             yield Family("prefill_attention", (*fixed, ("uneven", 1)), packed)
+
+
+def _by_prompts(kind: str, fixed: _Sizes) -> Iterator[Family]:
+    """One prompt of any length, several that are shorter: a step of many long ones has no room in a batch."""
+    yield Family(kind, (*fixed, ("batch", 1)), (("length", powers(16, _MOST_PREFILL)),))
+    yield Family(kind, fixed, (("batch", _PACKED), ("length", powers(16, _MOST_TOGETHER))))
+
+
+def _by_contexts(kind: str, fixed: _Sizes) -> Iterator[Family]:
+    """Many sequences of usual length, one of any."""
+    usual = powers(16, _MOST_USUAL)
+    yield Family(kind, fixed, (("batch", powers(1, _MOST_SEQUENCES)), ("context", usual)))
+    yield Family(kind, (*fixed, ("batch", 1)), (("context", powers(usual[-1] + 1, _MOST_CONTEXT)),))
 
 
 def _decode(op: DecodeAttention) -> Iterator[Family]:
     sizes = _whole(op.heads, op.kv_heads)
-    sweep = (("batch", powers(1, _MOST_SEQUENCES)), ("context", powers(16, _MOST_CONTEXT)))
     if sizes is None or op.chunked:
         return
     heads, kv_heads = sizes
     if op.latent:
         fixed = (("heads", heads), ("head_dim", op.head_dim), ("rank", op.v_head_dim))
-        yield Family("latent_decode", fixed, sweep)
+        yield from _by_contexts("latent_decode", fixed)
     elif op.head_dim == op.v_head_dim and heads % kv_heads == 0:
         grouped = (("heads", heads), ("kv_heads", kv_heads), ("head_dim", op.head_dim), ("window", op.window))
-        yield Family("decode_attention", grouped, sweep)
+        yield from _by_contexts("decode_attention", grouped)
 
 
 def _experts(op: Experts, skew: str) -> Iterator[Family]:

@@ -255,3 +255,30 @@ def test_repeated_medians_of_a_product_agree() -> None:
         pytest.skip(f"the machine is too busy to tell: single runs spread by {noise:.0%}")
     medians = [one.median_s for one in taken]
     assert max(medians) / min(medians) < 1.3
+
+
+def test_families_that_fix_an_axis_which_others_sweep_share_a_grid(tmp_path: Path) -> None:
+    sizes = (("heads", 2), *PAIR)
+    families = [
+        Family("prefill_attention", (*sizes, ("batch", 1)), (("length", (16, 32, 64)),)),
+        Family("prefill_attention", sizes, (("batch", (2, 4)), ("length", (16, 24)))),
+        Family("gemm", (("n", 96), ("k", 64)), (("m", (1, 16, 64)),)),
+        Family("gemm", (("m", 24), ("n", 96)), (("k", (16, 128)),)),
+    ]
+    run(tmp_path, families=families)
+    store = ProfileStore.open([tmp_path])
+    cells: dict[str, set[tuple[float, ...]]] = {}
+    for table, key in (
+        ("context_attention", {"head_dim": 16, "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}),
+        ("gemm", {"gemm_dtype": "bfloat16"}),
+    ):
+        selection = store.select(accelerator="h200_sxm", table=table, engine="planner", version=None)
+        assert selection is not None
+        grid = selection.table.grid(**key)
+        assert grid is not None
+        known = ~np.isnan(grid.latency_s)
+        cells[table] = {tuple(point) for point in np.stack([axis[known] for axis in grid.points()], axis=1)[:, :3]}
+    assert {(1.0, 16.0, 2.0), (1.0, 24.0, 2.0), (1.0, 64.0, 2.0), (4.0, 24.0, 2.0)} <= cells["context_attention"]
+    assert (4.0, 64.0, 2.0) not in cells["context_attention"]
+    assert {(16.0, 96.0, 64.0), (24.0, 96.0, 64.0), (24.0, 96.0, 128.0)} <= cells["gemm"]
+    assert (16.0, 96.0, 128.0) not in cells["gemm"]
