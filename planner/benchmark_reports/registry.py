@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,16 @@ def report_text(path: str | Path) -> str:
         raise PlannerError("is no text in UTF-8", where=source, hint="give the report of a load generator") from None
 
 
-def runs_of(text: str, source: str) -> list[Measured]:
-    """All runs in the text of a report, which errors call `source`."""
-    return [run for document in _documents(text, source) for run in _runs(document, source)]
+def runs_of(text: str, source: str, others: Sequence[str] = ()) -> list[Measured]:
+    """All runs in the text of a report, which errors call `source`; `others` are what else it might have been."""
+    return [run for document in _documents(text, source) for run in _runs(document, source, others)]
 
 
-def _runs(document: object, source: str) -> list[Measured]:
+def _runs(document: object, source: str, others: Sequence[str]) -> list[Measured]:
     data = document if isinstance(document, dict) else {}
     reader = next((one for one in READERS if one.belongs(data)), None)
     if reader is None:
-        known = ", ".join(one.name for one in READERS)
+        known = ", ".join([*(one.name for one in READERS), *others])
         raise PlannerError("is no report of a known load generator", where=source, hint=f"known are {known}")
     runs = reader.read(Fields(data, reader.name, source))
     if not runs:

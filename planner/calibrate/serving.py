@@ -13,6 +13,7 @@ from planner.estimate.case import Case
 from planner.estimate.measured import REQUIRED, case_of_row, rows_of_table
 
 TABLE = "table of measured deployments"
+OTHERS = (f"{TABLE} (CSV)", "checks of executed plans")
 MOST_FAILED = 0.05  # requests that fail are load that the engine did not have
 KEPT_UP = 0.9  # of the asked rate; a run that completes less is bound by its cap on requests at a time
 SATURATED = 0.3  # of the latency is time to first token: queueing, in the table's own words
@@ -117,7 +118,7 @@ def _milliseconds(row: Mapping[str, str], name: str) -> float | None:
 
 
 def _read_report(text: str, path: str, deploy: Deploy, facts: Mapping[str, str], found: _Found) -> None:
-    runs = runs_of(text, path)
+    runs = runs_of(text, path, OTHERS)
     for number, run in enumerate(runs, 1):
         name = path if len(runs) == 1 else f"{path} run {number}"
         reason = _unusable(run)

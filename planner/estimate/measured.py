@@ -21,6 +21,7 @@ UNIFORM_LOW = 0.8
 UNIFORM_MEAN = (1.0 + UNIFORM_LOW) / 2.0
 UNIFORM_CV = (1.0 - UNIFORM_LOW) / 12**0.5 / UNIFORM_MEAN
 MEMORY_UTILISATION = 0.95  # rows ran with settings between 0.80 and 0.95 that the table does not state
+LARGEST = 1e9  # no length in tokens and no load comes near
 _CHECKPOINT = ("", "checkpoint default")
 
 
@@ -57,9 +58,31 @@ def _case(row: Mapping[str, str]) -> Case | Refused:
 def case_of_row(row: Mapping[str, str]) -> Case:
     """The deployment of one row; raises PlannerError for an unknown model or system, and for what is no number."""
     try:
-        return _build(row)
+        case = _build(row)
     except (ValueError, OverflowError, KeyError, TypeError) as error:
         raise PlannerError(f"a field is missing or no number: {error}", hint="correct the row") from None
+    _require_possible(case, row["mode"])
+    return case
+
+
+def _require_possible(case: Case, mode: str) -> None:
+    """Raises PlannerError for a row that no deployment can be."""
+    parts = [part for part in (case.prefill, case.decode) if part is not None]
+    degrees = [value for part in parts for value in (part.replicas, part.tp, part.pp, part.dp)]
+    experts = [value for part in parts for value in (part.moe_tp, part.ep)]  # 0 where a model has none
+    sizes = (case.isl, case.osl, float(case.clients) or case.rate_per_s, case.memory_utilisation)
+    wrong = [
+        name
+        for name, right in (
+            ("mode", mode in ("agg", "disagg")),
+            ("gpus", case.gpus >= 1),
+            ("degrees of parallelism", min(degrees) >= 1 and min(experts) >= 0),
+            ("lengths, load or memory", all(0 < size < LARGEST for size in sizes)),
+        )
+        if not right
+    ]
+    if wrong:
+        raise PlannerError(f"{wrong[0]} of the row cannot be", hint="correct the row")
 
 
 def _build(row: Mapping[str, str]) -> Case:

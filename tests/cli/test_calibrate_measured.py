@@ -172,7 +172,8 @@ def test_rows_of_a_table_are_those_of_the_same_report(run: "Run", tmp_path: Path
     """One deployment in both forms errs by the same."""
     row = {
         "id": "one", "model": FACTS["model"], "system": FACTS["system"], "backend": "vllm", "mode": "agg",
-        "isl": "1000", "osl": "200", "concurrency": "16", "gpus": "4", "tp": "4", "pp": "1", "dp": "1", "moe_tp": "4", "moe_ep": "1",
+        "isl": "1000", "osl": "200", "concurrency": "16", "gpus": "4",
+        "tp": "4", "pp": "1", "dp": "1", "moe_tp": "4", "moe_ep": "1",
         "ttft_ms": "200", "tpot_ms": "20",
     }  # fmt: skip
     text = io.StringIO()
@@ -200,13 +201,19 @@ def test_a_bad_row_of_a_table_is_left_out_by_name(run: "Run", tmp_path: Path) ->
     path = tmp_path / "measured.csv"
     header = "id,model,system,backend,mode,isl,osl,concurrency,gpus,tp,pp,dp,moe_tp,moe_ep,ttft_ms,tpot_ms"
     good = "good,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1000,200,16,4,4,1,1,4,1,200,20"
-    bad = ["worded,Qwen/Qwen3-32B,h200_sxm,vllm,agg,many,200,16,4,4,1,1,4,1,200,20", "short,Qwen/Qwen3-32B"]
+    bad = [
+        "worded,Qwen/Qwen3-32B,h200_sxm,vllm,agg,many,200,16,4,4,1,1,4,1,200,20",
+        "endless,Qwen/Qwen3-32B,h200_sxm,vllm,agg,inf,200,16,4,4,1,1,4,1,200,20",
+        "unsplit,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1000,200,16,4,0,1,1,4,1,200,20",
+        "idle,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1000,200,0,4,4,1,1,4,1,200,20",
+        "short,Qwen/Qwen3-32B",
+    ]
     path.write_text("\n".join([header, good, *bad]), encoding="utf-8")
     done = run("calibrate", str(path))
     assert done.code == 0, done
     assert "1 row read as table" in done.out
-    assert "worded: " in done.err
-    assert "short: " in done.err
+    for row in bad:
+        assert f"{path}: {row.split(',')[0]}: " in done.err
 
 
 def test_reports_alone_write_no_calibration(run: "Run", tmp_path: Path) -> None:
