@@ -119,8 +119,10 @@ def _load_of_arguments(arguments: Fields) -> Load:
         numbers = (one for one in plain if isinstance(one, int | float) and not isinstance(one, bool))
         return next((float(one) for one in numbers if 0 < one < 1e12), None)
 
-    clients = first(_CLIENTS)
-    return Load(int(clients) if clients else None, first(_RATES))
+    clients, rate = first(_CLIENTS), first(_RATES)
+    if arguments.text("profile") == "concurrent" or arguments.text("rate_type") == "concurrent":
+        clients, rate = rate, None  # guidellm calls its streams a rate
+    return Load(int(clients) if clients else None, rate)
 
 
 def _day(start_s: float) -> str | None:
