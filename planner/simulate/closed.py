@@ -1,0 +1,85 @@
+"""Closed loops of one instance with requests of one length: what benchmarks of engines run.
+
+    from planner.simulate.closed import closed_loop
+    grid = StepGrid.of_table(table, most_sequences=64)      # once for a shape; or pass the StepTable itself
+    figures = closed_loop(grid, isl=1024, osl=1024, concurrency=64, num_requests=320)
+    figures.mean_ttft_s, figures.median_tpot_s, figures.output_tokens_per_s
+
+`table` is what `planner.costs.tables.step_table` prices. For requests of one length few values do: decode batches 0, 1,
+2, 4, .. concurrency; contexts isl, isl + osl / 2, isl + osl; prefill tokens 0, a chunk, what is left after the last
+chunk, and the least of isl; prefill contexts 0 and isl. `step_grid` also prices steps of several prompts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.costs.tables import StepTable
+from planner.simulate.engine import simulate
+from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.requests import Requests
+from planner.simulate.step_grid import StepGrid
+
+UNLIMITED_TOKENS = 2**50
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """Figures of the requests after the warm-up; throughput over the time in which those finished."""
+
+    mean_ttft_s: float
+    median_ttft_s: float
+    mean_tpot_s: float
+    median_tpot_s: float
+    mean_e2e_s: float
+    requests_per_s: float
+    output_tokens_per_s: float
+
+
+def closed_loop(
+    times: StepTable | StepGrid,
+    *,
+    isl: int,
+    osl: int,
+    concurrency: int,
+    num_requests: int,
+    token_budget: int = 8192,
+    most_sequences: int | None = None,
+    policy: str = "mixed",
+    kv_tokens: int = UNLIMITED_TOKENS,
+    reserves: bool = False,
+    think_s: float = 0.0,
+    request_overhead_s: float = 0.0,
+    warm_up: int = 0,
+) -> ClosedLoop:
+    """Plays `num_requests` requests of `concurrency` clients, who start together, on one instance.
+
+    `most_sequences` is `concurrency` where absent. The first `warm_up` requests sent are left out of the figures.
+    Raises PlannerError for step times that end before the batch does.
+    """
+    most = concurrency if most_sequences is None else min(most_sequences, concurrency)
+    grid = times if isinstance(times, StepGrid) else StepGrid.of_table(times, most_sequences=most)
+    instance = Instance(
+        grid,
+        kv_tokens,
+        policy=policy,
+        token_budget=token_budget,
+        most_sequences=most,
+        reserves=reserves,
+    )
+    lengths = np.full(num_requests, isl), np.full(num_requests, osl)
+    requests = Requests.closed_loop(*lengths, clients=concurrency, think_s=think_s)
+    result = simulate(Fleet((instance,), request_overhead_s=request_overhead_s), requests)
+    ttft_s, e2e_s = result.ttft_s[warm_up:], result.e2e_s[warm_up:]
+    tpot_s = (e2e_s - ttft_s) / max(osl - 1, 1)
+    begin_s = float(result.arrival_s[warm_up]) if warm_up < num_requests else 0.0
+    rate = len(ttft_s) / max(float(result.finished_s.max()) - begin_s, 1e-12)
+    return ClosedLoop(
+        mean_ttft_s=float(ttft_s.mean()),
+        median_ttft_s=float(np.median(ttft_s)),
+        mean_tpot_s=float(tpot_s.mean()),
+        median_tpot_s=float(np.median(tpot_s)),
+        mean_e2e_s=float(e2e_s.mean()),
+        requests_per_s=rate,
+        output_tokens_per_s=rate * osl,
+    )

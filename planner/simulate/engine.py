@@ -1,0 +1,134 @@
+"""From a fleet and its requests to the arrays of a run, and from those to results.
+
+result = simulate(fleet, requests)
+result.ttft_s, result.tpot_s, result.summary()
+"""
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from planner.simulate.fleet import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance
+from planner.simulate.loop import fields as f
+from planner.simulate.loop.arrays import Arrays
+from planner.simulate.requests import Requests
+from planner.simulate.result import SimulationResult
+from planner.simulate.step_grid import stacked
+
+
+def simulate(
+    fleet: Fleet,
+    requests: Requests,
+    *,
+    seed: int = 0,
+    limit_s: float = math.inf,
+    most_events: int = 2**62,
+) -> SimulationResult:
+    """Plays the requests on the fleet until all are answered, or to `limit_s` of simulated time.
+
+    Equal arguments give equal bytes. Raises PlannerError for requests that the step times of the fleet do not cover.
+    """
+    state = make_arrays(fleet, requests, seed, limit_s, most_events)
+    _program()(state)
+    return SimulationResult.of_arrays(
+        fleet, requests, state.run, state.run_s, state.request, state.request_s, state.instance, state.instance_s
+    )
+
+
+def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> Arrays:
+    """The arrays of a run that has not begun."""
+    grids = list({id(instance.grid): instance.grid for instance in fleet.instances}.values())
+    table_of = {id(grid): at for at, grid in enumerate(grids)}
+    count, instances = len(requests), len(fleet.instances)
+    most = max(instance.most_sequences for instance in fleet.instances)
+    decode_s, mixed_s, axes, lengths = stacked(grids)
+    caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
+    prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
+    sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
+    instance, instance_s = _instances(fleet, table_of)
+    request, request_s = _requests(requests)
+    return Arrays(
+        run=_run(fleet, requests, seed, most_events, caches),
+        run_s=np.array([fleet.request_overhead_s, limit_s, 0.0]),
+        request=request,
+        request_s=request_s,
+        instance=instance,
+        instance_s=instance_s,
+        batch=np.zeros((instances, most + 1), dtype=np.int64),
+        listed=np.zeros((instances, most + 1), dtype=np.int64),
+        residue=np.zeros((instances, fleet.block_tokens), dtype=np.int64),
+        events=np.arange(instances, dtype=np.int64),
+        dirty=np.zeros(instances, dtype=np.int64),
+        prefix_of=prefix_of,
+        prefix=requests.prefix if caches else np.zeros(1, dtype=np.int64),
+        prefix_size=np.stack([sizes, -(-sizes // fleet.block_tokens)], axis=1),
+        cached=np.full((instances if caches else 1, len(sizes), 3), f.NONE, dtype=np.int64),
+        decode_s=decode_s,
+        mixed_s=mixed_s,
+        axes=axes,
+        lengths=lengths,
+    )
+
+
+def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: bool) -> Any:  # noqa: ANN401 - an array
+    run = np.zeros(f.RUN_FIELDS, dtype=np.int64)
+    run[f.NUM_OPEN] = requests.num_open
+    run[f.NEXT_CLIENT] = requests.num_open
+    run[f.NUM_CLOSED] = len(requests) if requests.clients else 0
+    run[f.PENDING] = run[f.TRANSFERS] = f.NONE
+    run[f.ROUTING], run[f.DECODE_ROUTING] = ROUTINGS[fleet.routing], ROUTINGS[fleet.decode_routing]
+    run[f.QUEUEING] = QUEUEINGS[fleet.queueing]
+    run[f.SEED] = seed
+    run[f.BLOCK_TOKENS] = fleet.block_tokens
+    run[f.FIRST_AT_DECODE] = int(fleet.first_token_from == "decode")
+    run[f.MOST_EVENTS] = most_events
+    run[f.CACHES] = int(caches)
+    return run
+
+
+def _instances(fleet: Fleet, table_of: dict[int, int]) -> tuple[Any, Any]:
+    ints = np.zeros((len(fleet.instances), f.INSTANCE_FIELDS), dtype=np.int64)
+    seconds = np.zeros((len(fleet.instances), f.SECONDS_FIELDS))
+    for at, instance in enumerate(fleet.instances):
+        _fill(ints[at], instance, table_of[id(instance.grid)], fleet.block_tokens)
+        seconds[at, f.LINK_RATE] = instance.link_tokens_per_s
+        seconds[at, f.LINK_LATENCY] = instance.link_latency_s
+        seconds[at, f.SWAP_RATE] = instance.swap_tokens_per_s / fleet.block_tokens
+    ints[:, f.EVENT] = np.arange(len(ints))
+    seconds[:, f.END] = math.inf
+    return ints, seconds
+
+
+def _fill(row: Any, instance: Instance, table: int, block_tokens: int) -> None:  # noqa: ANN401 - a row of an array
+    row[f.ROLE], row[f.TABLE], row[f.POLICY] = ROLES[instance.role], table, POLICIES[instance.policy]
+    row[f.TOKEN_BUDGET], row[f.MOST_SEQUENCES] = instance.token_budget, instance.most_sequences
+    row[f.CHUNKED] = int(instance.chunked)
+    row[f.RESERVES] = int(instance.reserves and instance.role != "prefill")
+    row[f.SWAPS] = int(instance.preemption == "swap")
+    row[f.CAPACITY] = row[f.FREE] = instance.kv_tokens // block_tokens
+    row[f.WATERMARK] = math.ceil(instance.watermark * row[f.CAPACITY])
+    row[f.HOST_FREE] = instance.host_kv_tokens // block_tokens
+    for name in (f.QUEUE, f.PARTIAL, f.ARRIVED, f.OLDEST, f.NEWEST):
+        row[name] = f.NONE
+
+
+def _requests(requests: Requests) -> tuple[Any, Any]:
+    ints = np.zeros((len(requests), f.REQUEST_FIELDS), dtype=np.int64)
+    seconds = np.zeros((len(requests), f.REQUEST_SECONDS))
+    ints[:, f.INPUT], ints[:, f.OUTPUT] = requests.input_tokens, requests.output_tokens
+    ints[:, f.PREDICTED], ints[:, f.PRIORITY] = requests.predicted_tokens, requests.priority
+    ints[:, f.SUCCESSOR] = requests.successor
+    ints[:, f.ENTRY] = ints[:, f.HOME] = f.NONE
+    seconds[:, f.ARRIVAL], seconds[:, f.THINK] = requests.arrival_s, requests.think_s
+    seconds[:, f.STARTED : f.FINISHED + 1] = -1.0
+    return ints, seconds
+
+
+@cache
+def _program() -> Any:  # noqa: ANN401 - numba's dispatcher
+    """The compiled loop; numba is loaded, and the loop compiled once a machine, when it is first wanted."""
+    from planner.simulate.loop.events import play
+
+    return play

@@ -1,0 +1,101 @@
+"""What is simulated: instances, their engines' rules, and how requests are spread over them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from planner.errors import PlannerError, did_you_mean
+from planner.simulate.loop import fields
+from planner.simulate.step_grid import StepGrid
+
+ROLES: Final = {"colocated": fields.COLOCATED, "prefill": fields.PREFILL, "decode": fields.DECODE}
+POLICIES: Final = {"mixed": fields.MIXED, "prefill-first": fields.PREFILL_FIRST}
+ROUTINGS: Final = {
+    "round-robin": fields.ROUND_ROBIN,
+    "least-loaded": fields.LEAST_LOADED,
+    "power-of-two": fields.POWER_OF_TWO,
+    "cache-aware": fields.CACHE_AWARE,
+    "length-aware": fields.LENGTH_AWARE,
+    "freeness": fields.FREENESS,
+}
+QUEUEINGS: Final = {"fcfs": fields.FCFS, "priority": fields.BY_PRIORITY, "shortest-predicted": fields.SHORTEST}
+PREEMPTIONS: Final = ("recompute", "swap")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One engine that steps by itself: an attention rank of a replica, or one of the micro-batches of its pipeline.
+
+    `policy` mixed: prompts ride on decode steps within the token budget (vLLM); prefill-first: a step that prefills
+    does nothing else (SGLang, TensorRT-LLM). `reserves`: a request takes the KV blocks of its whole length when
+    admitted (TensorRT-LLM's guaranteed no evict), else of its prompt, and then grows.
+    """
+
+    grid: StepGrid
+    kv_tokens: int  # capacity of its KV cache
+    role: str = "colocated"
+    policy: str = "mixed"
+    token_budget: int = 8192  # of a step
+    most_sequences: int = 256
+    chunked: bool = True  # prompts longer than what is left of the budget are prefilled in parts
+    reserves: bool = False
+    preemption: str = "recompute"
+    host_kv_tokens: int = 0  # of host memory, for swapping
+    swap_tokens_per_s: float = float("inf")
+    watermark: float = 0.0  # share of the KV blocks that admission leaves free
+    link_tokens_per_s: float = float("inf")  # KV cache in and out, tokens of it per second
+    link_latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_known("role", self.role, ROLES)
+        require_known("policy", self.policy, POLICIES)
+        require_known("preemption", self.preemption, PREEMPTIONS)
+        numbers: dict[str, float] = {"kv_tokens": self.kv_tokens, "token_budget": self.token_budget}
+        numbers |= {"most_sequences": self.most_sequences, "link_tokens_per_s": self.link_tokens_per_s}
+        for name, value in numbers.items():
+            if not value > 0:
+                raise PlannerError(f"`{name}` must be above 0, found {value}", where="instance")
+        if self.most_sequences > self.grid.most_sequences:
+            raise PlannerError(
+                f"step times end at {self.grid.most_sequences} sequences, the instance runs {self.most_sequences}",
+                hint="build the grid for as many",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Instances, and the rules between them.
+
+    `request_overhead_s` passes between client and engine before the engine sees a request. `first_token_from` decode: a
+    client whose request is prefilled elsewhere sees its first token when the cache has moved.
+    """
+
+    instances: tuple[Instance, ...]
+    routing: str = "least-loaded"
+    decode_routing: str = "least-loaded"
+    queueing: str = "fcfs"
+    block_tokens: int = 16
+    prefix_caching: bool = False
+    request_overhead_s: float = 0.0
+    first_token_from: str = "decode"
+
+    def __post_init__(self) -> None:
+        require_known("routing", self.routing, ROUTINGS)
+        require_known("routing", self.decode_routing, ROUTINGS)
+        require_known("queueing", self.queueing, QUEUEINGS)
+        require_known("first_token_from", self.first_token_from, ("decode", "prefill"))
+        roles = {instance.role for instance in self.instances}
+        if not self.instances or ("prefill" in roles) != ("decode" in roles):
+            raise PlannerError(
+                f"instances have the roles {', '.join(sorted(roles)) or 'of none'}",
+                hint="give colocated instances, or both prefill and decode",
+            )
+        if self.block_tokens < 1:
+            raise PlannerError(f"`block_tokens` must be at least 1, found {self.block_tokens}")
+
+
+def require_known(what: str, name: str, known: object) -> None:
+    """Refuses a name that is not among those known, with the nearest."""
+    names = sorted(known)  # type: ignore[call-overload]  # any collection of names
+    if name not in names:
+        hint = did_you_mean(name, names, otherwise=f"known are {', '.join(names)}")
+        raise PlannerError(f"unknown {what} `{name}`", hint=hint)

@@ -1,0 +1,357 @@
+"""Who runs next: admission of waiting requests, preemption of running ones, and the step that they make together."""
+
+import numpy as np
+
+from planner.simulate.loop.fields import (
+    ARRIVED,
+    CACHED,
+    CHUNKED,
+    CONTEXT,
+    DECODING,
+    DONE,
+    ENTRY,
+    FINISH,
+    FREE,
+    GENERATED,
+    HANDED,
+    HIT_TOKENS,
+    HOST_FREE,
+    INPUT,
+    ITERATION,
+    KEY,
+    LINK_LATENCY,
+    LINK_RATE,
+    LISTED,
+    LONGEST_STRETCH,
+    MIXED,
+    MOST_SEQUENCES,
+    MOVING,
+    NONE,
+    OUTPUT,
+    PARTIAL,
+    PENALTY,
+    PLACE,
+    POLICY,
+    PREEMPTED,
+    PREEMPTION_COUNT,
+    PREFILL_PAIRS,
+    PREFILLING,
+    QUEUE,
+    QUEUED,
+    QUEUED_BLOCKS,
+    RECEIVED,
+    RESERVED,
+    RESERVES,
+    SENT,
+    SEQUENCES,
+    SIBLING,
+    STALLED,
+    START,
+    STARTED,
+    STATE,
+    STEP_TOKENS,
+    STEPS,
+    SWAP_RATE,
+    SWAPPED,
+    SWAPS,
+    TOKEN_BUDGET,
+    TRANSFERS,
+    WAITING,
+    WATERMARK,
+)
+from planner.simulate.loop.heaps import drop_batch, goes_before, pop, push, push_batch, set_end
+from planner.simulate.loop.memory import (
+    blocks_of,
+    cached_blocks,
+    give_back,
+    growth,
+    held_blocks,
+    hold,
+    needed_blocks,
+    room,
+    take,
+)
+from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.steps import decode_steps, mixed_step_s
+
+
+@compiled
+def enqueue(s: State, i: int, r: int) -> None:
+    """Puts a request into the queue of an instance."""
+    s.instance[i, QUEUE] = push(s, s.instance[i, QUEUE], r)
+    s.instance[i, QUEUED] += 1
+    s.instance[i, QUEUED_BLOCKS] += blocks_of(s, s.request[r, INPUT] + s.request[r, GENERATED])
+
+
+@compiled
+def dequeue(s: State, i: int) -> int:
+    """Takes the first request out of the queue."""
+    r = s.instance[i, QUEUE]
+    s.instance[i, QUEUE] = pop(s, r)
+    s.instance[i, QUEUED] -= 1
+    s.instance[i, QUEUED_BLOCKS] -= blocks_of(s, s.request[r, INPUT] + s.request[r, GENERATED])
+    return int(r)
+
+
+@compiled
+def start_decoding(s: State, i: int, r: int) -> None:
+    """Adds a request, its cache in place, to the decoding batch.
+
+    A sequence takes a block at the decode iterations that equal its residue, modulo the tokens of a block.
+    """
+    left = s.request[r, OUTPUT] - s.request[r, GENERATED]
+    s.request[r, FINISH] = s.instance[i, ITERATION] + left
+    s.request[r, STATE] = DECODING
+    s.instance[i, CONTEXT] += s.request[r, INPUT] + s.request[r, GENERATED]
+    s.residue[i, residue_of(s, r)] += 1
+    push_batch(s, i, r)
+
+
+@compiled
+def residue_of(s: State, r: int) -> int:
+    """The iteration, negated and modulo the tokens of a block, at which a decoding request takes a block."""
+    return int((s.request[r, INPUT] + s.request[r, OUTPUT] - s.request[r, FINISH] - 1) % s.residue.shape[1])
+
+
+@compiled
+def stop_decoding(s: State, i: int, r: int) -> None:
+    """Takes a request out of the decoding batch, with the tokens that it has by now."""
+    left = s.request[r, FINISH] - s.instance[i, ITERATION]
+    s.request[r, GENERATED] = s.request[r, OUTPUT] - left
+    s.instance[i, CONTEXT] -= s.request[r, INPUT] + s.request[r, GENERATED]
+    s.residue[i, residue_of(s, r)] -= 1
+    drop_batch(s, i, s.request[r, PLACE])
+
+
+@compiled
+def last_running(s: State, i: int) -> int:
+    """The running request that the queue's order puts last; NONE if nothing runs."""
+    last = s.instance[i, PARTIAL]
+    for place in range(s.instance[i, SEQUENCES]):
+        r = s.batch[i, place]
+        if last == NONE or goes_before(s, last, r):
+            last = r
+    return int(last)
+
+
+@compiled
+def preempt(s: State, i: int, r: int) -> None:
+    """Takes a running request back into the queue: to host memory where that has room, else to be computed again."""
+    s.request[r, PREEMPTED] += 1
+    s.instance[i, PREEMPTION_COUNT] += 1
+    if r == s.instance[i, PARTIAL]:
+        s.instance[i, PARTIAL] = NONE
+        s.request[r, STATE] = WAITING
+        give_back(s, i, r, s.request[r, INPUT] + s.request[r, GENERATED])
+    else:
+        stop_decoding(s, i, r)
+        tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
+        blocks = blocks_of(s, tokens)
+        s.request[r, STATE] = WAITING
+        if s.instance[i, SWAPS] == 1 and s.instance[i, HOST_FREE] >= blocks:
+            s.request[r, STATE] = SWAPPED
+            s.instance[i, HOST_FREE] -= blocks
+            s.instance_s[i, PENALTY] += blocks / s.instance_s[i, SWAP_RATE]
+        give_back(s, i, r, tokens)
+    enqueue(s, i, r)
+
+
+@compiled
+def make_room(s: State, i: int) -> bool:
+    """Preempts until the next decode step has its blocks; whether any was."""
+    preempted = False
+    while s.instance[i, SEQUENCES] > 0 and growth(s, i, 0) > room(s, i):
+        preempt(s, i, last_running(s, i))
+        preempted = True
+    return preempted
+
+
+@compiled
+def add_chunk(s: State, i: int, r: int, tokens: int) -> None:
+    """Adds the next tokens of a prompt to the step."""
+    before, total = s.request[r, DONE], s.instance[i, STEP_TOKENS]
+    pairs = s.instance_s[i, PREFILL_PAIRS] + tokens * (before + (tokens + 1) / 2)
+    s.instance_s[i, PREFILL_PAIRS] = pairs
+    s.instance[i, STEP_TOKENS] = total + tokens
+    s.request[r, DONE] = before + tokens
+    s.listed[i, s.instance[i, LISTED]] = r
+    s.instance[i, LISTED] += 1
+    whole = s.request[r, INPUT] + s.request[r, GENERATED]
+    s.instance[i, PARTIAL] = r if s.request[r, DONE] < whole else NONE
+
+
+@compiled
+def chunk_of(s: State, i: int, whole: int, budget: int) -> int:
+    """Tokens of a prompt that the step takes; 0 if it must wait."""
+    if whole <= budget or s.instance[i, CHUNKED] == 1:
+        return min(whole, budget)
+    return whole if s.instance[i, LISTED] == 0 and budget > 0 else 0
+
+
+@compiled
+def admit_prompt(s: State, i: int, r: int, budget: int, margin: int, now_s: float) -> bool:
+    """Admits a waiting prompt if budget and memory allow."""
+    whole = s.request[r, INPUT] + s.request[r, GENERATED]
+    hits = cached_blocks(s, i, r)
+    found = 0
+    for at in range(s.prefix_of[r], s.prefix_of[r] + hits):
+        found += s.prefix_size[s.prefix[at], 0]
+    found = min(found, whole - 1)
+    tokens = chunk_of(s, i, whole - found, budget)
+    if tokens == 0 or needed_blocks(s, i, r, hits, whole) > room(s, i) - margin:
+        return False
+    dequeue(s, i)
+    hold(s, i, r, hits, whole)
+    s.request[r, STATE] = PREFILLING
+    s.request[r, DONE] = found
+    s.instance[i, HIT_TOKENS] += found
+    if s.request_s[r, STARTED] < 0.0:
+        s.request_s[r, STARTED] = now_s
+        s.request[r, CACHED] = found
+    add_chunk(s, i, r, tokens)
+    return True
+
+
+@compiled
+def admit_cache(s: State, i: int, r: int, margin: int, now_s: float) -> bool:
+    """Admits a request whose cache is elsewhere, if memory allows; it comes over the links of both instances.
+
+    Links carry one cache at a time, in the order in which they were asked for.
+    """
+    tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
+    if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin:
+        return False
+    dequeue(s, i)
+    take(s, i, held_blocks(s, i, r, tokens))
+    s.request[r, STATE] = MOVING
+    s.instance[i, RESERVED] += 1
+    source = s.request[r, ENTRY]
+    begin = max(now_s, s.instance_s[source, SENT], s.instance_s[i, RECEIVED])
+    free = begin + tokens / min(s.instance_s[source, LINK_RATE], s.instance_s[i, LINK_RATE])
+    s.instance_s[source, SENT] = free
+    s.instance_s[i, RECEIVED] = free
+    s.request_s[r, KEY] = free + max(s.instance_s[source, LINK_LATENCY], s.instance_s[i, LINK_LATENCY])
+    s.run[TRANSFERS] = push(s, s.run[TRANSFERS], r)
+    return True
+
+
+@compiled
+def admit_swapped(s: State, i: int, r: int, margin: int) -> bool:
+    """Admits a request from host memory, if there is room for it and the block that it may need next."""
+    tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
+    if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin:
+        return False
+    dequeue(s, i)
+    take(s, i, held_blocks(s, i, r, tokens))
+    s.instance[i, HOST_FREE] += blocks_of(s, tokens)
+    s.instance_s[i, PENALTY] += blocks_of(s, tokens) / s.instance_s[i, SWAP_RATE]
+    start_decoding(s, i, r)
+    return True
+
+
+@compiled
+def running(s: State, i: int) -> int:
+    """Sequences that count against the most that an instance runs."""
+    partial = 1 if s.instance[i, PARTIAL] != NONE and s.instance[i, LISTED] == 0 else 0
+    return int(s.instance[i, SEQUENCES] + s.instance[i, RESERVED] + s.instance[i, LISTED] + partial)
+
+
+@compiled
+def admit(s: State, i: int, budget: int, growing: bool, now_s: float) -> None:
+    """Admits from the queue, in its order, until one does not fit.
+
+    An empty instance ignores the watermark. `growing`: the step decodes, so blocks for that are left.
+    """
+    while s.instance[i, QUEUE] != NONE and running(s, i) < s.instance[i, MOST_SEQUENCES]:
+        r = s.instance[i, QUEUE]
+        margin = growth(s, i, 0) if growing else 0
+        if running(s, i) > 0:
+            margin += s.instance[i, WATERMARK]
+        left = budget - s.instance[i, STEP_TOKENS]
+        if s.request[r, STATE] == WAITING:
+            admitted = left > 0 and s.instance[i, PARTIAL] == NONE and admit_prompt(s, i, r, left, margin, now_s)
+        elif s.request[r, STATE] == HANDED:
+            admitted = admit_cache(s, i, r, margin, now_s)
+        else:
+            admitted = admit_swapped(s, i, r, margin)
+        if not admitted:
+            return
+
+
+@compiled
+def fill(s: State, i: int, budget: int, growing: bool, now_s: float) -> None:
+    """Makes the prefill of the step: what is left of a cut prompt, then what the queue brings."""
+    r = s.instance[i, PARTIAL]
+    if r != NONE and budget > 0:
+        add_chunk(s, i, r, min(s.request[r, INPUT] + s.request[r, GENERATED] - s.request[r, DONE], budget))
+    admit(s, i, budget, growing, now_s)
+
+
+@compiled
+def join_arrived(s: State, i: int) -> None:
+    """Requests whose caches have arrived join the decoding batch."""
+    r = s.instance[i, ARRIVED]
+    while r != NONE:
+        after = s.request[r, SIBLING]
+        s.instance[i, RESERVED] -= 1
+        start_decoding(s, i, r)
+        r = after
+    s.instance[i, ARRIVED] = NONE
+
+
+@compiled
+def looked_ahead(s: State, i: int) -> int:
+    """Decode steps until the batch changes by itself: one finishes, or blocks run out."""
+    steps = s.request[s.batch[i, 0], FINISH] - s.instance[i, ITERATION]
+    steps = min(steps, LONGEST_STRETCH)
+    free = s.instance[i, FREE]
+    if s.instance[i, RESERVES] == 1 or free >= s.instance[i, SEQUENCES] * (steps // s.residue.shape[1] + 1):
+        return int(steps)
+    for ahead in range(1, steps):
+        free -= growth(s, i, ahead)
+        if free < 0:
+            return ahead
+    return int(steps)
+
+
+@compiled
+def schedule(s: State, i: int, now_s: float) -> None:
+    """Starts the next stretch of an instance that is between steps, if it has anything to do."""
+    join_arrived(s, i)
+    s.instance[i, LISTED] = 0
+    s.instance[i, STEP_TOKENS] = 0
+    s.instance_s[i, PREFILL_PAIRS] = 0.0
+    preempted = False
+    if s.instance[i, POLICY] == MIXED:
+        preempted = make_room(s, i)
+        if not preempted or running(s, i) == 0:
+            fill(s, i, s.instance[i, TOKEN_BUDGET] - s.instance[i, SEQUENCES], True, now_s)
+    else:
+        fill(s, i, s.instance[i, TOKEN_BUDGET], False, now_s)
+        if s.instance[i, LISTED] == 0:
+            preempted = make_room(s, i)
+    stalled = s.instance[i, POLICY] != MIXED and s.instance[i, LISTED] > 0
+    s.instance[i, STALLED] = 1 if stalled else 0
+    start_stretch(s, i, 0 if stalled else s.instance[i, SEQUENCES], preempted, now_s)
+
+
+@compiled
+def start_stretch(s: State, i: int, sequences: int, preempted: bool, now_s: float) -> None:
+    """Sets start, end and length of the stretch; the blocks of its first step are taken now, of others as it ends."""
+    s.instance_s[i, START] = now_s
+    if sequences > 0:
+        take(s, i, growth(s, i, 0))
+    penalty_s = s.instance_s[i, PENALTY]
+    steps, end_s = 1, now_s
+    if s.instance[i, LISTED] > 0:
+        attended = s.instance_s[i, PREFILL_PAIRS] / s.instance[i, STEP_TOKENS]
+        end_s = now_s + mixed_step_s(s, i, sequences, s.instance[i, STEP_TOKENS], attended)
+    elif sequences > 0:
+        again = preempted or penalty_s > 0.0
+        steps, end_s = decode_steps(s, i, 1 if again else looked_ahead(s, i), np.inf)
+    else:
+        steps, end_s, penalty_s = 0, np.inf, 0.0
+    if steps > 0:
+        s.instance_s[i, PENALTY] = 0.0
+    s.instance[i, STEPS] = steps
+    set_end(s, i, end_s + penalty_s)

@@ -1,0 +1,37 @@
+"""The arrays of a run, as Python makes and reads them.
+
+Shapes: I instances, R requests, S most sequences, B tokens a KV block, U distinct prefix blocks, H prefix blocks of all
+requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Arrays(NamedTuple):
+    """A run; columns are named in `fields`."""
+
+    run: Ints
+    run_s: Floats
+    request: Ints  # [R, REQUEST_FIELDS]
+    request_s: Floats  # [R, REQUEST_SECONDS]
+    instance: Ints  # [I, INSTANCE_FIELDS]
+    instance_s: Floats  # [I, SECONDS_FIELDS]
+    batch: Ints  # [I, S] decoding requests, a heap by the iteration that finishes them
+    listed: Ints  # [I, S] requests that the running step prefills
+    residue: Ints  # [I, B] decoding sequences by the iteration, modulo B, at which they take a block
+    events: Ints  # [I] a heap of instances by the end of their stretch
+    dirty: Ints  # [I]
+    prefix_of: Ints  # [R + 1] where the prefix blocks of each request begin
+    prefix: Ints  # [H] blocks, prompt by prompt
+    prefix_size: Ints  # [U, 2] tokens and KV blocks of each
+    cached: Ints  # [I, U, 3]
+    decode_s: Floats  # [K, N, C] seconds of a decode step, batches padded
+    mixed_s: Floats  # [K, N', C, T, M] seconds of a step that prefills
+    axes: Floats  # [K, 4, longest] decode batch, decode context, prefill tokens, mean attended tokens
+    lengths: Ints  # [K, 4] of the axes

@@ -1,0 +1,369 @@
+"""The loop itself: what ends, arrives and starts at each moment of time.
+
+At one moment, first stretches and transfers end, then requests arrive, then instances between steps start their next
+stretch, in the order of their numbers. A stretch of decode steps looks ahead; a request that comes meanwhile cuts it at
+the next end of a step.
+"""
+
+import numpy as np
+
+from planner.simulate.loop.admission import enqueue, schedule, start_decoding
+from planner.simulate.loop.arrays import Arrays
+from planner.simulate.loop.fields import (
+    ARRIVAL,
+    ARRIVED,
+    BUSY,
+    BUSY_PREFILL,
+    BY_PRIORITY,
+    CAPACITY,
+    COMPLETE,
+    CONTEXT,
+    DECODE_TOKENS,
+    DIRTY,
+    DONE,
+    END,
+    ENTRY,
+    FINISH,
+    FINISHED,
+    FIRST,
+    FIRST_AT_DECODE,
+    GENERATED,
+    HANDED,
+    HOME,
+    INPUT,
+    ITERATION,
+    KEY,
+    LIMIT,
+    LISTED,
+    LOAD_TOKENS,
+    MOST_EVENTS,
+    MOST_SEQUENCES,
+    NEXT_ARRIVAL,
+    NEXT_CLIENT,
+    NONE,
+    NOW,
+    NUM_CLOSED,
+    NUM_COMPLETE,
+    NUM_DIRTY,
+    NUM_EVENTS,
+    NUM_OPEN,
+    NUM_REJECTED,
+    OUTPUT,
+    OUTSTANDING,
+    PENDING,
+    PREDICTED,
+    PREFILL,
+    PREFILL_STEP_COUNT,
+    PREFILL_TOKENS,
+    PREFILLED,
+    PRIORITY,
+    QUEUE,
+    QUEUEING,
+    READY,
+    REJECTED,
+    REQUEST_OVERHEAD,
+    RESERVED,
+    ROLE,
+    SEQUENCE_SECONDS,
+    SEQUENCES,
+    SHORTEST,
+    SIBLING,
+    STALLED,
+    START,
+    STATE,
+    STEP_COUNT,
+    STEP_TOKENS,
+    STEPS,
+    SUCCESSOR,
+    THINK,
+    TRANSFERS,
+    WAITING,
+)
+from planner.simulate.loop.heaps import drop_batch, pop, push, set_end
+from planner.simulate.loop.memory import blocks_of, give_back, growth_within, publish, take
+from planner.simulate.loop.program import State, compiled, entry
+from planner.simulate.loop.routing import route
+from planner.simulate.loop.steps import decode_steps
+
+
+@compiled
+def mark(s: State, i: int) -> None:
+    """Notes that an instance is to be scheduled at this moment."""
+    if s.instance[i, DIRTY] == 0:
+        s.instance[i, DIRTY] = 1
+        s.dirty[s.run[NUM_DIRTY]] = i
+        s.run[NUM_DIRTY] += 1
+
+
+@compiled
+def interrupt(s: State, i: int, now_s: float) -> None:
+    """Something new for an instance: if idle, it is scheduled; decode steps are cut at the next end of one."""
+    if s.instance[i, STEPS] == 0:
+        mark(s, i)
+    elif s.instance[i, STEPS] > 1 and s.instance_s[i, END] > now_s:
+        steps, end_s = decode_steps(s, i, s.instance[i, STEPS], now_s)
+        s.instance[i, STEPS] = steps
+        set_end(s, i, end_s)
+
+
+@compiled
+def order_key(s: State, r: int, now_s: float) -> float:
+    """What the queue sorts a request by."""
+    if s.run[QUEUEING] == BY_PRIORITY:
+        return float(s.request[r, PRIORITY])
+    if s.run[QUEUEING] == SHORTEST:
+        return float(s.request[r, PREDICTED])
+    return now_s
+
+
+@compiled
+def join(s: State, i: int, r: int, now_s: float) -> None:
+    """Sends a request to an instance; one that is not in front waits behind others that cannot start either."""
+    s.request[r, HOME] = i
+    s.request_s[r, KEY] = order_key(s, r, now_s)
+    s.instance[i, OUTSTANDING] += 1
+    s.instance[i, LOAD_TOKENS] += s.request[r, INPUT] + s.request[r, PREDICTED]
+    enqueue(s, i, r)
+    if s.instance[i, QUEUE] == r:
+        full = s.instance[i, SEQUENCES] + s.instance[i, RESERVED] >= s.instance[i, MOST_SEQUENCES]
+        if s.instance[i, STEPS] == 0 or not full:
+            interrupt(s, i, now_s)
+
+
+@compiled
+def leave(s: State, i: int, r: int) -> None:
+    """A request is gone from an instance."""
+    s.instance[i, OUTSTANDING] -= 1
+    s.instance[i, LOAD_TOKENS] -= s.request[r, INPUT] + s.request[r, PREDICTED]
+
+
+@compiled
+def fits(s: State, i: int, r: int) -> bool:
+    """Whether a request fits into an empty instance, from its first to its last token."""
+    tokens = s.request[r, INPUT] + (0 if s.instance[i, ROLE] == PREFILL else s.request[r, OUTPUT])
+    return bool(blocks_of(s, tokens) <= s.instance[i, CAPACITY])
+
+
+@compiled
+def send(s: State, r: int, arrival_s: float) -> None:
+    """A client sends a request at a time that is now known."""
+    s.request_s[r, ARRIVAL] = arrival_s
+    s.request_s[r, KEY] = arrival_s + s.run_s[REQUEST_OVERHEAD]
+    s.run[PENDING] = push(s, s.run[PENDING], r)
+
+
+@compiled
+def answer(s: State, r: int, now_s: float) -> None:
+    """A request is over; what its session or its client sends next is on its way."""
+    after = s.request[r, SUCCESSOR]
+    if after != NONE:
+        send(s, after, now_s + s.request_s[after, THINK])
+    elif r < s.run[NUM_CLOSED] and s.run[NEXT_CLIENT] < s.run[NUM_CLOSED]:
+        after = s.run[NEXT_CLIENT]
+        s.run[NEXT_CLIENT] += 1
+        send(s, after, now_s + s.request_s[after, THINK])
+
+
+@compiled
+def arrive(s: State, r: int, now_s: float) -> None:
+    """A request comes to the router; one that no instance could ever hold is rejected."""
+    i = route(s, r, False, now_s)
+    held = fits(s, i, r)
+    if held and s.instance[i, ROLE] == PREFILL:
+        held = False
+        for other in range(len(s.instance)):
+            held = held or (s.instance[other, ROLE] != PREFILL and fits(s, other, r))
+    if not held:
+        s.request[r, STATE] = REJECTED
+        s.run[NUM_REJECTED] += 1
+        answer(s, r, now_s)
+        return
+    s.request[r, STATE] = WAITING
+    s.request[r, ENTRY] = i
+    join(s, i, r, now_s)
+
+
+@compiled
+def finish(s: State, i: int, r: int, now_s: float) -> None:
+    """The last token of a request; its blocks are freed."""
+    give_back(s, i, r, s.request[r, INPUT] + s.request[r, OUTPUT] - 1)
+    s.request[r, STATE] = COMPLETE
+    s.request[r, GENERATED] = s.request[r, OUTPUT]
+    s.request_s[r, FINISHED] = now_s
+    s.run[NUM_COMPLETE] += 1
+    leave(s, i, r)
+    answer(s, r, now_s)
+
+
+@compiled
+def hand_over(s: State, i: int, r: int, now_s: float) -> None:
+    """A prefilled request goes on to a decode instance; its blocks stay until its cache has moved."""
+    s.request[r, STATE] = HANDED
+    join(s, route(s, r, True, now_s), r, now_s)
+
+
+@compiled
+def end_prefill(s: State, i: int, r: int, now_s: float) -> None:
+    """The prompt of a request is in the cache, and a token is generated."""
+    publish(s, i, r)
+    s.request[r, GENERATED] += 1
+    last = s.request[r, GENERATED] == s.request[r, OUTPUT]
+    handed = s.instance[i, ROLE] == PREFILL and not last
+    if s.request_s[r, PREFILLED] < 0.0:
+        s.request_s[r, PREFILLED] = now_s
+        if not handed or s.run[FIRST_AT_DECODE] == 0:
+            s.request_s[r, FIRST] = now_s
+    if last:
+        finish(s, i, r, now_s)
+    elif handed:
+        hand_over(s, i, r, now_s)
+    else:
+        start_decoding(s, i, r)
+
+
+@compiled
+def note_stretch(s: State, i: int, now_s: float) -> None:
+    """Counts the stretch that ends."""
+    steps, seconds = s.instance[i, STEPS], now_s - s.instance_s[i, START]
+    s.instance_s[i, BUSY] += seconds
+    s.instance_s[i, SEQUENCE_SECONDS] += s.instance[i, SEQUENCES] * seconds
+    s.instance[i, STEP_COUNT] += steps
+    if s.instance[i, LISTED] > 0:
+        s.instance_s[i, BUSY_PREFILL] += seconds
+        s.instance[i, PREFILL_STEP_COUNT] += 1
+        s.instance[i, PREFILL_TOKENS] += s.instance[i, STEP_TOKENS]
+
+
+@compiled
+def end_stretch(s: State, i: int, now_s: float) -> None:
+    """The steps of a stretch are done: tokens and blocks are counted, requests finish or go on."""
+    note_stretch(s, i, now_s)
+    sequences, steps = s.instance[i, SEQUENCES], s.instance[i, STEPS]
+    s.instance[i, STEPS] = 0
+    set_end(s, i, np.inf)
+    if sequences > 0 and s.instance[i, STALLED] == 0:
+        take(s, i, growth_within(s, i, steps))
+        s.instance[i, ITERATION] += steps
+        s.instance[i, CONTEXT] += sequences * steps
+        s.instance[i, DECODE_TOKENS] += sequences * steps
+        end_decodes(s, i, now_s)
+    for place in range(s.instance[i, LISTED]):
+        r = s.listed[i, place]
+        if s.request[r, DONE] == s.request[r, INPUT] + s.request[r, GENERATED]:
+            end_prefill(s, i, r, now_s)
+    mark(s, i)
+
+
+@compiled
+def end_decodes(s: State, i: int, now_s: float) -> None:
+    """Requests that have all their tokens leave the decoding batch."""
+    while s.instance[i, SEQUENCES] > 0:
+        r = s.batch[i, 0]
+        if s.request[r, FINISH] > s.instance[i, ITERATION]:
+            return
+        s.instance[i, CONTEXT] -= s.request[r, INPUT] + s.request[r, OUTPUT]
+        s.residue[i, (s.request[r, INPUT] + s.request[r, OUTPUT] - s.request[r, FINISH] - 1) % s.residue.shape[1]] -= 1
+        drop_batch(s, i, 0)
+        finish(s, i, r, now_s)
+
+
+@compiled
+def end_transfer(s: State, r: int, now_s: float) -> None:
+    """A cache has arrived: the blocks at its source are free, the request joins the next step."""
+    source, i = s.request[r, ENTRY], s.request[r, HOME]
+    give_back(s, source, r, s.request[r, INPUT] + s.request[r, GENERATED] - 1)
+    leave(s, source, r)
+    s.request[r, STATE] = READY
+    if s.request_s[r, FIRST] < 0.0:
+        s.request_s[r, FIRST] = now_s
+    s.request[r, SIBLING] = s.instance[i, ARRIVED]
+    s.instance[i, ARRIVED] = r
+    interrupt(s, source, now_s)
+    interrupt(s, i, now_s)
+
+
+@compiled
+def next_moment(s: State) -> float:
+    """When something happens next; `inf` if nothing will."""
+    moment = s.instance_s[s.events[0], END]
+    if s.run[TRANSFERS] != NONE:
+        moment = min(moment, s.request_s[s.run[TRANSFERS], KEY])
+    if s.run[PENDING] != NONE:
+        moment = min(moment, s.request_s[s.run[PENDING], KEY])
+    if s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
+        moment = min(moment, s.request_s[s.run[NEXT_ARRIVAL], ARRIVAL] + s.run_s[REQUEST_OVERHEAD])
+    return float(moment)
+
+
+@compiled
+def end_all(s: State, now_s: float) -> None:
+    """What ends at this moment."""
+    while s.instance_s[s.events[0], END] <= now_s:
+        end_stretch(s, s.events[0], now_s)
+    while s.run[TRANSFERS] != NONE and s.request_s[s.run[TRANSFERS], KEY] <= now_s:
+        r = s.run[TRANSFERS]
+        s.run[TRANSFERS] = pop(s, r)
+        end_transfer(s, r, now_s)
+
+
+@compiled
+def arrive_all(s: State, now_s: float) -> None:
+    """Who arrives at this moment."""
+    while s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
+        r = s.run[NEXT_ARRIVAL]
+        if s.request_s[r, ARRIVAL] + s.run_s[REQUEST_OVERHEAD] > now_s:
+            break
+        s.run[NEXT_ARRIVAL] += 1
+        arrive(s, r, now_s)
+    while s.run[PENDING] != NONE and s.request_s[s.run[PENDING], KEY] <= now_s:
+        r = s.run[PENDING]
+        s.run[PENDING] = pop(s, r)
+        arrive(s, r, now_s)
+
+
+@compiled
+def schedule_all(s: State, now_s: float) -> None:
+    """Who starts at this moment, in the order of numbers."""
+    marked = s.dirty[: s.run[NUM_DIRTY]]
+    if len(marked) > 1:
+        marked.sort()
+    s.run[NUM_DIRTY] = 0
+    for i in marked:
+        s.instance[i, DIRTY] = 0
+        schedule(s, i, now_s)
+
+
+@entry
+def play(a: Arrays) -> None:
+    """Runs until nothing more will happen, or to the limits of time and events."""
+    s = State(
+        a.run,
+        a.run_s,
+        a.request,
+        a.request_s,
+        a.instance,
+        a.instance_s,
+        a.batch,
+        a.listed,
+        a.residue,
+        a.events,
+        a.dirty,
+        a.prefix_of,
+        a.prefix,
+        a.prefix_size,
+        a.cached,
+        a.decode_s,
+        a.mixed_s,
+        a.axes,
+        a.lengths,
+    )
+    while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:
+        now_s = next_moment(s)
+        if now_s > s.run_s[LIMIT] or now_s == np.inf:
+            return
+        s.run_s[NOW] = now_s
+        s.run[NUM_EVENTS] += 1
+        end_all(s, now_s)
+        arrive_all(s, now_s)
+        end_all(s, now_s)
+        schedule_all(s, now_s)

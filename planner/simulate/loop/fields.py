@@ -1,0 +1,168 @@
+"""Columns of the arrays that hold the state of a run, and the numbers that stand for roles, policies and states.
+
+A request is a row of `request` (whole numbers) and `request_s` (seconds, and the key of its queue); an instance is a
+row of `instance` and `instance_s`. Rows, not columns, are contiguous: an event touches one request and one instance.
+"""
+
+from typing import Final
+
+NONE: Final = -1  # no request, no block, no place
+
+# A request, whole numbers.
+INPUT: Final = 0  # prompt tokens
+OUTPUT: Final = 1  # tokens to generate, at least 1
+PREDICTED: Final = 2  # output tokens that schedulers believe in
+PRIORITY: Final = 3  # lower goes first
+SUCCESSOR: Final = 4  # request that the same session sends when this one has finished; NONE
+STATE: Final = 5
+GENERATED: Final = 6  # tokens generated when it last left the decoding batch or ended a prefill
+DONE: Final = 7  # tokens in the cache of the prefill under way
+CACHED: Final = 8  # prompt tokens found in the prefix cache at its first admission
+FINISH: Final = 9  # decode iteration of its instance after which it is finished
+SHARED: Final = 10  # leading prefix blocks that it holds together with others
+SHARED_BLOCKS: Final = 11  # KV blocks of those
+PLACE: Final = 12  # in the decoding batch of its instance
+ENTRY: Final = 13  # instance that prefilled it
+HOME: Final = 14  # instance that holds it now
+PREEMPTED: Final = 15  # times that it was preempted
+CHILD: Final = 16  # first child in a queue
+SIBLING: Final = 17  # next child of the same parent; next in a list
+REQUEST_FIELDS: Final = 18
+
+# A request, seconds.
+ARRIVAL: Final = 0  # at the front door, seen by the client
+KEY: Final = 1  # what its queue is ordered by
+STARTED: Final = 2  # first scheduled
+PREFILLED: Final = 3  # first prefill ended
+FIRST: Final = 4  # first token at the client
+FINISHED: Final = 5
+THINK: Final = 6  # between the request before it and its own arrival, in closed loops and sessions
+REQUEST_SECONDS: Final = 7
+
+# States of a request.
+TO_COME: Final = 0
+WAITING: Final = 1  # for its prefill
+PREFILLING: Final = 2
+HANDED: Final = 3  # prefilled elsewhere; waits for room where it is to be decoded
+MOVING: Final = 4  # its cache is under way
+READY: Final = 5  # its cache has arrived; joins at the next step
+DECODING: Final = 6
+SWAPPED: Final = 7  # preempted, its cache in host memory
+COMPLETE: Final = 8
+REJECTED: Final = 9  # can never fit into any instance
+
+# An instance, whole numbers.
+ROLE: Final = 0
+TABLE: Final = 1  # its step times
+POLICY: Final = 2
+TOKEN_BUDGET: Final = 3  # of a step
+MOST_SEQUENCES: Final = 4
+CHUNKED: Final = 5  # 1 if a prompt may be prefilled in parts
+RESERVES: Final = 6  # 1 if a request takes the blocks of its whole length when admitted
+SWAPS: Final = 7  # 1 if preemption moves caches to host memory as long as that has room
+CAPACITY: Final = 8  # KV blocks
+WATERMARK: Final = 9  # blocks that admission leaves free
+FREE: Final = 10  # blocks
+EVICTABLE: Final = 11  # blocks of cached prefixes that nobody holds
+HOST_FREE: Final = 12  # blocks of host memory
+QUEUE: Final = 13  # first of the waiting requests
+QUEUED: Final = 14
+QUEUED_BLOCKS: Final = 15  # that the waiting requests will ask for
+SEQUENCES: Final = 16  # decoding
+RESERVED: Final = 17  # whose caches are on their way here
+CONTEXT: Final = 18  # tokens that the next decode step attends to, all sequences
+ITERATION: Final = 19  # decode iterations done
+PARTIAL: Final = 20  # request whose prefill is cut between steps
+LISTED: Final = 21  # requests that the running step prefills
+STEPS: Final = 22  # of the stretch under way; 0 if idle
+STALLED: Final = 23  # 1 if the running step leaves the decoding batch out
+ARRIVED: Final = 24  # first of the requests whose caches have arrived
+OUTSTANDING: Final = 25  # requests sent here and not yet gone
+LOAD_TOKENS: Final = 26  # prompt and predicted output tokens of those
+EVENT: Final = 27  # place in the heap of events
+DIRTY: Final = 28  # 1 if it is to be scheduled now
+OLDEST: Final = 29  # evictable prefix block that goes first
+NEWEST: Final = 30
+STEP_COUNT: Final = 31
+PREFILL_STEP_COUNT: Final = 32
+DECODE_TOKENS: Final = 33
+PREFILL_TOKENS: Final = 34
+PEAK_BLOCKS: Final = 35
+PREEMPTION_COUNT: Final = 36
+HIT_TOKENS: Final = 37
+STEP_TOKENS: Final = 38  # that the running step prefills
+INSTANCE_FIELDS: Final = 39
+
+# An instance, seconds.
+START: Final = 0  # of the stretch under way
+END: Final = 1
+BUSY: Final = 2
+BUSY_PREFILL: Final = 3  # of steps that prefill
+SENT: Final = 4  # its outgoing link is free from then on
+RECEIVED: Final = 5  # its incoming link
+LINK_RATE: Final = 6  # tokens per second of KV cache over its link
+LINK_LATENCY: Final = 7
+SWAP_RATE: Final = 8  # blocks per second to and from host memory
+PENALTY: Final = 9  # swapping that lengthens the next step
+SEQUENCE_SECONDS: Final = 10  # decoding sequences x time
+PREFILL_PAIRS: Final = 11  # mean tokens that a token of the running step's prefill attends to
+SECONDS_FIELDS: Final = 12
+
+# Roles.
+COLOCATED: Final = 0
+PREFILL: Final = 1
+DECODE: Final = 2
+
+# Policies of an engine.
+MIXED: Final = 0  # prefill rides on decode steps (vLLM)
+PREFILL_FIRST: Final = 1  # steps that prefill do nothing else (SGLang, TensorRT-LLM without mixing)
+
+# Routing.
+ROUND_ROBIN: Final = 0
+LEAST_LOADED: Final = 1  # fewest requests
+POWER_OF_TWO: Final = 2  # the less loaded of two drawn at random
+CACHE_AWARE: Final = 3  # longest cached prefix, while loads are balanced
+LENGTH_AWARE: Final = 4  # fewest prompt and predicted output tokens
+FREENESS: Final = 5  # most free blocks a sequence (Llumnix)
+
+# Queueing.
+FCFS: Final = 0
+BY_PRIORITY: Final = 1
+SHORTEST: Final = 2  # shortest predicted output
+
+# The run, whole numbers.
+NEXT_ARRIVAL: Final = 0  # of the requests that come at given times
+NUM_OPEN: Final = 1
+NEXT_CLIENT: Final = 2  # request that the next free client of a closed loop sends
+NUM_CLOSED: Final = 3
+PENDING: Final = 4  # first of the requests that come at times known by now
+TRANSFERS: Final = 5  # first of the transfers to end
+NUM_DIRTY: Final = 6
+NUM_COMPLETE: Final = 7
+NUM_REJECTED: Final = 8
+ROUTING: Final = 9
+DECODE_ROUTING: Final = 10
+QUEUEING: Final = 11
+SEED: Final = 12
+TURN: Final = 13  # of round robin, requests
+DECODE_TURN: Final = 14
+BLOCK_TOKENS: Final = 15
+FIRST_AT_DECODE: Final = 16  # 1 if the client gets its first token from the decoding instance
+MOST_EVENTS: Final = 17
+NUM_EVENTS: Final = 18
+CACHES: Final = 19  # 1 if prefixes are cached
+RUN_FIELDS: Final = 20
+
+# The run, seconds.
+REQUEST_OVERHEAD: Final = 0  # between client and engine
+LIMIT: Final = 1  # the run stops there
+NOW: Final = 2
+RUN_SECONDS: Final = 3
+
+# A cached prefix block on an instance.
+REFERENCES: Final = 0  # NONE: not cached
+OLDER: Final = 1
+NEWER: Final = 2
+
+LONGEST_STRETCH: Final = 128  # decode steps looked ahead at once
+IMBALANCE: Final = 32  # requests between the most and the least loaded instance; beyond it cache-aware routing balances

@@ -1,0 +1,194 @@
+"""KV blocks of an instance: taken, given back, and kept as cached prefixes until their room is needed (LRU).
+
+A prefix block is shared by all requests whose prompts agree up to its end. What a request generates is its own.
+"""
+
+from planner.simulate.loop.fields import (
+    BLOCK_TOKENS,
+    CACHES,
+    CAPACITY,
+    EVICTABLE,
+    FREE,
+    INPUT,
+    ITERATION,
+    NEWER,
+    NEWEST,
+    NONE,
+    OLDER,
+    OLDEST,
+    OUTPUT,
+    PEAK_BLOCKS,
+    REFERENCES,
+    RESERVES,
+    SEQUENCES,
+    SHARED,
+    SHARED_BLOCKS,
+)
+from planner.simulate.loop.program import State, compiled
+
+
+@compiled
+def blocks_of(s: State, tokens: int) -> int:
+    """KV blocks that hold so many tokens."""
+    size = s.run[BLOCK_TOKENS]
+    return int((tokens + size - 1) // size)
+
+
+@compiled
+def held_blocks(s: State, i: int, r: int, tokens: int) -> int:
+    """Blocks of a request with so many tokens in the cache, shared ones included."""
+    if s.instance[i, RESERVES] == 1:
+        return blocks_of(s, s.request[r, INPUT] + s.request[r, OUTPUT])
+    return blocks_of(s, tokens)
+
+
+@compiled
+def room(s: State, i: int) -> int:
+    """Blocks that can be had, cached prefixes given up."""
+    return int(s.instance[i, FREE] + s.instance[i, EVICTABLE])
+
+
+@compiled
+def unlink(s: State, i: int, block: int) -> None:
+    """Takes a prefix block out of those that may be evicted."""
+    older, newer = s.cached[i, block, OLDER], s.cached[i, block, NEWER]
+    if older == NONE:
+        s.instance[i, OLDEST] = newer
+    else:
+        s.cached[i, older, NEWER] = newer
+    if newer == NONE:
+        s.instance[i, NEWEST] = older
+    else:
+        s.cached[i, newer, OLDER] = older
+    s.instance[i, EVICTABLE] -= s.prefix_size[block, 1]
+
+
+@compiled
+def let_go(s: State, i: int, block: int) -> None:
+    """One holder less; a block without any may be evicted, after all that were let go before it."""
+    s.cached[i, block, REFERENCES] -= 1
+    if s.cached[i, block, REFERENCES] > 0:
+        return
+    newest = s.instance[i, NEWEST]
+    s.cached[i, block, OLDER] = newest
+    s.cached[i, block, NEWER] = NONE
+    if newest == NONE:
+        s.instance[i, OLDEST] = block
+    else:
+        s.cached[i, newest, NEWER] = block
+    s.instance[i, NEWEST] = block
+    s.instance[i, EVICTABLE] += s.prefix_size[block, 1]
+
+
+@compiled
+def take(s: State, i: int, blocks: int) -> None:
+    """Takes blocks, evicting the prefixes let go longest ago where too few are free."""
+    while s.instance[i, FREE] < blocks:
+        block = s.instance[i, OLDEST]
+        unlink(s, i, block)
+        s.cached[i, block, REFERENCES] = NONE
+        s.instance[i, FREE] += s.prefix_size[block, 1]
+    s.instance[i, FREE] -= blocks
+    note_peak(s, i)
+
+
+@compiled
+def note_peak(s: State, i: int) -> None:
+    """Keeps the most blocks ever held."""
+    used = s.instance[i, CAPACITY] - s.instance[i, FREE] - s.instance[i, EVICTABLE]
+    s.instance[i, PEAK_BLOCKS] = max(s.instance[i, PEAK_BLOCKS], used)
+
+
+@compiled
+def cached_blocks(s: State, i: int, r: int) -> int:
+    """Leading prefix blocks of a request that the instance has."""
+    if s.run[CACHES] == 0:
+        return 0
+    first, end = s.prefix_of[r], s.prefix_of[r + 1]
+    at = first
+    while at < end and s.cached[i, s.prefix[at], REFERENCES] != NONE:
+        at += 1
+    return int(at - first)
+
+
+@compiled
+def needed_blocks(s: State, i: int, r: int, hits: int, tokens: int) -> int:
+    """Blocks that admission of a request takes out of the room, of which its cached prefix is part."""
+    needed = held_blocks(s, i, r, tokens)
+    first = s.prefix_of[r]
+    for at in range(first, first + hits):
+        block = s.prefix[at]
+        if s.cached[i, block, REFERENCES] > 0:
+            needed -= s.prefix_size[block, 1]
+    return needed
+
+
+@compiled
+def hold(s: State, i: int, r: int, hits: int, tokens: int) -> int:
+    """Takes the blocks of a request whose first `hits` prefix blocks are cached; returns the tokens of those."""
+    first = s.prefix_of[r]
+    found, shared = 0, 0
+    for at in range(first, first + hits):
+        block = s.prefix[at]
+        if s.cached[i, block, REFERENCES] == 0:
+            unlink(s, i, block)
+        s.cached[i, block, REFERENCES] += 1
+        found += s.prefix_size[block, 0]
+        shared += s.prefix_size[block, 1]
+    s.request[r, SHARED] = hits
+    s.request[r, SHARED_BLOCKS] = shared
+    take(s, i, held_blocks(s, i, r, tokens) - shared)
+    return found
+
+
+@compiled
+def publish(s: State, i: int, r: int) -> None:
+    """Makes the prefix blocks of a prefilled prompt available to others; of two copies one is given back."""
+    if s.run[CACHES] == 0:
+        return
+    for at in range(s.prefix_of[r] + s.request[r, SHARED], s.prefix_of[r + 1]):
+        block = s.prefix[at]
+        size = s.prefix_size[block, 1]
+        if s.cached[i, block, REFERENCES] == NONE:
+            s.cached[i, block, REFERENCES] = 1
+        else:
+            if s.cached[i, block, REFERENCES] == 0:
+                unlink(s, i, block)
+            s.cached[i, block, REFERENCES] += 1
+            s.instance[i, FREE] += size
+        s.request[r, SHARED] += 1
+        s.request[r, SHARED_BLOCKS] += size
+
+
+@compiled
+def give_back(s: State, i: int, r: int, tokens: int) -> None:
+    """Frees the blocks of a request with so many tokens; the end of its prefix will be evicted first."""
+    s.instance[i, FREE] += held_blocks(s, i, r, tokens) - s.request[r, SHARED_BLOCKS]
+    first = s.prefix_of[r]
+    for at in range(first + s.request[r, SHARED] - 1, first - 1, -1):
+        let_go(s, i, s.prefix[at])
+    s.request[r, SHARED] = 0
+    s.request[r, SHARED_BLOCKS] = 0
+
+
+@compiled
+def growth(s: State, i: int, ahead: int) -> int:
+    """Blocks that the decoding batch takes for the step after `ahead` more of them."""
+    if s.instance[i, RESERVES] == 1:
+        return 0
+    size = s.residue.shape[1]
+    return int(s.residue[i, size - 1 - (s.instance[i, ITERATION] + ahead - 1) % size])
+
+
+@compiled
+def growth_within(s: State, i: int, steps: int) -> int:
+    """Blocks that the decoding batch takes for the second to the last of so many steps."""
+    size = s.residue.shape[1]
+    if s.instance[i, RESERVES] == 1 or steps < 2:
+        return 0
+    rounds, rest = (steps - 1) // size, (steps - 1) % size
+    at, blocks = size - 1 - s.instance[i, ITERATION] % size, rounds * s.instance[i, SEQUENCES]
+    for _ in range(rest):
+        blocks += s.residue[i, at]
+        at = at - 1 if at > 0 else size - 1
+    return int(blocks)

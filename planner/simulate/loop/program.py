@@ -1,0 +1,77 @@
+"""How the loop is compiled: the state that all parts share, a decorator, and a cache that sees edits in every file.
+
+numba's own cache looks at one file; the folder used here is named by the sources of all modules of the loop.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from numba import types
+from numba.experimental import structref
+
+from planner.simulate.loop.arrays import Arrays, Floats, Ints
+
+_numba: Any = numba  # options of the jit and of its configuration that its stubs leave out
+_structref: Any = structref
+F = TypeVar("F", bound=Callable[..., object])
+
+
+@_structref.register
+class _StateType(types.StructRef):
+    """The type of a state in compiled code."""
+
+
+class State:
+    """A run under way: what `Arrays` holds, passed by one pointer, since numba copies a tuple at every call."""
+
+    def __init__(self, *arrays: Ints | Floats) -> None:
+        raise TypeError("made by compiled code alone")
+
+    run: Ints
+    run_s: Floats
+    request: Ints  # [R, REQUEST_FIELDS]
+    request_s: Floats  # [R, REQUEST_SECONDS]
+    instance: Ints  # [I, INSTANCE_FIELDS]
+    instance_s: Floats  # [I, SECONDS_FIELDS]
+    batch: Ints  # [I, S] decoding requests, a heap by the iteration that finishes them
+    listed: Ints  # [I, S] requests that the running step prefills
+    residue: Ints  # [I, B] decoding sequences by the iteration, modulo B, at which they take a block
+    events: Ints  # [I] a heap of instances by the end of their stretch
+    dirty: Ints  # [I]
+    prefix_of: Ints  # [R + 1] where the prefix blocks of each request begin
+    prefix: Ints  # [H] blocks, prompt by prompt
+    prefix_size: Ints  # [U, 2] tokens and KV blocks of each
+    cached: Ints  # [I, U, 3]
+    decode_s: Floats  # [K, N, C] seconds of a decode step, batches padded
+    mixed_s: Floats  # [K, N', C, T, M] seconds of a step that prefills
+    axes: Floats  # [K, 4, longest] decode batch, decode context, prefill tokens, mean attended tokens
+    lengths: Ints  # [K, 4] of the axes
+
+
+_structref.define_constructor(State, _StateType, Arrays._fields)
+
+
+def compiled(function: F) -> F:
+    """A part of the program; the loop that calls it is compiled with it."""
+    return cast(F, _numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+
+
+def entry(function: F) -> F:
+    """The program, kept on disk once compiled."""
+    given = _numba.config.CACHE_DIR
+    _numba.config.CACHE_DIR = given or str(cache_folder())
+    try:
+        return cast(F, _numba.njit(error_model="numpy", cache=True)(function))
+    finally:
+        _numba.config.CACHE_DIR = given
+
+
+def cache_folder() -> Path:
+    """The folder of compiled programs of exactly these sources."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return root / "planner" / f"simulate-{hashlib.sha256(sources).hexdigest()[:16]}"

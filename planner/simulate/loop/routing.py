@@ -1,0 +1,137 @@
+"""Which instance a request goes to, at its arrival and from prefill to decode."""
+
+import numpy as np
+
+from planner.simulate.loop.fields import (
+    CACHE_AWARE,
+    DECODE,
+    DECODE_ROUTING,
+    DECODE_TURN,
+    FREENESS,
+    IMBALANCE,
+    LEAST_LOADED,
+    LENGTH_AWARE,
+    LOAD_TOKENS,
+    NONE,
+    OUTSTANDING,
+    POWER_OF_TWO,
+    QUEUED,
+    QUEUED_BLOCKS,
+    RESERVED,
+    ROLE,
+    ROUND_ROBIN,
+    ROUTING,
+    SEED,
+    SEQUENCES,
+    STEPS,
+    TURN,
+)
+from planner.simulate.loop.memory import cached_blocks, growth_within, room
+from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.steps import decode_steps
+
+
+@compiled
+def takes(s: State, i: int, decoding: bool) -> bool:
+    """Whether an instance takes requests at this point of their way."""
+    role = s.instance[i, ROLE]
+    return bool(role == DECODE) if decoding else bool(role != DECODE)
+
+
+@compiled
+def draw(seed: int, request: int, number: int) -> float:
+    """A random number in [0, 1) that depends on nothing but its arguments (SplitMix64: Steele et al., OOPSLA 2014)."""
+    mixed = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(2 * request + number + 1)
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed = mixed ^ (mixed >> np.uint64(31))
+    return float(mixed >> np.uint64(11)) / 9007199254740992.0
+
+
+@compiled
+def freeness(s: State, i: int, now_s: float) -> float:
+    """Free blocks less those that the queue asks for, over sequences (Llumnix, arXiv:2406.03243, section 4.4.2)."""
+    free = room(s, i) - s.instance[i, QUEUED_BLOCKS]
+    if s.instance[i, STEPS] > 1:
+        started = decode_steps(s, i, s.instance[i, STEPS], now_s)[0]
+        free -= growth_within(s, i, started)
+    sequences = s.instance[i, SEQUENCES] + s.instance[i, RESERVED] + s.instance[i, QUEUED]
+    return float(free / max(sequences, 1))
+
+
+@compiled
+def cost(s: State, i: int, r: int, policy: int, now_s: float) -> float:
+    """What a routing policy would rather have less of."""
+    if policy == LENGTH_AWARE:
+        return float(s.instance[i, LOAD_TOKENS])
+    if policy == FREENESS:
+        return -freeness(s, i, now_s)
+    if policy == CACHE_AWARE:
+        return -float(cached_blocks(s, i, r))
+    return float(s.instance[i, OUTSTANDING])
+
+
+@compiled
+def cheapest(s: State, r: int, policy: int, decoding: bool, now_s: float) -> int:
+    """The instance of least cost; fewer requests break ties, then the number."""
+    best, least = NONE, np.inf
+    for i in range(len(s.instance)):
+        if takes(s, i, decoding):
+            found = cost(s, i, r, policy, now_s)
+            tie = best != NONE and found == least
+            if found < least or (tie and s.instance[i, OUTSTANDING] < s.instance[best, OUTSTANDING]):
+                best, least = i, found
+    return best
+
+
+@compiled
+def nth(s: State, number: int, decoding: bool) -> int:
+    """The instance that takes requests here and has so many before it."""
+    for i in range(len(s.instance)):
+        if takes(s, i, decoding):
+            if number == 0:
+                return i
+            number -= 1
+    return NONE
+
+
+@compiled
+def count(s: State, decoding: bool) -> int:
+    """Instances that take requests here."""
+    found = 0
+    for i in range(len(s.instance)):
+        if takes(s, i, decoding):
+            found += 1
+    return found
+
+
+@compiled
+def balanced(s: State, decoding: bool) -> bool:
+    """Whether the most loaded instance has few requests more than the least loaded."""
+    low, high = np.inf, 0.0
+    for i in range(len(s.instance)):
+        if takes(s, i, decoding):
+            low = min(low, float(s.instance[i, OUTSTANDING]))
+            high = max(high, float(s.instance[i, OUTSTANDING]))
+    return bool(high - low <= IMBALANCE)
+
+
+@compiled
+def route(s: State, r: int, decoding: bool, now_s: float) -> int:
+    """The instance for a request: to its first one, or on from prefill to decode."""
+    policy = s.run[DECODE_ROUTING if decoding else ROUTING]
+    if policy == ROUND_ROBIN:
+        column = DECODE_TURN if decoding else TURN
+        turn = s.run[column]
+        s.run[column] = turn + 1
+        return nth(s, int(turn % count(s, decoding)), decoding)
+    if policy == POWER_OF_TWO:
+        total = count(s, decoding)
+        offset = 2 if decoding else 0
+        one = nth(s, int(draw(s.run[SEED], r, offset) * total), decoding)
+        other = nth(s, int(draw(s.run[SEED] + 1, r, offset) * total), decoding)
+        return other if s.instance[other, OUTSTANDING] < s.instance[one, OUTSTANDING] else one
+    if policy == CACHE_AWARE and not balanced(s, decoding):
+        policy = LEAST_LOADED
+    return cheapest(s, r, policy, decoding, now_s)

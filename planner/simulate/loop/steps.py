@@ -1,0 +1,83 @@
+"""Seconds of steps, read from tables; every product and sum is in one order, so that a replay gives the same bits."""
+
+import numpy as np
+
+from planner.simulate.loop.arrays import Floats
+from planner.simulate.loop.fields import CONTEXT, SEQUENCES, START, TABLE
+from planner.simulate.loop.program import State, compiled
+
+BATCH, CONTEXTS, TOKENS, ATTENDED = 0, 1, 2, 3  # the axes of a table
+
+
+@compiled
+def bracket(axis: Floats, length: int, point: float) -> int:
+    """The last place of an axis that is not above a point, but one that has a place after it."""
+    low, high = 0, length - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if axis[middle] <= point:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def share(axis: Floats, length: int, low: int, point: float) -> float:
+    """How far a point lies from one place of an axis to the next; 0 on an axis of one place."""
+    if length == 1:
+        return 0.0
+    return float((point - axis[low]) / (axis[low + 1] - axis[low]))
+
+
+@compiled
+def mixed_step_s(s: State, i: int, sequences: int, tokens: int, attended: float) -> float:
+    """Seconds of a step that decodes so many sequences and prefills tokens that attend to so many each on average."""
+    table = s.instance[i, TABLE]
+    axes, lengths = s.axes[table], s.lengths[table]
+    context = s.instance[i, CONTEXT] / s.instance[i, SEQUENCES] if sequences > 0 else axes[CONTEXTS, 0]
+    b = bracket(axes[BATCH], lengths[BATCH], float(sequences))
+    c = bracket(axes[CONTEXTS], lengths[CONTEXTS], context)
+    t = bracket(axes[TOKENS], lengths[TOKENS], float(tokens))
+    m = bracket(axes[ATTENDED], lengths[ATTENDED], attended)
+    share_b = share(axes[BATCH], lengths[BATCH], b, float(sequences))
+    share_c = share(axes[CONTEXTS], lengths[CONTEXTS], c, context)
+    share_t = share(axes[TOKENS], lengths[TOKENS], t, float(tokens))
+    share_m = share(axes[ATTENDED], lengths[ATTENDED], m, attended)
+    seconds = 0.0
+    for corner in range(16):
+        up_b, up_c, up_t, up_m = corner & 1, corner >> 1 & 1, corner >> 2 & 1, corner >> 3 & 1
+        weight = share_b if up_b else 1.0 - share_b
+        weight *= share_c if up_c else 1.0 - share_c
+        weight *= share_t if up_t else 1.0 - share_t
+        weight *= share_m if up_m else 1.0 - share_m
+        if weight != 0.0:
+            seconds += weight * s.mixed_s[table, b + up_b, c + up_c, t + up_t, m + up_m]
+    return seconds
+
+
+@compiled
+def decode_steps(s: State, i: int, most: int, until_s: float) -> tuple[int, float]:
+    """Decode steps from the start of the stretch, up to so many or the first that ends at `until_s` or later.
+
+    Returns how many, and when the last of them ends.
+    """
+    sequences, context = s.instance[i, SEQUENCES], s.instance[i, CONTEXT]
+    table, length = s.instance[i, TABLE], s.lengths[s.instance[i, TABLE], CONTEXTS]
+    axis, seconds = s.axes[table, CONTEXTS], s.decode_s[table, sequences]
+    now_s, done = s.instance_s[i, START], 0
+    mean = context / sequences
+    while done < most:
+        low = bracket(axis, length, mean)
+        start_s, origin, slope, end = seconds[low], axis[low], 0.0, np.inf
+        if length > 1:
+            slope = (seconds[low + 1] - start_s) / (axis[low + 1] - origin)
+        if low + 2 < length:
+            end = axis[low + 1]
+        while done < most and mean < end:
+            now_s += start_s + slope * (mean - origin)
+            done += 1
+            mean = (context + sequences * done) / sequences
+            if now_s >= until_s:
+                return done, now_s
+    return done, now_s

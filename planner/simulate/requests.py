@@ -1,0 +1,105 @@
+"""Requests as arrays: what arrives, when, and with which prompt. R requests, H prefix blocks of all of them."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.errors import PlannerError
+
+Ints = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """An open stream of requests by arrival, or, with `clients`, the list that a closed loop works off.
+
+    A request may have a `successor` that its session sends `think_s` (of the successor) after it has finished; only the
+    first `num_open` requests come by themselves. `prefix` holds ids of prompt blocks, equal where prompts agree up to
+    the end of the block; `prefix_tokens` their sizes by id.
+    """
+
+    arrival_s: FloatArray  # [R] of the first `num_open`; increasing
+    input_tokens: Ints  # [R]
+    output_tokens: Ints  # [R]
+    predicted_tokens: Ints  # [R] of output, as schedulers believe
+    priority: Ints  # [R] lower goes first
+    think_s: FloatArray  # [R]
+    successor: Ints  # [R] -1: none
+    num_open: int
+    clients: int = 0  # of a closed loop; 0 for an open stream
+    prefix_of: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # [R + 1], or [1] for none
+    prefix: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [H] ids 0..U-1
+    prefix_tokens: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [U]
+
+    def __len__(self) -> int:
+        return len(self.input_tokens)
+
+    @classmethod
+    def open_stream(
+        cls,
+        arrival_s: ArrayLike,
+        input_tokens: ArrayLike,
+        output_tokens: ArrayLike,
+        *,
+        predicted_tokens: ArrayLike | None = None,
+        priority: ArrayLike | None = None,
+    ) -> "Requests":
+        """Requests that come at given times, whatever happens to those before; raises PlannerError for bad ones."""
+        arrival = np.ascontiguousarray(arrival_s, dtype=np.float64)
+        lengths = _lengths(input_tokens, output_tokens, len(arrival))
+        bad = np.flatnonzero(~(np.isfinite(arrival) & (arrival >= 0.0)))
+        if len(bad):
+            raise _bad(bad[0], f"an arrival of {arrival[bad[0]]:g} s", "times start at 0 and are finite")
+        late = np.flatnonzero(np.diff(arrival) < 0.0)
+        if len(late):
+            what = f"arrives at {arrival[late[0] + 1]:g} s, after one at {arrival[late[0]]:g} s"
+            raise _bad(late[0] + 1, what, "sort requests by arrival")
+        predicted, urgency, think, successor = _extras(lengths, predicted_tokens, priority)
+        return cls(arrival, *lengths, predicted, urgency, think, successor, num_open=len(arrival))
+
+    @classmethod
+    def closed_loop(
+        cls, input_tokens: ArrayLike, output_tokens: ArrayLike, *, clients: int, think_s: ArrayLike = 0.0
+    ) -> "Requests":
+        """A list of requests that clients send one after another, each `think_s` after it has its answer."""
+        count = max(np.size(input_tokens), np.size(output_tokens))
+        lengths = _lengths(input_tokens, output_tokens, count)
+        if clients < 1:
+            raise PlannerError(f"a closed loop needs at least 1 client, found {clients}")
+        predicted, priority, _, successor = _extras(lengths, None, None)
+        think = np.ascontiguousarray(np.broadcast_to(np.asarray(think_s, dtype=np.float64), count))
+        if not np.all(np.isfinite(think) & (think >= 0.0)):
+            raise PlannerError("think times must be finite and at least 0")
+        first = min(clients, count)
+        return cls(np.zeros(count), *lengths, predicted, priority, think, successor, first, clients)
+
+
+def _lengths(input_tokens: ArrayLike, output_tokens: ArrayLike, count: int) -> tuple[Ints, Ints]:
+    pair = []
+    for name, given in (("input_tokens", input_tokens), ("output_tokens", output_tokens)):
+        values = np.ascontiguousarray(np.broadcast_to(np.asarray(given), count), dtype=np.int64)
+        bad = np.flatnonzero(values < 1)
+        if len(bad):
+            raise _bad(bad[0], f"{name} {values[bad[0]]}", "a request has at least one token in and one out")
+        pair.append(values)
+    return pair[0], pair[1]
+
+
+def _extras(
+    lengths: tuple[Ints, Ints], predicted: ArrayLike | None, priority: ArrayLike | None
+) -> tuple[Ints, Ints, FloatArray, Ints]:
+    count = len(lengths[0])
+    believed = lengths[1] if predicted is None else np.asarray(predicted)
+    urgency = np.zeros(count, dtype=np.int64) if priority is None else np.asarray(priority)
+    return (
+        np.ascontiguousarray(np.broadcast_to(believed, count), dtype=np.int64),
+        np.ascontiguousarray(np.broadcast_to(urgency, count), dtype=np.int64),
+        np.zeros(count),
+        np.full(count, -1, dtype=np.int64),
+    )
+
+
+def _bad(request: int, what: str, hint: str) -> PlannerError:
+    return PlannerError(f"request {request}: {what}", hint=hint)
