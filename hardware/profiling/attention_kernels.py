@@ -17,23 +17,30 @@ _TRIALS = 3
 def _sdpa(device: "torch.device", variant: str, *tensors: "torch.Tensor", **options: Any) -> tuple[Run, str]:  # noqa: ANN401 - options of the call
     """Scaled dot-product attention by a fused kernel, and which; a kernel that stores all scores is barred on a GPU."""
     import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     attend: Run = partial(cast(Any, torch.nn.functional.scaled_dot_product_attention), *tensors, **options)
     if device.type == "cpu":
         return attend, ""
+    chosen = variant or fastest_fused(attend)
+    return fused(attend, chosen), chosen
 
-    def through(name: str) -> Run:
-        backend = getattr(SDPBackend, _FUSED[name])
 
-        def run() -> object:
-            with sdpa_kernel([backend]):
-                return attend()
+def fused(attend: Run, name: str) -> Run:
+    """`attend`, a call of scaled dot-product attention, through the fused kernel of that name alone."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        return run
+    backend = getattr(SDPBackend, _FUSED[name])
 
-    chosen = variant or _fastest({name: through(name) for name in _FUSED})
-    return through(chosen), chosen
+    def run() -> object:
+        with sdpa_kernel([backend]):
+            return attend()
+
+    return run
+
+
+def fastest_fused(attend: Run) -> str:
+    """The name of the fused kernel that is fastest for the call `attend`; UnsupportedShapeError where none takes it."""
+    return _fastest({name: fused(attend, name) for name in _FUSED})
 
 
 def _fastest(runs: dict[str, Run]) -> str:

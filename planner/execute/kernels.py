@@ -1,5 +1,8 @@
 """Softmax attention of one segment, on what torch provides: masks are built only where a kernel needs one."""
 
+from functools import partial
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -53,9 +56,37 @@ def _all_past(query: Tensor, key: Tensor, value: Tensor, scale: float, sinks: Te
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=causal_lower_right(new, context), scale=scale, enable_gqa=True
         )
-    return F.scaled_dot_product_attention(
-        query, key, value, is_causal=new > 1, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
-    )
+    if new == 1:
+        return _one_token(query, key, value, scale)
+    return _fused(query, key, value, is_causal=True, scale=scale, enable_gqa=query.shape[1] != key.shape[1])
+
+
+def _one_token(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """The query heads of one cached head stand along the query's length, since none is masked from another."""
+    grouped = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
+    out = _fused(grouped, key, value, scale=scale)
+    return out.reshape(*query.shape[:3], value.shape[3])
+
+
+_fastest: dict[object, str] = {}  # fused kernel by shape of the call; empty where none takes it
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - of the call
+    """On a GPU by the fused kernel that is fastest there, as in a profile; tried at the first call of a shape."""
+    attend: Any = partial(F.scaled_dot_product_attention, query, key, value, **options)
+    if query.device.type != "cuda":
+        return cast(Tensor, attend())
+    from planner.hardware.profiling.attention_kernels import fastest_fused, fused
+    from planner.hardware.profiling.kernel import UnsupportedShapeError
+
+    call = (query.shape, key.shape, value.shape, query.requires_grad, *options.values())
+    if call not in _fastest:
+        try:
+            _fastest[call] = fastest_fused(attend)
+        except UnsupportedShapeError:
+            _fastest[call] = ""
+    name = _fastest[call]
+    return cast(Tensor, fused(attend, name)() if name else attend())
 
 
 def _mask(new: int, context: int, window: int, device: torch.device) -> Tensor:
