@@ -69,10 +69,7 @@ def execute_plan(path: str | Path, options: Options | None = None) -> Execution:
     plan = read_plan(path)
     found = _Found()
     started = time.monotonic()
-    for name, role, cases in _executable(plan, options, found):
-        pricer = plan_pricer(
-            plan, plan.role(name), role.arch, profiles=options.profiles, calibration=options.calibration
-        )
+    for name, role, cases, pricer in _executable(plan, options, found):
         found.pricers.append(pricer.name)
         for job, ranks in _jobs(role, options):
             left_s = options.limits.total_s - (time.monotonic() - started)
@@ -129,15 +126,17 @@ def num_gpus() -> int:
     return found if visible is None else min(found, len([one for one in visible.split(",") if one.strip()]))
 
 
-def _executable(plan: PlanDocument, options: Options, found: _Found) -> Iterator[tuple[str, RoleSpec, list[StepCase]]]:
-    """Roles with their steps; of all roles those that cannot be run are noted, unless none can."""
+Ready = tuple[str, RoleSpec, list[StepCase], Pricer]
+
+
+def _executable(plan: PlanDocument, options: Options, found: _Found) -> Sequence[Ready]:
+    """Roles with their steps and prices; of all roles those that cannot be run are noted, unless none can."""
     names = options.roles or tuple(role.name for role in plan.roles)
     problems: list[PlannerError] = []
     ready = []
     for name in names:
         try:
-            cases = role_steps(plan, plan.role(name), options.cut)
-            ready.append((name, role_spec(plan, name), cases))
+            ready.append(_ready(plan, name, options))
         except PlannerError as error:
             if options.roles:
                 raise
@@ -145,7 +144,26 @@ def _executable(plan: PlanDocument, options: Options, found: _Found) -> Iterator
             found.unexecuted[name] = error.what
     if not ready:
         raise problems[0]
-    yield from ready
+    return ready
+
+
+def _ready(plan: PlanDocument, name: str, options: Options) -> Ready:
+    """One role; PlannerError for one that cannot be run, and for values that a plan of its kind cannot have."""
+    try:
+        cases = role_steps(plan, plan.role(name), options.cut)
+        least = min(case.tokens for case in cases)
+        if least < 1:
+            raise ValueError(f"a step of {least} tokens")
+        role = role_spec(plan, name)
+        pricer = plan_pricer(
+            plan, plan.role(name), role.arch, profiles=options.profiles, calibration=options.calibration
+        )
+        return name, role, cases, pricer
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"role `{name}` cannot be read: {type(error).__name__}, {error}"
+        raise PlannerError(
+            what, where=plan.source, hint="run `planner check PLAN`, which names what is wrong"
+        ) from None
 
 
 def _jobs(role: RoleSpec, options: Options) -> Iterator[tuple[dict[str, Any], list[RankSpec]]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.execute.expert_layout import ExpertLayout, read_layouts
+from planner.execute.supported import require_supported
 from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.plan.records import Block, Parallelism, PlanDocument, Role
 
@@ -114,7 +115,8 @@ class RoleSpec:
 def role_spec(plan: PlanDocument, role_name: str, *, arch: Architecture | None = None) -> RoleSpec:
     """The role called `role_name`, its model looked up in the plan's inputs unless `arch` is given.
 
-    Raises PlannerError for a role without a model, a placement that does not hold a replica, or layers left out.
+    Raises PlannerError for a role without a model, a model without an executor, a placement that does not hold a
+    replica, or layers left out.
     """
     role = plan.role(role_name)
     arch = arch or plan_model(plan, role)
@@ -122,6 +124,7 @@ def role_spec(plan: PlanDocument, role_name: str, *, arch: Architecture | None =
     order = _order(role, plan.placement, where)
     if role.function in _SPECS:
         return _SPECS[role.function](plan, role, arch, order, where)
+    require_supported(arch, where)
     stages = _stages(plan, role, arch, where)
     schedule, zero_stage = str(plan.extra.get("schedule", "1f1b")), int(plan.extra.get("zero_stage", 0))
     held = _stages_of_pipeline_rank(role.parallelism, schedule, where)
@@ -142,6 +145,7 @@ def _layout_role(
         raise PlannerError(what, where=where, hint="give the expert-parallel ranks of one stage")
     layouts = tuple(dict.fromkeys(read_layouts(plan, shape.ep, ffn.num_experts)))
     alone = replace(arch, layers=(Layer(None, ffn, 1),) * len(layouts), mtp_layers=(), encoders=(), modules=())
+    require_supported(alone, where)
     _require_tiled(shape, where)
     stage = StageSpec(0, 0, len(layouts), embeds=False, yields_logits=False)
     return RoleSpec(role.name, role.function, alone, shape, order, (stage,), ((0,),), layouts)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from planner.errors import PlannerError
 from planner.execute.attention import GroupedQuery, Latent
 from planner.execute.collectives import all_reduce
 from planner.execute.expert_layout import ExpertLayout
@@ -15,15 +14,9 @@ from planner.execute.layers import DenseBlock, Embedding, Logits, Norm, Shard
 from planner.execute.recompute import again_if, output_dropped
 from planner.execute.spec import StageSpec
 from planner.execute.step import KvCache, Operators, Step
+from planner.execute.supported import require_supported
 from planner.execute.weights import Piece, Weights
-from planner.models.architecture import (
-    Architecture,
-    DenseFfn,
-    GroupedQueryAttention,
-    LatentAttention,
-    Layer,
-    MoeFfn,
-)
+from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, Layer
 
 
 class Block(nn.Module):
@@ -113,9 +106,7 @@ def build_stage(
     layouts: of the experts, one a layer of the model, or none.
     Raises PlannerError for layers that have no executor.
     """
-    reasons = unsupported(arch)
-    if reasons:
-        raise PlannerError(f"{arch.name} cannot be executed: {'; '.join(reasons)}", hint="choose another model")
+    require_supported(arch)
     able = fp8 and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
     weights = Weights(arch.name, device, dtype, full_init)
     shard = Shard(arch, groups, weights, Operators(), able, layouts=dict(enumerate(layouts)))
@@ -135,37 +126,6 @@ def reduce_tied_gradients(stages: list[Stage]) -> None:
     for parameter in held:
         if parameter.grad is not None:
             parameter.grad = all_reduce(parameter.grad, groups.ends, "tied_gradients")
-
-
-def unsupported(arch: Architecture) -> list[str]:
-    """Why the model cannot be executed; empty when it can."""
-    reasons = list(arch.unsupported_parts())
-    if arch.embedding_size not in (0, arch.hidden_size):
-        reasons.append("an embedding of another width than the layers")
-    if arch.layer_inputs > 1:
-        reasons.append("several residual streams")
-    for layer, _ in arch.layer_groups():
-        reasons += _unsupported_layer(layer)
-    return sorted(set(reasons))
-
-
-def _unsupported_layer(layer: Layer) -> Iterator[str]:
-    parts = (layer.mixer is not None) + (layer.ffn is not None)
-    if layer.num_norms not in (parts, 2 * parts):
-        yield f"{layer.num_norms} norms in a layer of {parts} parts"
-    match layer.mixer:
-        case GroupedQueryAttention(shares_kv=True):
-            yield "attention to the cache of another layer"
-        case GroupedQueryAttention(q_rank=rank) if rank:
-            yield "compressed queries of grouped-query attention"
-        case LatentAttention(indexer=indexer) if indexer is not None:
-            yield "sparse attention by an indexer"
-        case GroupedQueryAttention() | LatentAttention() | None:
-            pass
-        case other:
-            yield f"{getattr(other, 'kind', 'unknown')} token mixers"
-    if isinstance(layer.ffn, MoeFfn) and layer.ffn.bias:
-        yield "biases of experts"
 
 
 def _mixer(shard: Shard, layer: Layer, prefix: str, index: int) -> nn.Module | None:
