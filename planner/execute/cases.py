@@ -13,6 +13,8 @@ PREFILL, DECODE, MIXED, TRAIN, KV_TRANSFER = "prefill", "decode", "mixed", "trai
 EXPERT_LAYER, OPTIMIZER = "expert_layer", "optimizer"
 TRAINING = ("train", "actor")  # functions of roles that train
 EXPERT_TOKENS = 1024  # of each attention rank, where a plan of a layout says nothing
+_FROM_THE_START = (PREFILL, KV_TRANSFER)
+_CACHED = "steps after cached tokens have no context-parallel executor"
 _ROOM = 0.1  # least share of a chunk that is left for prefill, as in `planner.kinds.serve.steady`
 
 
@@ -115,9 +117,21 @@ def _whole_rounds(step: StepCase, role: Role) -> StepCase:
 def _serving(*kinds: str) -> "Steps":
     def steps(plan: PlanDocument, role: Role) -> list[StepCase]:
         known = {step.kind: step for step in _serving_steps(plan, role)}
-        return [known[kind] for kind in kinds]
+        if role.parallelism.cp == 1:
+            return [known[kind] for kind in kinds]
+        if PREFILL not in kinds:
+            hint = "execute the plan with cp 1, or its other roles"
+            raise PlannerError(_CACHED, where=f"{plan.source}: decision.roles.{role.name}", hint=hint)
+        return [replace(known[kind], prefill_context=0) for kind in kinds if kind in _FROM_THE_START]
 
     return steps
+
+
+def left_out(role: Role) -> dict[str, str]:
+    """Steps of a serving role that are not run, by role and kind, and why."""
+    if role.parallelism.cp == 1 or role.function not in ("colocated", "rollout"):
+        return {}
+    return {f"{role.name}.{kind}": _CACHED for kind in (DECODE, MIXED)}
 
 
 def _serving_steps(plan: PlanDocument, role: Role) -> Iterator[StepCase]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.costs.step import Pricer
 from planner.errors import PlannerError
-from planner.execute.cases import Cut, StepCase, role_steps
+from planner.execute.cases import Cut, StepCase, left_out, role_steps
 from planner.execute.faults import Fault, FaultKind, first_cause
 from planner.execute.judging import judge
 from planner.execute.launch import Outcome, Rendezvous, TimeLimits, run_local, run_torchrun
@@ -137,6 +137,7 @@ def _executable(plan: PlanDocument, options: Options, found: _Found) -> Sequence
     for name in names:
         try:
             ready.append(_ready(plan, name, options))
+            found.unexecuted |= left_out(plan.role(name))
         except PlannerError as error:
             if options.roles:
                 raise

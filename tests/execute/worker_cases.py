@@ -1,0 +1,89 @@
+"""Several plans in one start of the ranks: the entry of their job, and what comes of it."""
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from planner.execute.cases import Cut, role_steps
+from planner.execute.faults import Progress
+from planner.execute.judging import judge
+from planner.execute.launch import TimeLimits, result_path, run_local
+from planner.execute.pricing import plan_pricer
+from planner.execute.spec import role_spec
+from planner.execute.verdict import Measured, StepVerdict
+from planner.plan.reader import read_plan
+
+HERE = Path(__file__).parent
+
+Verdicts = Mapping[tuple[str, int], StepVerdict]  # by step and rank
+
+
+@dataclass(frozen=True)
+class WorkerCase:
+    """A role of one plan, run by one rank alone or by all of its ranks."""
+
+    name: str
+    kind: str
+    role: str
+    degrees: Mapping[str, int]
+    model: str = "tests/dense"
+    decision: Mapping[str, Any] = field(default_factory=dict)
+    alone: bool = True
+    partner: str = ""  # another role of the plan, with the same degrees
+
+    def write(self, bench_plan: Callable[..., Path], path: Path) -> None:
+        roles = {name: dict(self.degrees) for name in (self.role, self.partner) if name}
+        options = {"options": {"sequence_tokens": 64}} if self.kind == "train" else {}
+        shutil.copy(bench_plan(self.kind, roles, self.model, decision=dict(self.decision), **options), path)
+
+
+def run(job: Mapping[str, Any], progress: Progress) -> None:
+    """Every case in turn, each with a world of its own."""
+    from planner.execute.groups import forget_groups
+    from planner.execute.runner import run_rank
+
+    for case in job["cases"]:
+        os.environ["MASTER_PORT"] = str(case["port"])
+        run_rank({**job, **case}, progress)
+        forget_groups()
+
+
+def verdicts(
+    cases: list[WorkerCase], num_ranks: int, bench_plan: Callable[..., Path], folder: Path
+) -> dict[str, Verdicts]:
+    """What every rank found of every case; all of them share one start of the ranks."""
+    entries = []
+    for case in cases:
+        place = folder / case.name
+        place.mkdir(parents=True)
+        case.write(bench_plan, place / "plan.json")
+        entry = {"plan": str(place / "plan.json"), "role": case.role, "folder": str(place), "port": _free_port()}
+        entries.append({**entry, "alone": case.alone, "rank": 0})
+    job = {"entry": "worker_cases:run", "cases": entries, "device": "cpu", "cut": {}, "step_budget_s": 0.02}
+    outcome = run_local(job, num_ranks, folder, TimeLimits(total_s=100.0), {"PYTHONPATH": str(HERE)})
+    assert not outcome.faults, outcome.faults
+    return {case.name: _judged(case, folder / case.name, num_ranks) for case in cases}
+
+
+def _judged(case: WorkerCase, folder: Path, num_ranks: int) -> Verdicts:
+    plan = read_plan(folder / "plan.json")
+    role = role_spec(plan, case.role)
+    pricer = plan_pricer(plan, plan.role(case.role), role.arch)
+    steps = {step.kind: step for step in role_steps(plan, plan.role(case.role), Cut())}
+    found: dict[tuple[str, int], StepVerdict] = {}
+    for rank in range(num_ranks):
+        for data in json.loads(result_path(folder, rank).read_text(encoding="utf-8"))["steps"]:
+            measured = Measured.from_json(data)
+            found[measured.step, rank] = judge(role, role.rank(rank), steps[measured.step], measured, pricer)
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
