@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.costs.step import Pricer
 from planner.errors import PlannerError
-from planner.execute.cases import Cut, StepCase, left_out, role_steps
+from planner.execute.cases import OPTIMIZER, Cut, StepCase, left_out, role_steps
 from planner.execute.faults import Fault, FaultKind, first_cause
 from planner.execute.judging import judge
 from planner.execute.launch import Outcome, Rendezvous, TimeLimits, run_local, run_torchrun
@@ -152,7 +152,7 @@ def _ready(plan: PlanDocument, name: str, options: Options) -> Ready:
     """One role; PlannerError for one that cannot be run, and for values that a plan of its kind cannot have."""
     try:
         cases = role_steps(plan, plan.role(name), options.cut)
-        least = min(case.tokens for case in cases)
+        least = min(case.tokens for case in cases if case.kind != OPTIMIZER)
         if least < 1:
             raise ValueError(f"a step of {least} tokens")
         role = role_spec(plan, name)
