@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from planner.hardware.profiling import attention_kernels as attention
 from planner.hardware.profiling.expert_kernels import experts
 from planner.hardware.profiling.kernel import Kernel, UnsupportedShapeError, random_values
+from planner.hardware.profiling.pass_kernels import memory_pass
 from planner.hardware.profiling.shapes import (
     BatchedGemm,
     Copy,
@@ -25,8 +26,6 @@ from planner.hardware.profiling.shapes import (
 
 if TYPE_CHECKING:
     import torch
-
-_EMBEDDING_VALUES = 2**25  # of the table that rows are looked up in, 64 MiB
 
 
 def prepare(shape: Shape, device: "torch.device", *, fp8: bool, variant: str = "") -> Kernel:
@@ -51,7 +50,7 @@ def prepare(shape: Shape, device: "torch.device", *, fp8: bool, variant: str = "
         case Experts():
             return experts(shape, device, fp8=fp8)
         case MemoryPass():
-            return _memory_pass(shape, device, fp8=fp8)
+            return memory_pass(shape, device, fp8=fp8)
         case Copy():
             return _copy(shape, device)
         case Launch():
@@ -121,61 +120,6 @@ def _batched(shape: BatchedGemm, device: "torch.device") -> Kernel:
     inputs = random_values(device, shape.heads, shape.tokens, shape.k)
     weights = random_values(device, shape.heads, shape.k, shape.n)
     return Kernel(partial(torch.bmm, inputs, weights), "torch bmm")
-
-
-def _memory_pass(shape: MemoryPass, device: "torch.device", *, fp8: bool) -> Kernel:
-    """The elementwise kernels of a layer as PyTorch has them, without fusion by a compiler."""
-    import torch
-
-    functional, rows, width = torch.nn.functional, shape.rows, shape.width
-    if shape.pass_kind == "norm":
-        residual, inputs = (random_values(device, rows, width) for _ in range(2))
-        gain = random_values(device, width)
-        return Kernel(lambda: functional.rms_norm(residual.add_(inputs, alpha=1e-3), (width,), gain), "torch rms_norm")
-    if shape.pass_kind == "rotary":
-        inputs, angles = random_values(device, rows, width), random_values(device, rows, width // 2)
-        return Kernel(partial(_rotate, inputs, angles, angles), "torch rotary")
-    if shape.pass_kind == "activation":
-        inputs = random_values(device, rows, width)
-        gate, value = inputs.chunk(2, dim=-1)
-        return Kernel(lambda: functional.silu(gate) * value, "torch silu and product")
-    if shape.pass_kind == "embedding":
-        table = random_values(device, max(1024, _EMBEDDING_VALUES // width), width)
-        tokens = torch.randint(0, len(table), (rows,), device=device)
-        return Kernel(partial(functional.embedding, tokens, table), "torch embedding")
-    if shape.pass_kind == "sampling":
-        logits = random_values(device, rows, width)
-        return Kernel(
-            lambda: torch.softmax(logits, dim=-1, dtype=torch.float32).argmax(dim=-1), "torch softmax, argmax"
-        )
-    if shape.pass_kind == "quantise":
-        inputs = random_values(device, rows, width)
-        dtype = torch.float8_e4m3fn if fp8 else torch.int8
-        return Kernel(partial(inputs.to, dtype), f"torch cast to {'fp8' if fp8 else 'int8'}")
-    return _optimizer(rows * width, device)
-
-
-def _rotate(inputs: "torch.Tensor", cosine: "torch.Tensor", sine: "torch.Tensor") -> "torch.Tensor":
-    import torch
-
-    left, right = inputs.chunk(2, dim=-1)
-    return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
-
-
-def _optimizer(values: int, device: "torch.device") -> Kernel:
-    """AdamW on fp32 master weights, and the cast back to bf16."""
-    import torch
-
-    master = torch.nn.Parameter(random_values(device, values, dtype=torch.float32))
-    master.grad = random_values(device, values, dtype=torch.float32)
-    weights = random_values(device, values)
-    optimizer = torch.optim.AdamW([master], lr=1e-4, fused=True)
-
-    def run() -> None:
-        optimizer.step()
-        weights.copy_(master.detach())
-
-    return Kernel(run, "torch fused AdamW", capturable=False)
 
 
 def _copy(shape: Copy, device: "torch.device") -> Kernel:

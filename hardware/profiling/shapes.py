@@ -320,7 +320,14 @@ PASS_KINDS = {
     "activation": 3.0,  # gate and up read, product written, over the width of both
     "embedding": 4.0,
     "sampling": 12.0,  # fp32 logits three times
+    "cross_entropy": 4.0,  # bf16 logits read twice
+    "gather": 4.0,  # cached keys and values read and written
+    "combine": 2.25,  # eight outputs of experts read, their sum written
     "quantise": 3.0,  # bf16 read, 8 bits written
+    "norm_backward": 12.0,  # three passes for two of the forward pass, as of all gradients
+    "rotary_backward": 6.0,
+    "activation_backward": 4.5,
+    "cross_entropy_backward": 6.0,
     "optimizer": 34.0,  # fp32 weight and two moments read and written, gradient read: 28; cast to bf16: 6
 }
 """Bytes that one value of a row moves, by kind of pass, as the cost model counts them."""

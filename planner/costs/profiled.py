@@ -52,7 +52,14 @@ PASS_OF = {
     "shared_expert_activation": "activation",
     "embedding": "embedding",
     "sampling": "sampling",
-    "cross_entropy": "sampling",
+    "cross_entropy": "cross_entropy",
+    "kv_gather": "gather",
+    "expert_combine": "combine",
+    "norm_input_gradient": "norm_backward",
+    "rotary_and_cache_input_gradient": "rotary_backward",
+    "ffn_activation_input_gradient": "activation_backward",
+    "shared_expert_activation_input_gradient": "activation_backward",
+    "cross_entropy_input_gradient": "cross_entropy_backward",
     "optimizer": "optimizer",
 }
 """The kind of pass that was measured, by the name of an elementwise operator."""

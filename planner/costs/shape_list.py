@@ -219,8 +219,10 @@ def _common() -> Iterator[Family]:
     for n, k in ((256, 7168), (4096, 4096)):  # routers that keep fp32, and a square product
         yield Family("gemm", (("n", n), ("k", k), ("precision", "fp32")), (("m", powers(1, _MOST_TOKENS)),))
     for kind in PASS_KINDS:
-        width = _VOCABULARY if kind == "sampling" else 4096
-        sizes = powers(2**21 if kind == "sampling" else 2**16, 2**30)
+        of_logits = kind.startswith(("sampling", "cross_entropy"))
+        width = _VOCABULARY if of_logits else 4096
+        largest = 2**33 if kind == "gather" else 2**32 if of_logits else 2**30
+        sizes = powers(2**21 if of_logits else 2**16, largest)
         yield Family("memory_pass", (("pass_kind", kind), ("width", width)), (("moved_bytes", sizes),))
     for direction in ("device_to_device", "host_to_device", "device_to_host"):
         yield Family("copy", (("direction", direction),), (("moved_bytes", powers(2**12, 2**30)),))

@@ -10,8 +10,9 @@ from planner.costs.choice import Chooser
 from planner.costs.evidence import Basis
 from planner.costs.operators import Experts as ExpertsOperator
 from planner.costs.parameters import load_calibration
-from planner.costs.profiled import Profiled
+from planner.costs.profiled import PASS_OF, Profiled
 from planner.costs.roofline import Roofline
+from planner.costs.shape_list import shape_list
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
@@ -41,6 +42,7 @@ from planner.hardware.profiling.shapes import (
     memory_bytes,
 )
 from planner.hardware.profiling.timing import one_thread, time_shape
+from planner.models.library import find_model
 
 torch = pytest.importorskip("torch", reason="profiling needs PyTorch")
 CPU = torch.device("cpu")
@@ -163,3 +165,9 @@ def test_gradients_of_experts_are_priced_as_measured(tmp_path: Path) -> None:
         priced = pricer.price(op)
         assert priced.seconds[0] == pytest.approx(known[family.name, (64,)].median_s, rel=1e-9)
         assert priced.basis[0] == Basis.MEASURED
+
+
+def test_every_pass_that_costs_look_up_is_measured_and_has_a_family() -> None:
+    families = shape_list([find_model("qwen3-30b-a3b")], tp=(1,)).families
+    swept = {dict(one.fixed)["pass_kind"] for one in families if one.kind == "memory_pass"}
+    assert set(PASS_OF.values()) <= swept == set(PASS_KINDS)
