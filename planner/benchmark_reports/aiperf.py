@@ -68,8 +68,7 @@ def _load(config: Fields) -> Load:
 
 
 def _asked(found: Fields, rate: str) -> Load:
-    clients = found.number("concurrency")
-    return Load(int(clients) if clients else None, found.number(rate) or None)
+    return Load.of(found.asked("concurrency"), found.asked(rate))
 
 
 def _model(config: Fields) -> str | None:

@@ -35,9 +35,9 @@ class Fields:
         return self.part(name)
 
     def part(self, name: str) -> "Fields":
-        """The mapping under `name`, an empty one where the report leaves it out."""
+        """The mapping under `name`, an empty one where the report leaves it out (genai-perf writes an empty text)."""
         found = self.data.get(name)
-        return self._child(name, found if found is not None else {})
+        return self._child(name, found if found not in (None, "") else {})
 
     def parts(self, name: str) -> list["Fields"]:
         """The mappings of the list under `name`, none where the report leaves it out."""
@@ -65,6 +65,18 @@ class Fields:
         if found < 0:
             raise self.wrong(name, f"must be at least 0, found {_short(found)}")
         return float(found)
+
+    def asked(self, *names: str) -> float | None:
+        """The first positive number under `names`, alone or in a list of one; None for anything else.
+
+        What a user asked a generator for has many forms (sweeps, ramps, empty texts); only one number is a load.
+        """
+        for name in names:
+            found = self.data.get(name)
+            one = found[0] if isinstance(found, list) and len(found) == 1 else found
+            if isinstance(one, int | float) and not isinstance(one, bool) and 0 < one < _MOST:
+                return float(one)
+        return None
 
     def amount(self, name: str) -> float:
         """The number under `name`; an error where there is none."""

@@ -77,9 +77,8 @@ def _load(strategy: Fields) -> Load:
     if kind == "synchronous":
         return Load(concurrency=1)
     if kind in ("concurrent", "throughput"):
-        clients = strategy.number("streams") if kind == "concurrent" else strategy.number("max_concurrency")
-        return Load(concurrency=int(clients) if clients else None)
-    return Load(rate_per_s=strategy.number("rate") or None)
+        return Load.of(strategy.asked("streams" if kind == "concurrent" else "max_concurrency"), None)
+    return Load.of(None, strategy.asked("rate"))
 
 
 def _date(run: Fields) -> str | None:

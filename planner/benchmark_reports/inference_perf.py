@@ -51,7 +51,5 @@ def _lengths(successes: Fields, *names: str) -> dict[str, float]:
 
 
 def _load(summary: Fields) -> Load:
-    clients = summary.number("concurrency")
-    if clients:
-        return Load(concurrency=int(clients))
-    return Load(rate_per_s=summary.number("requested_rate") or None)
+    clients = summary.asked("concurrency")
+    return Load.of(clients, summary.asked("requested_rate") if clients is None else None)

@@ -50,7 +50,6 @@ def _second(report: Fields) -> Measured:
     found = report.section("results").section("request_performance").section("aggregate")
     scenario, throughput = report.part("scenario"), found.part("throughput")
     load = scenario.part("load").part("standardized")
-    clients = load.number("concurrency")
     start = report.part("run").part("time").data.get("start")
     return _measured(
         found.section("requests"),
@@ -58,7 +57,7 @@ def _second(report: Fields) -> Measured:
         harness=load.text("tool"),
         requests_per_s=throughput.part("request_rate").number("mean"),
         output_tokens_per_s=throughput.part("output_token_rate").number("mean"),
-        load=Load(int(clients) if clients else None, load.number("rate_qps") or None),
+        load=Load.of(load.number("concurrency"), load.number("rate_qps")),
         stack=stack_of_components(scenario),
         date=day_of(str(start)) if start is not None else None,
     )
@@ -113,16 +112,10 @@ def _seconds(latency: Fields, name: str) -> dict[str, float]:
 
 def _load_of_arguments(arguments: Fields) -> Load:
     """The harness's own arguments, where they hold one number under a name that says load."""
-
-    def first(names: tuple[str, ...]) -> float | None:
-        plain = (arguments.data.get(name) for name in names)
-        numbers = (one for one in plain if isinstance(one, int | float) and not isinstance(one, bool))
-        return next((float(one) for one in numbers if 0 < one < 1e12), None)
-
-    clients, rate = first(_CLIENTS), first(_RATES)
-    if arguments.text("profile") == "concurrent" or arguments.text("rate_type") == "concurrent":
+    clients, rate = arguments.asked(*_CLIENTS), arguments.asked(*_RATES)
+    if "concurrent" in (arguments.text("profile"), arguments.text("rate_type")):
         clients, rate = rate, None  # guidellm calls its streams a rate
-    return Load(int(clients) if clients else None, rate)
+    return Load.of(clients, rate)
 
 
 def _day(start_s: float) -> str | None:

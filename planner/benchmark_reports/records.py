@@ -17,6 +17,11 @@ class Load:
     concurrency: int | None = None
     rate_per_s: float | None = None
 
+    @classmethod
+    def of(cls, clients: float | None, rate_per_s: float | None) -> "Load":
+        """The load of numbers as read; less than one request at a time is none."""
+        return cls(int(clients) if clients is not None and clients >= 1 else None, rate_per_s or None)
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:

@@ -62,9 +62,8 @@ def read(report: Fields) -> list[Measured]:
 
 
 def _load(report: Fields) -> Load:
-    clients = report.number("max_concurrency")
     rate = None if report.text("request_rate") == "inf" else report.number("request_rate")
-    return Load(int(clients) if clients else None, rate or None)
+    return Load.of(report.number("max_concurrency"), rate)
 
 
 def _lengths(report: Fields, each: str, total: str, completed: int) -> dict[str, float]:

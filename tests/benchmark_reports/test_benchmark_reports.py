@@ -190,6 +190,31 @@ def test_strategies_of_guidellm_are_loads() -> None:
     assert runs_of(json.dumps(data), "report")[0].load == Load(concurrency=1)
 
 
+def test_a_load_that_is_no_one_number_is_not_told(tmp_path: Path) -> None:
+    """genai-perf writes an empty text for what was not asked; sweeps and ramps are lists and mappings."""
+    for asked in ("", [1, 2], {"start": 1, "stop": 9}, 0):
+        data = sample("genai_perf.json")
+        data["input_config"]["perf_analyzer"]["stimulus"] = {"concurrency": asked}
+        assert read_measured(written(tmp_path, data))[0].load == Load(), asked
+    data["input_config"] |= {"perf_analyzer": "", "endpoint": ""}
+    assert read_measured(written(tmp_path, data))[0].load == Load()
+
+
+def test_older_exports_of_aiperf_tell_load_and_model(tmp_path: Path) -> None:
+    data = sample("aiperf_concurrency.json")
+    data["input_config"] = {"endpoint": {"model_names": ["m"]}, "loadgen": {"concurrency": 4, "request_rate": None}}
+    (run,) = read_measured(written(tmp_path, data))
+    assert (run.load, run.model) == (Load(concurrency=4), "m")
+
+
+def test_a_rate_of_concurrent_streams_is_no_rate(tmp_path: Path) -> None:
+    text = (HERE / "llm_d_v0_1.yaml").read_text(encoding="utf-8")
+    asked = text.replace("max_concurrency: 16", "{profile: concurrent, rate: [24]}")
+    assert runs_of(asked, "report")[0].load == Load(concurrency=24)
+    asked = text.replace("max_concurrency: 16", "{profile: poisson, rate: [1.5]}")
+    assert runs_of(asked, "report")[0].load == Load(rate_per_s=1.5)
+
+
 def test_units_are_read_from_the_report(tmp_path: Path) -> None:
     data = sample("aiperf_concurrency.json")
     for statistic, value in data["time_to_first_token"].items():
