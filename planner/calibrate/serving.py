@@ -29,6 +29,7 @@ class ServingRow:
     saturated: bool  # time to first token is queueing
     reader: str
     source: str  # the file
+    requests_per_client: float | None = None  # of a closed loop, where told: few make its opening burst weigh more
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,8 @@ def _read_report(text: str, path: str, deploy: Deploy, facts: Mapping[str, str],
         case = deploy(run, path, name)
         ttft_s, tpot_s = (_typical(run, metric) for metric in ("ttft_s", "tpot_s"))
         saturated = ttft_s is not None and ttft_s > SATURATED * (ttft_s + (tpot_s or 0.0) * max(case.osl - 1.0, 0.0))
-        found.rows.append(ServingRow(case, ttft_s, tpot_s, saturated, run.generator, path))
+        each = (run.completed + run.failed) / case.clients if case.clients else None
+        found.rows.append(ServingRow(case, ttft_s, tpot_s, saturated, run.generator, path, each))
         if run.date is not None:
             found.dates.append(run.date)
 

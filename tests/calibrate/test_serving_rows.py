@@ -57,6 +57,12 @@ def test_a_cap_that_binds_makes_the_loop_a_closed_one(
     assert (case.clients, case.rate_per_s) == (clients, rate_per_s)
 
 
+def test_requests_of_each_client_tell_what_the_opening_burst_weighs(tmp_path: Path) -> None:
+    """66 requests ended, of 16 clients; an open loop has no clients."""
+    assert row_of(tmp_path).requests_per_client == pytest.approx(66 / 16)
+    assert row_of(tmp_path, max_concurrency=None, request_rate=3.0).requests_per_client is None
+
+
 def test_waiting_for_most_of_a_request_is_queueing(tmp_path: Path) -> None:
     assert not row_of(tmp_path).saturated
     assert row_of(tmp_path, median_ttft_ms=4000.0).saturated
