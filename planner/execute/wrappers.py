@@ -13,7 +13,8 @@ _SLURM = """#!/bin/bash
 #SBATCH {devices}
 #SBATCH --exclusive
 set -euo pipefail
-master=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+# sed reads all names: head would end scontrol by a broken pipe, and with it this script.
+master=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 export master
 srun --kill-on-bad-exit=1 --cpu-bind=none bash -c {command}
 """

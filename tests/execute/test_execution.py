@@ -103,15 +103,6 @@ def test_each_distinct_stage_of_a_pipeline_runs_alone_in_turn(bench_plan: BenchP
     assert "logits" not in first.operators
 
 
-def test_a_training_stage_is_predicted_with_its_gradients(bench_plan: BenchPlan) -> None:
-    options = {"sequence_tokens": 32}
-    plan = bench_plan("train", {"job": {"tp": 1}}, options=options, decision={"stage_runs": None, "micro_batch": 2})
-    train = named(execute_plan(plan, SMALL), "train")
-    assert (train.batch, train.tokens) == (2, 64)
-    assert train.claimed
-    assert {"qkv", "qkv_backward"} <= set(train.operators)
-
-
 def test_generation_and_training_of_an_rl_plan_are_executed_and_the_rest_is_named(bench_plan: BenchPlan) -> None:
     plan = bench_plan("rl", {"rollout": {}, "actor": {}, "reference": {}})
     found = execute_plan(plan, replace(SMALL, cut=Cut(layers=1, batch=2)))
