@@ -89,7 +89,7 @@ def respread(
     item_P = resident_P.astype(np.int64, copy=True)
     reached = rebalance(
         item_P, problem.bin_P, problem.first_R, problem.weight_E, assumed.variance_E, assumed.factor_FE, assumed.z,
-        problem.speed_R, problem.allowed, holds(problem, resident_P), goal, steps,
+        problem.speed_R, problem.allowed, holds(problem, resident_P), goal, steps, True,
     )  # fmt: skip
     bound = time_bound(problem)
     if uncertainty is None and reached > goal:
@@ -111,7 +111,7 @@ def hedge(problem: SpreadProblem, uncertainty: Uncertainty, *, steps: int = STEP
     free_ER = np.ones((len(problem.weight_E), len(problem.slots_R)), np.bool_)
     rebalance(
         item_P, problem.bin_P, problem.first_R, problem.weight_E, uncertainty.variance_E, uncertainty.factor_FE,
-        uncertainty.z, problem.speed_R, problem.allowed, free_ER, 0.0, steps,
+        uncertainty.z, problem.speed_R, problem.allowed, free_ER, 0.0, steps, False,
     )  # fmt: skip
     return item_P
 

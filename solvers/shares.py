@@ -50,7 +50,7 @@ def solve_free(
     if equal.solution is None:
         return equal
     item_P = equal.solution.item_P
-    best = Spread(item_P, pour(problem, item_P, goal=goal))
+    best = Spread(item_P, pour(problem, item_P, goal=bound))
     reached = float(bin_times(problem, best.item_P, best.share_P).max())
     if reached > goal and problem.allowed_ER is None:
         other = _homes_and_exports(problem, tolerance, steps, seed)
@@ -101,8 +101,7 @@ def _homes_and_exports(problem: SpreadProblem, tolerance: float, steps: int, see
     share_P[home_at] += left_E[item_H] / np.maximum(problem.weight_E[item_H], 1e-300)
     idle = problem.weight_E[item_P] <= 0.0
     share_P[idle] = equal_shares(item_P, len(problem.weight_E))[idle]
-    goal = (1.0 + tolerance) * float(problem.weight_E.sum() / problem.speed_R.sum())
-    return Spread(item_P, pour(problem, item_P, share_P=share_P, goal=goal))
+    return Spread(item_P, pour(problem, item_P, share_P=share_P))
 
 
 def _slot_of(problem: SpreadProblem, item_P: Ints, bin_: int, item: int) -> int:

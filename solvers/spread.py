@@ -37,12 +37,14 @@ class SpreadProblem:
     speed_R: Floats
     allowed_ER: Bools | None = None
     first_R: Ints = field(init=False)  # first slot of each bin; one entry more than bins
+    bin_P: Ints = field(init=False)  # the bin of every slot
 
     def __post_init__(self) -> None:
         require_weights(self.weight_E)
         _require_bins(self.slots_R, self.speed_R)
         first_R = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.slots_R)]).astype(np.int64)
         object.__setattr__(self, "first_R", first_R)
+        object.__setattr__(self, "bin_P", np.repeat(np.arange(len(self.slots_R)), self.slots_R))
         items, slots = len(self.weight_E), int(first_R[-1])
         if slots < items:
             hint = f"give the bins {items - slots} slots more, or use more bins"
@@ -55,11 +57,6 @@ class SpreadProblem:
             )
         if self.allowed_ER is not None:
             _require_allowed(self.allowed_ER, items, len(self.slots_R))
-
-    @property
-    def bin_P(self) -> Ints:
-        """The bin of every slot."""
-        return np.repeat(np.arange(len(self.slots_R)), self.slots_R)
 
     @property
     def allowed(self) -> Bools:

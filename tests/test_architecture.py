@@ -29,7 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"costs"}),
-    frozenset({"simulate"}),
+    frozenset({"simulate", "experts"}),
     frozenset({"kinds"}),
     frozenset(
         {

@@ -130,3 +130,46 @@ def export(weight_E, first_R, speed_R, slots_R, goal, rounds, item_RJ, amount_RJ
             slack_R, used_R, item_RJ, amount_RJ,
         )  # fmt: skip
     return best
+
+
+@njit(cache=True)
+def lay_out(weight_E, first_R, speed_R, slots_R, first_slot_R, tolerance, rounds, item_RJ, amount_RJ, item_P, share_P):
+    """`export` written as the item and share of every slot: homes first, then free slots, -1 where one stays empty.
+
+    Returns the time of the slowest bin by the mean time; items without weight keep all of it at home.
+    """
+    mean = weight_E.sum() / speed_R.sum()
+    slowest = export(weight_E, first_R, speed_R, slots_R, mean * (1.0 + tolerance), rounds, item_RJ, amount_RJ)
+    R = len(speed_R)
+    for r in range(R):
+        slot = first_slot_R[r]
+        for e in range(first_R[r], first_R[r + 1]):
+            item_P[slot], share_P[slot] = e, 1.0
+            slot += 1
+        while slot < first_slot_R[r + 1]:
+            item_P[slot], share_P[slot] = -1, 0.0
+            slot += 1
+    home = 0
+    for r in range(R):
+        for j in range(slots_R[r]):
+            e = item_RJ[r, j]
+            if e < 0:
+                continue
+            share = amount_RJ[r, j] / weight_E[e]
+            slot = first_slot_R[r] + first_R[r + 1] - first_R[r] + j
+            item_P[slot], share_P[slot] = e, share
+            home = np.searchsorted(first_R, e, side="right") - 1
+            share_P[first_slot_R[home] + e - first_R[home]] -= share
+    return slowest / mean
+
+
+@njit(cache=True)
+def lay_out_all(weight_NE, first_R, speed_R, slots_R, first_slot_R, tolerance, rounds, item_NP, share_NP, ratio_N):
+    """`lay_out` for every row of `weight_NE`; fills the last three arrays."""
+    R, width = len(speed_R), max(1, slots_R.max())
+    item_RJ, amount_RJ = np.full((R, width), -1, np.int64), np.zeros((R, width))
+    for n in range(len(weight_NE)):
+        ratio_N[n] = lay_out(
+            weight_NE[n], first_R, speed_R, slots_R, first_slot_R, tolerance, rounds, item_RJ, amount_RJ,
+            item_NP[n], share_NP[n],
+        )  # fmt: skip

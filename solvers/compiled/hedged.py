@@ -134,11 +134,12 @@ def _best_recount(
 
 @njit(cache=True)
 def rebalance(
-    item_P, bin_P, first_R, mean_E, variance_E, factor_FE, z, speed_R, allowed_ER, resident_ER, goal, steps
+    item_P, bin_P, first_R, mean_E, variance_E, factor_FE, z, speed_R, allowed_ER, resident_ER, goal, steps, thrifty
 ):  # fmt: skip
     """`item_P` changed in place, the change worth most for each move first, until no bin is slower than `goal`.
 
-    Returns the time of the slowest bin. `resident_ER` says which items a bin holds for nothing.
+    Returns the time of the slowest bin. `resident_ER` says which items a bin holds for nothing. Unless `thrifty`,
+    copies are recounted only where no swap helps, which is faster.
     """
     E, R, K = len(mean_E), len(speed_R), 2 + len(factor_FE)
     copies_E, held_ER = np.zeros(E, np.int64), np.zeros((E, R), np.bool_)
@@ -158,10 +159,12 @@ def rebalance(
         a, b, worth = _best_swap(
             r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, held_ER, allowed_ER, resident_ER, goal
         )
-        e, p = _best_recount(
-            r, item_P, bin_P, first_R, copies_E, mean_E, variance_E, factor_FE, X_EK, A_RK, time_R, z, speed_R,
-            held_ER, allowed_ER, resident_ER, goal, worth,
-        )  # fmt: skip
+        e, p = -1, -1
+        if thrifty or a < 0:
+            e, p = _best_recount(
+                r, item_P, bin_P, first_R, copies_E, mean_E, variance_E, factor_FE, X_EK, A_RK, time_R, z, speed_R,
+                held_ER, allowed_ER, resident_ER, goal, worth,
+            )  # fmt: skip
         if e >= 0:
             f, q = item_P[p], bin_P[p]
             copies_E[e] += 1

@@ -1,0 +1,256 @@
+"""Instances of expert layout in one `.npz` file, and their solutions: the interchange format of benchmarks.
+
+`meta` (JSON) holds experts, ranks, nodes, node_of_rank, slots_per_rank, speed_of_rank, groups, expert_bytes and kind:
+`static` (load [L, E]), `drift` (load [W, L, E]), `realtime` (src [T, L, R, E] tokens by source rank, home_slots),
+`affinity` (topk_ids [N, L, k]). A solution holds phy2log ([..., P], slots rank by rank, -1 empty) and, where shares are
+free, quota of the same shape.
+"""
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import PlannerError
+from planner.experts.ahead import MOVE_SLACK, plan_ahead
+from planner.experts.layout import Layout, Shares, plan_layout
+from planner.experts.ranks import Floats, Ints, Ranks, make_ranks, require_loads
+from planner.experts.steps import StepPlanner
+from planner.files import write_bytes_atomic
+from planner.solvers.affinity import PRICE, AffinityProblem, groups_touched, solve_affinity
+from planner.solvers.exports import TOLERANCE as STEP_TOLERANCE
+from planner.solvers.spread import TOLERANCE
+
+ARRAYS = {"static": "load", "drift": "load", "realtime": "src", "affinity": "topk_ids"}
+AXES = {"static": "layer,expert", "drift": "window,layer,expert", "realtime": "batch,layer,rank,expert"}
+DRIFT_SLACK = 0.004
+"""Above the bound, at which a window's layout is left: between 0.2 % and 0.6 %, moves fall by a quarter."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance:
+    """One instance as read; `array` has the axes of its kind."""
+
+    name: str
+    kind: str
+    array: npt.NDArray[Any]
+    ranks: Ranks
+    num_experts: int
+    groups: int
+    expert_bytes: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """A solution: experts by slot, shares where they are free, and its figures by layer (and window or batch)."""
+
+    expert_P: Ints  # [..., P]
+    quota_P: Floats | None
+    imbalance: Floats
+    bound: Floats
+    status: str
+    facts: dict[str, float]  # further figures, SI units in the names
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How to solve: equal or free shares, for the window at hand or the one after, how near the bound, how many bytes
+    a window may move, and the price of imbalance where traffic between nodes counts; None where the kind decides."""
+
+    shares: Shares = "equal"
+    ahead: bool = False
+    tolerance: float | None = None
+    most_moved_bytes: float | None = None
+    affinity_price: float = PRICE
+    seed: int = 0
+
+
+def read_instance(path: str | Path) -> Instance:
+    """The instance in `path`; PlannerError for files that are none, and for loads and ranks that make no sense."""
+    where = str(path)
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+        meta = json.loads(str(arrays.pop("meta")))
+    except FileNotFoundError:
+        raise PlannerError("there is no such file", where=where, hint="name an instance") from None
+    except (OSError, ValueError, KeyError, EOFError) as problem:
+        hint = "an instance is an .npz file with `meta` and the loads"
+        raise PlannerError(f"is no instance: {problem}", where=where, hint=hint) from None
+    try:
+        return _instance(meta, arrays)
+    except PlannerError as error:
+        raise PlannerError(error.what, where=f"{where}: {error.where}", hint=error.hint) from None
+
+
+def _instance(meta: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Instance:
+    kind = meta.get("kind")
+    if kind not in ARRAYS:
+        known = ", ".join(f"`{name}`" for name in ARRAYS)
+        raise PlannerError(f"is of kind `{kind}`", where="meta.kind", hint=f"the kinds are {known}")
+    wanted = ("experts", "ranks", "slots_per_rank")
+    missing = [name for name in wanted if name not in meta] + [n for n in (ARRAYS[kind],) if n not in arrays]
+    if missing:
+        raise PlannerError(f"has no `{missing[0]}`", where="meta", hint="write every field of the format")
+    ranks = make_ranks(
+        int(meta["ranks"]),
+        meta["slots_per_rank"],
+        speeds=meta.get("speed_of_rank"),
+        node_of_rank=meta.get("node_of_rank"),
+        home_slots=int(meta.get("home_slots", 0)),
+    )
+    array = arrays[ARRAYS[kind]]
+    if kind in AXES:
+        require_loads(array.astype(np.float64).sum(axis=2) if kind == "realtime" else array, _axes(kind), where="load")
+        if array.shape[-1] != int(meta["experts"]):
+            what = f"has {array.shape[-1]} experts, `meta` says {meta['experts']}"
+            raise PlannerError(what, where=ARRAYS[kind], hint="make both agree")
+    return Instance(
+        name=str(meta.get("name", "instance")),
+        kind=kind,
+        array=array,
+        ranks=ranks,
+        num_experts=int(meta["experts"]),
+        groups=int(meta.get("groups", 1)),
+        expert_bytes=float(meta.get("expert_bytes", 0.0)),
+    )
+
+
+def _axes(kind: str) -> str:
+    return "batch,layer,expert" if kind == "realtime" else AXES[kind]
+
+
+def write_placement(placement: Placement, path: str | Path) -> None:
+    """`phy2log` (int32) and, where shares are free, `quota` as compressed `.npz`, whole or not at all."""
+    arrays: dict[str, npt.NDArray[Any]] = {"phy2log": placement.expert_P.astype(np.int32)}
+    if placement.quota_P is not None:
+        arrays["quota"] = placement.quota_P
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # the stub takes keywords for the flag
+    write_bytes_atomic(path, buffer.getvalue())
+
+
+def solve_instance(instance: Instance, wishes: Wishes | None = None) -> Placement:
+    """The layouts of every layer (and window, and micro-batch) of an instance."""
+    asked = wishes if wishes is not None else Wishes()
+    solvers = {"static": _static, "drift": _drift, "realtime": _realtime, "affinity": _affinity}
+    return solvers[instance.kind](instance, asked)
+
+
+def _or(given: float | None, otherwise: float) -> float:
+    return otherwise if given is None else given
+
+
+def _static(instance: Instance, wishes: Wishes) -> Placement:
+    layout = plan_layout(
+        instance.array,
+        instance.ranks,
+        shares=wishes.shares,
+        tolerance=_or(wishes.tolerance, TOLERANCE),
+        seed=wishes.seed,
+    )
+    return Placement(layout.expert_LP, layout.quota_LP, layout.imbalance_L, layout.bound_L, layout.status.value, {})
+
+
+def _drift(instance: Instance, wishes: Wishes) -> Placement:
+    """Window by window, each from the layout before it; the first from what engines start with."""
+    windows = np.asarray(instance.array, np.float64)
+    found: list[Layout] = []
+    for window in range(len(windows)):
+        found.append(_window(instance, wishes, windows[: window + 1], found[-1] if found else None))
+    moved = sum(layout.moved_experts or 0 for layout in found[1:])
+    quotas = [layout.quota_LP for layout in found if layout.quota_LP is not None]
+    return Placement(
+        np.array([layout.expert_LP for layout in found]),
+        np.array(quotas) if len(quotas) == len(found) else None,
+        np.array([layout.imbalance_L for layout in found]),
+        np.array([layout.bound_L for layout in found]),
+        "optimal" if all(layout.status.value == "optimal" for layout in found) else "feasible",
+        {"moved_bytes_after_first": moved * instance.expert_bytes},
+    )
+
+
+def _window(instance: Instance, wishes: Wishes, seen: Floats, before: Layout | None) -> Layout:
+    resident = None if before is None else before.expert_LP
+    if wishes.ahead:
+        slack = _or(wishes.tolerance, MOVE_SLACK)
+        return plan_ahead(seen, instance.ranks, groups=instance.groups, resident_LP=resident, move_slack=slack)
+    if resident is None:
+        return plan_layout(seen[-1], instance.ranks, shares=wishes.shares, seed=wishes.seed)
+    moves = None
+    if wishes.most_moved_bytes is not None:
+        if instance.expert_bytes <= 0:
+            raise PlannerError("gives no bytes of an expert", where="meta.expert_bytes", hint="add `expert_bytes`")
+        moves = int(wishes.most_moved_bytes // instance.expert_bytes)
+    return plan_layout(
+        seen[-1],
+        instance.ranks,
+        shares=wishes.shares,
+        resident_LP=resident,
+        tolerance=_or(wishes.tolerance, DRIFT_SLACK),
+        most_moves=moves,
+        seed=wishes.seed,
+    )
+
+
+def _realtime(instance: Instance, wishes: Wishes) -> Placement:
+    """Experts at home, copies in the free slots, for every micro-batch and layer."""
+    load_TLE = instance.array.sum(axis=2, dtype=np.float64)
+    batches, layers = load_TLE.shape[:2]
+    planner = StepPlanner(instance.ranks, instance.num_experts, tolerance=_or(wishes.tolerance, STEP_TOLERANCE))
+    rows = planner.plan_rows(load_TLE.reshape(batches * layers, instance.num_experts))
+    shape = (batches, layers, instance.ranks.num_slots)
+    imbalance = rows.imbalance_N.reshape(batches, layers)
+    moved = new_copies(rows.expert_NP.reshape(shape), instance.ranks)
+    return Placement(
+        rows.expert_NP.reshape(shape),
+        rows.quota_NP.reshape(shape),
+        imbalance,
+        np.ones_like(imbalance),
+        "optimal" if bool((imbalance <= 1.0 + 1e-9).all()) else "feasible",
+        {"moved_bytes_after_first": float(moved.sum()) * instance.expert_bytes},
+    )
+
+
+def new_copies(expert_TLP: Ints, ranks: Ranks) -> Ints:
+    """[T - 1, L] copies on ranks that did not hold the expert in the window or batch before."""
+    batches, layers, _ = expert_TLP.shape
+    experts = int(expert_TLP.max()) + 1
+    held = np.zeros((batches, layers, ranks.num_ranks, experts + 1), np.bool_)
+    at = np.indices(expert_TLP.shape)
+    held[at[0], at[1], ranks.rank_P[at[2]], expert_TLP] = True
+    moved: Ints = (held[1:] & ~held[:-1])[..., :experts].sum(axis=(2, 3))
+    return moved
+
+
+def _affinity(instance: Instance, wishes: Wishes) -> Placement:
+    """Planned on the first half of the tokens; the figures are of that half too."""
+    tokens = np.asarray(instance.array, np.int64)
+    half = tokens[: max(1, len(tokens) // 2)]
+    rows, imbalance, touched = [], [], []
+    for layer in range(half.shape[1]):
+        chosen = np.ascontiguousarray(half[:, layer])
+        ranks = instance.ranks
+        problem = AffinityProblem(chosen, instance.num_experts, ranks.slots_R, ranks.node_R, wishes.affinity_price)
+        row_P = solve_affinity(problem)
+        rows.append(row_P)
+        imbalance.append(_imbalance(ranks, row_P, np.bincount(chosen.ravel(), minlength=instance.num_experts)))
+        touched.append(groups_touched(chosen, row_P, ranks.slots_R, ranks.node_R, instance.num_experts))
+    return Placement(
+        np.array(rows),
+        None,
+        np.array(imbalance),
+        np.ones(len(imbalance)),
+        "feasible",
+        {"nodes_per_token": float(np.mean(touched))},
+    )
+
+
+def _imbalance(ranks: Ranks, expert_P: Ints, load_E: npt.NDArray[Any]) -> float:
+    copies_E = np.bincount(expert_P, minlength=len(load_E))
+    load_R = np.bincount(ranks.rank_P, weights=(load_E / copies_E)[expert_P], minlength=ranks.num_ranks)
+    return float((load_R / ranks.speed_R).max() / (load_R.sum() / ranks.speed_R.sum()))

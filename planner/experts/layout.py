@@ -1,0 +1,220 @@
+"""Loads by layer and expert to a layout: which expert is in which slot of which rank, how balanced, how near the bound.
+
+No files and no globals: safe to call from a training loop. Shape suffixes: L layer, E expert, R rank, P slot.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import PlannerError
+from planner.experts.ranks import Floats, Ints, Ranks, require_loads
+from planner.solvers.respread import num_moves, respread
+from planner.solvers.result import SolveResult, Status
+from planner.solvers.shares import pour, solve_free
+from planner.solvers.spread import (
+    STEPS,
+    TOLERANCE,
+    Spread,
+    SpreadProblem,
+    bin_times,
+    require_layout,
+    solve_spread,
+    time_bound,
+)
+
+Shares = Literal["equal", "free"]
+BISECTIONS = 9
+MOST_SLACK = 8.0
+FREE_GOALS = (8.0, 2.0, 1.0)  # tried in turn, in units of the slack wanted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Experts by layer and slot with the share of each copy, and what is known of how good that is.
+
+    `imbalance_L` is the time of the slowest rank over the mean, 1 at best; `bound_L` what no layout beats.
+    """
+
+    expert_LP: Ints
+    quota_LP: Floats | None  # None: copies share equally
+    imbalance_L: Floats
+    bound_L: Floats
+    status: Status
+    moved_experts: int | None = None  # copies sent to ranks that did not hold the expert; None without a resident
+
+    @property
+    def gap_L(self) -> Floats:
+        """How far each layer is above its bound, as a share."""
+        return self.imbalance_L / self.bound_L - 1.0
+
+
+def plan_layout(
+    load_LE: npt.ArrayLike,
+    ranks: Ranks,
+    *,
+    shares: Shares = "equal",
+    resident_LP: npt.ArrayLike | None = None,
+    tolerance: float = TOLERANCE,
+    most_moves: int | None = None,
+    slots_LR: npt.ArrayLike | None = None,
+    allowed_ER: npt.NDArray[np.bool_] | None = None,
+    steps: int = STEPS,
+    seed: int = 0,
+) -> Layout:
+    """The layout of every layer for the loads given, each with its bound.
+
+    `shares` says whether copies of an expert share its tokens equally, as engines without quotas do, or freely. With
+    `resident_LP`, layers change as little as brings them `tolerance` above their bounds, and `most_moves` limits the
+    copies sent in all. `slots_LR` gives layers fewer slots than `ranks` has (the rest stay -1). `allowed_ER` limits
+    where experts may be. `steps` limits the search, per layer. Raises PlannerError for bad input, or no layout found.
+    """
+    loads = np.ascontiguousarray(load_LE, np.float64)
+    require_loads(loads, "layer,expert")
+    problems = _problems(loads, ranks, slots_LR, allowed_ER)
+    if resident_LP is None:
+        if most_moves is not None:
+            raise PlannerError("moves are counted from a resident layout", where="resident", hint="give it")
+        found = [_fresh(problem, shares, tolerance, steps, seed, layer) for layer, problem in enumerate(problems)]
+        return assemble(problems, ranks, found, shares)
+    resident = require_resident(resident_LP, problems, ranks)
+    found = _near(problems, resident, shares, tolerance, most_moves, seed)
+    moved = sum(
+        num_moves(problem, before, after.item_P)
+        for problem, before, after in zip(problems, resident, found, strict=True)
+    )
+    return assemble(problems, ranks, found, shares, moved)
+
+
+def _problems(
+    loads: Floats, ranks: Ranks, slots_LR: npt.ArrayLike | None, allowed_ER: npt.NDArray[np.bool_] | None
+) -> list[SpreadProblem]:
+    if slots_LR is None:
+        return [SpreadProblem(load_E, ranks.slots_R, ranks.speed_R, allowed_ER) for load_E in loads]
+    slots = np.asarray(slots_LR, np.int64)
+    if slots.shape != (len(loads), ranks.num_ranks) or (slots > ranks.slots_R).any():
+        what = f"must have the shape {(len(loads), ranks.num_ranks)} and at most the slots of each rank"
+        raise PlannerError(what, where="slots by layer", hint=f"found the shape {slots.shape}")
+    return [SpreadProblem(row_E, row_R, ranks.speed_R, allowed_ER) for row_E, row_R in zip(loads, slots, strict=True)]
+
+
+def _fresh(problem: SpreadProblem, shares: Shares, tolerance: float, steps: int, seed: int, layer: int) -> Spread:
+    solver: Callable[..., SolveResult[Spread]] = solve_spread if shares == "equal" else solve_free
+    found = solver(problem, tolerance=tolerance, steps=steps, seed=seed).solution
+    if found is None:
+        hint = "allow experts on more ranks, or give the ranks more slots"
+        raise PlannerError(f"no layout was found for layer {layer}", where="layout", hint=hint)
+    return found
+
+
+def require_resident(resident_LP: npt.ArrayLike, problems: list[SpreadProblem], ranks: Ranks) -> list[Ints]:
+    """The resident layout by layer, without empty slots; PlannerError where it does not fit the ranks and experts."""
+    resident = np.asarray(resident_LP, np.int64)
+    if resident.shape != (len(problems), ranks.num_slots):
+        wanted = (len(problems), ranks.num_slots)
+        what = f"has the shape {resident.shape}, the ranks need {wanted} (layers, slots)"
+        raise PlannerError(what, where="resident layout", hint="give the layout that runs on these ranks")
+    filled = [_filled(problem, ranks, row_P) for problem, row_P in zip(problems, resident, strict=True)]
+    for layer, (problem, row_P) in enumerate(zip(problems, filled, strict=True)):
+        require_layout(problem, row_P, where=f"resident layout, layer {layer}")
+    return filled
+
+
+def _filled(problem: SpreadProblem, ranks: Ranks, row_P: Ints) -> Ints:
+    """The slots that a layer has, empty ones filled with the heaviest experts that their rank lacks."""
+    heaviest = np.argsort(-problem.weight_E, kind="stable")
+    rows = []
+    for rank, slots in enumerate(problem.slots_R):
+        first = int(ranks.first_R[rank])
+        held = [int(expert) for expert in row_P[first : first + slots]]
+        spare = (int(expert) for expert in heaviest if int(expert) not in held)
+        rows += [expert if expert >= 0 else next(spare) for expert in held]
+    return np.array(rows, np.int64)
+
+
+def _near(
+    problems: list[SpreadProblem],
+    resident: list[Ints],
+    shares: Shares,
+    tolerance: float,
+    most_moves: int | None,
+    seed: int,
+) -> list[Spread]:
+    """Layouts near the resident ones: `tolerance` above the bound, or as little above as the moves allow."""
+    found = _at_slack(problems, resident, shares, tolerance, seed)
+    if most_moves is None or _moves(problems, resident, found) <= most_moves:
+        return found
+    low, high = tolerance, MOST_SLACK
+    best = [
+        Spread(row_P, _shares(problem, row_P, shares, 0.0)) for problem, row_P in zip(problems, resident, strict=True)
+    ]
+    for _ in range(BISECTIONS):
+        middle = (low * high) ** 0.5
+        found = _at_slack(problems, resident, shares, middle, seed)
+        if _moves(problems, resident, found) <= most_moves:
+            best, high = found, middle
+        else:
+            low = middle
+    return best
+
+
+def _moves(problems: list[SpreadProblem], resident: list[Ints], found: list[Spread]) -> int:
+    rows = zip(problems, resident, found, strict=True)
+    return sum(num_moves(problem, before, after.item_P) for problem, before, after in rows)
+
+
+def _at_slack(
+    problems: list[SpreadProblem], resident: list[Ints], shares: Shares, slack: float, seed: int
+) -> list[Spread]:
+    found = []
+    for problem, row_P in zip(problems, resident, strict=True):
+        goal = time_bound(problem) * (1.0 + slack)
+        poured = _shares(problem, row_P, shares, goal)
+        if shares == "free" and float(bin_times(problem, row_P, poured).max()) <= goal:
+            found.append(Spread(row_P, poured))
+            continue
+        found.append(_changed(problem, row_P, shares, goal, seed))
+    return found
+
+
+def _changed(problem: SpreadProblem, row_P: Ints, shares: Shares, goal: float, seed: int) -> Spread:
+    """A layout with few moves within `goal`; with free shares the first of tighter goals that pouring can close."""
+    over = goal / time_bound(problem) - 1.0
+    for relaxed in FREE_GOALS if shares == "free" else (1.0,):
+        after = respread(problem, row_P, goal * (1.0 + (relaxed - 1.0) * over), seed=seed).solution
+        assert after is not None
+        spread = Spread(after.item_P, _shares(problem, after.item_P, shares, goal))
+        if float(bin_times(problem, spread.item_P, spread.share_P).max()) <= goal * (1.0 + 1e-9):
+            break
+    return spread
+
+
+def _shares(problem: SpreadProblem, item_P: Ints, shares: Shares, goal: float) -> Floats:
+    from planner.solvers.spread import equal_shares
+
+    if shares == "equal":
+        return equal_shares(item_P, len(problem.weight_E))
+    return pour(problem, item_P, goal=goal)
+
+
+def assemble(
+    problems: list[SpreadProblem], ranks: Ranks, found: list[Spread], shares: Shares, moved: int | None = None
+) -> Layout:
+    """One layout of all layers, with imbalance and bound as ratios to the mean time."""
+    expert_LP = np.full((len(problems), ranks.num_slots), -1, np.int64)
+    quota_LP = np.zeros((len(problems), ranks.num_slots))
+    mean_L, time_L, bound_L = (np.zeros(len(problems)) for _ in range(3))
+    for layer, (problem, spread) in enumerate(zip(problems, found, strict=True)):
+        at = np.concatenate([ranks.first_R[rank] + np.arange(count) for rank, count in enumerate(problem.slots_R)])
+        expert_LP[layer, at] = spread.item_P
+        quota_LP[layer, at] = spread.share_P
+        mean_L[layer] = problem.weight_E.sum() / problem.speed_R.sum()
+        time_L[layer] = bin_times(problem, spread.item_P, spread.share_P).max()
+        bound_L[layer] = min(time_bound(problem), time_L[layer])
+    closed = bool((time_L <= bound_L * (1.0 + 1e-9)).all())
+    status = Status.OPTIMAL if closed else Status.FEASIBLE
+    quota = quota_LP if shares == "free" else None
+    return Layout(expert_LP, quota, time_L / mean_L, bound_L / mean_L, status, moved)
