@@ -141,6 +141,20 @@ def test_the_emitted_engine_is_started_driven_and_gone_afterwards(start: Start) 
     assert not processes_that_name(mark)
 
 
+def test_an_engine_of_another_target_is_started_by_its_own_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, mark = free_port(), f"{tmp_path.name}-sglang"
+    monkeypatch.setattr("planner.emit.sglang.API_PORT", port)
+    monkeypatch.setattr(server, "API_PORT", port)
+    monkeypatch.setattr(server, "PROBE_S", 0.1)
+    program(tmp_path / "python3", "stub_server.py", "--stub-of", mark)  # the command is `python3 -m sglang...`
+    verdict = check_engine(*plan(), Settings(**{**QUICK, "target": "sglang"}))
+    assert not failures(verdict)
+    assert verdict.result["launched"]
+    assert not processes_that_name(mark)
+
+
 def test_an_engine_that_refuses_to_start_is_quoted(start: Start) -> None:
     verdict, mark = start("--refuse-to-start")
     assert "exited with 3" in failures(verdict)["engine.ready"]
