@@ -201,12 +201,18 @@ def _experts(op: Experts, skew: str) -> Iterator[Family]:
         or not float(op.top_k).is_integer()
     ):
         return
-    fixed = (
-        *(("moe_tp", degrees[0]), ("ep", degrees[1]), ("hidden", op.hidden), ("intermediate", op.intermediate)),
-        *(("top_k", int(op.top_k)), ("num_experts", op.num_experts), ("gated", int(op.gated))),
-        ("precision", MEASURED_AS[op.precision]),
-    )
-    if gradient := gradient_of(op.name):
+    for precision in dict.fromkeys((MEASURED_AS[op.precision], "bf16")):  # as they run where 8 bits are not grouped
+        fixed = (
+            *(("moe_tp", degrees[0]), ("ep", degrees[1]), ("hidden", op.hidden), ("intermediate", op.intermediate)),
+            *(("top_k", int(op.top_k)), ("num_experts", op.num_experts), ("gated", int(op.gated))),
+            ("precision", precision),
+        )
+        yield from _loads(fixed, skew, gradient_of(op.name))
+
+
+def _loads(fixed: _Sizes, skew: str, gradient: str) -> Iterator[Family]:
+    """Under the skewed and the even load; gradients under the skewed one."""
+    if gradient:
         trained = (("tokens", powers(_LEAST_TRAINED, _MOST_EXPERT_TOKENS)),)
         yield Family("experts", (*fixed, ("distribution", skew), ("gradient", gradient)), trained)
         return
