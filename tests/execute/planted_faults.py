@@ -105,3 +105,11 @@ def run_rank_that_dies_in_its_second_step(job: Mapping[str, Any], progress: Prog
 
     del progress
     run_rank(job, _Doomed(progress_path(Path(job["folder"]), int(os.environ["RANK"]))))
+
+
+def compute_for_long(job: Mapping[str, Any], progress: Progress) -> None:
+    """A step without marks for longer than ranks may stand still, which said before how long it may take."""
+    progress.mark("decode", "ffn_up")
+    progress.expect(job["expected_s"])
+    time.sleep(job["spent_s"])
+    _save(job, ["decode"])

@@ -85,6 +85,27 @@ def test_a_rank_that_is_busy_for_ever_meets_the_time_limit(tmp_path: Path) -> No
     _require_gone(tmp_path)
 
 
+@pytest.mark.parametrize(("spent_s", "ends"), [(2.5, True), (60.0, False)])
+def test_a_step_that_is_expected_to_take_long_is_no_hang_until_it_takes_far_longer(
+    spent_s: float, ends: bool, tmp_path: Path
+) -> None:
+    job = {"entry": "planted_faults:compute_for_long", "expected_s": 1.0, "spent_s": spent_s}
+    outcome = run_local(job, 1, tmp_path, FAST, ENVIRONMENT)
+    assert [fault.kind for fault in outcome.faults] == ([] if ends else [FaultKind.HANG])
+    assert outcome.wall_s < 15
+    _require_gone(tmp_path, 1)
+
+
+def test_what_one_step_may_take_says_nothing_of_the_next(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "one")
+    progress.mark("train")
+    progress.expect(100.0)
+    progress.enter("qkv")
+    assert read_mark(tmp_path / "one").expected_s == 100.0
+    progress.mark("optimizer")
+    assert read_mark(tmp_path / "one").expected_s == 0.0
+
+
 def test_ranks_that_do_well_leave_results_and_no_fault(tmp_path: Path) -> None:
     outcome = _run("none", tmp_path)
     assert not outcome.faults
