@@ -122,8 +122,8 @@ def role_spec(plan: PlanDocument, role_name: str, *, arch: Architecture | None =
     arch = arch or plan_model(plan, role)
     where = f"{plan.source}: decision.roles.{role.name}"
     order = _order(role, plan.placement, where)
-    if role.function in _SPECS:
-        return _SPECS[role.function](plan, role, arch, order, where)
+    if role.function in SPECS:
+        return SPECS[role.function](plan, role, arch, order, where)
     require_supported(arch, where)
     stages = _stages(plan, role, arch, where)
     schedule, zero_stage = str(plan.extra.get("schedule", "1f1b")), int(plan.extra.get("zero_stage", 0))
@@ -153,7 +153,7 @@ def _layout_role(
 
 Build = Callable[[PlanDocument, Role, Architecture, tuple[tuple[str, int], ...], str], RoleSpec]
 
-_SPECS: Mapping[str, Build] = {"experts": _layout_role}
+SPECS: Mapping[str, Build] = {"experts": _layout_role}
 """Functions of roles whose ranks hold something other than the stages of a whole model; a new kind adds its own here,
 and the steps of its functions to `planner.execute.cases.STEPS`."""
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 
 LENIENT = ["--device", "cpu", "--cut", "layers=1,batch=1", "--tolerance", "99.9%"]
 TIME_LIMIT_S = 60.0
+HERE = Path(__file__).parent
 
 BenchPlan = Callable[..., Path]
 
@@ -85,6 +87,37 @@ def test_two_nodes_run_a_role_together_and_each_judges_its_own_ranks(bench_plan:
     assert "logits" in last["operators"]
     kept = json.loads(plan.with_name("plan.checks.json").read_text(encoding="utf-8"))["levels"]["execute"]["result"]
     assert {step["rank"] for step in kept["steps"]} == {0}
+
+
+DOOMED_NODE = """
+import sys
+from planner.cli.main import main
+from planner.execute import execution
+execution.ENTRY = "planted_faults:run_rank_that_dies_in_its_second_step"
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@needs_torch
+def test_a_rank_that_dies_on_one_node_ends_both(bench_plan: BenchPlan) -> None:
+    plan = bench_plan("serve", {"prefill": {"pp": 2}})
+    meeting = ["execute", str(plan), "--nnodes", "2", "--master-port", str(free_port()), *LENIENT, "--json"]
+    begun = time.monotonic()
+    healthy = start(planner(*meeting))
+    doomed = start(
+        [sys.executable, "-c", DOOMED_NODE, *meeting, "--node-rank", "1"],
+        {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])},
+    )
+    results = [ended(node) for node in (healthy, doomed)]
+    assert time.monotonic() - begun < TIME_LIMIT_S
+    assert [code for code, _, _ in results] == [1, 1], [complaint[-2000:] for _, _, complaint in results]
+    lost, died = (json.loads(out)["faults"][0] for _, out, _ in results)
+    assert (died["kind"], died["rank"], died["step"]) == ("killed", 1, "kv_transfer")
+    assert (lost["rank"], lost["step"]) == (0, "kv_transfer")
+    assert lost["kind"] in ("collective", "killed", "hang", "raised")
+    for _, out, _ in results:  # the step before the fault is kept on both
+        assert [step["step"] for step in json.loads(out)["steps"]] == ["prefill"]
 
 
 @needs_torch
