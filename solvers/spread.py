@@ -21,7 +21,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 TOLERANCE = 3e-4
 """Of the time over its bound at which the search stops: a tenth of what timing a GPU kernel twice differs by."""
-STEPS = 1500
+STEPS = 1200
 SOLVER = "spread local search"
 
 

@@ -207,8 +207,9 @@ def assemble(
     expert_LP = np.full((len(problems), ranks.num_slots), -1, np.int64)
     quota_LP = np.zeros((len(problems), ranks.num_slots))
     mean_L, time_L, bound_L = (np.zeros(len(problems)) for _ in range(3))
+    first_R = ranks.first_R
     for layer, (problem, spread) in enumerate(zip(problems, found, strict=True)):
-        at = np.concatenate([ranks.first_R[rank] + np.arange(count) for rank, count in enumerate(problem.slots_R)])
+        at = np.concatenate([first_R[rank] + np.arange(count) for rank, count in enumerate(problem.slots_R)])
         expert_LP[layer, at] = spread.item_P
         quota_LP[layer, at] = spread.share_P
         mean_L[layer] = problem.weight_E.sum() / problem.speed_R.sum()

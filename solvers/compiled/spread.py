@@ -233,8 +233,10 @@ def _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER):
 
 
 @njit(cache=True)
-def descend(item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps):
-    """Swaps and recounts out of the slowest bin until it is at `goal`, none helps or `steps` run out.
+def descend(
+    item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps, recounts
+):
+    """Swaps, and `recounts` too, out of the slowest bin until it is at `goal`, none helps or `steps` run out.
 
     All arrays are changed in place. Returns (time of the slowest bin, steps left).
     """
@@ -248,6 +250,8 @@ def descend(item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R,
         if a >= 0:
             _swap(a, b, item_P, bin_P, load_R, each_E, held_ER)
             continue
+        if not recounts:
+            return slowest, steps
         steps -= 4
         e, p = _best_recount(
             r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R, held_ER, allowed_ER, slowest
@@ -300,16 +304,29 @@ def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, 
     for p in range(len(item_P)):
         load_R[bin_P[p]] += each_E[item_P[p]]
     best, steps = descend(
-        item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps
+        item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps, True
     )
     kept = (item_P.copy(), copies_E.copy(), each_E.copy(), load_R.copy(), held_ER.copy())
     while best > goal and steps > 0:
-        if np.random.randint(4) == 0:
+        recounts = np.random.randint(4) == 0
+        if recounts:
             _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER, allowed_ER)
         else:
             _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, held_ER, allowed_ER, 1 + np.random.randint(3))
         time, steps = descend(
-            item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps - 1
+            item_P,
+            bin_P,
+            first_R,
+            weight_E,
+            copies_E,
+            each_E,
+            load_R,
+            speed_R,
+            held_ER,
+            allowed_ER,
+            goal,
+            steps - 1,
+            recounts,
         )
         if time <= best:
             best = time
