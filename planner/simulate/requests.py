@@ -1,6 +1,7 @@
 """Requests as arrays: what arrives, when, and with which prompt. R requests, H prefix blocks of all of them."""
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,6 +75,30 @@ class Requests:
             raise PlannerError("think times must be finite and at least 0")
         first = min(clients, count)
         return cls(np.zeros(count), *lengths, predicted, priority, think, successor, first, clients)
+
+    def with_prefixes(self, blocks: Sequence[Sequence[Hashable]], *, block_tokens: int) -> "Requests":
+        """The same requests with the prompt blocks of each, any names that are equal where prompts agree up to there.
+
+        Blocks have `block_tokens` tokens, the last one of a prompt what is left. Raises PlannerError for prompts with
+        more blocks than tokens fill.
+        """
+        ids: dict[Hashable, int] = {}
+        sizes: list[int] = []
+        prefix: list[int] = []
+        ends = [0]
+        for request, names in enumerate(blocks):
+            tokens = int(self.input_tokens[request])
+            if len(names) > -(-tokens // block_tokens):
+                raise _bad(request, f"{len(names)} blocks for {tokens} tokens", f"give blocks of {block_tokens} tokens")
+            for at, name in enumerate(names):
+                number = ids.setdefault(name, len(ids))
+                if number == len(sizes):
+                    sizes.append(min(block_tokens, tokens - at * block_tokens))
+                prefix.append(number)
+            ends.append(len(prefix))
+        arrays = (np.array(values, dtype=np.int64) for values in (ends, prefix, sizes))
+        prefix_of, flat, prefix_tokens = arrays
+        return replace(self, prefix_of=prefix_of, prefix=flat, prefix_tokens=prefix_tokens)
 
 
 def _lengths(input_tokens: ArrayLike, output_tokens: ArrayLike, count: int) -> tuple[Ints, Ints]:

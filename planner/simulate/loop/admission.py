@@ -39,6 +39,7 @@ from planner.simulate.loop.fields import (
     QUEUE,
     QUEUED,
     QUEUED_BLOCKS,
+    RANK,
     RECEIVED,
     RESERVED,
     RESERVES,
@@ -230,6 +231,7 @@ def admit_cache(s: State, i: int, r: int, margin: int, now_s: float) -> bool:
     free = begin + tokens / min(s.instance_s[source, LINK_RATE], s.instance_s[i, LINK_RATE])
     s.instance_s[source, SENT] = free
     s.instance_s[i, RECEIVED] = free
+    s.request_s[r, RANK] = s.request_s[r, KEY]
     s.request_s[r, KEY] = free + max(s.instance_s[source, LINK_LATENCY], s.instance_s[i, LINK_LATENCY])
     s.run[TRANSFERS] = push(s, s.run[TRANSFERS], r)
     return True

@@ -59,6 +59,7 @@ from planner.simulate.loop.fields import (
     PRIORITY,
     QUEUE,
     QUEUEING,
+    RANK,
     READY,
     REJECTED,
     REQUEST_OVERHEAD,
@@ -274,6 +275,7 @@ def end_transfer(s: State, r: int, now_s: float) -> None:
     give_back(s, source, r, s.request[r, INPUT] + s.request[r, GENERATED] - 1)
     leave(s, source, r)
     s.request[r, STATE] = READY
+    s.request_s[r, KEY] = s.request_s[r, RANK]
     if s.request_s[r, FIRST] < 0.0:
         s.request_s[r, FIRST] = now_s
     s.request[r, SIBLING] = s.instance[i, ARRIVED]

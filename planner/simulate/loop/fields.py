@@ -37,7 +37,8 @@ PREFILLED: Final = 3  # first prefill ended
 FIRST: Final = 4  # first token at the client
 FINISHED: Final = 5
 THINK: Final = 6  # between the request before it and its own arrival, in closed loops and sessions
-REQUEST_SECONDS: Final = 7
+RANK: Final = 7  # its key in the queue, kept while it stands in the heap of transfers
+REQUEST_SECONDS: Final = 8
 
 # States of a request.
 TO_COME: Final = 0

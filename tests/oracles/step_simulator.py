@@ -1,0 +1,442 @@
+"""A slow and obvious simulator, which the compiled loop must equal: one object a request, one event a step, lists.
+
+At one moment steps and transfers end, then requests arrive, then instances that are between steps start their next one.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+
+from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.loop.fields import IMBALANCE
+from planner.simulate.requests import Requests
+from planner.simulate.step_grid import StepGrid
+
+
+@dataclass(eq=False)
+class Request:
+    id: int
+    input: int
+    output: int
+    predicted: int
+    priority: int
+    prefix: list[int]
+    arrival_s: float
+    key: float = 0.0
+    state: str = "to come"
+    generated: int = 0
+    done: int = 0
+    shared: list[int] = field(default_factory=list)
+    blocks: int = 0  # private ones where it is held
+    started_s: float = -1.0
+    prefilled_s: float = -1.0
+    first_s: float = -1.0
+    finished_s: float = -1.0
+    cached: int = 0
+    preempted: int = 0
+    entry: "Engine | None" = None
+    home: "Engine | None" = None
+    source: tuple[int, list[int]] = (0, [])  # blocks and prefix left where it was prefilled
+
+
+@dataclass(eq=False)
+class Engine:
+    id: int
+    rules: Instance
+    free: int
+    host_free: int
+    queue: list[Request] = field(default_factory=list)
+    batch: list[Request] = field(default_factory=list)
+    step: list[tuple[Request, int]] = field(default_factory=list)  # prefill of the running step
+    decoding: bool = False  # the running step decodes
+    partial: Request | None = None
+    coming: int = 0
+    arrived: list[Request] = field(default_factory=list)
+    cache: dict[int, int] = field(default_factory=dict)  # prefix block -> holders
+    lru: list[int] = field(default_factory=list)  # blocks without holder, oldest first
+    end_s: float | None = None
+    penalty_s: float = 0.0
+    outstanding: list[Request] = field(default_factory=list)
+    sent_s: float = 0.0
+    received_s: float = 0.0
+    peak: int = 0
+    steps: int = 0
+    busy_s: float = 0.0
+
+
+class StepSimulator:
+    """Plays a fleet; `moments` ends up as the list of all times at which something happened."""
+
+    def __init__(self, fleet: Fleet, requests: Requests, draw: Callable[[int, int, int], float]) -> None:
+        self.fleet, self.load, self.draw = fleet, requests, draw
+        size = fleet.block_tokens
+        self.engines = [
+            Engine(i, rules, rules.kv_tokens // size, rules.host_kv_tokens // size)
+            for i, rules in enumerate(fleet.instances)
+        ]
+        caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
+        self.requests = [
+            Request(
+                r,
+                int(requests.input_tokens[r]),
+                int(requests.output_tokens[r]),
+                int(requests.predicted_tokens[r]),
+                int(requests.priority[r]),
+                requests.prefix[requests.prefix_of[r] : requests.prefix_of[r + 1]].tolist() if caches else [],
+                float(requests.arrival_s[r]),
+            )
+            for r in range(len(requests))
+        ]
+        overhead = fleet.request_overhead_s
+        self.to_come = [(r.arrival_s + overhead, r.id) for r in self.requests[: requests.num_open]]
+        self.transfers: list[tuple[float, Request]] = []
+        self.next_client = requests.num_open
+        self.turn = {True: 0, False: 0}
+        self.moments: list[float] = []
+
+    def run(self) -> None:
+        while True:
+            times = [e.end_s for e in self.engines if e.end_s is not None]
+            times += [time for time, _ in self.transfers] + [time for time, _ in self.to_come]
+            if not times:
+                return
+            self.now = min(times)
+            self.moments.append(self.now)
+            self.end_all()
+            while self.to_come and min(self.to_come)[0] <= self.now:
+                first = min(self.to_come)
+                self.to_come.remove(first)
+                self.arrive(self.requests[first[1]])
+            for engine in self.engines:
+                if engine.end_s is None:
+                    self.schedule(engine)
+
+    def end_all(self) -> None:
+        due = sorted(
+            (e for e in self.engines if e.end_s is not None and e.end_s <= self.now), key=lambda e: (e.end_s, e.id)
+        )
+        for engine in due:
+            self.end_step(engine)
+        for time, r in sorted(self.transfers, key=lambda item: (item[0], item[1].id)):
+            if time <= self.now:
+                self.transfers.remove((time, r))
+                self.end_transfer(r)
+
+    # --- memory
+    def blocks(self, tokens: int) -> int:
+        return -(-tokens // self.fleet.block_tokens)
+
+    def held(self, e: Engine, r: Request, tokens: int) -> int:
+        whole = e.rules.reserves and e.rules.role != "prefill"
+        return self.blocks(r.input + r.output) if whole else self.blocks(tokens)
+
+    def size(self, block: int) -> int:
+        return self.blocks(int(self.load.prefix_tokens[block]))
+
+    def room(self, e: Engine) -> int:
+        return e.free + sum(self.size(block) for block in e.lru)
+
+    def take(self, e: Engine, blocks: int) -> None:
+        while e.free < blocks:
+            block = e.lru.pop(0)
+            del e.cache[block]
+            e.free += self.size(block)
+        e.free -= blocks
+        e.peak = max(e.peak, e.rules.kv_tokens // self.fleet.block_tokens - self.room(e))
+
+    def hits(self, e: Engine, r: Request) -> list[int]:
+        found = []
+        for block in r.prefix:
+            if block not in e.cache:
+                break
+            found.append(block)
+        return found
+
+    def share(self, e: Engine, block: int) -> None:
+        if e.cache.setdefault(block, 0) == 0 and block in e.lru:
+            e.lru.remove(block)
+        e.cache[block] += 1
+
+    def let_go(self, e: Engine, blocks: int, shared: list[int]) -> None:
+        e.free += blocks
+        for block in reversed(shared):
+            e.cache[block] -= 1
+            if e.cache[block] == 0:
+                e.lru.append(block)
+
+    def publish(self, e: Engine, r: Request) -> None:
+        for block in r.prefix[len(r.shared) :]:
+            if block in e.cache:
+                e.free += self.size(block)
+            self.share(e, block)
+            r.shared.append(block)
+            r.blocks -= self.size(block)
+
+    def growing(self, e: Engine) -> list[Request]:
+        if e.rules.reserves and e.rules.role != "prefill":
+            return []
+        return [r for r in e.batch if (r.input + r.generated - 1) % self.fleet.block_tokens == 0]
+
+    # --- requests
+    def route(self, r: Request, decoding: bool) -> Engine:
+        open_to = [e for e in self.engines if (e.rules.role == "decode") == decoding]
+        policy = self.fleet.decode_routing if decoding else self.fleet.routing
+        if policy == "round-robin":
+            self.turn[decoding] += 1
+            return open_to[(self.turn[decoding] - 1) % len(open_to)]
+        if policy == "power-of-two":
+            one, other = (open_to[int(self.draw(n, r.id, 2 if decoding else 0) * len(open_to))] for n in (0, 1))
+            return other if len(other.outstanding) < len(one.outstanding) else one
+        loads = [len(e.outstanding) for e in open_to]
+        if policy == "cache-aware" and max(loads) - min(loads) > IMBALANCE:
+            policy = "least-loaded"
+        costs: dict[str, Callable[[Engine], float]] = {
+            "least-loaded": lambda e: len(e.outstanding),
+            "length-aware": lambda e: sum(q.input + q.predicted for q in e.outstanding),
+            "freeness": lambda e: -self.freeness(e),
+            "cache-aware": lambda e: -len(self.hits(e, r)),
+        }
+        return min(open_to, key=lambda e: (costs[policy](e), len(e.outstanding), e.id))
+
+    def freeness(self, e: Engine) -> float:
+        asked = sum(self.blocks(q.input + q.generated) for q in e.queue)
+        return (self.room(e) - asked) / max(len(e.batch) + e.coming + len(e.queue), 1)
+
+    def arrive(self, r: Request) -> None:
+        e = self.route(r, False)
+        fits = [
+            other
+            for other in self.engines
+            if self.blocks(r.input + (0 if other.rules.role == "prefill" else r.output))
+            <= other.rules.kv_tokens // self.fleet.block_tokens
+        ]
+        if e not in fits or (e.rules.role == "prefill" and all(other.rules.role == "prefill" for other in fits)):
+            r.state = "rejected"
+            self.answer(r)
+            return
+        r.state, r.entry = "waiting", e
+        self.join(e, r)
+
+    def join(self, e: Engine, r: Request) -> None:
+        keys = {"fcfs": self.now, "priority": float(r.priority), "shortest-predicted": float(r.predicted)}
+        r.key, r.home = keys[self.fleet.queueing], e
+        e.outstanding.append(r)
+        e.queue.append(r)
+
+    def answer(self, r: Request) -> None:
+        after = int(self.load.successor[r.id])
+        if after < 0 and self.load.clients and self.next_client < len(self.requests):
+            after = self.next_client
+            self.next_client += 1
+        if after >= 0:
+            self.requests[after].arrival_s = self.now + float(self.load.think_s[after])
+            self.to_come.append((self.requests[after].arrival_s + self.fleet.request_overhead_s, after))
+
+    def finish(self, e: Engine, r: Request) -> None:
+        self.let_go(e, r.blocks, r.shared)
+        r.shared = []
+        r.state, r.finished_s = "complete", self.now
+        e.outstanding.remove(r)
+        self.answer(r)
+
+    # --- steps
+    def end_step(self, e: Engine) -> None:
+        e.end_s = None
+        if e.decoding:
+            for r in list(e.batch):
+                r.generated += 1
+            for r in sorted((r for r in e.batch if r.generated == r.output), key=lambda r: r.id):
+                e.batch.remove(r)
+                self.finish(e, r)
+        for r, _ in e.step:
+            if r.done == r.input + r.generated:
+                self.end_prefill(e, r)
+        e.step = []
+
+    def end_prefill(self, e: Engine, r: Request) -> None:
+        self.publish(e, r)
+        r.generated += 1
+        last = r.generated == r.output
+        handed = e.rules.role == "prefill" and not last
+        if r.prefilled_s < 0:
+            r.prefilled_s = self.now
+            if not handed or self.fleet.first_token_from == "prefill":
+                r.first_s = self.now
+        if last:
+            self.finish(e, r)
+        elif handed:
+            r.state, r.source, r.shared, r.blocks = "handed", (r.blocks, r.shared), [], 0
+            self.join(self.route(r, True), r)
+        else:
+            r.state = "decoding"
+            e.batch.append(r)
+
+    def end_transfer(self, r: Request) -> None:
+        assert r.entry is not None
+        assert r.home is not None
+        self.let_go(r.entry, *r.source)
+        r.entry.outstanding.remove(r)
+        if r.first_s < 0:
+            r.first_s = self.now
+        r.home.arrived.append(r)
+
+    def running(self, e: Engine) -> int:
+        waiting = e.partial is not None and not e.step
+        return len(e.batch) + e.coming + len(e.step) + waiting
+
+    def preempt(self, e: Engine) -> None:
+        r = max([*e.batch, *([e.partial] if e.partial else [])], key=lambda r: (r.key, r.id))
+        r.preempted += 1
+        swapped = False
+        if r is e.partial:
+            e.partial = None
+        else:
+            e.batch.remove(r)
+            blocks = self.blocks(r.input + r.generated - 1)
+            swapped = e.rules.preemption == "swap" and e.host_free >= blocks
+            if swapped:
+                e.host_free -= blocks
+                e.penalty_s += blocks / (e.rules.swap_tokens_per_s / self.fleet.block_tokens)
+        self.let_go(e, r.blocks, r.shared)
+        r.shared, r.blocks = [], 0
+        r.state = "swapped" if swapped else "waiting"
+        e.queue.append(r)
+
+    def make_room(self, e: Engine) -> bool:
+        preempted = False
+        while e.batch and len(self.growing(e)) > self.room(e):
+            self.preempt(e)
+            preempted = True
+        return preempted
+
+    def add_chunk(self, e: Engine, r: Request, tokens: int) -> None:
+        e.step.append((r, tokens))
+        r.done += tokens
+        e.partial = r if r.done < r.input + r.generated else None
+
+    def admit_one(self, e: Engine, r: Request, left: int, margin: int) -> bool:
+        room, tokens = self.room(e) - margin, r.input + r.generated
+        if r.state == "waiting":
+            if left <= 0 or e.partial is not None:
+                return False
+            hits = self.hits(e, r)
+            found = min(sum(int(self.load.prefix_tokens[block]) for block in hits), tokens - 1)
+            chunk = tokens - found
+            if chunk > left:
+                chunk = left if e.rules.chunked else 0 if e.step else chunk
+            needed = self.held(e, r, tokens) - sum(self.size(block) for block in hits if e.cache[block] > 0)
+            if chunk == 0 or needed > room:
+                return False
+            e.queue.remove(r)
+            for block in hits:
+                self.share(e, block)
+            r.shared = hits
+            r.blocks = self.held(e, r, tokens) - sum(self.size(block) for block in hits)
+            self.take(e, r.blocks)
+            r.state, r.done = "prefilling", found
+            if r.started_s < 0:
+                r.started_s, r.cached = self.now, found
+            self.add_chunk(e, r, chunk)
+            return True
+        if self.held(e, r, tokens) > room:
+            return False
+        e.queue.remove(r)
+        r.blocks = self.held(e, r, tokens - 1)
+        self.take(e, r.blocks)
+        if r.state == "handed":
+            assert r.entry is not None
+            source, rate = r.entry, min(r.entry.rules.link_tokens_per_s, e.rules.link_tokens_per_s)
+            source.sent_s = e.received_s = max(self.now, source.sent_s, e.received_s) + (tokens - 1) / rate
+            latency = max(source.rules.link_latency_s, e.rules.link_latency_s)
+            self.transfers.append((source.sent_s + latency, r))
+            r.state = "moving"
+            e.coming += 1
+        else:
+            e.host_free += self.blocks(tokens - 1)
+            e.penalty_s += self.blocks(tokens - 1) / (e.rules.swap_tokens_per_s / self.fleet.block_tokens)
+            r.state = "decoding"
+            e.batch.append(r)
+        return True
+
+    def fill(self, e: Engine, budget: int, growing: bool) -> None:
+        if e.partial is not None and budget > 0:
+            r = e.partial
+            self.add_chunk(e, r, min(r.input + r.generated - r.done, budget))
+        while e.queue and self.running(e) < e.rules.most_sequences:
+            r = min(e.queue, key=lambda r: (r.key, r.id))
+            margin = len(self.growing(e)) if growing else 0
+            if self.running(e) > 0:
+                margin += math.ceil(e.rules.watermark * (e.rules.kv_tokens // self.fleet.block_tokens))
+            if not self.admit_one(e, r, budget - sum(tokens for _, tokens in e.step), margin):
+                return
+
+    def schedule(self, e: Engine) -> None:
+        for r in e.arrived:
+            r.state = "decoding"
+            e.batch.append(r)
+        e.coming -= len(e.arrived)
+        e.arrived = []
+        if e.rules.policy == "mixed":
+            if not self.make_room(e) or self.running(e) == 0:
+                self.fill(e, e.rules.token_budget - len(e.batch), True)
+        else:
+            self.fill(e, e.rules.token_budget, False)
+            if not e.step:
+                self.make_room(e)
+        e.decoding = bool(e.batch) and (e.rules.policy == "mixed" or not e.step)
+        if not e.decoding and not e.step:
+            return
+        if e.decoding:
+            for r in self.growing(e):
+                r.blocks += 1
+                self.take(e, 1)
+        seconds = self.step_s(e)
+        e.end_s = self.now + seconds + e.penalty_s
+        e.busy_s += e.end_s - self.now
+        e.steps += 1
+        e.penalty_s = 0.0
+
+    def step_s(self, e: Engine) -> float:
+        batch = e.batch if e.decoding else []
+        context = sum(r.input + r.generated for r in batch)
+        grid = e.rules.grid
+        if not e.step:
+            return decode_s(grid, len(batch), context / len(batch))
+        tokens = sum(count for _, count in e.step)
+        pairs = 0.0
+        for r, count in e.step:
+            pairs += count * (r.done - count + (count + 1) / 2)
+        mean = context / len(batch) if batch else float(grid.contexts[0])
+        return mixed_s(grid, (float(len(batch)), mean, float(tokens), pairs / tokens))
+
+
+def place(axis: list[float], point: float) -> int:
+    """Where on an axis a point lies: after which value that has one behind it."""
+    return min(max(bisect_right(axis, point) - 1, 0), max(len(axis) - 2, 0))
+
+
+def decode_s(grid: StepGrid, sequences: int, context: float) -> float:
+    axis, row = grid.contexts.tolist(), grid.decode_s[sequences].tolist()
+    at = place(axis, context)
+    slope = (row[at + 1] - row[at]) / (axis[at + 1] - axis[at]) if len(axis) > 1 else 0.0
+    return float(row[at] + slope * (context - axis[at]))
+
+
+def mixed_s(grid: StepGrid, point: tuple[float, float, float, float]) -> float:
+    axes = [axis.tolist() for axis in (grid.batches, grid.contexts, grid.tokens, grid.attended)]
+    at = [place(axis, value) for axis, value in zip(axes, point, strict=True)]
+    shares = [
+        (value - axis[low]) / (axis[low + 1] - axis[low]) if len(axis) > 1 else 0.0
+        for axis, value, low in zip(axes, point, at, strict=True)
+    ]
+    seconds = 0.0
+    for attended, tokens, context, batch in product((0, 1), repeat=4):
+        corner = (batch, context, tokens, attended)
+        weight = 1.0
+        for up, share in zip(corner, shares, strict=True):
+            weight *= share if up else 1.0 - share
+        if weight != 0.0:
+            seconds += weight * float(grid.mixed_s[tuple(low + up for low, up in zip(at, corner, strict=True))])
+    return seconds

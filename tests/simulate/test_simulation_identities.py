@@ -1,0 +1,178 @@
+"""What queueing theory and bookkeeping say of any run."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.simulate.closed import closed_loop
+from planner.simulate.engine import simulate
+from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.requests import Requests
+from planner.simulate.result import SimulationResult
+from planner.simulate.step_grid import StepGrid
+from planner.solvers.queueing import deterministic_mean_wait_s
+
+GRID = StepGrid.affine(4e-3, sequence_s=2e-5, context_s=3e-9, token_s=2e-5, pair_s=1e-9)
+FEW = settings(max_examples=25, deadline=None)
+
+
+def poisson(seed: int, count: int, rate_per_s: float, *, most: int = 400) -> Requests:
+    rng = np.random.default_rng(seed)
+    arrival_s = np.cumsum(rng.exponential(1.0 / rate_per_s, count))
+    return Requests.open_stream(arrival_s, rng.integers(1, most, count), rng.integers(1, most, count))
+
+
+def fleet(*, replicas: int = 1, grid: StepGrid = GRID, kv_tokens: int = 20_000, **rules: object) -> Fleet:
+    instance = Instance(grid, kv_tokens, most_sequences=32, token_budget=512)
+    return replace(Fleet((instance,) * replicas), **rules)  # type: ignore[arg-type]  # fields by name
+
+
+def test_one_server_obeys_lindleys_recursion_exactly() -> None:
+    rng = np.random.default_rng(0)
+    arrival_s, prompts = np.cumsum(rng.exponential(0.02, 5000)), rng.integers(1, 900, 5000)
+    instance = Instance(GRID, 2**20, most_sequences=1, token_budget=1024)
+    result = simulate(Fleet((instance,)), Requests.open_stream(arrival_s, prompts, np.ones(5000)))
+    alone = Requests.open_stream([0.0], [1], [1])
+    free_s, ends_s = 0.0, []
+    for arrival, tokens in zip(arrival_s.tolist(), prompts.tolist(), strict=True):
+        one = replace(alone, input_tokens=np.array([tokens]))
+        free_s = max(free_s, arrival) + service_s(one, instance)
+        ends_s.append(free_s)
+    assert result.finished_s.tolist() == ends_s
+
+
+def service_s(request: Requests, instance: Instance, known: dict[int, float] = {}) -> float:  # noqa: B006 - a cache
+    tokens = int(request.input_tokens[0])
+    if tokens not in known:
+        known[tokens] = float(simulate(Fleet((instance,)), request).finished_s[0])
+    return known[tokens]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rho", [0.3, 0.6, 0.8])
+def test_mean_wait_of_4_million_arrivals_is_that_of_m_d_1(rho: float) -> None:
+    count, service = 4_000_000, 1.0
+    arrival_s = np.cumsum(np.random.default_rng(1).exponential(service / rho, count))
+    grid = StepGrid.affine(service, most_sequences=1)
+    instance = Instance(grid, 64, most_sequences=1, token_budget=8)
+    result = simulate(Fleet((instance,)), Requests.open_stream(arrival_s, np.ones(count), np.ones(count)))
+    waited = float(np.mean(result.started_s - result.arrival_s))
+    assert waited == pytest.approx(float(deterministic_mean_wait_s(rho, 1, service)), rel=0.01)
+
+
+def test_littles_law_holds_for_a_closed_loop() -> None:
+    figures = closed_loop(GRID, isl=300, osl=200, concurrency=24, num_requests=24 * 40, warm_up=240)
+    assert figures.requests_per_s * figures.mean_e2e_s == pytest.approx(24, rel=0.03)
+
+
+@FEW
+@given(seed=st.integers(0, 2**16), kv_tokens=st.sampled_from([1_200, 4_000, 20_000]), replicas=st.integers(1, 3))
+def test_requests_and_tokens_are_conserved_and_the_cache_never_overflows(
+    seed: int, kv_tokens: int, replicas: int
+) -> None:
+    requests = poisson(seed, 300, 60.0)
+    result = simulate(fleet(replicas=replicas, kv_tokens=kv_tokens), requests)
+    assert result.drained
+    assert np.all(result.complete | result.rejected)
+    done = result.complete
+    again = int(result.preempted.sum())
+    by_prefill = int(requests.output_tokens[done].sum()) - int(result.decode_tokens.sum())
+    assert int(done.sum()) <= by_prefill <= int(done.sum()) + again
+    if again == 0:
+        assert int(result.prefill_tokens.sum()) == int(requests.input_tokens[done].sum())
+    assert np.all(result.peak_blocks <= result.capacity_blocks)
+    assert_in_order(result)
+
+
+def assert_in_order(result: SimulationResult) -> None:
+    done = result.complete
+    times = (result.arrival_s, result.started_s, result.prefilled_s, result.first_token_s, result.finished_s)
+    for before, after in pairwise(times):
+        assert np.all(before[done] <= after[done])
+
+
+def test_an_instance_with_work_is_never_idle() -> None:
+    requests = poisson(3, 400, 1e6)
+    result = simulate(fleet(), requests)
+    first, last = float(np.min(requests.arrival_s)), float(np.max(result.finished_s))
+    assert float(result.busy_s[0]) == pytest.approx(last - first, rel=1e-9)
+
+
+@FEW
+@given(seed=st.integers(0, 2**16), power=st.integers(-3, 5))
+def test_time_scales_exactly_by_powers_of_two(seed: int, power: int) -> None:
+    scale, requests = 2.0**power, poisson(seed, 120, 40.0)
+    slow = StepGrid(
+        GRID.decode_s * scale, GRID.mixed_s * scale, GRID.batches, GRID.contexts, GRID.tokens, GRID.attended
+    )
+    base = simulate(fleet(), requests)
+    scaled = simulate(fleet(grid=slow), replace(requests, arrival_s=requests.arrival_s * scale))
+    assert (base.finished_s * scale).tolist() == scaled.finished_s.tolist()
+    assert (base.ttft_s * scale).tolist() == scaled.ttft_s.tolist()
+
+
+@FEW
+@given(seed=st.integers(0, 2**16))
+def test_equal_seeds_give_equal_bytes(seed: int) -> None:
+    runs = [simulate(fleet(replicas=3, routing="power-of-two"), poisson(seed, 150, 80.0), seed=seed) for _ in range(2)]
+    assert runs[0].finished_s.tobytes() == runs[1].finished_s.tobytes()
+    assert runs[0].home.tobytes() == runs[1].home.tobytes()
+
+
+@FEW
+@given(seed=st.integers(0, 2**16))
+def test_more_instances_lower_rates_and_faster_kernels_do_not_hurt(seed: int) -> None:
+    requests = poisson(seed, 400, 60.0)
+    base = float(np.nanmean(simulate(fleet(), requests).e2e_s))
+    calm = replace(requests, arrival_s=requests.arrival_s * 4.0)
+    fast = StepGrid(GRID.decode_s / 2, GRID.mixed_s / 2, GRID.batches, GRID.contexts, GRID.tokens, GRID.attended)
+    assert float(np.nanmean(simulate(fleet(replicas=4), requests).e2e_s)) <= base
+    assert float(np.nanmean(simulate(fleet(), calm).e2e_s)) <= base
+    assert float(np.nanmean(simulate(fleet(grid=fast), requests).e2e_s)) <= base
+
+
+@FEW
+@given(seed=st.integers(0, 2**16))
+def test_mechanisms_that_cost_and_give_nothing_change_no_bit(seed: int) -> None:
+    requests = poisson(seed, 200, 60.0)
+    tight, roomy = (Instance(GRID, tokens, most_sequences=32, token_budget=512) for tokens in (3_000, 20_000))
+    never = requests.with_prefixes([[("own", r)] for r in range(len(requests))], block_tokens=16)
+    for plain, other, load in (
+        (Fleet((tight,)), Fleet((replace(tight, preemption="swap", host_kv_tokens=0),)), requests),
+        (Fleet((tight,)), Fleet((tight,), queueing="priority"), requests),
+        (Fleet((tight,)), Fleet((tight,), routing="freeness"), requests),
+        (Fleet((roomy,)), Fleet((roomy,), prefix_caching=True), never),
+    ):
+        assert simulate(plain, requests).finished_s.tobytes() == simulate(other, load).finished_s.tobytes()
+
+
+def test_a_prompt_beyond_the_cache_is_rejected_and_counted() -> None:
+    requests = Requests.open_stream([0.0, 1.0, 2.0], [100, 30_000, 100], [10, 10, 10])
+    result = simulate(fleet(), requests)
+    assert result.rejected.tolist() == [False, True, False]
+    assert result.complete.tolist() == [True, False, True]
+
+
+def test_a_run_that_is_cut_says_that_it_has_not_drained() -> None:
+    result = simulate(fleet(), poisson(0, 200, 40.0), limit_s=1.0)
+    assert not result.drained
+    assert 0 < result.num_unfinished < 200
+
+
+@pytest.mark.parametrize(
+    ("arrival_s", "tokens", "message"),
+    [([0.0, -1.0], [1, 1], "-1 s"), ([2.0, 1.0], [1, 1], "after one at 2 s"), ([0.0, 1.0], [1, 0], "input_tokens 0")],
+)
+def test_bad_requests_are_refused_by_number(arrival_s: list[float], tokens: list[int], message: str) -> None:
+    with pytest.raises(PlannerError, match=f"request 1: .*{message}"):
+        Requests.open_stream(arrival_s, tokens, [1, 1])
+
+
+def test_an_unknown_policy_is_refused_with_the_nearest() -> None:
+    with pytest.raises(PlannerError, match="least-loaded"):
+        fleet(routing="least-load")
