@@ -1,0 +1,228 @@
+"""Choosing one of many alternatives under limits after a few measurements: Gaussian beliefs, the knowledge gradient.
+
+Source: Frazier, Powell, Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", INFORMS JoC 21 (2009);
+the chance of keeping a limit enters as in Gelbart, Snoek, Adams, "Bayesian Optimization with Unknown Constraints", UAI
+2014.
+
+Sets        m in M alternatives
+Parameters  a_m, b_m > 0;  s, t the limits on x and on y, logarithms; t may be absent
+Unknown     x, y in R^M, each jointly Gaussian, independent of each other; measuring m tells x_m and y_m up to noise of
+            known variance
+Reward      r_m = a_m / (exp(y_m) + b_m exp(x_m))   if x_m <= s and y_m <= t,  else 0
+
+The logarithm of the denominator is taken as linear around the means mu_m of x_m and nu_m of y_m, with slope
+w_m = b_m exp(mu_m) / (exp(nu_m) + b_m exp(mu_m)) in x_m and 1 - w_m in y_m. With deviations c_m of x_m and d_m of y_m
+then (moments of a log-normal cut at a point)
+
+    E[r_m] = a_m / (exp(nu_m) + b_m exp(mu_m)) exp((w_m^2 c_m^2 + (1 - w_m)^2 d_m^2) / 2)
+             Phi((s - mu_m + w_m c_m^2) / c_m) Phi((t - nu_m + (1 - w_m) d_m^2) / d_m)
+
+Array suffixes: M alternatives, Z outcomes of a measurement of x, Y those of y, D draws.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PlannerError
+
+FloatArray = NDArray[np.float64]
+LEAST_VARIANCE = 1e-12
+OUTCOMES_X = 15  # equally likely values of x_m that a measurement is averaged over; many, as they decide on the limit
+OUTCOMES_Y = 3
+DRAWS = 16  # of the results of measurements that were decided on and have none yet
+NOTHING = 1e-9  # of the best expected reward; less is no gain
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A Gaussian over one unknown of every alternative: means [M], covariances [M, M], variance of a measurement."""
+
+    mean_M: FloatArray
+    covariance_MM: FloatArray
+    noise: float
+
+    def __post_init__(self) -> None:
+        size = len(self.mean_M)
+        if self.covariance_MM.shape != (size, size) or self.noise < 0:
+            raise PlannerError(f"a belief over {size} alternatives has covariances {self.covariance_MM.shape}")
+
+    @property
+    def variance_M(self) -> FloatArray:
+        """Variance of each alternative, never 0."""
+        return np.maximum(np.diagonal(self.covariance_MM), LEAST_VARIANCE)
+
+    def effect_M(self, index: int) -> FloatArray:
+        """How far the means move when the measurement of `index` is one deviation above its expectation [M]."""
+        found: FloatArray = self.covariance_MM[:, index] / math.sqrt(self.variance_M[index] + self.noise)
+        return found
+
+    def measured(self, index: int, value: float) -> "Belief":
+        """The belief after alternative `index` was measured at `value`: conditioning, O(M^2)."""
+        effect_M = self.effect_M(index)
+        deviations = (value - self.mean_M[index]) / math.sqrt(self.variance_M[index] + self.noise)
+        covariance_MM = self.covariance_MM - np.outer(effect_M, effect_M)
+        return replace(self, mean_M=self.mean_M + effect_M * deviations, covariance_MM=covariance_MM)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Alternatives, what is believed of them, and which have been measured (or are going to be)."""
+
+    x: Belief
+    y: Belief
+    a_M: FloatArray
+    b_M: FloatArray
+    limit_x: float
+    limit_y: float | None = None
+    seen: frozenset[int] = frozenset()
+
+    def after(self, index: int, x: float, y: float) -> "Choice":
+        """The choice once alternative `index` was measured at `x` and `y`, logarithms."""
+        return replace(self, x=self.x.measured(index, x), y=self.y.measured(index, y), seen=self.seen | {index})
+
+
+def expected_rewards(choice: Choice) -> FloatArray:
+    """E[r_m] of each alternative [M]."""
+    return _rewards(choice, choice.x.mean_M, choice.x.variance_M, choice.y.mean_M, choice.y.variance_M)
+
+
+def chances(choice: Choice) -> FloatArray:
+    """The probability that each alternative keeps the limits [M]."""
+    kept_M = _phi((choice.limit_x - choice.x.mean_M) / np.sqrt(choice.x.variance_M))
+    if choice.limit_y is not None:
+        kept_M = kept_M * _phi((choice.limit_y - choice.y.mean_M) / np.sqrt(choice.y.variance_M))
+    return kept_M
+
+
+def best(choice: Choice) -> int:
+    """The alternative of the highest expected reward, the first of equal ones; where none has any, that of least x."""
+    rewards_M = expected_rewards(choice)
+    return int(np.argmax(rewards_M)) if rewards_M.max() > 0.0 else int(np.argmin(choice.x.mean_M))
+
+
+def gains(choice: Choice) -> FloatArray:
+    """The knowledge gradient [M]: by how much a measurement of m raises the expected reward of the best alternative.
+
+    0 for those that have been measured. O(M^2 OUTCOMES_X OUTCOMES_Y).
+    """
+    now = float(expected_rewards(choice).max())
+    unseen = [m for m in range(len(choice.a_M)) if m not in choice.seen]
+    found_M = np.zeros(len(choice.a_M))
+    found_M[unseen] = [max(_mean_best(choice, m) - now, 0.0) for m in unseen]
+    return found_M
+
+
+def next_measurement(choice: Choice) -> int | None:
+    """The alternative whose measurement gains most; where none gains, the unseen one of the highest expected reward.
+
+    None when all have been seen.
+    """
+    return _next([choice])
+
+
+def next_measurements(choice: Choice, count: int, *, seed: int) -> list[int]:
+    """Up to `count` alternatives to measure before any result is known, in order of choice.
+
+    Each is the best next measurement on average over what those before it may tell (DRAWS draws).
+    """
+    rng = np.random.default_rng(seed)
+    chosen: list[int] = []
+    possible = [choice]
+    while len(chosen) < count and (index := _next(possible)) is not None:
+        chosen.append(index)
+        possible = [_drawn(one, index, rng) for one in (possible * DRAWS if len(possible) == 1 else possible)]
+    return chosen
+
+
+def best_known(choice: Choice) -> float:
+    """The expected reward of the best alternative for one who knows x and y of all: an upper bound on what runs gain.
+
+    By DRAWS^2 joint draws with a seed of their own.
+    """
+    rng = np.random.default_rng(0)
+    x_DM, y_DM = _joint(choice.x, rng), _joint(choice.y, rng)
+    kept_DM = x_DM <= choice.limit_x
+    if choice.limit_y is not None:
+        kept_DM &= y_DM <= choice.limit_y
+    rewards_DM = np.where(kept_DM, choice.a_M / (np.exp(y_DM) + choice.b_M * np.exp(x_DM)), 0.0)
+    return float(rewards_DM.max(axis=1).mean())
+
+
+def _next(possible: Sequence[Choice]) -> int | None:
+    """The best next measurement on average over equally likely states of belief, which have seen the same."""
+    seen = possible[0].seen
+    if len(seen) == len(possible[0].a_M):
+        return None
+    gain_M = np.mean([gains(one) for one in possible], axis=0)
+    reward_M = np.mean([expected_rewards(one) for one in possible], axis=0)
+    score_M = gain_M if gain_M.max() > NOTHING * reward_M.max() else reward_M
+    return int(np.argmax(np.where(_mask(seen, len(score_M)), -1.0, score_M)))
+
+
+def _mask(seen: frozenset[int], size: int) -> NDArray[np.bool_]:
+    found = np.zeros(size, dtype=np.bool_)
+    found[list(seen)] = True
+    return found
+
+
+def _drawn(choice: Choice, index: int, rng: np.random.Generator) -> Choice:
+    """The choice after a result drawn from what is believed."""
+    x, y = (
+        belief.mean_M[index] + math.sqrt(belief.variance_M[index] + belief.noise) * rng.standard_normal()
+        for belief in (choice.x, choice.y)
+    )
+    return choice.after(index, float(x), float(y))
+
+
+def _joint(belief: Belief, rng: np.random.Generator) -> FloatArray:
+    """Joint draws [D, M]; by eigenvalues, as what was measured without noise has no variance left."""
+    values_M, vectors_MM = np.linalg.eigh(belief.covariance_MM)
+    root_MM = vectors_MM * np.sqrt(np.maximum(values_M, 0.0))
+    found: FloatArray = belief.mean_M + rng.standard_normal((DRAWS**2, len(values_M))) @ root_MM.T
+    return found
+
+
+def _mean_best(choice: Choice, index: int) -> float:
+    """The expected reward of the best alternative after a measurement of `index`, over its outcomes."""
+    x, y = choice.x, choice.y
+    effect_x_M, effect_y_M = x.effect_M(index), y.effect_M(index)
+    x_ZM = x.mean_M + np.outer(_outcomes(OUTCOMES_X), effect_x_M)
+    y_YM = y.mean_M + np.outer(_outcomes(OUTCOMES_Y), effect_y_M)
+    left_x_M = np.maximum(x.variance_M - effect_x_M**2, LEAST_VARIANCE)
+    left_y_M = np.maximum(y.variance_M - effect_y_M**2, LEAST_VARIANCE)
+    return float(_rewards(choice, x_ZM[:, None, :], left_x_M, y_YM, left_y_M).max(axis=-1).mean())
+
+
+@cache
+def _outcomes(count: int) -> FloatArray:
+    """Equally likely values of a standard normal: the middles of `count` equal shares."""
+    from scipy.special import ndtri
+
+    found: FloatArray = ndtri((np.arange(count) + 0.5) / count)
+    return found
+
+
+def _phi(value: FloatArray) -> FloatArray:
+    from scipy.special import ndtr
+
+    found: FloatArray = ndtr(value)
+    return found
+
+
+def _rewards(
+    choice: Choice, mean_x: FloatArray, variance_x: FloatArray, mean_y: FloatArray, variance_y: FloatArray
+) -> FloatArray:
+    """E[r_m] by the closed form; the last axis of all arrays is M."""
+    part_x = choice.b_M * np.exp(mean_x)
+    total = np.exp(mean_y) + part_x
+    w = part_x / total
+    spread = np.exp((w * w * variance_x + (1.0 - w) ** 2 * variance_y) / 2.0)
+    found = choice.a_M / total * spread * _phi((choice.limit_x - mean_x + w * variance_x) / np.sqrt(variance_x))
+    if choice.limit_y is not None:
+        found = found * _phi((choice.limit_y - mean_y + (1.0 - w) * variance_y) / np.sqrt(variance_y))
+    return found
