@@ -9,7 +9,7 @@ from planner.costs.backward import backward_input, training_operators
 from planner.costs.context import context_gathers
 from planner.costs.forward import forward
 from planner.costs.memory import activation_bytes, footprint, weight_divisors
-from planner.costs.operators import Collective, Gemm, Operator
+from planner.costs.operators import Collective, Gemm, MemoryPass, Operator
 from planner.costs.optimizer import adamw
 from planner.costs.paged import kv_gathers
 from planner.costs.recompute import again, recomputed_layers, recomputed_modules
@@ -194,7 +194,10 @@ def _weight_bytes(arch: Architecture, rank: RankSpec) -> Iterator[tuple[str, flo
 
 
 def rank_memory_bytes(arch: Architecture, rank: RankSpec, case: StepCase) -> float:
-    """Weights, KV cache and live activations of a serving step on one rank; nothing of an engine around them."""
+    """Weights, KV cache and live activations of a serving step on one rank; nothing of an engine around them.
+
+    Live are the widest moment of a layer, or the cache of one layer out of its blocks.
+    """
     own, shards, work = rank_arch(arch, rank), rank_shards(rank), step_work(case, rank)
     tp = shards.tp.astype(np.int64)
     state = float(state_bytes_per_sequence(own, tp)[0])
@@ -203,7 +206,13 @@ def rank_memory_bytes(arch: Architecture, rank: RankSpec, case: StepCase) -> flo
     cache = case.prefill_sequences * prefill + case.decode_sequences * decode
     sampled = work.sampled * any(stage.yields_logits for stage in rank.stages)
     live = float(activation_bytes(own, shards, work.tokens, sampled)[0])
-    return rank_weight_bytes(arch, rank) + cache + live
+    return rank_weight_bytes(arch, rank) + cache + max(live, _largest_gather_bytes(own, shards, case))
+
+
+def _largest_gather_bytes(own: Architecture, shards: Shards, case: StepCase) -> float:
+    """The cached tokens of one layer in order: they are gone again when logits are there."""
+    copies = kv_gathers(own, shards, _gathered_tokens(case))
+    return max((float(op.size_bytes[0]) / 2.0 for op in copies if isinstance(op, MemoryPass)), default=0.0)
 
 
 def request_kv_bytes(arch: Architecture, rank: RankSpec, tokens: int) -> float:
