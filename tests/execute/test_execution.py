@@ -11,14 +11,17 @@ import pytest
 
 pytest.importorskip("torch", reason="the executor needs torch: pip install 'planner[gpu]'")
 
+from planner.calibrate.records import read_records
 from planner.cli.main import main
+from planner.costs.operators import Experts
+from planner.costs.parameters import load_calibration
 from planner.errors import PlannerError
 from planner.execute import execution
 from planner.execute.cases import Cut
 from planner.execute.execution import Options, execute_plan
 from planner.execute.launch import TimeLimits
 from planner.execute.verdict import Execution
-from planner.plan.store import plan_digest
+from planner.plan.store import plan_digest, write_checks
 
 HERE = Path(__file__).parent
 LENIENT, STRICT = "99.9%", "0.1%"  # the CPU of these plans is made up: predictions are off, but not thousandfold
@@ -137,6 +140,13 @@ def test_an_expert_layout_is_executed_whole_where_there_are_ranks_enough(bench_p
     (step,) = found.steps
     assert step.executed_share == pytest.approx(1.0)
     assert {"dispatch", "experts", "combine", "router", "expert_combine"} <= set(step.operators)
+    write_checks(plan, found.plan, "execute", found.findings(), found.as_json())
+    records = read_records([str(plan.with_name("plan.checks.json"))], load_calibration())
+    (again,) = records.steps  # as calibration reads the layer, it is that which was executed
+    (experts,) = [op for op in again.operators if isinstance(op, Experts)]
+    assert {op.name for op in again.operators} == set(step.operators)
+    assert experts.num_experts == 10
+    assert float(experts.tokens[0]) == pytest.approx(2 * step.tokens * (4.5 / 8) * 2)
 
 
 def test_partial_results_are_kept_when_a_rank_dies(
