@@ -1,0 +1,230 @@
+"""Recorded expert loads from files of several engines, as tokens by window, layer and expert.
+
+Dense layers, which record no load at all, are left out, and the others keep their number in the model. Shape suffixes:
+W window, L layer, E expert, P slot.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import PlannerError
+from planner.experts.ranks import Floats, require_loads
+
+COLUMNS = ("layer", "expert", "load")
+MOST_EXPERTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loads:
+    """Tokens by window, layer and expert; `layer_ids` are the numbers of the layers in the model."""
+
+    load_WLE: Floats
+    layer_ids: tuple[int, ...]
+
+    @property
+    def total_LE(self) -> Floats:
+        """All windows together."""
+        total: Floats = self.load_WLE.sum(axis=0)
+        return total
+
+
+def read_loads(path: str | Path, *, array: str | None = None) -> Loads:
+    """The loads in `path`, by what the file is.
+
+    `.npz` and `.npy`: [L, E] or [W, L, E]; `array` names one of several. `.parquet`: columns layer, expert, load, and
+    window where there are several. `.json` and `.pt`: SGLang's recorder, `logical_count` [L, E] or [step, L, E].
+    `.jsonl`: vLLM's `eplb_load_stats` records, or Megatron's routing trace; a folder: all `.jsonl` in it, as Megatron
+    writes one file a rank. Raises PlannerError for files that are none of these, and for loads that make no sense.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise PlannerError("there is no such file", where=str(path), hint="name a file of recorded loads")
+    readers = {
+        ".npz": _npz, ".npy": _npy, ".parquet": _parquet, ".json": _json, ".pt": _torch, ".jsonl": _jsonl, "": _folder
+    }  # fmt: skip
+    suffix = "" if place.is_dir() else place.suffix
+    if suffix not in readers or (suffix == "" and not place.is_dir()):
+        hint = "loads come as .npz, .npy, .parquet, .json, .pt, .jsonl, or a folder of .jsonl"
+        raise PlannerError(f"files of `{place.suffix}` are not read", where=str(path), hint=hint)
+    if array is not None and suffix != ".npz":
+        raise PlannerError("only .npz files hold arrays by name", where="--array", hint="leave it out")
+    try:
+        found = readers[suffix](place, array)
+        return _loads(found) if isinstance(found, np.ndarray) else found
+    except PlannerError as error:
+        raise PlannerError(error.what, where=f"{path}: {error.where}".removesuffix(": "), hint=error.hint) from None
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as problem:
+        raise PlannerError(
+            f"cannot be read: {problem}", where=str(path), hint="name a file of recorded loads"
+        ) from None
+
+
+def _loads(counts: npt.NDArray[Any], layer_ids: tuple[int, ...] | None = None) -> Loads:
+    """Counts [L, E] or [W, L, E] checked; layers and windows without any load left out."""
+    load = np.asarray(counts, np.float64)
+    load = load[None] if load.ndim == 2 else load
+    if load.ndim != 3 or load.size == 0:
+        hint = "give [layer, expert] or [window, layer, expert]"
+        raise PlannerError(f"has the shape {np.shape(counts)}", where="load", hint=hint)
+    wrong = ~np.isfinite(load) | (load < 0)
+    if wrong.any():
+        at = [int(index) for index in np.argwhere(wrong)[0]]
+        raise PlannerError(f"is {load[tuple(at)]} at {at}", where="load", hint="loads are finite and at least 0")
+    ids = tuple(range(load.shape[1])) if layer_ids is None else layer_ids
+    busy_L: npt.NDArray[np.bool_] = np.asarray(load.any(axis=(0, 2)))
+    busy_W = load.any(axis=(1, 2))
+    if not busy_L.any():
+        raise PlannerError("every load is 0", where="load", hint="record while the engine serves")
+    kept = np.ascontiguousarray(load[busy_W][:, busy_L])
+    require_loads(kept, "window,layer,expert")
+    return Loads(kept, tuple(layer for layer, busy in zip(ids, busy_L, strict=True) if busy))
+
+
+def _npz(path: Path, array: str | None) -> npt.NDArray[Any]:
+    with np.load(path, allow_pickle=False) as content:
+        names = [name for name in content.files if content[name].ndim in (2, 3)]
+        name = array or next((name for name in ("load", "logical_count") if name in names), None)
+        if name is None and len(names) == 1:
+            name = names[0]
+        if name is None or name not in content.files:
+            what = f"holds {', '.join(f'`{name}`' for name in names) or 'no array of loads'}"
+            raise PlannerError(what, where="array", hint="name one of them with `--array`")
+        found: npt.NDArray[Any] = content[name]
+        return found
+
+
+def _npy(path: Path, _: str | None) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+    return found
+
+
+def _parquet(path: Path, _: str | None) -> npt.NDArray[Any]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.read_table(path)
+    except pyarrow.ArrowException as problem:
+        raise PlannerError(f"is no parquet file: {problem}") from None
+    missing = [name for name in COLUMNS if name not in table.column_names]
+    if missing:
+        known = ", ".join(f"`{name}`" for name in table.column_names)
+        raise PlannerError(f"has no column `{missing[0]}`, only {known}", hint="name them layer, expert, load, window")
+    layer, expert = (table[name].to_numpy().astype(np.int64) for name in COLUMNS[:2])
+    window = table["window"].to_numpy().astype(np.int64) if "window" in table.column_names else np.zeros_like(layer)
+    return _scattered(window, layer, expert, table["load"].to_numpy().astype(np.float64))
+
+
+def _scattered(
+    window: npt.NDArray[np.int64], layer: npt.NDArray[np.int64], expert: npt.NDArray[np.int64], load: Floats
+) -> npt.NDArray[np.float64]:
+    if len(load) == 0:
+        raise PlannerError("holds no rows", where="load", hint="record while the engine serves")
+    for name, values in (("window", window), ("layer", layer), ("expert", expert)):
+        if int(values.min()) < 0 or int(values.max()) >= MOST_EXPERTS:
+            raise PlannerError(f"has the {name} {int(values.min())} to {int(values.max())}", where=name)
+    shape = (int(window.max()) + 1, int(layer.max()) + 1, int(expert.max()) + 1)
+    counts: npt.NDArray[np.float64] = np.zeros(shape)
+    np.add.at(counts, (window, layer, expert), load)
+    return counts
+
+
+def _json(path: Path, _: str | None) -> npt.NDArray[Any]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or "logical_count" not in content:
+        raise PlannerError("holds no `logical_count`", hint="give what SGLang's expert recorder wrote")
+    return np.array(content["logical_count"], np.float64)
+
+
+def _torch(path: Path, _: str | None) -> npt.NDArray[Any]:
+    try:
+        import torch
+    except ImportError:
+        hint = "pip install torch, or save `logical_count` as .npy"
+        raise PlannerError("reading `.pt` needs torch", hint=hint) from None
+    import pickle
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise PlannerError(
+            f"is no file of tensors: {reason}", hint="give what SGLang's expert recorder wrote"
+        ) from None
+    if not isinstance(content, dict) or "logical_count" not in content:
+        raise PlannerError("holds no `logical_count`", hint="record with the modes `stat` or `stat_approx`")
+    found: npt.NDArray[Any] = content["logical_count"].to(torch.float64).numpy()
+    return found
+
+
+def _folder(path: Path, _: str | None) -> npt.NDArray[Any] | Loads:
+    files = sorted(path.glob("*.jsonl"))
+    if not files:
+        raise PlannerError("holds no .jsonl", hint="name the folder that the routing trace was written to")
+    return _of_records(record for file in files for record in _records(file))
+
+
+def _jsonl(path: Path, _: str | None) -> npt.NDArray[Any] | Loads:
+    return _of_records(_records(path))
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip():
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as problem:
+                raise PlannerError(f"is no JSON: {problem.msg}", where=f"line {number}") from None
+            if not isinstance(record, dict):
+                raise PlannerError("is no JSON object", where=f"line {number}")
+            yield record
+
+
+def _of_records(records: Iterator[dict[str, Any]]) -> npt.NDArray[Any] | Loads:
+    found = list(records)
+    stats = [record for record in found if record.get("record_type") == "eplb_load_stats"]
+    if stats:
+        return np.array([_vllm_window(record) for record in stats])
+    routed = [record for record in found if "top_indices" in record]
+    if routed:
+        return _megatron(routed)
+    raise PlannerError(
+        "holds neither load statistics of vLLM nor a routing trace of Megatron",
+        hint="vLLM writes records `eplb_load_stats`, Megatron `top_indices`",
+    )
+
+
+def _vllm_window(record: dict[str, Any]) -> npt.NDArray[np.float64]:
+    """[L, E] one record: loads of slots, added up by the expert that each slot held then."""
+    load_LP, expert_LP = np.array(record["expert_load"], np.float64), np.array(record["p2l_map"], np.int64)
+    if load_LP.shape != expert_LP.shape or load_LP.ndim != 2:
+        what = f"has loads {load_LP.shape} for slots {expert_LP.shape} at step {record.get('step')}"
+        raise PlannerError(what, where="expert_load", hint="both are [layers, slots]")
+    counts = np.zeros((len(load_LP), int(expert_LP.max()) + 1))
+    np.add.at(counts, (np.arange(len(load_LP))[:, None], expert_LP), load_LP)
+    return counts
+
+
+def _megatron(records: list[dict[str, Any]]) -> Loads:
+    """Every step is a window; layers of multi-token prediction come after the others."""
+    last = max(int(record["layer"]) for record in records)
+    keys = [
+        int(record["layer"]) + (last + 1 + int(record["mtp_idx"]) if "mtp_idx" in record else 0) for record in records
+    ]
+    layers = sorted(set(keys))
+    steps = sorted({int(record["step"]) for record in records})
+    chosen = [np.asarray(record["top_indices"], np.int64).ravel() for record in records]
+    experts = max((int(ids.max()) for ids in chosen if ids.size), default=0) + 1
+    if experts > MOST_EXPERTS or any(ids.size and int(ids.min()) < 0 for ids in chosen):
+        raise PlannerError("names an expert out of range", where="top_indices")
+    counts = np.zeros((len(steps), len(layers), experts))
+    step_at, layer_at = ({value: index for index, value in enumerate(values)} for values in (steps, layers))
+    for record, key, ids in zip(records, keys, chosen, strict=True):
+        counts[step_at[int(record["step"])], layer_at[key]] += np.bincount(ids, minlength=experts)
+    return _loads(counts, tuple(layers))
