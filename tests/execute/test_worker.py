@@ -10,6 +10,10 @@ pytest.importorskip("torch", reason="the executor needs torch: pip install 'plan
 
 from worker_cases import Verdicts, WorkerCase, verdicts
 
+from planner.errors import PlannerError
+from planner.execute.cases import left_out, role_steps
+from planner.plan.reader import read_plan
+
 BenchPlan = Callable[..., Path]
 _RESULTS: dict[int, dict[str, Verdicts]] = {}
 
@@ -52,6 +56,7 @@ CASES = {
         _training("interleaved", {"pp": 2, "vpp": 2}, _FOUR, schedule="interleaved", alone=False),
         _training("zero-bubble", {"pp": 2, "vpp": 2}, _FOUR, schedule="zb_v", alone=False),
         _training("context", {"cp": 2}, alone=False),
+        WorkerCase("prompt", "serve", "prefill", {"cp": 2}, alone=False),
         WorkerCase("stages", "serve", "prefill", {"pp": 2}, alone=False),
         WorkerCase("transfer", "serve", "prefill", {"tp": 2}, alone=False, partner="decode"),
     ],
@@ -181,6 +186,24 @@ def test_a_context_parallel_rank_has_its_part_of_the_tokens(of: Callable[..., An
         assert both.operators[name].predicted_s < 0.8 * whole.operators[name].predicted_s
     assert alone.operators["prefill_attention"].predicted_s < 0.8 * whole.operators["prefill_attention"].predicted_s
     assert both.executed_share == pytest.approx(1.0)
+
+
+def test_a_prompt_over_context_parallel_ranks_keeps_all_of_its_cache(of: Callable[..., Any]) -> None:
+    step = of("prompt", "prefill")
+    assert step.executed_share == pytest.approx(1.0)
+    assert step.operators["context_all_gather"].count == 8  # keys and values, in four layers
+    assert "kv_gather" not in step.operators
+
+
+def test_context_parallel_roles_leave_steps_after_cached_tokens_out(bench_plan: BenchPlan) -> None:
+    plan = read_plan(bench_plan("rl", {"rollout": {"cp": 2}, "actor": {}}))
+    role = plan.role("rollout")
+    assert [step.kind for step in role_steps(plan, role)] == ["prefill"]
+    assert set(left_out(role)) == {"rollout.decode", "rollout.mixed"}
+    assert not left_out(plan.role("actor"))
+    serve = read_plan(bench_plan("serve", {"decode": {"cp": 2}}))
+    with pytest.raises(PlannerError, match="steps after cached tokens"):
+        role_steps(serve, serve.role("decode"))
 
 
 def test_a_cache_sent_between_ranks_is_held_against_their_link(of: Callable[..., Any]) -> None:
