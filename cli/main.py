@@ -27,6 +27,7 @@ from planner.cli import (
     show,
     solve,
     sweep,
+    trace,
 )
 from planner.cli.completion import COMPLETE
 from planner.cli.errors import render_error, usage_error
@@ -123,7 +124,7 @@ def _build() -> typer.Typer:
     app.command("show", cls=_Verb)(show.show)
     app.command("profile", cls=_Verb)(profile.profile)
     app.command("completion", cls=_Verb)(completion.completion)
-    for name, module in (("hardware", hardware), ("models", models), ("profiles", profiles)):
+    for name, module in (("hardware", hardware), ("models", models), ("profiles", profiles), ("trace", trace)):
         noun = _group(module.HELP)
         for verb, command in module.COMMANDS.items():
             noun.command(verb, cls=_Verb)(command)

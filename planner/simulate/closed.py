@@ -11,14 +11,19 @@ chunk, and the least of isl; prefill contexts 0 and isl. `step_grid` also prices
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.costs.tables import StepTable
-from planner.simulate.engine import simulate
+from planner.errors import PlannerError
+from planner.simulate.engine import play_arrays
 from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.loop.fields import ARRIVAL, FINISHED, FIRST
 from planner.simulate.requests import Requests
 from planner.simulate.step_grid import StepGrid
+
+if TYPE_CHECKING:
+    from planner.costs.tables import StepTable
 
 UNLIMITED_TOKENS = 2**50
 
@@ -37,7 +42,7 @@ class ClosedLoop:
 
 
 def closed_loop(
-    times: StepTable | StepGrid,
+    times: "StepTable | StepGrid",
     *,
     isl: int,
     osl: int,
@@ -55,10 +60,12 @@ def closed_loop(
     """Plays `num_requests` requests of `concurrency` clients, who start together, on one instance.
 
     `most_sequences` is `concurrency` where absent. The first `warm_up` requests sent are left out of the figures.
-    Raises PlannerError for step times that end before the batch does.
+    Raises PlannerError for step times that end before the batch does, and where KV cache holds no request.
     """
     most = concurrency if most_sequences is None else min(most_sequences, concurrency)
     grid = times if isinstance(times, StepGrid) else StepGrid.of_table(times, most_sequences=most)
+    if kv_tokens < isl + osl:
+        raise PlannerError(f"a request has {isl + osl} tokens, the KV cache holds {kv_tokens}")
     instance = Instance(
         grid,
         kv_tokens,
@@ -69,11 +76,11 @@ def closed_loop(
     )
     lengths = np.full(num_requests, isl), np.full(num_requests, osl)
     requests = Requests.closed_loop(*lengths, clients=concurrency, think_s=think_s)
-    result = simulate(Fleet((instance,), request_overhead_s=request_overhead_s), requests)
-    ttft_s, e2e_s = result.ttft_s[warm_up:], result.e2e_s[warm_up:]
+    times_s = play_arrays(Fleet((instance,), request_overhead_s=request_overhead_s), requests).request_s[warm_up:]
+    arrival_s, finished_s = times_s[:, ARRIVAL], times_s[:, FINISHED]
+    ttft_s, e2e_s = times_s[:, FIRST] - arrival_s, finished_s - arrival_s
     tpot_s = (e2e_s - ttft_s) / max(osl - 1, 1)
-    begin_s = float(result.arrival_s[warm_up]) if warm_up < num_requests else 0.0
-    rate = len(ttft_s) / max(float(result.finished_s.max()) - begin_s, 1e-12)
+    rate = len(ttft_s) / max(float(finished_s.max()) - float(arrival_s.min()), 1e-12)
     return ClosedLoop(
         mean_ttft_s=float(ttft_s.mean()),
         median_ttft_s=float(np.median(ttft_s)),

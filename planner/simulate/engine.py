@@ -30,11 +30,16 @@ def simulate(
 
     Equal arguments give equal bytes. Raises PlannerError for requests that the step times of the fleet do not cover.
     """
-    state = make_arrays(fleet, requests, seed, limit_s, most_events)
-    _program()(state)
-    return SimulationResult.of_arrays(
-        fleet, requests, state.run, state.run_s, state.request, state.request_s, state.instance, state.instance_s
-    )
+    return SimulationResult.of_arrays(requests, play_arrays(fleet, requests, seed, limit_s, most_events))
+
+
+def play_arrays(
+    fleet: Fleet, requests: Requests, seed: int = 0, limit_s: float = math.inf, most_events: int = 2**62
+) -> Arrays:
+    """The arrays of the run that `simulate` plays, at its end."""
+    arrays = make_arrays(fleet, requests, seed, limit_s, most_events)
+    _program()(arrays)
+    return arrays
 
 
 def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> Arrays:

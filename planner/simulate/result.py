@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.simulate.fleet import Fleet
 from planner.simulate.loop import fields as f
+from planner.simulate.loop.arrays import Arrays
 from planner.simulate.requests import Requests
 
 FloatArray = NDArray[np.float64]
@@ -46,18 +46,14 @@ class SimulationResult:
     num_events: int
 
     @classmethod
-    def of_arrays(
-        cls,
-        fleet: Fleet,
-        requests: Requests,
-        run: Ints,
-        run_s: FloatArray,
-        request: Ints,
-        request_s: FloatArray,
-        instance: Ints,
-        instance_s: FloatArray,
-    ) -> "SimulationResult":
+    def of_arrays(cls, requests: Requests, arrays: Arrays) -> "SimulationResult":
         """Reads the arrays of a run that has ended."""
+        request, request_s, instance, instance_s = (
+            arrays.request,
+            arrays.request_s,
+            arrays.instance,
+            arrays.instance_s,
+        )
         times: dict[str, Any] = {
             name: np.where(request_s[:, column] >= 0.0, request_s[:, column], np.nan)
             for name, column in (
@@ -89,8 +85,8 @@ class SimulationResult:
             peak_blocks=instance[:, f.PEAK_BLOCKS],
             capacity_blocks=instance[:, f.CAPACITY],
             preemptions=instance[:, f.PREEMPTION_COUNT],
-            end_s=float(run_s[f.NOW]),
-            num_events=int(run[f.NUM_EVENTS]),
+            end_s=float(arrays.run_s[f.NOW]),
+            num_events=int(arrays.run[f.NUM_EVENTS]),
         )
 
     @property
