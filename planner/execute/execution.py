@@ -113,7 +113,8 @@ def _at_hand(options: Options) -> Options:
     if device == "cuda" and not devices:
         raise PlannerError("there is no CUDA device on this machine", where="--device", hint="use `--device cpu`")
     most = devices if device == "cuda" else os.cpu_count() or 1
-    wanted = options.num_processes or (devices if device == "cuda" else 1)
+    asked = options.num_processes if options.meeting is None else options.meeting.ranks_per_node
+    wanted = asked or (devices if device == "cuda" else 1)
     if device == "cuda" and wanted > most:
         raise PlannerError(f"{wanted} ranks on {most} devices", where="--nproc", hint=f"use `--nproc {most}` or fewer")
     return replace(options, device=device, num_processes=wanted)
@@ -156,6 +157,7 @@ def _ready(plan: PlanDocument, name: str, options: Options) -> Ready:
         if least < 1:
             raise ValueError(f"a step of {least} tokens")
         role = role_spec(plan, name)
+        _require_met(role, options.meeting)
         pricer = plan_pricer(
             plan, plan.role(name), role.arch, profiles=options.profiles, calibration=options.calibration
         )
@@ -167,14 +169,17 @@ def _ready(plan: PlanDocument, name: str, options: Options) -> Ready:
         ) from None
 
 
-def _jobs(role: RoleSpec, options: Options) -> Iterator[tuple[dict[str, Any], list[RankSpec]]]:
-    """What to start, and the ranks to judge by it: the whole role together, or each distinct rank alone."""
-    meeting = options.meeting
+def _require_met(role: RoleSpec, meeting: Rendezvous | None) -> None:
+    """Under torchrun a role runs whole or not at all."""
     if meeting is not None and meeting.num_ranks != role.num_ranks:
         what = f"role `{role.name}` has {role.num_ranks} ranks in a replica, torchrun starts {meeting.num_ranks}"
         hint = "start as many ranks, or give other `--roles`"
         raise PlannerError(what, where="--nnodes, --nproc-per-node", hint=hint)
-    distinct = distinct_ranks(role)
+
+
+def _jobs(role: RoleSpec, options: Options) -> Iterator[tuple[dict[str, Any], list[RankSpec]]]:
+    """What to start, and the ranks to judge by it: the whole role together, or each distinct rank alone."""
+    meeting, distinct = options.meeting, distinct_ranks(role)
     if meeting is not None or options.num_processes >= role.num_ranks:
         local = set(meeting.local_ranks) if meeting is not None else set(range(role.num_ranks))
         yield {"alone": False}, [rank for rank in distinct if rank.rank in local]

@@ -61,10 +61,14 @@ def only_step(text: str, kind: str) -> dict[str, Any]:
 def test_a_role_runs_whole_under_torchrun_on_one_node(
     bench_plan: BenchPlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = bench_plan("serve", {"decode": {"tp": 2}})
+    plan = bench_plan("serve", {"prefill": {}, "decode": {"tp": 2}})
     port = ["--master-port", str(free_port())]
     assert main(["execute", str(plan), "--nproc-per-node", "2", *port, *LENIENT, "--json"]) == 0
-    step = only_step(capsys.readouterr().out, "decode")
+    printed = capsys.readouterr().out
+    step = only_step(printed, "decode")
+    assert json.loads(printed)["unexecuted"] == {
+        "prefill": "role `prefill` has 1 ranks in a replica, torchrun starts 2"
+    }
     assert step["executed_share"] == pytest.approx(1.0)
     assert "attention_all_reduce" in step["operators"]
     kept = json.loads(plan.with_name("plan.checks.json").read_text(encoding="utf-8"))
