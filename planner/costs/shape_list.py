@@ -207,17 +207,16 @@ def _experts(op: Experts, skew: str) -> Iterator[Family]:
             *(("top_k", int(op.top_k)), ("num_experts", op.num_experts), ("gated", int(op.gated))),
             ("precision", precision),
         )
-        yield from _loads(fixed, skew, gradient_of(op.name))
+        most = _MOST_EXPERT_TOKENS * max(1, degrees[1] // 4)
+        yield from _loads(fixed, skew, gradient_of(op.name), most)
 
 
-def _loads(fixed: _Sizes, skew: str, gradient: str) -> Iterator[Family]:
-    """Under the skewed and the even load; gradients under the skewed one."""
-    if gradient:
-        trained = (("tokens", powers(_LEAST_TRAINED, _MOST_EXPERT_TOKENS)),)
-        yield Family("experts", (*fixed, ("distribution", skew), ("gradient", gradient)), trained)
-        return
+def _loads(fixed: _Sizes, skew: str, gradient: str, most: int) -> Iterator[Family]:
+    """Under the skewed and the even load, up to `most` tokens of all ranks."""
+    tokens = powers(_LEAST_TRAINED if gradient else 1, most)
+    side: _Sizes = (("gradient", gradient),) if gradient else ()
     for distribution in (skew, BALANCED):
-        yield Family("experts", (*fixed, ("distribution", distribution)), (("tokens", powers(1, _MOST_EXPERT_TOKENS)),))
+        yield Family("experts", (*fixed, ("distribution", distribution), *side), (("tokens", tokens),))
 
 
 def _common() -> Iterator[Family]:
@@ -228,7 +227,7 @@ def _common() -> Iterator[Family]:
         of_logits = kind.startswith(("sampling", "cross_entropy"))
         width = _VOCABULARY if of_logits else 4096
         largest = 2**33 if kind == "gather" else 2**32 if of_logits else 2**30
-        sizes = powers(2**21 if of_logits else 2**16, largest)
+        sizes = powers(2**19 if of_logits else 2**12, largest)
         yield Family("memory_pass", (("pass_kind", kind), ("width", width)), (("moved_bytes", sizes),))
     for direction in ("device_to_device", "host_to_device", "device_to_host"):
         yield Family("copy", (("direction", direction),), (("moved_bytes", powers(2**12, 2**30)),))

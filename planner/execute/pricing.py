@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.costs.parameters import Calibration, load_calibration
+from planner.costs.profiled import Profiled
 from planner.costs.source import make_pricer, open_store, profile_paths
 from planner.costs.step import Pricer
 from planner.errors import PlannerError
@@ -12,6 +13,8 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_fabric, find_node
 from planner.models.architecture import Architecture
 from planner.plan.records import PlanDocument, Role
+
+EVEN_LOAD = "balanced"  # as kernel tables call it
 
 
 def plan_pricer(
@@ -24,11 +27,12 @@ def plan_pricer(
 ) -> Pricer:
     """Kernel tables where there are any for the role's hardware, else the roofline, as a solve chooses.
 
+    Experts are priced under an even load, which is what random weights and tokens give them.
     Raises PlannerError for hardware that the catalog does not know, and for a plan whose calibration came from a file
     that is not given.
     """
     pool = plan_pool(plan, role.pool)
-    return make_pricer(
+    pricer = make_pricer(
         pool.node.accelerator,
         pool.topology(),
         arch,
@@ -37,6 +41,7 @@ def plan_pricer(
         calibration=plan_calibration(plan, calibration),
         store=open_store(profile_paths(profiles)),
     )
+    return replace(pricer, skew=EVEN_LOAD) if isinstance(pricer, Profiled) else pricer
 
 
 def plan_calibration(plan: PlanDocument, given: str | None = None) -> Calibration:

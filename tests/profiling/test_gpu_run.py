@@ -17,15 +17,17 @@ from planner.cli.main import main
 from planner.costs.evidence import Basis
 from planner.costs.operators import Gemm
 from planner.costs.parameters import load_calibration
+from planner.costs.profiled import Profiled
 from planner.costs.source import make_pricer, open_store, profile_paths
 from planner.errors import PlannerError
 from planner.execute.cases import role_steps
+from planner.execute.pricing import plan_pricer
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.profiles import embedded
 from planner.hardware.profiles.store import ProfileStore
 from planner.hardware.profiling.bundle import MOST_FILES, SUMMARY, TABLES, adopt
-from planner.hardware.profiling.shapes import Family, families_from_json, families_to_json
+from planner.hardware.profiling.shapes import BALANCED, Family, families_from_json, families_to_json
 from planner.hardware.profiling.writer import CARD
 from planner.models.library import find_model
 from planner.plan.reader import read_plan
@@ -254,6 +256,14 @@ def test_half_a_result_is_refused_and_nothing_is_filed(
 def test_a_folder_that_is_no_checkout_is_refused(result: Path, tmp_path: Path) -> None:
     with pytest.raises(PlannerError, match="no checkout"):
         adopt(result, tmp_path / "nowhere")
+
+
+def test_experts_of_executed_plans_are_priced_under_the_even_load_that_they_get(result: Path, checkout: Path) -> None:
+    plan = read_plan(PREPARED / "plans" / "qwen3-30b-a3b-ep8.json")
+    profile = str(adopt(result, checkout).profile)
+    pricer = plan_pricer(plan, plan.role("chat"), find_model("qwen3-30b-a3b"), profiles=(profile,))
+    assert isinstance(pricer, Profiled)
+    assert pricer.skew == BALANCED
 
 
 def test_an_adopted_profile_prices_when_no_tables_are_given_and_says_so(
