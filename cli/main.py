@@ -17,6 +17,7 @@ from planner.cli import (
     emit,
     estimate,
     execute,
+    experts,
     explain,
     hardware,
     init,
@@ -124,7 +125,13 @@ def _build() -> typer.Typer:
     app.command("show", cls=_Verb)(show.show)
     app.command("profile", cls=_Verb)(profile.profile)
     app.command("completion", cls=_Verb)(completion.completion)
-    for name, module in (("hardware", hardware), ("models", models), ("profiles", profiles), ("trace", trace)):
+    for name, module in (
+        ("hardware", hardware),
+        ("models", models),
+        ("profiles", profiles),
+        ("trace", trace),
+        ("experts", experts),
+    ):
         noun = _group(module.HELP)
         for verb, command in module.COMMANDS.items():
             noun.command(verb, cls=_Verb)(command)

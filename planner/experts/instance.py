@@ -56,16 +56,18 @@ class Placement:
     facts: dict[str, float]  # further figures, SI units in the names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Wishes:
     """How to solve: equal or free shares, for the window at hand or the one after, how near the bound, how many bytes
-    a window may move, and the price of imbalance where traffic between nodes counts; None where the kind decides."""
+    a window may move, the price of imbalance where traffic between nodes counts, and the layout that runs now; None
+    where the kind decides."""
 
     shares: Shares = "equal"
     ahead: bool = False
     tolerance: float | None = None
     most_moved_bytes: float | None = None
     affinity_price: float = PRICE
+    resident_LP: Ints | None = None
     seed: int = 0
 
 
@@ -124,6 +126,32 @@ def _axes(kind: str) -> str:
     return "batch,layer,expert" if kind == "realtime" else AXES[kind]
 
 
+def has_meta(path: str | Path) -> bool:
+    """Whether a file is an instance: an .npz that holds `meta`."""
+    if Path(path).suffix != ".npz" or not Path(path).is_file():
+        return False
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return "meta" in content.files
+    except (OSError, ValueError, EOFError):
+        return False
+
+
+def read_resident(path: str | Path) -> Ints:
+    """[L, P] the layout in a placement file; of windows, the last."""
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            found = np.asarray(content["phy2log"], np.int64)
+    except FileNotFoundError:
+        raise PlannerError("there is no such file", where=str(path), hint="name a placement") from None
+    except (OSError, ValueError, KeyError, EOFError) as problem:
+        raise PlannerError(f"is no placement: {problem}", where=str(path), hint="it holds `phy2log`") from None
+    if found.ndim not in (2, 3):
+        raise PlannerError(f"has a layout of shape {found.shape}", where=str(path), hint="give [layer, slot]")
+    resident: Ints = found[-1] if found.ndim == 3 else found
+    return resident
+
+
 def write_placement(placement: Placement, path: str | Path) -> None:
     """`phy2log` (int32) and, where shares are free, `quota` as compressed `.npz`, whole or not at all."""
     arrays: dict[str, npt.NDArray[Any]] = {"phy2log": placement.expert_P.astype(np.int32)}
@@ -146,14 +174,21 @@ def _or(given: float | None, otherwise: float) -> float:
 
 
 def _static(instance: Instance, wishes: Wishes) -> Placement:
-    layout = plan_layout(
-        instance.array,
-        instance.ranks,
-        shares=wishes.shares,
-        tolerance=_or(wishes.tolerance, TOLERANCE),
-        seed=wishes.seed,
+    if wishes.ahead or wishes.resident_LP is not None or wishes.most_moved_bytes is not None:
+        layout = _window(instance, wishes, np.asarray(instance.array, np.float64)[None], wishes.resident_LP)
+    else:
+        tolerance = _or(wishes.tolerance, TOLERANCE)
+        layout = plan_layout(
+            instance.array, instance.ranks, shares=wishes.shares, tolerance=tolerance, seed=wishes.seed
+        )
+    return Placement(
+        layout.expert_LP,
+        layout.quota_LP,
+        layout.imbalance_L,
+        layout.bound_L,
+        layout.status.value,
+        _moved_facts(instance, layout),
     )
-    return Placement(layout.expert_LP, layout.quota_LP, layout.imbalance_L, layout.bound_L, layout.status.value, {})
 
 
 def _drift(instance: Instance, wishes: Wishes) -> Placement:
@@ -161,7 +196,8 @@ def _drift(instance: Instance, wishes: Wishes) -> Placement:
     windows = np.asarray(instance.array, np.float64)
     found: list[Layout] = []
     for window in range(len(windows)):
-        found.append(_window(instance, wishes, windows[: window + 1], found[-1] if found else None))
+        before = found[-1].expert_LP if found else wishes.resident_LP
+        found.append(_window(instance, wishes, windows[: window + 1], before))
     moved = sum(layout.moved_experts or 0 for layout in found[1:])
     quotas = [layout.quota_LP for layout in found if layout.quota_LP is not None]
     return Placement(
@@ -174,8 +210,11 @@ def _drift(instance: Instance, wishes: Wishes) -> Placement:
     )
 
 
-def _window(instance: Instance, wishes: Wishes, seen: Floats, before: Layout | None) -> Layout:
-    resident = None if before is None else before.expert_LP
+def _moved_facts(instance: Instance, layout: Layout) -> dict[str, float]:
+    return {} if layout.moved_experts is None else {"moved_bytes": layout.moved_experts * instance.expert_bytes}
+
+
+def _window(instance: Instance, wishes: Wishes, seen: Floats, resident: Ints | None) -> Layout:
     if wishes.ahead:
         slack = _or(wishes.tolerance, MOVE_SLACK)
         return plan_ahead(seen, instance.ranks, groups=instance.groups, resident_LP=resident, move_slack=slack)

@@ -1,0 +1,154 @@
+"""A trace of loads replayed under policies: how balanced, how many bytes moved, how fast the steps, net of both.
+
+Policies: `linear` never moves anything; `static` keeps a layout planned on the first window; `periodic` plans on the
+window just served; `ahead` does so hedged; `realtime` plans every window as it comes, around fixed homes; `oracle`
+knows each window before it is served. Windows may be micro-batches.
+Shape suffixes: W window, L layer, E expert, P slot.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from planner.errors import PlannerError, did_you_mean
+from planner.experts.ahead import plan_ahead
+from planner.experts.layout import plan_layout
+from planner.experts.ranks import Floats, Ints, Ranks, linear_layout, require_loads
+from planner.experts.step_time import MoeCosts
+from planner.experts.steps import StepPlanner
+
+SLACK = 0.004
+"""Above the bound at which periodic and oracle layouts are left, so that they move little."""
+PLAN_LAYER_S = 25e-6
+"""One layer planned in real time on one core, twice what benchmarks/experts.py measures for 32 ranks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """One policy over a trace, from the second window on: before it, policies that look back know nothing."""
+
+    policy: str
+    imbalance_WL: Floats  # of windows 1 on
+    moved_experts_W: Ints  # copies sent before windows 1 on
+    step_s_W: Floats | None  # MoE steps, forward, without moves
+    move_s_W: Floats | None  # of a step: planning in real time, and its part of the moves
+
+    @property
+    def mean_step_s(self) -> float | None:
+        """Mean step, net of moves and of planning in real time; None without costs."""
+        if self.step_s_W is None or self.move_s_W is None:
+            return None
+        return float((self.step_s_W + self.move_s_W).mean())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """What one policy has ready for one window."""
+
+    expert_LP: Ints
+    imbalance_L: Floats
+
+
+Policy = Callable[[Floats, Ranks, int], Iterator[Served]]
+
+
+def replay(
+    load_WLE: Floats,
+    ranks: Ranks,
+    policy: str,
+    *,
+    groups: int = 1,
+    expert_bytes: float = 0.0,
+    costs: MoeCosts | None = None,
+    steps_per_window: int = 1,
+) -> Replayed:
+    """`policy` over the windows of `load_WLE`; moves are spread over `steps_per_window` steps."""
+    require_loads(load_WLE, "window,layer,expert")
+    if len(load_WLE) < 2:
+        raise PlannerError("a replay needs at least two windows", where="load", hint="record by window or step")
+    if policy not in POLICIES:
+        known = list(POLICIES)
+        hint = did_you_mean(policy, known, otherwise=f"the policies are {', '.join(known)}")
+        raise PlannerError(f"unknown policy `{policy}`", where="--policy", hint=hint)
+    served = list(POLICIES[policy](load_WLE, ranks, groups))
+    moved_W = np.array([_moved(ranks, a.expert_LP, b.expert_LP) for a, b in pairwise(served)])
+    imbalance_WL = np.array([window.imbalance_L for window in served[1:]])
+    if costs is None:
+        return Replayed(policy, imbalance_WL, moved_W, None, None)
+    bytes_each = expert_bytes or costs.expert_bytes
+    plan_s = PLAN_LAYER_S * costs.num_layers if policy == "realtime" else 0.0
+    move_s_W = np.array([(costs.move_s(count * bytes_each) + plan_s) / steps_per_window for count in moved_W])
+    return Replayed(policy, imbalance_WL, moved_W, np.array([costs.step_s(row) for row in imbalance_WL]), move_s_W)
+
+
+def served_imbalance(ranks: Ranks, expert_LP: Ints, load_LE: Floats) -> Floats:
+    """[L] slowest rank over the mean when copies share equally; empty slots (-1) take nothing."""
+    found = np.empty(len(load_LE))
+    for layer, (row_P, load_E) in enumerate(zip(expert_LP, load_LE, strict=True)):
+        filled = row_P >= 0
+        copies_E = np.bincount(row_P[filled], minlength=len(load_E))
+        each_E = load_E / np.maximum(copies_E, 1)
+        load_R = np.bincount(ranks.rank_P[filled], weights=each_E[row_P[filled]], minlength=ranks.num_ranks)
+        found[layer] = (load_R / ranks.speed_R).max() / (load_R.sum() / ranks.speed_R.sum())
+    return found
+
+
+def _moved(ranks: Ranks, before_LP: Ints, after_LP: Ints) -> int:
+    """Copies on ranks that did not hold the expert before."""
+    layers, _ = after_LP.shape
+    experts = int(max(before_LP.max(), after_LP.max())) + 1
+    held = np.zeros((2, layers, ranks.num_ranks, experts + 1), np.bool_)
+    rows = np.arange(layers)[:, None]
+    held[0, rows, ranks.rank_P[None], before_LP] = True
+    held[1, rows, ranks.rank_P[None], after_LP] = True
+    return int((held[1] & ~held[0])[..., :experts].sum())
+
+
+def _linear(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+    start_LP = np.tile(linear_layout(ranks, load_WLE.shape[2]), (load_WLE.shape[1], 1))
+    return (Served(start_LP, served_imbalance(ranks, start_LP, load_LE)) for load_LE in load_WLE)
+
+
+def _static(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+    layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
+    return (Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE)) for load_LE in load_WLE)
+
+
+def _periodic(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+    layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
+    for load_LE in load_WLE:
+        yield Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
+        layout_LP = plan_layout(load_LE, ranks, resident_LP=layout_LP, tolerance=SLACK).expert_LP
+
+
+def _ahead(load_WLE: Floats, ranks: Ranks, groups: int) -> Iterator[Served]:
+    layout_LP = plan_ahead(load_WLE[:1], ranks, groups=groups).expert_LP
+    for window, load_LE in enumerate(load_WLE):
+        yield Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
+        layout_LP = plan_ahead(load_WLE[: window + 1], ranks, groups=groups, resident_LP=layout_LP).expert_LP
+
+
+def _oracle(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+    layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
+    for load_LE in load_WLE:
+        layout_LP = plan_layout(load_LE, ranks, resident_LP=layout_LP, tolerance=SLACK).expert_LP
+        yield Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
+
+
+def _realtime(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+    planner = StepPlanner(ranks, load_WLE.shape[2])
+    for load_LE in load_WLE:
+        rows = planner.plan_rows(load_LE)
+        yield Served(rows.expert_NP, rows.imbalance_N)
+
+
+POLICIES: dict[str, Policy] = {
+    "linear": _linear,
+    "static": _static,
+    "periodic": _periodic,
+    "ahead": _ahead,
+    "realtime": _realtime,
+    "oracle": _oracle,
+}

@@ -1,0 +1,90 @@
+"""`planner experts` from files to files."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Outcome
+
+    Run = Callable[..., Outcome]
+
+SHARED = Path(__file__).parent.parent.parent.parent / "shared" / "data" / "experts"
+
+
+def _loads(folder: Path, windows: int = 1) -> str:
+    rng = np.random.default_rng(0)
+    load = rng.permuted(np.tile(1e4 / np.arange(1, 33) ** 0.7, (windows, 2, 1)), axis=2)
+    path = folder / "recorded.npz"
+    np.savez(path, load=load if windows > 1 else load[0])
+    return str(path)
+
+
+def test_recorded_loads_become_a_placement(run: "Run", tmp_path: Path) -> None:
+    output = tmp_path / "placement.npz"
+    asked = ("--ranks", "8", "--slots-per-rank", "6", "--json", "-o", str(output))
+    done = run("experts", "solve", _loads(tmp_path), *asked)
+    assert done.code == 0, done
+    document = json.loads(done.out)
+    assert document["schema"] == "planner.experts/1"
+    assert document["bound"]["mean"] <= document["objective"]["mean"]
+    assert document["status"] in ("feasible", "optimal")
+    with np.load(output) as written:
+        assert written["phy2log"].shape == (2, 48)
+
+
+def test_a_placement_is_the_resident_layout_of_the_next_solve(run: "Run", tmp_path: Path) -> None:
+    output = str(tmp_path / "placement.npz")
+    asked = ("--ranks", "8", "--slots-per-rank", "6", "-o", output)
+    assert run("experts", "solve", _loads(tmp_path), *asked).code == 0
+    done = run("experts", "solve", _loads(tmp_path), *asked, "--resident", output, "--json")
+    assert done.code == 0, done
+    assert json.loads(done.out)["moved_bytes"] == 0
+
+
+@pytest.mark.parametrize("form", ["sglang", "vllm", "vllm-ascend", "tensorrt-llm"])
+def test_layouts_leave_in_the_forms_of_engines(run: "Run", tmp_path: Path, form: str) -> None:
+    done = run("experts", "solve", _loads(tmp_path), "--ranks", "8", "--slots-per-rank", "6", "--form", form)
+    assert done.code == 0, done
+    assert "0" in done.out
+
+
+def test_sizes_and_replays_are_printed(run: "Run", tmp_path: Path) -> None:
+    path = _loads(tmp_path, windows=3)
+    sized = run("experts", "size", path, "--ranks", "8", "--most-extra", "1", "--json")
+    assert sized.code == 0, sized
+    assert len(json.loads(sized.out)["sizes"]) == 2
+    on = ("--ranks", "8", "--slots-per-rank", "5")
+    drawing = tmp_path / "imbalance.svg"
+    replayed = run("experts", "replay", path, *on, "--plot", str(drawing), "--policy", "static", "--policy", "oracle")
+    assert replayed.code == 0, replayed
+    assert "oracle" in replayed.out
+    assert drawing.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--slots-per-rank", "6"), "--ranks"),
+        (("--ranks", "8", "--slots-per-rank", "3"), "24 slots cannot hold 32 items"),
+        (("--ranks", "8", "--slots-per-rank", "6", "--form", "sglan"), "did you mean `sglang`"),
+        (("--ranks", "8", "--slots-per-rank", "6", "--shares", "some"), "must be `equal` or `free`"),
+        (("--ranks", "8", "--slots-per-rank", "6", "--shares", "free", "--form", "vllm"), "equally"),
+        (("--ranks", "8", "--slots-per-rank", "6", "--resident", "nowhere.npz"), "no such file"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(run: "Run", tmp_path: Path, flags: tuple[str, ...], said: str) -> None:
+    done = run("experts", "solve", _loads(tmp_path), *flags)
+    assert done.code == 2
+    assert said in done.err
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared instances are not here")
+def test_flags_that_contradict_an_instance_are_refused(run: "Run") -> None:
+    done = run("experts", "solve", str(SHARED / "shared_3_qwen235_ep16.npz"), "--ranks", "8")
+    assert done.code == 2
+    assert "an instance says so itself" in done.err

@@ -1,0 +1,104 @@
+"""Policies replayed, redundancy sized, and moves that do or do not pay."""
+
+import numpy as np
+import pytest
+from expert_loads import imbalance, zipf_loads
+
+from planner.errors import PlannerError
+from planner.experts.chart import draw
+from planner.experts.ranks import make_ranks
+from planner.experts.replay import POLICIES, replay, served_imbalance
+from planner.experts.sizing import size, worth_moving
+from planner.experts.step_time import MoeCosts
+from planner.hardware.cluster import Pool
+from planner.hardware.library import find_node
+from planner.models.library import find_model
+
+RANKS = make_ranks(8, 9, ranks_per_node=8)
+WINDOWS = np.array([zipf_loads(2, 64) * np.random.default_rng(w).lognormal(0, 0.2, (2, 64)) for w in range(4)])
+
+
+@pytest.fixture(scope="module")
+def costs() -> MoeCosts:
+    return MoeCosts(find_model("Qwen/Qwen3-30B-A3B"), Pool("h200", find_node("h200"), 1), 8, 4096.0)
+
+
+def test_knowing_what_comes_beats_looking_back_beats_never_moving() -> None:
+    mean = {policy: float(replay(WINDOWS, RANKS, policy).imbalance_WL.mean()) for policy in POLICIES}
+    assert mean["oracle"] < 1.005
+    assert mean["realtime"] < mean["periodic"] < mean["linear"]
+    assert mean["oracle"] < mean["static"] < mean["linear"]
+
+
+def test_policies_that_never_move_move_nothing() -> None:
+    assert replay(WINDOWS, RANKS, "linear").moved_experts_W.sum() == 0
+    assert replay(WINDOWS, RANKS, "static").moved_experts_W.sum() == 0
+    assert replay(WINDOWS, RANKS, "periodic").moved_experts_W.sum() > 0
+
+
+def test_policies_that_look_back_do_not_see_the_last_window() -> None:
+    changed = WINDOWS.copy()
+    changed[-1] = zipf_loads(2, 64, seed=77)
+    for policy in ("static", "periodic", "ahead"):
+        before, after = replay(WINDOWS, RANKS, policy), replay(changed, RANKS, policy)
+        assert (before.moved_experts_W == after.moved_experts_W).all()
+        assert (before.imbalance_WL[:-1] == after.imbalance_WL[:-1]).all()
+
+
+def test_served_imbalance_is_that_counted_slot_by_slot() -> None:
+    layout = np.tile(np.append(np.arange(64), np.full(8, -1)), (2, 1))
+    found = served_imbalance(RANKS, layout, WINDOWS[0])
+    assert found[1] == pytest.approx(imbalance(RANKS, layout[1], WINDOWS[0, 1]))
+
+
+def test_steps_are_slower_the_less_balanced_and_moves_take_time(costs: MoeCosts) -> None:
+    balanced, skewed = costs.step_s([1.0, 1.0]), costs.step_s([1.0, 2.0])
+    assert balanced < skewed < 2 * balanced
+    assert costs.move_s(2e9) == pytest.approx(2 * costs.move_s(1e9))
+    assert costs.expert_bytes == 3 * 2048 * 768 * 2
+
+
+def test_step_times_are_net_of_moves_and_planning(costs: MoeCosts) -> None:
+    found = replay(WINDOWS, RANKS, "realtime", costs=costs)
+    assert found.mean_step_s is not None
+    assert found.step_s_W is not None
+    assert found.mean_step_s > float(found.step_s_W.mean())
+    spread = replay(WINDOWS, RANKS, "realtime", costs=costs, steps_per_window=10)
+    assert spread.mean_step_s is not None
+    assert spread.mean_step_s < found.mean_step_s
+
+
+def test_more_slots_never_raise_the_bound_and_take_memory(costs: MoeCosts) -> None:
+    rows = list(size(WINDOWS, 8, most_extra=2, costs=costs))
+    assert [row.slots_per_rank for row in rows] == [8, 9, 10]
+    assert [row.redundant_slots for row in rows] == [0, 8, 16]
+    assert rows[0].bound_mean >= rows[1].bound_mean >= rows[2].bound_mean
+    assert rows[1].memory_bytes == pytest.approx(1 * 2 * costs.expert_bytes)
+    assert all(row.next_mean is not None and row.next_mean > row.imbalance_mean for row in rows)
+
+
+def test_moving_pays_when_there_are_steps_enough(costs: MoeCosts) -> None:
+    few, many = (worth_moving(costs, [1.3], [1.0], 1e12, steps) for steps in (1, 10**6))
+    assert not few.pays
+    assert many.pays
+    with pytest.raises(PlannerError, match="at least 1"):
+        worth_moving(costs, [1.3], [1.0], 1e9, 0)
+
+
+def test_models_without_experts_are_refused() -> None:
+    with pytest.raises(PlannerError, match="has no experts"):
+        MoeCosts(find_model("Qwen/Qwen3-32B"), Pool("h200", find_node("h200"), 1), 8, 1.0)
+
+
+def test_a_replay_needs_windows_and_a_policy_that_exists() -> None:
+    with pytest.raises(PlannerError, match="at least two windows"):
+        replay(WINDOWS[:1], RANKS, "static")
+    with pytest.raises(PlannerError, match="unknown policy `oracel`"):
+        replay(WINDOWS, RANKS, "oracel")
+
+
+def test_the_drawing_has_a_line_for_every_policy() -> None:
+    text = draw([replay(WINDOWS, RANKS, policy) for policy in ("linear", "static")])
+    assert text.count("<polyline") == 2
+    assert ">linear<" in text
+    assert text.startswith("<svg")
