@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planner.plan.findings import Finding
 
 ENGINE = "Level engine"
+SIMULATE = "Level simulate"
 
 Judged = tuple[Sequence["Finding"], Mapping[str, Any] | None]
 """What a level found, and the document of what it measured, with a `schema` of its own."""
@@ -26,7 +27,7 @@ def check(
         str,
         typer.Option(
             metavar="LEVEL",
-            help="static: from the plan alone; execute: its shards; engine: a running engine.",
+            help="static: from the plan alone; simulate: played; execute: its shards; engine: a running engine.",
             rich_help_panel=INPUT,
         ),
     ] = "static",
@@ -64,13 +65,18 @@ def check(
     time_limit: TimeLimit = None,
     profiles: ExecuteProfiles = None,
     calibration: CalibrationFile = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Requests; the plan's own workload if absent.", rich_help_panel=SIMULATE),
+    ] = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
     """Check whether a plan is what it says it is.
 
     Level static judges from the plan alone, by these rules: schema, arithmetic, memory, placement, SLOs, and the
-    certificate re-derived without a solver. Level execute builds the shards of its roles with random weights, runs
+    certificate re-derived without a solver. Level simulate plays it on its workload, or on a trace, and holds the
+    times of the requests against the limits. Level execute builds the shards of its roles with random weights, runs
     their steps on the devices at hand, and holds measured against predicted time. Level engine starts the plan's
     engine (or takes a URL), drives it with the plan's workload through a load generator, and holds TTFT and TPOT
     against prediction and SLO.
@@ -82,6 +88,8 @@ def check(
       planner check plan.json
 
       planner check plan.json --json -o report.json
+
+      planner check plan.json --level simulate --trace conv.csv
 
       planner check plan.json --level execute --roles decode --tolerance 15%
 
@@ -102,6 +110,17 @@ def check(
             tokenizer=tokenizer, duration=duration, ready=ready,
         )  # fmt: skip
 
+    def simulated() -> Judged:
+        from planner.load import load_plan
+        from planner.simulate.plan_fleet import Policies
+        from planner.simulate.play import Load, play
+        from planner.simulate.play import findings as judge
+
+        played = play(
+            *load_plan(plan), Load(trace), Policies(), profiles=tuple(profiles or ()), calibration=calibration
+        )
+        return list(judge(played)), {"schema": "planner.simulation/1", **played.summary}
+
     if level == "execute":
         from planner.cli.check_execute import judged, make_options
 
@@ -110,7 +129,7 @@ def check(
             calibration=calibration, nproc=nproc,
         )  # fmt: skip
         return judged(plan, options, as_json=as_json, output=output, keep=True)
-    levels: dict[str, Callable[[], Judged]] = {"static": static, "engine": engine}
+    levels: dict[str, Callable[[], Judged]] = {"static": static, "simulate": simulated, "engine": engine}
     if level not in levels:
         hint = did_you_mean(level, [*levels, "execute"], otherwise=f"levels are {', '.join([*levels, 'execute'])}")
         raise PlannerError(f"unknown level `{level}`", where="--level", hint=hint)

@@ -26,6 +26,7 @@ from planner.cli import (
     profiles,
     schema,
     show,
+    simulate,
     solve,
     sweep,
     trace,
@@ -121,6 +122,7 @@ def _build() -> typer.Typer:
     app.command("init", cls=_Verb)(init.init)
     app.command("doctor", cls=_Verb)(doctor.doctor)
     app.command("sweep", cls=_Verb)(sweep.sweep)
+    app.command("simulate", cls=_Verb)(simulate.simulate)
     app.command("schema", cls=_Verb)(schema.schema)
     app.command("show", cls=_Verb)(show.show)
     app.command("profile", cls=_Verb)(profile.profile)

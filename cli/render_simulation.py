@@ -1,0 +1,76 @@
+"""A simulated run as text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.cli.render import table
+
+SHOWN = ("mean", "p50", "p90", "p99")
+
+
+def render_simulation(summary: Mapping[str, Any], notes: Sequence[str]) -> str:
+    """Verdict, times with 95 % intervals, where time went, and what each role did."""
+    lines = [*_verdict(summary), "", _times(summary), "", _roles(summary)]
+    return "\n".join([*lines, *(f"  note: {note}" for note in notes)])
+
+
+def _verdict(summary: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"played  {summary['complete']} of {summary['requests']} requests in {summary['span_s']:.4g} s, "
+        f"{summary['steps']} steps",
+        f"  {summary['requests_per_s']:.4g} requests/s   {summary['output_tokens_per_s']:.4g} output tokens/s   "
+        f"attainment {summary['attainment']:.1%}   goodput {summary['goodput_per_s']:.4g} requests/s",
+    ]
+    if not summary["drained"]:
+        lines.append(f"  did not drain: {summary['unfinished']} requests were left unanswered")
+    if summary["saturated"]:
+        lines.append("  saturated: waits grow as long as requests come")
+    if summary["rejected"]:
+        lines.append(f"  rejected: {summary['rejected']} requests are longer than the KV cache of an instance")
+    if summary["preemptions"]:
+        lines.append(f"  preempted {summary['preemptions']} times")
+    if summary["prefix_hit_share"]:
+        lines.append(f"  prefix cache: {summary['prefix_hit_share']:.1%} of the prompt tokens")
+    spent = "   ".join(f"{name.replace('_', ' ')} {_time(value)}" for name, value in summary["mean_s"].items())
+    return [*lines, f"  mean of a request: {spent}"] if spent else lines
+
+
+def _times(summary: Mapping[str, Any]) -> str:
+    rows = []
+    for name, found in summary["times"].items():
+        cells = [_interval(found[one]) if one in found else "-" for one in SHOWN]
+        rows.append((name.removesuffix("_s"), *cells))
+    return table(("time", *SHOWN), rows)
+
+
+def _interval(found: Mapping[str, Any]) -> str:
+    if found["interval"] is None:
+        return _time(found["value"])
+    (low, high), value = found["interval"], found["value"]
+    return f"{_time(value)} ± {(high - low) / 2 / _unit(value)[0]:.2g}"
+
+
+def _roles(summary: Mapping[str, Any]) -> str:
+    header = ("role", "engines", "busy", "of it prefill", "mean batch", "mean step", "peak KV")
+    rows = [
+        (
+            name,
+            str(row["instances"]),
+            f"{row['busy_share']:.1%}",
+            f"{row['prefill_share_of_busy']:.1%}",
+            f"{row['mean_batch']:.3g}",
+            _time(row["mean_step_s"]),
+            f"{row['peak_kv_share']:.1%}",
+        )
+        for name, row in summary["roles"].items()
+    ]
+    return table(header, rows)
+
+
+def _time(value_s: float) -> str:
+    unit_s, name = _unit(value_s)
+    return f"{value_s / unit_s:.3g} {name}"
+
+
+def _unit(value_s: float) -> tuple[float, str]:
+    return (1.0, "s") if value_s >= 1.0 else (1e-3, "ms")

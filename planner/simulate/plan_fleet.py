@@ -1,0 +1,228 @@
+"""The fleet that a serving plan describes: an engine for every attention rank of every replica.
+
+A rank with pp pipeline stages is played as pp engines that each step through the whole pipeline with their share of the
+sequences, of the KV cache and of the links: its micro-batches. The ranks of an instance step independently.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.costs.parameters import Calibration, load_calibration
+from planner.costs.shapes import Shards
+from planner.costs.source import make_pricer, open_store, profile_paths
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.models.architecture import Architecture
+from planner.models.kv import kv_bytes, state_bytes_per_sequence
+from planner.plan.schema import Decision, Envelope, Role
+from planner.problem.recorded import INPUTS, recorded_problem
+from planner.problem.resolve import resolve_model, resolve_pool
+from planner.problem.schema import Problem
+from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.requests import Requests
+from planner.simulate.step_grid import StepGrid, step_grid
+
+FUNCTIONS = ("colocated", "prefill", "decode")
+POLICY_OF_ENGINE = {"vllm": "mixed", "sglang": "prefill-first", "trtllm": "mixed"}
+RESERVING_ENGINES = ("trtllm",)  # its default scheduler admits a request only with room for its whole length
+DEFAULT_CHUNK_TOKENS = 8192
+HOST_SHARE = 0.5  # of host memory that holds swapped caches; the rest is the system's
+SMALL_STEP = (512.0, 64.0)  # tokens and sequences of the step whose activations an engine keeps room for at least
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The rules between instances, and those of the engine where they are to differ from its own."""
+
+    routing: str = "least-loaded"
+    decode_routing: str = "least-loaded"
+    queueing: str = "fcfs"
+    engine_policy: str | None = None
+    preemption: str = "recompute"
+    prefix_caching: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFleet:
+    """The fleet, and which role each of its instances belongs to."""
+
+    fleet: Fleet
+    role_of_instance: tuple[str, ...]
+    gpus: int
+    problem: Problem
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    problem: Problem
+    arch: Architecture
+    pools: dict[str, Pool]
+    calibration: Calibration
+    profiles: tuple[str, ...]
+    requests: Requests
+    policies: Policies
+
+
+def fleet_of_plan(
+    envelope: Envelope,
+    decision: Decision,
+    requests: Requests,
+    policies: Policies,
+    *,
+    profiles: Sequence[str] = (),
+    calibration: str | None = None,
+) -> PlannedFleet:
+    """The fleet of a serving plan, with step times for requests as long as these.
+
+    Raises PlannerError for plans that serve no requests, plans of several models, and calibration files that the plan
+    does not name.
+    """
+    problem = recorded_problem(envelope.inputs)
+    if envelope.kind != "serve" or problem is None:
+        raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
+    models = {role.model for role in decision.roles}
+    if len(models) != 1 or None in models:
+        raise PlannerError("the plan serves several models", hint="simulate a plan of one model")
+    setting = _Setting(
+        problem,
+        resolve_model(problem, str(models.pop()), INPUTS, Path()),
+        {spec.label: resolve_pool(spec, at, INPUTS) for at, spec in enumerate(problem.cluster.pools)},
+        _calibration(problem, calibration),
+        profile_paths([*profiles, *problem.costs.profiles]),
+        requests,
+        policies,
+    )
+    instances: list[Instance] = []
+    names: list[str] = []
+    for role in decision.roles:
+        found = _instances(role, setting)
+        instances += found
+        names += [role.name] * len(found)
+    return PlannedFleet(
+        _fleet(instances, setting),
+        tuple(names),
+        sum(role.replicas * role.parallelism.devices for role in decision.roles),
+        problem,
+        tuple(_notes(decision)),
+    )
+
+
+def _calibration(problem: Problem, given: str | None) -> Calibration:
+    name = given or problem.costs.calibration
+    if name == "file":
+        what = "the plan was costed with a calibration file, whose path it does not keep"
+        raise PlannerError(what, hint="name it: `--calibration FILE`")
+    return load_calibration(name)
+
+
+def _fleet(instances: list[Instance], setting: _Setting) -> Fleet:
+    policies = setting.policies
+    return Fleet(
+        tuple(instances),
+        routing=policies.routing,
+        decode_routing=policies.decode_routing,
+        queueing=policies.queueing,
+        prefix_caching=policies.prefix_caching,
+        request_overhead_s=setting.calibration.engine(setting.problem.engine.name).request_s,
+    )
+
+
+def _notes(decision: Decision) -> list[str]:
+    notes = ["instances of one function take requests by the routing policy, whatever shares the plan routes to roles"]
+    if any(role.parallelism.dp > 1 for role in decision.roles):
+        notes.append("the attention ranks of an instance step independently; in an engine they wait for each other")
+    return notes
+
+
+def _instances(role: Role, setting: _Setting) -> list[Instance]:
+    """Equal engines: attention ranks x micro-batches of all replicas."""
+    if role.function not in FUNCTIONS:
+        raise PlannerError(f"role `{role.name}` is of function `{role.function}`", hint="give a serving plan")
+    shape, engine = role.parallelism, setting.problem.engine.name
+    shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
+    pool = setting.pools[role.pool]
+    policy = setting.policies.engine_policy or POLICY_OF_ENGINE[engine]
+    most = max(math.ceil(int(role.limits.get("max_batch", 256)) / shape.pp), 1)
+    chunk = int(role.limits.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
+    grid = _grid(setting, role, pool, shards, most, chunk)
+    token_bytes, kv_tokens = _cache(setting, role, pool, shards)
+    one = Instance(
+        grid,
+        max(kv_tokens // shape.pp, 1),
+        role=role.function,
+        policy=policy,
+        token_budget=chunk,
+        most_sequences=most,
+        reserves=engine in RESERVING_ENGINES,
+        preemption=setting.policies.preemption,
+        host_kv_tokens=int(pool.node.host_memory_bytes / pool.node.num_gpus * HOST_SHARE / token_bytes / shape.pp),
+        swap_tokens_per_s=pool.node.pcie_bandwidth_bytes_per_s / token_bytes,
+        link_tokens_per_s=shape.tp * _link_bytes_per_s(pool) / _moved_bytes(setting) / shape.pp,
+        link_latency_s=pool.node.nic_latency_s,
+    )
+    return [one] * (role.replicas * shape.dp * shape.pp)
+
+
+def _grid(setting: _Setting, role: Role, pool: Pool, shards: Shards, most: int, chunk: int) -> StepGrid:
+    problem = setting.problem
+    pricer = make_pricer(
+        pool.node.accelerator,
+        pool.topology(),
+        setting.arch,
+        engine=problem.engine.name,
+        version=problem.engine.version,
+        calibration=setting.calibration,
+        store=open_store(setting.profiles),
+    )
+    longest = int((setting.requests.input_tokens + setting.requests.output_tokens).max())
+    return step_grid(
+        setting.arch,
+        pricer,
+        shards,
+        setting.calibration.engine(problem.engine.name),
+        most_sequences=most,
+        longest_tokens=longest,
+        chunk_tokens=chunk,
+    )
+
+
+def _cache(setting: _Setting, role: Role, pool: Pool, shards: Shards) -> tuple[float, int]:
+    """KV bytes a token on one device, and the tokens that the cache of an attention rank holds.
+
+    Bytes are those of a sequence of the mean length of the requests, state included.
+    """
+    length = float(np.mean(setting.requests.input_tokens + setting.requests.output_tokens))
+    token_bytes = float(kv_cache_bytes(setting.arch, shards, np.array([length]))[0]) / length
+    capacity = pool.node.accelerator.memory_bytes * setting.problem.engine.memory_utilisation
+    if role.memory is not None:
+        used = role.memory.used_bytes - role.memory.kv_cache_bytes
+        capacity = role.memory.capacity_bytes
+    else:
+        workspace = setting.calibration.engine(setting.problem.engine.name).workspace_bytes
+        activations = float(activation_bytes(setting.arch, shards, *SMALL_STEP)[0])
+        used = float(weight_bytes(setting.arch, shards)[0]) + activations + workspace
+    room = capacity - used
+    if room < token_bytes:
+        what = f"role `{role.name}` has no room for a KV cache: {-room / 1e9:.2f} GB are missing"
+        raise PlannerError(what, hint="check the plan: `planner check PLAN`")
+    return token_bytes, int(room / token_bytes)
+
+
+def _moved_bytes(setting: _Setting) -> float:
+    """Bytes that move for one token of prompt, all ranks together."""
+    length = float(np.mean(setting.requests.input_tokens))
+    moved = kv_bytes(setting.arch, np.array([length])) + state_bytes_per_sequence(setting.arch, np.array([1.0]))
+    return float(moved[0]) / length
+
+
+def _link_bytes_per_s(pool: Pool) -> float:
+    """Bandwidth of one device to devices of other instances: the fabric, or the scale-up links of a lone domain."""
+    if pool.num_nodes * pool.node.num_gpus <= pool.node.scale_up_size:
+        return pool.node.scale_up_bandwidth_bytes_per_s
+    return pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription

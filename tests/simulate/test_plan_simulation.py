@@ -1,0 +1,176 @@
+"""Plans played: fleets from plans, summaries, files, and the verbs."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.cli.main import main
+from planner.errors import PlannerError
+from planner.load import load_plan, load_problem
+from planner.plan.store import checks_path
+from planner.problem.schema import SloSpec
+from planner.simulate.arrivals import arrivals
+from planner.simulate.engine import simulate
+from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.play import Load, findings, play
+from planner.simulate.requests import Requests
+from planner.simulate.step_grid import StepGrid
+from planner.simulate.summary import saturated, summarise
+
+PROBLEM = """
+schema: planner.problem/1
+kind: serve
+models: {llama: {name: meta-llama/Llama-3.1-8B-Instruct}}
+cluster: {pools: [{gpu: h100, gpus: 4}]}
+workloads:
+  - input_tokens: 500
+    output_tokens: {mean: 100, cv: 0.5}
+    load: {rate: LOAD}
+    slo: {ttft: {p95: 500ms}, tpot: {mean: 25ms}, attainment: 90%}
+objective: {minimize: gpus}
+options: {modes: [MODE], max_batch: [16, 64], tp: [1]}
+"""
+
+
+@pytest.fixture(scope="module", params=["colocated", "disaggregated"])
+def plan(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plans")
+    problem = folder / "problem.yaml"
+    problem.write_text(PROBLEM.replace("LOAD", "8/s").replace("MODE", request.param))
+    assert main(["solve", str(problem), "-o", str(folder / "plan.json")]) == 0
+    return folder / "plan.json"
+
+
+def trace_file(folder: Path, count: int = 300, rate_per_s: float = 8.0) -> Path:
+    path = folder / "trace.csv"
+    times = arrivals("poisson", rate_per_s, count, seed=4)
+    rows = [f"{time!r},{400 + 10 * (r % 20)},{50 + r % 90}" for r, time in enumerate(times.tolist())]
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]) + "\n")
+    return path
+
+
+def test_a_fleet_has_an_engine_for_every_rank_of_every_replica(plan: Path) -> None:
+    envelope, decision = load_plan(plan)
+    requests = Requests.open_stream([0.0], [500], [100])
+    planned = fleet_of_plan(envelope, decision, requests, Policies())
+    wanted = sum(role.replicas * role.parallelism.dp * role.parallelism.pp for role in decision.roles)
+    assert len(planned.fleet.instances) == wanted
+    assert {role.name for role in decision.roles} == set(planned.role_of_instance)
+    for instance, name in zip(planned.fleet.instances, planned.role_of_instance, strict=True):
+        role = next(role for role in decision.roles if role.name == name)
+        assert instance.role == role.function
+        assert instance.most_sequences * role.parallelism.pp >= int(role.limits["max_batch"])
+        assert instance.kv_tokens * role.parallelism.pp > 500
+
+
+def test_a_plan_at_half_its_rate_keeps_its_limits(plan: Path) -> None:
+    envelope, decision = load_plan(plan)
+    trace = trace_file(plan.parent, rate_per_s=4.0)
+    played = play(envelope, decision, Load(str(trace)), Policies())
+    assert all(finding.ok for finding in findings(played))
+    assert played.result.drained
+
+
+def test_a_plan_far_beyond_its_rate_is_called_saturated(plan: Path) -> None:
+    envelope, decision = load_plan(plan)
+    trace = trace_file(plan.parent, count=3000)
+    played = play(envelope, decision, Load(str(trace), rate_per_s=4000.0), Policies())
+    assert played.summary["saturated"]
+    assert not next(finding for finding in findings(played) if finding.rule == "simulate.saturation").ok
+
+
+def test_requests_and_viewer_files_hold_what_was_played(plan: Path, tmp_path: Path) -> None:
+    trace = trace_file(tmp_path)
+    files = [str(tmp_path / name) for name in ("requests.csv", "requests.parquet", "chrome.json", "summary.json")]
+    assert main(["simulate", str(plan), "--trace", str(trace), "--requests", files[0], "--chrome", files[2]]) == 0
+    arguments = ["--requests", files[1], "--json", "-o", files[3]]
+    assert main(["simulate", str(plan), "--trace", str(trace), *arguments]) == 0
+    with open(files[0], newline="") as file:
+        rows = list(csv.DictReader(file))
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(files[1])
+    assert len(rows) == table.num_rows == 300
+    assert [float(row["ttft_s"]) for row in rows] == table["ttft_s"].to_pylist()
+    summary = json.loads(Path(files[3]).read_text())
+    assert summary["schema"] == "planner.simulation/1"
+    mean = float(np.mean([float(row["ttft_s"]) for row in rows]))
+    assert summary["times"]["ttft_s"]["mean"]["value"] == pytest.approx(mean)
+    spans = [event for event in json.loads(Path(files[2]).read_text())["traceEvents"] if event["ph"] == "X"]
+    decoded = sum(event["dur"] for event in spans if event["name"] == "decode") / 1e6
+    assert decoded == pytest.approx(sum(float(row["finished_s"]) - float(row["first_token_s"]) for row in rows))
+
+
+def test_a_run_that_is_cut_exits_1_and_says_so(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = trace_file(tmp_path)
+    assert main(["simulate", str(plan), "--trace", str(trace), "--limit", "10s"]) == 1
+    assert "did not drain" in capsys.readouterr().out
+
+
+def test_level_simulate_is_kept_beside_the_plan(plan: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "plan.json"
+    copy.write_bytes(plan.read_bytes())
+    code = main(["check", str(copy), "--level", "simulate", "--trace", str(trace_file(tmp_path, rate_per_s=4.0))])
+    kept = json.loads(Path(checks_path(str(copy))).read_text())["levels"]["simulate"]
+    assert (code == 0) == kept["ok"]
+    assert {"simulate.drains", "simulate.ttft", "simulate.attainment"} <= {row["rule"] for row in kept["findings"]}
+
+
+def test_the_own_workload_is_played_at_the_rate_of_the_problem(plan: Path) -> None:
+    envelope, decision = load_plan(plan)
+    played = play(envelope, decision, Load(first=2000), Policies(), seed=1)
+    requests = played.result.requests
+    assert len(requests) / float(requests.arrival_s[-1]) == pytest.approx(8.0, rel=0.1)
+    assert float(requests.output_tokens.mean()) == pytest.approx(100, rel=0.05)
+    assert set(requests.input_tokens.tolist()) == {500}
+
+
+def test_what_cannot_be_played_is_refused(plan: Path, tmp_path: Path) -> None:
+    envelope, decision = load_plan(plan)
+    trace = str(trace_file(tmp_path, count=3))
+    with pytest.raises(PlannerError, match="unknown routing"):
+        play(envelope, decision, Load(trace), Policies(routing="best"))
+    with pytest.raises(PlannerError, match="unknown policy"):
+        play(envelope, decision, Load(trace), Policies(engine_policy="static"))
+    with pytest.raises(PlannerError, match="serves no requests"):
+        play(envelope.model_copy(update={"kind": "train"}), decision, Load(trace), Policies())
+
+
+def test_summaries_agree_with_the_run() -> None:
+    grid = StepGrid.affine(4e-3, sequence_s=1e-4, token_s=1e-5)
+    times = arrivals("poisson", 20.0, 4000, seed=2)
+    rng = np.random.default_rng(0)
+    requests = Requests.open_stream(times, rng.integers(10, 400, 4000), rng.integers(1, 60, 4000))
+    result = simulate(Fleet((Instance(grid, 100_000),)), requests)
+    slo = SloSpec.model_validate({"ttft": {"p90": "30ms"}, "tpot": {"p90": "10ms"}})
+    summary = summarise(result, slo)
+    good = (result.ttft_s <= 0.03) & (np.isnan(result.tpot_s) | (result.tpot_s <= 0.01))
+    assert summary["attainment"] == pytest.approx(float(good.mean()))
+    spent = summary["mean_s"]
+    assert isinstance(spent, dict)
+    assert sum(spent.values()) == pytest.approx(float(result.e2e_s.mean()))
+    assert not saturated(result)
+
+
+def test_intervals_hold_the_mean_of_longer_runs() -> None:
+    grid = StepGrid.affine(1.0, most_sequences=1)
+    held = 0
+    for seed in range(20):
+        times = arrivals("poisson", 0.5, 20_000, seed=seed)
+        result = simulate(
+            Fleet((Instance(grid, 64, most_sequences=1),)),
+            Requests.open_stream(times, np.ones(20_000), np.ones(20_000)),
+        )
+        found = summarise(result, SloSpec())["times"]
+        assert isinstance(found, dict)
+        low, high = found["ttft_s"]["mean"]["interval"]
+        held += low <= 1.5 <= high  # M/D/1 at half load: service 1 s, wait 0.5 s
+    assert held >= 16
+
+
+def test_examples_problem_loads() -> None:
+    assert load_problem(Path(__file__).parents[2] / "examples" / "serve-trace-azure.yaml").problem.kind == "serve"
