@@ -51,7 +51,7 @@ def resolve_document(
     problem = _validated(Problem, overridden.data, where)
     kind = find_kind(problem.kind, where=where(("kind",)))
     _validate_options(kind.options, problem, where)
-    return resolve(_rooted(problem, base, profiles, seed), where, base=base)
+    return resolve(_rooted(problem, kind.options, base, profiles, seed), where, base=base)
 
 
 def load_plan(path: str | Path) -> "tuple[Envelope, Decision]":
@@ -105,13 +105,15 @@ def _validate_options(options: type[Spec], problem: Problem, where: OverriddenWh
         raise planner_error(error, lambda path: where(("options", *path)), known) from None
 
 
-def _rooted(problem: Problem, base: Path, profiles: Sequence[str], seed: int | None) -> Problem:
+def _rooted(problem: Problem, options: type[Spec], base: Path, profiles: Sequence[str], seed: int | None) -> Problem:
     """The problem with the paths of its file joined to the folder of the file, and flags in place of its own values."""
     costs = problem.costs
     paths = tuple(profiles) or tuple(str(base / profile) for profile in costs.profiles)
     calibration = costs.calibration if costs.calibration in ("default", "none") else str(base / costs.calibration)
+    named = {name: str(base / str(problem.options[name])) for name in options.paths if problem.options.get(name)}
     return problem.model_copy(
         update={
+            "options": {**problem.options, **named},
             "costs": costs.model_copy(update={"profiles": paths, "calibration": calibration}),
             "current": str(base / problem.current) if problem.current is not None else None,
             "seed": problem.seed if seed is None else seed,

@@ -26,6 +26,7 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {}
+    paths: ClassVar[tuple[str, ...]] = ()  # fields of a kind's options that name files beside the problem
 
     @model_validator(mode="before")
     @classmethod

@@ -1,19 +1,31 @@
 """What a problem of expert layout states beyond model and cluster, and what such a plan decides."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from planner.plan.schema import Amount, Count, Decision, Index
 from planner.schema_base import Spec, refuse
+from planner.units import TIME_S
 
 
 class ExpertsOptions(Spec):
-    """How the experts are spread: the copies that fit, and how often they may move."""
+    """How the experts are spread: the copies that fit, the loads they carry, and how often they may move."""
 
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"interval": ("interval_s", TIME_S)}
+    paths: ClassVar[tuple[str, ...]] = ("loads", "resident")
     ep: Count = Field(description="ranks that share the experts of a layer")
     slots_per_rank: Count = Field(description="experts that fit on a rank in one layer")
     policy: Literal["static", "periodic", "realtime"] = "static"
+    loads: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="file of recorded loads, needed to solve"
+    )
+    array: Annotated[str, Field(min_length=1)] | None = Field(default=None, description="of several in an .npz")
+    resident: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="placement file of the layout that runs now; few experts then move"
+    )
+    groups: Count = Field(default=1, description="routing groups of the model, which rise and fall together")
+    interval_s: Annotated[float, Field(gt=0)] | None = Field(default=None, description="between periodic layouts")
 
 
 class LayerLayout(Spec):

@@ -1,0 +1,303 @@
+"""A problem of expert layout to a plan: loads read, layers laid out, each with its proven bound."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import JsonValue
+
+from planner import __version__
+from planner.costs.memory import weight_bytes
+from planner.costs.shapes import Shards
+from planner.errors import PlannerError
+from planner.experts.ahead import plan_ahead
+from planner.experts.instance import read_resident
+from planner.experts.layout import Layout, plan_layout
+from planner.experts.ranks import Floats, Ranks, make_ranks
+from planner.experts.readers import Loads, read_loads
+from planner.experts.step_time import MoeCosts
+from planner.experts.steps import StepPlanner
+from planner.files import digest
+from planner.hardware.cluster import Pool
+from planner.infeasible import Conflict, Infeasible
+from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
+from planner.models.architecture import Architecture, MoeFfn
+from planner.plan.schema import (
+    SCHEMA,
+    Axis,
+    Block,
+    Certificate,
+    Digests,
+    Engine,
+    Envelope,
+    Evidence,
+    Memory,
+    Objective,
+    Parallelism,
+    Prediction,
+    Role,
+    Software,
+)
+from planner.problem.resolve import Resolved, normalised
+from planner.progress import Limits
+from planner.solvers.result import Status
+from planner.units import format_si
+
+ROLE = "experts"
+TOLERANCE = 1e-6
+ASSUMPTIONS = (
+    "loads come as recorded; copies of an expert share its tokens equally unless the plan gives quotas",
+    "a rank's time is its load: all ranks are equally fast",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A resolved problem with its loads: everything the solve reads."""
+
+    resolved: Resolved
+    options: ExpertsOptions
+    key: str  # of the problem's models
+    model: Architecture
+    pool: Pool
+    loads: Loads
+    ranks: Ranks
+
+
+def solve(resolved: Resolved, limits: Limits) -> Envelope:
+    """The layout of every expert layer, as a plan.
+
+    Raises PlannerError for loads that do not fit the model or the ranks, and Infeasible where the slots do not hold
+    the experts, or their weights not the memory.
+    """
+    setting = _setting(resolved)
+    memory = _memory(setting)
+    layout = _layout(setting, limits)
+    return _envelope(setting, layout, memory)
+
+
+def _setting(resolved: Resolved) -> Setting:
+    problem, where = resolved.problem, resolved.where
+    options = ExpertsOptions.model_validate(problem.options)
+    if len(problem.models) != 1 or len(resolved.pools) != 1:
+        what = f"{len(problem.models)} models on {len(resolved.pools)} pools"
+        raise PlannerError(what, where=where(("models",)), hint="lay out one model on one pool")
+    if problem.objective.minimize != "imbalance":
+        hint = "write `minimize: imbalance`"
+        raise PlannerError("expert layouts minimise imbalance", where=where(("objective",)), hint=hint)
+    if options.loads is None:
+        hint = "record loads with the engine and name the file: `loads: loads.npz`"
+        raise PlannerError("needs `loads` to be solved", where=where(("options",)), hint=hint)
+    if (options.policy == "periodic") != (options.interval_s is not None):
+        hint = "give `interval` with `policy: periodic`, and with no other"
+        raise PlannerError(f"policy `{options.policy}`", where=where(("options", "interval")), hint=hint)
+    ((key, model),) = resolved.models.items()
+    pool = resolved.pools[0]
+    loads = read_loads(options.loads, array=options.array)
+    _require_model(model, loads, where(("options", "loads")))
+    _require_devices(options, pool, where(("options", "ep")))
+    experts = loads.load_WLE.shape[2]
+    if options.ep * options.slots_per_rank < experts:
+        raise _too_few_slots(options, experts)
+    home = experts // options.ep if options.policy == "realtime" else 0
+    ranks = make_ranks(
+        options.ep, options.slots_per_rank, ranks_per_node=min(pool.node.num_gpus, options.ep), home_slots=home
+    )
+    return Setting(resolved, options, key, model, pool, loads, ranks)
+
+
+def _require_model(model: Architecture, loads: Loads, where: str) -> None:
+    """Loads are those of the model: its expert layers, with or without those of multi-token prediction."""
+    sizes = sorted({layer.ffn.num_experts for layer in model.layers if isinstance(layer.ffn, MoeFfn)})
+    layers = sum(isinstance(layer.ffn, MoeFfn) for layer in model.layers)
+    _, found, experts = loads.load_WLE.shape
+    if sizes != [experts] or found not in (layers, layers + model.num_mtp_heads):
+        known = f"`{model.name}` has {layers} of {', '.join(map(str, sizes)) or 'no experts'}"
+        what = f"holds {found} layers of {experts} experts, {known}"
+        raise PlannerError(what, where=where, hint="name loads recorded with this model")
+
+
+def _require_devices(options: ExpertsOptions, pool: Pool, where: str) -> None:
+    if options.ep > len(_device_run(pool)):
+        what = f"{options.ep} ranks need as many GPUs in a row; pool `{pool.name}` has {len(_device_run(pool))}"
+        raise PlannerError(what, where=where, hint="lower `ep`, or give the pool more nodes")
+
+
+def _device_run(pool: Pool) -> range:
+    """The devices of the longest run of nodes in service."""
+    best, start = range(0), 0
+    for node in range(pool.num_nodes + 1):
+        if node == pool.num_nodes or node in pool.out_of_service:
+            if node - start > len(best):
+                best = range(start, node)
+            start = node + 1
+    return range(best.start * pool.node.num_gpus, best.stop * pool.node.num_gpus)
+
+
+def _too_few_slots(options: ExpertsOptions, experts: int) -> Infeasible:
+    slots, ranks = -(-experts // options.ep), -(-experts // options.slots_per_rank)
+    conflict: list[Conflict] = [
+        {"limit": f"slots_per_rank = {options.slots_per_rank}", "nearest": f"{slots} slots with {options.ep} ranks"},
+        {"limit": f"ep = {options.ep}", "nearest": f"{ranks} ranks with {options.slots_per_rank} slots"},
+    ]
+    return Infeasible(conflict, proved=True)
+
+
+def _memory(setting: Setting) -> Memory:
+    """Weights of a rank, redundant slots included; Infeasible where they exceed what the engine may use."""
+    options, model, pool = setting.options, setting.model, setting.pool
+    shards = Shards.of(1, dp=options.ep, ep=options.ep)
+    costs = MoeCosts(model, pool, options.ep, 1.0)
+    layers, experts = setting.loads.load_WLE.shape[1:]
+    redundant = options.slots_per_rank - experts / options.ep
+    weights = float(weight_bytes(model, shards)[0]) + redundant * layers * costs.expert_bytes
+    share = setting.resolved.problem.engine.memory_utilisation
+    capacity = pool.node.accelerator.memory_bytes * share
+    if weights > capacity:
+        most = int(options.slots_per_rank - (weights - capacity) / (layers * costs.expert_bytes))
+        conflict: list[Conflict] = [
+            {"limit": f"slots_per_rank = {options.slots_per_rank}", "nearest": f"{most} slots" if most > 0 else ""},
+            {"limit": f"memory of {pool.name} = {format_si(capacity, 'B')}", "nearest": format_si(weights, "B")},
+        ]
+        raise Infeasible(conflict, proved=True)
+    return Memory(weights_bytes=weights, capacity_bytes=capacity)
+
+
+def _layout(setting: Setting, limits: Limits) -> Layout:
+    options, loads, ranks = setting.options, setting.loads, setting.ranks
+    resident = None if options.resident is None else read_resident(options.resident)
+    if options.policy == "realtime":
+        return _homes(ranks, loads.total_LE)
+    if options.policy == "periodic":
+        return plan_ahead(loads.load_WLE, ranks, groups=options.groups, resident_LP=resident)
+    tolerance = {} if limits.gap == 0.0 else {"tolerance": limits.gap}
+    return plan_layout(loads.total_LE, ranks, resident_LP=resident, seed=limits.seed, **tolerance)  # type: ignore[arg-type]  # one key of a known type
+
+
+def _homes(ranks: Ranks, load_LE: Floats) -> Layout:
+    """Homes, and the copies that the mean load asks for until the first step is planned."""
+    rows = StepPlanner(ranks, load_LE.shape[1]).plan_rows(load_LE)
+    filled_NP = rows.expert_NP.copy()
+    for row_P, load_E in zip(filled_NP, load_LE, strict=True):
+        heaviest = np.argsort(-load_E, kind="stable")
+        for rank in range(ranks.num_ranks):
+            held_P = row_P[ranks.first_R[rank] : ranks.first_R[rank + 1]]
+            spare = (expert for expert in heaviest if expert not in held_P)
+            for slot in np.nonzero(held_P < 0)[0]:
+                held_P[slot] = next(spare)
+    bound_L = np.minimum(1.0, rows.imbalance_N)
+    closed = bool((rows.imbalance_N <= 1.0 + 1e-9).all())
+    status = Status.OPTIMAL if closed else Status.FEASIBLE
+    return Layout(filled_NP, rows.quota_NP, rows.imbalance_N, bound_L, status)
+
+
+def _envelope(setting: Setting, layout: Layout, memory: Memory) -> Envelope:
+    problem = setting.resolved.problem
+    inputs = _inputs(setting)
+    return Envelope(
+        schema=SCHEMA,
+        kind="experts",
+        name=problem.name,
+        software=Software(planner=__version__, solver="spread local search"),
+        seed=problem.seed,
+        digests=_digests(setting, inputs),
+        inputs=inputs,
+        decision=_decision(setting, layout, memory).model_dump(mode="json", exclude_none=True),
+        predictions=tuple(_predictions(layout)),
+        certificate=_certificate(setting, layout),
+        evidence=Evidence(
+            basis={"measured": 1.0},
+            sources=(f"{len(setting.loads.load_WLE)} windows of recorded loads",),
+            notes=("imbalance is that of the recorded loads; loads to come differ",),
+        ),
+        assumptions=ASSUMPTIONS,
+    )
+
+
+def _inputs(setting: Setting) -> dict[str, JsonValue]:
+    """The problem with files by their names alone."""
+    inputs = normalised(setting.resolved)
+    options = dict(setting.resolved.problem.options)
+    for name in ExpertsOptions.paths:
+        if options.get(name):
+            options[name] = Path(str(options[name])).name
+    return {**inputs, "options": options}
+
+
+def _digests(setting: Setting, inputs: dict[str, JsonValue]) -> Digests:
+    known = setting.resolved.digests()
+    traces = {**known["traces"], "loads": digest(setting.loads.load_WLE.tolist())}
+    return Digests(problem=digest(inputs), models=known["models"], hardware=known["hardware"], traces=traces)
+
+
+def _decision(setting: Setting, layout: Layout, memory: Memory) -> ExpertsDecision:
+    options, engine, pool = setting.options, setting.resolved.problem.engine, setting.pool
+    moved = layout.moved_experts or 0
+    costs = MoeCosts(setting.model, pool, options.ep, 1.0)
+    return ExpertsDecision(
+        roles=(
+            Role(
+                name=ROLE,
+                function="experts",
+                model=setting.key,
+                engine=Engine(name=engine.name, version=engine.version),
+                pool=pool.name,
+                replicas=1,
+                parallelism=Parallelism(dp=options.ep, ep=options.ep),
+                memory=memory,
+            ),
+        ),
+        placement=(
+            Block(
+                role=ROLE,
+                pool=pool.name,
+                first_device=_device_run(pool).start,
+                axes=(Axis(name="dp", size=options.ep, stride=1),) if options.ep > 1 else (),
+            ),
+        ),
+        policy=options.policy,
+        num_experts=setting.loads.load_WLE.shape[2],
+        num_layers=len(layout.expert_LP),
+        slots_per_rank=(options.slots_per_rank,),
+        home_slots_per_rank=setting.ranks.home_slots,
+        interval_s=options.interval_s,
+        moved_bytes=moved * costs.expert_bytes,
+        layouts=tuple(_layers(layout)),
+    )
+
+
+def _layers(layout: Layout) -> Iterator[LayerLayout]:
+    for layer, row_P in enumerate(layout.expert_LP.tolist()):
+        quota = None if layout.quota_LP is None else tuple(np.maximum(layout.quota_LP[layer], 0.0).tolist())
+        yield LayerLayout(first_layer=layer, expert_of_slot=tuple(row_P), quota=quota)
+
+
+def _predictions(layout: Layout) -> Iterator[Prediction]:
+    yield Prediction(metric="imbalance", value=float(layout.imbalance_L.mean()))
+    yield Prediction(metric="imbalance", statistic="max", value=float(layout.imbalance_L.max()))
+
+
+def _certificate(setting: Setting, layout: Layout) -> Certificate:
+    """The mean imbalance over layers beside the mean of the layers' bounds."""
+    value, bound = float(layout.imbalance_L.mean()), float(layout.bound_L.mean())
+    gap = abs(value - bound) / max(abs(value), 1e-9)
+    closed = gap <= TOLERANCE
+    space = "of these slots, with any copies, places and shares, for the recorded loads"
+    claim = f"no layout {space} is better balanced" if closed else f"no layout {space} is below the bound"
+    return Certificate(
+        claim=claim,
+        status="optimal" if closed else "feasible",
+        objective=Objective(metric="imbalance", sense="minimize", value=value),
+        bound=min(bound, value),
+        gap=gap,
+        tolerance=TOLERANCE,
+        axes={"copies": ["every number"], "places": ["every rank"], "layers": [len(layout.bound_L)]},
+        candidates=len(layout.bound_L),
+        proof={
+            "method": "slots_and_mean",
+            "bound_by_layer": layout.bound_L.tolist(),
+            "imbalance_by_layer": layout.imbalance_L.tolist(),
+            "rules": ["all ranks busy to the end", "slots for the copies that no rank time holds", "heaviest items"],
+        },
+    )

@@ -1,0 +1,141 @@
+"""Problems of expert layout solved, checked and emitted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.emit.registry import emit
+from planner.errors import PlannerError
+from planner.infeasible import Infeasible
+from planner.kinds.experts.decision import ExpertsDecision
+from planner.plan.schema import Envelope
+from planner.plan.store import plan_json
+
+EXAMPLE = Path(__file__).parent.parent.parent.parent / "examples" / "experts-deepseek-v3-ep32.yaml"
+
+
+@pytest.fixture(scope="module")
+def loads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two windows of Qwen3-30B-A3B: 48 layers of 128 experts."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("loads") / "loads.npz"
+    np.savez(path, load=rng.lognormal(0, 0.8, (1, 48, 128)) * rng.lognormal(0, 0.1, (2, 48, 128)) * 1000)
+    return path
+
+
+def _problem(path: Path, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "schema": "planner.problem/1",
+        "kind": "experts",
+        "models": {"moe": {"name": "Qwen/Qwen3-30B-A3B"}},
+        "cluster": {"pools": [{"gpu": "h200", "nodes": 2}]},
+        "objective": {"minimize": "imbalance"},
+        "options": {"ep": 16, "slots_per_rank": 9, "loads": str(path), **options},
+    }
+
+
+def _checked(envelope: Envelope) -> ExpertsDecision:
+    decision = ExpertsDecision.model_validate(envelope.decision)
+    wrong = [finding for finding in check_plan(envelope, decision) if not finding.ok]
+    assert not wrong
+    return decision
+
+
+def test_the_example_is_solved_within_a_thousandth_of_its_bound_and_passes_its_check() -> None:
+    envelope = solve(EXAMPLE)
+    decision = _checked(envelope)
+    assert decision.num_layers == 58
+    certificate = envelope.certificate
+    assert certificate.gap is not None
+    assert certificate.gap <= 1e-3
+    assert envelope.inputs["options"]["loads"] == "experts-deepseek-v3-loads.npz"  # type: ignore[index,call-overload]  # JSON
+
+
+@pytest.mark.parametrize("extra", [{}, {"policy": "periodic", "interval": "600s", "groups": 4}, {"policy": "realtime"}])
+def test_every_policy_gives_a_plan_that_passes_its_check(loads: Path, extra: dict[str, Any]) -> None:
+    envelope = solve(_problem(loads, **extra))
+    decision = _checked(envelope)
+    assert decision.policy == extra.get("policy", "static")
+    assert (decision.layouts[0].quota is not None) == (decision.policy == "realtime")
+    assert decision.home_slots_per_rank == (8 if decision.policy == "realtime" else 0)
+
+
+def test_the_same_problem_gives_the_same_bytes(loads: Path) -> None:
+    first, second = (plan_json(solve(_problem(loads))) for _ in range(2))
+    assert first == second
+
+
+def test_a_resident_layout_that_is_good_enough_is_kept(loads: Path, tmp_path: Path) -> None:
+    first = _checked(solve(_problem(loads)))
+    resident = tmp_path / "resident.npz"
+    np.savez(resident, phy2log=np.array([layout.expert_of_slot for layout in first.layouts]))
+    second = _checked(solve(_problem(loads, resident=str(resident))))
+    assert second.moved_bytes < 0.02 * 48 * 144 * 3 * 2048 * 768 * 2
+
+
+def test_too_few_slots_are_infeasible_and_say_what_would_do(loads: Path) -> None:
+    with pytest.raises(Infeasible) as raised:
+        solve(_problem(loads, slots_per_rank=7))
+    assert [conflict["nearest"] for conflict in raised.value.conflict] == [
+        "8 slots with 16 ranks",
+        "19 ranks with 7 slots",
+    ]
+
+
+def test_slots_beyond_the_memory_are_infeasible(loads: Path) -> None:
+    with pytest.raises(Infeasible) as raised:
+        solve(
+            _problem(loads, ep=8, slots_per_rank=400)
+            | {"cluster": {"pools": [{"gpu": "l4", "nodes": 1, "gpus_per_node": 8}]}}
+        )
+    assert "memory of l4" in raised.value.conflict[1]["limit"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"loads": None}, "needs `loads`"),
+        ({"loads": "nowhere.npz"}, "no such file"),
+        ({"policy": "periodic"}, "policy `periodic`"),
+        ({"ep": 64}, "need as many GPUs in a row"),
+    ],
+)
+def test_problems_that_cannot_be_laid_out_are_refused(loads: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlannerError, match=said):
+        solve(_problem(loads, **options))
+
+
+def test_loads_of_another_model_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", load=np.ones((2, 64)))
+    with pytest.raises(PlannerError, match="holds 2 layers of 64 experts, `Qwen/Qwen3-30B-A3B` has 48 of 128"):
+        solve(_problem(tmp_path / "other.npz"))
+
+
+def test_plans_leave_for_every_launcher() -> None:
+    envelope = solve(EXAMPLE)
+    decision = ExpertsDecision.model_validate(envelope.decision)
+    sglang = emit(envelope, decision, "sglang-experts")
+    rows = json.loads(sglang["expert-location.json"])
+    assert list(rows) == ["physical_to_logical_map"]
+    assert len(rows["physical_to_logical_map"]) == 61
+    assert rows["physical_to_logical_map"][3] == list(decision.layouts[0].expert_of_slot)
+    assert "--ep-num-redundant-experts 32" in sglang["flags.txt"]
+    mapping = json.loads(emit(envelope, decision, "vllm-experts")["expert-mapping.jsonl"])
+    assert len(mapping["initial_global_assignments"]) == 58
+    ascend = json.loads(emit(envelope, decision, "vllm-ascend-experts")["expert-map.json"])
+    assert ascend["layer_list"][57]["device_count"] == 32
+    balancer = yaml.safe_load(emit(envelope, decision, "tensorrt-llm-experts")["load-balancer.yaml"])
+    assert sorted(balancer["initial_global_assignments"]) == list(range(3, 62))
+    assert balancer["num_slots"] % 32 == 0
+
+
+def test_layouts_made_step_by_step_do_not_leave_as_files(loads: Path) -> None:
+    envelope = solve(_problem(loads, policy="realtime"))
+    with pytest.raises(PlannerError, match="step by step"):
+        emit(envelope, ExpertsDecision.model_validate(envelope.decision), "sglang-experts")
