@@ -7,6 +7,8 @@ import typer
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths
 from planner.errors import PlannerError
 
+RUNS = "Runs to make"
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 
 def calibrate(
     measured: Annotated[
-        list[str], typer.Argument(metavar="MEASURED...", help="Checks of executed plans, benchmark reports, tables.")
+        list[str],
+        typer.Argument(
+            metavar="MEASURED...",
+            help="Checks of executed plans, benchmark reports, tables; with `--propose` a problem or a plan.",
+        ),
     ],
     base: Annotated[
         str, typer.Option(metavar="FILE", help="Calibration to start from.", rich_help_panel=INPUT)
@@ -36,6 +42,16 @@ def calibrate(
         str | None,
         typer.Option(metavar="PLAN", help="The plan whose deployment the reports are of.", rich_help_panel=INPUT),
     ] = None,
+    propose: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Name the N runs that would settle a decision.", rich_help_panel=RUNS),
+    ] = None,
+    results: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[RUN=]FILE", help="Report or table of runs that were made; repeatable.", rich_help_panel=RUNS
+        ),
+    ] = None,
     profiles: Profiles = None,
     output: Output = None,
     as_json: Json = False,
@@ -49,9 +65,17 @@ def calibrate(
     Reports of vllm bench serve, aiperf, genai-perf, guidellm, inference-perf and llm-d, and tables of measured
     deployments, are told apart by content; the calibration is held against their TTFT and TPOT.
 
+    With `--propose N` it names the N benchmark runs that would most reduce the expected loss of a serving decision,
+    as commands; with `--results` it takes what they measured, and says which deployment is best now. `-o` names a
+    folder for the plans of the runs.
+
     Examples:
 
       planner calibrate plan.checks.json -o calibration.yaml
+
+      planner calibrate --propose 3 problem.yaml -o runs/
+
+      planner calibrate --propose 1 problem.yaml --results runs/tp4-c32/report.json -o runs/
 
       planner calibrate result.json --fact system=h200_sxm --fact backend=vllm --fact tp=8
 
@@ -60,6 +84,13 @@ def calibrate(
     from planner.calibrate.serving import is_executed
     from planner.costs.parameters import load_calibration
 
+    if propose is not None:
+        from planner.cli.calibrate_runs import propose_runs
+
+        return propose_runs(measured, propose, results or [], profile_paths(profiles), output, as_json=as_json)
+    if results:
+        what = "completes `--propose`, and that is not given"
+        raise PlannerError(what, where="--results", hint="add `--propose 1`, or give the reports as MEASURED")
     start, day, tables = load_calibration(base), _day(date), profile_paths(profiles)
     checks = [path for path in measured if is_executed(path)]
     serving = [path for path in measured if path not in checks]

@@ -45,6 +45,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "explain",
             "json_schema",
             "load",
+            "propose",
         }
         | {"merged", "overrides", "starters"}
     ),
@@ -169,13 +170,13 @@ def test_ground_floor_rests_on_the_foundation_alone() -> None:
     assert not wrong
 
 
-def test_only_emission_and_estimates_know_a_kind_by_name() -> None:
+def test_only_emission_estimates_and_proposals_know_a_kind_by_name() -> None:
     wrong = []
     for module in MODULES.values():
         kind = (*module.name.split("."), "", "", "")[2] if module.part == "kinds" else ""
         for found in _own(module):
             other = (*found.target.split("."), "", "", "")[2] if _part(found.target) == "kinds" else ""
-            if other not in ("", "registry", kind) and module.part not in ("emit", "estimate"):
+            if other not in ("", "registry", kind) and module.part not in ("emit", "estimate", "propose"):
                 wrong.append(f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}")
     assert not wrong
 

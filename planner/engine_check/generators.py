@@ -12,6 +12,7 @@ from pathlib import Path
 from planner.engine_check.drive import Drive, TokenCounts
 from planner.errors import PlannerError
 
+GUIDELLM_REPORT = "report.json"  # in the folder of the run
 WARM_UP = 0.1  # of the duration is not counted: guidellm opens with a burst while its workers start
 
 
@@ -65,6 +66,11 @@ def _executable(name: str) -> str | None:
     return found if found is not None else shutil.which(name, path=str(Path(sys.executable).parent))
 
 
+def guidellm(run: Run) -> list[str]:
+    """The command line of a run by guidellm, wherever it is installed."""
+    return ["guidellm", *_guidellm(run)]
+
+
 def _guidellm(run: Run) -> list[str]:
     drive = run.drive
     if drive.concurrency is not None:
@@ -83,7 +89,7 @@ def _guidellm(run: Run) -> list[str]:
         *("--constraint", f"kind=max_duration,seconds={run.duration_s:g}"),
         *("--tokenizer", f"kind=huggingface_auto,model={run.tokenizer}"),
         *("--data", f"kind=synthetic_text,{lengths}"),
-        *("--output", f"kind=json,path={run.folder / 'report.json'}"),
+        *("--output", f"kind=json,path={run.folder / GUIDELLM_REPORT}"),
     ]
 
 
@@ -120,6 +126,6 @@ def _aiperf(run: Run) -> list[str]:
 
 
 _KNOWN: dict[str, tuple[Callable[[Run], list[str]], str]] = {
-    "guidellm": (_guidellm, "report.json"),
+    "guidellm": (_guidellm, GUIDELLM_REPORT),
     "aiperf": (_aiperf, "profile_export_aiperf.json"),
 }

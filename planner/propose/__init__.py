@@ -1,0 +1,1 @@
+"""Which benchmark runs settle a serving decision, and what they settled."""

@@ -1,0 +1,60 @@
+"""One deployment at one load that a decision may fall on, and what is predicted of it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.estimate.case import Case
+
+FloatArray = NDArray[np.float64]
+INTERVAL_DEVIATIONS = 2 * 1.2815515655446004  # the width of an 80 % interval of a Gaussian
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A deployment in a closed loop of `case.clients`, with predicted times and their 80 % intervals where known."""
+
+    name: str
+    case: Case
+    ttft_s: float
+    tpot_s: float
+    ttft_s_interval: Interval | None = None
+    tpot_s_interval: Interval | None = None
+    price: float = 1.0  # of one of its GPUs, in any unit that all alternatives share
+
+    def output_tokens_per_s_per_gpu(self, ttft_s: float, tpot_s: float) -> float:
+        """What it yields at these times, by Little's law; at prices other than 1, for each unit of price."""
+        case = self.case
+        return case.clients * case.osl / (ttft_s + tpot_s * (case.osl - 1.0)) / (case.gpus * self.price)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run of an alternative measured; medians, or means where no median is told."""
+
+    name: str  # of the alternative
+    ttft_s: float
+    tpot_s: float
+
+
+def deviation(interval: Interval | None) -> float | None:
+    """The standard deviation of the logarithm that an 80 % interval tells; None where it tells none."""
+    if interval is None or not 0.0 < interval[0] < interval[1]:
+        return None
+    return math.log(interval[1] / interval[0]) / INTERVAL_DEVIATIONS
+
+
+def loads(cases: Sequence[Case]) -> FloatArray:
+    """Base-2 logarithm of the clients of each [M]."""
+    return np.log2([max(float(case.clients), 1.0) for case in cases])
+
+
+def layouts(cases: Sequence[Case]) -> FloatArray:
+    """Base-2 logarithms of GPUs and of the decoding degrees tp, dp and ep of each [M, 4]."""
+    degrees = [(case.gpus, case.decode.tp, case.decode.dp, case.decode.ep) for case in cases]
+    return np.log2(np.array(degrees, dtype=np.float64).reshape(len(cases), 4))

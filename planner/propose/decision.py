@@ -1,0 +1,113 @@
+"""A serving decision under uncertainty: alternatives and results as a choice with beliefs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.errors import PlannerError, did_you_mean
+from planner.propose.alternative import Alternative, FloatArray, Interval, Result, deviation, layouts, loads
+from planner.propose.likeness import TPOT, TTFT, Likeness
+from planner.solvers.sequential_choice import Belief, Choice, best, best_known, chances, expected_rewards, gains
+
+NOISE = (0.006, 0.036)  # log deviations of TPOT and TTFT between reruns, whose median change is 0.4 % and 2.4 %
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """The longest times that count; None where there is no limit."""
+
+    tpot_s: float | None
+    ttft_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is believed of one alternative."""
+
+    alternative: Alternative
+    expected: float  # output tokens/s/GPU, 0 counted where a limit breaks
+    chance: float  # of keeping the limits
+    tpot_s: float  # medians
+    ttft_s: float
+    gain: float  # expected rise of the best alternative's expected reward by a run of this one
+    measured: bool
+
+
+def make_choice(
+    alternatives: Sequence[Alternative],
+    limits: Slo,
+    *,
+    tpot: Likeness = TPOT,
+    ttft: Likeness = TTFT,
+    noise: tuple[float, float] = NOISE,
+) -> Choice:
+    """The choice before any run: beliefs about log TPOT (x) and log TTFT (y), reward in output tokens/s/GPU."""
+    cases = [one.case for one in alternatives]
+    osl_M = np.array([case.osl for case in cases])
+    clients_M = np.array([float(case.clients) for case in cases])
+    gpus_M = np.array([one.case.gpus * one.price for one in alternatives])
+    place = (loads(cases), layouts(cases))
+    x = _belief([one.tpot_s for one in alternatives], [one.tpot_s_interval for one in alternatives], tpot, *place)
+    y = _belief([one.ttft_s for one in alternatives], [one.ttft_s_interval for one in alternatives], ttft, *place)
+    return Choice(
+        x=Belief(*x, noise[0] ** 2),
+        y=Belief(*y, noise[1] ** 2),
+        a_M=clients_M * osl_M / gpus_M,
+        b_M=np.maximum(osl_M - 1.0, 1e-9),
+        limit_x=math.log(limits.tpot_s) if limits.tpot_s is not None else math.inf,
+        limit_y=math.log(limits.ttft_s) if limits.ttft_s is not None else None,
+    )
+
+
+def _belief(
+    times_s: Sequence[float],
+    intervals: Sequence[Interval | None],
+    likeness: Likeness,
+    load_M: FloatArray,
+    layout_MF: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and covariance of log times; an interval replaces the deviation that the constants give."""
+    covariance_MM = likeness.covariance(load_M, layout_MF)
+    own = [deviation(interval) for interval in intervals]
+    scale_M = np.array([1.0 if one is None else one / likeness.deviation for one in own])
+    return np.log(np.array(times_s, dtype=np.float64)), covariance_MM * np.outer(scale_M, scale_M)
+
+
+def with_results(choice: Choice, alternatives: Sequence[Alternative], results: Sequence[Result]) -> Choice:
+    """The choice after `results`; raises PlannerError for one of no alternative."""
+    index = {one.name: m for m, one in enumerate(alternatives)}
+    for result in results:
+        if result.name not in index:
+            hint = did_you_mean(result.name, list(index), otherwise="see which runs were proposed")
+            raise PlannerError(f"no alternative is called `{result.name}`", where="--results", hint=hint)
+        choice = choice.after(index[result.name], math.log(result.tpot_s), math.log(result.ttft_s))
+    return choice
+
+
+def standings(choice: Choice, alternatives: Sequence[Alternative]) -> list[Standing]:
+    """What is believed of every alternative, best first."""
+    rewards_M, chances_M, gains_M = expected_rewards(choice), chances(choice), gains(choice)
+    tpot_M, ttft_M = np.exp(choice.x.mean_M), np.exp(choice.y.mean_M)
+    first = best(choice)
+    order = sorted(range(len(alternatives)), key=lambda m: (m != first, -rewards_M[m], m))
+    return [
+        Standing(
+            alternative=alternatives[m],
+            expected=float(rewards_M[m]),
+            chance=float(chances_M[m]),
+            tpot_s=float(tpot_M[m]),
+            ttft_s=float(ttft_M[m]),
+            gain=float(gains_M[m]),
+            measured=m in choice.seen,
+        )
+        for m in order
+    ]
+
+
+def loss_left(choice: Choice) -> float:
+    """The share of what could be had, were all known, that deciding now is expected to lose."""
+    known = best_known(choice)
+    now = float(expected_rewards(choice).max())
+    return max(1.0 - now / known, 0.0) if known > 0.0 else 0.0

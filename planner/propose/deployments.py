@@ -1,0 +1,213 @@
+"""The deployments and loads that a serving problem may end in: what the search ranks first, and what lies near it.
+
+Limits are loosened for the search, as predictions that break them by a little may be wrong; each deployment comes at
+loads from a quarter to twice that of its predicted optimum.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from planner.errors import PlannerError
+from planner.estimate.case import Case, Part
+from planner.estimate.evaluate import Estimate, evaluate
+from planner.kinds.serve.candidates import Candidate
+from planner.kinds.serve.demand import Target
+from planner.kinds.serve.points import Tally
+from planner.kinds.serve.solve import Setting, list_candidates, prepare, search
+from planner.kinds.serve.used import list_used
+from planner.problem.resolve import Resolved
+from planner.progress import Limits
+from planner.propose.alternative import Alternative
+from planner.propose.decision import Slo, make_choice
+from planner.solvers.sequential_choice import expected_rewards
+
+LOOSENED = 1.5  # limits, where candidates are listed
+SHAPES = 8  # colocated ones, best first
+PAIRS = (1.5, 1.0, 0.75)  # factors on the limit on TPOT at which the best pair of prefill and decode is looked for
+LOADS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # of the predicted optimum
+MOST = 48  # alternatives kept
+WITHIN_REACH = 0.2  # of the highest expected output
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Instances that serve together: `prefill` is None where the others prefill too."""
+
+    prefill: tuple[Candidate, int] | None
+    decode: tuple[Candidate, int]
+
+    @property
+    def members(self) -> tuple[tuple[Candidate, int], ...]:
+        """Instance types and how many, prefill first."""
+        return (self.decode,) if self.prefill is None else (self.prefill, self.decode)
+
+    @property
+    def label(self) -> str:
+        """Such as `tp4`, or `2p-tp2-1d-tp8`."""
+        if self.prefill is None:
+            return self.decode[0].shape.label
+        return "-".join(f"{n}{one.function[0]}-{one.shape.label}" for one, n in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A serving decision: its alternatives with the instances of each, by name, and the limits."""
+
+    setting: Setting
+    alternatives: tuple[Alternative, ...]
+    teams: dict[str, Team]
+    slo: Slo
+
+    def alternative(self, name: str) -> Alternative:
+        """The alternative of that name."""
+        return next(one for one in self.alternatives if one.name == name)
+
+
+def question_of(resolved: Resolved, patience: Limits) -> Question:
+    """The decision of a serving problem with one workload; raises PlannerError for others and where nothing fits."""
+    if resolved.problem.kind != "serve" or len(resolved.workloads) != 1:
+        what = f"runs are proposed for serving problems of one workload, found {len(resolved.workloads)}"
+        if resolved.problem.kind != "serve":
+            what = f"runs are proposed for problems of kind `serve`, found `{resolved.problem.kind}`"
+        raise PlannerError(what, where=resolved.where(("workloads",)), hint="give a problem with one workload")
+    setting = prepare(resolved)
+    (target,) = setting.targets
+    teams = [*_colocated(setting, target), *_pairs(setting, target, patience)]
+    cases = {case.id: (case, team) for team in teams for case in _cases(setting, target, team)}
+    slo = _slo(target)
+    found = _predicted(setting, cases, slo)
+    if not found:
+        hint = "loosen `slo`, or add GPUs; `planner solve` names the limits in conflict"
+        raise PlannerError("no deployment can be tried", where=resolved.where(("workloads",)), hint=hint)
+    return Question(setting, tuple(found), {one.name: cases[one.name][1] for one in found}, slo)
+
+
+def _slo(target: Target) -> Slo:
+    """Limits on typical times; that on TTFT is the strictest stated, whatever its statistic."""
+    ttft_s = min(limit.limit_s for limit in target.ttft_limits)
+    return Slo(*(limit_s if math.isfinite(limit_s) else None for limit_s in (target.tpot_limit_s, ttft_s)))
+
+
+def _loosened(target: Target, factor: float) -> Target:
+    ttft = tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.ttft_limits)
+    return replace(target, tpot_limit_s=target.tpot_limit_s * factor, ttft_limits=ttft)
+
+
+def _colocated(setting: Setting, target: Target) -> Iterator[Team]:
+    """The shapes of most requests a second for a GPU (for its price, where pools have prices)."""
+    candidates = list_candidates(setting, (_loosened(target, LOOSENED),), Tally())
+    able = [one for one in candidates if one.function == "colocated" and _rate(one, target) > 0.0]
+    able.sort(key=lambda one: -_rate(one, target) / (one.shape.devices * _price(setting, one)))
+    yield from (Team(None, (one, 1)) for one in able[:SHAPES])
+
+
+def _pairs(setting: Setting, target: Target, patience: Limits) -> Iterator[Team]:
+    """The best mixes of prefill and decode at several limits, in their smallest proportion."""
+    options = setting.options
+    if "disaggregated" not in options.modes:
+        return
+    apart = replace(setting, options=options.model_copy(update={"modes": ("disaggregated",)}), priced={})
+    known: set[tuple[str, ...]] = set()
+    for factor in PAIRS:
+        outcome = search(apart, (_loosened(target, factor),), patience, tie_break=False)
+        if not outcome.found or outcome.result.solution is None:
+            continue
+        used = list_used(outcome.formulated.candidates, outcome.result.solution)
+        sides = [next((one for one in used if one.candidate.function == name), None) for name in ("prefill", "decode")]
+        if sides[0] is None or sides[1] is None or sides[0].candidate.pool != sides[1].candidate.pool:
+            continue  # an estimate takes one pool
+        common = math.gcd(sides[0].count, sides[1].count)
+        prefill, decode = ((side.candidate, side.count // common) for side in sides if side is not None)
+        team = Team(prefill, decode)
+        name = (team.label, prefill[0].name, decode[0].name)
+        if name not in known:
+            known.add(name)
+            yield team
+
+
+def _rate(candidate: Candidate, target: Target) -> float:
+    served = candidate.served[target.index]
+    return served.rate_per_s if served is not None else 0.0
+
+
+def _price(setting: Setting, candidate: Candidate) -> float:
+    """Of a GPU, where cost decides and all pools have prices; else 1."""
+    prices = [pool.usd_per_gpu_hour for pool in setting.resolved.pools]
+    if setting.resolved.problem.objective.minimize != "cost" or not all(prices):
+        return 1.0
+    return prices[candidate.pool] or 1.0
+
+
+def _cases(setting: Setting, target: Target, team: Team) -> Iterator[Case]:
+    """The team in closed loops of several sizes."""
+    decode, count = team.decode
+    served = decode.served[target.index]
+    assert served is not None
+    ranks = count * decode.shape.dp
+    full = ranks * decode.max_batch if team.prefill is not None else served.rate_per_s * served.held_s
+    problem, workload = setting.resolved.problem, setting.resolved.workloads[0]
+    pools = "" if len(setting.resolved.pools) == 1 else f"{setting.resolved.pools[decode.pool].name}-"
+    for clients in sorted({max(1, round(share * full)) for share in LOADS}):
+        batch = -(-clients // ranks)
+        yield Case(
+            id=f"{pools}{team.label}-c{clients}",
+            arch=setting.resolved.models[workload.model],
+            pool=setting.resolved.pools[decode.pool],
+            engine=problem.engine.name,
+            version=problem.engine.version,
+            memory_utilisation=problem.engine.memory_utilisation,
+            isl=workload.input.mean_tokens,
+            osl=workload.output.mean_tokens,
+            isl_cv=workload.input.cv,
+            clients=clients,
+            rate_per_s=0.0,
+            prefill=_part(team.prefill, team.prefill[0].max_batch) if team.prefill is not None else None,
+            decode=_part(team.decode, batch),
+            gpus=sum(one.shape.devices * n for one, n in team.members),
+            calibration=problem.costs.calibration,
+        )
+
+
+def _part(member: tuple[Candidate, int], max_batch: int) -> Part:
+    one, count = member
+    shape = one.shape
+    return Part(count, shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, max_batch, one.chunk_tokens)
+
+
+def _predicted(setting: Setting, cases: dict[str, tuple[Case, Team]], slo: Slo) -> list[Alternative]:
+    """Alternatives within reach of the best, best first."""
+    answers = zip(cases.values(), evaluate([case for case, _ in cases.values()], setting.store), strict=True)
+    found = [
+        Alternative(
+            case.id,
+            case,
+            one.ttft_s,
+            one.tpot_s,
+            getattr(one, "ttft_s_interval", None),
+            getattr(one, "tpot_s_interval", None),
+            _price(setting, team.decode[0]),
+        )
+        for (case, team), one in answers
+        if isinstance(one, Estimate)
+    ]
+    if not found:
+        return []
+    rewards_M = expected_rewards(make_choice(found, slo)).tolist()
+    order = sorted(range(len(found)), key=lambda m: -rewards_M[m])
+    return [found[m] for m in order[:MOST] if rewards_M[m] >= WITHIN_REACH * rewards_M[order[0]]]
+
+
+def same_deployments(question: Question, case: Case) -> Sequence[str]:
+    """Names of the alternatives that `case` is a run of: equal instances and load, lengths within a tenth."""
+    return [one.name for one in question.alternatives if _same(one.case, case)]
+
+
+def _same(one: Case, other: Case) -> bool:
+    def instances(case: Case) -> list[tuple[int, ...]]:
+        parts = [part for part in (case.prefill, case.decode) if part is not None]
+        return [(part.replicas, part.tp, part.pp, part.dp, part.moe_tp, part.ep) for part in parts]
+
+    alike = all(abs(math.log(a / b)) < 0.1 for a, b in ((one.isl, other.isl), (one.osl, other.osl)))
+    names = (one.engine, one.pool.node.accelerator.name) == (other.engine, other.pool.node.accelerator.name)
+    return alike and names and one.clients == other.clients and instances(one) == instances(other)

@@ -1,0 +1,88 @@
+"""How alike the errors of two predictions are: covariances of log errors among the alternatives of one decision.
+
+Covariance of alternatives i and j whose loads are d_ij doublings apart and whose layouts (GPUs, tp, dp, ep of decoding)
+are h_ij doublings apart, all added up:
+
+    common^2 + smooth^2 exp(-d_ij^2 / (2 load_reach^2) - h_ij / layout_reach) + single^2 [i = j]
+
+An error of a whole decision is common to all, one of a step time changes slowly with load and layout, and single ones
+are those of a run. Constants are fitted by maximum marginal likelihood, with wild errors cut and the decisions that fit
+worst left out (Rasmussen, Williams, "Gaussian Processes for Machine Learning", 2006, section 5.4).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+WORST_LEFT_OUT = 0.25  # of the decisions
+LEAST_VARIANCE = 1e-6
+PULL = 1.0  # a factor of e away from the start is one deviation
+BOUNDS = (0.003, 30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """Deviations of the logarithm of measured over predicted time, and reaches in doublings."""
+
+    common: float
+    smooth: float
+    single: float
+    load_reach: float
+    layout_reach: float
+
+    @property
+    def deviation(self) -> float:
+        """Of one alternative."""
+        return math.sqrt(self.common**2 + self.smooth**2 + self.single**2)
+
+    def covariance(self, load_M: FloatArray, layout_MF: FloatArray) -> FloatArray:
+        """Covariances of log errors [M, M]."""
+        apart_MM = load_M[:, None] - load_M[None, :]
+        layout_MM = np.abs(layout_MF[:, None, :] - layout_MF[None, :, :]).sum(axis=2)
+        near_MM = np.exp(-(apart_MM**2) / (2.0 * self.load_reach**2) - layout_MM / self.layout_reach)
+        found: FloatArray = self.common**2 + self.smooth**2 * near_MM + self.single**2 * np.eye(len(load_M))
+        return found
+
+
+TPOT = Likeness(common=0.03, smooth=0.17, single=0.026, load_reach=3.1, layout_reach=7.2)
+TTFT = Likeness(common=0.66, smooth=0.56, single=0.12, load_reach=2.6, layout_reach=14.0)
+CUT = {"tpot": 0.6, "ttft": 1.5}  # log errors beyond are of broken runs more than of predictions
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Log errors of the alternatives of one decision that were measured [M], and their places."""
+
+    error_M: FloatArray
+    load_M: FloatArray
+    layout_MF: FloatArray
+
+    def misfit(self, likeness: Likeness) -> float:
+        """Negative log likelihood for each alternative, without its constant."""
+        covariance_MM = likeness.covariance(self.load_M, self.layout_MF)
+        root_MM = np.linalg.cholesky(covariance_MM + LEAST_VARIANCE * np.eye(len(self.error_M)))
+        white_M = np.linalg.solve(root_MM, self.error_M)
+        return float((0.5 * white_M @ white_M + np.log(np.diagonal(root_MM)).sum()) / len(self.error_M))
+
+
+def fit(decisions: Sequence[Errors], start: Likeness, cut: float) -> Likeness:
+    """The constants under which the errors of `decisions` are likeliest, pulled towards `start`."""
+    from scipy.optimize import minimize
+
+    errors = [Errors(np.clip(one.error_M, -cut, cut), one.load_M, one.layout_MF) for one in decisions]
+    begin = np.log(np.array(astuple(start)))
+    weight = sum(len(one.error_M) for one in errors) / max(len(errors), 1)
+
+    def loss(values: FloatArray) -> float:
+        likeness = Likeness(*np.exp(values).tolist())
+        misfits = sorted(one.misfit(likeness) for one in errors)
+        kept = misfits[: math.ceil((1.0 - WORST_LEFT_OUT) * len(misfits))]
+        return weight * sum(kept) + 0.5 * float(((values - begin) ** 2).sum()) / PULL**2
+
+    limits = [(math.log(BOUNDS[0]), math.log(BOUNDS[1]))] * len(begin)
+    found = minimize(loss, begin, method="L-BFGS-B", bounds=limits, options={"maxiter": 60})
+    return Likeness(*np.exp(found.x).tolist())

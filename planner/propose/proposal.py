@@ -1,0 +1,129 @@
+"""What to decide now and what to run next, as lines for people and as one document."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.plan.schema import Envelope
+from planner.propose.alternative import Alternative, Result
+from planner.propose.decision import Standing, loss_left, make_choice, standings, with_results
+from planner.propose.deployments import Question
+from planner.propose.runs import commands, plan_file, plan_of, report_file
+from planner.solvers.sequential_choice import next_measurements
+
+SCHEMA = "planner.proposal/1"
+ENOUGH = 0.001  # of the expected output: a run that gains less changes nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run to make: its plan, and the commands."""
+
+    standing: Standing
+    envelope: Envelope
+    plan: str
+    report: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The decision as it stands, what deciding now is expected to lose, and the runs that would reduce that most."""
+
+    standings: tuple[Standing, ...]  # best first
+    loss_left: float  # share of what could be had
+    runs: tuple[Run, ...]
+    results: tuple[Result, ...]
+
+    @property
+    def settled(self) -> bool:
+        """Whether no single run is expected to change anything."""
+        return max((one.gain for one in self.standings), default=0.0) <= ENOUGH * self.standings[0].expected
+
+
+def propose(question: Question, results: Sequence[Result], count: int, folder: str, *, seed: int) -> Proposal:
+    """The proposal of up to `count` runs after `results`; plans and reports of runs are to lie under `folder`."""
+    choice = with_results(make_choice(question.alternatives, question.slo), question.alternatives, results)
+    ranked = standings(choice, question.alternatives)
+    by_name = {one.alternative.name: one for one in ranked}
+    chosen = [question.alternatives[m] for m in next_measurements(choice, count, seed=seed)]
+    runs = tuple(_run(question, by_name[one.name], folder) for one in chosen)
+    return Proposal(tuple(ranked), loss_left(choice), runs, tuple(results))
+
+
+def _run(question: Question, standing: Standing, folder: str) -> Run:
+    alternative = standing.alternative
+    envelope = plan_of(question, alternative)
+    return Run(
+        standing,
+        envelope,
+        str(plan_file(folder, alternative)),
+        str(report_file(folder, alternative)),
+        tuple(commands(question, alternative, envelope, folder)),
+    )
+
+
+def document_of(proposal: Proposal) -> dict[str, Any]:
+    """The proposal as one JSON document."""
+    best = proposal.standings[0]
+    return {
+        "schema": SCHEMA,
+        "decision": _standing(best),
+        "expected_loss": proposal.loss_left,
+        "settled": proposal.settled,
+        "runs": [
+            {**_standing(one.standing), "plan": one.plan, "report": one.report, "commands": list(one.commands)}
+            for one in proposal.runs
+        ],
+        "results": [{"alternative": one.name, "ttft_s": one.ttft_s, "tpot_s": one.tpot_s} for one in proposal.results],
+        "alternatives": [_standing(one) for one in proposal.standings],
+    }
+
+
+def _standing(one: Standing) -> dict[str, Any]:
+    case = one.alternative.case
+    return {
+        "alternative": one.alternative.name,
+        "gpus": case.gpus,
+        "concurrency": case.clients,
+        "ttft_s": one.ttft_s,
+        "tpot_s": one.tpot_s,
+        "output_tokens_per_s_per_gpu": output(one.alternative, one.ttft_s, one.tpot_s),
+        "chance_to_keep_slo": one.chance,
+        "expected_reward": one.expected,
+        "gain_of_a_run": one.gain,
+        "measured": one.measured,
+    }
+
+
+def output(alternative: Alternative, ttft_s: float, tpot_s: float) -> float:
+    """Output tokens/s of one GPU, whatever it costs."""
+    return alternative.output_tokens_per_s_per_gpu(ttft_s, tpot_s) * alternative.price
+
+
+def lines_of(proposal: Proposal) -> list[str]:
+    """The proposal for people; commands stand alone on their lines, everything else behind `#`."""
+    best = proposal.standings[0]
+    lines = [
+        f"# decide now: {_words(best)}",
+        f"# expected loss against knowing all: {proposal.loss_left:.1%}",
+    ]
+    if proposal.settled:
+        lines.append("# no single run is expected to change the decision")
+    for number, run in enumerate(proposal.runs, 1):
+        lines += ["", f"# run {number} of {len(proposal.runs)}: {_words(run.standing)}", *run.commands]
+        lines.append(f"# then: --results {run.report}")
+    return lines
+
+
+def _words(one: Standing) -> str:
+    case, known = one.alternative.case, "measured" if one.measured else "predicted"
+    tokens = output(one.alternative, one.ttft_s, one.tpot_s)
+    return (
+        f"{one.alternative.name} on {case.gpus} GPUs, {case.clients} clients, {known} TTFT {_time(one.ttft_s)}, "
+        f"TPOT {_time(one.tpot_s)}, {tokens:.4g} tokens/s/GPU, keeps the SLO with {one.chance:.0%}"
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1.0 else f"{seconds * 1e3:.3g} ms"

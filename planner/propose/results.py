@@ -1,0 +1,61 @@
+"""Results of proposed runs, from reports of load generators and tables of measured deployments."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from planner.benchmark_reports.records import Measured
+from planner.calibrate.serving import TABLE, Deploy, read_serving
+from planner.errors import PlannerError, did_you_mean
+from planner.estimate.case import Case
+from planner.propose.alternative import Result
+from planner.propose.deployments import Question, same_deployments
+
+
+def read_results(given: Sequence[str], question: Question) -> tuple[list[Result], list[str]]:
+    """Results of `[NAME=]FILE` texts, and what was left out.
+
+    A report belongs to the alternative NAME, else to the one that the file or its folder is called by; the rows of a
+    table to those that they equal. Raises PlannerError for a file of no alternative.
+    """
+    found: list[Result] = []
+    left_out: list[str] = []
+    for text in given:
+        name, path = _split(text, question)
+        records = read_serving([path], {}, _deploy(name, path, question))
+        left_out += records.left_out
+        for row in records.rows:
+            names = same_deployments(question, row.case) if row.reader == TABLE else [row.case.id]
+            if not names or row.ttft_s is None or row.tpot_s is None:
+                what = "TTFT or TPOT is not told" if names else "is a run of no alternative"
+                left_out.append(f"{path}: {row.case.id}: {what}")
+                continue
+            found.append(Result(names[0], row.ttft_s, row.tpot_s))
+    return found, left_out
+
+
+def _split(text: str, question: Question) -> tuple[str | None, str]:
+    """NAME and FILE; without a name, that of the file or its folder where an alternative is called so."""
+    known = {one.name for one in question.alternatives}
+    name, equals, path = text.partition("=")
+    if equals and not Path(text).exists():
+        if name not in known:
+            hint = did_you_mean(name, sorted(known), otherwise="`--propose` without results names the runs")
+            raise PlannerError(f"no alternative is called `{name}`", where="--results", hint=hint)
+        return name, path
+    file = Path(text)
+    names = (file.name.split(".", 1)[0], file.stem, file.parent.name)
+    return next((one for one in names if one in known), None), text
+
+
+def _deploy(name: str | None, path: str, question: Question) -> Deploy:
+    def case_of(run: Measured, source: str, label: str) -> Case:
+        if name is None:
+            hint = f"write `--results NAME={path}` with the name of the run"
+            raise PlannerError("this report does not tell which run it is of", where=path, hint=hint)
+        case = question.alternative(name).case
+        if run.load.concurrency is not None and run.load.concurrency != case.clients:
+            what = f"the report is of {run.load.concurrency} clients, `{name}` of {case.clients}"
+            raise PlannerError(what, where=path, hint="give the report of the run that was proposed")
+        return case
+
+    return case_of
