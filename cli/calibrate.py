@@ -10,7 +10,7 @@ from planner.errors import PlannerError
 RUNS = "Runs to make"
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from planner.calibrate.agreement import Agreement
     from planner.calibrate.serving import ServingRecords
@@ -87,6 +87,7 @@ def calibrate(
     if propose is not None:
         from planner.cli.calibrate_runs import propose_runs
 
+        _refuse({"--base": base != "default", "--date": date is not None, "--fact": bool(fact), "--plan": bool(plan)})
         return propose_runs(measured, propose, results or [], profile_paths(profiles), output, as_json=as_json)
     if results:
         what = "completes `--propose`, and that is not given"
@@ -104,6 +105,13 @@ def calibrate(
         what = "completes benchmark reports, and none is given"
         raise PlannerError(what, where="--fact" if fact else "--plan", hint="leave it out, or add a report")
     return _refitted(checks, start, day, tables, output, as_json=as_json)
+
+
+def _refuse(given: "Mapping[str, bool]") -> None:
+    """Raises PlannerError for the first option that is given though nothing is fitted."""
+    for name in (name for name, told in given.items() if told):
+        hint = "leave it out; the problem tells its calibration as `costs.calibration`"
+        raise PlannerError("is of no use with `--propose`", where=name, hint=hint)
 
 
 def _refitted(

@@ -10,6 +10,8 @@ from planner.estimate.case import Case
 from planner.propose.alternative import Result
 from planner.propose.deployments import Question, same_deployments
 
+MOST_APART = 1.5  # factor between mean lengths: generators count tokens in their own ways
+
 
 def read_results(given: Sequence[str], question: Question) -> tuple[list[Result], list[str]]:
     """Results of `[NAME=]FILE` texts, and what was left out.
@@ -53,6 +55,11 @@ def _deploy(name: str | None, path: str, question: Question) -> Deploy:
             hint = f"write `--results NAME={path}` with the name of the run"
             raise PlannerError("this report does not tell which run it is of", where=path, hint=hint)
         case = question.alternative(name).case
+        for side, told, wanted in (("input", run.input_tokens, case.isl), ("output", run.output_tokens, case.osl)):
+            mean = told.get("mean")
+            if mean and not wanted / MOST_APART <= mean <= wanted * MOST_APART:
+                what = f"the report is of {mean:.6g} {side} tokens a request, the problem of {wanted:.6g}"
+                raise PlannerError(what, where=path, hint="run the load that was proposed")
         if run.load.concurrency is not None and run.load.concurrency != case.clients:
             what = f"the report is of {run.load.concurrency} clients, `{name}` of {case.clients}"
             raise PlannerError(what, where=path, hint="give the report of the run that was proposed")

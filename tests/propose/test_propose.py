@@ -1,0 +1,200 @@
+"""Decisions under uncertainty: likeness, beliefs from intervals, alternatives of a problem, runs, results."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.check import check_plan
+from planner.documents import given_document
+from planner.errors import PlannerError
+from planner.kinds.serve.options import ServeDecision
+from planner.load import load_problem, resolve_document
+from planner.progress import Limits
+from planner.propose.alternative import Alternative, Result, deviation, layouts, loads
+from planner.propose.decision import Slo, loss_left, make_choice, standings, with_results
+from planner.propose.deployments import Question, question_of, same_deployments
+from planner.propose.likeness import TPOT, TTFT, Errors, Likeness, fit
+from planner.propose.proposal import document_of, lines_of, propose
+from planner.propose.results import read_results
+from planner.propose.runs import plan_of
+from planner.solvers.sequential_choice import chances, expected_rewards
+
+ROOT = Path(__file__).parent.parent.parent
+PROBLEM = {
+    "kind": "serve",
+    "models": {"m": {"name": "meta-llama/Llama-3.1-8B-Instruct"}},
+    "cluster": {"pools": [{"gpu": "h200", "gpus": 4}]},
+    "workloads": [{"input_tokens": 1000, "output_tokens": 200, "slo": {"ttft": "500ms", "tpot": "15ms"}}],
+}
+
+
+@pytest.fixture(scope="module")
+def question() -> Question:
+    return question_of(resolve_document(given_document(PROBLEM, "problem"), Path()), Limits())
+
+
+def test_covariances_add_up_what_alternatives_share() -> None:
+    likeness = Likeness(common=0.1, smooth=0.2, single=0.05, load_reach=2.0, layout_reach=4.0)
+    load_M, layout_MF = np.array([3.0, 5.0]), np.array([[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 2.0, 0.0]])
+    found_MM = likeness.covariance(load_M, layout_MF)
+    shared = 0.01 + 0.04 * math.exp(-4.0 / 8.0 - 3.0 / 4.0)
+    np.testing.assert_allclose(found_MM, [[0.0525, shared], [shared, 0.0525]])
+    assert likeness.deviation == pytest.approx(math.sqrt(0.0525))
+
+
+def test_constants_planted_in_errors_are_found() -> None:
+    planted = Likeness(common=0.3, smooth=0.15, single=0.08, load_reach=2.0, layout_reach=6.0)
+    rng = np.random.default_rng(0)
+    decisions = []
+    for _ in range(60):
+        load_M, layout_MF = rng.uniform(2, 9, 12), rng.integers(0, 3, (12, 4)).astype(float)
+        error_M = rng.multivariate_normal(np.zeros(12), planted.covariance(load_M, layout_MF))
+        decisions.append(Errors(error_M, load_M, layout_MF))
+    found = fit(decisions, TPOT, cut=2.0)
+    assert found.common == pytest.approx(planted.common, rel=0.35)
+    assert found.single == pytest.approx(planted.single, rel=0.35)
+    assert sum(one.misfit(found) for one in decisions) < sum(one.misfit(TPOT) for one in decisions)
+
+
+def test_an_interval_replaces_the_deviation_of_the_constants(question: Question) -> None:
+    plain = question.alternatives
+    narrow = [dataclasses.replace(one, tpot_s_interval=(0.99 * one.tpot_s, 1.01 * one.tpot_s)) for one in plain]
+    before, after = make_choice(plain, question.slo), make_choice(narrow, question.slo)
+    np.testing.assert_allclose(np.sqrt(before.x.variance_M), TPOT.deviation)
+    np.testing.assert_allclose(np.sqrt(before.y.variance_M), TTFT.deviation)
+    np.testing.assert_allclose(np.sqrt(after.x.variance_M), math.log(1.01 / 0.99) / 2 / 1.2815515655446004)
+    assert loss_left(after) < loss_left(before)
+
+
+@pytest.mark.parametrize("interval", [None, (0.0, 1.0), (2.0, 1.0)])
+def test_what_is_no_interval_tells_no_deviation(interval: tuple[float, float] | None) -> None:
+    assert deviation(interval) is None
+
+
+def test_alternatives_have_names_of_their_own_and_both_modes_are_among_them(question: Question) -> None:
+    names = [one.name for one in question.alternatives]
+    assert len(set(names)) == len(names) > 10
+    assert {one.case.prefill is None for one in question.alternatives} == {True, False}
+    assert question.slo == Slo(tpot_s=0.015, ttft_s=0.5)
+    assert len({float(load) for load in loads([one.case for one in question.alternatives])}) > 3
+    assert np.ptp(layouts([one.case for one in question.alternatives]), axis=0)[:2].min() > 0
+
+
+def test_a_result_within_the_limits_is_believed_and_one_beyond_is_not_chosen(question: Question) -> None:
+    choice = make_choice(question.alternatives, question.slo)
+    name = question.alternatives[0].name
+    good = with_results(choice, question.alternatives, [Result(name, 0.3, 0.012)])
+    bad = with_results(choice, question.alternatives, [Result(name, 0.3, 0.020)])
+    assert chances(good)[0] > 0.99
+    assert chances(bad)[0] < 0.01
+    assert standings(bad, question.alternatives)[0].alternative.name != name
+    output = question.alternatives[0].output_tokens_per_s_per_gpu(0.3, 0.012)
+    assert expected_rewards(good)[0] == pytest.approx(output, rel=0.02)
+
+
+def test_a_higher_price_lowers_the_reward_and_nothing_else(question: Question) -> None:
+    dear = [dataclasses.replace(one, price=2.0) for one in question.alternatives]
+    cheap_M, dear_M = (expected_rewards(make_choice(one, question.slo)) for one in (question.alternatives, dear))
+    np.testing.assert_allclose(dear_M, cheap_M / 2.0)
+
+
+def test_proposed_runs_are_distinct_whole_plans_with_commands(question: Question) -> None:
+    proposal = propose(question, [], 3, "here", seed=0)
+    assert len({run.plan for run in proposal.runs}) == 3
+    for run in proposal.runs:
+        decision = ServeDecision.model_validate(run.envelope.decision)
+        broken = [one for one in check_plan(run.envelope, decision) if not one.ok and not one.rule.startswith("slo.")]
+        assert not broken
+        assert run.commands[0].startswith(f"planner emit {run.plan} --target vllm")
+        clients = run.standing.alternative.case.clients
+        assert f"streams={clients}," in run.commands[-1]
+        assert run.report in run.commands[-1]
+    assert [line for line in lines_of(proposal) if line.startswith("guidellm")] == [
+        r.commands[-1] for r in proposal.runs
+    ]
+    assert json.loads(json.dumps(document_of(proposal)))["schema"] == "planner.proposal/1"
+
+
+def test_after_results_no_run_is_proposed_again_and_less_is_left_to_lose(question: Question) -> None:
+    first = propose(question, [], 3, "here", seed=0)
+    results = [
+        Result(run.standing.alternative.name, run.standing.alternative.ttft_s, run.standing.alternative.tpot_s)
+        for run in first.runs
+    ]
+    then = propose(question, results, 3, "here", seed=0)
+    assert not {run.plan for run in first.runs} & {run.plan for run in then.runs}
+    assert then.loss_left < first.loss_left
+    assert sum(one.measured for one in then.standings) == 3
+
+
+def test_a_plan_of_a_run_says_that_nothing_is_claimed_and_carries_its_load(question: Question) -> None:
+    alternative = question.alternatives[0]
+    envelope = plan_of(question, alternative)
+    assert envelope.certificate.status == "stated"
+    assert envelope.inputs["workloads"][0]["load"]["concurrency"] == alternative.case.clients  # type: ignore[index,call-overload]
+
+
+def _report(folder: Path, alternative: Alternative, **changed: object) -> Path:
+    data = json.loads((ROOT / "tests" / "benchmark_reports" / "vllm_bench.json").read_text(encoding="utf-8"))
+    told = {"max_concurrency": alternative.case.clients, "median_ttft_ms": 210.0, "median_tpot_ms": 11.0}
+    path = folder / alternative.name / "report.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(data | told | changed), encoding="utf-8")
+    return path
+
+
+def test_a_report_in_the_folder_of_its_run_needs_no_name(question: Question, tmp_path: Path) -> None:
+    alternative = question.alternatives[3]
+    path = _report(tmp_path, alternative)
+    assert read_results([str(path)], question) == ([Result(alternative.name, 0.21, 0.011)], [])
+    other = tmp_path / "elsewhere.json"
+    other.write_bytes(path.read_bytes())
+    assert read_results([f"{alternative.name}={other}"], question)[0] == [Result(alternative.name, 0.21, 0.011)]
+    with pytest.raises(PlannerError, match="does not tell which run"):
+        read_results([str(other)], question)
+    with pytest.raises(PlannerError, match="no alternative is called `nobody`"):
+        read_results([f"nobody={other}"], question)
+
+
+@pytest.mark.parametrize("changed", [{"max_concurrency": 3}, {"total_input_tokens": 640_000}])
+def test_a_report_of_another_load_is_refused(question: Question, tmp_path: Path, changed: dict[str, object]) -> None:
+    path = _report(tmp_path, question.alternatives[3], **changed)
+    with pytest.raises(PlannerError, match="the report is of"):
+        read_results([str(path)], question)
+
+
+def test_rows_of_a_table_go_to_the_alternatives_that_they_equal(question: Question, tmp_path: Path) -> None:
+    alternative = next(one for one in question.alternatives if one.case.prefill is None)
+    part, case = alternative.case.decode, alternative.case
+    row = {
+        "id": "a", "model": "meta-llama/Llama-3.1-8B-Instruct", "system": "h200_sxm", "backend": "vllm", "mode": "agg",
+        "isl": 1000, "osl": 200, "concurrency": case.clients, "gpus": case.gpus, "tp": part.tp, "pp": part.pp,
+        "dp": part.dp, "moe_tp": part.moe_tp, "moe_ep": part.ep, "ttft_ms": 200, "tpot_ms": 12,
+    }  # fmt: skip
+    path = tmp_path / "rows.csv"
+    lines = [",".join(row), ",".join(map(str, row.values()))]
+    path.write_text("\n".join([*lines, lines[1].replace("a,", "b,", 1).replace(f",{case.clients},", ",1,")]) + "\n")
+    found, left_out = read_results([str(path)], question)
+    assert found == [Result(alternative.name, 0.2, 0.012)]
+    assert len(left_out) == 1
+    assert "is a run of no alternative" in left_out[0]
+    assert same_deployments(question, dataclasses.replace(case, isl=2000.0)) == []
+
+
+def test_a_problem_of_several_workloads_is_refused() -> None:
+    workload = PROBLEM["workloads"][0]  # type: ignore[index]
+    data = {**PROBLEM, "workloads": [{**workload, "name": "a"}, {**workload, "name": "b"}]}
+    with pytest.raises(PlannerError, match="one workload, found 2"):
+        question_of(resolve_document(given_document(data, "problem"), Path()), Limits())
+
+
+def test_pools_with_prices_are_told_apart_by_name() -> None:
+    resolved = load_problem(ROOT / "examples" / "serve-cost-two-pools.yaml")
+    found = question_of(resolved, Limits())
+    pools = {one.case.pool.name for one in found.alternatives}
+    assert all(one.name.startswith(f"{one.case.pool.name}-") for one in found.alternatives)
+    assert pools <= {pool.name for pool in resolved.pools}
