@@ -15,6 +15,7 @@ from types import ModuleType
 
 import eplb
 import numpy as np
+import routing_replay
 
 from planner.experts.instance import Instance, Placement, Wishes, read_instance, solve_instance
 from planner.experts.steps import StepPlanner
@@ -41,7 +42,7 @@ def main() -> int:
         return 2
     score = _scorer(folder / "score.py")
     rows: list[Row] = []
-    for measure in (_static_rows, _shift_rows, _ahead_row, _realtime_rows, _affinity_row):
+    for measure in (_static_rows, _shift_rows, _ahead_row, _realtime_rows, _affinity_row, _replay_rows):
         for row in measure(folder, score):
             rows.append(row)
             mark = "met   " if row.met else "MISSED"
@@ -270,6 +271,26 @@ def _affinity_row(folder: Path, score: ModuleType) -> list[Row]:
     found += f"{placement.imbalance.mean():.4f} at {placement.facts['nodes_per_token']:.3f}"
     met = scored["imb"]["mean"] <= 1.054 and scored["nodes_per_token"] <= 4.23
     return [Row("extra_affinity_shared", "; ".join(parts), found, "1.054 at 4.23", met)]
+
+
+def _replay_rows(_folder: Path, _score: ModuleType) -> list[Row]:
+    rows = []
+    for name, model, experts, ranks in (
+        ("RL replay, Qwen3-235B EP16", "Qwen/Qwen3-235B-A22B", 128, 16),
+        ("RL replay, DeepSeek-V3 EP32", "deepseek-ai/DeepSeek-V3", 256, 32),
+    ):
+        found = routing_replay.measure(model, 8, experts, ranks)
+        text = f"{found.of_ideal:.3f} of ideal, {found.over_eplb:.3f} x EPLB, mean {found.imbalance:.4f}, "
+        rows.append(
+            Row(
+                name,
+                f"planned on the loads of the batch: mean {found.eplb_imbalance:.4f}",
+                text + f"reordering {100 * found.reordering:.2f} % of the step",
+                "0.94 of ideal, 1.06 x EPLB, reordering 2.1 %",
+                found.of_ideal >= 0.94 and found.over_eplb >= 1.06 and found.reordering <= 0.021,
+            )
+        )
+    return rows
 
 
 if __name__ == "__main__":

@@ -173,3 +173,42 @@ def lay_out_all(weight_NE, first_R, speed_R, slots_R, first_slot_R, tolerance, r
             weight_NE[n], first_R, speed_R, slots_R, first_slot_R, tolerance, rounds, item_RJ, amount_RJ,
             item_NP[n], share_NP[n],
         )  # fmt: skip
+
+
+@njit(cache=True)
+def export_in_groups(
+    weight_E, first_R, speed_R, slots_R, first_G, tolerance, rounds, item_RJ, amount_RJ
+):  # fmt: skip
+    """`export` inside each group of bins [first_G[g], first_G[g + 1]) alone; the last two arrays as there.
+
+    Groups end `tolerance` above the slowest group's mean time, which no piece can lower. Returns the time of the
+    slowest bin by the mean time of all bins.
+    """
+    slowest_mean, slowest = 0.0, 0.0
+    for g in range(len(first_G) - 1):
+        low, high = first_G[g], first_G[g + 1]
+        mean = weight_E[first_R[low] : first_R[high]].sum() / speed_R[low:high].sum()
+        slowest_mean = max(slowest_mean, mean)
+    goal = slowest_mean * (1.0 + tolerance)
+    for g in range(len(first_G) - 1):
+        low, high = first_G[g], first_G[g + 1]
+        start = first_R[low]
+        time = export(
+            weight_E[start : first_R[high]], first_R[low : high + 1] - start, speed_R[low:high], slots_R[low:high],
+            goal, rounds, item_RJ[low:high], amount_RJ[low:high],
+        )  # fmt: skip
+        slowest = max(slowest, time)
+        for r in range(low, high):
+            for j in range(slots_R[r]):
+                if item_RJ[r, j] >= 0:
+                    item_RJ[r, j] += start
+    return slowest / (weight_E.sum() / speed_R.sum())
+
+
+@njit(cache=True)
+def export_rows(weight_NE, first_R, speed_R, slots_R, first_G, tolerance, rounds, item_NRJ, amount_NRJ, ratio_N):
+    """`export_in_groups` for every row; fills the last three arrays."""
+    for n in range(len(weight_NE)):
+        ratio_N[n] = export_in_groups(
+            weight_NE[n], first_R, speed_R, slots_R, first_G, tolerance, rounds, item_NRJ[n], amount_NRJ[n]
+        )
