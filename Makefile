@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-propose bench-sweep bench-experts fuzz clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-simulate bench-propose bench-sweep bench-experts fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -34,6 +34,9 @@ bench-estimate: $(VENV)/installed
 
 bench-propose: $(VENV)/installed
 	$(BIN)/python benchmarks/propose.py
+
+bench-simulate: $(VENV)/installed
+	$(BIN)/python benchmarks/simulate.py
 
 bench-sweep: $(VENV)/installed
 	$(BIN)/python benchmarks/sweep.py

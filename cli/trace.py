@@ -44,6 +44,8 @@ def fit(
     Examples:
 
       planner trace fit azure_llm_2023_conv.csv.gz
+
+      planner trace fit burstgpt.csv --drop-empty --json
     """
     from planner.simulate.trace_facts import fit as fitted
 
@@ -57,6 +59,7 @@ def convert(
     to: Annotated[str, typer.Option("--to", metavar="FORM", help="csv, or jsonl, which keeps prompt blocks.")] = "csv",
     drop_empty: DropEmpty = False,
     first: First = None,
+    as_json: Json = False,
 ) -> int:
     """Convert a trace to plain CSV (arrival_s, input_tokens, output_tokens) or JSON lines.
 
@@ -66,7 +69,7 @@ def convert(
 
       planner trace convert conversation.jsonl --first 1000 --to jsonl -o short.jsonl
     """
-    _write(_read(file, drop_empty, first), to, output)
+    _write(_read(file, drop_empty, first), to, as_json, output)
     return 0
 
 
@@ -85,6 +88,7 @@ def sample(
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the draws.", rich_help_panel=INPUT)] = 0,
     to: Annotated[str, typer.Option("--to", metavar="FORM", help="csv, or jsonl, which keeps prompt blocks.")] = "csv",
     drop_empty: DropEmpty = False,
+    as_json: Json = False,
     output: Output = None,
 ) -> int:
     """Sample a trace: requests drawn from it, arriving at a rate.
@@ -92,6 +96,8 @@ def sample(
     Examples:
 
       planner trace sample conv.csv -n 10000 --rate 12/s --process gamma --cv 2 -o bursty.csv
+
+      planner trace sample sharegpt_lengths.csv --rate 4/s --to jsonl
     """
     from planner.simulate.trace_facts import sample as drawn
 
@@ -99,7 +105,7 @@ def sample(
     rate_per_s = _rate(rate)
     if rate_per_s is None and not trace.arrival_s[-1] > 0.0:
         raise PlannerError("has no rate of its own", where=file, hint="give one: `--rate 5/s`")
-    _write(drawn(trace, count, rate_per_s=rate_per_s, process=process, cv=cv, seed=seed), to, output)
+    _write(drawn(trace, count, rate_per_s=rate_per_s, process=process, cv=cv, seed=seed), to, as_json, output)
     return 0
 
 
@@ -116,12 +122,18 @@ def _read(file: str, drop_empty: bool, first: int | None) -> "Trace":
     return trace if first is None else trace.first(first)
 
 
-def _write(trace: "Trace", to: str, output: str | None) -> None:
-    from planner.cli.output import write_data
+def _write(trace: "Trace", to: str, as_json: bool, output: str | None) -> None:
+    import json
+
+    from planner.cli.output import write_data, write_json
     from planner.simulate.traces import trace_csv, trace_jsonl
 
     if to not in ("csv", "jsonl"):
         raise PlannerError(f"unknown form `{to}`", where="--to", hint="write `--to csv` or `--to jsonl`")
+    if as_json:
+        rows = [json.loads(line) for line in trace_jsonl(trace).splitlines()]
+        write_json({"schema": "planner.requests/1", "requests": rows}, output)
+        return
     write_data(trace_csv(trace) if to == "csv" else trace_jsonl(trace), output)
 
 

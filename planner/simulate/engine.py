@@ -38,7 +38,7 @@ def play_arrays(
 ) -> Arrays:
     """The arrays of the run that `simulate` plays, at its end."""
     arrays = make_arrays(fleet, requests, seed, limit_s, most_events)
-    _program()(arrays)
+    program()(arrays)
     return arrays
 
 
@@ -132,7 +132,7 @@ def _requests(requests: Requests) -> tuple[Any, Any]:
 
 
 @cache
-def _program() -> Any:  # noqa: ANN401 - numba's dispatcher
+def program() -> Any:  # noqa: ANN401 - numba's dispatcher
     """The compiled loop; numba is loaded, and the loop compiled once a machine, when it is first wanted."""
     from planner.simulate.loop.events import play
 

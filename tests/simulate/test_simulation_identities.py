@@ -176,3 +176,22 @@ def test_bad_requests_are_refused_by_number(arrival_s: list[float], tokens: list
 def test_an_unknown_policy_is_refused_with_the_nearest() -> None:
     with pytest.raises(PlannerError, match="least-loaded"):
         fleet(routing="least-load")
+
+
+def test_a_closed_loop_of_equal_requests_says_what_the_same_run_says() -> None:
+    figures = closed_loop(GRID, isl=120, osl=40, concurrency=12, num_requests=61, token_budget=256, warm_up=5)
+    instance = Instance(GRID, 2**50, token_budget=256, most_sequences=12)
+    requests = Requests.closed_loop(np.full(61, 120), np.full(61, 40), clients=12)
+    result = simulate(Fleet((instance,)), requests)
+    ttft_s, tpot_s = result.ttft_s[5:], result.tpot_s[5:]
+    assert figures.mean_ttft_s == pytest.approx(float(ttft_s.mean()))
+    assert figures.median_ttft_s == pytest.approx(float(np.median(ttft_s)))
+    assert figures.median_tpot_s == pytest.approx(float(np.median(tpot_s)))
+    assert figures.requests_per_s == pytest.approx(56 / float(result.finished_s.max() - result.arrival_s[5:].min()))
+
+
+def test_a_closed_loop_that_cannot_be_is_refused() -> None:
+    with pytest.raises(PlannerError, match="no closed loop"):
+        closed_loop(GRID, isl=0, osl=40, concurrency=12, num_requests=61)
+    with pytest.raises(PlannerError, match="the KV cache holds 100"):
+        closed_loop(GRID, isl=80, osl=40, concurrency=12, num_requests=61, kv_tokens=100)

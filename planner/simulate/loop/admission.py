@@ -161,7 +161,7 @@ def preempt(s: State, i: int, r: int) -> None:
 def make_room(s: State, i: int) -> bool:
     """Preempts until the next decode step has its blocks; whether any was."""
     preempted = False
-    while s.instance[i, SEQUENCES] > 0 and growth(s, i, 0) > room(s, i):
+    while s.instance[i, SEQUENCES] > 0 and growth(s, i, s.instance[i, ITERATION]) > room(s, i):
         preempt(s, i, last_running(s, i))
         preempted = True
     return preempted
@@ -259,14 +259,14 @@ def running(s: State, i: int) -> int:
 
 
 @compiled
-def admit(s: State, i: int, budget: int, growing: bool, now_s: float) -> None:
+def admit(s: State, i: int, budget: int, now_s: float) -> None:
     """Admits from the queue, in its order, until one does not fit.
 
-    An empty instance ignores the watermark. `growing`: the step decodes, so blocks for that are left.
+    An empty instance ignores the watermark. A step that decodes too must keep its blocks.
     """
     while s.instance[i, QUEUE] != NONE and running(s, i) < s.instance[i, MOST_SEQUENCES]:
         r = s.instance[i, QUEUE]
-        margin = growth(s, i, 0) if growing else 0
+        margin = growth(s, i, s.instance[i, ITERATION]) if s.instance[i, POLICY] == MIXED else 0
         if running(s, i) > 0:
             margin += s.instance[i, WATERMARK]
         left = budget - s.instance[i, STEP_TOKENS]
@@ -281,12 +281,12 @@ def admit(s: State, i: int, budget: int, growing: bool, now_s: float) -> None:
 
 
 @compiled
-def fill(s: State, i: int, budget: int, growing: bool, now_s: float) -> None:
+def fill(s: State, i: int, budget: int, now_s: float) -> None:
     """Makes the prefill of the step: what is left of a cut prompt, then what the queue brings."""
     r = s.instance[i, PARTIAL]
     if r != NONE and budget > 0:
         add_chunk(s, i, r, min(s.request[r, INPUT] + s.request[r, GENERATED] - s.request[r, DONE], budget))
-    admit(s, i, budget, growing, now_s)
+    admit(s, i, budget, now_s)
 
 
 @compiled
@@ -310,7 +310,7 @@ def looked_ahead(s: State, i: int) -> int:
     if s.instance[i, RESERVES] == 1 or free >= s.instance[i, SEQUENCES] * (steps // s.residue.shape[1] + 1):
         return int(steps)
     for ahead in range(1, steps):
-        free -= growth(s, i, ahead)
+        free -= growth(s, i, s.instance[i, ITERATION] + ahead)
         if free < 0:
             return ahead
     return int(steps)
@@ -327,9 +327,9 @@ def schedule(s: State, i: int, now_s: float) -> None:
     if s.instance[i, POLICY] == MIXED:
         preempted = make_room(s, i)
         if not preempted or running(s, i) == 0:
-            fill(s, i, s.instance[i, TOKEN_BUDGET] - s.instance[i, SEQUENCES], True, now_s)
+            fill(s, i, s.instance[i, TOKEN_BUDGET] - s.instance[i, SEQUENCES], now_s)
     else:
-        fill(s, i, s.instance[i, TOKEN_BUDGET], False, now_s)
+        fill(s, i, s.instance[i, TOKEN_BUDGET], now_s)
         if s.instance[i, LISTED] == 0:
             preempted = make_room(s, i)
     stalled = s.instance[i, POLICY] != MIXED and s.instance[i, LISTED] > 0
@@ -342,7 +342,7 @@ def start_stretch(s: State, i: int, sequences: int, preempted: bool, now_s: floa
     """Sets start, end and length of the stretch; the blocks of its first step are taken now, of others as it ends."""
     s.instance_s[i, START] = now_s
     if sequences > 0:
-        take(s, i, growth(s, i, 0))
+        take(s, i, growth(s, i, s.instance[i, ITERATION]))
     penalty_s = s.instance_s[i, PENALTY]
     steps, end_s = 1, now_s
     if s.instance[i, LISTED] > 0:

@@ -51,6 +51,7 @@ from planner.simulate.loop.fields import (
     OUTPUT,
     OUTSTANDING,
     PENDING,
+    PLACE,
     PREDICTED,
     PREFILL,
     PREFILL_STEP_COUNT,
@@ -168,7 +169,7 @@ def answer(s: State, r: int, now_s: float) -> None:
 @compiled
 def arrive(s: State, r: int, now_s: float) -> None:
     """A request comes to the router; one that no instance could ever hold is rejected."""
-    i = route(s, r, False, now_s)
+    i = route(s, r, now_s)
     held = fits(s, i, r)
     if held and s.instance[i, ROLE] == PREFILL:
         held = False
@@ -200,7 +201,7 @@ def finish(s: State, i: int, r: int, now_s: float) -> None:
 def hand_over(s: State, i: int, r: int, now_s: float) -> None:
     """A prefilled request goes on to a decode instance; its blocks stay until its cache has moved."""
     s.request[r, STATE] = HANDED
-    join(s, route(s, r, True, now_s), r, now_s)
+    join(s, route(s, r, now_s), r, now_s)
 
 
 @compiled
@@ -264,7 +265,7 @@ def end_decodes(s: State, i: int, now_s: float) -> None:
             return
         s.instance[i, CONTEXT] -= s.request[r, INPUT] + s.request[r, OUTPUT]
         s.residue[i, (s.request[r, INPUT] + s.request[r, OUTPUT] - s.request[r, FINISH] - 1) % s.residue.shape[1]] -= 1
-        drop_batch(s, i, 0)
+        drop_batch(s, i, s.request[r, PLACE])
         finish(s, i, r, now_s)
 
 
@@ -326,13 +327,17 @@ def arrive_all(s: State, now_s: float) -> None:
 @compiled
 def schedule_all(s: State, now_s: float) -> None:
     """Who starts at this moment, in the order of numbers."""
-    marked = s.dirty[: s.run[NUM_DIRTY]]
-    if len(marked) > 1:
-        marked.sort()
+    marked = s.run[NUM_DIRTY]
     s.run[NUM_DIRTY] = 0
-    for i in marked:
-        s.instance[i, DIRTY] = 0
-        schedule(s, i, now_s)
+    for at in range(1, marked):
+        i, place = s.dirty[at], at
+        while place > 0 and s.dirty[place - 1] > i:
+            s.dirty[place] = s.dirty[place - 1]
+            place -= 1
+        s.dirty[place] = i
+    for at in range(marked):
+        s.instance[s.dirty[at], DIRTY] = 0
+        schedule(s, s.dirty[at], now_s)
 
 
 @entry

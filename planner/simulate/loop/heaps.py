@@ -50,7 +50,11 @@ def pop(s: State, root: int) -> int:
         s.request[both, SIBLING] = paired
         paired = both
         left = after
-    whole = NONE
+    if paired == NONE:
+        return NONE
+    whole = paired
+    paired = s.request[whole, SIBLING]
+    s.request[whole, SIBLING] = NONE
     while paired != NONE:
         after = s.request[paired, SIBLING]
         s.request[paired, SIBLING] = NONE

@@ -172,12 +172,12 @@ def give_back(s: State, i: int, r: int, tokens: int) -> None:
 
 
 @compiled
-def growth(s: State, i: int, ahead: int) -> int:
-    """Blocks that the decoding batch takes for the step after `ahead` more of them."""
+def growth(s: State, i: int, iteration: int) -> int:
+    """Blocks that the decoding batch takes for the step that follows so many decode iterations."""
     if s.instance[i, RESERVES] == 1:
         return 0
     size = s.residue.shape[1]
-    return int(s.residue[i, size - 1 - (s.instance[i, ITERATION] + ahead - 1) % size])
+    return int(s.residue[i, size - 1 - (iteration - 1) % size])
 
 
 @compiled

@@ -56,7 +56,10 @@ _structref.define_constructor(State, _StateType, Arrays._fields)
 
 
 def compiled(function: F) -> F:
-    """A part of the program; the loop that calls it is compiled with it."""
+    """A part of the program; the loop that calls it is compiled with it.
+
+    numba compiles a function once more for every literal that it is called with: hand over variables.
+    """
     return cast(F, _numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
 
 

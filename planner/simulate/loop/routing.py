@@ -8,6 +8,7 @@ from planner.simulate.loop.fields import (
     DECODE_ROUTING,
     DECODE_TURN,
     FREENESS,
+    HANDED,
     IMBALANCE,
     LEAST_LOADED,
     LENGTH_AWARE,
@@ -23,6 +24,7 @@ from planner.simulate.loop.fields import (
     ROUTING,
     SEED,
     SEQUENCES,
+    STATE,
     STEPS,
     TURN,
 )
@@ -118,8 +120,9 @@ def balanced(s: State, decoding: bool) -> bool:
 
 
 @compiled
-def route(s: State, r: int, decoding: bool, now_s: float) -> int:
-    """The instance for a request: to its first one, or on from prefill to decode."""
+def route(s: State, r: int, now_s: float) -> int:
+    """The instance for a request: its first one, or the one that decodes it after prefill."""
+    decoding = s.request[r, STATE] == HANDED
     policy = s.run[DECODE_ROUTING if decoding else ROUTING]
     if policy == ROUND_ROBIN:
         column = DECODE_TURN if decoding else TURN

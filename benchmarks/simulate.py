@@ -1,0 +1,128 @@
+"""Speed of `planner simulate`: the compiled loop, a whole process, the first compilation, and a large fleet.
+
+The trace is Azure's conversations (../shared/data/traces), the model Llama 3.1 8B on H100. CPU seconds of one core.
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from planner.costs.parameters import load_calibration
+from planner.costs.shapes import Shards
+from planner.costs.source import make_pricer
+from planner.hardware.cluster import Pool
+from planner.hardware.library import find_node
+from planner.models.library import find_model
+from planner.simulate.closed import closed_loop
+from planner.simulate.engine import make_arrays, program
+from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.loop.arrays import Arrays
+from planner.simulate.loop.fields import NUM_COMPLETE, STEP_COUNT
+from planner.simulate.requests import Requests
+from planner.simulate.step_grid import StepGrid, step_grid
+from planner.simulate.trace_facts import sample
+from planner.simulate.traces import Trace, read_trace
+
+TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "azure_llm_2023_conv.csv.gz"
+REQUESTS = 10_000
+FLEET, FLEET_REQUESTS = 128, 1_000_000
+KV_TOKENS = 400_000
+CASES = ((1, 1024, 1024), (16, 1024, 1024), (64, 1024, 1024), (256, 8192, 1024))  # concurrency, isl, osl
+PROBLEM = """
+schema: planner.problem/1
+kind: serve
+models: {llama: {name: meta-llama/Llama-3.1-8B-Instruct}}
+cluster: {pools: [{gpu: h100, gpus: 1}]}
+workloads:
+  - {input_tokens: {mean: 1155, cv: 0.96}, output_tokens: {mean: 211, cv: 0.77}}
+objective: {maximize: tokens_per_s_per_gpu}
+options: {modes: [colocated], max_batch: [128], chunk_tokens: [2048]}
+"""
+
+
+def grid(longest_tokens: int) -> StepGrid:
+    """Step times of one H100."""
+    node, arch, calibration = find_node("h100"), find_model("meta-llama/Llama-3.1-8B-Instruct"), load_calibration()
+    pool = Pool("h100", node, 1)
+    pricer = make_pricer(
+        node.accelerator, pool.topology(), arch, engine="vllm", version=None, calibration=calibration, store=None
+    )
+    engine = calibration.engine("vllm")
+    return step_grid(
+        arch, pricer, Shards.of(1), engine, most_sequences=256, longest_tokens=longest_tokens, chunk_tokens=2048
+    )
+
+
+def loop(fleet: Fleet, requests: Requests) -> tuple[float, Arrays]:
+    """CPU seconds of the compiled loop alone, and what it left."""
+    arrays = make_arrays(fleet, requests, 0, float("inf"), 2**62)
+    begin = time.process_time()
+    program()(arrays)
+    return time.process_time() - begin, arrays
+
+
+def report(what: str, fleet: Fleet, requests: Requests) -> None:
+    """One line on the loop."""
+    seconds, arrays = loop(fleet, requests)
+    steps, done = int(arrays.instance[:, STEP_COUNT].sum()), int(arrays.run[NUM_COMPLETE])
+    rates = f"{done / seconds:12,.0f} requests/s {steps / seconds:14,.0f} steps/s"
+    print(f"{what:52} {seconds:7.3f} CPU-s {rates}   {done:,} of {len(requests):,} requests, {steps:,} steps")
+
+
+def closed_loops(step_times: StepGrid) -> None:
+    """Milliseconds of one closed loop, set-up and figures included."""
+    for concurrency, isl, osl in CASES:
+        runs, begin = 50, time.process_time()
+        for _ in range(runs):
+            closed_loop(
+                step_times, isl=isl, osl=osl, concurrency=concurrency, num_requests=5 * concurrency, token_budget=2048
+            )
+        spent = (time.process_time() - begin) / runs * 1e3
+        print(f"closed loop, {concurrency} clients, {isl} in, {osl} out: {spent:.2f} ms for {5 * concurrency} requests")
+
+
+def process(cache: str) -> tuple[float, float]:
+    """CPU seconds and MB of a whole `planner simulate`."""
+    with tempfile.TemporaryDirectory() as folder:
+        problem, plan = Path(folder) / "problem.yaml", Path(folder) / "plan.json"
+        problem.write_text(PROBLEM)
+        environment = {**os.environ, "PLANNER_NO_PROGRESS": "1", "XDG_CACHE_HOME": cache}
+        run = [sys.executable, "-m", "planner"]
+        subprocess.run([*run, "solve", str(problem), "-o", str(plan)], check=True, capture_output=True, env=environment)
+        plan.write_text(plan.read_text().replace('"max_batch": 128', '"max_batch": 256'))  # more than fit at their mean
+        playing = [*run, "simulate", str(plan), "--trace", str(TRACE), "--first", str(REQUESTS)]
+        child = subprocess.Popen(playing, stdout=subprocess.DEVNULL, env=environment)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise SystemExit(f"planner simulate exited {child.returncode}")
+        return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
+
+
+def main() -> None:
+    """Prints all figures."""
+    if not TRACE.exists():
+        raise SystemExit(f"needs the trace {TRACE}")
+    with tempfile.TemporaryDirectory() as cache:  # first, since a child is charged with the memory that it was born with
+        first_s, _ = process(cache)
+        warm_s, megabytes = process(cache)
+    print(f"whole process: {warm_s:.2f} CPU-s, {megabytes:.0f} MB; first run of a machine {first_s:.1f} CPU-s")
+    trace = read_trace(TRACE)
+    azure = trace.first(REQUESTS)
+    step_times = grid(int((trace.input_tokens + trace.output_tokens).max()))
+    one = Instance(step_times, KV_TOKENS, token_budget=2048, most_sequences=256)
+    loop(Fleet((one,)), azure.requests())
+    report("Azure conversations, one H100, 5.5 requests/s", Fleet((one,)), azure.requests())
+    report("the same at three times the rate", Fleet((one,)), azure.at_rate(3.0).requests())
+    large: Trace = sample(trace, FLEET_REQUESTS, rate_per_s=FLEET * 8.0)
+    report(f"{FLEET} instances, least loaded", Fleet((one,) * FLEET), large.requests())
+    closed_loops(step_times)
+    print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB at most")
+
+
+if __name__ == "__main__":
+    main()
