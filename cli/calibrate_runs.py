@@ -14,9 +14,11 @@ FOLDER = "runs"  # in commands, where no folder is named
 def propose_runs(
     given: list[str], count: int, results: list[str], profiles: tuple[str, ...], output: str | None, *, as_json: bool
 ) -> int:
-    """Print the proposal, and write the plans of its runs where a folder is named; 0."""
+    """Print the proposal, and write the plans of its runs where a folder is named; 1 where no plan meets the limits."""
     from planner.cli.output import say, write_data, write_json
     from planner.cli.progress import progress
+    from planner.cli.solve import say_infeasible
+    from planner.infeasible import Infeasible
     from planner.progress import Limits
     from planner.propose.deployments import question_of
     from planner.propose.proposal import document_of, lines_of, propose
@@ -26,8 +28,11 @@ def propose_runs(
         what = f"takes one problem or one plan, found {len(given)} files"
         raise PlannerError(what, where="--propose", hint="give what was measured as `--results FILE`")
     resolved = _resolved(given[0], profiles)
-    with progress() as tell:
-        question = question_of(resolved, Limits(seed=resolved.problem.seed, tell=tell))
+    try:
+        with progress() as tell:
+            question = question_of(resolved, Limits(seed=resolved.problem.seed, tell=tell))
+    except Infeasible as answer:
+        return say_infeasible(answer, as_json=as_json)
     known, left_out = read_results(results, question)
     for line in left_out:
         say(f"note: left out {line}")

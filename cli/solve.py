@@ -77,7 +77,7 @@ def solve(
             given = Limits(seed=resolved.problem.seed, threads=threads, tell=tell, **limits)
             envelope = solve_problem(resolved, given)
     except Infeasible as answer:
-        return _say_infeasible(answer, as_json=as_json)
+        return say_infeasible(answer, as_json=as_json)
     except Stopped as answer:
         return _say_stopped(answer, given, as_json=as_json)
     _hand_over(envelope, output, as_json=as_json, took_s=time.perf_counter() - started)
@@ -125,7 +125,8 @@ def _hand_over(envelope: "Envelope", output: str | None, *, as_json: bool, took_
     )
 
 
-def _say_infeasible(answer: "Infeasible", *, as_json: bool) -> int:
+def say_infeasible(answer: "Infeasible", *, as_json: bool) -> int:
+    """Print the limits in conflict; the exit code of an answer that is no."""
     from planner.cli.output import write_data, write_json
     from planner.cli.render import render_infeasible
 

@@ -11,6 +11,7 @@ from planner.estimate.case import Case
 
 FloatArray = NDArray[np.float64]
 INTERVAL_DEVIATIONS = 2 * 1.2815515655446004  # the width of an 80 % interval of a Gaussian
+MODE_APART = 8.0  # doublings between colocated and disaggregated: likeliest on decisions measured in both modes
 
 Interval = tuple[float, float]
 
@@ -55,6 +56,9 @@ def loads(cases: Sequence[Case]) -> FloatArray:
 
 
 def layouts(cases: Sequence[Case]) -> FloatArray:
-    """Base-2 logarithms of GPUs and of the decoding degrees tp, dp and ep of each [M, 4]."""
-    degrees = [(case.gpus, case.decode.tp, case.decode.dp, case.decode.ep) for case in cases]
-    return np.log2(np.array(degrees, dtype=np.float64).reshape(len(cases), 4))
+    """Base-2 logarithms of GPUs and of the decoding degrees tp, dp and ep, and the mode as a distance [M, 5]."""
+    rows = [
+        (*np.log2([case.gpus, case.decode.tp, case.decode.dp, case.decode.ep]), MODE_APART * (case.prefill is not None))
+        for case in cases
+    ]
+    return np.array(rows, dtype=np.float64).reshape(len(cases), 5)

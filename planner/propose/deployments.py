@@ -13,6 +13,7 @@ from planner.estimate.case import Case, Part
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.kinds.serve.candidates import Candidate
 from planner.kinds.serve.demand import Target
+from planner.kinds.serve.limits import explain_infeasible
 from planner.kinds.serve.points import Tally
 from planner.kinds.serve.solve import Setting, list_candidates, prepare, search
 from planner.kinds.serve.used import list_used
@@ -65,7 +66,10 @@ class Question:
 
 
 def question_of(resolved: Resolved, patience: Limits) -> Question:
-    """The decision of a serving problem with one workload; raises PlannerError for others and where nothing fits."""
+    """The decision of a serving problem with one workload.
+
+    Raises PlannerError for other problems, Infeasible with a smallest conflict where nothing comes near the limits.
+    """
     if resolved.problem.kind != "serve" or len(resolved.workloads) != 1:
         what = f"runs are proposed for serving problems of one workload, found {len(resolved.workloads)}"
         if resolved.problem.kind != "serve":
@@ -73,13 +77,17 @@ def question_of(resolved: Resolved, patience: Limits) -> Question:
         raise PlannerError(what, where=resolved.where(("workloads",)), hint="give a problem with one workload")
     setting = prepare(resolved)
     (target,) = setting.targets
+    patience.tell("looking for deployments")
     teams = [*_colocated(setting, target), *_pairs(setting, target, patience)]
+    if not teams:
+        patience.tell("naming the limits in conflict")
+        raise explain_infeasible(setting, patience)
     cases = {case.id: (case, team) for team in teams for case in _cases(setting, target, team)}
     slo = _slo(target)
     found = _predicted(setting, cases, slo)
     if not found:
-        hint = "loosen `slo`, or add GPUs; `planner solve` names the limits in conflict"
-        raise PlannerError("no deployment can be tried", where=resolved.where(("workloads",)), hint=hint)
+        hint = "`planner estimate` says why a deployment has no prediction"
+        raise PlannerError("no deployment can be predicted", where=resolved.where(("workloads",)), hint=hint)
     return Question(setting, tuple(found), {one.name: cases[one.name][1] for one in found}, slo)
 
 

@@ -1,7 +1,7 @@
 """How alike the errors of two predictions are: covariances of log errors among the alternatives of one decision.
 
-Covariance of alternatives i and j whose loads are d_ij doublings apart and whose layouts (GPUs, tp, dp, ep of decoding)
-are h_ij doublings apart, all added up:
+Covariance of alternatives i and j whose loads are d_ij doublings apart and whose layouts (GPUs; tp, dp and ep of
+decoding; colocated or disaggregated) are h_ij doublings apart, all added up:
 
     common^2 + smooth^2 exp(-d_ij^2 / (2 load_reach^2) - h_ij / layout_reach) + single^2 [i = j]
 

@@ -72,6 +72,13 @@ def test_the_same_question_has_the_same_answer(run: "Run", problem: str) -> None
     assert _document(run, "3", problem) == _document(run, "3", problem)
 
 
+def test_limits_that_nothing_comes_near_are_named_with_exit_code_1(run: "Run", problem: str) -> None:
+    Path(problem).write_text(PROBLEM.replace("15ms", "1us"), encoding="utf-8")
+    done = run("calibrate", "--propose", "1", problem)
+    assert done.code == 1
+    assert "tpot" in done.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [

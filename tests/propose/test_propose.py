@@ -11,6 +11,7 @@ import pytest
 from planner.check import check_plan
 from planner.documents import given_document
 from planner.errors import PlannerError
+from planner.infeasible import Infeasible
 from planner.kinds.serve.options import ServeDecision
 from planner.load import load_problem, resolve_document
 from planner.progress import Limits
@@ -190,6 +191,13 @@ def test_a_problem_of_several_workloads_is_refused() -> None:
     data = {**PROBLEM, "workloads": [{**workload, "name": "a"}, {**workload, "name": "b"}]}
     with pytest.raises(PlannerError, match="one workload, found 2"):
         question_of(resolve_document(given_document(data, "problem"), Path()), Limits())
+
+
+def test_where_nothing_comes_near_the_limits_they_are_named() -> None:
+    data = {**PROBLEM, "workloads": [{"input_tokens": 1000, "output_tokens": 200, "slo": {"tpot": "1us"}}]}
+    with pytest.raises(Infeasible) as caught:
+        question_of(resolve_document(given_document(data, "problem"), Path()), Limits())
+    assert "tpot" in caught.value.conflict[0]["limit"]
 
 
 def test_pools_with_prices_are_told_apart_by_name() -> None:
