@@ -117,7 +117,8 @@ def time_bound(problem: SpreadProblem) -> float:
     slots = int(problem.first_R[-1])
     bound = float(problem.weight_E.sum() / problem.speed_R.sum())
     bound = max(bound, float(slots_bound(problem.weight_E, slots, problem.speed_R.max(), bound)))
-    bound = max(bound, float(width_bound(problem.weight_E, problem.slots_R, problem.speed_R, bound)))
+    heaviest = np.cumsum(np.sort(problem.weight_E)[::-1])
+    bound = max(bound, float(width_bound(heaviest, problem.slots_R, problem.speed_R, bound)))
     if problem.allowed_ER is None:
         return bound
     for mask_R in np.unique(problem.allowed_ER, axis=0):
@@ -201,7 +202,10 @@ def construct(problem: SpreadProblem) -> Ints | None:
         return found if complete else None
     most_E = np.full(len(problem.weight_E), len(problem.slots_R))
     copies_E = greedy_copies(problem.weight_E, int(problem.first_R[-1]), most_E)
-    found, _, _, complete = longest_first(problem.weight_E, copies_E, problem.first_R, problem.speed_R, problem.allowed)
+    order_E = np.argsort(-problem.weight_E / copies_E, kind="stable")
+    found, _, _, complete = longest_first(
+        problem.weight_E, copies_E, problem.first_R, problem.speed_R, problem.allowed, order_E
+    )
     return found if complete and (found >= 0).all() else None
 
 

@@ -68,8 +68,8 @@ def _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, each_E):
 
 
 @njit(cache=True)
-def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER):
-    """Every copy, heaviest first, to the bin that then finishes first; no bin holds two copies of one item.
+def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER, order_E):
+    """Every copy, in the order of `order_E`, to the bin that then finishes first; no bin holds two copies of one item.
 
     Returns (item_P, held_ER, load_R, complete): `complete` is False where some copy found no bin.
     """
@@ -79,7 +79,7 @@ def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER):
     load_R, used_R = np.zeros(R), np.zeros(R, np.int64)
     each_E = weight_E / copies_E
     complete = True
-    for e in np.argsort(-each_E, kind="mergesort"):
+    for e in order_E:
         for _ in range(copies_E[e]):
             r = _fit(e, each_E[e], item_P, first_R, used_R, load_R, speed_R, held_ER, allowed_ER)
             if r < 0:
@@ -151,11 +151,14 @@ def _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, held_ER, allo
             if held_ER[e, q] or not allowed_ER[e, q]:
                 continue
             base_r, base_q = load_R[r] - each_E[e], load_R[q] + each_E[e]
+            most, least = best_time * speed_R[r] - base_r, base_q - best_time * speed_R[q]
             for b in range(first_R[q], first_R[q + 1]):
                 f = item_P[b]
-                time = max((base_r + each_E[f]) / speed_R[r], (base_q - each_E[f]) / speed_R[q])
-                if time < best_time and not held_ER[f, r] and allowed_ER[f, r]:
-                    best_a, best_b, best_time = a, b, time
+                if each_E[f] >= most or each_E[f] <= least or held_ER[f, r] or not allowed_ER[f, r]:
+                    continue
+                best_a, best_b = a, b
+                best_time = max((base_r + each_E[f]) / speed_R[r], (base_q - each_E[f]) / speed_R[q])
+                most, least = best_time * speed_R[r] - base_r, base_q - best_time * speed_R[q]
     return best_a, best_b
 
 
@@ -170,43 +173,47 @@ def _swap(a, b, item_P, bin_P, load_R, each_E, held_ER):
 
 
 @njit(cache=True)
-def _time_after(e, f, q, weight_E, copies_E, load_R, speed_R, held_ER, limit):
-    """The slowest bin when the copy of `f` on bin `q` becomes one of `e`; some time above `limit` once it is that."""
-    gain = weight_E[e] / copies_E[e] - weight_E[e] / (copies_E[e] + 1)
-    loss = weight_E[f] / (copies_E[f] - 1) - weight_E[f] / copies_E[f]
-    slowest = (load_R[q] + weight_E[e] / (copies_E[e] + 1) - weight_E[f] / copies_E[f]) / speed_R[q]
-    if slowest >= limit:
-        return slowest
-    for r in range(len(load_R)):
-        if r == q:
+def _times_without(item_P, bin_P, weight_E, copies_E, load_R, speed_R, first_E, second_E, bin_E):
+    """For items with copies to spare: their slowest bin once one copy is gone, its time, and the next slowest time."""
+    first_E[:] = -1.0
+    second_E[:] = -1.0
+    for p in range(len(item_P)):
+        f, r = item_P[p], bin_P[p]
+        if copies_E[f] < 2:
             continue
-        load = load_R[r]
-        if held_ER[e, r]:
-            load -= gain
-        if held_ER[f, r]:
-            load += loss
-        time = load / speed_R[r]
-        if time > slowest:
-            slowest = time
-            if slowest >= limit:
-                break
-    return slowest
+        time = (load_R[r] + weight_E[f] / (copies_E[f] - 1) - weight_E[f] / copies_E[f]) / speed_R[r]
+        if time > first_E[f]:
+            second_E[f] = first_E[f]
+            first_E[f], bin_E[f] = time, r
+        elif time > second_E[f]:
+            second_E[f] = time
 
 
 @njit(cache=True)
 def _best_recount(r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R, held_ER, allowed_ER, limit):
-    """The slot that best becomes one more copy of an item of bin `r`, at the cost of an item with copies to spare."""
+    """The slot that best becomes one more copy of an item of bin `r`, at the cost of an item with copies to spare.
+
+    Judged by the slowest bin among `r`, the slot's own and those of the item that loses a copy; the other bins of the
+    item that gains one only get faster.
+    """
     best_e, best_p, best_time = -1, -1, limit * (1.0 - EPS)
-    R = len(load_R)
+    E, R = held_ER.shape
+    first_E, second_E, bin_E = np.empty(E), np.empty(E), np.zeros(E, np.int64)
+    _times_without(item_P, bin_P, weight_E, copies_E, load_R, speed_R, first_E, second_E, bin_E)
     for a in range(first_R[r], first_R[r + 1]):
         e = item_P[a]
         if copies_E[e] >= R:
+            continue
+        new_e = weight_E[e] / (copies_E[e] + 1)
+        own = (load_R[r] - weight_E[e] / copies_E[e] + new_e) / speed_R[r]
+        if own >= best_time:
             continue
         for p in range(len(item_P)):
             f, q = item_P[p], bin_P[p]
             if copies_E[f] < 2 or f == e or held_ER[e, q] or not allowed_ER[e, q]:
                 continue
-            time = _time_after(e, f, q, weight_E, copies_E, load_R, speed_R, held_ER, best_time)
+            time = max(own, (load_R[q] + new_e - weight_E[f] / copies_E[f]) / speed_R[q])
+            time = max(time, second_E[f] if bin_E[f] == q else first_E[f])
             if time < best_time:
                 best_e, best_p, best_time = e, p, time
     return best_e, best_p
@@ -292,6 +299,19 @@ def _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER, all
 
 
 @njit(cache=True)
+def _keep(item_P, copies_E, each_E, load_R, held_ER, into_P, into_copies_E, into_each_E, into_R, into_ER):
+    """Copies the first five arrays into the last five; loops, which compile faster than slices."""
+    for p in range(len(item_P)):
+        into_P[p] = item_P[p]
+    for r in range(len(load_R)):
+        into_R[r] = load_R[r]
+    for e in range(len(copies_E)):
+        into_copies_E[e], into_each_E[e] = copies_E[e], each_E[e]
+        for r in range(len(load_R)):
+            into_ER[e, r] = held_ER[e, r]
+
+
+@njit(cache=True)
 def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, seed):
     """`item_P` improved in place by descent from repeated kicks; returns the time of its slowest bin."""
     np.random.seed(seed)
@@ -306,7 +326,8 @@ def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, 
     best, steps = descend(
         item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps, True
     )
-    kept = (item_P.copy(), copies_E.copy(), each_E.copy(), load_R.copy(), held_ER.copy())
+    kept_P, kept_copies_E, kept_each_E = item_P.copy(), copies_E.copy(), each_E.copy()
+    kept_R, kept_ER = load_R.copy(), held_ER.copy()
     while best > goal and steps > 0:
         recounts = np.random.randint(4) == 0
         if recounts:
@@ -330,10 +351,11 @@ def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, 
         )
         if time <= best:
             best = time
-            kept[0][:], kept[1][:], kept[2][:], kept[3][:], kept[4][:] = item_P, copies_E, each_E, load_R, held_ER
+            _keep(item_P, copies_E, each_E, load_R, held_ER, kept_P, kept_copies_E, kept_each_E, kept_R, kept_ER)
         else:
-            item_P[:], copies_E[:], each_E[:], load_R[:], held_ER[:] = kept
-    item_P[:] = kept[0]
+            _keep(kept_P, kept_copies_E, kept_each_E, kept_R, kept_ER, item_P, copies_E, each_E, load_R, held_ER)
+    for p in range(len(item_P)):
+        item_P[p] = kept_P[p]
     return best
 
 
@@ -361,9 +383,11 @@ def _slots_needed(weight_E, most):
 
 
 @njit(cache=True)
-def width_bound(weight_E, slots_R, speed_R, low):
-    """A time, at least `low`, below which bins with few slots cannot carry all weight; by bisection."""
-    heaviest = np.cumsum(np.sort(weight_E)[::-1])
+def width_bound(heaviest, slots_R, speed_R, low):
+    """A time, at least `low`, below which bins with few slots cannot carry all weight; by bisection.
+
+    `heaviest` are the sums of the 1, 2, ... heaviest weights.
+    """
     total = heaviest[-1] * (1.0 - 1e-12)
     if _carried(heaviest, slots_R, speed_R, low) >= total:
         return low
