@@ -41,26 +41,54 @@ def _hand_over(i, j, wanted, first_R, left_E, excess_R, used_R, item_RJ, amount_
 
 
 @njit(cache=True)
-def _relay(i, wanted, slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ):
-    """Gathers excess of other bins on bin `i`, in its own free slots, until it has `wanted` to hand over."""
-    while excess_R[i] < wanted - tiny and used_R[i] < slots_R[i]:
-        best = -1
-        for r in range(len(excess_R)):
-            if r != i and excess_R[r] > tiny and (best < 0 or excess_R[r] > excess_R[best]):
+def _next_giver(excess_R, chain, count, tiny):
+    """The bin with most excess outside the first `count` of `chain`; -1 where none has any."""
+    best = -1
+    for r in range(len(excess_R)):
+        if excess_R[r] > tiny and (best < 0 or excess_R[r] > excess_R[best]):
+            outside = True
+            for k in range(count):
+                if chain[k] == r:
+                    outside = False
+            if outside:
                 best = r
-        if best < 0:
+    return best
+
+
+@njit(cache=True)
+def _relay(i, wanted, slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ, chain):
+    """Gathers excess of other bins on bin `i`, in its own free slots, until it has `wanted` to hand over.
+
+    A giver that has too little gathers first, in a free slot of its own, and so on: excess comes along a chain of bins.
+    """
+    while excess_R[i] < wanted - tiny and used_R[i] < slots_R[i]:
+        chain[0], count, total = i, 1, excess_R[i]
+        while total < wanted - tiny and used_R[chain[count - 1]] < slots_R[chain[count - 1]]:
+            giver = _next_giver(excess_R, chain, count, tiny)
+            if giver < 0:
+                break
+            chain[count] = giver
+            count += 1
+            total += excess_R[giver]
+        if count == 1:
             return
-        given = _hand_over(
-            best, i, min(excess_R[best], wanted - excess_R[i]), first_R, left_E, excess_R, used_R, item_RJ, amount_RJ
-        )
-        if given <= tiny:
-            return
-        excess_R[i] += given
+        for k in range(count - 1, 0, -1):
+            ahead = 0.0
+            for earlier in range(k):
+                ahead += excess_R[chain[earlier]]
+            giver, taker = chain[k], chain[k - 1]
+            given = _hand_over(
+                giver, taker, min(excess_R[giver], wanted - ahead), first_R, left_E, excess_R, used_R, item_RJ,
+                amount_RJ,
+            )  # fmt: skip
+            if given <= tiny:
+                return
+            excess_R[taker] += given
 
 
 @njit(cache=True)
 def transport(
-    T, relay, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ, amount_RJ
+    T, relay, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ, amount_RJ, chain
 ):
     """Whether every bin can be brought to time `T` greedily; fills the last six arrays.
 
@@ -84,7 +112,7 @@ def transport(
         if slack_R[j] <= tiny:
             return False
         if relay and used_R[j] == slots_R[j] - 1 and excess_R[i] < slack_R[j]:
-            _relay(i, slack_R[j], slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ)
+            _relay(i, slack_R[j], slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ, chain)
         given = _hand_over(i, j, min(excess_R[i], slack_R[j]), first_R, left_E, excess_R, used_R, item_RJ, amount_RJ)
         if given <= tiny:
             return False
@@ -103,6 +131,7 @@ def export(weight_E, first_R, speed_R, slots_R, goal, rounds, item_RJ, amount_RJ
         for e in range(first_R[r], first_R[r + 1]):
             load_R[r] += weight_E[e]
     left_E, excess_R, slack_R, used_R = np.empty(E), np.empty(R), np.empty(R), np.empty(R, np.int64)
+    chain = np.empty(R, np.int64)
     low = max(load_R.sum() / speed_R.sum(), goal)
     high = np.max(load_R / speed_R)
     if high <= low:
@@ -113,7 +142,20 @@ def export(weight_E, first_R, speed_R, slots_R, goal, rounds, item_RJ, amount_RJ
     relay = False
     for step in range(rounds):
         if transport(
-            T, relay, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ, amount_RJ
+            T,
+            relay,
+            weight_E,
+            first_R,
+            load_R,
+            speed_R,
+            slots_R,
+            left_E,
+            excess_R,
+            slack_R,
+            used_R,
+            item_RJ,
+            amount_RJ,
+            chain,
         ):
             best = high = T
             if low == T or high - low < 1e-7 * low:
@@ -127,7 +169,7 @@ def export(weight_E, first_R, speed_R, slots_R, goal, rounds, item_RJ, amount_RJ
     if best != T:
         transport(
             best, best < np.max(load_R / speed_R), weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R,
-            slack_R, used_R, item_RJ, amount_RJ,
+            slack_R, used_R, item_RJ, amount_RJ, chain,
         )  # fmt: skip
     return best
 
