@@ -79,6 +79,14 @@ def solve(
         typer.Option("--tolerance", metavar="PERCENT", help="Stop this near the bound.", rich_help_panel=SOLVER),
     ] = None,
     most_moved: Bytes = None,
+    nodes_per_group: Annotated[
+        int | None,
+        typer.Option("--nodes-per-group", min=1, help="Nodes that hold a routing group.", rich_help_panel=SOLVER),
+    ] = None,
+    peak_tokens: Annotated[
+        int | None,
+        typer.Option("--peak-tokens", min=1, help="Most that a rank may get in one layer.", rich_help_panel=SOLVER),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, rich_help_panel=SOLVER, help="Of the search.")] = 0,
     as_json: Json = False,
 ) -> int:
@@ -98,7 +106,9 @@ def solve(
 
     instance, layer_ids = _instance(loads, array, ranks, slots_per_rank, ranks_per_node, groups)
     layer_ids = tuple(layer + dense_layers for layer in layer_ids)
-    placement = solve_instance(instance, _wishes(shares, ahead, tolerance, most_moved, resident, seed))
+    placement = solve_instance(instance, _wishes(shares, ahead, tolerance, most_moved, nodes_per_group, resident, seed))
+    if peak_tokens is not None and not _below_peak(instance, placement, peak_tokens):
+        return 1
     if output is not None and form == "npz":
         write_placement(placement, output)
         say(f"wrote {output}")
@@ -153,7 +163,13 @@ def _read(path: str, array: str | None) -> "Loads":
 
 
 def _wishes(
-    shares: str, ahead: bool, tolerance: str | None, most_moved: str | None, resident: str | None, seed: int
+    shares: str,
+    ahead: bool,
+    tolerance: str | None,
+    most_moved: str | None,
+    nodes_per_group: int | None,
+    resident: str | None,
+    seed: int,
 ) -> Any:  # noqa: ANN401 - planner.experts.instance.Wishes, imported late
     from planner.cli.options import fraction
     from planner.experts.instance import Wishes, read_resident
@@ -169,9 +185,32 @@ def _wishes(
         ahead=ahead,
         tolerance=None if tolerance is None else fraction(tolerance, "--tolerance"),
         most_moved_bytes=None if most_moved is None else parse_quantity(most_moved, BYTES, where="--most-moved"),
+        nodes_per_group=nodes_per_group,
         resident_LP=None if resident is None else read_resident(resident),
         seed=seed,
     )
+
+
+def _below_peak(instance: "Instance", placement: "Placement", peak_tokens: int) -> bool:
+    """Whether no rank gets more tokens than it has room for; says so, and by how much, where one does."""
+    import numpy as np
+
+    from planner.cli.output import write_data
+
+    load = np.asarray(instance.array, np.float64)
+    if instance.kind == "affinity":
+        raise PlannerError("holds choices of tokens, not loads", where="--peak-tokens", hint="leave it out")
+    load = load.sum(axis=2) if instance.kind == "realtime" else load
+    mean = load.sum(axis=-1) / float(instance.ranks.speed_R.sum()) * float(instance.ranks.speed_R.max())
+    least, most = (float((ratio * mean).max()) for ratio in (placement.bound, placement.imbalance))
+    if most <= peak_tokens:
+        return True
+    proved = "no layout is below" if least > peak_tokens else "none was found below; the bound is"
+    write_data(
+        f"infeasible: a rank gets {most:.0f} tokens of one layer, it has room for {peak_tokens}; {proved} {least:.0f}\n"
+        "  nearest: more slots a rank, more ranks, or smaller steps"
+    )
+    return False
 
 
 def _launchable(placement: "Placement", instance: "Instance", layer_ids: tuple[int, ...], form: str) -> str:

@@ -193,13 +193,11 @@ def solve_spread(
 
 def construct(problem: SpreadProblem) -> Ints | None:
     """The layout that local search starts from; None when the allowed bins leave some copy without a place."""
-    from planner.solvers.compiled.spread import fill_allowed, greedy_copies, longest_first
+    from planner.solvers.compiled.spread import greedy_copies, longest_first
 
-    found: Ints
     if problem.allowed_ER is not None:
-        order_E = np.lexsort((-problem.weight_E, problem.allowed_ER.sum(axis=1)))
-        found, complete = fill_allowed(problem.weight_E, problem.first_R, problem.speed_R, problem.allowed_ER, order_E)
-        return found if complete else None
+        return _construct_confined(problem)
+    found: Ints
     most_E = np.full(len(problem.weight_E), len(problem.slots_R))
     copies_E = greedy_copies(problem.weight_E, int(problem.first_R[-1]), most_E)
     order_E = np.argsort(-problem.weight_E / copies_E, kind="stable")
@@ -207,6 +205,34 @@ def construct(problem: SpreadProblem) -> Ints | None:
         problem.weight_E, copies_E, problem.first_R, problem.speed_R, problem.allowed, order_E
     )
     return found if complete and (found >= 0).all() else None
+
+
+def _construct_confined(problem: SpreadProblem) -> Ints | None:
+    """One copy of each item, confined ones first, then further copies; by matching where the greedy rule gets stuck."""
+    from planner.solvers.compiled.spread import fill_free, place_once
+
+    allowed_ER = problem.allowed
+    order_E = np.lexsort((-problem.weight_E, allowed_ER.sum(axis=1)))
+    item_P, complete = place_once(problem.weight_E, problem.first_R, problem.speed_R, allowed_ER, order_E)
+    if not complete:
+        item_P = _match(problem, allowed_ER)
+    if item_P is None or not fill_free(item_P, problem.bin_P, problem.weight_E, allowed_ER):
+        return None
+    found: Ints = item_P
+    return found
+
+
+def _match(problem: SpreadProblem, allowed_ER: Bools) -> Ints | None:
+    """A slot for every item by maximum bipartite matching; None where there is none, so that no layout exists."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    slot_E = maximum_bipartite_matching(csr_array(allowed_ER[:, problem.bin_P]), perm_type="column")
+    if (slot_E < 0).any():
+        return None
+    item_P = np.full(int(problem.first_R[-1]), -1, np.int64)
+    item_P[slot_E] = np.arange(len(slot_E))
+    return item_P
 
 
 def result_of(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from planner.errors import PlannerError
 from planner.experts.ahead import MOVE_SLACK, plan_ahead
+from planner.experts.confine import confine
 from planner.experts.layout import Layout, Shares, plan_layout
 from planner.experts.ranks import Floats, Ints, Ranks, make_ranks, require_loads
 from planner.experts.steps import StepPlanner
@@ -59,14 +60,15 @@ class Placement:
 @dataclass(frozen=True, slots=True, eq=False)
 class Wishes:
     """How to solve: equal or free shares, for the window at hand or the one after, how near the bound, how many bytes
-    a window may move, the price of imbalance where traffic between nodes counts, and the layout that runs now; None
-    where the kind decides."""
+    a window may move, the price of imbalance where traffic between nodes counts, the nodes that each routing group
+    is confined to, and the layout that runs now; None where the kind decides."""
 
     shares: Shares = "equal"
     ahead: bool = False
     tolerance: float | None = None
     most_moved_bytes: float | None = None
     affinity_price: float = PRICE
+    nodes_per_group: int | None = None
     resident_LP: Ints | None = None
     seed: int = 0
 
@@ -165,6 +167,9 @@ def write_placement(placement: Placement, path: str | Path) -> None:
 def solve_instance(instance: Instance, wishes: Wishes | None = None) -> Placement:
     """The layouts of every layer (and window, and micro-batch) of an instance."""
     asked = wishes if wishes is not None else Wishes()
+    if asked.nodes_per_group is not None and instance.kind != "static":
+        what = "groups are confined to nodes in layouts of one window"
+        raise PlannerError(what, where="nodes per group", hint="leave it out, or add the windows up")
     solvers = {"static": _static, "drift": _drift, "realtime": _realtime, "affinity": _affinity}
     return solvers[instance.kind](instance, asked)
 
@@ -179,7 +184,12 @@ def _static(instance: Instance, wishes: Wishes) -> Placement:
     else:
         tolerance = _or(wishes.tolerance, TOLERANCE)
         layout = plan_layout(
-            instance.array, instance.ranks, shares=wishes.shares, tolerance=tolerance, seed=wishes.seed
+            instance.array,
+            instance.ranks,
+            shares=wishes.shares,
+            tolerance=tolerance,
+            seed=wishes.seed,
+            allowed_ER=_confined(instance, wishes, instance.array),
         )
     return Placement(
         layout.expert_LP,
@@ -208,6 +218,17 @@ def _drift(instance: Instance, wishes: Wishes) -> Placement:
         "optimal" if all(layout.status.value == "optimal" for layout in found) else "feasible",
         {"moved_bytes_after_first": moved * instance.expert_bytes},
     )
+
+
+def _confined(instance: Instance, wishes: Wishes, load_LE: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+    """[L, E, R] where experts may be when groups are confined to nodes; None when they are not."""
+    if wishes.nodes_per_group is None:
+        return None
+    rows = [
+        confine(np.asarray(load_E, np.float64), instance.ranks, instance.groups, wishes.nodes_per_group)
+        for load_E in load_LE
+    ]
+    return np.array(rows)
 
 
 def _moved_facts(instance: Instance, layout: Layout) -> dict[str, float]:

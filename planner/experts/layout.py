@@ -70,7 +70,8 @@ def plan_layout(
     `shares` says whether copies of an expert share its tokens equally, as engines without quotas do, or freely. With
     `resident_LP`, layers change as little as brings them `tolerance` above their bounds, and `most_moves` limits the
     copies sent in all. `slots_LR` gives layers fewer slots than `ranks` has (the rest stay -1). `allowed_ER` limits
-    where experts may be. `steps` limits the search, per layer. Raises PlannerError for bad input, or no layout found.
+    where experts may be, for all layers or by layer ([L, E, R]). `steps` limits the search, per layer. Raises
+    PlannerError for bad input, or where no layout is found.
     """
     loads = np.ascontiguousarray(load_LE, np.float64)
     require_loads(loads, "layer,expert")
@@ -92,13 +93,16 @@ def plan_layout(
 def _problems(
     loads: Floats, ranks: Ranks, slots_LR: npt.ArrayLike | None, allowed_ER: npt.NDArray[np.bool_] | None
 ) -> list[SpreadProblem]:
-    if slots_LR is None:
-        return [SpreadProblem(load_E, ranks.slots_R, ranks.speed_R, allowed_ER) for load_E in loads]
-    slots = np.asarray(slots_LR, np.int64)
-    if slots.shape != (len(loads), ranks.num_ranks) or (slots > ranks.slots_R).any():
-        what = f"must have the shape {(len(loads), ranks.num_ranks)} and at most the slots of each rank"
+    layers = len(loads)
+    allowed = [None] * layers if allowed_ER is None else np.broadcast_to(allowed_ER, (layers, *allowed_ER.shape[-2:]))
+    slots = np.broadcast_to(ranks.slots_R, (layers, ranks.num_ranks)) if slots_LR is None else np.asarray(slots_LR)
+    if slots.shape != (layers, ranks.num_ranks) or (slots > ranks.slots_R).any():
+        what = f"must have the shape {(layers, ranks.num_ranks)} and at most the slots of each rank"
         raise PlannerError(what, where="slots by layer", hint=f"found the shape {slots.shape}")
-    return [SpreadProblem(row_E, row_R, ranks.speed_R, allowed_ER) for row_E, row_R in zip(loads, slots, strict=True)]
+    return [
+        SpreadProblem(load_E, slots_R.astype(np.int64), ranks.speed_R, allowed_here)
+        for load_E, slots_R, allowed_here in zip(loads, slots, allowed, strict=True)
+    ]
 
 
 def _fresh(problem: SpreadProblem, shares: Shares, tolerance: float, steps: int, seed: int, layer: int) -> Spread:

@@ -95,39 +95,51 @@ def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER, order_E):
 
 
 @njit(cache=True)
-def fill_allowed(weight_E, first_R, speed_R, allowed_ER, order_E):
-    """One copy of every item in `order_E`, each to the allowed bin that then ends first; then more of the heaviest.
+def place_once(weight_E, first_R, speed_R, allowed_ER, order_E):
+    """One copy of every item in `order_E`, each to the allowed bin that then ends first.
 
     For items confined to some bins, where copies counted without regard to places may find none. Returns
-    (item_P, complete).
+    (item_P with -1 in slots left free, complete).
     """
     E, R = len(weight_E), len(speed_R)
     item_P, held_ER = np.full(first_R[R], -1, np.int64), np.zeros((E, R), np.bool_)
-    load_R, used_R, each_E, copies_E = np.zeros(R), np.zeros(R, np.int64), weight_E.copy(), np.ones(E, np.int64)
+    load_R, used_R = np.zeros(R), np.zeros(R, np.int64)
     for e in order_E:
-        r = _fit(e, each_E[e], item_P, first_R, used_R, load_R, speed_R, held_ER, allowed_ER)
+        r = _fit(e, weight_E[e], item_P, first_R, used_R, load_R, speed_R, held_ER, allowed_ER)
         if r < 0:
-            r = _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, each_E)
+            r = _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, weight_E)
         if r < 0:
             return item_P, False
         item_P[first_R[r] + used_R[r]] = e
         used_R[r] += 1
-        load_R[r] += each_E[e]
+        load_R[r] += weight_E[e]
         held_ER[e, r] = True
-    for r in range(R):
-        while first_R[r] + used_R[r] < first_R[r + 1]:
-            best = -1
-            for e in range(E):
-                if allowed_ER[e, r] and not held_ER[e, r] and (best < 0 or each_E[e] > each_E[best]):
-                    best = e
-            if best < 0:
-                return item_P, False
-            copies_E[best] += 1
-            each_E[best] = weight_E[best] / copies_E[best]
-            item_P[first_R[r] + used_R[r]] = best
-            used_R[r] += 1
-            held_ER[best, r] = True
     return item_P, True
+
+
+@njit(cache=True)
+def fill_free(item_P, bin_P, weight_E, allowed_ER):
+    """Every free slot (-1) of `item_P`, in place, with the item its bin lacks that has most weight a copy; whether all
+    could be filled."""
+    E, R = allowed_ER.shape
+    copies_E, held_ER = np.zeros(E, np.int64), np.zeros((E, R), np.bool_)
+    for p in range(len(item_P)):
+        if item_P[p] >= 0:
+            copies_E[item_P[p]] += 1
+            held_ER[item_P[p], bin_P[p]] = True
+    for p in range(len(item_P)):
+        if item_P[p] >= 0:
+            continue
+        r, best, most = bin_P[p], -1, -1.0
+        for e in range(E):
+            if allowed_ER[e, r] and not held_ER[e, r] and weight_E[e] / max(copies_E[e], 1) > most:
+                best, most = e, weight_E[e] / max(copies_E[e], 1)
+        if best < 0:
+            return False
+        item_P[p] = best
+        copies_E[best] += 1
+        held_ER[best, r] = True
+    return True
 
 
 @njit(cache=True)

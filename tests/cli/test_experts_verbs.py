@@ -46,6 +46,24 @@ def test_a_placement_is_the_resident_layout_of_the_next_solve(run: "Run", tmp_pa
     assert json.loads(done.out)["moved_bytes"] == 0
 
 
+def test_more_tokens_than_a_rank_has_room_for_are_infeasible(run: "Run", tmp_path: Path) -> None:
+    on = ("--ranks", "8", "--slots-per-rank", "6")
+    few = run("experts", "solve", _loads(tmp_path), *on, "--peak-tokens", "10")
+    assert few.code == 1
+    assert "no layout is below" in few.out
+    assert run("experts", "solve", _loads(tmp_path), *on, "--peak-tokens", "1000000").code == 0
+
+
+def test_groups_are_confined_to_nodes(run: "Run", tmp_path: Path) -> None:
+    on = ("--ranks", "8", "--slots-per-rank", "6", "--ranks-per-node", "4", "--groups", "4")
+    bounds = []
+    for nodes in ("1", "2"):
+        done = run("experts", "solve", _loads(tmp_path), *on, "--nodes-per-group", nodes, "--json")
+        assert done.code == 0, done
+        bounds.append(json.loads(done.out)["bound"]["mean"])
+    assert bounds[0] > bounds[1]
+
+
 @pytest.mark.parametrize("form", ["sglang", "vllm", "vllm-ascend", "tensorrt-llm"])
 def test_layouts_leave_in_the_forms_of_engines(run: "Run", tmp_path: Path, form: str) -> None:
     done = run("experts", "solve", _loads(tmp_path), "--ranks", "8", "--slots-per-rank", "6", "--form", form)
