@@ -1,9 +1,9 @@
 """A trace of loads replayed under policies: how balanced, how many bytes moved, how fast the steps, net of both.
 
 Policies: `linear` never moves anything; `static` keeps a layout planned on the first window; `periodic` plans on the
-window just served; `ahead` does so hedged; `realtime` plans every window as it comes, around fixed homes; `oracle`
-knows each window before it is served. Windows may be micro-batches.
-Shape suffixes: W window, L layer, E expert, P slot.
+window just served; `ahead` does so hedged; `worthwhile` moves as much as pays by the next window; `realtime` plans
+every window as it comes, around fixed homes; `oracle` knows each window before it is served. Windows may be
+micro-batches. Shape suffixes: W window, L layer, E expert, P slot.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +21,8 @@ from planner.experts.steps import StepPlanner
 
 SLACK = 0.004
 """Above the bound at which periodic and oracle layouts are left, so that they move little."""
+SLACKS = (0.005, 0.02, 0.05, 0.1)
+"""Above the bound: the layouts that `worthwhile` chooses from."""
 PLAN_LAYER_S = 25e-6
 """One layer planned in real time on one core, twice what benchmarks/experts.py measures for 32 ranks."""
 
@@ -51,7 +53,17 @@ class Served:
     imbalance_L: Floats
 
 
-Policy = Callable[[Floats, Ranks, int], Iterator[Served]]
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """What a policy may reckon with besides the loads seen."""
+
+    groups: int
+    expert_bytes: float
+    costs: MoeCosts | None
+    steps_per_window: int
+
+
+Policy = Callable[[Floats, Ranks, Terms], Iterator[Served]]
 
 
 def replay(
@@ -72,12 +84,13 @@ def replay(
         known = list(POLICIES)
         hint = did_you_mean(policy, known, otherwise=f"the policies are {', '.join(known)}")
         raise PlannerError(f"unknown policy `{policy}`", where="--policy", hint=hint)
-    served = list(POLICIES[policy](load_WLE, ranks, groups))
+    bytes_each = expert_bytes or (costs.expert_bytes if costs is not None else 0.0)
+    terms = Terms(groups, bytes_each, costs, steps_per_window)
+    served = list(POLICIES[policy](load_WLE, ranks, terms))
     moved_W = np.array([_moved(ranks, a.expert_LP, b.expert_LP) for a, b in pairwise(served)])
     imbalance_WL = np.array([window.imbalance_L for window in served[1:]])
     if costs is None:
         return Replayed(policy, imbalance_WL, moved_W, None, None)
-    bytes_each = expert_bytes or costs.expert_bytes
     plan_s = PLAN_LAYER_S * costs.num_layers if policy == "realtime" else 0.0
     move_s_W = np.array([(costs.move_s(count * bytes_each) + plan_s) / steps_per_window for count in moved_W])
     return Replayed(policy, imbalance_WL, moved_W, np.array([costs.step_s(row) for row in imbalance_WL]), move_s_W)
@@ -106,38 +119,63 @@ def _moved(ranks: Ranks, before_LP: Ints, after_LP: Ints) -> int:
     return int((held[1] & ~held[0])[..., :experts].sum())
 
 
-def _linear(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+def _linear(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
     start_LP = np.tile(linear_layout(ranks, load_WLE.shape[2]), (load_WLE.shape[1], 1))
     return (Served(start_LP, served_imbalance(ranks, start_LP, load_LE)) for load_LE in load_WLE)
 
 
-def _static(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+def _static(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
     layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
     return (Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE)) for load_LE in load_WLE)
 
 
-def _periodic(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+def _periodic(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
     layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
     for load_LE in load_WLE:
         yield Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
         layout_LP = plan_layout(load_LE, ranks, resident_LP=layout_LP, tolerance=SLACK).expert_LP
 
 
-def _ahead(load_WLE: Floats, ranks: Ranks, groups: int) -> Iterator[Served]:
-    layout_LP = plan_ahead(load_WLE[:1], ranks, groups=groups).expert_LP
+def _ahead(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served]:
+    layout_LP = plan_ahead(load_WLE[:1], ranks, groups=terms.groups).expert_LP
     for window, load_LE in enumerate(load_WLE):
         yield Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
-        layout_LP = plan_ahead(load_WLE[: window + 1], ranks, groups=groups, resident_LP=layout_LP).expert_LP
+        layout_LP = plan_ahead(load_WLE[: window + 1], ranks, groups=terms.groups, resident_LP=layout_LP).expert_LP
 
 
-def _oracle(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+def _worthwhile(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served]:
+    """Of several distances from the bound, staying among them, the one with most seconds saved in the next window.
+
+    The next window is taken to be like the last one.
+    """
+    costs = terms.costs
+    if costs is None:
+        hint = "give both --model and --gpu"
+        raise PlannerError(
+            "policy `worthwhile` weighs seconds, which need a model and hardware", where="--policy", hint=hint
+        )
+    layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
+    for load_LE in load_WLE:
+        staying_L = served_imbalance(ranks, layout_LP, load_LE)
+        yield Served(layout_LP, staying_L)
+        best_s = 0.0
+        before_LP = layout_LP
+        for slack in SLACKS:
+            found = plan_layout(load_LE, ranks, resident_LP=before_LP, tolerance=slack)
+            saved_s = (costs.step_s(staying_L) - costs.step_s(found.imbalance_L)) * terms.steps_per_window
+            net_s = saved_s - costs.move_s((found.moved_experts or 0) * terms.expert_bytes)
+            if net_s > best_s:
+                best_s, layout_LP = net_s, found.expert_LP
+
+
+def _oracle(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
     layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
     for load_LE in load_WLE:
         layout_LP = plan_layout(load_LE, ranks, resident_LP=layout_LP, tolerance=SLACK).expert_LP
         yield Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
 
 
-def _realtime(load_WLE: Floats, ranks: Ranks, _: int) -> Iterator[Served]:
+def _realtime(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
     planner = StepPlanner(ranks, load_WLE.shape[2])
     for load_LE in load_WLE:
         rows = planner.plan_rows(load_LE)
@@ -149,6 +187,7 @@ POLICIES: dict[str, Policy] = {
     "static": _static,
     "periodic": _periodic,
     "ahead": _ahead,
+    "worthwhile": _worthwhile,
     "realtime": _realtime,
     "oracle": _oracle,
 }

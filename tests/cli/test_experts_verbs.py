@@ -46,6 +46,18 @@ def test_a_placement_is_the_resident_layout_of_the_next_solve(run: "Run", tmp_pa
     assert json.loads(done.out)["moved_bytes"] == 0
 
 
+def test_tradeoffs_run_from_staying_to_balance(run: "Run", tmp_path: Path) -> None:
+    done = run("experts", "tradeoff", _loads(tmp_path), "--ranks", "8", "--slots-per-rank", "6", "--json")
+    assert done.code == 0, done
+    choices = json.loads(done.out)["choices"]
+    moved = [choice["moved_experts"] for choice in choices]
+    balance = [choice["imbalance_mean"] for choice in choices]
+    assert moved[0] == 0
+    assert moved == sorted(moved)
+    assert balance == sorted(balance, reverse=True)
+    assert len(choices) > 2
+
+
 def test_more_tokens_than_a_rank_has_room_for_are_infeasible(run: "Run", tmp_path: Path) -> None:
     on = ("--ranks", "8", "--slots-per-rank", "6")
     few = run("experts", "solve", _loads(tmp_path), *on, "--peak-tokens", "10")

@@ -24,7 +24,11 @@ def costs() -> MoeCosts:
 
 
 def test_knowing_what_comes_beats_looking_back_beats_never_moving() -> None:
-    mean = {policy: float(replay(WINDOWS, RANKS, policy).imbalance_WL.mean()) for policy in POLICIES}
+    mean = {
+        policy: float(replay(WINDOWS, RANKS, policy).imbalance_WL.mean())
+        for policy in POLICIES
+        if policy != "worthwhile"
+    }
     assert mean["oracle"] < 1.005
     assert mean["realtime"] < mean["periodic"] < mean["linear"]
     assert mean["oracle"] < mean["static"] < mean["linear"]
@@ -83,6 +87,15 @@ def test_moving_pays_when_there_are_steps_enough(costs: MoeCosts) -> None:
     assert many.pays
     with pytest.raises(PlannerError, match="at least 1"):
         worth_moving(costs, [1.3], [1.0], 1e9, 0)
+
+
+def test_moves_that_cannot_pay_back_are_not_made(costs: MoeCosts) -> None:
+    never = replay(WINDOWS, RANKS, "worthwhile", costs=costs, expert_bytes=1e15)
+    always = replay(WINDOWS, RANKS, "worthwhile", costs=costs, steps_per_window=10**6)
+    assert never.moved_experts_W.sum() == 0
+    assert always.moved_experts_W.sum() > 0
+    with pytest.raises(PlannerError, match="need a model and hardware"):
+        replay(WINDOWS, RANKS, "worthwhile")
 
 
 def test_models_without_experts_are_refused() -> None:

@@ -1,0 +1,117 @@
+"""What `planner experts` is given: instances or recorded loads, wishes, and the cost model of steps."""
+
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.experts.instance import Instance, Wishes
+    from planner.experts.readers import Loads
+    from planner.experts.step_time import MoeCosts
+
+
+def instance_of(
+    path: str, array: str | None, ranks: int | None, slots: int | None, ranks_per_node: int | None, groups: int
+) -> "tuple[Instance, tuple[int, ...]]":
+    """The instance in a file, or one made of loads and flags; and the numbers of its layers."""
+    from planner.experts.instance import Instance, has_meta, read_instance
+    from planner.experts.ranks import make_ranks
+
+    if has_meta(path):
+        given = {"--array": array, "--ranks": ranks, "--slots-per-rank": slots, "--ranks-per-node": ranks_per_node}
+        extra = [flag for flag, value in given.items() if value is not None]
+        if extra:
+            raise PlannerError("an instance says so itself", where=extra[0], hint=f"leave {extra[0]} out")
+        instance = read_instance(path)
+        return instance, tuple(range(instance.array.shape[1 if instance.kind != "static" else 0]))
+    found = _read(path, array)
+    for flag, value in (("--ranks", ranks), ("--slots-per-rank", slots)):
+        if value is None:
+            raise PlannerError("is needed: the loads do not say", where=flag, hint=f"write for example `{flag} 8`")
+    assert ranks is not None
+    assert slots is not None
+    windows = len(found.load_WLE)
+    return (
+        Instance(
+            name=path,
+            kind="drift" if windows > 1 else "static",
+            array=found.load_WLE if windows > 1 else found.load_WLE[0],
+            ranks=make_ranks(ranks, slots, ranks_per_node=min(ranks_per_node or 8, ranks)),
+            num_experts=found.load_WLE.shape[2],
+            groups=groups,
+            expert_bytes=0.0,
+        ),
+        found.layer_ids,
+    )
+
+
+def _read(path: str, array: str | None) -> "Loads":
+    from planner.experts.readers import read_loads
+
+    return read_loads(path, array=array)
+
+
+def wishes_of(
+    shares: str,
+    ahead: bool,
+    tolerance: str | None,
+    most_moved: str | None,
+    nodes_per_group: int | None,
+    resident: str | None,
+    seed: int,
+) -> "Wishes":
+    from planner.cli.options import fraction
+    from planner.experts.instance import Wishes, read_resident
+    from planner.units import BYTES, parse_quantity
+
+    if shares not in ("equal", "free"):
+        raise PlannerError(f"must be `equal` or `free`, found `{shares}`", where="--shares", hint="use `equal`")
+    if ahead and (shares == "free" or most_moved is not None):
+        what = "layouts made ahead have equal shares, and moves as --tolerance allows"
+        raise PlannerError(what, where="--ahead", hint="leave out --shares and --most-moved")
+    return Wishes(
+        shares="free" if shares == "free" else "equal",
+        ahead=ahead,
+        tolerance=None if tolerance is None else fraction(tolerance, "--tolerance"),
+        most_moved_bytes=None if most_moved is None else parse_quantity(most_moved, BYTES, where="--most-moved"),
+        nodes_per_group=nodes_per_group,
+        resident_LP=None if resident is None else read_resident(resident),
+        seed=seed,
+    )
+
+
+def loads_of(path: str, array: str | None, ranks: int | None) -> tuple[Any, int]:
+    """[W, L, E] loads and the number of ranks, from an instance or from recorded loads."""
+    import numpy as np
+
+    from planner.experts.instance import has_meta, read_instance
+
+    if has_meta(path):
+        instance = read_instance(path)
+        if instance.kind == "affinity":
+            raise PlannerError("holds choices of tokens, not loads", where=path, hint="name loads by window")
+        load = np.asarray(instance.array, np.float64)
+        load = load.sum(axis=2) if instance.kind == "realtime" else load
+        return (load if load.ndim == 3 else load[None]), ranks or instance.ranks.num_ranks
+    if ranks is None:
+        raise PlannerError("is needed: the loads do not say", where="--ranks", hint="write for example `--ranks 32`")
+    return _read(path, array).load_WLE, ranks
+
+
+def costs_of(
+    model: str | None, gpu: str | None, ranks: int, ranks_per_node: int | None, tokens_per_rank: int
+) -> "MoeCosts | None":
+    """The cost model of `--model` on `--gpu`; None without both."""
+    from planner.experts.step_time import MoeCosts
+    from planner.hardware.cluster import Pool
+    from planner.hardware.library import find_node
+    from planner.models.library import find_model
+
+    if model is None and gpu is None:
+        return None
+    if model is None or gpu is None:
+        missing = "--model" if model is None else "--gpu"
+        raise PlannerError("is needed for step times", where=missing, hint="give both --model and --gpu")
+    node = find_node(gpu).of_size(ranks_per_node or 8)
+    pool = Pool(name=gpu, node=node, num_nodes=-(-ranks // node.num_gpus))
+    return MoeCosts(find_model(model), pool, ranks, float(tokens_per_rank))
