@@ -54,7 +54,7 @@ def simulate(
         str, typer.Option("--decode-routing", metavar="NAME", help="From prefill to decode.", rich_help_panel=POLICY)
     ] = "least-loaded",
     queueing: Annotated[
-        str, typer.Option(metavar="NAME", help="fcfs, priority, shortest-predicted.", rich_help_panel=POLICY)
+        str, typer.Option(metavar="NAME", help="fcfs, priority, shortest-predicted, feedback.", rich_help_panel=POLICY)
     ] = "fcfs",
     engine_policy: Annotated[
         str | None,

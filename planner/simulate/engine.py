@@ -56,7 +56,7 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     request, request_s = _requests(requests)
     return Arrays(
         run=_run(fleet, requests, seed, most_events, caches),
-        run_s=np.array([fleet.request_overhead_s, limit_s, 0.0]),
+        run_s=np.array([fleet.request_overhead_s, limit_s, 0.0, fleet.quantum_s]),
         request=request,
         request_s=request_s,
         instance=instance,

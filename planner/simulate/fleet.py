@@ -17,7 +17,12 @@ ROUTINGS: Final = {
     "length-aware": fields.LENGTH_AWARE,
     "freeness": fields.FREENESS,
 }
-QUEUEINGS: Final = {"fcfs": fields.FCFS, "priority": fields.BY_PRIORITY, "shortest-predicted": fields.SHORTEST}
+QUEUEINGS: Final = {
+    "fcfs": fields.FCFS,
+    "priority": fields.BY_PRIORITY,
+    "shortest-predicted": fields.SHORTEST,
+    "feedback": fields.FEEDBACK,
+}
 PREEMPTIONS: Final = ("recompute", "swap")
 
 
@@ -65,8 +70,11 @@ class Instance:
 class Fleet:
     """Instances, and the rules between them.
 
-    `request_overhead_s` passes between client and engine before the engine sees a request. `first_token_from` decode: a
-    client whose request is prefilled elsewhere sees its first token when the cache has moved.
+    `queueing` feedback is the skip-join multi-level feedback queue of FastServe (arXiv:2305.05920): `quantum_s` of
+    decode time at the first level, twice as much at each that follows; a request begins at the first level whose
+    quantum its prefill fits. `request_overhead_s` passes between client and engine before the engine sees a request.
+    `first_token_from` decode: a client whose request is prefilled elsewhere sees its first token when the cache has
+    moved.
     """
 
     instances: tuple[Instance, ...]
@@ -77,6 +85,7 @@ class Fleet:
     prefix_caching: bool = False
     request_overhead_s: float = 0.0
     first_token_from: str = "decode"
+    quantum_s: float = 0.1
 
     def __post_init__(self) -> None:
         require_known("routing", self.routing, ROUTINGS)
@@ -89,6 +98,8 @@ class Fleet:
                 f"instances have the roles {', '.join(sorted(roles)) or 'of none'}",
                 hint="give colocated instances, or both prefill and decode",
             )
+        if not self.quantum_s > 0.0:
+            raise PlannerError(f"`quantum_s` must be above 0, found {self.quantum_s:g}")
         if self.block_tokens < 1:
             raise PlannerError(f"`block_tokens` must be at least 1, found {self.block_tokens}")
 

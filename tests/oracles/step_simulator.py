@@ -33,6 +33,8 @@ class Request:
     started_s: float = -1.0
     prefilled_s: float = -1.0
     first_s: float = -1.0
+    due_s: float = -1.0
+    left_s: float = 0.0
     finished_s: float = -1.0
     cached: int = 0
     preempted: int = 0
@@ -221,9 +223,38 @@ class StepSimulator:
 
     def join(self, e: Engine, r: Request) -> None:
         keys = {"fcfs": self.now, "priority": float(r.priority), "shortest-predicted": float(r.predicted)}
-        r.key, r.home = keys[self.fleet.queueing], e
+        r.key, r.home = keys[self.fleet.queueing] if self.fleet.queueing != "feedback" else self.level(e, r), e
         e.outstanding.append(r)
         e.queue.append(r)
+
+    def level(self, e: Engine, r: Request) -> float:
+        grid, level, quantum_s = e.rules.grid, 0.0, self.fleet.quantum_s
+        prefill_s = mixed_s(grid, (0.0, float(grid.contexts[0]), float(r.input), (r.input + 1) / 2))
+        while r.state != "handed" and quantum_s < prefill_s:
+            level, quantum_s = level + 1.0, 2.0 * quantum_s
+        r.left_s = quantum_s
+        return level
+
+    def demote(self, e: Engine) -> None:
+        for r in e.batch:
+            if r.due_s < 0:
+                r.due_s = self.now + r.left_s
+            elif self.now >= r.due_s:
+                r.key += 1.0
+                r.due_s = self.now + self.fleet.quantum_s * 2.0**r.key
+
+    def make_way(self, e: Engine) -> None:
+        while e.queue and (e.batch or e.partial):
+            first = min(e.queue, key=lambda r: (r.key, r.id))
+            last = max([*e.batch, *([e.partial] if e.partial else [])], key=lambda r: (r.key, r.id))
+            tokens = first.input + first.generated
+            needed = self.held(e, first, tokens)
+            if first.state == "waiting":
+                needed -= sum(self.size(block) for block in self.hits(e, first) if e.cache[block] > 0)
+            blocked = self.running(e) >= e.rules.most_sequences or needed > self.room(e) - self.margin(e)
+            if first.key >= last.key or not blocked:
+                return
+            self.preempt(e)
 
     def answer(self, r: Request) -> None:
         after = int(self.load.successor[r.id])
@@ -294,6 +325,9 @@ class StepSimulator:
             e.partial = None
         else:
             e.batch.remove(r)
+            if r.due_s >= 0:
+                r.left_s = max(r.due_s - self.now, 0.0)
+            r.due_s = -1.0
             blocks = self.blocks(r.input + r.generated - 1)
             swapped = e.rules.preemption == "swap" and e.host_free >= blocks
             if swapped:
@@ -360,16 +394,19 @@ class StepSimulator:
             e.batch.append(r)
         return True
 
-    def fill(self, e: Engine, budget: int, growing: bool) -> None:
+    def margin(self, e: Engine) -> int:
+        margin = len(self.growing(e)) if e.rules.policy == "mixed" else 0
+        if self.running(e) > 0:
+            margin += math.ceil(e.rules.watermark * (e.rules.kv_tokens // self.fleet.block_tokens))
+        return margin
+
+    def fill(self, e: Engine, budget: int) -> None:
         if e.partial is not None and budget > 0:
             r = e.partial
             self.add_chunk(e, r, min(r.input + r.generated - r.done, budget))
         while e.queue and self.running(e) < e.rules.most_sequences:
             r = min(e.queue, key=lambda r: (r.key, r.id))
-            margin = len(self.growing(e)) if growing else 0
-            if self.running(e) > 0:
-                margin += math.ceil(e.rules.watermark * (e.rules.kv_tokens // self.fleet.block_tokens))
-            if not self.admit_one(e, r, budget - sum(tokens for _, tokens in e.step), margin):
+            if not self.admit_one(e, r, budget - sum(tokens for _, tokens in e.step), self.margin(e)):
                 return
 
     def schedule(self, e: Engine) -> None:
@@ -378,13 +415,16 @@ class StepSimulator:
             e.batch.append(r)
         e.coming -= len(e.arrived)
         e.arrived = []
+        if self.fleet.queueing == "feedback":
+            self.demote(e)
+            self.make_way(e)
         if e.rules.policy == "mixed":
-            if not self.make_room(e) or self.running(e) == 0:
-                self.fill(e, e.rules.token_budget - len(e.batch), True)
+            if not self.make_room(e) or not e.batch:
+                self.fill(e, e.rules.token_budget - len(e.batch))
         else:
-            self.fill(e, e.rules.token_budget, False)
-            if not e.step:
-                self.make_room(e)
+            self.fill(e, e.rules.token_budget)
+            if not e.step and self.make_room(e) and not e.batch:
+                self.fill(e, e.rules.token_budget)
         e.decoding = bool(e.batch) and (e.rules.policy == "mixed" or not e.step)
         if not e.decoding and not e.step:
             return

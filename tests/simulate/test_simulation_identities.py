@@ -195,3 +195,14 @@ def test_a_closed_loop_that_cannot_be_is_refused() -> None:
         closed_loop(GRID, isl=0, osl=40, concurrency=12, num_requests=61)
     with pytest.raises(PlannerError, match="the KV cache holds 100"):
         closed_loop(GRID, isl=80, osl=40, concurrency=12, num_requests=61, kv_tokens=100)
+
+
+def test_the_feedback_queue_answers_short_requests_before_long_ones_that_came_first() -> None:
+    outputs = np.array([400] * 4 + [4] * 8)
+    requests = Requests.open_stream(np.arange(12) * 0.01, np.full(12, 20), outputs)
+    instance = Instance(GRID, 20_000, most_sequences=4, token_budget=512, preemption="swap", host_kv_tokens=20_000)
+    queued = simulate(Fleet((instance,)), requests)
+    fed_back = simulate(Fleet((instance,), queueing="feedback", quantum_s=0.05), requests)
+    assert float(queued.e2e_s[4:].min()) > 1.0
+    assert float(fed_back.e2e_s[4:].max()) < 0.5
+    assert fed_back.drained

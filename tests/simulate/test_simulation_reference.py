@@ -16,7 +16,7 @@ from planner.simulate.step_grid import StepGrid
 
 Draw = Callable[..., Any]  # what hypothesis hands to a composite strategy
 MASK = 2**64 - 1
-CASES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+CASES = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def draw(number: int, request: int, offset: int, seed: int = 7) -> float:
@@ -80,6 +80,7 @@ def fleets(chosen: Draw) -> Fleet:
         block_tokens=chosen(st.sampled_from([1, 4])),
         prefix_caching=chosen(st.booleans()),
         request_overhead_s=chosen(st.sampled_from([0.0, 0.25])),
+        quantum_s=chosen(st.sampled_from([0.5, 1.3, 8.0])),
         first_token_from=chosen(st.sampled_from(["decode", "prefill"])),
     )
 

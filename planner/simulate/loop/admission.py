@@ -9,7 +9,9 @@ from planner.simulate.loop.fields import (
     CONTEXT,
     DECODING,
     DONE,
+    DUE,
     ENTRY,
+    FEEDBACK,
     FINISH,
     FREE,
     GENERATED,
@@ -19,6 +21,7 @@ from planner.simulate.loop.fields import (
     INPUT,
     ITERATION,
     KEY,
+    LEFT,
     LINK_LATENCY,
     LINK_RATE,
     LISTED,
@@ -36,9 +39,11 @@ from planner.simulate.loop.fields import (
     PREEMPTION_COUNT,
     PREFILL_PAIRS,
     PREFILLING,
+    QUANTUM,
     QUEUE,
     QUEUED,
     QUEUED_BLOCKS,
+    QUEUEING,
     RANK,
     RECEIVED,
     RESERVED,
@@ -103,6 +108,7 @@ def start_decoding(s: State, i: int, r: int) -> None:
     left = s.request[r, OUTPUT] - s.request[r, GENERATED]
     s.request[r, FINISH] = s.instance[i, ITERATION] + left
     s.request[r, STATE] = DECODING
+    s.request_s[r, DUE] = -1.0
     s.instance[i, CONTEXT] += s.request[r, INPUT] + s.request[r, GENERATED]
     s.residue[i, residue_of(s, r)] += 1
     push_batch(s, i, r)
@@ -136,7 +142,7 @@ def last_running(s: State, i: int) -> int:
 
 
 @compiled
-def preempt(s: State, i: int, r: int) -> None:
+def preempt(s: State, i: int, r: int, now_s: float) -> None:
     """Takes a running request back into the queue: to host memory where that has room, else to be computed again."""
     s.request[r, PREEMPTED] += 1
     s.instance[i, PREEMPTION_COUNT] += 1
@@ -146,6 +152,8 @@ def preempt(s: State, i: int, r: int) -> None:
         give_back(s, i, r, s.request[r, INPUT] + s.request[r, GENERATED])
     else:
         stop_decoding(s, i, r)
+        if s.request_s[r, DUE] >= 0.0:
+            s.request_s[r, LEFT] = max(s.request_s[r, DUE] - now_s, 0.0)
         tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
         blocks = blocks_of(s, tokens)
         s.request[r, STATE] = WAITING
@@ -158,11 +166,11 @@ def preempt(s: State, i: int, r: int) -> None:
 
 
 @compiled
-def make_room(s: State, i: int) -> bool:
+def make_room(s: State, i: int, now_s: float) -> bool:
     """Preempts until the next decode step has its blocks; whether any was."""
     preempted = False
     while s.instance[i, SEQUENCES] > 0 and growth(s, i, s.instance[i, ITERATION]) > room(s, i):
-        preempt(s, i, last_running(s, i))
+        preempt(s, i, last_running(s, i), now_s)
         preempted = True
     return preempted
 
@@ -259,16 +267,20 @@ def running(s: State, i: int) -> int:
 
 
 @compiled
-def admit(s: State, i: int, budget: int, now_s: float) -> None:
-    """Admits from the queue, in its order, until one does not fit.
+def margin_of(s: State, i: int) -> int:
+    """Blocks that admission leaves: those of the decode step that prompts ride on, and the watermark unless empty."""
+    margin = growth(s, i, s.instance[i, ITERATION]) if s.instance[i, POLICY] == MIXED else 0
+    if running(s, i) > 0:
+        margin += s.instance[i, WATERMARK]
+    return int(margin)
 
-    An empty instance ignores the watermark. A step that decodes too must keep its blocks.
-    """
+
+@compiled
+def admit(s: State, i: int, budget: int, now_s: float) -> None:
+    """Admits from the queue, in its order, until one does not fit."""
     while s.instance[i, QUEUE] != NONE and running(s, i) < s.instance[i, MOST_SEQUENCES]:
         r = s.instance[i, QUEUE]
-        margin = growth(s, i, s.instance[i, ITERATION]) if s.instance[i, POLICY] == MIXED else 0
-        if running(s, i) > 0:
-            margin += s.instance[i, WATERMARK]
+        margin = margin_of(s, i)
         left = budget - s.instance[i, STEP_TOKENS]
         if s.request[r, STATE] == WAITING:
             admitted = left > 0 and s.instance[i, PARTIAL] == NONE and admit_prompt(s, i, r, left, margin, now_s)
@@ -302,6 +314,58 @@ def join_arrived(s: State, i: int) -> None:
 
 
 @compiled
+def demote(s: State, i: int, now_s: float) -> None:
+    """Moves decoding requests that have used up their quantum to the next level, which has twice the quantum."""
+    for place in range(s.instance[i, SEQUENCES]):
+        r = s.batch[i, place]
+        if s.request_s[r, DUE] < 0.0:
+            s.request_s[r, DUE] = now_s + s.request_s[r, LEFT]
+        elif now_s >= s.request_s[r, DUE]:
+            s.request_s[r, KEY] += 1.0
+            s.request_s[r, DUE] = now_s + s.run_s[QUANTUM] * 2.0 ** s.request_s[r, KEY]
+
+
+@compiled
+def blocked(s: State, i: int, r: int) -> bool:
+    """Whether a waiting request finds no place, or no room for its cache."""
+    if running(s, i) >= s.instance[i, MOST_SEQUENCES]:
+        return True
+    tokens, free = s.request[r, INPUT] + s.request[r, GENERATED], room(s, i) - margin_of(s, i)
+    if s.request[r, STATE] == WAITING:
+        return bool(needed_blocks(s, i, r, cached_blocks(s, i, r), tokens) > free)
+    return bool(held_blocks(s, i, r, tokens) > free)
+
+
+@compiled
+def make_way(s: State, i: int, now_s: float) -> None:
+    """Preempts requests of lower levels for one of a higher level that is blocked."""
+    while s.instance[i, QUEUE] != NONE:
+        r, last = s.instance[i, QUEUE], last_running(s, i)
+        if last == NONE or s.request_s[r, KEY] >= s.request_s[last, KEY] or not blocked(s, i, r):
+            return
+        preempt(s, i, last, now_s)
+
+
+@compiled
+def next_in_line(s: State, i: int) -> bool:
+    """Whether the first of the feedback queue may get its turn at the next step: by its level, or as room is left."""
+    if s.run[QUEUEING] != FEEDBACK or s.instance[i, QUEUE] == NONE:
+        return False
+    r = s.instance[i, QUEUE]
+    return bool(s.request_s[r, KEY] < s.request_s[last_running(s, i), KEY] or not blocked(s, i, r))
+
+
+@compiled
+def quantum_end(s: State, i: int) -> float:
+    """When the first of the decoding requests has used up its quantum; at once if one has only now begun."""
+    end_s = np.inf
+    if s.run[QUEUEING] == FEEDBACK:
+        for place in range(s.instance[i, SEQUENCES]):
+            end_s = min(end_s, s.request_s[s.batch[i, place], DUE])
+    return end_s
+
+
+@compiled
 def looked_ahead(s: State, i: int) -> int:
     """Decode steps until the batch changes by itself: one finishes, or blocks run out."""
     steps = s.request[s.batch[i, 0], FINISH] - s.instance[i, ITERATION]
@@ -324,14 +388,19 @@ def schedule(s: State, i: int, now_s: float) -> None:
     s.instance[i, STEP_TOKENS] = 0
     s.instance_s[i, PREFILL_PAIRS] = 0.0
     preempted = False
+    if s.run[QUEUEING] == FEEDBACK:
+        demote(s, i, now_s)
+        make_way(s, i, now_s)
     if s.instance[i, POLICY] == MIXED:
-        preempted = make_room(s, i)
-        if not preempted or running(s, i) == 0:
+        preempted = make_room(s, i, now_s)
+        if not preempted or s.instance[i, SEQUENCES] == 0:
             fill(s, i, s.instance[i, TOKEN_BUDGET] - s.instance[i, SEQUENCES], now_s)
     else:
         fill(s, i, s.instance[i, TOKEN_BUDGET], now_s)
         if s.instance[i, LISTED] == 0:
-            preempted = make_room(s, i)
+            preempted = make_room(s, i, now_s)
+        if preempted and s.instance[i, SEQUENCES] == 0:
+            fill(s, i, s.instance[i, TOKEN_BUDGET], now_s)
     stalled = s.instance[i, POLICY] != MIXED and s.instance[i, LISTED] > 0
     s.instance[i, STALLED] = 1 if stalled else 0
     start_stretch(s, i, 0 if stalled else s.instance[i, SEQUENCES], preempted, now_s)
@@ -349,8 +418,8 @@ def start_stretch(s: State, i: int, sequences: int, preempted: bool, now_s: floa
         attended = s.instance_s[i, PREFILL_PAIRS] / s.instance[i, STEP_TOKENS]
         end_s = now_s + mixed_step_s(s, i, sequences, s.instance[i, STEP_TOKENS], attended)
     elif sequences > 0:
-        again = preempted or penalty_s > 0.0
-        steps, end_s = decode_steps(s, i, 1 if again else looked_ahead(s, i), np.inf)
+        again = preempted or penalty_s > 0.0 or next_in_line(s, i)
+        steps, end_s = decode_steps(s, i, 1 if again else looked_ahead(s, i), quantum_end(s, i))
     else:
         steps, end_s, penalty_s = 0, np.inf, 0.0
     if steps > 0:

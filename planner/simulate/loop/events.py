@@ -23,6 +23,7 @@ from planner.simulate.loop.fields import (
     DONE,
     END,
     ENTRY,
+    FEEDBACK,
     FINISH,
     FINISHED,
     FIRST,
@@ -33,6 +34,7 @@ from planner.simulate.loop.fields import (
     INPUT,
     ITERATION,
     KEY,
+    LEFT,
     LIMIT,
     LISTED,
     LOAD_TOKENS,
@@ -58,6 +60,7 @@ from planner.simulate.loop.fields import (
     PREFILL_TOKENS,
     PREFILLED,
     PRIORITY,
+    QUANTUM,
     QUEUE,
     QUEUEING,
     RANK,
@@ -85,7 +88,7 @@ from planner.simulate.loop.heaps import drop_batch, pop, push, set_end
 from planner.simulate.loop.memory import blocks_of, give_back, growth_within, publish, take
 from planner.simulate.loop.program import State, compiled, entry
 from planner.simulate.loop.routing import route
-from planner.simulate.loop.steps import decode_steps
+from planner.simulate.loop.steps import decode_steps, mixed_step_s
 
 
 @compiled
@@ -109,12 +112,19 @@ def interrupt(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def order_key(s: State, r: int, now_s: float) -> float:
-    """What the queue sorts a request by."""
+def order_key(s: State, i: int, r: int, now_s: float) -> float:
+    """What the queue sorts a request by; in the feedback queue its level, the first whose quantum its prefill fits."""
     if s.run[QUEUEING] == BY_PRIORITY:
         return float(s.request[r, PRIORITY])
     if s.run[QUEUEING] == SHORTEST:
         return float(s.request[r, PREDICTED])
+    if s.run[QUEUEING] == FEEDBACK:
+        level, quantum_s, tokens = 0.0, s.run_s[QUANTUM], s.request[r, INPUT]
+        prefill_s = mixed_step_s(s, i, 0 * tokens, tokens, (tokens + 1) / 2)
+        while s.request[r, STATE] != HANDED and quantum_s < prefill_s:
+            level, quantum_s = level + 1.0, 2.0 * quantum_s
+        s.request_s[r, LEFT] = quantum_s
+        return level
     return now_s
 
 
@@ -122,13 +132,13 @@ def order_key(s: State, r: int, now_s: float) -> float:
 def join(s: State, i: int, r: int, now_s: float) -> None:
     """Sends a request to an instance; one that is not in front waits behind others that cannot start either."""
     s.request[r, HOME] = i
-    s.request_s[r, KEY] = order_key(s, r, now_s)
+    s.request_s[r, KEY] = order_key(s, i, r, now_s)
     s.instance[i, OUTSTANDING] += 1
     s.instance[i, LOAD_TOKENS] += s.request[r, INPUT] + s.request[r, PREDICTED]
     enqueue(s, i, r)
     if s.instance[i, QUEUE] == r:
         full = s.instance[i, SEQUENCES] + s.instance[i, RESERVED] >= s.instance[i, MOST_SEQUENCES]
-        if s.instance[i, STEPS] == 0 or not full:
+        if s.instance[i, STEPS] == 0 or not full or s.run[QUEUEING] == FEEDBACK:
             interrupt(s, i, now_s)
 
 

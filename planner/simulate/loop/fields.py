@@ -38,7 +38,9 @@ FIRST: Final = 4  # first token at the client
 FINISHED: Final = 5
 THINK: Final = 6  # between the request before it and its own arrival, in closed loops and sessions
 RANK: Final = 7  # its key in the queue, kept while it stands in the heap of transfers
-REQUEST_SECONDS: Final = 8
+DUE: Final = 8  # when it has used up its quantum; negative while it is not decoding
+LEFT: Final = 9  # of its quantum while it is not decoding
+REQUEST_SECONDS: Final = 10
 
 # States of a request.
 TO_COME: Final = 0
@@ -130,6 +132,7 @@ FREENESS: Final = 5  # most free blocks a sequence (Llumnix)
 FCFS: Final = 0
 BY_PRIORITY: Final = 1
 SHORTEST: Final = 2  # shortest predicted output
+FEEDBACK: Final = 3  # skip-join multi-level feedback queue (FastServe)
 
 # The run, whole numbers.
 NEXT_ARRIVAL: Final = 0  # of the requests that come at given times
@@ -158,7 +161,8 @@ RUN_FIELDS: Final = 20
 REQUEST_OVERHEAD: Final = 0  # between client and engine
 LIMIT: Final = 1  # the run stops there
 NOW: Final = 2
-RUN_SECONDS: Final = 3
+QUANTUM: Final = 3  # decode time of the first level of the feedback queue; each level has twice that of the one before
+RUN_SECONDS: Final = 4
 
 # A cached prefix block on an instance.
 REFERENCES: Final = 0  # NONE: not cached
