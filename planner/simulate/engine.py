@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.errors import PlannerError
 from planner.simulate.fleet import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance
 from planner.simulate.loop import fields as f
 from planner.simulate.loop.arrays import Arrays
@@ -43,7 +44,8 @@ def play_arrays(
 
 
 def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> Arrays:
-    """The arrays of a run that has not begun."""
+    """The arrays of a run that has not begun; raises PlannerError where step times end before the requests do."""
+    _require_covered(fleet, requests)
     grids = list({id(instance.grid): instance.grid for instance in fleet.instances}.values())
     table_of = {id(grid): at for at, grid in enumerate(grids)}
     count, instances = len(requests), len(fleet.instances)
@@ -75,6 +77,21 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
         axes=axes,
         lengths=lengths,
     )
+
+
+def _require_covered(fleet: Fleet, requests: Requests) -> None:
+    """Refuses contexts and steps beyond the step times of an instance."""
+    longest, prompt = int((requests.input_tokens + requests.output_tokens).max()) - 1, int(requests.input_tokens.max())
+    for instance in {id(instance): instance for instance in fleet.instances}.values():
+        grid = instance.grid
+        if longest > max(grid.contexts[-1], 1) and instance.role != "prefill":
+            what = f"step times end at a context of {grid.contexts[-1]:g} tokens, the longest request has {longest}"
+            raise PlannerError(what, hint="price them over longer contexts")
+        most = min(instance.token_budget, prompt * instance.most_sequences)
+        most = most if instance.chunked else max(most, prompt)
+        if most > grid.tokens[-1] and instance.role != "decode":
+            what = f"step times end at {grid.tokens[-1]:g} tokens of prefill, a step may have {most}"
+            raise PlannerError(what, hint="price them over larger chunks, or lower the token budget")
 
 
 def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: bool) -> Any:  # noqa: ANN401 - an array

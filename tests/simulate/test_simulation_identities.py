@@ -206,3 +206,16 @@ def test_the_feedback_queue_answers_short_requests_before_long_ones_that_came_fi
     assert float(queued.e2e_s[4:].min()) > 1.0
     assert float(fed_back.e2e_s[4:].max()) < 0.5
     assert fed_back.drained
+
+
+def test_requests_beyond_the_step_times_are_refused() -> None:
+    few = StepGrid(
+        np.zeros((9, 2)), np.zeros((2, 2, 2, 2)), *(np.array([0.0, most]) for most in (8.0, 99.0, 64.0, 99.0))
+    )
+    instance = Instance(few, 1000, most_sequences=8, token_budget=64)
+    with pytest.raises(PlannerError, match="end at a context of 99 tokens, the longest request has 149"):
+        simulate(Fleet((instance,)), Requests.open_stream([0.0], [50], [100]))
+    with pytest.raises(PlannerError, match="end at 64 tokens of prefill, a step may have 100"):
+        simulate(Fleet((replace(instance, token_budget=100),)), Requests.open_stream([0.0], [50], [10]))
+    with pytest.raises(PlannerError, match="step times end at 8 sequences, the instance runs 9"):
+        replace(instance, most_sequences=9)

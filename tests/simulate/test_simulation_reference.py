@@ -1,6 +1,7 @@
 """The compiled loop against the slow reference, event for event, on random small cases of every role and policy."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,21 @@ def loads(chosen: Draw) -> Requests:
             predicted_tokens=predicted,
             priority=chosen(st.lists(st.integers(0, 2), min_size=count, max_size=count)),
         )
+        if chosen(st.booleans()):
+            base = _in_sessions(base, chosen(st.integers(1, count)), chosen(st.sampled_from([0.0, 0.75])))
     return base.with_prefixes([_chain(chosen, int(tokens)) for tokens in inputs], block_tokens=4)
+
+
+def _in_sessions(requests: Requests, sessions: int, think_s: float) -> Requests:
+    """The first requests come by themselves, each later one when the one `sessions` before it has been answered."""
+    count = len(requests)
+    after = np.arange(count) + sessions
+    return replace(
+        requests,
+        successor=np.where(after < count, after, -1),
+        think_s=np.full(count, think_s),
+        num_open=sessions,
+    )
 
 
 def _chain(chosen: Draw, tokens: int) -> list[tuple[int, ...]]:
