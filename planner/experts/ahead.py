@@ -20,8 +20,8 @@ between the expert's own load and the mean load. Assumed, in round figures: load
 15-40 % from one to the next (SGLang's published DeepSeek counts), those of a group in one direction."""
 DEVIATIONS = 1.0
 MOST_CHANGES = 4  # earlier windows whose difference from the last one counts
-MOVE_SLACK = 0.005
-"""Of the hedged time above the best found, below which nothing moves."""
+MOVE_SLACK = 0.0
+"""Of the hedged time above the best found from nothing, at which the search from the resident layout stops."""
 
 
 def uncertainty_of(history_WE: Floats, groups: int) -> Uncertainty:
