@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-simulate bench-propose bench-sweep bench-experts fuzz clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -37,6 +37,9 @@ bench-propose: $(VENV)/installed
 
 bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate.py
+
+bench-serving: $(VENV)/installed
+	$(BIN)/python benchmarks/serving.py ../shared/data/serving/measured.csv
 
 bench-sweep: $(VENV)/installed
 	$(BIN)/python benchmarks/sweep.py

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -107,7 +108,7 @@ def output_tokens_per_s_per_gpu(row: Row) -> float:
     return clients * osl / (ttft + tpot * (osl - 1.0)) * 1e3 / gpus
 
 
-def read_predictions(path: Path) -> dict[str, dict]:
+def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
     """Times by row of what `planner estimate` wrote."""
     lines = (json.loads(line) for line in path.read_text().splitlines())
     names = ("ttft_s", "tpot_s", "ttft_s_interval", "tpot_s_interval")
@@ -116,7 +117,7 @@ def read_predictions(path: Path) -> dict[str, dict]:
     }
 
 
-def predict(cases: Sequence[Case]) -> dict[str, dict]:
+def predict(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
     """Times by row as `planner estimate` predicts them now."""
     found = zip(cases, evaluate(cases, open_store(profile_paths(()))), strict=True)
     return {

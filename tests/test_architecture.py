@@ -61,7 +61,7 @@ BUILT_ON_TORCH = (
     "planner.execute.",
     "planner.hardware.profiling.",
 )  # who needs these modules imports them in functions
-BUILT_ON_NUMBA = ("planner.solvers.compiled.", "planner.simulate.loop")  # likewise
+BUILT_ON_NUMBA = ("planner.solvers.compiled.", "planner.estimate.compiled.", "planner.simulate.loop")  # likewise
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from planner.problem.resolve import normalised
 GPU, PER_NODE = "h200_sxm", 8
 SHORT, LONG, CONTEXT, SEQUENCE = 1984, 8064, 4032, 3968  # tokens
 FEW = 30
-MANY = (250, 230, 210, 200)  # sequences: the most that fit
+MANY = (250, 230, 210, 190, 170, 150)  # sequences: the most that fit
 FILLED = 0.88  # of the memory, by weights, cache and activations; gathers of a layer and graphs take more
 TRAINED = "llama-3.1-8b-train"
 _EIGHT_BITS = ("fp8", "fp8_block")  # formats of experts that the executor may have to run in bf16

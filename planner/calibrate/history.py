@@ -1,10 +1,12 @@
 """The calibration file that a fit becomes: its values, what they replaced, what they rest on, and how sure they are."""
 
+import math
 from dataclasses import asdict
 from typing import Any
 
 from planner.calibrate.fit import Fit
 from planner.costs.parameters import Calibration, Efficiencies
+from planner.costs.spread import Spread
 from planner.units import significant
 
 SCHEMA = "planner.calibration/1"
@@ -14,7 +16,8 @@ _DIGITS = 5  # far below any standard error
 def document_of(fit: Fit, base: Calibration, *, date: str, sources: tuple[str, ...]) -> dict[str, Any]:
     """The file as plain data; `previous` holds the values that were replaced, and the digest of where they stood.
 
-    Only `roofline` and `engines` are costs; everything else says where they are from and is not part of the digest.
+    Only `roofline`, `tables`, `engines` and `intervals` are costs; everything else says where they are from and is not
+    part of the digest.
     """
     values = _rounded(fit)
     before = asdict(base.efficiencies)
@@ -25,14 +28,20 @@ def document_of(fit: Fit, base: Calibration, *, date: str, sources: tuple[str, .
         "date": date,
         "records": {"steps": fit.num_steps, "operators": fit.num_operators, "files": list(sources)},
         "step_time_error": {"before": fit.before.as_json(), "after": fit.after.as_json()},
-        "roofline": {**before, **values},
+        "roofline": {name: value for name, value in {**before, **values}.items() if math.isfinite(value)},
+        "tables": asdict(base.tables),
         "engines": {name: asdict(overheads) for name, overheads in sorted(base.engines.items())},
+        "intervals": {name: _ends(spread) for name, spread in sorted(base.spreads.items())},
         "standard_errors": {name: float(f"{error:.3g}") for name, error in fit.standard_errors.items()},
         "previous": {"calibration": base.name, "digest": base.digest, "roofline": replaced},
     }
     if fit.held_out is not None:
         document["step_time_error"]["groups_left_out"] = fit.held_out.as_json()
     return document
+
+
+def _ends(spread: Spread) -> dict[str, list[float]]:
+    return {"low": list(spread.low), "high": list(spread.high)}
 
 
 def _rounded(fit: Fit) -> dict[str, float]:

@@ -9,6 +9,7 @@ levels see 1/g_1 of the buffer.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.costs.operators import Collective, distinct_places
 from planner.costs.parameters import Efficiencies
@@ -26,20 +27,70 @@ class _Tier:
     inside: FloatArray  # ranks already joined at inner levels
     bandwidth_bytes_per_s: FloatArray
     latency_s: float
-    outer: bool  # beyond the innermost domain
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A collective's way through the topology [N]: seconds at full bandwidth, how often it starts, fixed latency."""
+
+    inside_s: FloatArray  # in the innermost domain
+    outside_s: FloatArray  # beyond it
+    starts: FloatArray
+    doublings: FloatArray  # of the ranks, over all levels
+    latency_s: FloatArray
+    concurrent: NDArray[np.bool_]  # both parts run at the same time
+
+    def seconds(self, known: Efficiencies) -> FloatArray:
+        """Seconds [N] of one run; zero where nothing moves."""
+        inside, outside = self.inside_s / known.collective_bandwidth, self.outside_s / known.fabric_bandwidth
+        moved = np.where(self.concurrent, np.maximum(inside, outside), inside + outside)
+        start = known.collective_start_s * self.starts + known.collective_hop_s * self.doublings
+        return moved + start + self.latency_s
 
 
 def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies) -> FloatArray:
     """Seconds [N] of one run; zero for groups of one."""
-    tiers = _tiers(op, topology)
+    return route(op, topology).seconds(efficiencies)
+
+
+def route(op: Collective, topology: Topology) -> Route:
+    """Where the bytes of one run go [N]; all zero for groups of one."""
+    tiers, none = _tiers(op, topology), np.zeros_like(op.group)
+    live = ((op.group > 1) & (op.size_bytes > 0)).astype(np.float64)
+    spans = [(tier.ranks > 1) * live for tier in tiers]
+    doublings = [span * np.log2(np.maximum(tier.ranks, 1.0)) for span, tier in zip(spans, tiers, strict=True)]
+    if op.kind == "p2p":
+        spans, doublings = _outermost(spans), [none for _ in tiers]
+    latency = none
+    for span, more, tier in zip(spans, doublings, tiers, strict=True):
+        latency = latency + (span + more) * tier.latency_s
+    parts = [_part(op, tier) * span for span, tier in zip(spans, tiers, strict=True)]
+    concurrent = op.kind == "all_to_all"
+    outside = np.maximum.reduce([none, *parts[1:]]) if concurrent else sum(parts[1:], none)
+    both = np.full(len(none), concurrent)
+    return Route(parts[0], outside, sum(spans, none), sum(doublings, none), latency, both)
+
+
+def _outermost(spans: list[FloatArray]) -> list[FloatArray]:
+    """Only the last level that each pair spans: one message crosses it."""
+    left = np.ones_like(spans[0])
+    kept: list[FloatArray] = []
+    for span in reversed(spans):
+        kept.append(span * left)
+        left = left * (1.0 - span)
+    return kept[::-1]
+
+
+def _part(op: Collective, tier: _Tier) -> FloatArray:
+    """Seconds [N] of this level at its full bandwidth."""
     match op.kind:
         case "p2p":
-            total = _p2p(op, tiers, efficiencies)
+            size = op.size_bytes
         case "all_to_all":
-            total = _all_to_all(op, tiers, efficiencies)
+            size = _leaving_bytes(op, tier)
         case _:
-            total = _ring(op, tiers, efficiencies)
-    return np.where((op.group > 1) & (op.size_bytes > 0), total, 0.0)
+            size = _SWEEPS[op.kind] * (tier.ranks - 1.0) / tier.ranks * op.size_bytes / tier.inside
+    return np.where(tier.ranks > 1, size / tier.bandwidth_bytes_per_s, 0.0)
 
 
 def _tiers(op: Collective, topology: Topology) -> list[_Tier]:
@@ -49,41 +100,9 @@ def _tiers(op: Collective, topology: Topology) -> list[_Tier]:
     for level, members in zip(topology.levels, joined, strict=True):
         here = np.maximum(members.astype(np.float64), before)
         ranks = here / before
-        tiers.append(_Tier(ranks, before, level.rate_bytes_per_s(ranks), level.latency_s, bool(tiers)))
+        tiers.append(_Tier(ranks, before, level.rate_bytes_per_s(ranks), level.latency_s))
         before = here
     return tiers
-
-
-def _start(tier: _Tier, efficiencies: Efficiencies) -> FloatArray:
-    """Latency of a collective over this tier: a start, and more for every doubling of the ranks."""
-    steps = np.log2(np.maximum(tier.ranks, 1.0))
-    start = efficiencies.collective_start_s + tier.latency_s + (efficiencies.collective_hop_s + tier.latency_s) * steps
-    return np.where(tier.ranks > 1, start, 0.0)
-
-
-def _rate(tier: _Tier, efficiencies: Efficiencies) -> FloatArray:
-    """Bytes per second and device [N]: links inside the innermost domain and those outside it have efficiencies."""
-    inner, outer = efficiencies.collective_bandwidth, efficiencies.fabric_bandwidth
-    return tier.bandwidth_bytes_per_s * (outer if tier.outer else inner)
-
-
-def _ring(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:
-    total = np.zeros_like(op.group)
-    for tier in tiers:
-        share = (tier.ranks - 1.0) / tier.ranks * op.size_bytes / tier.inside
-        total = total + _SWEEPS[op.kind] * share / _rate(tier, efficiencies) + _start(tier, efficiencies)
-    return total
-
-
-def _all_to_all(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:
-    """Every level carries what leaves the domains inside it; levels work at the same time."""
-    slowest = np.zeros_like(op.group)
-    start = np.zeros_like(op.group)
-    for tier in tiers:
-        leaving = np.where(tier.ranks > 1, _leaving_bytes(op, tier), 0.0)
-        slowest = np.maximum(slowest, leaving / _rate(tier, efficiencies))
-        start = start + _start(tier, efficiencies)
-    return slowest + start
 
 
 def _leaving_bytes(op: Collective, tier: _Tier) -> FloatArray:
@@ -99,12 +118,3 @@ def _leaving_bytes(op: Collective, tier: _Tier) -> FloatArray:
     domains = op.group / tier.inside
     once = op.size_bytes / copies * distinct_places(domains, op.choices, op.among) * (1.0 - 1.0 / domains)
     return np.where(op.forwarded > 0, once, alone)
-
-
-def _p2p(op: Collective, tiers: list[_Tier], efficiencies: Efficiencies) -> FloatArray:
-    """One message over the outermost level that the pair spans."""
-    total = np.zeros_like(op.group)
-    for tier in tiers:
-        here = op.size_bytes / _rate(tier, efficiencies) + efficiencies.collective_start_s + tier.latency_s
-        total = np.where(tier.ranks > 1, here, total)
-    return total

@@ -186,7 +186,8 @@ def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterato
     yield _gemm(step, "qkv", count, keys + (mixer.q_rank or queries), hidden, precision)
     if mixer.q_rank:
         yield _gemm(step, "q_up", count, queries, mixer.q_rank, precision)
-    yield MemoryPass("rotary_and_cache", count, step.tokens * (queries + keys) * 2.0 * ACTIVATION_BYTES, 1.0)
+    kernels = 2.0 if mixer.qk_norm or mixer.qk_norm_full else 1.0
+    yield MemoryPass("rotary_and_cache", count, step.tokens * (queries + keys) * 2.0 * ACTIVATION_BYTES, kernels)
     kv, work = step.arch.precisions.kv_cache, step.work
     if np.any(work.prefill_sequences > 0):
         yield PrefillAttention(

@@ -5,6 +5,7 @@ floating-point operations and the bytes that any implementation must move; roofl
 rates, and measured kernels are expressed as a ratio to that roofline.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -204,8 +205,8 @@ def _working_precision(precision: str) -> str:
     return "fp32" if precision == "fp32" else "bf16"
 
 
-def demand(op: Compute) -> Demand:
-    """Operations and bytes of one run of `op` on one device."""
+def demand(op: Compute, routing_concentration: float = math.inf) -> Demand:
+    """Operations and bytes of one run of `op` on one device; experts as popular as `touched_share` says."""
     match op:
         case Gemm():
             inputs = op.m * op.k * bytes_per(activation_precision(op.precision))
@@ -223,7 +224,7 @@ def demand(op: Compute) -> Demand:
         case AttentionBackward():
             return _attention_backward(op.forward)
         case Experts():
-            return _experts(op)
+            return _experts(op, routing_concentration)
         case Recurrence():
             return Demand(op.tokens * op.flop_per_token, 2.0 * op.sequences * op.state_bytes, "bf16")
         case Scores():
@@ -314,16 +315,24 @@ def _attention_backward(op: PrefillAttention | DecodeAttention) -> Demand:
     return Demand(products * once.flop, 2.0 * once.size_bytes, once.precision, kernels=2.0)
 
 
-def _experts(op: Experts) -> Demand:
+def touched_share(tokens: FloatArray, top_k: float, num_experts: int, concentration: float = math.inf) -> FloatArray:
+    """Expected share of the experts that at least one of `tokens` chooses.
+
+    Equally popular experts are each missed with (1 - k / E) by every token. Popularities spread as a gamma variable of
+    shape c make the count of an expert negative binomial, which misses it with (1 + T k / (E c))^-c.
+    """
+    if top_k >= num_experts:
+        return np.asarray(tokens > 0, dtype=np.float64)
+    if math.isinf(concentration):
+        return np.asarray(-np.expm1(tokens * np.log1p(-top_k / num_experts)))
+    return np.asarray(1.0 - (1.0 + tokens * top_k / (num_experts * concentration)) ** -concentration)
+
+
+def _experts(op: Experts, concentration: float) -> Demand:
     matrices = 3.0 if op.gated else 2.0
     inter = op.intermediate / op.moe_tp
-    local = op.num_experts / op.ep
     routed = op.tokens * op.top_k / op.ep
-    touched = (
-        local * -np.expm1(op.tokens * np.log1p(-op.top_k / op.num_experts))
-        if op.top_k < op.num_experts
-        else local * (op.tokens > 0)
-    )
+    touched = op.num_experts / op.ep * touched_share(op.tokens, op.top_k, op.num_experts, concentration)
     weights = np.maximum(touched, np.minimum(routed, 1.0)) * matrices * op.hidden * inter * bytes_per(op.precision)
     value = working_bytes(op.activation)
     moved = weights + routed * (op.hidden * (bytes_per(op.activation) + value) + value * (matrices - 1.0) * inter)

@@ -5,12 +5,13 @@ overhead of any engine.
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from planner.costs.spread import FEATURES, Spread
 from planner.documents import Document, load_document, parse_document
 from planner.errors import PlannerError, did_you_mean
 from planner.files import digest
@@ -21,31 +22,89 @@ class Efficiencies:
     """Achieved share of a data-sheet rate, per kind of kernel, and the time below which no kernel goes."""
 
     gemm_flop: float = 1.0
-    gemm_flop_quantised: float = 1.0  # 8- and 4-bit inputs
+    gemm_flop_quantised: float = 1.0  # 8-bit inputs
+    gemm_flop_4bit: float = 1.0
     gemm_bandwidth: float = 1.0
+    gemm_start_s: float = 0.0  # one launch, beyond what computing and moving take
     attention_flop: float = 1.0
     attention_bandwidth: float = 1.0
+    attention_start_s: float = 0.0
     experts_flop: float = 1.0
+    experts_flop_4bit: float = 1.0
     experts_bandwidth: float = 1.0
+    experts_start_s: float = 0.0  # each of a layer's grouped products
     elementwise_bandwidth: float = 1.0
-    kernel_floor_s: float = 0.0
+    elementwise_start_s: float = 0.0
+    quantise_fp8_s: float = 0.0  # more per product whose inputs are quantised with one scale a tensor or a row,
+    quantise_block_s: float = 0.0  # with one a block of 128,
+    quantise_4bit_s: float = 0.0  # or with one for 16 or 32 values
+    experts_quantise_s: float = 0.0  # more per grouped product whose inputs are quantised
+    routing_concentration: float = math.inf  # spread of the experts' popularity; infinite: all equally popular
     collective_bandwidth: float = 1.0  # of the links inside a scale-up domain
     fabric_bandwidth: float = 1.0  # of the network beyond the scale-up domain
     collective_start_s: float = 0.0  # one collective inside a scale-up domain
     collective_hop_s: float = 0.0  # more per doubling of the group
 
+    def with_starts(self, scale: float) -> "Efficiencies":
+        """The same with every launch of a compute kernel `scale` times as long."""
+        return replace(self, **{name: getattr(self, name) * scale for name in KERNEL_STARTS})
+
+
+KERNEL_STARTS = (
+    "gemm_start_s",
+    "attention_start_s",
+    "experts_start_s",
+    "elementwise_start_s",
+    "quantise_fp8_s",
+    "quantise_block_s",
+    "quantise_4bit_s",
+    "experts_quantise_s",
+)
+"""What an engine that fuses less, or leaves gaps between kernels, pays more of."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableTrust:
+    """Weight of an imported table against the roofline, in the logarithm of time; our own tables count in full.
+
+    Tables of other versions and of kernels alone in a loop predict deployments no better than the roofline with fitted
+    starts; the weights are those of the least error on deployments (docs/accuracy.md).
+    """
+
+    gemm: float = 1.0
+    attention: float = 1.0
+    experts: float = 1.0
+    collective: float = 1.0
+
+
+FULL_TRUST = TableTrust()
+
 
 @dataclass(frozen=True, slots=True)
 class EngineOverheads:
-    """What an engine adds on the host, not hidden behind the device."""
+    """What an engine adds to its kernels, not hidden behind the device."""
 
+    kernel_start: float = 1.0  # its kernels' starts, as a multiple of those of the roofline
     step_s: float = 0.0  # each step
     sequence_s: float = 0.0  # each sequence in the step
     prefill_s: float = 0.0  # each step that prefills (no CUDA graph)
-    request_s: float = 0.0  # each request before its first token: tokenising, scheduling, HTTP
-    first_token_steps: float = 0.5  # decode steps that pass before a request's prefill starts; joining the next: half
-    together: float = 0.0  # share of a closed loop's clients whose prefill a request finds in front of it
+    frontend_s: float = 0.0  # each request, one after the other: HTTP, tokenising
+    arrival_s: float = 0.0  # mean delay of a request on its way to the scheduler
+    poll_steps: float = 1.0  # decode steps from one look at new requests to the next
+    output_steps: float = 0.0  # decode steps from the end of a prefill to its token at the client
+    handover_s: float = 0.0  # of a request between pools, beyond moving its cache
+    step_tokens: float = 8192.0  # prompt tokens that one step takes
     workspace_bytes: float = 0.0  # context, graphs and communication buffers on each device
+
+    @property
+    def request_s(self) -> float:
+        """What a lone request takes before the scheduler sees it."""
+        return self.frontend_s + self.arrival_s
+
+    @property
+    def first_token_steps(self) -> float:
+        """Mean decode steps between a request and its first token: until the next look, and until it is out."""
+        return self.poll_steps / 2.0 + self.output_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +116,8 @@ class Calibration:
     engines: dict[str, EngineOverheads]
     digest: str
     source: str
+    tables: TableTrust = field(default_factory=TableTrust)
+    spreads: dict[str, Spread] = field(default_factory=dict)  # of "ttft" and "tpot"
 
     def engine(self, name: str) -> EngineOverheads:
         """The overheads of an engine; `default` stands for engines without a section."""
@@ -85,8 +146,29 @@ def _parse(document: Document, name: str) -> Calibration:
         engine: _section(EngineOverheads, values, document, ("engines", engine))
         for engine, values in _mapping(data.get("engines", {}), document, ("engines",)).items()
     }
-    identity = {key: value for key, value in data.items() if key in ("roofline", "engines")}
-    return Calibration(name, efficiencies, engines, digest(identity), str(data.get("source", "")))
+    tables = _section(TableTrust, data.get("tables", {}), document, ("tables",))
+    spreads = _spreads(data.get("intervals", {}), document)
+    identity = {key: value for key, value in data.items() if key in ("roofline", "engines", "tables", "intervals")}
+    return Calibration(name, efficiencies, engines, digest(identity), str(data.get("source", "")), tables, spreads)
+
+
+def _spreads(values: object, document: Document) -> dict[str, Spread]:
+    """Section `intervals`: for ttft and tpot, the coefficients of the bounds `low` and `high`."""
+    spreads: dict[str, Spread] = {}
+    for name, sides in _mapping(values, document, ("intervals",)).items():
+        path = ("intervals", str(name))
+        found = _mapping(sides, document, path)
+        right = all(
+            isinstance(row := found.get(side), list)
+            and len(row) == len(FEATURES)
+            and all(isinstance(v, (int, float)) and math.isfinite(v) for v in row)
+            for side in ("low", "high")
+        )
+        if name not in ("ttft", "tpot") or not right:
+            hint = f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers: {', '.join(FEATURES)}"
+            raise PlannerError(f"`{name}` is no interval", where=document.where(path), hint=hint)
+        spreads[str(name)] = Spread(tuple(map(float, found["low"])), tuple(map(float, found["high"])))
+    return spreads
 
 
 def _mapping(values: object, document: Document, path: tuple[str, ...]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Kernel times from measured tables, and the roofline where no table speaks.
 
 A table is read as its ratio to the roofline: log(latency / roofline) is interpolated linearly in the logarithm of each
-axis, and the result is the roofline of the query times that ratio. Inside the table this interpolates; outside it the
-ratio of the edge, that is its utilisation, is held and the basis says so.
+axis, and the result is the roofline of the query times that ratio, to the power of how far such tables are trusted
+(TableTrust). Inside the table this interpolates; outside it the ratio of the edge, that is its utilisation, is held and
+the basis says so.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,7 @@ from planner.costs.operators import (
     PrefillAttention,
     gradient_of,
 )
+from planner.costs.parameters import FULL_TRUST, TableTrust
 from planner.costs.roofline import Roofline
 from planner.costs.shapes import FloatArray
 from planner.hardware.profiles.grid import Grid, corners
@@ -63,6 +65,17 @@ PASS_OF = {
     "optimizer": "optimizer",
 }
 """The kind of pass that was measured, by the name of an elementwise operator."""
+_TRUST_OF = {
+    "gemm": "gemm",
+    "mla_bmm": "gemm",
+    "moe": "experts",
+    "moe_backward": "experts",
+    "wideep_generation_moe": "experts",
+    "wideep_context_moe": "experts",
+    "custom_allreduce": "collective",
+    "nccl": "collective",
+}
+"""Which trust a table takes; all others are of attention."""
 _EXPERT_COLUMNS = ("hidden_size", "inter_size", "topk", "num_experts")
 _MXFP4_WEIGHT_ONLY = ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")
 
@@ -82,6 +95,7 @@ class Profiled:
 
     roofline: Roofline
     chooser: Chooser
+    trust: TableTrust = FULL_TRUST
     skew: str = "power_law_1.2"  # expert load of the MoE tables; 1.01 fits DeepSeek-R1, 1.2 Qwen3-235B (their README)
     _tables: dict[tuple[str | int | float | tuple[int, ...], ...], _Table | None] = field(default_factory=dict)
 
@@ -347,8 +361,13 @@ class Profiled:
         """The table that `identity` begins with, for the first of `keys` it holds, as a ratio to the roofline."""
         if identity not in self._tables:
             chosen = self.chooser.choose(str(identity[0]), keys, engine)
-            self._tables[identity] = None if chosen is None else _as_ratio(chosen, build)
+            found = None if chosen is None else _as_ratio(chosen, build, self._weight(chosen, identity))
+            self._tables[identity] = found
         return self._tables[identity]
+
+    def _weight(self, chosen: Choice, identity: tuple[object, ...]) -> float:
+        """How far the table counts against the roofline."""
+        return 1.0 if chosen.ours else float(getattr(self.trust, _TRUST_OF.get(str(identity[0]), "attention")))
 
     def _from(
         self, table: _Table | None, op: Operator, points: tuple[FloatArray, ...], reference_s: FloatArray | None = None
@@ -369,9 +388,10 @@ class Profiled:
         return Priced(seconds, np.where(at.inside, table.basis, held).astype(np.uint8))
 
 
-def _as_ratio(chosen: Choice, build: Callable[[Grid], FloatArray]) -> _Table:
+def _as_ratio(chosen: Choice, build: Callable[[Grid], FloatArray], weight: float) -> _Table:
     reference = np.maximum(build(chosen.grid), 1e-12).reshape(chosen.grid.latency_s.shape)
-    return _Table(chosen.grid, chosen.grid.filled(reference), Basis.MEASURED if chosen.ours else Basis.IMPORTED)
+    ratio = weight * chosen.grid.filled(reference)
+    return _Table(chosen.grid, ratio, Basis.MEASURED if chosen.ours else Basis.IMPORTED)
 
 
 def _as_compute(op: Operator) -> Compute:

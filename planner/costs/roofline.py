@@ -26,6 +26,8 @@ from planner.costs.shapes import FloatArray
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.topology import Topology
 
+FOUR_BIT = ("nvfp4", "mxfp4")
+
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
@@ -46,24 +48,53 @@ class Roofline:
         return Priced.analytical(self.compute_s(op))
 
     def compute_s(self, op: Compute) -> FloatArray:
-        """max(flop / rate, bytes / bandwidth), at least one kernel floor per launch."""
-        asked = demand(op)
-        flop_efficiency, bandwidth_efficiency = _efficiency(op, self.efficiencies)
-        compute = asked.flop / (self.accelerator.peak(asked.precision) * flop_efficiency)
-        move = asked.size_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * bandwidth_efficiency)
-        floor = self.efficiencies.kernel_floor_s * asked.kernels
-        return np.where(asked.size_bytes + asked.flop > 0, np.maximum(np.maximum(compute, move), floor), 0.0)
+        """max(flop / rate, bytes / bandwidth), and a start for every launch."""
+        known, names = self.efficiencies, rates_of(op)
+        asked = demand(op, known.routing_concentration)
+        compute = asked.flop / (self.accelerator.peak(asked.precision) * getattr(known, names.flop))
+        move = asked.size_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * getattr(known, names.bandwidth))
+        start_s = sum(getattr(known, name) for name in names.starts)
+        busy = asked.size_bytes + asked.flop > 0
+        return np.where(busy, np.maximum(compute, move) + start_s * asked.kernels, 0.0)
 
 
-def _efficiency(op: Compute, known: Efficiencies) -> tuple[float, float]:
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The efficiencies, by name, that an operator's time hangs on."""
+
+    flop: str
+    bandwidth: str
+    starts: tuple[str, ...]  # of one launch, added up
+
+
+def rates_of(op: Compute) -> Rates:
+    """The efficiencies of an operator's kernel."""
     match op:
         case Gemm() | BatchedGemm():
-            return known.gemm_flop_quantised if quantises(op.precision) else known.gemm_flop, known.gemm_bandwidth
+            return Rates(_gemm_flop(op.precision), "gemm_bandwidth", ("gemm_start_s", *_quantising(op.precision)))
         case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
-            return known.attention_flop, known.attention_bandwidth
+            return Rates("attention_flop", "attention_bandwidth", ("attention_start_s",))
         case Experts():
-            return known.experts_flop, known.experts_bandwidth
+            flop = "experts_flop_4bit" if op.activation in FOUR_BIT else "experts_flop"
+            quantising = ("experts_quantise_s",) if quantises(op.activation) else ()
+            return Rates(flop, "experts_bandwidth", ("experts_start_s", *quantising))
         case MemoryPass():
-            return 1.0, known.elementwise_bandwidth
+            return Rates("gemm_flop", "elementwise_bandwidth", ("elementwise_start_s",))
         case _:
-            return known.gemm_flop, known.elementwise_bandwidth
+            return Rates("gemm_flop", "elementwise_bandwidth", ("gemm_start_s",))
+
+
+def _gemm_flop(precision: str) -> str:
+    """The share for the format that the tensor cores see."""
+    if not quantises(precision):
+        return "gemm_flop"
+    return "gemm_flop_4bit" if precision in FOUR_BIT else "gemm_flop_quantised"
+
+
+def _quantising(precision: str) -> tuple[str, ...]:
+    """Quantising the inputs of one product before it runs."""
+    if not quantises(precision):
+        return ()
+    if precision in FOUR_BIT:
+        return ("quantise_4bit_s",)
+    return ("quantise_block_s",) if precision == "fp8_block" else ("quantise_fp8_s",)

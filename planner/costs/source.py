@@ -42,7 +42,8 @@ def make_pricer(
     store: ProfileStore | None,
 ) -> Pricer:
     """Kernel tables of this accelerator and engine when the store has them, else the roofline."""
-    roofline = Roofline(accelerator, topology, calibration.efficiencies)
+    starts = calibration.engine(engine).kernel_start
+    roofline = Roofline(accelerator, topology, calibration.efficiencies.with_starts(starts))
     if store is None or accelerator.name not in store.accelerators():
         return roofline
     chooser = Chooser(store, accelerator.name, engine, version)
@@ -50,7 +51,7 @@ def make_pricer(
         chooser.notes.add(
             f"no kernel tables were given: those measured on {accelerator.name} that come with planner serve"
         )
-    return Profiled(roofline, chooser, skew=expert_skew(arch))
+    return Profiled(roofline, chooser, calibration.tables, skew=expert_skew(arch))
 
 
 def expert_skew(arch: Architecture) -> str:

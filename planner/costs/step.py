@@ -68,11 +68,21 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
     """
     priced = price_operators(forward(arch, shards, work), pricer, len(shards))
     busy = work.tokens > 0
-    host = engine.step_s + engine.sequence_s * work.sampled + engine.prefill_s * (work.prefill_sequences > 0)
-    pace = np.ceil(arch.num_layers / shards.pp) * shards.pp / arch.num_layers
+    pace = fullest_stage(arch, shards)
     return StepTime(
         np.where(busy, priced.device_s * pace, 0.0),
-        np.where(busy, host * shards.pp, 0.0),
+        np.where(busy, host_s(shards, work, engine), 0.0),
         {name: seconds * pace for name, seconds in priced.by_operator.items()},
         priced.by_basis * pace,
     )
+
+
+def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> FloatArray:
+    """Seconds [N] that the engine adds to a step; every pipeline stage launches its part."""
+    each = engine.step_s + engine.sequence_s * work.sampled + engine.prefill_s * (work.prefill_sequences > 0)
+    return each * shards.pp
+
+
+def fullest_stage(arch: Architecture, shards: Shards) -> FloatArray:
+    """Layers of the fullest pipeline stage over the mean [N]: all stages run at its pace."""
+    return np.ceil(arch.num_layers / shards.pp) * shards.pp / arch.num_layers

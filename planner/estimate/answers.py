@@ -28,8 +28,8 @@ def _line(name: str, result: Estimate | Refused) -> str:
     prediction = {
         "ttft_s": result.ttft_s,
         "tpot_s": result.tpot_s,
-        "ttft_s_interval": None,
-        "tpot_s_interval": None,
+        "ttft_s_interval": result.ttft_s_interval,
+        "tpot_s_interval": result.tpot_s_interval,
         "output_tokens_per_s_per_gpu": result.output_tokens_per_s_per_gpu,
         "memory_bytes": result.memory_bytes,
     }

@@ -43,6 +43,8 @@ class Case:
     decode: Part
     gpus: int
     calibration: str = "default"
+    requests_per_client: float = 10.0  # of a closed loop: how many each client sends, its first at the start
+    poll_steps: float = 0.0  # decode steps between the scheduler's looks at new requests; 0: the engine's default
 
 
 @dataclass(frozen=True, slots=True)

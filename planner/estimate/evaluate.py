@@ -1,22 +1,32 @@
-"""Cases to predictions: grouped by what shares a cost model, priced as arrays, settled together."""
+"""Cases to predictions: grouped by what shares a cost model, priced as arrays, played or settled together.
+
+Four steps are priced for every case: decoding at its full batch and at half of it, one prompt, and a step full of
+prompts. Decoding is linear in the batch between the first two, prefill in tokens through the others. Every loop is
+settled in the mean (`closed_loop.settle`), which gives the time per output token; the time to first token of a closed
+one, with its opening burst and its queues, is that of the benchmark played request by request (`replay`).
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.parameters import load_calibration
-from planner.costs.shapes import FloatArray, Shards
+from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.source import make_pricer
+from planner.costs.spread import features_of
 from planner.estimate.case import Case, Part, Refused
+from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loop_of, pace_of, settled, taken
+from planner.estimate.replay import play
 from planner.hardware.profiles.store import ProfileStore
-from planner.kinds.serve.closed_loop import Dynamics, Settled, settle
+from planner.kinds.serve.closed_loop import Settled
 from planner.kinds.serve.demand import link_bytes_per_s
-from planner.kinds.serve.steady import Costs, decode_step, pad_graph_batch, prefill_alone, prefill_mixed
+from planner.kinds.serve.steady import Costs, pad_graph_batch
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 
-DEFAULT_CHUNK_TOKENS = 8192
+PRICED_TOKENS = 8192.0  # of the step from which the time of a prompt token is taken
+Interval = tuple[float, float]
 DEFAULT_MAX_BATCH = 1024  # vLLM's default on these accelerators; SGLang and TensorRT-LLM admit more
 
 
@@ -28,30 +38,20 @@ class Estimate:
     tpot_s: float
     output_tokens_per_s_per_gpu: float
     memory_bytes: float
+    ttft_s_interval: Interval | None = None  # 80 %; None where the calibration holds no spread
+    tpot_s_interval: Interval | None = None
 
 
 def evaluate(cases: Sequence[Case], store: ProfileStore | None) -> list[Estimate | Refused]:
     """An estimate, or the reason why there is none, for every case, in order."""
     results: dict[int, Estimate | Refused] = {}
-    for members in _groups(cases):
+    for members in groups_of(cases):
         for index, result in zip(members, _group([cases[i] for i in members], store), strict=True):
             results[index] = result
     return [results[index] for index in range(len(cases))]
 
 
-def loops(cases: Sequence[Case], store: ProfileStore | None) -> Dynamics:
-    """What decides the loop of every case, in order; all must be of models that have costs."""
-    order: list[int] = []
-    found: list[Dynamics] = []
-    for members in _groups(cases):
-        order += members
-        found.append(_batch([cases[i] for i in members], store).dynamics())
-    place = np.argsort(order)
-    names = [field.name for field in fields(Dynamics)]
-    return Dynamics(**{name: np.concatenate([getattr(one, name) for one in found])[place] for name in names})
-
-
-def _groups(cases: Sequence[Case]) -> list[list[int]]:
+def groups_of(cases: Sequence[Case]) -> list[list[int]]:
     """Indices of cases that share model, pool, engine and mode."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, case in enumerate(cases):
@@ -64,10 +64,11 @@ def _group(cases: list[Case], store: ProfileStore | None) -> list[Estimate | Ref
     reasons = cases[0].arch.unsupported_parts()
     if reasons:
         return [Refused(case.id, f"{case.arch.name}: unsupported {'; '.join(reasons)}") for case in cases]
-    return _batch(cases, store).estimates()
+    return batch_of(cases, store).estimates()
 
 
-def _batch(cases: list[Case], store: ProfileStore | None) -> "_Batch":
+def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
+    """Cases that share model, pool, engine and mode, with what prices them."""
     first = cases[0]
     calibration = load_calibration(first.calibration)
     pricer = make_pricer(
@@ -79,31 +80,98 @@ def _batch(cases: list[Case], store: ProfileStore | None) -> "_Batch":
         calibration=calibration,
         store=store,
     )
-    return _Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine)))
+    return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class Batch:
     """Cases that share model, pool and engine; arrays [N] over cases."""
 
     cases: list[Case]
     costs: Costs
 
     def estimates(self) -> list[Estimate | Refused]:
+        """An estimate or a refusal for every case."""
+        frame = self.frame()
+        seconds = [self.costs.step(shards, work).seconds for shards, work in self.steps(frame)]
+        added = Added.of([self.costs.engine] * len(self.cases))
+        pace = pace_of(frame, seconds, added)
+        settled = run(frame, pace, added)
+        intervals = self._intervals(settled, idle_ttft_s(frame, pace, added))
         fixed, per_sequence = self._fixed_bytes(), self._sequence_bytes()
-        settled = settle(self.dynamics())
         room = self._memory_bytes() - fixed
         memory = fixed + np.minimum(settled.decoding, np.maximum(self._admitted(), 1.0)) * per_sequence
-        return [self._answer(i, case, settled, room, memory) for i, case in enumerate(self.cases)]
+        found = [self._answer(i, case, settled, room, memory) for i, case in enumerate(self.cases)]
+        return [
+            replace(one, ttft_s_interval=ttft, tpot_s_interval=tpot) if isinstance(one, Estimate) else one
+            for one, ttft, tpot in zip(found, *intervals, strict=True)
+        ]
 
-    def dynamics(self) -> Dynamics:
-        """What decides the loop of each case."""
-        return self._dynamics(np.clip(self._admitted(), 1.0, self._most_batch()))
+    def _intervals(self, settled: Settled, idle_s: FloatArray) -> tuple[list[Interval | None], list[Interval | None]]:
+        """80 % intervals of both times of each case; None where the calibration holds no spread."""
+        spreads, features = load_calibration(self.cases[0].calibration).spreads, features_of(settled.ttft_s, idle_s)
+
+        def ends(name: str, values: FloatArray) -> list[Interval | None]:
+            if name not in spreads:
+                return [None] * len(values)
+            return [
+                (float(low), float(high)) for low, high in zip(*spreads[name].bounds(values, features), strict=True)
+            ]
+
+        return ends("ttft", settled.ttft_s), ends("tpot", settled.tpot_s)
+
+    def frame(self) -> Frame:
+        """The deployments without their step times."""
+        clients, isl = self._numbers(lambda case: case.clients), self._isl()
+        ranks, most = self._ranks(False), np.clip(self._admitted(), 1.0, self._most_batch())
+        each = np.minimum(np.where(clients > 0, clients / ranks, most), most)
+        return Frame(
+            clients=clients,
+            rate_per_s=self._numbers(lambda case: case.rate_per_s),
+            requests_per_client=self._numbers(lambda case: case.requests_per_client),
+            isl=isl,
+            osl=self._osl(),
+            isl_cv=self._numbers(lambda case: case.isl_cv),
+            disaggregated=self._numbers(lambda case: case.prefill is not None),
+            decode_ranks=ranks,
+            prefill_ranks=self._ranks(True),
+            prefill_stages=self._shards(True).pp,
+            most_decoding=most,
+            full_batch=np.maximum(each, 1.0),
+            chunks=np.ceil(isl / PRICED_TOKENS),
+            prompts=np.maximum(np.floor(PRICED_TOKENS / isl), 1.0),
+            moved_s=self._moved_s(),
+            chunk_tokens=np.array([part.chunk_tokens for part in self._parts(True)], dtype=np.float64),
+            poll_steps=self._numbers(lambda case: case.poll_steps),
+        )
+
+    def steps(self, frame: Frame) -> list[tuple[Shards, Work]]:
+        """What is priced: a full batch and half of it, one prompt (with the batch where both share steps), and many."""
+        decode, prefill = self._shards(False), self._shards(True)
+        context, tokens = frame.isl + frame.osl / 2.0, frame.isl / frame.chunks
+        before = (frame.isl - tokens) / 2.0
+        beside = frame.full_batch / decode.pp * (1.0 - frame.disaggregated)
+        return [
+            *(
+                (decode, Work.decode(pad_graph_batch(batch) / decode.pp, context))
+                for batch in (frame.full_batch, half_of(frame.full_batch))
+            ),
+            (prefill, Work.of(tokens, 1.0, before, beside, context)),
+            (prefill, Work.of(frame.prompts * tokens, frame.prompts, before, 0.0, 0.0)),
+        ]
+
+    def _isl(self) -> FloatArray:
+        return self._numbers(lambda case: case.isl)
+
+    def _osl(self) -> FloatArray:
+        return self._numbers(lambda case: case.osl)
+
+    def _ranks(self, prefill: bool) -> FloatArray:
+        return np.array([part.replicas * part.dp for part in self._parts(prefill)], dtype=np.float64)
 
     def _sequence_bytes(self) -> FloatArray:
         """Cache of a sequence half-way through its output: engines take pages as sequences grow."""
-        cached = self._numbers(lambda case: case.isl + case.osl / 2.0)
-        return kv_cache_bytes(self.costs.arch, self._shards(False), cached)
+        return kv_cache_bytes(self.costs.arch, self._shards(False), self._isl() + self._osl() / 2.0)
 
     def _admitted(self) -> FloatArray:
         """Sequences of a decoding rank that its cache holds."""
@@ -129,10 +197,6 @@ class _Batch:
         rows = [(part.tp, part.pp, part.dp, part.moe_tp, part.ep) for part in self._parts(prefill)]
         return Shards.of(*np.array(rows, dtype=np.float64).T)
 
-    def _chunk(self) -> FloatArray:
-        given = np.array([part.chunk_tokens for part in self._parts(True)], dtype=np.float64)
-        return np.where(given > 0, given, float(DEFAULT_CHUNK_TOKENS))
-
     def _most_batch(self) -> FloatArray:
         given = np.array([part.max_batch for part in self._parts(False)], dtype=np.float64)
         return np.where(given > 0, given, float(DEFAULT_MAX_BATCH))
@@ -151,49 +215,21 @@ class _Batch:
         activations = activation_bytes(self.costs.arch, shards, 512.0, 64.0)
         return weight_bytes(self.costs.arch, shards) + activations + self.costs.engine.workspace_bytes
 
-    def _dynamics(self, most_decoding: FloatArray) -> Dynamics:
-        shards, cases = self._shards(False), self.cases
-        isl, osl = self._numbers(lambda case: case.isl), self._numbers(lambda case: case.osl)
-        ranks = self._numbers(lambda case: case.decode.replicas * case.decode.dp)
-        clients = self._numbers(lambda case: case.clients)
-        share = np.minimum(np.where(clients > 0, clients / ranks, most_decoding), most_decoding)
-        high = np.maximum(share, 1.0)
-        low = np.maximum(np.floor(high / 2.0), 1.0)
-        context = isl + osl / 2.0
-        decode_high = self._decode_s(shards, high, context)
-        decode_low = self._decode_s(shards, low, context)
-        slope = np.maximum((decode_high - decode_low) / np.maximum(high - low, 1.0), 0.0)
-        colocated = cases[0].prefill is None
-        if colocated:
-            prefill = prefill_mixed(self.costs, shards, isl, osl, self._chunk(), high, context, decode_high)
-            moved = np.zeros(len(cases))
-            prefill_ranks = ranks
-        else:
-            prefill_shards = self._shards(True)
-            prefill = prefill_alone(self.costs, prefill_shards, isl, np.maximum(self._chunk(), isl))
-            moved = self._transfer_s(prefill_shards, isl)
-            prefill_ranks = np.array([part.replicas * part.dp for part in self._parts(True)], dtype=np.float64)
-        return Dynamics(
-            clients=clients,
-            rate_per_s=self._numbers(lambda case: case.rate_per_s),
-            osl=osl,
-            decode_ranks=ranks,
-            prefill_ranks=prefill_ranks,
-            decode_base_s=np.maximum(decode_high - slope * high, 1e-6),
-            decode_slope_s=slope,
-            stretch_s=prefill.stretch_s,
-            queue_s=prefill.queue_s,
-            service_s=prefill.latency_s + moved + self.costs.engine.request_s,
-            first_steps=np.full(len(cases), self.costs.engine.first_token_steps if colocated else 0.0),
-            together=np.full(len(cases), self.costs.engine.together),
-            service_cv2=self._numbers(lambda case: case.isl_cv**2),
-            most_decoding=most_decoding,
-        )
-
-    def _decode_s(self, shards: Shards, batch: FloatArray, context: FloatArray) -> FloatArray:
-        return decode_step(self.costs, shards, pad_graph_batch(batch), context).seconds
-
-    def _transfer_s(self, shards: Shards, isl: FloatArray) -> FloatArray:
-        pool = self.cases[0].pool
+    def _moved_s(self) -> FloatArray:
+        """Moving a request's cache from one pool to the other; 0 where one pool does both."""
+        isl, shards, pool = self._isl(), self._shards(True), self.cases[0].pool
+        if self.cases[0].prefill is None:
+            return np.zeros_like(isl)
         moved = kv_bytes(self.costs.arch, isl) + state_bytes_per_sequence(self.costs.arch, np.ones(len(isl)))
         return np.asarray(moved / (shards.tp * link_bytes_per_s(pool)) + pool.node.nic_latency_s)
+
+
+def run(frame: Frame, pace: Pace, added: Added) -> Settled:
+    """All loops settled; the time to first token of closed ones as played."""
+    rested, closed = settled(frame, pace, added), frame.clients > 0
+    if not closed.any():
+        return rested
+    played = play(taken(loop_of(frame, pace, added), closed))
+    ttft, tpot = rested.ttft_s.copy(), rested.tpot_s
+    ttft[closed] = played.ttft_s
+    return Settled(rested.rate_per_s, ttft, tpot, rested.decoding)

@@ -4,7 +4,11 @@ Columns (one row a benchmark point): id, source, aic_model or model, weights, sy
 (agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the prefixes
 prefill_ and decode_, and workers. Columns that may be left out: workers of agg (1), rate_per_s of an open loop (whose
 concurrency is empty), isl_cv (0), memory_utilisation.
-Where `source` is inferencex, lengths are uniform in [0.8, 1.0] of the nominal ones.
+Where `source` is inferencex, lengths are uniform in [0.8, 1.0] of the nominal ones, and SGLang runs with the intervals
+at which its scheduler receives requests that the recipes of InferenceX set (10 steps, 30 from 16 requests a rank on).
+Checkpoints in fp8 with one scale a tensor and in nvfp4 are those of NVIDIA's Model Optimizer, which name an fp8 cache
+(`kv_cache_quant_algo` in hf_quant_config.json); the recipes of InferenceX set one for DeepSeek, and on Blackwell for
+gpt-oss.
 """
 
 import csv
@@ -86,14 +90,17 @@ def _require_possible(case: Case, mode: str) -> None:
 
 
 def _build(row: Mapping[str, str]) -> Case:
-    uniform = row.get("source") == "inferencex"
-    scale, spread = (UNIFORM_MEAN, UNIFORM_CV) if uniform else (1.0, float(row.get("isl_cv") or 0.0))
+    recipes = row.get("source") == "inferencex"
+    scale, spread = (UNIFORM_MEAN, UNIFORM_CV) if recipes else (1.0, float(row.get("isl_cv") or 0.0))
     gpus = int(float(row["gpus"]))
     disaggregated = row["mode"] == "disagg"
     rate_per_s = float(row.get("rate_per_s") or 0.0)
+    clients = 0 if rate_per_s and not row["concurrency"] else int(float(row["concurrency"]))
+    decode = _part(row, "decode_" if disaggregated else "")
+    polls = recipes and row["backend"] == "sglang"
     return Case(
         id=row["id"],
-        arch=_model(row.get("aic_model") or row["model"], row.get("weights") or ""),
+        arch=_model(row.get("aic_model") or row["model"], row.get("weights") or "", _cache_format(row)),
         pool=_pool(row["system"], gpus),
         engine=row["backend"],
         version=row.get("backend_version") or None,
@@ -101,11 +108,12 @@ def _build(row: Mapping[str, str]) -> Case:
         isl=float(row["isl"]) * scale,
         osl=float(row["osl"]) * scale,
         isl_cv=spread,
-        clients=0 if rate_per_s and not row["concurrency"] else int(float(row["concurrency"])),
+        clients=clients,
         rate_per_s=rate_per_s,
         prefill=_part(row, "prefill_") if disaggregated else None,
-        decode=_part(row, "decode_") if disaggregated else _part(row, ""),
+        decode=decode,
         gpus=gpus,
+        poll_steps=_poll_steps(clients / max(decode.replicas * decode.dp, 1)) if polls else 0.0,
     )
 
 
@@ -117,12 +125,26 @@ def _part(row: Mapping[str, str], prefix: str) -> Part:
     return Part(replicas, tp, pp, dp, moe_tp, ep)
 
 
+def _poll_steps(clients_per_rank: float) -> float:
+    return 30.0 if clients_per_rank >= 16 else 10.0
+
+
+def _cache_format(row: Mapping[str, str]) -> str | None:
+    """Of the KV cache, where the checkpoint or the recipe of the run names one."""
+    if row.get("weights") in ("fp8", "nvfp4"):
+        return "fp8"
+    if row.get("source") != "inferencex":
+        return None
+    family, blackwell = row.get("family") or "", row["system"].startswith(("b200", "b300", "gb200", "gb300"))
+    return "fp8" if family.startswith("DeepSeek") or (family.startswith("gpt-oss") and blackwell) else None
+
+
 @cache
-def _model(name: str, weights: str) -> Architecture:
+def _model(name: str, weights: str, cache_format: str | None) -> Architecture:
     from planner.models.library import find_model, with_precision
 
     architecture = find_model(name)
-    return architecture if weights in _CHECKPOINT else with_precision(architecture, weights)
+    return with_precision(architecture, None if weights in _CHECKPOINT else weights, cache_format)
 
 
 @cache

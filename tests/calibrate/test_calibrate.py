@@ -1,6 +1,7 @@
 """Refitting the efficiencies: known ones are recovered, and what is written says what it rests on."""
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ TRUTH = replace(
     attention_bandwidth=0.55,
     elementwise_bandwidth=0.5,
     collective_bandwidth=0.5,
-    kernel_floor_s=4e-6,
+    gemm_start_s=4e-6,
 )
 DENSE = Case((RolePlan(degrees={"tp": 4}),), {"default": {"name": QWEN}})
 MIXTURE = Case((RolePlan(degrees={"tp": 8, "ep": 8}),), {"default": {"name": QWEN_MOE}})
@@ -93,7 +94,8 @@ def test_groups_left_out_are_predicted_by_the_others(tmp_path: Path) -> None:
 def test_times_that_already_fit_move_nothing(tmp_path: Path) -> None:
     found = fitted(write_executed(tmp_path, DENSE, BASE.efficiencies))
     for name in found.standard_errors:
-        assert getattr(found.efficiencies, name) == pytest.approx(getattr(BASE.efficiencies, name), rel=1e-3), name
+        moved = abs(math.log(getattr(found.efficiencies, name) / getattr(BASE.efficiencies, name)))
+        assert moved <= found.standard_errors[name], name
 
 
 def test_too_few_steps_are_refused_by_number(tmp_path: Path) -> None:
@@ -157,8 +159,8 @@ def test_the_file_is_a_calibration_that_keeps_what_it_replaced(
     assert written["step_time_error"]["after"]["mean"] < written["step_time_error"]["before"]["mean"]
     loaded = load_calibration(str(target))
     assert asdict(loaded.efficiencies) == written["roofline"]
-    assert loaded.engines == BASE.engines
-    assert loaded.digest == digest({"roofline": written["roofline"], "engines": written["engines"]})
+    assert (loaded.engines, loaded.tables, loaded.spreads) == (BASE.engines, BASE.tables, BASE.spreads)
+    assert loaded.digest == digest({name: written[name] for name in ("roofline", "tables", "engines", "intervals")})
     assert loaded.efficiencies.gemm_flop == pytest.approx(0.6, rel=0.02)
 
 

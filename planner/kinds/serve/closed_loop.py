@@ -3,7 +3,7 @@
 Requests come from C clients that each wait for their answer (closed loop), or at a rate (open loop). With X requests
 per second of the whole deployment and t_dec(D) = a + b D linear between two priced batches:
     colocated      TPOT = a + (b + s_pre / osl) D,   disaggregated   TPOT = a + b D,   D = X / ranks (osl - 1) TPOT
-    TTFT           service + steps TPOT + wait(X) of an M/G/1 queue before prefill + share C s_queue
+    TTFT           service + steps TPOT + wait(X) of an M/G/1 queue before prefill
     closed loop    X (TTFT + (osl - 1) TPOT) = C, solved for X by bisection (the left side grows with X)
 Sequences that the KV cache cannot hold wait in front: D is capped, and what is left of C waits.
 """
@@ -34,7 +34,6 @@ class Dynamics:
     queue_s: FloatArray  # time that one request occupies a prefill rank
     service_s: FloatArray  # time to first token without waiting
     first_steps: FloatArray  # decode steps that pass before a prefill starts; 0 where prefill runs apart
-    together: FloatArray  # share of the clients whose prefill a request finds in front of it
     service_cv2: FloatArray
     most_decoding: FloatArray  # sequences per rank that the KV cache and the engine admit
 
@@ -84,7 +83,6 @@ def _tpot(loop: Dynamics, rate: FloatArray, gaps: FloatArray, per_sequence: Floa
 
 
 def _ttft(loop: Dynamics, rate: FloatArray, tpot_s: FloatArray) -> FloatArray:
-    in_front = loop.together * loop.clients / loop.prefill_ranks * loop.queue_s
-    joining = loop.service_s + loop.first_steps * tpot_s + in_front
+    joining = loop.service_s + loop.first_steps * tpot_s
     busy = np.minimum(rate / loop.prefill_ranks * loop.queue_s, NEAR_SATURATION)
     return joining + mean_wait_s(busy, 1.0, loop.queue_s, cv2_arrival=1.0, cv2_service=loop.service_cv2)

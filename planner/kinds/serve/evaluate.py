@@ -38,17 +38,18 @@ class Judged:
 def time_points(function: str, place: Place, target: Target, points: Points) -> Timed:
     """Step times of every point for one target."""
     context, none = np.full(len(points), target.context), np.zeros(len(points))
-    isl, request_s = np.full(len(points), target.isl), place.costs.engine.request_s
+    isl, engine = np.full(len(points), target.isl), place.costs.engine
     if function == "prefill":
         prefill = prefill_alone(place.costs, points.shards, isl, points.chunk)
-        return Timed(prefill.latency_s + request_s, prefill.queue_s, none, none, prefill.step)
+        before = engine.request_s + engine.handover_s
+        return Timed(prefill.latency_s + before, prefill.queue_s, none, none, prefill.step)
     decode = decode_step(place.costs, points.shards, pad_graph_batch(points.batch), context)
     if function == "decode":
         return Timed(none, none, none, decode.seconds, decode)
     osl = np.full(len(points), target.osl)
     mixed = prefill_mixed(place.costs, points.shards, isl, osl, points.chunk, points.batch, context, decode.seconds)
     tpot = colocated_tpot_s(decode.seconds, mixed.stretch_s, points.batch, osl)
-    service = mixed.latency_s + place.costs.engine.first_token_steps * tpot + request_s
+    service = mixed.latency_s + engine.first_token_steps * tpot + engine.request_s
     return Timed(service, mixed.queue_s, mixed.stretch_s, tpot, mixed.step)
 
 

@@ -1,0 +1,212 @@
+"""How near estimates of serving are to measured deployments, every kind predicted by a fit that has not seen it.
+
+Fits the cost model (planner/calibrate/deployments.py) with one group left out after another: model families, systems,
+and pairs of system and engine for disaggregated deployments. Prints mean and median error of the time per output token
+(TPOT) and, where it is not queueing, of the time to first token (TTFT), beside the best constant of an engine and mode;
+coverage and Winkler score of the 80 % intervals; and what the decisions of the data's score.py capture.
+
+    python benchmarks/serving.py ../shared/data/serving/measured.csv                     # the tables
+    python benchmarks/serving.py ../shared/data/serving/measured.csv --write FILE.yaml   # and a calibration of all rows
+    ... --profiles ../shared/data/kernel-profiles                                        # with the weights of tables
+"""
+
+import csv
+import importlib.util
+import json
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.deployments import Fitted, Measured, Parameters, features, fit, fit_trust, predict
+from planner.calibrate.intervals import coverage, fit_spread, winkler
+from planner.calibrate.terms import Terms
+from planner.costs.parameters import load_calibration
+from planner.costs.shapes import FloatArray
+from planner.costs.source import open_store
+from planner.estimate.case import Case
+from planner.estimate.measured import cases_of_table
+from planner.estimate.replay import Played
+
+PRIOR = "planner/calibrate/prior.yaml"
+Rows = NDArray[np.bool_]
+Texts = NDArray[np.str_]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The rows, in the order of their cases."""
+
+    rows: list[dict[str, str]]
+    cases: list[Case]
+    measured: Measured
+
+    @classmethod
+    def read(cls, path: str) -> "Data":
+        with open(path, newline="", encoding="utf-8") as file:
+            known = {row["id"]: row for row in csv.DictReader(file)}
+        cases = [case for case in cases_of_table(path) if isinstance(case, Case)]
+        rows = [known[case.id] for case in cases]
+        seconds = [[float(row[name]) / 1e3 for row in rows] for name in ("ttft_ms", "tpot_ms")]
+        queued = np.array([row["saturated"] == "1" for row in rows])
+        return cls(rows, cases, Measured(np.array(seconds[0]), np.array(seconds[1]), queued))
+
+    def column(self, *names: str) -> Texts:
+        """The values of some columns, joined."""
+        return np.array(["/".join(row[name] for name in names) for row in self.rows])
+
+    @property
+    def apart(self) -> Rows:
+        return np.asarray(self.column("mode") == "disagg")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Predictions [D] of every row by a fit without its group; what their errors go with, and the groups."""
+
+    played: Played
+    features: FloatArray
+    group: Texts
+
+
+def main() -> int:
+    """Print the tables; with --write, a calibration of all rows."""
+    data = Data.read(sys.argv[1])
+    prior = load_calibration(PRIOR)
+    terms, start = Terms.of(data.cases), Parameters.of(prior, data.column("backend").tolist())
+    families = left_out(data, terms, start, data.column("family"))
+    show("model family left out", data, families)
+    if "--write" in sys.argv:
+        everything = np.ones(len(data.rows), dtype=bool)
+        found = fit(terms, data.measured, start, everything)
+        if "--profiles" in sys.argv:
+            store = open_store((sys.argv[sys.argv.index("--profiles") + 1],))
+            trusted = fit_trust(Terms.of(data.cases, store), data.measured, found.parameters, everything)
+            found = Fitted(trusted, found.standard_errors)
+        write(Path(sys.argv[sys.argv.index("--write") + 1]), found, data, families)
+    for names in (("mode",), ("backend",), ("system",), ("mode", "backend", "system")):
+        breakdown(data, families.played, data.column(*names))
+    show("system left out", data, left_out(data, terms, start, data.column("system")))
+    pairs = left_out(data, terms, start, data.column("system", "backend"))
+    show("system and engine left out, disaggregated", data, pairs, data.apart)
+    bounds = intervals(data, families)
+    decisions(sys.argv[1], data, families.played, bounds)
+    return 0
+
+
+def left_out(data: Data, terms: Terms, start: Parameters, group: Texts) -> LeftOut:
+    """Every group predicted by a fit to all others."""
+    ttft, tpot = np.zeros(len(group)), np.zeros(len(group))
+    found = np.zeros((len(group), 3))
+    for name in np.unique(group):
+        held = group == name
+        print(f"... without {name}", file=sys.stderr, flush=True)
+        parameters = fit(terms, data.measured, start, ~held).parameters
+        played = predict(terms, parameters)
+        ttft[held], tpot[held] = played.ttft_s[held], played.tpot_s[held]
+        found[held] = features(terms, parameters, played)[held]
+    return LeftOut(Played(ttft, tpot), found, group)
+
+
+def errors(data: Data, played: Played, chosen: Rows) -> str:
+    """Mean / median error in percent of TPOT and TTFT."""
+    unqueued = chosen & ~data.measured.queued
+    tpot = 100.0 * np.abs(played.tpot_s / data.measured.tpot_s - 1.0)[chosen]
+    ttft = 100.0 * np.abs(played.ttft_s / data.measured.ttft_s - 1.0)[unqueued]
+    if not unqueued.any():
+        return f"TPOT {tpot.mean():5.1f} / {np.median(tpot):4.1f}"
+    return f"TPOT {tpot.mean():5.1f} / {np.median(tpot):4.1f}   TTFT {ttft.mean():5.1f} / {np.median(ttft):4.1f}"
+
+
+def show(title: str, data: Data, found: LeftOut, chosen: Rows | None = None) -> None:
+    """One protocol: all rows, each group, and the best constant."""
+    rows = np.ones(len(found.group), dtype=bool) if chosen is None else chosen
+    print(f"{title}, {rows.sum()} rows: error in percent, mean / median")
+    print(f"  {'all':34} {errors(data, found.played, rows)}")
+    print(f"  {'one constant an engine and mode':34} {errors(data, constants(data, found.group), rows)}")
+    for name in np.unique(found.group[rows]):
+        print(f"  {name:34} {errors(data, found.played, rows & (found.group == name))}")
+
+
+def constants(data: Data, group: Texts) -> Played:
+    """The median of engine and mode over the rows of other groups; over all other rows where there are none."""
+    kind = data.column("backend", "mode")
+    means = [np.zeros(len(group)), np.zeros(len(group))]
+    for name in np.unique(group):
+        for one in np.unique(kind[group == name]):
+            rest = (group != name) & (kind == one)
+            rest = rest if rest.any() else group != name
+            here = (group == name) & (kind == one)
+            means[0][here] = np.median(data.measured.ttft_s[rest])
+            means[1][here] = np.median(data.measured.tpot_s[rest])
+    return Played(*means)
+
+
+def breakdown(data: Data, played: Played, kind: Texts) -> None:
+    """Errors by kind of row."""
+    for name in np.unique(kind):
+        rows = kind == name
+        print(f"  {name:34} {errors(data, played, rows)}   n={rows.sum()}")
+
+
+def intervals(data: Data, found: LeftOut) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """80 % intervals of every group from the errors of the others; prints how good they are."""
+    bounds = {}
+    pairs = (("tpot", data.measured.tpot_s, found.played.tpot_s), ("ttft", data.measured.ttft_s, found.played.ttft_s))
+    for name, measured, predicted in pairs:
+        low, high = np.zeros_like(measured), np.zeros_like(measured)
+        for group in np.unique(found.group):
+            held = found.group == group
+            spread = fit_spread(measured[~held], predicted[~held], found.features[~held])
+            low[held], high[held] = spread.bounds(predicted[held], found.features[held])
+        width = np.exp(np.quantile(np.abs(np.log(measured / predicted)), 0.8))
+        constant = winkler(measured, predicted / width, predicted * width).mean()
+        gain = 100.0 * (1.0 - winkler(measured, low, high).mean() / constant)
+        held_share = 100.0 * coverage(measured, low, high)
+        print(
+            f"  {name} intervals hold {held_share:.0f} % of the rows, score {gain:.0f} % better than a constant width"
+        )
+        bounds[name] = low, high
+    return bounds
+
+
+def decisions(path: str, data: Data, played: Played, bounds: dict[str, tuple[FloatArray, FloatArray]]) -> None:
+    """What the decisions of score.py, next to the rows, capture: on the estimate, and on the bound at 90 %."""
+    place = Path(path).parent / "score.py"
+    spec = importlib.util.spec_from_file_location("score", place)
+    if not place.exists() or spec is None or spec.loader is None:
+        print(f"  no decisions: {place} is absent")
+        return
+    score: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(score)
+    for title, tpot in (("estimate", played.tpot_s), ("at 90 % confidence", bounds["tpot"][1])):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            for row, ttft_s, tpot_s in zip(data.rows, played.ttft_s, tpot, strict=True):
+                file.write(json.dumps({"id": row["id"], "prediction": {"ttft_s": ttft_s, "tpot_s": tpot_s}}) + "\n")
+            file.flush()
+            found = score.decisions(score.read(path, file.name))
+        shares = ", ".join(f"{name} {got:.2f} ({100 * bad:.0f} % break it)" for name, (got, bad, _) in found.items())
+        print(f"  captured, {title}: {shares}")
+
+
+def write(path: Path, found: Fitted, data: Data, families: LeftOut) -> None:
+    """A calibration file of all rows, with the intervals of groups left out."""
+    from planner.calibrate.deployments import document_of
+    from planner.calibrate.history import text_of
+    from planner.files import digest
+
+    measured = data.measured
+    spreads = {
+        "ttft": fit_spread(measured.ttft_s, families.played.ttft_s, families.features),
+        "tpot": fit_spread(measured.tpot_s, families.played.tpot_s, families.features),
+    }
+    document = document_of(found, spreads, rows=len(data.rows), data=digest({"rows": data.rows}))
+    path.write_text(text_of(document), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+"""The parameters of serving costs from measured deployments: what kernels reach, and what engines add.
+
+Three fits, each of few named numbers (planner/costs/parameters.py):
+1. Efficiencies of the roofline and each engine's `kernel_start`, `step_s`, `sequence_s`, `prefill_s`, on the measured
+   time per output token. Minimise over x, the logarithms,
+       sum_r rho(log(tpot_r(x) / measured_r) / NOISE) + sum_p ((x_p - x0_p) / prior_p)^2,
+   rho the soft-L1 loss: some rows ran with settings that tables do not state.
+2. What each engine adds before the first token (`frontend_s`, `arrival_s`, `poll_steps`, `output_steps`, `step_tokens`;
+   `handover_s` of disaggregated ones), on the measured time to first token where it is not queueing: coordinate descent
+   over ordinary values on the mean relative error, capped at CAP a row, of the replayed benchmark.
+3. With kernel tables, how far each kind of table counts against the fitted roofline.
+An engine with fewer than FEWEST rows keeps what it had in (1), and takes the default engine's in (2).
+"""
+
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.parameters import NAMES, bounds
+from planner.calibrate.terms import Terms
+from planner.costs.parameters import Calibration, Efficiencies, EngineOverheads, TableTrust
+from planner.costs.shapes import FloatArray
+from planner.costs.spread import Spread, features_of
+from planner.estimate.frame import Added, Pace, idle_ttft_s, loop_of, pace_of, settled, taken
+from planner.estimate.replay import Loop, Played, play
+
+NOISE = 0.12  # relative error of a time per output token that is taken as ordinary
+PRIOR = 0.17  # of an efficiency, in logarithms: kernel tables put them within this of their start
+FLOP_PRIOR = 0.06  # of a share of a peak rate, on which the tables of all devices nearly agree
+LOOSE_PRIOR = 0.5  # of what no table tells
+KERNEL_PRIOR = 0.1  # of an engine's multiple of kernel starts
+FEWEST = 12
+MOST_SHARE = 1.0
+CAP = 1.5  # relative error from which a row counts no more
+_ENGINE = ("kernel_start", "step_s", "sequence_s", "prefill_s")
+_LOOSE = (
+    "step_s",
+    "sequence_s",
+    "prefill_s",
+    "quantise_fp8_s",
+    "quantise_block_s",
+    "quantise_4bit_s",
+    "experts_quantise_s",
+)
+_FIRST = {
+    "frontend_s": (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016),
+    "arrival_s": (0.001, 0.002, 0.005, 0.01, 0.02, 0.04),
+    "poll_steps": (1.0, 2.0, 3.0, 5.0, 8.0),
+    "output_steps": (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0),
+    "step_tokens": (2048.0, 4096.0, 8192.0, 16384.0),
+}
+_HANDOVER = (0.0, 0.02, 0.05, 0.08, 0.12, 0.16, 0.24)
+_SWEEPS = 2
+MOST_STEPS = 30
+_STEP = 1e-3  # of finite differences, in logarithms
+
+Rows = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of deployments [D]; `queued` are times to first token that are mostly queueing."""
+
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+    queued: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """All that a fit decides."""
+
+    efficiencies: Efficiencies
+    engines: dict[str, EngineOverheads]
+    trust: TableTrust
+
+    @classmethod
+    def of(cls, calibration: Calibration, engines: Sequence[str]) -> "Parameters":
+        """Those of a calibration, with a section for every engine."""
+        known = {name: calibration.engine(name) for name in sorted({*engines, "default"})}
+        return cls(calibration.efficiencies, known, calibration.tables)
+
+    def engine(self, name: str) -> EngineOverheads:
+        return self.engines.get(name, self.engines["default"])
+
+
+def paced(terms: Terms, parameters: Parameters, *, tables: bool = False) -> tuple[Pace, Added]:
+    """Step times [D] under given parameters; with `tables`, terms that hold table times count by their trust."""
+    engines = {name: parameters.engine(name) for name in set(terms.engine_D)}
+    trust = {one.name: getattr(parameters.trust, one.name) for one in fields(TableTrust)} if tables else None
+    starts = {name: engine.kernel_start for name, engine in engines.items()}
+    added = Added.of([engines[name] for name in terms.engine_D])
+    seconds_DS = terms.device_s(parameters.efficiencies, starts, trust) + terms.host_s(added)
+    return pace_of(terms.frame, list(seconds_DS.T), added), added
+
+
+def settled_tpot_s(terms: Terms, parameters: Parameters, *, tables: bool = False) -> FloatArray:
+    """Time per output token [D] of each loop at rest, waiting in the mean."""
+    return settled(terms.frame, *paced(terms, parameters, tables=tables)).tpot_s
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Parameters, and relative standard errors of those that the first fit found."""
+
+    parameters: Parameters
+    standard_errors: dict[str, float]
+
+
+def fit(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Fitted:
+    """The parameters that the chosen rows [D] support, by the first two fits."""
+    costs, errors = fit_costs(terms, measured, start, chosen)
+    return Fitted(fit_first_tokens(terms, measured, costs, chosen), errors)
+
+
+def fit_costs(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> tuple[Parameters, dict[str, float]]:
+    """What kernels reach and what engines add to steps, with relative standard errors."""
+    from scipy.optimize import least_squares
+
+    engines = _engines_with_rows(terms, chosen)
+    names = [("", name) for name in NAMES] + [(engine, name) for engine in engines for name in _ENGINE]
+    at = np.array([math.log(max(_value(start, *name), 1e-9)) for name in names])
+    prior = np.array([_prior(name) for _, name in names])
+    low, high = (np.array([math.log(_bounds(name)[side]) for _, name in names]) for side in (0, 1))
+    wanted = np.log(measured.tpot_s[chosen])
+
+    def residuals(x: FloatArray) -> FloatArray:
+        found = settled_tpot_s(terms, _with(start, names, x))[chosen]
+        return np.concatenate([_soft((np.log(found) - wanted) / NOISE), (x - at) / prior])
+
+    inside = np.clip(at, low + 1e-6, high - 1e-6)
+    found = least_squares(
+        residuals, inside, bounds=(low, high), x_scale=0.2, max_nfev=MOST_STEPS, diff_step=np.full(len(names), _STEP)
+    )
+    jacobian = np.asarray(found.jac)
+    spread = np.sqrt(np.diag(np.linalg.pinv(jacobian.T @ jacobian)))
+    errors = {".".join(filter(None, name)): float(one) for name, one in zip(names, spread, strict=True)}
+    return _with(start, names, found.x), errors
+
+
+def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Parameters:
+    """What each engine adds before the first token; the default engine takes what fits all rows."""
+    usable = chosen & ~measured.queued
+    engine_D = np.array(terms.engine_D)
+    loops = loop_of(terms.frame, *paced(terms, start))
+    apart = loops.disaggregated > 0
+    engines = dict(start.engines)
+    for name in ("default", *_engines_with_rows(terms, usable & ~apart)):
+        mine = usable if name == "default" else usable & (engine_D == name)
+        engines[name] = _descend(loops, measured, engines[name], mine & ~apart, _FIRST)
+        if np.sum(mine & apart) >= FEWEST:
+            engines[name] = _descend(loops, measured, engines[name], mine & apart, {"handover_s": _HANDOVER})
+        elif name != "default":
+            engines[name] = replace(engines[name], handover_s=engines["default"].handover_s)
+    for name in set(engines) - set(_engines_with_rows(terms, usable & ~apart)) - {"default"}:
+        taken = {key: getattr(engines["default"], key) for key in (*_FIRST, "handover_s")}
+        engines[name] = replace(engines[name], **taken)
+    return replace(start, engines=engines)
+
+
+def fit_trust(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Parameters:
+    """How far each kind of table counts against the roofline as fitted; the terms must hold tables."""
+    from scipy.optimize import least_squares
+
+    names = [one.name for one in fields(TableTrust)]
+    wanted = np.log(measured.tpot_s[chosen])
+
+    def trusted(x: FloatArray) -> Parameters:
+        return replace(start, trust=TableTrust(**dict(zip(names, map(float, x), strict=True))))
+
+    def residuals(x: FloatArray) -> FloatArray:
+        found = settled_tpot_s(terms, trusted(x), tables=True)[chosen]
+        return _soft((np.log(found) - wanted) / NOISE)
+
+    found = least_squares(
+        residuals, np.full(len(names), 0.3), bounds=(0.01, 1.0), diff_step=np.full(len(names), 0.02), max_nfev=10
+    )
+    return trusted(found.x)
+
+
+def predict(terms: Terms, parameters: Parameters, *, tables: bool = False) -> Played:
+    """Times [D] of every deployment's benchmark under these parameters."""
+    loops = terms.frame, *paced(terms, parameters, tables=tables)
+    return Played(play(loop_of(*loops)).ttft_s, settled(*loops).tpot_s)
+
+
+def features(terms: Terms, parameters: Parameters, played: Played) -> FloatArray:
+    """[D, F] what the errors of these predictions go with."""
+    return features_of(played.ttft_s, idle_ttft_s(terms.frame, *paced(terms, parameters)))
+
+
+def _descend(
+    loops: Loop, measured: Measured, engine: EngineOverheads, rows: Rows, grids: dict[str, tuple[float, ...]]
+) -> EngineOverheads:
+    """The least mean capped error over one grid after another."""
+    if not rows.any():
+        return engine
+    mine, wanted = taken(loops, rows), measured.ttft_s[rows]
+    own = loops.poll_steps[rows] >= 10.0  # set by the recipe of the run
+    handed = np.maximum(mine.moved_s - engine.handover_s, 0.0)
+
+    def error(candidate: EngineOverheads) -> float:
+        played = play(
+            replace(
+                mine,
+                frontend_s=np.full(len(wanted), candidate.frontend_s),
+                arrival_s=np.full(len(wanted), candidate.arrival_s),
+                poll_steps=np.where(own, mine.poll_steps, candidate.poll_steps),
+                output_steps=np.full(len(wanted), candidate.output_steps),
+                step_tokens=np.full(len(wanted), candidate.step_tokens),
+                moved_s=np.where(mine.disaggregated > 0, handed + candidate.handover_s, 0.0),
+            )
+        )
+        return float(np.mean(np.minimum(np.abs(played.ttft_s / wanted - 1.0), CAP)))
+
+    best = error(engine)
+    for _ in range(_SWEEPS):
+        for name, values in grids.items():
+            for value in values:
+                other = replace(engine, **{name: value})
+                if (found := error(other)) < best:
+                    best, engine = found, other
+    return engine
+
+
+def _engines_with_rows(terms: Terms, chosen: Rows) -> list[str]:
+    engine_D = np.array(terms.engine_D)
+    return [str(name) for name in np.unique(engine_D) if np.sum(chosen & (engine_D == name)) >= FEWEST]
+
+
+def _value(parameters: Parameters, engine: str, name: str) -> float:
+    holder = parameters.engine(engine) if engine else parameters.efficiencies
+    return float(getattr(holder, name))
+
+
+def _with(start: Parameters, names: Sequence[tuple[str, str]], x: FloatArray) -> Parameters:
+    values = {name: math.exp(value) for name, value in zip(names, x, strict=True)}
+    efficiencies = replace(start.efficiencies, **{name: v for (engine, name), v in values.items() if not engine})
+    engines = {
+        known: replace(overheads, **{name: v for (engine, name), v in values.items() if engine == known})
+        for known, overheads in start.engines.items()
+    }
+    return replace(start, efficiencies=efficiencies, engines=engines)
+
+
+def _prior(name: str) -> float:
+    """How far a parameter may well be from its start, in logarithms."""
+    if name == "kernel_start":
+        return KERNEL_PRIOR
+    if "_flop" in name:
+        return FLOP_PRIOR
+    return LOOSE_PRIOR if name in _LOOSE else PRIOR
+
+
+def _bounds(name: str) -> tuple[float, float]:
+    """A share of a rate is at most 1 here: the fit must not explain what is left out by kernels beyond the peak."""
+    if name == "kernel_start":
+        return 0.3, 3.0
+    low, high = bounds(name)
+    return low, min(high, MOST_SHARE) if not name.endswith("_s") and name != "routing_concentration" else high
+
+
+def _soft(r: FloatArray) -> FloatArray:
+    """Signed root of the soft-L1 loss of each residual."""
+    return np.sign(r) * np.sqrt(2.0 * (np.sqrt(1.0 + r**2) - 1.0))
+
+
+def document_of(found: Fitted, spreads: dict[str, Spread], *, rows: int, data: str) -> dict[str, Any]:
+    """The calibration file as plain data: values, what they rest on, and how sure they are."""
+    parameters = found.parameters
+
+    def numbers(of: Any) -> dict[str, float]:  # noqa: ANN401 - a dataclass of numbers
+        return {one.name: float(f"{getattr(of, one.name):.4g}") for one in fields(of)}
+
+    return {
+        "schema": "planner.calibration/1",
+        "source": f"fitted to {rows} measured deployments by benchmarks/serving.py --write, from calibrate/prior.yaml",
+        "date": datetime.date.today().isoformat(),
+        "data": data,
+        "roofline": numbers(parameters.efficiencies),
+        "tables": numbers(parameters.trust),
+        "engines": {name: numbers(engine) for name, engine in sorted(parameters.engines.items())},
+        "intervals": {
+            name: {side: [float(f"{v:.4g}") for v in getattr(spread, side)] for side in ("low", "high")}
+            for name, spread in spreads.items()
+        },
+        "standard_errors": {name: float(f"{error:.2g}") for name, error in found.standard_errors.items()},
+    }

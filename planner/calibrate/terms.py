@@ -1,0 +1,190 @@
+"""Operators of the priced steps of many deployments as flat arrays, so that a fit prices them all at once.
+
+Suffixes: T term (an operator of one step of one deployment), D deployment, S step (see `planner.estimate.evaluate`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.parameters import NAMES
+from planner.costs.collectives import Route, route
+from planner.costs.forward import forward
+from planner.costs.operators import Collective, Experts, Operator, demand
+from planner.costs.parameters import Efficiencies
+from planner.costs.roofline import Roofline, rates_of
+from planner.costs.shapes import FloatArray, Shards, Work
+from planner.costs.step import Pricer, fullest_stage
+from planner.estimate.case import Case
+from planner.estimate.evaluate import Batch, batch_of, groups_of
+from planner.estimate.frame import Added, Frame
+from planner.hardware.accelerator import Accelerator
+from planner.hardware.profiles.store import ProfileStore
+
+STEPS = 4  # priced of each deployment
+Index = NDArray[np.intp]
+_NONE = len(NAMES)  # a start that costs nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Terms of one operator of one step of the deployments of one batch."""
+
+    place_T: Index  # deployment x STEPS + step
+    count_T: FloatArray  # runs, scaled to the fullest pipeline stage
+    flop_s_T: FloatArray  # at the peak rate
+    move_s_T: FloatArray  # at the full bandwidth
+    kernels_T: FloatArray
+    names: tuple[int, int, int, int]  # of flop, bandwidth, start, quantising
+    kind: str  # gemm, attention, experts, collective, other
+    route: Route | None
+    experts: tuple[Experts, Accelerator] | None
+    table_s_T: FloatArray  # what a table says; nan where none does
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """All operators of the priced steps of deployments [D], and what else decides their benchmarks."""
+
+    engine_D: tuple[str, ...]
+    frame: Frame
+    stages_DS: FloatArray  # pipeline stages of the instance that a step runs on
+    sampled_DS: FloatArray  # sequences whose logits it computes
+    prefills_DS: FloatArray  # 1 where it prefills
+    pieces: tuple[_Piece, ...]
+    experts: tuple[tuple[int, _Piece], ...]  # the pieces of experts, and where their terms begin
+    collectives: Index  # the terms of collectives
+    route: Route  # of those
+    place_T: Index
+    count_T: FloatArray
+    flop_s_T: FloatArray
+    move_s_T: FloatArray
+    kernels_T: FloatArray
+    names_T: NDArray[np.intp]  # [4, T]
+
+    @classmethod
+    def of(cls, cases: Sequence[Case], store: ProfileStore | None = None) -> "Terms":
+        """The terms of all cases, which must be of models that have costs."""
+        members = groups_of(cases)
+        batches = [batch_of([cases[i] for i in group], store) for group in members]
+        frames = [batch.frame() for batch in batches]
+        steps = [batch.steps(frame) for batch, frame in zip(batches, frames, strict=True)]
+        pieces = [
+            piece
+            for batch, group, priced in zip(batches, members, steps, strict=True)
+            for step in range(STEPS)
+            for piece in _pieces(batch, np.array(group), step, priced[step])
+        ]
+
+        def column(name: str) -> Any:  # noqa: ANN401 - of floats or of places
+            return np.concatenate([getattr(piece, name) for piece in pieces])
+
+        names = np.concatenate(
+            [np.tile(np.array(piece.names)[:, None], len(piece.place_T)) for piece in pieces], axis=1
+        )
+        host = np.zeros((3, len(cases), STEPS))
+        for group, priced in zip(members, steps, strict=True):
+            for step, (shards, work) in enumerate(priced):
+                host[:, group, step] = shards.pp, work.sampled, work.prefill_sequences > 0
+        begins = np.cumsum([0, *(len(piece.place_T) for piece in pieces)])
+        experts = tuple((int(b), piece) for b, piece in zip(begins, pieces, strict=False) if piece.experts is not None)
+        moving = [(b, piece) for b, piece in zip(begins, pieces, strict=False) if piece.route is not None]
+        collectives = np.concatenate([np.arange(b, b + len(piece.place_T)) for b, piece in moving])
+        routes = [piece.route for _, piece in moving]
+        joined = Route(*(np.concatenate([getattr(one, field.name) for one in routes]) for field in fields(Route)))
+        return cls(
+            engine_D=tuple(case.engine for case in cases),
+            frame=Frame.gathered(frames, members),
+            stages_DS=host[0],
+            sampled_DS=host[1],
+            prefills_DS=host[2],
+            pieces=tuple(pieces),
+            experts=experts,
+            collectives=collectives,
+            route=joined,
+            place_T=column("place_T"),
+            count_T=column("count_T"),
+            flop_s_T=column("flop_s_T"),
+            move_s_T=column("move_s_T"),
+            kernels_T=column("kernels_T"),
+            names_T=names,
+        )
+
+    def device_s(
+        self, known: Efficiencies, kernel_start: dict[str, float], trust: dict[str, float] | None = None
+    ) -> FloatArray:
+        """Device seconds [D, S] of every step; tables, where terms hold them, count by `trust`, else not at all."""
+        values = np.array([*(getattr(known, name) for name in NAMES), 0.0])
+        flop, bandwidth, start, quantising = values[self.names_T]
+        scale_T = np.array([kernel_start[name] for name in self.engine_D])[self.place_T // STEPS]
+        starts_T = self.kernels_T * (start + quantising) * scale_T
+        move_s_T = self.move_s_T.copy()
+        for begin, piece in self.experts:
+            end = begin + len(piece.place_T)
+            assert piece.experts is not None
+            move_s_T[begin:end] = _expert_move_s(*piece.experts, known.routing_concentration)
+        seconds_T = np.maximum(self.flop_s_T / flop, move_s_T / bandwidth) + starts_T
+        seconds_T[self.collectives] = self.route.seconds(known)
+        if trust is not None:
+            seconds_T = self._blended(seconds_T, trust)
+        total = np.bincount(self.place_T, seconds_T * self.count_T, minlength=STEPS * len(self.engine_D))
+        return np.asarray(total.reshape(-1, STEPS), dtype=np.float64)
+
+    def host_s(self, added: Added) -> FloatArray:
+        """Seconds [D, S] that engines add to every step (`planner.costs.step.host_s`)."""
+        step, sequence, prefill = added.step_s[:, None], added.sequence_s[:, None], added.prefill_s[:, None]
+        return (step + sequence * self.sampled_DS + prefill * self.prefills_DS) * self.stages_DS
+
+    def _blended(self, seconds_T: FloatArray, trust: dict[str, float]) -> FloatArray:
+        table_T = np.concatenate([piece.table_s_T for piece in self.pieces])
+        weight_T = np.concatenate([np.full(len(p.place_T), trust.get(p.kind, 0.0)) for p in self.pieces])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            blended = np.exp(weight_T * np.log(table_T) + (1.0 - weight_T) * np.log(seconds_T))
+        return np.where(np.isfinite(blended) & (table_T > 0), blended, seconds_T)
+
+
+def _pieces(batch: Batch, members: Index, step: int, priced: tuple[Shards, Work]) -> list[_Piece]:
+    shards, work = priced
+    arch, pool = batch.costs.arch, batch.cases[0].pool
+    pace = fullest_stage(arch, shards)
+    roofline = Roofline(pool.node.accelerator, pool.topology(), Efficiencies())
+    return [
+        _piece(op, roofline, batch.costs.pricer, members * STEPS + step, pace) for op in forward(arch, shards, work)
+    ]
+
+
+def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Index, pace: FloatArray) -> _Piece:
+    table = _table_s(op, pricer)
+    none = np.zeros(len(place))
+    if isinstance(op, Collective):
+        way = route(op, ideal.topology)
+        names = (0, 0, _NONE, _NONE)
+        return _Piece(place, op.count * pace, none, none, none, names, "collective", way, None, table)
+    asked, rates = demand(op), rates_of(op)
+    busy = (asked.flop + asked.size_bytes > 0).astype(np.float64)
+    starts = [NAMES.index(name) for name in rates.starts]
+    names = (NAMES.index(rates.flop), NAMES.index(rates.bandwidth), starts[0], starts[1] if len(starts) > 1 else _NONE)
+    flop_s = asked.flop / ideal.accelerator.peak(asked.precision)
+    move_s = asked.size_bytes / ideal.accelerator.memory_bandwidth_bytes_per_s
+    experts = (op, ideal.accelerator) if isinstance(op, Experts) else None
+    kind = rates.bandwidth.removesuffix("_bandwidth")
+    return _Piece(place, op.count * pace, flop_s, move_s, busy * asked.kernels, names, kind, None, experts, table)
+
+
+def _expert_move_s(op: Experts, accelerator: Accelerator, concentration: float) -> FloatArray:
+    return demand(op, concentration).size_bytes / accelerator.memory_bandwidth_bytes_per_s
+
+
+def _table_s(op: Operator, pricer: Pricer) -> FloatArray:
+    """What tables alone say of one run; nan where the pricer has none."""
+    from planner.costs.evidence import Basis
+    from planner.costs.profiled import Profiled
+
+    if not isinstance(pricer, Profiled):
+        size = len(op.group) if isinstance(op, Collective) else len(demand(op).flop)
+        return np.full(size, np.nan)
+    priced = pricer.price(op)
+    return np.where(priced.basis < Basis.ANALYTICAL, priced.seconds, np.nan)

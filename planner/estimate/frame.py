@@ -1,0 +1,187 @@
+"""What each estimated deployment is besides its step times [N], and how step times make a benchmark of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from planner.costs.parameters import EngineOverheads
+from planner.costs.shapes import FloatArray
+from planner.estimate.replay import Loop
+from planner.kinds.serve.closed_loop import Dynamics, Settled, settle
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Deployments with their loads [N]; lengths are means."""
+
+    clients: FloatArray  # 0 where the load is open
+    rate_per_s: FloatArray
+    requests_per_client: FloatArray
+    isl: FloatArray
+    osl: FloatArray
+    isl_cv: FloatArray
+    disaggregated: FloatArray  # 1 where prefill runs apart
+    decode_ranks: FloatArray  # attention ranks of all instances
+    prefill_ranks: FloatArray
+    prefill_stages: FloatArray  # pipeline stages of an instance that prefills
+    most_decoding: FloatArray  # sequences that a decoding rank admits
+    full_batch: FloatArray  # those that it has when all clients decode
+    chunks: FloatArray  # steps that a lone prompt is priced in
+    prompts: FloatArray  # prompts in a step full of them
+    moved_s: FloatArray  # moving a request's cache between pools
+    chunk_tokens: FloatArray  # prompt tokens of a step; 0: the engine's default
+    poll_steps: FloatArray  # decode steps between looks at new requests; 0: the engine's default
+
+    @classmethod
+    def gathered(cls, frames: Sequence["Frame"], members: Sequence[Sequence[int]]) -> "Frame":
+        """One frame of several, each at its members' places."""
+        place = np.argsort(np.concatenate([np.asarray(group, dtype=np.intp) for group in members]))
+        columns = (np.concatenate([getattr(frame, one.name) for frame in frames])[place] for one in fields(cls))
+        return cls(*columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What the engine of each deployment adds [N]; see EngineOverheads."""
+
+    step_s: FloatArray
+    sequence_s: FloatArray
+    prefill_s: FloatArray
+    frontend_s: FloatArray
+    arrival_s: FloatArray
+    poll_steps: FloatArray
+    output_steps: FloatArray
+    handover_s: FloatArray
+    step_tokens: FloatArray
+
+    @classmethod
+    def of(cls, engines: Sequence[EngineOverheads]) -> "Added":
+        """One row an engine given."""
+        known: dict[int, int] = {}
+        distinct: list[EngineOverheads] = []
+        rows = np.zeros(len(engines), dtype=np.intp)
+        for i, engine in enumerate(engines):
+            if id(engine) not in known:
+                known[id(engine)] = len(distinct)
+                distinct.append(engine)
+            rows[i] = known[id(engine)]
+        return cls(*(np.array([getattr(e, one.name) for e in distinct], dtype=np.float64)[rows] for one in fields(cls)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Step times of a rank [N]: base + slope D for D decoding sequences; start + token_s for each prompt token."""
+
+    base_s: FloatArray
+    slope_s: FloatArray
+    start_s: FloatArray
+    token_s: FloatArray
+    prompt_s: FloatArray  # one prompt alone, from its first step to its first token
+
+
+def half_of(batch: FloatArray) -> FloatArray:
+    """Half a batch, one at least."""
+    return np.maximum(np.floor(batch / 2.0), 1.0)
+
+
+def pace_of(frame: Frame, seconds: Sequence[FloatArray], added: Added) -> Pace:
+    """Step times from those of the four priced steps (`planner.estimate.evaluate`), host time included.
+
+    A colocated prompt takes what it adds to the step of a full batch. Where prefill runs apart, prompts share the
+    reading of weights: what a step full of them takes beyond one goes to each, the rest to the step.
+    """
+    full, half, one, many = seconds
+    apart = frame.disaggregated > 0
+    slope = np.maximum((full - half) / np.maximum(frame.full_batch - half_of(frame.full_batch), 1.0), 0.0)
+    host = (added.sequence_s + added.prefill_s) * frame.prefill_stages
+    alone = one - host - added.step_s * frame.prefill_stages
+    several = frame.prompts > 1
+    shared = np.where(several, (many - one) / np.maximum(frame.prompts - 1.0, 1.0), alone * frame.chunks)
+    weights = np.maximum(alone - shared, 0.0) * several / frame.prefill_stages
+    each = np.where(apart, shared, (one - full - host) * frame.chunks)
+    return Pace(
+        base_s=np.maximum(full - slope * frame.full_batch, 1e-6),
+        slope_s=slope,
+        start_s=added.prefill_s + apart * (weights + added.step_s),
+        token_s=np.maximum(each, 0.0) / frame.isl / frame.prefill_stages,
+        prompt_s=one * frame.chunks,
+    )
+
+
+def loop_of(frame: Frame, pace: Pace, added: Added) -> Loop:
+    """The benchmark that each closed-loop deployment is."""
+    spread = spread_of(frame.isl_cv)
+    largest = 1.0 / (1.0 - spread / 2.0)
+    return Loop(
+        clients=frame.clients,
+        requests_per_client=frame.requests_per_client,
+        isl=frame.isl * largest,
+        osl=frame.osl * largest,
+        spread=spread,
+        disaggregated=frame.disaggregated,
+        decode_ranks=frame.decode_ranks,
+        prefill_ranks=frame.prefill_ranks,
+        most_decoding=frame.most_decoding,
+        base_s=pace.base_s,
+        slope_s=pace.slope_s,
+        start_s=pace.start_s,
+        token_s=pace.token_s,
+        moved_s=_moved_s(frame, added),
+        step_tokens=np.where(frame.chunk_tokens > 0, frame.chunk_tokens, added.step_tokens),
+        frontend_s=added.frontend_s,
+        arrival_s=added.arrival_s,
+        poll_steps=np.where(frame.poll_steps > 0, frame.poll_steps, np.maximum(added.poll_steps, 1.0)),
+        output_steps=added.output_steps,
+    )
+
+
+def settled(frame: Frame, pace: Pace, added: Added) -> Settled:
+    """Every loop at rest, waiting in the mean."""
+    return settle(_dynamics(frame, pace, added))
+
+
+def _dynamics(frame: Frame, pace: Pace, added: Added) -> Dynamics:
+    """What decides the loop of each deployment in the mean."""
+    prompt = frame.isl * pace.token_s + pace.start_s
+    joining = prompt + pace.base_s + pace.slope_s * frame.full_batch
+    apart = frame.disaggregated > 0
+    waits = np.where(frame.poll_steps > 0, frame.poll_steps, added.poll_steps) / 2.0 + added.output_steps
+    return Dynamics(
+        clients=frame.clients,
+        rate_per_s=frame.rate_per_s,
+        osl=frame.osl,
+        decode_ranks=frame.decode_ranks,
+        prefill_ranks=frame.prefill_ranks,
+        decode_base_s=pace.base_s,
+        decode_slope_s=pace.slope_s,
+        stretch_s=np.where(apart, 0.0, prompt),
+        queue_s=prompt,
+        service_s=np.where(apart, pace.prompt_s, joining) + _moved_s(frame, added) + added.frontend_s + added.arrival_s,
+        first_steps=np.where(apart, 0.0, waits),
+        service_cv2=frame.isl_cv**2,
+        most_decoding=frame.most_decoding,
+    )
+
+
+def idle_ttft_s(frame: Frame, pace: Pace, added: Added) -> FloatArray:
+    """Time to first token of a request that finds the deployment with a full batch and no other prompt."""
+    dynamics = _dynamics(frame, pace, added)
+    decode = pace.base_s + pace.slope_s * frame.full_batch
+    return dynamics.service_s + dynamics.first_steps * decode
+
+
+def spread_of(cv: FloatArray) -> FloatArray:
+    """s of the uniform lengths in [(1 - s) L, L] with this coefficient of variation, as far as uniform ones have it."""
+    scaled = cv * 12.0**0.5
+    return np.asarray(np.minimum(scaled / (1.0 + scaled / 2.0), 1.0))
+
+
+def taken(one: Any, index: object) -> Any:  # noqa: ANN401 - any of the dataclasses of columns
+    """The chosen rows of a dataclass of columns."""
+    return type(one)(*(getattr(one, field.name)[index] for field in fields(one)))
+
+
+def _moved_s(frame: Frame, added: Added) -> FloatArray:
+    return (frame.moved_s + added.handover_s) * frame.disaggregated

@@ -1,0 +1,105 @@
+"""The closed loop of a benchmark, against cases that can be reckoned by hand and laws that always hold."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("numba", reason="the replay is compiled by numba")
+
+from planner.estimate.replay import Loop, Played, play
+
+PLAIN = {
+    "clients": 1.0, "requests_per_client": 10.0, "isl": 1000.0, "osl": 101.0, "spread": 0.0, "disaggregated": 0.0,
+    "decode_ranks": 1.0, "prefill_ranks": 1.0, "most_decoding": 256.0, "base_s": 0.01, "slope_s": 1e-4,
+    "start_s": 2e-3, "token_s": 1e-5, "moved_s": 0.0, "step_tokens": 8192.0, "frontend_s": 0.0, "arrival_s": 0.0,
+    "poll_steps": 1.0, "output_steps": 0.0,
+}  # fmt: skip
+
+
+def loop(**changes: float) -> Loop:
+    assert set(changes) <= set(PLAIN) == {one.name for one in fields(Loop)}
+    return Loop(**{name: np.array([value]) for name, value in {**PLAIN, **changes}.items()})
+
+
+def test_a_lone_client_pays_one_step_with_its_prompt_and_decodes_alone() -> None:
+    played = play(loop())
+    assert played.ttft_s[0] == pytest.approx(0.01 + 2e-3 + 1000 * 1e-5)
+    assert played.tpot_s[0] == pytest.approx(0.01 + 1e-4)
+
+
+def test_prompts_beyond_a_step_take_several() -> None:
+    played = play(loop(step_tokens=400.0))
+    assert played.ttft_s[0] == pytest.approx(3 * (0.01 + 2e-3) + 1000 * 1e-5)
+
+
+def test_a_first_burst_waits_for_its_turn() -> None:
+    """Of eight requests that start together two fill a step, and none sends another."""
+    played = play(loop(clients=8.0, requests_per_client=1.0, isl=4096.0, slope_s=0.0, osl=1000.0))
+    step = 0.01 + 2e-3 + 4096 * 1e-5
+    assert played.ttft_s[0] > 2.5 * step
+    assert played.ttft_s[0] < 8 * (0.01 + 2e-3) + 4096 * 8 * 1e-5
+
+
+def test_what_an_engine_adds_adds_up() -> None:
+    plain = play(loop()).ttft_s[0]
+    added = play(loop(frontend_s=0.02, output_steps=3.0)).ttft_s[0]
+    assert added == pytest.approx(plain + 0.02 + 3 * 0.01)
+
+
+def test_apart_a_prompt_takes_its_server_and_the_way() -> None:
+    played = play(loop(disaggregated=1.0, moved_s=0.05))
+    assert played.ttft_s[0] == pytest.approx(2e-3 + 1000 * 1e-5 + 0.05)
+    assert played.tpot_s[0] == pytest.approx(0.01 + 1e-4)
+
+
+def test_sequences_that_do_not_fit_wait() -> None:
+    free, full = play(loop(clients=8.0)), play(loop(clients=8.0, most_decoding=2.0))
+    assert full.ttft_s[0] > free.ttft_s[0] + 100 * 0.01
+    assert full.tpot_s[0] < free.tpot_s[0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    clients=st.integers(1, 60),
+    apart=st.booleans(),
+    spread=st.sampled_from([0.0, 0.2, 0.8]),
+    poll=st.integers(1, 20),
+    most=st.integers(1, 64),
+)
+def test_times_are_at_least_those_of_an_idle_deployment(
+    clients: int, apart: bool, spread: float, poll: int, most: int
+) -> None:
+    played = play(
+        loop(
+            clients=float(clients),
+            disaggregated=float(apart),
+            spread=spread,
+            poll_steps=float(poll),
+            most_decoding=float(most),
+            moved_s=0.01 if apart else 0.0,
+        )
+    )
+    least = 2e-3 + (1.0 - spread) * 1000 * 1e-5
+    assert played.ttft_s[0] >= least
+    assert played.tpot_s[0] >= 0.01 * (1 - 1e-9)
+
+
+@settings(deadline=None, max_examples=25)
+@given(factor=st.floats(0.1, 10.0), clients=st.integers(1, 40))
+def test_faster_hardware_scales_all_times(factor: float, clients: int) -> None:
+    times = {name: PLAIN[name] for name in ("base_s", "slope_s", "start_s", "token_s")}
+    scaled = {name: value * factor for name, value in times.items()}
+    one, other = play(loop(clients=float(clients))), play(loop(clients=float(clients), **scaled))
+    assert other.ttft_s[0] == pytest.approx(factor * one.ttft_s[0], rel=1e-6)
+    assert other.tpot_s[0] == pytest.approx(factor * one.tpot_s[0], rel=1e-6)
+
+
+def test_equal_loops_give_equal_figures_whatever_stands_beside_them() -> None:
+    alone = play(loop(clients=16.0, spread=0.2, arrival_s=0.01))
+    names = [one.name for one in fields(Loop)]
+    both = Loop(*(np.array([PLAIN[n], getattr(loop(clients=16.0, spread=0.2, arrival_s=0.01), n)[0]]) for n in names))
+    beside: Played = play(both)
+    assert (beside.ttft_s[1], beside.tpot_s[1]) == (alone.ttft_s[0], alone.tpot_s[0])
