@@ -154,6 +154,12 @@ def test_free_shares_close_the_gap_that_few_slots_leave() -> None:
         assert carried == pytest.approx(np.ones(64))
 
 
+def test_more_bins_than_items_share_freely_too() -> None:
+    found = solve_free(problem_of([5.0, 3.0, 1.0], [1] * 6))
+    assert found.solution is not None
+    assert found.objective == pytest.approx(5 / 3, rel=0.1)
+
+
 def test_uneven_slots_and_speeds_are_filled_by_speed() -> None:
     rng = np.random.default_rng(5)
     problem = problem_of(rng.lognormal(0, 1, 128), [7] * 16 + [5] * 8, [1.0] * 16 + [0.6] * 8)
