@@ -68,6 +68,12 @@ def simulate(
     prefix_caching: Annotated[
         bool, typer.Option("--prefix-caching", help="Keep prompt blocks that recur.", rich_help_panel=POLICY)
     ] = False,
+    migrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Look so often for requests to move to freer engines.", rich_help_panel=POLICY
+        ),
+    ] = None,
     profiles: Profiles = None,
     calibration: Annotated[
         str | None, typer.Option(metavar="FILE", help="Of the costs; that of the plan.", rich_help_panel=INPUT)
@@ -99,7 +105,8 @@ def simulate(
 
     rate_per_s = None if rate is None else parse_quantity(rate, PER_S)
     load = Load(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)
-    policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching)
+    period_s = seconds(migrate, "--migrate") or float("inf")
+    policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching, period_s)
     played = play(
         *load_plan(plan),
         load,

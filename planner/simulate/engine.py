@@ -58,7 +58,7 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     request, request_s = _requests(requests)
     return Arrays(
         run=_run(fleet, requests, seed, most_events, caches),
-        run_s=np.array([fleet.request_overhead_s, limit_s, 0.0, fleet.quantum_s]),
+        run_s=_run_seconds(fleet, limit_s),
         request=request,
         request_s=request_s,
         instance=instance,
@@ -110,6 +110,14 @@ def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: 
     return run
 
 
+def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an array
+    run_s = np.zeros(f.RUN_SECONDS)
+    run_s[f.REQUEST_OVERHEAD], run_s[f.LIMIT], run_s[f.QUANTUM] = fleet.request_overhead_s, limit_s, fleet.quantum_s
+    run_s[f.PERIOD] = run_s[f.TICK] = fleet.migration_period_s
+    run_s[f.CROWDED], run_s[f.SPARE] = fleet.crowded_below, fleet.spare_above
+    return run_s
+
+
 def _instances(fleet: Fleet, table_of: dict[int, int]) -> tuple[Any, Any]:
     ints = np.zeros((len(fleet.instances), f.INSTANCE_FIELDS), dtype=np.int64)
     seconds = np.zeros((len(fleet.instances), f.SECONDS_FIELDS))
@@ -132,7 +140,7 @@ def _fill(row: Any, instance: Instance, table: int, block_tokens: int) -> None: 
     row[f.CAPACITY] = row[f.FREE] = instance.kv_tokens // block_tokens
     row[f.WATERMARK] = math.ceil(instance.watermark * row[f.CAPACITY])
     row[f.HOST_FREE] = instance.host_kv_tokens // block_tokens
-    for name in (f.QUEUE, f.PARTIAL, f.ARRIVED, f.OLDEST, f.NEWEST):
+    for name in (f.QUEUE, f.PARTIAL, f.ARRIVED, f.OLDEST, f.NEWEST, f.MIGRANT):
         row[name] = f.NONE
 
 

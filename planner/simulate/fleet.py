@@ -1,5 +1,6 @@
 """What is simulated: instances, their engines' rules, and how requests are spread over them."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,7 +75,8 @@ class Fleet:
     decode time at the first level, twice as much at each that follows; a request begins at the first level whose
     quantum its prefill fits. `request_overhead_s` passes between client and engine before the engine sees a request.
     `first_token_from` decode: a client whose request is prefilled elsewhere sees its first token when the cache has
-    moved.
+    moved. Every `migration_period_s` a request is moved live from the instance of least freeness (free blocks less
+    those asked for, over sequences), if below `crowded_below`, to that of most, if above `spare_above`.
     """
 
     instances: tuple[Instance, ...]
@@ -86,6 +88,9 @@ class Fleet:
     request_overhead_s: float = 0.0
     first_token_from: str = "decode"
     quantum_s: float = 0.1
+    migration_period_s: float = math.inf
+    crowded_below: float = 2.0
+    spare_above: float = 16.0
 
     def __post_init__(self) -> None:
         require_known("routing", self.routing, ROUTINGS)
@@ -100,6 +105,8 @@ class Fleet:
             )
         if not self.quantum_s > 0.0:
             raise PlannerError(f"`quantum_s` must be above 0, found {self.quantum_s:g}")
+        if not self.migration_period_s > 0.0:
+            raise PlannerError(f"`migration_period_s` must be above 0, found {self.migration_period_s:g}")
         if self.block_tokens < 1:
             raise PlannerError(f"`block_tokens` must be at least 1, found {self.block_tokens}")
 

@@ -45,6 +45,9 @@ class Policies:
     engine_policy: str | None = None
     preemption: str = "recompute"
     prefix_caching: bool = False
+    migration_period_s: float = math.inf  # Llumnix's live migration; never
+    crowded_below: float = 2.0  # freeness: blocks a sequence
+    spare_above: float = 16.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,9 @@ def _fleet(instances: list[Instance], setting: _Setting) -> Fleet:
         decode_routing=policies.decode_routing,
         queueing=policies.queueing,
         prefix_caching=policies.prefix_caching,
+        migration_period_s=policies.migration_period_s,
+        crowded_below=policies.crowded_below,
+        spare_above=policies.spare_above,
         request_overhead_s=setting.calibration.engine(setting.problem.engine.name).request_s,
     )
 

@@ -42,6 +42,7 @@ class SimulationResult:
     peak_blocks: Ints  # [I]
     capacity_blocks: Ints  # [I]
     preemptions: Ints  # [I]
+    migrations: Ints  # [I] requests that left for another instance
     end_s: float  # last event
     num_events: int
 
@@ -85,6 +86,7 @@ class SimulationResult:
             peak_blocks=instance[:, f.PEAK_BLOCKS],
             capacity_blocks=instance[:, f.CAPACITY],
             preemptions=instance[:, f.PREEMPTION_COUNT],
+            migrations=instance[:, f.MIGRATION_COUNT],
             end_s=float(arrays.run_s[f.NOW]),
             num_events=int(arrays.run[f.NUM_EVENTS]),
         )

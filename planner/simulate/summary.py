@@ -101,6 +101,7 @@ def summarise(
         "times": {name: _figures(values[warm_up:]) for name, values in times.items()},
         "mean_s": _where_time_went(result, warm_up),
         "preemptions": int(result.preemptions.sum()),
+        "migrations": int(result.migrations.sum()),
         "prefix_hit_share": _share(result.hit_tokens.sum(), result.hit_tokens.sum() + result.prefill_tokens.sum()),
         "roles": _roles(result, roles or ["all"] * len(result.busy_s), span_s),
         "steps": int(result.steps.sum()),

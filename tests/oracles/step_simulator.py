@@ -66,6 +66,12 @@ class Engine:
     peak: int = 0
     steps: int = 0
     busy_s: float = 0.0
+    migrant: Request | None = None
+    goal: "Engine | None" = None
+    goal_blocks: int = 0
+    migrant_preempted: int = 0
+    copied_s: float = 0.0
+    moved: int = 0
 
 
 class StepSimulator:
@@ -97,6 +103,8 @@ class StepSimulator:
         self.next_client = requests.num_open
         self.turn = {True: 0, False: 0}
         self.moments: list[float] = []
+        self.now = 0.0
+        self.tick_s = fleet.migration_period_s
 
     def run(self) -> None:
         while True:
@@ -104,6 +112,8 @@ class StepSimulator:
             times += [time for time, _ in self.transfers] + [time for time, _ in self.to_come]
             if not times:
                 return
+            if self.fleet.migration_period_s < math.inf:
+                times += [self.tick_s, *(e.copied_s for e in self.engines if e.migrant and e.copied_s > self.now)]
             self.now = min(times)
             self.moments.append(self.now)
             self.end_all()
@@ -111,6 +121,7 @@ class StepSimulator:
                 first = min(self.to_come)
                 self.to_come.remove(first)
                 self.arrive(self.requests[first[1]])
+            self.migrate()
             for engine in self.engines:
                 if engine.end_s is None:
                     self.schedule(engine)
@@ -285,6 +296,7 @@ class StepSimulator:
             if r.done == r.input + r.generated:
                 self.end_prefill(e, r)
         e.step = []
+        self.move(e)
 
     def end_prefill(self, e: Engine, r: Request) -> None:
         self.publish(e, r)
@@ -312,6 +324,54 @@ class StepSimulator:
         if r.first_s < 0:
             r.first_s = self.now
         r.home.arrived.append(r)
+
+    def migrate(self) -> None:
+        for e in self.engines:
+            if e.end_s is None:
+                self.move(e)
+        if self.tick_s > self.now:
+            return
+        while self.tick_s <= self.now:
+            self.tick_s += self.fleet.migration_period_s
+        able = [e for e in self.engines if e.rules.role != "prefill"]
+        source = min(able, key=lambda e: (self.freeness(e), e.id))
+        goal = min(able, key=lambda e: (-self.freeness(e), e.id))
+        crowded = self.freeness(source) < self.fleet.crowded_below
+        if source is goal or not crowded or not self.freeness(goal) > self.fleet.spare_above or source.migrant:
+            return
+        if not source.batch or self.running(goal) >= goal.rules.most_sequences:
+            return
+        r = min(source.batch, key=lambda r: (r.input + r.generated, r.id))
+        tokens = r.input + r.generated - 1
+        blocks = self.held(goal, r, tokens)
+        if blocks > self.room(goal) - self.watermark(goal):
+            return
+        self.take(goal, blocks)
+        goal.coming += 1
+        source.migrant, source.goal, source.goal_blocks, source.migrant_preempted = r, goal, blocks, r.preempted
+        rate = min(source.rules.link_tokens_per_s, goal.rules.link_tokens_per_s)
+        source.sent_s = goal.received_s = max(self.now, source.sent_s, goal.received_s) + tokens / rate
+        source.copied_s = source.sent_s + max(source.rules.link_latency_s, goal.rules.link_latency_s)
+
+    def move(self, e: Engine) -> None:
+        r, goal = e.migrant, e.goal
+        if r is None or goal is None or e.copied_s > self.now:
+            return
+        e.migrant = None
+        tokens = r.input + r.generated - 1
+        more = self.held(goal, r, tokens) - e.goal_blocks
+        if r not in e.batch or r.preempted != e.migrant_preempted or more > self.room(goal):
+            goal.free += e.goal_blocks
+            goal.coming -= 1
+            return
+        self.take(goal, more)
+        e.batch.remove(r)
+        self.let_go(e, r.blocks, r.shared)
+        r.shared, r.blocks, r.home, r.due_s = [], e.goal_blocks + more, goal, -1.0
+        e.outstanding.remove(r)
+        goal.outstanding.append(r)
+        goal.arrived.append(r)
+        e.moved += 1
 
     def running(self, e: Engine) -> int:
         waiting = e.partial is not None and not e.step
@@ -397,8 +457,11 @@ class StepSimulator:
     def margin(self, e: Engine) -> int:
         margin = len(self.growing(e)) if e.rules.policy == "mixed" else 0
         if self.running(e) > 0:
-            margin += math.ceil(e.rules.watermark * (e.rules.kv_tokens // self.fleet.block_tokens))
+            margin += self.watermark(e)
         return margin
+
+    def watermark(self, e: Engine) -> int:
+        return math.ceil(e.rules.watermark * (e.rules.kv_tokens // self.fleet.block_tokens))
 
     def fill(self, e: Engine, budget: int) -> None:
         if e.partial is not None and budget > 0:

@@ -219,3 +219,17 @@ def test_requests_beyond_the_step_times_are_refused() -> None:
         simulate(Fleet((replace(instance, token_budget=100),)), Requests.open_stream([0.0], [50], [10]))
     with pytest.raises(PlannerError, match="step times end at 8 sequences, the instance runs 9"):
         replace(instance, most_sequences=9)
+
+
+def test_migration_saves_preemptions_where_load_is_uneven() -> None:
+    rng = np.random.default_rng(5)
+    outputs = np.where(np.arange(240) % 4 == 0, 900, rng.integers(10, 60, 240))  # every fourth is long: all to one
+    requests = Requests.open_stream(np.arange(240) * 0.05, np.full(240, 60), outputs)
+    instance = Instance(GRID, 6_000, most_sequences=64, token_budget=512, link_tokens_per_s=1e5)
+    still = simulate(Fleet((instance,) * 4, routing="round-robin"), requests)
+    moving = simulate(Fleet((instance,) * 4, routing="round-robin", migration_period_s=0.2), requests)
+    assert int(still.preemptions.sum()) > 20
+    assert int(moving.preemptions.sum()) < int(still.preemptions.sum()) / 2
+    assert float(np.quantile(moving.e2e_s, 0.99)) < float(np.quantile(still.e2e_s, 0.99))
+    assert int(moving.migrations.sum()) > 0
+    assert moving.drained

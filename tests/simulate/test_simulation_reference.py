@@ -81,6 +81,9 @@ def fleets(chosen: Draw) -> Fleet:
         block_tokens=chosen(st.sampled_from([1, 4])),
         prefix_caching=chosen(st.booleans()),
         request_overhead_s=chosen(st.sampled_from([0.0, 0.25])),
+        migration_period_s=chosen(st.sampled_from([float("inf"), 1.7])),
+        crowded_below=chosen(st.sampled_from([1.0, 50.0])),
+        spare_above=chosen(st.sampled_from([-9.0, 2.0])),
         quantum_s=chosen(st.sampled_from([0.5, 1.3, 8.0])),
         first_token_from=chosen(st.sampled_from(["decode", "prefill"])),
     )
@@ -146,6 +149,7 @@ def test_compiled_loop_equals_the_reference_event_for_event(fleet: Fleet, reques
         wanted = [getattr(r, name) if getattr(r, name) >= 0 else None for r in slow]
         assert wanted == [None if np.isnan(value) else value for value in found.tolist()], name
     assert [r.preempted for r in slow] == result.preempted.tolist()
+    assert [e.moved for e in reference.engines] == result.migrations.tolist()
     assert [r.cached for r in slow] == result.cached_tokens.tolist()
     assert [r.entry.id if r.entry else -1 for r in slow] == result.entry.tolist()
     assert [r.home.id if r.home else -1 for r in slow] == result.home.tolist()

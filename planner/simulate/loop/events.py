@@ -18,6 +18,7 @@ from planner.simulate.loop.fields import (
     CAPACITY,
     COMPLETE,
     CONTEXT,
+    COPIED,
     DECODE_TOKENS,
     DIRTY,
     DONE,
@@ -29,6 +30,7 @@ from planner.simulate.loop.fields import (
     FIRST,
     FIRST_AT_DECODE,
     GENERATED,
+    GOAL,
     HANDED,
     HOME,
     INPUT,
@@ -38,6 +40,7 @@ from planner.simulate.loop.fields import (
     LIMIT,
     LISTED,
     LOAD_TOKENS,
+    MIGRANT,
     MOST_EVENTS,
     MOST_SEQUENCES,
     NEXT_ARRIVAL,
@@ -53,6 +56,7 @@ from planner.simulate.loop.fields import (
     OUTPUT,
     OUTSTANDING,
     PENDING,
+    PERIOD,
     PLACE,
     PREDICTED,
     PREFILL,
@@ -81,11 +85,13 @@ from planner.simulate.loop.fields import (
     STEPS,
     SUCCESSOR,
     THINK,
+    TICK,
     TRANSFERS,
     WAITING,
 )
 from planner.simulate.loop.heaps import drop_batch, pop, push, set_end
 from planner.simulate.loop.memory import blocks_of, give_back, growth_within, publish, take
+from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
 from planner.simulate.loop.program import State, compiled, entry
 from planner.simulate.loop.routing import route
 from planner.simulate.loop.steps import decode_steps, mixed_step_s
@@ -263,6 +269,7 @@ def end_stretch(s: State, i: int, now_s: float) -> None:
         r = s.listed[i, place]
         if s.request[r, DONE] == s.request[r, INPUT] + s.request[r, GENERATED]:
             end_prefill(s, i, r, now_s)
+    move(s, i, now_s)
     mark(s, i)
 
 
@@ -296,6 +303,31 @@ def end_transfer(s: State, r: int, now_s: float) -> None:
 
 
 @compiled
+def move(s: State, i: int, now_s: float) -> None:
+    """A copied request changes instance, where its source is between steps; the steps of the goal are cut."""
+    if s.instance[i, MIGRANT] != NONE and s.instance_s[i, COPIED] <= now_s:
+        interrupt(s, s.instance[i, GOAL], now_s)
+        end_copy(s, i, now_s)
+
+
+@compiled
+def migrate(s: State, now_s: float) -> None:
+    """What migration has to do at this moment: copies that are complete, and a tick."""
+    for i in range(len(s.instance)):
+        if s.instance[i, MIGRANT] != NONE and s.instance_s[i, COPIED] <= now_s:
+            if s.instance[i, STEPS] == 0:
+                move(s, i, now_s)
+            interrupt(s, i, now_s)
+    if s.run_s[TICK] <= now_s:
+        next_tick(s, now_s)
+        source, goal = crowded_and_spare(s, now_s)
+        if source != goal:
+            interrupt(s, source, now_s)
+            interrupt(s, goal, now_s)
+            start_copy(s, source, goal, now_s)
+
+
+@compiled
 def next_moment(s: State) -> float:
     """When something happens next; `inf` if nothing will."""
     moment = s.instance_s[s.events[0], END]
@@ -305,6 +337,8 @@ def next_moment(s: State) -> float:
         moment = min(moment, s.request_s[s.run[PENDING], KEY])
     if s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
         moment = min(moment, s.request_s[s.run[NEXT_ARRIVAL], ARRIVAL] + s.run_s[REQUEST_OVERHEAD])
+    if s.run_s[PERIOD] < np.inf and moment < np.inf:
+        moment = min(moment, s.run_s[TICK], next_copy(s, s.run_s[NOW]))
     return float(moment)
 
 
@@ -382,5 +416,7 @@ def play(a: Arrays) -> None:
         s.run[NUM_EVENTS] += 1
         end_all(s, now_s)
         arrive_all(s, now_s)
+        if s.run_s[PERIOD] < np.inf:
+            migrate(s, now_s)
         end_all(s, now_s)
         schedule_all(s, now_s)

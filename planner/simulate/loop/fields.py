@@ -94,7 +94,12 @@ PEAK_BLOCKS: Final = 35
 PREEMPTION_COUNT: Final = 36
 HIT_TOKENS: Final = 37
 STEP_TOKENS: Final = 38  # that the running step prefills
-INSTANCE_FIELDS: Final = 39
+MIGRANT: Final = 39  # decoding request whose cache is being copied to another instance; NONE
+GOAL: Final = 40  # that instance
+GOAL_BLOCKS: Final = 41  # taken there
+MIGRANT_PREEMPTED: Final = 42  # how often it had been preempted when the copy began
+MIGRATION_COUNT: Final = 43  # requests that left for another instance
+INSTANCE_FIELDS: Final = 44
 
 # An instance, seconds.
 START: Final = 0  # of the stretch under way
@@ -109,7 +114,8 @@ SWAP_RATE: Final = 8  # blocks per second to and from host memory
 PENALTY: Final = 9  # swapping that lengthens the next step
 SEQUENCE_SECONDS: Final = 10  # decoding sequences x time
 PREFILL_PAIRS: Final = 11  # mean tokens that a token of the running step's prefill attends to
-SECONDS_FIELDS: Final = 12
+COPIED: Final = 12  # when the copy under way is complete
+SECONDS_FIELDS: Final = 13
 
 # Roles.
 COLOCATED: Final = 0
@@ -162,7 +168,11 @@ REQUEST_OVERHEAD: Final = 0  # between client and engine
 LIMIT: Final = 1  # the run stops there
 NOW: Final = 2
 QUANTUM: Final = 3  # decode time of the first level of the feedback queue; each level has twice that of the one before
-RUN_SECONDS: Final = 4
+PERIOD: Final = 4  # between two looks for requests to migrate; inf: never
+TICK: Final = 5  # the next one
+CROWDED: Final = 6  # freeness below which an instance gives requests away
+SPARE: Final = 7  # freeness above which an instance takes them
+RUN_SECONDS: Final = 8
 
 # A cached prefix block on an instance.
 REFERENCES: Final = 0  # NONE: not cached

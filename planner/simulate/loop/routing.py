@@ -52,12 +52,18 @@ def draw(seed: int, request: int, number: int) -> float:
 
 
 @compiled
+def room_at(s: State, i: int, now_s: float) -> int:
+    """Blocks that can be had at this moment, within a stretch."""
+    free = room(s, i)
+    if s.instance[i, STEPS] > 1:
+        free -= growth_within(s, i, decode_steps(s, i, s.instance[i, STEPS], now_s)[0])
+    return int(free)
+
+
+@compiled
 def freeness(s: State, i: int, now_s: float) -> float:
     """Free blocks less those that the queue asks for, over sequences (Llumnix, arXiv:2406.03243, section 4.4.2)."""
-    free = room(s, i) - s.instance[i, QUEUED_BLOCKS]
-    if s.instance[i, STEPS] > 1:
-        started = decode_steps(s, i, s.instance[i, STEPS], now_s)[0]
-        free -= growth_within(s, i, started)
+    free = room_at(s, i, now_s) - s.instance[i, QUEUED_BLOCKS]
     sequences = s.instance[i, SEQUENCES] + s.instance[i, RESERVED] + s.instance[i, QUEUED]
     return float(free / max(sequences, 1))
 

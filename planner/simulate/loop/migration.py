@@ -1,0 +1,174 @@
+"""Live migration of decoding requests from crowded instances to free ones (Llumnix, arXiv:2406.03243, section 4.2).
+
+At every tick the instance of least freeness gives its shortest sequence to that of most, if the one is crowded and the
+other has spare room. The cache is copied over the links of both while the request goes on decoding; it changes instance
+at the first end of a step after that, if the new tokens fit there. A request that finishes or is preempted meanwhile
+stays. One copy leaves an instance at a time.
+"""
+
+import numpy as np
+
+from planner.simulate.loop.admission import running, stop_decoding
+from planner.simulate.loop.fields import (
+    ARRIVED,
+    CAPACITY,
+    COPIED,
+    CROWDED,
+    DECODING,
+    END,
+    FINISH,
+    FREE,
+    GENERATED,
+    GOAL,
+    GOAL_BLOCKS,
+    HOME,
+    INPUT,
+    ITERATION,
+    LINK_LATENCY,
+    LINK_RATE,
+    LOAD_TOKENS,
+    MIGRANT,
+    MIGRANT_PREEMPTED,
+    MIGRATION_COUNT,
+    MOST_SEQUENCES,
+    NONE,
+    OUTPUT,
+    OUTSTANDING,
+    PEAK_BLOCKS,
+    PERIOD,
+    PREDICTED,
+    PREEMPTED,
+    PREFILL,
+    READY,
+    RECEIVED,
+    RESERVED,
+    ROLE,
+    SENT,
+    SEQUENCES,
+    SIBLING,
+    SPARE,
+    STATE,
+    STEPS,
+    TICK,
+    WATERMARK,
+)
+from planner.simulate.loop.memory import give_back, held_blocks, take
+from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.routing import freeness, room_at
+
+
+@compiled
+def shortest(s: State, i: int) -> int:
+    """The decoding request with the fewest tokens, the first of equals; NONE where there is none."""
+    best, least = NONE, 0
+    for place in range(s.instance[i, SEQUENCES]):
+        r = s.batch[i, place]
+        tokens = s.request[r, INPUT] + s.request[r, OUTPUT] - s.request[r, FINISH]
+        if best == NONE or tokens < least or (tokens == least and r < best):
+            best, least = r, tokens
+    return int(best)
+
+
+@compiled
+def take_at(s: State, i: int, blocks: int, now_s: float) -> None:
+    """Takes blocks within a stretch, whose own are otherwise counted when it ends."""
+    take(s, i, blocks)
+    used = s.instance[i, CAPACITY] - room_at(s, i, now_s)
+    s.instance[i, PEAK_BLOCKS] = max(s.instance[i, PEAK_BLOCKS], used)
+
+
+@compiled
+def start_copy(s: State, i: int, goal: int, now_s: float) -> None:
+    """Begins to copy the cache of the shortest sequence, if the other instance has room for it.
+
+    The decode steps of both must have been cut at this moment.
+    """
+    r, steps = shortest(s, i), s.instance[i, STEPS]
+    ended = steps - 1 if steps > 0 and s.instance_s[i, END] > now_s else steps
+    if r == NONE or running(s, goal) >= s.instance[goal, MOST_SEQUENCES]:
+        return
+    done = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION] - ended)
+    tokens = s.request[r, INPUT] + done - 1
+    blocks = held_blocks(s, goal, r, tokens)
+    if blocks > room_at(s, goal, now_s) - s.instance[goal, WATERMARK]:
+        return
+    take_at(s, goal, blocks, now_s)
+    s.instance[goal, RESERVED] += 1
+    s.instance[i, MIGRANT], s.instance[i, GOAL], s.instance[i, GOAL_BLOCKS] = r, goal, blocks
+    s.instance[i, MIGRANT_PREEMPTED] = s.request[r, PREEMPTED]
+    begin = max(now_s, s.instance_s[i, SENT], s.instance_s[goal, RECEIVED])
+    free = begin + tokens / min(s.instance_s[i, LINK_RATE], s.instance_s[goal, LINK_RATE])
+    s.instance_s[i, SENT] = free
+    s.instance_s[goal, RECEIVED] = free
+    s.instance_s[i, COPIED] = free + max(s.instance_s[i, LINK_LATENCY], s.instance_s[goal, LINK_LATENCY])
+
+
+@compiled
+def end_copy(s: State, i: int, now_s: float) -> int:
+    """Moves the migrant of an instance between steps, if it still decodes there and its goal has room for it now.
+
+    Returns the goal, which has news. The goal's decode steps must have been cut.
+    """
+    r, goal, blocks = s.instance[i, MIGRANT], s.instance[i, GOAL], s.instance[i, GOAL_BLOCKS]
+    s.instance[i, MIGRANT] = NONE
+    same = s.request[r, PREEMPTED] == s.instance[i, MIGRANT_PREEMPTED]
+    stays = s.request[r, STATE] != DECODING or s.request[r, HOME] != i or not same
+    more = 0
+    if not stays:
+        done = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION])
+        tokens = s.request[r, INPUT] + done - 1
+        more = held_blocks(s, goal, r, tokens) - blocks
+        stays = more > room_at(s, goal, now_s)
+    if stays:
+        take_at(s, goal, 0 * blocks, now_s)
+        s.instance[goal, FREE] += blocks
+        s.instance[goal, RESERVED] -= 1
+        return int(goal)
+    take_at(s, goal, more, now_s)
+    stop_decoding(s, i, r)
+    give_back(s, i, r, s.request[r, INPUT] + s.request[r, GENERATED] - 1)
+    load = s.request[r, INPUT] + s.request[r, PREDICTED]
+    s.instance[i, OUTSTANDING] -= 1
+    s.instance[i, LOAD_TOKENS] -= load
+    s.instance[goal, OUTSTANDING] += 1
+    s.instance[goal, LOAD_TOKENS] += load
+    s.instance[i, MIGRATION_COUNT] += 1
+    s.request[r, HOME] = goal
+    s.request[r, STATE] = READY
+    s.request[r, SIBLING] = s.instance[goal, ARRIVED]
+    s.instance[goal, ARRIVED] = r
+    return int(goal)
+
+
+@compiled
+def crowded_and_spare(s: State, now_s: float) -> tuple[int, int]:
+    """The instance to relieve, and the one to take from it; equal where there is nothing to do."""
+    source, goal = NONE, NONE
+    least, most = np.inf, -np.inf
+    for i in range(len(s.instance)):
+        if s.instance[i, ROLE] != PREFILL:
+            found = freeness(s, i, now_s)
+            if found < least:
+                source, least = i, found
+            if found > most:
+                goal, most = i, found
+    if least < s.run_s[CROWDED] and most > s.run_s[SPARE] and s.instance[source, MIGRANT] == NONE:
+        return source, goal
+    return goal, goal
+
+
+@compiled
+def next_copy(s: State, now_s: float) -> float:
+    """When the next copy is complete, after now."""
+    moment = np.inf
+    for i in range(len(s.instance)):
+        if s.instance[i, MIGRANT] != NONE and s.instance_s[i, COPIED] > now_s:
+            moment = min(moment, s.instance_s[i, COPIED])
+    return moment
+
+
+@compiled
+def next_tick(s: State, now_s: float) -> None:
+    """Sets the tick after this one."""
+    while s.run_s[TICK] <= now_s:
+        s.run_s[TICK] += s.run_s[PERIOD]
