@@ -1,0 +1,141 @@
+"""Fits to measured deployments: what made the measurements is found again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+pytest.importorskip("numba", reason="benchmarks are played by a loop that numba compiles")
+
+from planner.calibrate.deployments import (
+    Fitted,
+    Measured,
+    Parameters,
+    document_of,
+    features,
+    fit_costs,
+    fit_first_tokens,
+    predict,
+    settled_tpot_s,
+)
+from planner.calibrate.intervals import COVERED, coverage, fit_spread, winkler
+from planner.calibrate.terms import Terms
+from planner.costs.parameters import load_calibration
+from planner.costs.shapes import FloatArray
+from planner.costs.spread import Spread
+from planner.estimate.case import Case
+from planner.estimate.evaluate import Estimate, evaluate
+from planner.estimate.measured import case_of_row
+
+MODELS = (("meta-llama/Llama-3.1-8B-Instruct", "fp8"), ("Qwen/Qwen3-30B-A3B", "fp8_block"))
+PRIOR = load_calibration(str(Path(__file__).parents[2] / "planner" / "calibrate" / "prior.yaml"))
+
+
+def case(model: str, weights: str, tp: int, clients: int, isl: int, apart: bool = False) -> Case:
+    degrees = {"tp": str(tp), "pp": "1", "dp": "1", "moe_tp": str(tp), "moe_ep": "1"}
+    row = {
+        "id": f"{model}-{tp}-{clients}-{isl}", "aic_model": model, "weights": weights, "system": "h100_sxm",
+        "backend": "vllm", "mode": "disagg" if apart else "agg", "isl": str(isl), "osl": "200",
+        "concurrency": str(clients), "gpus": str(2 * tp if apart else tp),
+    }  # fmt: skip
+    if apart:
+        for side in ("prefill_", "decode_"):
+            row |= {f"{side}{name}": value for name, value in degrees.items()} | {f"{side}workers": "1"}
+    return case_of_row(row | degrees)
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return [
+        case(model, weights, tp, clients, isl)
+        for model, weights in MODELS
+        for tp in (1, 2, 4)
+        for clients in (2, 16, 64)
+        for isl in (500, 3000)
+    ] + [case(*MODELS[0], 2, clients, 2000, apart=True) for clients in (4, 32)]
+
+
+@pytest.fixture(scope="module")
+def terms(cases: list[Case]) -> Terms:
+    return Terms.of(cases)
+
+
+def parameters(**changes: float) -> Parameters:
+    start = Parameters.of(PRIOR, ["vllm"])
+    return replace(start, efficiencies=replace(start.efficiencies, **changes))
+
+
+def measured(terms: Terms, truth: Parameters) -> Measured:
+    played = predict(terms, truth)
+    return Measured(played.ttft_s, played.tpot_s, np.zeros(len(played.ttft_s), dtype=bool))
+
+
+def everything(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.ones(len(values), dtype=bool)
+
+
+def test_terms_price_deployments_as_estimates_do(cases: list[Case], terms: Terms) -> None:
+    """Two ways to one number: flat arrays of all operators, and the cost model batch by batch."""
+    shipped = load_calibration()
+    played = predict(terms, Parameters.of(shipped, ["vllm"]))
+    for one, ttft_s, tpot_s in zip(evaluate(cases, None), played.ttft_s, played.tpot_s, strict=True):
+        assert isinstance(one, Estimate)
+        assert (one.ttft_s, one.tpot_s) == pytest.approx((ttft_s, tpot_s), rel=1e-9)
+
+
+def test_slower_memory_and_starts_are_found_again(terms: Terms) -> None:
+    truth = parameters(gemm_bandwidth=0.6, gemm_start_s=4e-6)
+    seen = measured(terms, truth)
+    before = np.abs(settled_tpot_s(terms, parameters()) / seen.tpot_s - 1.0)
+    found, errors = fit_costs(terms, seen, parameters(), everything(seen.tpot_s))
+    after = np.abs(settled_tpot_s(terms, found) / seen.tpot_s - 1.0)
+    assert np.median(after) < 0.2 * np.median(before)
+    assert found.efficiencies.gemm_bandwidth < 0.7
+    assert all(error > 0 for error in errors.values())
+
+
+def test_rows_left_out_do_not_move_a_fit(terms: Terms) -> None:
+    truth = parameters(gemm_bandwidth=0.6)
+    seen = measured(terms, truth)
+    chosen = np.arange(len(seen.tpot_s)) % 2 == 0
+    wrong = replace(seen, tpot_s=np.where(chosen, seen.tpot_s, 100.0), ttft_s=np.where(chosen, seen.ttft_s, 100.0))
+    assert fit_costs(terms, seen, parameters(), chosen)[0] == fit_costs(terms, wrong, parameters(), chosen)[0]
+    assert fit_first_tokens(terms, seen, truth, chosen) == fit_first_tokens(terms, wrong, truth, chosen)
+
+
+def test_what_an_engine_adds_before_the_first_token_is_found_nearly_again(terms: Terms) -> None:
+    start = parameters()
+    slow = replace(start.engine("vllm"), frontend_s=0.016, output_steps=6.0)
+    truth = replace(start, engines={**start.engines, "vllm": slow})
+    seen = measured(terms, truth)
+    found = fit_first_tokens(terms, seen, start, everything(seen.ttft_s))
+    before, after = (np.abs(predict(terms, one).ttft_s / seen.ttft_s - 1.0) for one in (start, found))
+    assert np.median(after) < 0.4 * np.median(before)
+
+
+def test_intervals_hold_the_share_that_they_are_fitted_to() -> None:
+    random = np.random.default_rng(0)
+    queue = random.uniform(0.0, 2.0, 2000)
+    features_NF = np.stack([np.ones(2000), queue, queue**2], axis=1)
+    predicted = random.uniform(0.01, 1.0, 2000)
+    seen = predicted * np.exp(random.normal(0.0, 0.05 + 0.2 * queue))
+    spread = fit_spread(seen, predicted, features_NF)
+    bounds = spread.bounds(predicted, features_NF)
+    assert coverage(seen, *bounds) == pytest.approx(COVERED, abs=0.02)
+    width = np.exp(np.quantile(np.abs(np.log(seen / predicted)), 0.8))
+    assert winkler(seen, *bounds).mean() < 0.9 * winkler(seen, predicted / width, predicted * width).mean()
+
+
+def test_a_fit_is_a_calibration_file(tmp_path: Path, terms: Terms) -> None:
+    fitted = Fitted(parameters(gemm_bandwidth=0.6), {"gemm_bandwidth": 0.1})
+    spreads = {"ttft": Spread((-0.5, 0.0, 0.0), (0.5, 0.1, 0.0)), "tpot": Spread((-0.2, 0.0, 0.0), (0.2, 0.0, 0.0))}
+    path = tmp_path / "calibration.yaml"
+    path.write_text(yaml.safe_dump(document_of(fitted, spreads, rows=3, data="sha256:0")))
+    loaded = load_calibration(str(path))
+    assert loaded.efficiencies == fitted.parameters.efficiencies
+    assert loaded.engine("vllm") == fitted.parameters.engine("vllm")
+    assert loaded.spreads == spreads
+    played = predict(terms, fitted.parameters)
+    assert features(terms, fitted.parameters, played).shape == (len(played.ttft_s), 3)
