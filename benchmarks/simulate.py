@@ -90,7 +90,7 @@ def process(cache: str) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         problem, plan = Path(folder) / "problem.yaml", Path(folder) / "plan.json"
         problem.write_text(PROBLEM)
-        environment = {**os.environ, "PLANNER_NO_PROGRESS": "1", "XDG_CACHE_HOME": cache}
+        environment = {**os.environ, "PLANNER_NO_PROGRESS": "1", "PLANNER_CACHE_DIR": cache}
         run = [sys.executable, "-m", "planner"]
         subprocess.run([*run, "solve", str(problem), "-o", str(plan)], check=True, capture_output=True, env=environment)
         plan.write_text(plan.read_text().replace('"max_batch": 128', '"max_batch": 256'))  # more than fit at their mean
@@ -107,7 +107,9 @@ def main() -> None:
     """Prints all figures."""
     if not TRACE.exists():
         raise SystemExit(f"needs the trace {TRACE}")
-    with tempfile.TemporaryDirectory() as cache:  # first, since a child is charged with the memory that it was born with
+    with (
+        tempfile.TemporaryDirectory() as cache
+    ):  # first, since a child is charged with the memory that it was born with
         first_s, _ = process(cache)
         warm_s, megabytes = process(cache)
     print(f"whole process: {warm_s:.2f} CPU-s, {megabytes:.0f} MB; first run of a machine {first_s:.1f} CPU-s")

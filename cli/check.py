@@ -111,11 +111,13 @@ def check(
         )  # fmt: skip
 
     def simulated() -> Judged:
+        from planner.cli.simulate import announce_compilation
         from planner.load import load_plan
         from planner.simulate.plan_fleet import Policies
         from planner.simulate.play import Load, play
         from planner.simulate.play import findings as judge
 
+        announce_compilation()
         played = play(
             *load_plan(plan), Load(trace), Policies(), profiles=tuple(profiles or ()), calibration=calibration
         )

@@ -107,6 +107,7 @@ def simulate(
     load = Load(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)
     period_s = seconds(migrate, "--migrate") or float("inf")
     policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching, period_s)
+    announce_compilation()
     played = play(
         *load_plan(plan),
         load,
@@ -118,6 +119,15 @@ def simulate(
     )
     _write(played, requests, chrome, as_json, output)
     return 0 if played.result.drained else 1
+
+
+def announce_compilation() -> None:
+    """Says why the first run of a machine takes longer."""
+    from planner.cli.output import say
+    from planner.simulate.engine import is_compiled
+
+    if not is_compiled():
+        say("compiling the simulator, once for this machine; some 20 s")
 
 
 def _write(played: "Played", requests: str | None, chrome: str | None, as_json: bool, output: str | None) -> None:

@@ -162,3 +162,10 @@ def program() -> Any:  # noqa: ANN401 - numba's dispatcher
     from planner.simulate.loop.events import play
 
     return play
+
+
+def is_compiled() -> bool:
+    """Whether the loop as it stands has been compiled on this machine; else the next run takes some 20 s longer."""
+    from planner.simulate.loop.program import cache_folder
+
+    return any(cache_folder().rglob("*.nbc"))

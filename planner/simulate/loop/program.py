@@ -4,7 +4,6 @@ numba's own cache looks at one file; the folder used here is named by the source
 """
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -13,6 +12,7 @@ import numba
 from numba import types
 from numba.experimental import structref
 
+from planner.hardware.profiles.cache import default_cache_dir
 from planner.simulate.loop.arrays import Arrays, Floats, Ints
 
 _numba: Any = numba  # options of the jit and of its configuration that its stubs leave out
@@ -66,7 +66,7 @@ def compiled(function: F) -> F:
 def entry(function: F) -> F:
     """The program, kept on disk once compiled."""
     given = _numba.config.CACHE_DIR
-    _numba.config.CACHE_DIR = given or str(cache_folder())
+    _numba.config.CACHE_DIR = str(cache_folder())
     try:
         return cast(F, _numba.njit(error_model="numpy", cache=True)(function))
     finally:
@@ -75,6 +75,5 @@ def entry(function: F) -> F:
 
 def cache_folder() -> Path:
     """The folder of compiled programs of exactly these sources."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    return root / "planner" / f"simulate-{hashlib.sha256(sources).hexdigest()[:16]}"
+    return default_cache_dir() / f"simulate-{hashlib.sha256(sources).hexdigest()[:16]}"
