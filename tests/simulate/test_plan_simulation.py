@@ -134,6 +134,8 @@ def test_what_cannot_be_played_is_refused(plan: Path, tmp_path: Path) -> None:
     trace = str(trace_file(tmp_path, count=3))
     with pytest.raises(PlannerError, match="unknown routing"):
         play(envelope, decision, Load(trace), Policies(routing="best"))
+    with pytest.raises(PlannerError, match="are for a trace"):
+        play(envelope, decision, Load(rate_per_s=4.0), Policies())
     with pytest.raises(PlannerError, match="unknown policy"):
         play(envelope, decision, Load(trace), Policies(engine_policy="static"))
     with pytest.raises(PlannerError, match="serves no requests"):
