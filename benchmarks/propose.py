@@ -33,7 +33,7 @@ from planner.solvers.sequential_choice import Choice, best, expected_rewards, ne
 
 MEASURED = Path(__file__).parent.parent.parent / "shared" / "data" / "serving" / "measured.csv"
 KEY = ("mode", "family", "system", "backend", "precision", "isl", "osl")
-TIMES = ("ttft_s", "tpot_s", "ttft_s_interval", "tpot_s_interval")
+TIMES = ("ttft_s", "tpot_s")
 QUANTILES = (0.25, 0.5, 0.75)
 LEAST_ROWS = 5
 RUNS = 3
@@ -111,9 +111,8 @@ def output_tokens_per_s_per_gpu(row: Row) -> float:
 def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
     """Times by row of what `planner estimate` wrote."""
     lines = (json.loads(line) for line in path.read_text().splitlines())
-    names = ("ttft_s", "tpot_s", "ttft_s_interval", "tpot_s_interval")
     return {
-        line["id"]: {name: line["prediction"].get(name) for name in names} for line in lines if "prediction" in line
+        line["id"]: {name: line["prediction"].get(name) for name in TIMES} for line in lines if "prediction" in line
     }
 
 

@@ -63,7 +63,8 @@ def calibrate(
     nothing, when predictions would get worse.
 
     Reports of vllm bench serve, aiperf, genai-perf, guidellm, inference-perf and llm-d, and tables of measured
-    deployments, are told apart by content; the calibration is held against their TTFT and TPOT.
+    deployments, are told apart by content; the calibration is held against their TTFT and TPOT, and with `-o` refitted
+    on them where there are a dozen rows.
 
     With `--propose N` it names the N benchmark runs that would most reduce the expected loss of a serving decision,
     as commands; with `--results` it takes what they measured, and says which deployment is best now. `-o` names a
@@ -99,7 +100,7 @@ def calibrate(
         records = _serving(serving, fact or [], plan)
         compared = _compared(records, base, tables)
         if not checks:
-            return _answered(compared, output, as_json=as_json)
+            return _answered(compared, records, start, day, output, as_json=as_json)
         _say_all(compared.lines)
     elif fact or plan:
         what = "completes benchmark reports, and none is given"
@@ -167,18 +168,39 @@ def _compared(records: "ServingRecords", base: str, profiles: tuple[str, ...]) -
     return found
 
 
-def _answered(found: "Agreement", output: str | None, *, as_json: bool) -> int:
-    """Reports and tables alone: how far the calibration is from them."""
-    from planner.cli.output import write_data, write_json
+def _answered(
+    found: "Agreement",
+    records: "ServingRecords",
+    start: "Calibration",
+    day: str | None,
+    output: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Reports and tables alone: how far the calibration is from them, or with `-o` the calibration refitted on them."""
+    from planner.cli.output import say, write_data, write_json
 
-    if as_json:
-        write_json(found.as_json(), output)
+    if output in (None, "-"):
+        if as_json:
+            write_json(found.as_json(), output)
+        else:
+            write_data("\n".join(found.lines))
         return 0
-    if output not in (None, "-"):
-        what = "parameters are fitted on executed checks, and none is given"
-        hint = "add a PLAN.checks.json, or leave `-o` out to see how far the calibration is from these runs"
-        raise PlannerError(what, where="--output", hint=hint)
-    write_data("\n".join(found.lines))
+    from datetime import date
+
+    from planner.calibrate.history import text_of
+    from planner.calibrate.refit import refit
+
+    fitted = refit(records.rows, start)
+    _say_all(fitted.lines)
+    if fitted.worse:
+        say(f"predictions would not get better: {output} was not written")
+        return 1
+    document = fitted.document(start, records.rows, day or records.date or date.today().isoformat())
+    if as_json:
+        write_json(document, output)
+    else:
+        write_data(text_of(document), output)
     return 0
 
 

@@ -9,7 +9,7 @@ Three fits, each of few named numbers (planner/costs/parameters.py):
    `handover_s` of disaggregated ones), on the measured time to first token where it is not queueing: coordinate descent
    over ordinary values on the mean relative error, capped at CAP a row, of the replayed benchmark.
 3. With kernel tables, how far each kind of table counts against the fitted roofline.
-An engine with fewer than FEWEST rows keeps what it had in (1), and takes the default engine's in (2).
+An engine with fewer than FEWEST rows of a kind keeps what it had.
 """
 
 import datetime
@@ -155,11 +155,6 @@ def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen
         engines[name] = _descend(loops, measured, engines[name], mine & ~apart, _FIRST)
         if np.sum(mine & apart) >= FEWEST:
             engines[name] = _descend(loops, measured, engines[name], mine & apart, {"handover_s": _HANDOVER})
-        elif name != "default":
-            engines[name] = replace(engines[name], handover_s=engines["default"].handover_s)
-    for name in set(engines) - set(_engines_with_rows(terms, usable & ~apart)) - {"default"}:
-        taken = {key: getattr(engines["default"], key) for key in (*_FIRST, "handover_s")}
-        engines[name] = replace(engines[name], **taken)
     return replace(start, engines=engines)
 
 

@@ -48,6 +48,7 @@ class Machine:
             version=self.version,
             calibration=replace(self.calibration, efficiencies=efficiencies),
             store=self.store,
+            bare=True,
         )
 
 

@@ -40,9 +40,13 @@ def make_pricer(
     version: str | None,
     calibration: Calibration,
     store: ProfileStore | None,
+    bare: bool = False,
 ) -> Pricer:
-    """Kernel tables of this accelerator and engine when the store has them, else the roofline."""
-    starts = calibration.engine(engine).kernel_start
+    """Kernel tables of this accelerator and engine when the store has them, else the roofline.
+
+    `bare` prices kernels that run without the engine, which then makes their starts no longer.
+    """
+    starts = 1.0 if bare else calibration.engine(engine).kernel_start
     roofline = Roofline(accelerator, topology, calibration.efficiencies.with_starts(starts))
     if store is None or accelerator.name not in store.accelerators():
         return roofline

@@ -11,6 +11,7 @@ import numpy as np
 from planner.costs.shapes import FloatArray
 
 FEATURES = ("constant", "queue", "queue_squared")
+MOST_QUEUE = 1e6  # a load beyond what can be served waits for ever
 WIDEST = 4.0  # logarithm of a bound over its estimate
 
 
@@ -34,5 +35,5 @@ class Spread:
 
 def features_of(ttft_s: FloatArray, idle_ttft_s: FloatArray) -> FloatArray:
     """[N, F] from the predicted time to first token, and that of a request that finds the deployment idle."""
-    queue = np.log(np.maximum(ttft_s / np.maximum(idle_ttft_s, 1e-9), 1.0))
+    queue = np.log(np.clip(ttft_s / np.maximum(idle_ttft_s, 1e-9), 1.0, MOST_QUEUE))
     return np.stack([np.ones_like(queue), queue, queue**2], axis=1)

@@ -27,7 +27,8 @@ def plan_pricer(
 ) -> Pricer:
     """Kernel tables where there are any for the role's hardware, else the roofline, as a solve chooses.
 
-    Experts are priced under an even load, which is what random weights and tokens give them.
+    Experts are priced under an even load, which is what random weights and tokens give them, and kernels without the
+    engine around them.
     Raises PlannerError for hardware that the catalog does not know, and for a plan whose calibration came from a file
     that is not given.
     """
@@ -40,6 +41,7 @@ def plan_pricer(
         version=role.engine.version if role.engine is not None else None,
         calibration=plan_calibration(plan, calibration),
         store=open_store(profile_paths(profiles)),
+        bare=True,
     )
     return replace(pricer, skew=EVEN_LOAD) if isinstance(pricer, Profiled) else pricer
 

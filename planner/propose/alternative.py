@@ -1,6 +1,5 @@
 """One deployment at one load that a decision may fall on, and what is predicted of it."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,22 +9,17 @@ from numpy.typing import NDArray
 from planner.estimate.case import Case
 
 FloatArray = NDArray[np.float64]
-INTERVAL_DEVIATIONS = 2 * 1.2815515655446004  # the width of an 80 % interval of a Gaussian
 MODE_APART = 8.0  # doublings between colocated and disaggregated: likeliest on decisions measured in both modes
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A deployment in a closed loop of `case.clients`, with predicted times and their 80 % intervals where known."""
+    """A deployment in a closed loop of `case.clients`, with predicted times."""
 
     name: str
     case: Case
     ttft_s: float
     tpot_s: float
-    ttft_s_interval: Interval | None = None
-    tpot_s_interval: Interval | None = None
     price: float = 1.0  # of one of its GPUs, in any unit that all alternatives share
 
     def output_tokens_per_s_per_gpu(self, ttft_s: float, tpot_s: float) -> float:
@@ -41,13 +35,6 @@ class Result:
     name: str  # of the alternative
     ttft_s: float
     tpot_s: float
-
-
-def deviation(interval: Interval | None) -> float | None:
-    """The standard deviation of the logarithm that an 80 % interval tells; None where it tells none."""
-    if interval is None or not 0.0 < interval[0] < interval[1]:
-        return None
-    return math.log(interval[1] / interval[0]) / INTERVAL_DEVIATIONS
 
 
 def loads(cases: Sequence[Case]) -> FloatArray:

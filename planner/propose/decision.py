@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import PlannerError, did_you_mean
-from planner.propose.alternative import Alternative, FloatArray, Interval, Result, deviation, layouts, loads
+from planner.propose.alternative import Alternative, FloatArray, Result, layouts, loads
 from planner.propose.likeness import TPOT, TTFT, Likeness
 from planner.solvers.sequential_choice import Belief, Choice, best, best_known, chances, expected_rewards, gains
 
@@ -49,8 +49,8 @@ def make_choice(
     clients_M = np.array([float(case.clients) for case in cases])
     gpus_M = np.array([one.case.gpus * one.price for one in alternatives])
     place = (loads(cases), layouts(cases))
-    x = _belief([one.tpot_s for one in alternatives], [one.tpot_s_interval for one in alternatives], tpot, *place)
-    y = _belief([one.ttft_s for one in alternatives], [one.ttft_s_interval for one in alternatives], ttft, *place)
+    x = _belief([one.tpot_s for one in alternatives], tpot, *place)
+    y = _belief([one.ttft_s for one in alternatives], ttft, *place)
     return Choice(
         x=Belief(*x, noise[0] ** 2),
         y=Belief(*y, noise[1] ** 2),
@@ -63,16 +63,12 @@ def make_choice(
 
 def _belief(
     times_s: Sequence[float],
-    intervals: Sequence[Interval | None],
     likeness: Likeness,
     load_M: FloatArray,
     layout_MF: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and covariance of log times; an interval replaces the deviation that the constants give."""
-    covariance_MM = likeness.covariance(load_M, layout_MF)
-    own = [deviation(interval) for interval in intervals]
-    scale_M = np.array([1.0 if one is None else one / likeness.deviation for one in own])
-    return np.log(np.array(times_s, dtype=np.float64)), covariance_MM * np.outer(scale_M, scale_M)
+    """Mean and covariance of log times."""
+    return np.log(np.array(times_s, dtype=np.float64)), likeness.covariance(load_M, layout_MF)
 
 
 def with_results(choice: Choice, alternatives: Sequence[Alternative], results: Sequence[Result]) -> Choice:

@@ -192,8 +192,6 @@ def _predicted(setting: Setting, cases: dict[str, tuple[Case, Team]], slo: Slo) 
             case,
             one.ttft_s,
             one.tpot_s,
-            getattr(one, "ttft_s_interval", None),
-            getattr(one, "tpot_s_interval", None),
             _price(setting, team.decode[0]),
         )
         for (case, team), one in answers

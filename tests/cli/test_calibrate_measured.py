@@ -216,11 +216,56 @@ def test_a_bad_row_of_a_table_is_left_out_by_name(run: "Run", tmp_path: Path) ->
         assert f"{path}: {row.split(',')[0]}: " in done.err
 
 
-def test_reports_alone_write_no_calibration(run: "Run", tmp_path: Path) -> None:
+def test_a_dozen_rows_are_the_least_that_a_calibration_is_fitted_to(run: "Run", tmp_path: Path) -> None:
     done = run("calibrate", report("vllm_bench.json"), *facts(), "-o", "calibration.yaml")
     assert done.code == 2
-    assert "parameters are fitted on executed checks" in done.err
+    assert "1 measured deployments to fit, at least 12 are needed" in done.err
     assert not (tmp_path / "calibration.yaml").exists()
+
+
+def test_a_table_alone_refits_the_calibration(run: "Run", tmp_path: Path) -> None:
+    """Deployments twice as slow as predicted: the file that is written predicts them better."""
+    names = ["id", "aic_model", "weights", "system", "backend", "mode", "isl", "osl", "concurrency", "gpus"]
+    names += ["tp", "pp", "dp", "moe_tp", "moe_ep"]
+    loads = [(tp, clients) for tp in (1, 2, 4, 8) for clients in (4, 16, 64)]
+    rows = [
+        [
+            "",
+            "meta-llama/Llama-3.1-8B-Instruct",
+            "fp8",
+            "h100_sxm",
+            "vllm",
+            "agg",
+            1000,
+            200,
+            clients,
+            tp,
+            tp,
+            1,
+            1,
+            1,
+            1,
+        ]
+        for tp, clients in loads
+    ]
+    table = tmp_path / "table.csv"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([names, *([f"row {i}", *row[1:]] for i, row in enumerate(rows))])
+    estimated = run("estimate", "--measured", str(table))
+    found = [json.loads(line)["prediction"] for line in estimated.out.splitlines() if line.startswith("{")]
+    assert len(found) == len(rows)
+    with table.open("w", newline="", encoding="utf-8") as file:
+        told = [
+            [f"row {i}", *row[1:], 2e3 * one["ttft_s"], 2e3 * one["tpot_s"]]
+            for i, (row, one) in enumerate(zip(rows, found, strict=True))
+        ]
+        csv.writer(file).writerows([[*names, "ttft_ms", "tpot_ms"], *told])
+    done = run("calibrate", str(table), "-o", "calibration.yaml", "--date", "2026-05-06")
+    assert done.code == 0, done
+    better = run("calibrate", str(table), "--base", "calibration.yaml", "--json")
+    document = json.loads(better.out)
+    assert document["tpot_error"]["median"] < 0.25
+    assert document["ttft_error"]["median"] < 0.5
 
 
 @pytest.mark.parametrize("option", [("--fact", "tp=8"), ("--plan", "plan.json")])

@@ -15,10 +15,10 @@ from planner.infeasible import Infeasible
 from planner.kinds.serve.options import ServeDecision
 from planner.load import load_problem, resolve_document
 from planner.progress import Limits
-from planner.propose.alternative import Alternative, Result, deviation, layouts, loads
-from planner.propose.decision import Slo, loss_left, make_choice, standings, with_results
+from planner.propose.alternative import Alternative, Result, layouts, loads
+from planner.propose.decision import Slo, make_choice, standings, with_results
 from planner.propose.deployments import Question, question_of, same_deployments
-from planner.propose.likeness import TPOT, TTFT, Errors, Likeness, fit
+from planner.propose.likeness import TPOT, Errors, Likeness, fit
 from planner.propose.proposal import document_of, lines_of, propose
 from planner.propose.results import read_results
 from planner.propose.runs import plan_of
@@ -59,21 +59,6 @@ def test_constants_planted_in_errors_are_found() -> None:
     assert found.common == pytest.approx(planted.common, rel=0.35)
     assert found.single == pytest.approx(planted.single, rel=0.35)
     assert sum(one.misfit(found) for one in decisions) < sum(one.misfit(TPOT) for one in decisions)
-
-
-def test_an_interval_replaces_the_deviation_of_the_constants(question: Question) -> None:
-    plain = question.alternatives
-    narrow = [dataclasses.replace(one, tpot_s_interval=(0.99 * one.tpot_s, 1.01 * one.tpot_s)) for one in plain]
-    before, after = make_choice(plain, question.slo), make_choice(narrow, question.slo)
-    np.testing.assert_allclose(np.sqrt(before.x.variance_M), TPOT.deviation)
-    np.testing.assert_allclose(np.sqrt(before.y.variance_M), TTFT.deviation)
-    np.testing.assert_allclose(np.sqrt(after.x.variance_M), math.log(1.01 / 0.99) / 2 / 1.2815515655446004)
-    assert loss_left(after) < loss_left(before)
-
-
-@pytest.mark.parametrize("interval", [None, (0.0, 1.0), (2.0, 1.0)])
-def test_what_is_no_interval_tells_no_deviation(interval: tuple[float, float] | None) -> None:
-    assert deviation(interval) is None
 
 
 def test_alternatives_have_names_of_their_own_and_both_modes_are_among_them(question: Question) -> None:

@@ -1,0 +1,103 @@
+"""A calibration refitted on a user's own measured deployments, from any benchmark report or table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.calibrate.deployments import (
+    FEWEST,
+    Fitted,
+    Measured,
+    Parameters,
+    document_of,
+    fit_costs,
+    fit_first_tokens,
+    predict,
+)
+from planner.calibrate.fit import Errors
+from planner.calibrate.serving import ServingRow
+from planner.calibrate.terms import Terms
+from planner.costs.parameters import Calibration
+from planner.errors import PlannerError
+from planner.estimate.case import Case
+from planner.estimate.replay import Played
+from planner.files import digest
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """Fitted parameters, and errors of both times before and after; a time that no row tells has none."""
+
+    fitted: Fitted
+    tpot: tuple[Errors, Errors]
+    ttft: tuple[Errors, Errors] | None
+    num_rows: int
+
+    @property
+    def worse(self) -> bool:
+        """Whether the mean error of the time per output token did not fall."""
+        return self.tpot[1].mean >= self.tpot[0].mean
+
+    @property
+    def lines(self) -> list[str]:
+        """Errors before and after, for people."""
+        pairs = [("TPOT", self.tpot)] + ([("TTFT", self.ttft)] if self.ttft is not None else [])
+        return [
+            f"{name} error of {self.num_rows} rows   before median {before.median:.1%}, mean {before.mean:.1%}"
+            f"   after median {after.median:.1%}, mean {after.mean:.1%}"
+            for name, (before, after) in pairs
+        ]
+
+    def document(self, base: Calibration, rows: Sequence[ServingRow], date: str) -> dict[str, Any]:
+        """The calibration file; intervals stay those of `base`."""
+        data = digest({"rows": [[row.case.id, row.ttft_s, row.tpot_s] for row in rows]})
+        document = document_of(self.fitted, base.spreads, rows=self.num_rows, data=data)
+        sources = ", ".join(dict.fromkeys(row.source for row in rows))
+        return document | {
+            "source": f"fitted to {self.num_rows} measured deployments of {sources}; started from {base.name}",
+            "date": date,
+            "previous": {"calibration": base.name, "digest": base.digest},
+        }
+
+
+def refit(rows: Sequence[ServingRow], base: Calibration) -> Refit:
+    """Both fits of `planner.calibrate.deployments` on the rows that tell a time per output token.
+
+    Rows are priced by the roofline, whose parameters are fitted. Raises PlannerError for fewer than FEWEST rows.
+    """
+    usable = [row for row in rows if row.tpot_s is not None and not row.case.arch.unsupported_parts()]
+    if len(usable) < FEWEST:
+        raise PlannerError(
+            f"{len(usable)} measured deployments to fit, at least {FEWEST} are needed",
+            where=rows[0].source if rows else "",
+            hint="measure more shapes or loads; leave `-o` out to see how far the calibration is from these",
+        )
+    terms = Terms.of([_case(row) for row in usable])
+    measured = Measured(
+        ttft_s=np.array([row.ttft_s or 1.0 for row in usable]),
+        tpot_s=np.array([row.tpot_s for row in usable], dtype=np.float64),
+        queued=np.array([row.saturated or row.ttft_s is None for row in usable]),
+    )
+    start = Parameters.of(base, terms.engine_D)
+    everything = np.ones(len(usable), dtype=bool)
+    costs, errors = fit_costs(terms, measured, start, everything)
+    found = fit_first_tokens(terms, measured, costs, everything)
+    before, after = (_errors(predict(terms, one), measured) for one in (start, found))
+    ttft = None if measured.queued.all() else (before[1], after[1])
+    return Refit(Fitted(found, errors), (before[0], after[0]), ttft, len(usable))
+
+
+def _case(row: ServingRow) -> Case:
+    """With the requests that the run sent, where it tells them."""
+    told = row.requests_per_client
+    return row.case if told is None else replace(row.case, requests_per_client=told)
+
+
+def _errors(played: Played, measured: Measured) -> tuple[Errors, Errors]:
+    """Of the time per output token, and of the time to first token where it is not queueing (else of nothing: zero)."""
+    told = ~measured.queued
+    tpot = Errors.of(list(played.tpot_s), list(measured.tpot_s))
+    ttft = Errors.of(list(played.ttft_s[told]), list(measured.ttft_s[told])) if told.any() else Errors(0.0, 0.0)
+    return tpot, ttft
