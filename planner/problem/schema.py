@@ -184,11 +184,17 @@ class Limit(Spec):
 class SloSpec(Spec):
     """What users must feel; `attainment` is the share of requests that must meet every stated p-limit at once."""
 
-    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"attainment": ("attainment", FRACTION)}
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "attainment": ("attainment", FRACTION),
+        "confidence": ("confidence", FRACTION),
+    }
     ttft: Limit | None = Field(default=None, description="time to first token")
     tpot: Limit | None = Field(default=None, description="time per output token after the first")
     latency: Limit | None = Field(default=None, description="whole request, arrival to last token")
     attainment: Annotated[float, Field(gt=0, le=1)] | None = None
+    confidence: Annotated[float, Field(ge=0.5, le=0.99)] | None = Field(
+        default=None, description="how sure the limits must be kept, by the error of the predictions"
+    )
 
 
 class WorkloadSpec(Spec):

@@ -80,6 +80,12 @@ def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
     if any(target.latency_limits for target in targets):
         yield "a limit on whole requests is judged for outputs of mean length, and prefill has a stated share of it"
+    for workload, target in zip(setting.resolved.workloads, targets, strict=True):
+        if workload.spec.slo.confidence is not None:
+            yield (
+                f"for a confidence of {workload.spec.slo.confidence:g} limits of `{target.name}` are divided: TTFT by"
+                f" {target.margins.ttft:.3g}, TPOT and latency by {target.margins.tpot:.3g}"
+            )
     if len({workload.model for workload in setting.resolved.workloads}) < len(targets):
         yield "an instance that serves several workloads divides its time between them, and each runs as if alone in it"
     if setting.resolved.problem.current is not None:

@@ -1,12 +1,15 @@
 """A workload as the numbers that decide: lengths, limits, what moves between prefill and decode."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
 from planner.costs.shapes import FloatArray, Shards
+from planner.costs.spread import Spread
+from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
@@ -72,6 +75,7 @@ class Target:
     rate_per_s: float | None
     clients: int | None
     share: float
+    margins: "Margins"
 
     def for_first_stage(self, share: float) -> "Target":
         """The limits of prefill when it may use `share` of every limit on the whole request."""
@@ -142,12 +146,40 @@ def _fabric_bytes_per_s(pool: Pool) -> float:
     return pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription
 
 
-def make_target(workload: Workload, index: int, arch: Architecture) -> Target:
-    """The target of one resolved workload.
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """By how much limits are divided so that they are kept in spite of the error of predictions."""
+
+    ttft: float = 1.0
+    tpot: float = 1.0
+
+    @classmethod
+    def of(cls, confidence: float | None, spreads: Mapping[str, Spread]) -> "Margins":
+        """The upper end of the 80 % interval of steady state keeps a limit with 90 %; others by a Gaussian.
+
+        Raises PlannerError when the calibration does not say how far predictions err.
+        """
+        if confidence is None:
+            return cls()
+        if not {"ttft", "tpot"} <= set(spreads):
+            raise PlannerError(
+                "the calibration has no intervals, so no confidence can be kept",
+                where="slo.confidence",
+                hint="leave `confidence` out, or take a calibration with a section `intervals`",
+            )
+        deviations = NormalDist().inv_cdf(confidence) / NormalDist().inv_cdf(0.9)
+        return cls(*(math.exp(deviations * max(spreads[name].high[0], 0.0)) for name in ("ttft", "tpot")))
+
+
+def make_target(workload: Workload, index: int, arch: Architecture, spreads: Mapping[str, Spread]) -> Target:
+    """The target of one resolved workload; its limits are divided by the margins of its confidence.
+
+    A limit on the whole request has the margin of the time per output token, which is most of it.
 
     A sequence found decoding is length-biased: its mean output is osl (1 + cv^2), and half of it is cached already.
     """
     slo, load = workload.spec.slo, workload.spec.load
+    margins = Margins.of(slo.confidence, spreads)
     isl, osl = workload.input.mean_tokens, workload.output.mean_tokens
     longest = workload.input.max_tokens + workload.output.max_tokens
     found_osl = osl * (1.0 + workload.output.cv**2)
@@ -160,9 +192,10 @@ def make_target(workload: Workload, index: int, arch: Architecture) -> Target:
         context=min(isl + found_osl / 2.0, float(longest)),
         held_tokens=min(isl + found_osl, float(longest)),
         longest_tokens=longest,
-        ttft_limits=_limits(slo.ttft, slo.attainment) or (_UNLIMITED,),
-        tpot_limit_s=min((limit.limit_s for limit in _limits(slo.tpot, None)), default=math.inf),
-        latency_limits=_limits(slo.latency, slo.attainment),
+        ttft_limits=_limits(slo.ttft, slo.attainment, margins.ttft) or (_UNLIMITED,),
+        tpot_limit_s=min((limit.limit_s for limit in _limits(slo.tpot, None, margins.tpot)), default=math.inf),
+        latency_limits=_limits(slo.latency, slo.attainment, margins.tpot),
+        margins=margins,
         attainment=slo.attainment,
         arrival_cv2=1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2,
         service_cv2=workload.input.cv**2,
@@ -173,11 +206,11 @@ def make_target(workload: Workload, index: int, arch: Architecture) -> Target:
     )
 
 
-def _limits(limit: Limit | None, attainment: float | None) -> tuple[TimeLimit, ...]:
+def _limits(limit: Limit | None, attainment: float | None, margin: float) -> tuple[TimeLimit, ...]:
     """Limits by statistic, strictest quantile first; an attainment holds every quantile's limit to that share too."""
     if limit is None:
         return ()
-    found = [TimeLimit(name, _QUANTILES.get(name), value) for name, value in limit.statistics().items()]
+    found = [TimeLimit(name, _QUANTILES.get(name), value / margin) for name, value in limit.statistics().items()]
     if attainment is not None:
         share = min(attainment, MOST_ATTAINMENT)
         found += [

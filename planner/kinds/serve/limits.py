@@ -146,19 +146,26 @@ def _rounded(value: float, *, up: bool) -> float:
 
 
 def _time_limits(index: int, target: Target) -> Iterator[_Limit]:
-    def seconds(value: float) -> str:
-        return format_si(value, "s")
+    def seconds(margin: float) -> Callable[[float], str]:
+        """A limit as the problem states it."""
+        return lambda value: format_si(value if margin == 1.0 else _rounded(value * margin, up=True), "s")
 
-    for name, limits in (("ttft", target.ttft_limits), ("latency", target.latency_limits)):
+    tpot = target.margins.tpot
+    for name, limits, margin in (
+        ("ttft", target.ttft_limits, target.margins.ttft),
+        ("latency", target.latency_limits, tpot),
+    ):
         for limit in limits:
             if math.isfinite(limit.limit_s) and limit.statistic != ATTAINMENT:
-                text = f"{target.name}: {limit.statistic} {name} <= {seconds(limit.limit_s)}"
+                text = f"{target.name}: {limit.statistic} {name} <= {seconds(margin)(limit.limit_s)}"
                 move = partial(_with_time, index, f"{name}_limits", limit)
-                yield _scaled(f"{index}.{name}.{limit.statistic}", text, move, limit.limit_s, f"{name} {{}}", seconds)
+                yield _scaled(
+                    f"{index}.{name}.{limit.statistic}", text, move, limit.limit_s, f"{name} {{}}", seconds(margin)
+                )
     if math.isfinite(target.tpot_limit_s):
-        text = f"{target.name}: tpot <= {seconds(target.tpot_limit_s)}"
+        text = f"{target.name}: tpot <= {seconds(tpot)(target.tpot_limit_s)}"
         move = partial(_with_field, index, "tpot_limit_s")
-        yield _scaled(f"{index}.tpot", text, move, target.tpot_limit_s, "tpot {}", seconds)
+        yield _scaled(f"{index}.tpot", text, move, target.tpot_limit_s, "tpot {}", seconds(tpot))
 
 
 def _with_time(index: int, field: str, limit: TimeLimit, setting: Setting, value: float) -> Setting:

@@ -135,7 +135,7 @@ def prepare(resolved: Resolved) -> Setting:
     calibration = load_calibration(problem.costs.calibration)
     store = open_store(profile_paths(problem.costs.profiles))
     targets = tuple(
-        make_target(workload, index, resolved.models[workload.model])
+        make_target(workload, index, resolved.models[workload.model], calibration.spreads)
         for index, workload in enumerate(resolved.workloads)
     )
     places, spaces = {}, {}
