@@ -8,6 +8,7 @@ coverage and Winkler score of the 80 % intervals; and what the decisions of the 
     python benchmarks/serving.py ../shared/data/serving/measured.csv                     # the tables
     python benchmarks/serving.py ../shared/data/serving/measured.csv --write FILE.yaml   # and a calibration of all rows
     ... --profiles ../shared/data/kernel-profiles                                        # with the weights of tables
+    ... --left-out FILE.jsonl                                  # the predictions of families left out, for propose.py
 """
 
 import csv
@@ -80,6 +81,9 @@ def main() -> int:
     terms, start = Terms.of(data.cases), Parameters.of(prior, data.column("backend").tolist())
     families = left_out(data, terms, start, data.column("family"))
     show("model family left out", data, families)
+    if "--left-out" in sys.argv:
+        lines = prediction_lines(data, families.played.ttft_s, families.played.tpot_s)
+        Path(sys.argv[sys.argv.index("--left-out") + 1]).write_text("".join(lines), encoding="utf-8")
     if "--write" in sys.argv:
         everything = np.ones(len(data.rows), dtype=bool)
         found = fit(terms, data.measured, start, everything)
@@ -185,12 +189,19 @@ def decisions(path: str, data: Data, played: Played, bounds: dict[str, tuple[Flo
     spec.loader.exec_module(score)
     for title, tpot in (("estimate", played.tpot_s), ("at 90 % confidence", bounds["tpot"][1])):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            for row, ttft_s, tpot_s in zip(data.rows, played.ttft_s, tpot, strict=True):
-                file.write(json.dumps({"id": row["id"], "prediction": {"ttft_s": ttft_s, "tpot_s": tpot_s}}) + "\n")
+            file.writelines(prediction_lines(data, played.ttft_s, tpot))
             file.flush()
             found = score.decisions(score.read(path, file.name))
         shares = ", ".join(f"{name} {got:.2f} ({100 * bad:.0f} % break it)" for name, (got, bad, _) in found.items())
         print(f"  captured, {title}: {shares}")
+
+
+def prediction_lines(data: Data, ttft_s: FloatArray, tpot_s: FloatArray) -> list[str]:
+    """The lines of `planner estimate`, as far as scores read them."""
+    return [
+        json.dumps({"id": row["id"], "prediction": {"ttft_s": ttft, "tpot_s": tpot}}) + "\n"
+        for row, ttft, tpot in zip(data.rows, ttft_s, tpot_s, strict=True)
+    ]
 
 
 def write(path: Path, found: Fitted, data: Data, families: LeftOut) -> None:
