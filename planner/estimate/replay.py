@@ -14,6 +14,7 @@ its first token leaves `output_steps` decode steps after its prefill.
 """
 
 from dataclasses import dataclass, fields
+from functools import cache
 
 import numpy as np
 
@@ -59,9 +60,14 @@ def play(loop: Loop) -> Played:
     """Plays every run; equal loops give equal figures."""
     from planner.estimate.compiled.replay import play_all
 
-    random = np.random.default_rng(0)
-    draws = random.random(_DRAWS), random.random(_DRAWS), random.exponential(1.0, _DRAWS)
     columns = np.stack([np.asarray(getattr(loop, one.name), dtype=np.float64) for one in fields(loop)])
     means = np.zeros((2, len(loop.clients)))
-    play_all(columns, *draws, means)
+    play_all(columns, *_draws(), means)
     return Played(means[0], means[1])
+
+
+@cache
+def _draws() -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What prompts, outputs and delays of all runs are drawn from: uniform, uniform and exponential."""
+    random = np.random.default_rng(0)
+    return random.random(_DRAWS), random.random(_DRAWS), random.exponential(1.0, _DRAWS)

@@ -92,8 +92,12 @@ def _npz(path: Path, array: str | None) -> npt.NDArray[Any]:
         name = array or next((name for name in ("load", "logical_count") if name in names), None)
         if name is None and len(names) == 1:
             name = names[0]
+        if not names:
+            shapes = ", ".join(f"`{name}` of shape {content[name].shape}" for name in content.files) or "nothing"
+            hint = "loads have the axes [layer, expert] or [window, layer, expert]"
+            raise PlannerError(f"holds no array of loads, but {shapes}", where="array", hint=hint)
         if name is None or name not in content.files:
-            what = f"holds {', '.join(f'`{name}`' for name in names) or 'no array of loads'}"
+            what = f"holds {', '.join(f'`{name}`' for name in names)}"
             raise PlannerError(what, where="array", hint="name one of them with `--array`")
         found: npt.NDArray[Any] = content[name]
         return found

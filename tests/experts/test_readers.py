@@ -99,6 +99,12 @@ def test_files_without_loads_are_refused(tmp_path: Path, name: str, content: Any
         read_loads(_saved(tmp_path, name, content))
 
 
+def test_arrays_of_another_shape_are_named_with_their_shape(tmp_path: Path) -> None:
+    np.savez(tmp_path / "flat.npz", load=np.ones(16))
+    with pytest.raises(PlannerError, match=r"`load` of shape \(16,\)"):
+        read_loads(str(tmp_path / "flat.npz"))
+
+
 def test_a_file_that_is_not_there_is_refused() -> None:
     with pytest.raises(PlannerError, match="no such file"):
         read_loads("nowhere.npz")
