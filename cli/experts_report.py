@@ -25,9 +25,22 @@ def launchable(placement: "Placement", instance: "Instance", layer_ids: tuple[in
     if form not in forms:
         hint = did_you_mean(form, ["npz", *forms], otherwise=f"use one of npz, {', '.join(forms)}")
         raise PlannerError(f"unknown form `{form}`", where="--form", hint=hint)
+    if form in ("vllm", "vllm-ascend"):
+        _require_no_gap(layer_ids)
     free = placement.quota_P is not None
     launchers.require_launchable(rows, instance.ranks.num_ranks, instance.num_experts, free_shares=free)
     return forms[form]()
+
+
+def _require_no_gap(layer_ids: tuple[int, ...]) -> None:
+    """These forms count layers with experts from 0: one without load between others would shift all that follow."""
+    missing = sorted(set(range(min(layer_ids), max(layer_ids) + 1)) - set(layer_ids))
+    if missing:
+        raise PlannerError(
+            f"layer {missing[0]} lies between layers with load and has none, so that later layers would be misplaced",
+            where="--form",
+            hint="record loads of every layer with experts, or write --form sglang or tensorrt-llm, which name layers",
+        )
 
 
 def document_of(instance: "Instance", placement: "Placement") -> dict[str, Any]:

@@ -76,6 +76,17 @@ def test_groups_are_confined_to_nodes(run: "Run", tmp_path: Path) -> None:
     assert bounds[0] > bounds[1]
 
 
+@pytest.mark.parametrize("form", ["vllm", "vllm-ascend"])
+def test_a_layer_without_load_between_others_is_not_passed_over(run: "Run", tmp_path: Path, form: str) -> None:
+    """Forms that count layers would give every later layer the layout of the one before it."""
+    load = np.load(_loads(tmp_path))["load"]
+    path = tmp_path / "gap.npz"
+    np.savez(path, load=np.stack([load[0], np.zeros_like(load[0]), load[1]]))
+    done = run("experts", "solve", str(path), "--ranks", "8", "--slots-per-rank", "6", "--form", form)
+    assert done.code == 2
+    assert "--form: layer 1 lies between layers with load and has none" in done.err
+
+
 @pytest.mark.parametrize("form", ["sglang", "vllm", "vllm-ascend", "tensorrt-llm"])
 def test_layouts_leave_in_the_forms_of_engines(run: "Run", tmp_path: Path, form: str) -> None:
     done = run("experts", "solve", _loads(tmp_path), "--ranks", "8", "--slots-per-rank", "6", "--form", form)
