@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from planner.calibrate.parameters import NAMES
 from planner.costs.collectives import Route, route
+from planner.costs.evidence import Basis
 from planner.costs.forward import forward
 from planner.costs.operators import Collective, Experts, Operator, demand
 from planner.costs.parameters import Efficiencies
+from planner.costs.profiled import Profiled
 from planner.costs.roofline import Roofline, rates_of
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.step import Pricer, fullest_stage
@@ -148,12 +150,11 @@ class Terms:
 
 def _pieces(batch: Batch, members: Index, step: int, priced: tuple[Shards, Work]) -> list[_Piece]:
     shards, work = priced
+    pricer = _in_full(batch.costs.pricer)
     arch, pool = batch.costs.arch, batch.cases[0].pool
     pace = fullest_stage(arch, shards)
     roofline = Roofline(pool.node.accelerator, pool.topology(), Efficiencies())
-    return [
-        _piece(op, roofline, batch.costs.pricer, members * STEPS + step, pace) for op in forward(arch, shards, work)
-    ]
+    return [_piece(op, roofline, pricer, members * STEPS + step, pace) for op in forward(arch, shards, work)]
 
 
 def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Index, pace: FloatArray) -> _Piece:
@@ -180,11 +181,13 @@ def _expert_move_s(op: Experts, accelerator: Accelerator, concentration: float) 
 
 def _table_s(op: Operator, pricer: Pricer) -> FloatArray:
     """What tables alone say of one run; nan where the pricer has none."""
-    from planner.costs.evidence import Basis
-    from planner.costs.profiled import Profiled
-
     if not isinstance(pricer, Profiled):
         size = len(op.group) if isinstance(op, Collective) else len(demand(op).flop)
         return np.full(size, np.nan)
     priced = pricer.price(op)
     return np.where(priced.basis < Basis.ANALYTICAL, priced.seconds, np.nan)
+
+
+def _in_full(pricer: Pricer) -> Pricer:
+    """The same source with its tables at their full weight."""
+    return Profiled(pricer.roofline, pricer.chooser, skew=pricer.skew) if isinstance(pricer, Profiled) else pricer

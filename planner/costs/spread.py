@@ -22,10 +22,6 @@ class Spread:
     low: tuple[float, ...] = (0.0, 0.0, 0.0)
     high: tuple[float, ...] = (0.0, 0.0, 0.0)
 
-    @property
-    def known(self) -> bool:
-        return any(self.low) or any(self.high)
-
     def bounds(self, estimate: FloatArray, features_NF: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Both bounds [N]; the estimate lies between them."""
         low = np.clip(features_NF @ np.array(self.low), -WIDEST, 0.0)

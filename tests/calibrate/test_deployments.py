@@ -24,6 +24,7 @@ from planner.calibrate.intervals import COVERED, coverage, fit_spread, winkler
 from planner.calibrate.terms import Terms
 from planner.costs.parameters import load_calibration
 from planner.costs.shapes import FloatArray
+from planner.costs.source import open_store
 from planner.costs.spread import Spread
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
@@ -83,6 +84,20 @@ def test_terms_price_deployments_as_estimates_do(cases: list[Case], terms: Terms
     for one, ttft_s, tpot_s in zip(evaluate(cases, None), played.ttft_s, played.tpot_s, strict=True):
         assert isinstance(one, Estimate)
         assert (one.ttft_s, one.tpot_s) == pytest.approx((ttft_s, tpot_s), rel=1e-9)
+
+
+def test_terms_weigh_tables_as_estimates_do(cases: list[Case]) -> None:
+    """Tables enter terms at their full weight, so that their trust counts once."""
+    tables = Path(__file__).parents[3] / "shared" / "data" / "kernel-profiles" / "h100_sxm"
+    if not tables.exists():
+        pytest.skip("needs the kernel tables of ../shared")
+    store = open_store((str(tables),))
+    shipped = load_calibration()
+    played = predict(Terms.of(cases, store), Parameters.of(shipped, ["vllm"]), tables=True)
+    alone = predict(Terms.of(cases, store), Parameters.of(shipped, ["vllm"]))
+    found = evaluate(cases, store)
+    assert [one.tpot_s for one in found if isinstance(one, Estimate)] == pytest.approx(played.tpot_s, rel=1e-9)
+    assert np.max(np.abs(played.tpot_s / alone.tpot_s - 1.0)) > 0.01
 
 
 def test_slower_memory_and_starts_are_found_again(terms: Terms) -> None:
