@@ -2,13 +2,47 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from planner.plan.schema import Count, Decision, Index
+from planner.plan.schema import Amount, Count, Decision, Index, Memory
 from planner.schema_base import Spec
 
 Precision = Literal["bf16", "fp8", "mxfp8", "nvfp4"]
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
+Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection"]
+ContextParallel = Literal["ring", "all_gather", "ulysses"]
+Offload = Literal["optimizer", "activations"]
+Overlap = Literal["grad_reduce", "param_gather", "tp_comm", "p2p", "ep_comm"]
+RecomputeName = Literal["none", "selective", "full"]
+ZeroStage = Annotated[int, Field(ge=0, le=3)]
+
+
+def _listed(value: object) -> object:
+    """One value as a list of one, since fixing a decision is the most common wish."""
+    return value if value is None or isinstance(value, (list, tuple)) else (value,)
+
+
+Counts = Annotated[tuple[Count, ...], BeforeValidator(_listed)]
+
+
+class Search(Spec):
+    """The values that each decision may take; one value fixes it, none given leaves it free."""
+
+    tp: Counts | None = None
+    pp: Counts | None = None
+    vpp: Counts | None = None
+    dp: Counts | None = None
+    cp: Counts | None = None
+    ep: Counts | None = None
+    moe_tp: Counts | None = None
+    micro_batch: Counts | None = None
+    schedule: Annotated[tuple[Schedule, ...], BeforeValidator(_listed)] | None = None
+    zero_stage: Annotated[tuple[ZeroStage, ...], BeforeValidator(_listed)] | None = None
+    recompute: Annotated[tuple[RecomputeName, ...], BeforeValidator(_listed)] | None = None
+    context_parallel: Annotated[tuple[ContextParallel, ...], BeforeValidator(_listed)] | None = None
+    sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(_listed)] | None = None
+    offload: tuple[Offload, ...] = Field(default=(), description="what may be moved to host memory")
+    layers: Literal["uneven", "even"] = Field(default="uneven", description="layers of the stages of a pipeline")
 
 
 class TrainOptions(Spec):
@@ -17,15 +51,24 @@ class TrainOptions(Spec):
     global_batch: Count = Field(description="sequences per optimizer step")
     sequence_tokens: Count
     precision: Precision = "bf16"
-
-
-Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection"]
+    train_tokens: Annotated[float, Field(gt=0)] | None = Field(default=None, description="of the whole run")
+    optimizer: Literal["adamw", "lamb", "sgd"] = "adamw"
+    task: Literal["pretrain", "sft", "lora"] = "pretrain"
+    lora_rank: Count = Field(default=16, description="with task `lora`")
+    memory_utilisation: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.94, description="share of device memory the job may use; the rest is the driver's and NCCL's"
+    )
+    overlap: tuple[Overlap, ...] = Field(
+        default=("grad_reduce", "param_gather", "tp_comm", "p2p"),
+        description="communication that the framework runs behind computation",
+    )
+    search: Search = Search()
 
 
 class Recompute(Spec):
     """What the backward pass computes again: nothing, some modules of every layer, or the first layers whole."""
 
-    granularity: Literal["none", "selective", "full"] = "none"
+    granularity: RecomputeName = "none"
     modules: tuple[Module, ...] = ()
     num_layers: Index = Field(default=0, description="with `full`: layers of each stage that are recomputed")
 
@@ -39,6 +82,37 @@ class StageRun(Spec):
     recompute: Recompute = Recompute()
 
 
+class PipelineRank(Spec):
+    """What a rank of the pipeline is predicted to do for one micro-batch, all its stages together, and to hold."""
+
+    forward_s: Amount
+    backward_input_s: Amount
+    backward_weight_s: Amount
+    idle_share: Annotated[float, Field(ge=0, le=1)] = Field(description="of the pipeline's time without work")
+    peak_micro_batches: Amount = Field(description="whose activations it holds at once, counted in its whole layers")
+    memory: Memory
+
+
+class Group(Spec):
+    """Ranks that talk to each other along one dimension: `size` of them, `stride` devices apart."""
+
+    name: Literal["tp", "cp", "dp", "pp", "ep", "moe_tp", "expert_dp", "zero"]
+    size: Count
+    stride: Count
+    level: str = Field(description="of the topology: the smallest domain that holds a whole group")
+
+
+class LayerRun(Spec):
+    """`layers` consecutive layers under one strategy of their own, where a plan mixes strategies by layer."""
+
+    layers: Count
+    tp: Count
+    dp: Count
+    zero_stage: ZeroStage = 0
+    sequence_parallel: bool = False
+    recompute: RecomputeName = "none"
+
+
 class TrainDecision(Decision):
     """One role of one replica whose parallelism holds all degrees; a pipeline of pp x vpp stages."""
 
@@ -46,9 +120,15 @@ class TrainDecision(Decision):
     stage_runs: Annotated[tuple[StageRun, ...], Field(min_length=1)]
     micro_batch: Count = Field(description="sequences per forward pass of one data-parallel rank")
     num_micro_batches: Count = Field(description="per data-parallel rank and optimizer step")
-    zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
+    zero_stage: ZeroStage = 0
+    zero_shards: Count | None = Field(
+        default=None, description="ranks that share out the sharded states (HSDP where fewer than dp x cp); none: all"
+    )
     sequence_parallel: bool = False
-    context_parallel: Literal["ring", "all_gather", "ulysses"] = "ring"
+    context_parallel: ContextParallel = "ring"
     precision: Precision = "bf16"
-    offload: tuple[Literal["optimizer", "activations"], ...] = ()
-    overlap: tuple[Literal["grad_reduce", "param_gather", "tp_comm", "p2p", "ep_comm"], ...] = ()
+    offload: tuple[Offload, ...] = ()
+    overlap: tuple[Overlap, ...] = ()
+    pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")
+    groups: tuple[Group, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
+    layer_runs: tuple[LayerRun, ...] = Field(default=(), description="strategies by layer, where they differ")
