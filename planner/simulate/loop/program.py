@@ -14,6 +14,7 @@ from numba.experimental import structref
 
 from planner.hardware.profiles.cache import default_cache_dir
 from planner.simulate.loop.arrays import Arrays, Floats, Ints
+from planner.simulate.loop.parts import part_options
 
 _numba: Any = numba  # options of the jit and of its configuration that its stubs leave out
 _structref: Any = structref
@@ -60,7 +61,8 @@ def compiled(function: F) -> F:
 
     numba compiles a function once more for every literal that it is called with: hand over variables.
     """
-    return cast(F, _numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **part_options()}
+    return cast(F, _numba.njit(error_model="numpy", **options)(function))
 
 
 def entry(function: F) -> F:
