@@ -1,0 +1,28 @@
+"""Seconds and bytes of training steps. What other parts of the planner build on:
+
+- `config.TrainingConfig` (frozen, hashable): `arch, machine, sequence_tokens, global_batch, micro_batch, tp, pp, vpp,
+  cp, ep, etp, dp, zero_stage, zero_ranks, schedule, recompute, precision, task, overlap, offload, framework,
+  layers_of_stage, ends_count_as_layers`; `.shard` is the small key of everything that a layer costs,
+  `.num_micro_batches`, `.num_gpus`. `config.machine_of(node)` is the `Machine` of a node type (kept, hashes by
+  identity). `config.stage_layers(config)` is the layout, `config.layer_runs(layers, counts)` cuts layers into stages.
+- `layer_costs`, kept by their arguments: `layer_cost(machine, layer, shard, rates)`,
+  `embedding_cost(machine, shard, rates)`, `loss_cost(machine, shard, vocab, rates)`,
+  `mtp_cost(machine, layer, shard, vocab, rates)` -> `LayerCost(forward_s, backward_input_s, backward_weight_s,
+  exchange_s {"tp","cp","ep"}: what shows and is contained in the three, forward_of_module {module: s})`.
+- `rates.default_rates()`: the calibration; pass this one object, costs are kept by its identity.
+- `step.recompute_s(config, cost, full_layers, layers)`: seconds computed again in the backward pass.
+- `step.stage_cost(config, rank, rates)` -> `StageCost(forward_s, backward_input_s, backward_weight_s)` of one
+  micro-batch on a pipeline rank, all its vpp stages together, recomputation in the backward.
+- `step.message_seconds(config, rates)`: one hand-over between neighbouring stages.
+- `step.data_parallel(config, parameters.rank_parameters(config, rank), rates)` -> `DataParallel(reduce_s, gather_s,
+  optimizer_s)`, each on its own; `step.StepParts` holds many configurations as columns and composes their steps with
+  closed formulas of the schedules: what shows beside computing, bubbles, the optimizer.
+- `step.step_time(config)` -> `StepTime(step_s, pipeline_s, bubble_s, data_parallel_s, optimizer_s, stages)`.
+- `parameters.layer_parameters(layer, hidden, tp, ep, etp)`, `.rank_parameters(config, rank)`,
+  `.state_bytes(config, held)` -> `StateBytes(weights_bytes, gradients_bytes, optimizer_bytes)` by ZeRO stage.
+- `activations.layer_activations(layer, shard)` -> `Kept(input_bytes, of_module)` with `.total_bytes` and
+  `.without(modules)`: what one micro-batch keeps under no, selective or full recomputation.
+- `memory.memory(config)`, `memory.rank_memory(config, rank)` -> `RankMemory` with `.total_bytes`;
+  `memory.chunks_in_flight(config, rank)` by schedule, `memory.ends_bytes(config)`,
+  `memory.buffers_bytes(config, rank)`.
+"""

@@ -1,0 +1,128 @@
+"""Bytes of one micro-batch that a layer keeps from its forward pass to its backward pass.
+
+As Korthikanti et al. count them (arXiv:2205.05198, section 4.1): inputs of products, of norms and of the activation,
+queries, keys, values and outputs of the softmax attention, dropout masks; products in 8 bits keep their inputs in 8.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+from planner.costs.training.config import Shard, TrainingConfig
+from planner.costs.training.sizes import VALUE_BYTES
+from planner.models.architecture import DenseFfn, GroupedQueryAttention, LatentAttention, Layer, LinearAttention, MoeFfn
+
+BF16 = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes by what recomputation can name; `input_bytes` is what a layer computed again whole still keeps."""
+
+    input_bytes: float
+    of_module: dict[str, float]
+
+    @property
+    def total_bytes(self) -> float:
+        return sum(self.of_module.values())
+
+    def without(self, modules: Collection[str]) -> float:
+        """What is left where these modules are computed again."""
+        return sum(size for module, size in self.of_module.items() if module not in modules)
+
+
+@lru_cache(maxsize=65536)
+def layer_activations(layer: Layer, shard: Shard) -> Kept:
+    """What one layer keeps of one micro-batch on one rank."""
+    kept: dict[str, float] = {}
+    width = shard.tokens * shard.hidden * BF16 / shard.spread
+    if layer.mixer is not None:
+        _add(kept, "layernorm", width)
+        _mixer(kept, layer, shard)
+    match layer.ffn:
+        case DenseFfn():
+            _add(kept, "layernorm", width)
+            _dense(kept, layer.ffn, shard)
+        case MoeFfn():
+            _add(kept, "layernorm", width)
+            _experts(kept, layer.ffn, shard)
+        case None:
+            pass
+    return Kept(width, kept)
+
+
+def kept_bytes(config: TrainingConfig, layer: Layer, *, full: bool) -> float:
+    """What one layer keeps under the configuration's recomputation; `full`: this layer is computed again whole."""
+    kept = layer_activations(layer, config.shard)
+    if config.recompute.granularity == "full" and full:
+        return kept.input_bytes
+    if config.recompute.granularity == "selective":
+        return kept.without(config.recompute.modules)
+    return kept.total_bytes
+
+
+def _add(kept: dict[str, float], module: str, size: float) -> None:
+    kept[module] = kept.get(module, 0.0) + size
+
+
+def product_input(shard: Shard, values: float, *, quantised: bool = True) -> float:
+    """Bytes of `values` that a product keeps for the gradient of its weights; none where these are frozen."""
+    if shard.lora_rank and quantised:
+        return values * BF16 if shard.precision == "bf16" else values * VALUE_BYTES[shard.precision]
+    return values * (VALUE_BYTES[shard.precision] if quantised else BF16)
+
+
+def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
+    tokens, wide = shard.tokens, shard.tokens * shard.hidden / shard.spread
+    _add(kept, "attention", product_input(shard, wide))
+    match layer.mixer:
+        case GroupedQueryAttention() as mixer:
+            heads, kv_heads = mixer.num_heads / shard.tp, max(mixer.num_kv_heads / shard.tp, 1.0)
+            read = heads * mixer.head_dim + kv_heads * (mixer.head_dim + mixer.v_head_dim)
+            written = heads * mixer.v_head_dim
+            _add(kept, "core_attention", _core(shard, heads, read, written))
+        case LatentAttention() as mixer:
+            heads = mixer.num_heads / shard.tp
+            ranks = mixer.q_lora_rank + mixer.kv_lora_rank + mixer.qk_rope_head_dim
+            _add(kept, "attention", tokens * (mixer.q_lora_rank + mixer.kv_lora_rank) * BF16)
+            _add(kept, "mla_up_projection", product_input(shard, tokens * ranks))
+            query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+            written = heads * mixer.v_head_dim
+            read = heads * (2.0 * query_dim + mixer.v_head_dim)
+            _add(kept, "core_attention", _core(shard, heads, read, written))
+        case LinearAttention() as mixer:
+            values = max(mixer.num_value_heads / shard.tp, 1.0) * mixer.value_head_dim
+            keys = 2.0 * max(mixer.num_key_heads / shard.tp, 1.0) * mixer.key_head_dim
+            written = values
+            _add(kept, "core_attention", tokens * (2.0 * (keys + values) + 3.0 * values) * BF16)
+        case _:
+            written = 0.0
+    _add(kept, "attention", product_input(shard, tokens * written))
+
+
+def _core(shard: Shard, heads: float, read: float, written: float) -> float:
+    """Queries, keys and values; the output and a sum a row of the fused kernel, or 5 bytes a score without it."""
+    if shard.flash:
+        return shard.tokens * ((read + written) * BF16 + 4.0 * heads)
+    return shard.tokens * (read * BF16 + 5.0 * heads * shard.sequence_tokens)
+
+
+def _dense(kept: dict[str, float], ffn: DenseFfn, shard: Shard) -> None:
+    inner = shard.tokens * ffn.intermediate_size / shard.tp
+    _add(kept, "mlp", product_input(shard, shard.tokens * shard.hidden / shard.spread))
+    _add(kept, "mlp", inner * BF16 * (2.0 if ffn.gated else 1.0))
+    _add(kept, "mlp", product_input(shard, inner))
+
+
+def _experts(kept: dict[str, float], ffn: MoeFfn, shard: Shard) -> None:
+    tokens = shard.tokens / shard.tp
+    rows = tokens * ffn.experts_per_token * shard.etp
+    width = float(ffn.latent_size or shard.hidden)
+    inner = rows * ffn.intermediate_size / shard.etp
+    _add(kept, "moe", tokens * (ffn.num_experts * 8.0 + shard.hidden * BF16))
+    _add(kept, "moe", product_input(shard, rows * width))
+    _add(kept, "moe_activation", inner * BF16 * (2.0 if ffn.gated else 1.0))
+    _add(kept, "moe_activation", product_input(shard, inner))
+    if ffn.shared_intermediate_size:
+        shared = shard.tokens * ffn.shared_intermediate_size / shard.tp
+        _add(kept, "moe", shared * BF16 * (2.0 if ffn.gated else 1.0) + product_input(shard, shared))

@@ -1,0 +1,127 @@
+"""The kernels of a token mixer: projections, softmax attention fused or not, latent attention, recurrent scans."""
+
+from collections.abc import Iterator
+
+from planner.costs.training.config import Machine, Shard
+from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
+from planner.costs.training.linear import linear_kernels
+from planner.costs.training.sizes import memory_pass, product, sweep
+from planner.errors import PlannerError
+from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, Mixer
+
+ACTIVATION_BYTES = 2.0
+SCAN_CHUNK_TOKENS = 64  # chunked scans work on blocks of this many tokens (GLA, arXiv:2312.06635, section 4)
+_CORE = "core_attention"
+
+
+def attention_kernels(machine: Machine, mixer: Mixer, shard: Shard) -> Iterator[Kernel]:
+    """Every kernel of the mixer, without the norm in front of it and the exchange behind it.
+
+    Raises PlannerError for a mixer without a cost model.
+    """
+    match mixer:
+        case GroupedQueryAttention():
+            yield from _grouped(machine, mixer, shard)
+        case LatentAttention():
+            yield from _latent(machine, mixer, shard)
+        case LinearAttention():
+            yield from _recurrent(machine, mixer, shard)
+        case _:
+            hint = "choose a model whose layers all have costs; `planner models show` tells which do"
+            raise PlannerError(f"{mixer.kind} has no cost model", hint=hint)
+
+
+def _grouped(machine: Machine, mixer: GroupedQueryAttention, shard: Shard) -> Iterator[Kernel]:
+    heads, kv_heads = mixer.num_heads / shard.tp, max(mixer.num_kv_heads / shard.tp, 1.0)
+    queries, keys = heads * mixer.head_dim, kv_heads * (mixer.head_dim + mixer.v_head_dim)
+    yield from linear_kernels(machine, "attention", shard, shard.hidden, queries + keys)
+    moved = 2.0 * shard.tokens * (queries + keys) * ACTIVATION_BYTES
+    copies = 1.0 if shard.fused else 2.0
+    yield memory_pass(machine, "elementwise", FORWARD, "attention", copies * moved, 2.0 * copies)
+    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", copies * moved, 2.0 * copies)
+    yield from _core(machine, shard, heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens)
+    yield from _context_exchange(machine, shard, keys)
+    yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden)
+
+
+def _latent(machine: Machine, mixer: LatentAttention, shard: Shard) -> Iterator[Kernel]:
+    """Multi-head latent attention with keys and values expanded (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+    heads = mixer.num_heads / shard.tp
+    query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+    latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
+    if mixer.q_lora_rank:
+        yield from linear_kernels(machine, "attention", shard, shard.hidden, mixer.q_lora_rank)
+        yield from linear_kernels(machine, "mla_up_projection", shard, mixer.q_lora_rank, heads * query_dim)
+    else:
+        yield from linear_kernels(machine, "attention", shard, shard.hidden, heads * query_dim)
+    yield from linear_kernels(machine, "attention", shard, shard.hidden, latent)
+    expanded = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
+    yield from linear_kernels(machine, "mla_up_projection", shard, mixer.kv_lora_rank, expanded)
+    moved = 2.0 * shard.tokens * (2.0 * heads * query_dim + expanded + latent) * ACTIVATION_BYTES
+    yield memory_pass(machine, "elementwise", FORWARD, "attention", moved, 5.0)
+    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", moved, 5.0)
+    yield from _core(machine, shard, heads, query_dim, mixer.v_head_dim, 0)
+    yield from _context_exchange(machine, shard, heads * (query_dim + mixer.v_head_dim))
+    yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden)
+
+
+def _core(
+    machine: Machine, shard: Shard, heads: float, head_dim: float, v_head_dim: float, window: int
+) -> Iterator[Kernel]:
+    if shard.flash:
+        yield from _flash(machine, shard, heads, head_dim, v_head_dim, window)
+    else:
+        yield from _unfused(machine, shard, heads, head_dim, v_head_dim)
+
+
+def _flash(
+    machine: Machine, shard: Shard, heads: float, head_dim: float, v_head_dim: float, window: int
+) -> Iterator[Kernel]:
+    """FlashAttention: causal pairs only; backward has five products against two (arXiv:2307.08691, section 3.1.2)."""
+    length = float(shard.sequence_tokens)
+    pairs = length * (length + 1.0) / 2.0
+    if window and window < length:
+        pairs = window * (window + 1.0) / 2.0 + (length - window) * window
+    pairs *= shard.sequences / shard.cp
+    peak = machine.peak_flop_per_s["bf16"]
+    once = 2.0 * heads * pairs * (head_dim + v_head_dim) / peak
+    again = 2.0 * heads * pairs * (3.0 * head_dim + 2.0 * v_head_dim) / peak
+    rows = shard.tokens * heads * (head_dim + v_head_dim) * 2.0 * ACTIVATION_BYTES
+    moved = rows / machine.memory_bandwidth_bytes_per_s
+    width = "64" if head_dim <= 64 else "128"
+    yield Kernel(f"attention.{width}", FORWARD, _CORE, once, moved, launches=1.0)
+    yield Kernel(f"attention_backward.{width}", BACKWARD_INPUT, _CORE, again, 2.0 * moved, launches=2.0)
+
+
+def _unfused(machine: Machine, shard: Shard, heads: float, head_dim: float, v_head_dim: float) -> Iterator[Kernel]:
+    """Scores written out: two batched products over all pairs, scale-mask-softmax and dropout in between."""
+    length, batch = float(shard.sequence_tokens), shard.sequences * heads
+    scores = batch * length * length
+    for part, products in ((FORWARD, 1.0), (BACKWARD_INPUT, 2.0)):
+        for depth in (head_dim, v_head_dim):
+            yield product(machine, "bmm", part, _CORE, length, length, depth, "bf16", batch, products)
+        moved = scores * (9.0 if part == FORWARD else 11.0)  # softmax 2 + 2, dropout 2 + 2 + 1; gradients read more
+        yield memory_pass(machine, "scores", part, _CORE, moved, 2.0)
+
+
+def _context_exchange(machine: Machine, shard: Shard, keys: float) -> Iterator[Kernel]:
+    """Keys and values of all context-parallel ranks forward; they and their gradients backward."""
+    if shard.cp > 1:
+        size = shard.tokens * shard.cp * keys * ACTIVATION_BYTES
+        yield sweep(machine, "cp", FORWARD, _CORE, size, shard.cp, shard.tp, 1.0)
+        yield sweep(machine, "cp", BACKWARD_INPUT, _CORE, size, shard.cp, shard.tp, 2.0)
+
+
+def _recurrent(machine: Machine, mixer: LinearAttention, shard: Shard) -> Iterator[Kernel]:
+    """Projections, a short convolution, and a chunked scan of 2 (C + d_k) d_v + 2 C d_k multiply-adds a head."""
+    value_heads = max(mixer.num_value_heads / shard.tp, 1.0)
+    values = value_heads * mixer.value_head_dim
+    keys = 2.0 * max(mixer.num_key_heads / shard.tp, 1.0) * mixer.key_head_dim
+    yield from linear_kernels(machine, "attention", shard, shard.hidden, keys + 2.0 * values + value_heads)
+    per_head = 2.0 * mixer.value_head_dim * (SCAN_CHUNK_TOKENS + mixer.key_head_dim)
+    flop = 2.0 * value_heads * (per_head + SCAN_CHUNK_TOKENS * mixer.key_head_dim) * shard.tokens
+    once = flop / machine.peak_flop_per_s["bf16"]
+    moved = shard.tokens * (keys + 3.0 * values) * 2.0 * ACTIVATION_BYTES / machine.memory_bandwidth_bytes_per_s
+    yield Kernel("scan", FORWARD, _CORE, once, moved, launches=6.0)
+    yield Kernel("scan", BACKWARD_INPUT, _CORE, 2.0 * once, 2.0 * moved, launches=10.0)
+    yield from linear_kernels(machine, "attention", shard, values, shard.hidden)

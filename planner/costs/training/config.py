@@ -1,0 +1,226 @@
+"""A training configuration: the job, the machine, and every decision that its time and memory hang on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+from planner.hardware.cluster import NodeType
+from planner.models.architecture import Architecture, Layer
+
+Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
+Task = Literal["pretrain", "sft", "lora"]
+Precision = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
+
+OVERLAPS = ("grad_reduce", "param_gather", "tp_comm", "p2p", "ep_comm")
+MEGATRON_OVERLAPS = frozenset({"grad_reduce", "param_gather", "p2p"})
+"""What Megatron's launch scripts switch on beside the distributed optimizer."""
+
+_GENERATIONS = {"7.0": "volta", "8.0": "ampere", "8.6": "ampere", "8.9": "hopper", "9.0": "hopper"}
+_RACK_OF_72 = 64  # GPUs of a rack of 72 that jobs of a power of two take, so that groups do not straddle racks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine:
+    """Equal nodes, as the costs see them; `machine_of` makes one for each node type, so that it hashes by identity."""
+
+    node: NodeType
+    generation: str  # ampere, hopper, blackwell, or the vendor where there is no name
+    peak_flop_per_s: Mapping[str, float] = field(repr=False)
+    memory_bandwidth_bytes_per_s: float
+    memory_bytes: float
+    num_multiprocessors: int
+    domain_gpus: int  # GPUs that NVLink joins
+    link_bytes_per_s: float  # per GPU and direction, in the domain
+    fabric_bytes_per_s: float  # per GPU and direction, out of it
+    host_bytes_per_s: float
+
+
+@lru_cache(maxsize=256)
+def machine_of(node: NodeType) -> Machine:
+    """The machine of nodes of this type."""
+    accelerator = node.accelerator
+    generation = _GENERATIONS.get(accelerator.compute_capability, "blackwell")
+    if accelerator.vendor != "nvidia":
+        generation = "cdna"
+    domain = _RACK_OF_72 if node.scale_up_size == 72 else node.scale_up_size
+    return Machine(
+        node=node,
+        generation=generation,
+        peak_flop_per_s={name: accelerator.peak(name) for name in ("bf16", "fp8", "nvfp4")},
+        memory_bandwidth_bytes_per_s=accelerator.memory_bandwidth_bytes_per_s,
+        memory_bytes=accelerator.memory_bytes,
+        num_multiprocessors={"volta": 80, "ampere": 108, "hopper": 132, "blackwell": 148, "cdna": 304}[generation],
+        domain_gpus=domain,
+        link_bytes_per_s=node.scale_up_bandwidth_bytes_per_s,
+        fabric_bytes_per_s=node.nic_bandwidth_bytes_per_s,
+        host_bytes_per_s=node.pcie_bandwidth_bytes_per_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """What the backward pass computes again, with Megatron-LM's names (see `planner.costs.recompute`)."""
+
+    granularity: Literal["none", "selective", "full"] = "none"
+    modules: tuple[str, ...] = ()  # with `selective`
+    num_layers: int = 0  # with `full`: layers of each pipeline stage; 0 = all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """Choices of the training code that no plan makes, and that differ between published measurements."""
+
+    name: str = "megatron"
+    flash_attention: bool = True
+    sequence_parallel: bool = True  # wherever tp > 1
+    fused: bool = True  # fused norms, activations and rotary embeddings; eager PyTorch where false
+    gradient_bytes: float = 4.0  # main gradients that micro-batches add up in
+    parameter_bytes: float = 2.0  # working weights kept between steps; 4 where FSDP keeps fp32 shards and casts
+    embeddings_tied: bool = False  # input and output matrices tied although the model description unties them
+
+
+MEGATRON = Framework()
+FRAMEWORKS: dict[str, Framework] = {
+    "megatron": MEGATRON,
+    "megatron_2021": Framework(
+        "megatron_2021", flash_attention=False, sequence_parallel=False, gradient_bytes=4.0, embeddings_tied=True
+    ),
+    "megatron_deepspeed": Framework(
+        "megatron_deepspeed", flash_attention=False, sequence_parallel=False, gradient_bytes=2.0, embeddings_tied=True
+    ),
+    "composer": Framework("composer", fused=False, gradient_bytes=4.0, parameter_bytes=4.0, embeddings_tied=True),
+    "torchtitan": Framework("torchtitan", gradient_bytes=4.0, parameter_bytes=4.0),
+    "torchtitan_eager": Framework("torchtitan_eager", fused=False, gradient_bytes=4.0, parameter_bytes=4.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """One plan of one job; `num_gpus = tp x cp x pp x dp`, experts on ep x etp of the tp x cp x dp ranks of a stage.
+
+    Ranks lie as Megatron-LM places them: tp innermost, then cp, dp, and pp outermost.
+    """
+
+    arch: Architecture
+    machine: Machine
+    sequence_tokens: int
+    global_batch: int
+    micro_batch: int
+    tp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    dp: int = 1
+    zero_stage: int = 1
+    zero_ranks: int = 0  # ranks that share the shards (HSDP); 0 = all dp x cp of them
+    schedule: Schedule = "1f1b"
+    recompute: Recompute = Recompute()
+    precision: Precision = "bf16"
+    task: Task = "pretrain"
+    overlap: frozenset[str] = MEGATRON_OVERLAPS
+    offload: frozenset[str] = frozenset()  # of "optimizer" and "activations"
+    lora_rank: int = 16
+    framework: Framework = MEGATRON
+    layers_of_stage: tuple[int, ...] = ()  # decoder layers of the pp x vpp stages in order; empty = as even as possible
+    ends_count_as_layers: bool = False  # embedding and loss take a layer's place each in the even layout
+
+    @property
+    def num_gpus(self) -> int:
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Of each data-parallel rank and step, at least one."""
+        return max(self.global_batch // (self.dp * self.micro_batch), 1)
+
+    @property
+    def shard(self) -> "Shard":
+        """What the costs of one layer hang on."""
+        framework = self.framework
+        return Shard(
+            hidden=self.arch.hidden_size,
+            sequences=self.micro_batch,
+            sequence_tokens=self.sequence_tokens,
+            tp=self.tp,
+            cp=self.cp,
+            ep=self.ep,
+            etp=self.etp,
+            precision=self.precision,
+            sequence_parallel=framework.sequence_parallel and self.tp > 1,
+            flash=framework.flash_attention,
+            fused=framework.fused,
+            lora_rank=self.lora_rank if self.task == "lora" else 0,
+            tp_overlap="tp_comm" in self.overlap,
+            ep_overlap="ep_comm" in self.overlap,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What one rank sees of one micro-batch in one layer: the key under which costs are kept."""
+
+    hidden: int
+    sequences: int
+    sequence_tokens: int
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    precision: str
+    sequence_parallel: bool
+    flash: bool
+    fused: bool
+    lora_rank: int
+    tp_overlap: bool
+    ep_overlap: bool
+
+    @property
+    def tokens(self) -> float:
+        """Of the micro-batch on one context-parallel rank."""
+        return self.sequences * self.sequence_tokens / self.cp
+
+    @property
+    def spread(self) -> float:
+        """Ranks over which norms, residuals and dropouts are spread: tp under sequence parallelism."""
+        return float(self.tp) if self.sequence_parallel else 1.0
+
+
+@lru_cache(maxsize=4096)
+def layer_runs(layers: tuple[Layer, ...], counts: tuple[int, ...]) -> tuple[tuple[tuple[Layer, int], ...], ...]:
+    """The layers cut into stages of the given sizes: for each stage, its distinct layers and how often they occur."""
+    stages: list[tuple[tuple[Layer, int], ...]] = []
+    start = 0
+    for count in counts:
+        found: dict[Layer, int] = {}
+        for layer in layers[start : start + count]:
+            found[layer] = found.get(layer, 0) + 1
+        stages.append(tuple(found.items()))
+        start += count
+    return tuple(stages)
+
+
+def stage_layers(config: TrainingConfig) -> tuple[int, ...]:
+    """Decoder layers of each of the pp x vpp stages, in the order in which a micro-batch passes them."""
+    if config.layers_of_stage:
+        return config.layers_of_stage
+    return even_layout(config.arch.num_layers, config.pp * config.vpp, config.ends_count_as_layers)
+
+
+@lru_cache(maxsize=4096)
+def even_layout(num_layers: int, num_stages: int, ends_count: bool) -> tuple[int, ...]:
+    """Layers over stages as evenly as possible; what is over goes to the middle, away from embedding and loss."""
+    total = num_layers + (2 if ends_count else 0)
+    base, over = divmod(total, num_stages)
+    counts = [base] * num_stages
+    first = max((num_stages - over) // 2, 0)
+    for stage in range(first, first + over):
+        counts[stage] += 1
+    if ends_count and num_stages > 1:
+        counts[0] -= 1
+        counts[-1] -= 1
+    elif ends_count:
+        counts[0] -= 2
+    return tuple(counts)

@@ -1,0 +1,44 @@
+"""The ends of the model: embedding in front, logits and loss behind, and the heads that predict further tokens."""
+
+from collections.abc import Iterator
+
+from planner.costs.training.config import Machine, Shard
+from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Kernel
+from planner.costs.training.layers import layer_kernels
+from planner.costs.training.linear import linear_kernels
+from planner.costs.training.sizes import memory_pass, sweep
+from planner.models.architecture import Layer
+
+ACTIVATION_BYTES = 2.0
+
+
+def embedding_kernels(machine: Machine, shard: Shard) -> Iterator[Kernel]:
+    """Rows looked up, and their gradients added; the vocabulary is split, so that ranks sum their rows."""
+    width = shard.tokens * shard.hidden * ACTIVATION_BYTES
+    yield memory_pass(machine, "elementwise", FORWARD, "embedding", 3.0 * width, 2.0)
+    yield memory_pass(machine, "elementwise", BACKWARD_WEIGHT, "embedding", 4.0 * width, 2.0)
+    if shard.tp > 1:
+        yield sweep(machine, "tp", FORWARD, "embedding", width, shard.tp, 1, 1.0 if shard.sequence_parallel else 2.0)
+
+
+def loss_kernels(machine: Machine, shard: Shard, vocab: int) -> Iterator[Kernel]:
+    """Final norm, logits in bf16, and cross-entropy over the split vocabulary in fp32 (arXiv:1909.08053, section 3)."""
+    width = shard.tokens * shard.hidden * ACTIVATION_BYTES
+    yield memory_pass(machine, "elementwise", FORWARD, "loss", 2.0 * width / shard.spread, 1.0)
+    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "loss", 3.0 * width / shard.spread, 1.0)
+    yield from linear_kernels(machine, "loss", shard, shard.hidden, vocab / shard.tp, precision="bf16", adapted=False)
+    values = shard.tokens * vocab / shard.tp
+    yield memory_pass(machine, "elementwise", FORWARD, "loss", values * 16.0, 4.0)
+    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "loss", values * 8.0, 2.0)
+    if shard.tp > 1:
+        yield sweep(machine, "tp", FORWARD, "loss", width, shard.tp, 1, 1.0)
+        yield sweep(machine, "tp", FORWARD, "loss", 12.0 * shard.tokens, shard.tp, 1, 2.0)
+        yield sweep(machine, "tp", BACKWARD_INPUT, "loss", width, shard.tp, 1, 2.0)
+
+
+def mtp_kernels(machine: Machine, shard: Shard, layer: Layer, vocab: int) -> Iterator[Kernel]:
+    """One head: a matrix joins hidden state and embedding, a layer, its own loss (arXiv:2412.19437, section 2.2)."""
+    yield from embedding_kernels(machine, shard)
+    yield from linear_kernels(machine, "mtp", shard, 2.0 * shard.hidden, shard.hidden)
+    yield from layer_kernels(machine, layer, shard)
+    yield from loss_kernels(machine, shard, vocab)

@@ -1,0 +1,79 @@
+"""The kernels of a mixture-of-experts part: router, exchange of tokens, grouped products, shared experts."""
+
+from collections.abc import Iterator
+
+from planner.costs.training.config import Machine, Shard
+from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
+from planner.costs.training.linear import linear_kernels
+from planner.costs.training.sizes import memory_pass, scatter, sweep
+from planner.models.architecture import MoeFfn
+
+ACTIVATION_BYTES = 2.0
+_MODULE = "moe"
+
+
+def expert_kernels(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kernel]:
+    """Router, dispatch, experts and combination, and the shared experts beside them.
+
+    Sequence-parallel ranks route their own tokens; the experts' group spreads over tp x cp x dp ranks, so every rank
+    sends and receives as many rows where the load is even: its tokens times top-k, times etp.
+    """
+    tokens = shard.tokens / shard.tp
+    rows = tokens * ffn.experts_per_token * shard.etp
+    width = float(ffn.latent_size or shard.hidden)
+    yield from _router(machine, ffn, shard, tokens)
+    yield from _exchange(machine, ffn, shard, tokens, width)
+    groups = max(ffn.num_experts / shard.ep, 1.0)
+    each, inner = rows / groups, ffn.intermediate_size / shard.etp
+    wide = inner * (2.0 if ffn.gated else 1.0)
+    yield from linear_kernels(
+        machine, _MODULE, shard, width, wide, rows=each, groups=groups, kind="experts", adapted=False
+    )
+    values = rows * inner * ACTIVATION_BYTES
+    reads = 2.0 if ffn.gated else 1.0
+    yield memory_pass(machine, "elementwise", FORWARD, "moe_activation", (reads + 1.0) * values, 1.0)
+    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "moe_activation", (2.0 * reads + 1.0) * values, 1.0)
+    yield from linear_kernels(
+        machine, _MODULE, shard, inner, width, rows=each, groups=groups, kind="experts", adapted=False
+    )
+    if ffn.latent_size:
+        yield from linear_kernels(machine, _MODULE, shard, shard.hidden, width, rows=tokens)
+        yield from linear_kernels(machine, _MODULE, shard, width, shard.hidden, rows=tokens)
+    if ffn.shared_intermediate_size:
+        yield from _shared(machine, ffn, shard)
+
+
+def _router(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float) -> Iterator[Kernel]:
+    """Scores of all experts in fp32, top-k, and the maps for permuting: many small launches."""
+    yield from linear_kernels(
+        machine, _MODULE, shard, shard.hidden, ffn.num_experts, rows=tokens, precision="bf16", adapted=False
+    )
+    scores = tokens * ffn.num_experts * 4.0
+    yield memory_pass(machine, "router", FORWARD, _MODULE, 6.0 * scores, 8.0)
+    yield memory_pass(machine, "router", BACKWARD_INPUT, _MODULE, 4.0 * scores, 5.0)
+
+
+def _exchange(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float, width: float) -> Iterator[Kernel]:
+    """Rows permuted by expert, sent, and brought back in order; gathered over etp on the way."""
+    rows = tokens * ffn.experts_per_token * width * ACTIVATION_BYTES
+    kind = "ep.overlapped" if shard.ep_overlap else "ep"
+    for part in (FORWARD, BACKWARD_INPUT):
+        yield memory_pass(machine, "permute", part, _MODULE, 4.0 * rows + 2.0 * rows / ffn.experts_per_token, 4.0)
+        if shard.ep > 1:
+            yield scatter(machine, kind, part, _MODULE, rows, shard.ep, shard.etp, 2.0)
+        if shard.etp > 1:
+            yield sweep(machine, "tp", part, _MODULE, rows * shard.etp, shard.etp, 1, 2.0)
+
+
+def _shared(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kernel]:
+    inner = ffn.shared_intermediate_size / shard.tp
+    wide = inner * (2.0 if ffn.gated else 1.0)
+    yield from linear_kernels(machine, _MODULE, shard, shard.hidden, wide)
+    yield from linear_kernels(machine, _MODULE, shard, inner, shard.hidden)
+    values = shard.tokens * inner * ACTIVATION_BYTES
+    yield memory_pass(machine, "elementwise", FORWARD, _MODULE, 3.0 * values, 1.0)
+    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, _MODULE, 5.0 * values, 1.0)
+    if shard.tp > 1:
+        size = shard.tokens * shard.hidden * ACTIVATION_BYTES
+        yield sweep(machine, "tp", FORWARD, _MODULE, size, shard.tp, 1, 2.0)
+        yield sweep(machine, "tp", BACKWARD_INPUT, _MODULE, size, shard.tp, 1, 2.0)

@@ -1,0 +1,113 @@
+"""Seconds of layers and of the ends of the model on one rank, kept by what they hang on."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from planner.costs.training.config import Machine, Shard
+from planner.costs.training.ends import embedding_kernels, loss_kernels, mtp_kernels
+from planner.costs.training.kernels import FORWARD, PASSES, Kernel, KernelTable
+from planner.costs.training.layers import layer_kernels
+from planner.costs.training.rates import Rates
+from planner.models.architecture import Layer
+
+EXCHANGES = {"tp": "tp", "tp.overlapped": "tp", "tp.beside": "tp", "cp": "cp", "ep": "ep", "ep.overlapped": "ep"}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """Seconds of one micro-batch in one layer, or in an end of the model; exchanges are what shows of them.
+
+    `forward_of_module` splits `forward_s` by what recomputation can name: core_attention, attention, mlp, moe, ...
+    """
+
+    forward_s: float
+    backward_input_s: float
+    backward_weight_s: float
+    exchange_s: Mapping[str, float]  # of "tp", "cp" and "ep", contained in the three above
+    forward_of_module: Mapping[str, float]
+
+    @property
+    def total_s(self) -> float:
+        return self.forward_s + self.backward_input_s + self.backward_weight_s
+
+
+NOTHING = LayerCost(0.0, 0.0, 0.0, {}, {})
+
+
+@lru_cache(maxsize=65536)
+def layer_cost(machine: Machine, layer: Layer, shard: Shard, rates: Rates) -> LayerCost:
+    """One decoder layer."""
+    return cost_of(layer_table(machine, layer, shard), rates, machine.generation, shard)
+
+
+@lru_cache(maxsize=65536)
+def embedding_cost(machine: Machine, shard: Shard, rates: Rates) -> LayerCost:
+    """The embedding in front of the first layer."""
+    return cost_of(embedding_table(machine, shard), rates, machine.generation, shard)
+
+
+@lru_cache(maxsize=65536)
+def loss_cost(machine: Machine, shard: Shard, vocab: int, rates: Rates) -> LayerCost:
+    """Final norm, logits and loss behind the last layer."""
+    return cost_of(loss_table(machine, shard, vocab), rates, machine.generation, shard)
+
+
+@lru_cache(maxsize=65536)
+def mtp_cost(machine: Machine, layer: Layer, shard: Shard, vocab: int, rates: Rates) -> LayerCost:
+    """One multi-token-prediction head, its loss included."""
+    return cost_of(mtp_table(machine, layer, shard, vocab), rates, machine.generation, shard)
+
+
+@lru_cache(maxsize=65536)
+def layer_table(machine: Machine, layer: Layer, shard: Shard) -> KernelTable:
+    """The kernels of one layer."""
+    return KernelTable.of(merged(layer_kernels(machine, layer, shard)))
+
+
+@lru_cache(maxsize=65536)
+def embedding_table(machine: Machine, shard: Shard) -> KernelTable:
+    """The kernels of the embedding."""
+    return KernelTable.of(merged(embedding_kernels(machine, shard)))
+
+
+@lru_cache(maxsize=65536)
+def loss_table(machine: Machine, shard: Shard, vocab: int) -> KernelTable:
+    """The kernels of final norm, logits and loss."""
+    return KernelTable.of(merged(loss_kernels(machine, shard, vocab)))
+
+
+@lru_cache(maxsize=65536)
+def mtp_table(machine: Machine, layer: Layer, shard: Shard, vocab: int) -> KernelTable:
+    """The kernels of one multi-token-prediction head."""
+    return KernelTable.of(merged(mtp_kernels(machine, shard, layer, vocab)))
+
+
+def merged(kernels: Iterable[Kernel]) -> list[Kernel]:
+    """As given; kernels without a launch left out."""
+    return [kernel for kernel in kernels if kernel.launches > 0]
+
+
+def cost_of(table: KernelTable, rates: Rates, generation: str, shard: Shard) -> LayerCost:
+    """Seconds of the passes: those of the device, or of the host where it cannot launch kernels as fast."""
+    second_K = table.seconds(rates, generation)
+    device = np.bincount(table.part_K, second_K, minlength=PASSES)
+    host = np.bincount(table.part_K, table.launches_K, minlength=PASSES) * host_launch_s(rates, shard)
+    passes = np.maximum(device, host)
+    exchange: dict[str, float] = {}
+    module: dict[str, float] = {}
+    stretch = float(passes[FORWARD] / device[FORWARD]) if device[FORWARD] > 0 else 1.0
+    for index, kind in enumerate(table.kinds):
+        if kind in EXCHANGES:
+            exchange[EXCHANGES[kind]] = exchange.get(EXCHANGES[kind], 0.0) + float(second_K[index])
+        if table.part_K[index] == FORWARD:
+            name = table.modules[index]
+            module[name] = module.get(name, 0.0) + float(second_K[index]) * stretch
+    return LayerCost(float(passes[0]), float(passes[1]), float(passes[2]), exchange, module)
+
+
+def host_launch_s(rates: Rates, shard: Shard) -> float:
+    """Seconds of the host for one kernel."""
+    return rates.get("host_launch_s.fused" if shard.fused else "host_launch_s.eager")

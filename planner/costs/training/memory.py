@@ -1,0 +1,123 @@
+"""Bytes of every pipeline rank: parameters, gradients and optimizer state, activations in flight, and buffers."""
+
+from dataclasses import dataclass
+
+from planner.costs.training.activations import kept_bytes, layer_activations
+from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers
+from planner.costs.training.parameters import (
+    StateBytes,
+    layer_parameters,
+    lora_state_bytes,
+    rank_parameters,
+    state_bytes,
+)
+from planner.costs.training.rates import Rates, default_rates
+
+BF16 = 2.0
+FP32 = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Bytes at the fullest moment of one pipeline rank."""
+
+    state: StateBytes
+    activations_bytes: float
+    ends_bytes: float  # logits and loss of one micro-batch
+    buffers_bytes: float  # gathered layers, what a layer computes again, communication
+    context_bytes: float  # what the driver and its libraries hold
+
+    @property
+    def total_bytes(self) -> float:
+        parts = (self.state.total_bytes, self.activations_bytes, self.ends_bytes, self.buffers_bytes)
+        return sum(parts) + self.context_bytes
+
+
+def memory(config: TrainingConfig, rates: Rates | None = None) -> RankMemory:
+    """The fullest pipeline rank."""
+    ranks = {0, min(1, config.pp - 1), config.pp - 1}
+    return max((rank_memory(config, rank, rates) for rank in ranks), key=lambda found: found.total_bytes)
+
+
+def rank_memory(config: TrainingConfig, rank: int, rates: Rates | None = None) -> RankMemory:
+    """One pipeline rank."""
+    known = rates or default_rates()
+    held = rank_parameters(config, rank)
+    last = rank == (config.pp * config.vpp - 1) % config.pp
+    return RankMemory(
+        state=state_bytes(config, held) + lora_state_bytes(config, held),
+        activations_bytes=activations_bytes(config, rank),
+        ends_bytes=ends_bytes(config) if last else 0.0,
+        buffers_bytes=buffers_bytes(config, rank),
+        context_bytes=known.get("memory.context_bytes"),
+    )
+
+
+def activations_bytes(config: TrainingConfig, rank: int) -> float:
+    """Activations of the layers of a rank, for all micro-batches that are in flight there at once."""
+    runs = layer_runs(config.arch.layers, stage_layers(config))
+    in_flight = chunks_in_flight(config, rank)
+    left = config.recompute.num_layers or config.arch.num_layers
+    total = 0.0
+    for chunk, stage in enumerate(range(rank, len(runs), config.pp)):
+        for layer, count in runs[stage]:
+            full = min(count, max(left, 0))
+            left -= count
+            kept = full * kept_bytes(config, layer, full=True) + (count - full) * kept_bytes(config, layer, full=False)
+            total += kept * in_flight[chunk]
+    return 0.0 if "activations" in config.offload else total
+
+
+def chunks_in_flight(config: TrainingConfig, rank: int) -> tuple[float, ...]:
+    """Micro-batches whose activations each of the vpp stages of a rank holds at the fullest moment.
+
+    1F1B holds min(m, p - i) on rank i (arXiv:2104.04473, section 2.2.1); interleaving holds p (v - 1) + 2 (p - i) - 1
+    chunks of 1/v (section 2.2.2), the first chunks p of them each and the last what is over; ZB-H2 2 p - 1, ZB-V and
+    ZB-H1 p (arXiv:2401.10241, section 6); DualPipe p + 1 (its README).
+    """
+    p, v, m = config.pp, config.vpp, config.num_micro_batches
+    match config.schedule:
+        case "interleaved" if v > 1:
+            chunks = min(p * (v - 1) + 2 * (p - rank) - 1, m * v)
+            return tuple(float(n) for n in _interleaved(chunks, p, v))
+        case "zb_h1":
+            held = p
+        case "zb_h2":
+            held = 2 * p - 1
+        case "zb_v":
+            return tuple(min(m, p / v) for _ in range(v)) if v > 1 else (float(min(m, p)),)
+        case "dualpipe" | "dualpipev":
+            held = p + 1
+        case _:
+            held = p - rank
+    return tuple(float(min(m, held)) for _ in range(v))
+
+
+def _interleaved(chunks: int, p: int, v: int) -> list[int]:
+    """Chunks in flight by stage of the rank: micro-batches pass in groups of p, through all of its stages in turn."""
+    whole, over = divmod(chunks, p * v)
+    held = [whole * p] * v
+    for stage in range(v):
+        held[stage] += min(max(over - stage * p, 0), p)
+    return held
+
+
+def ends_bytes(config: TrainingConfig) -> float:
+    """The input of the output matrix, logits in bf16, and their fp32 copy and gradient in the cross-entropy."""
+    shard = config.shard
+    logits = shard.tokens * config.arch.vocab_size / config.tp
+    return logits * (BF16 + 2.0 * FP32) + 2.0 * shard.tokens * shard.hidden * BF16 / shard.spread
+
+
+def buffers_bytes(config: TrainingConfig, rank: int) -> float:
+    """Two layers gathered under ZeRO-3 with their gradients, one layer at work again under full recomputation."""
+    layers = [layer for layer, _ in layer_runs(config.arch.layers, stage_layers(config))[rank]]
+    if not layers:
+        return 0.0
+    size = 0.0
+    if config.zero_stage == 3:
+        held = [layer_parameters(x, config.arch.hidden_size, config.tp, config.ep, config.etp) for x in layers]
+        size += max(p.total for p in held) * (2.0 * BF16 + config.framework.gradient_bytes)
+    if config.recompute.granularity == "full":
+        size += max(layer_activations(layer, config.shard).total_bytes for layer in layers)
+    return size

@@ -1,0 +1,159 @@
+"""Trained and frozen parameters of one rank, and the bytes of their weights, gradients and optimizer state."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers
+from planner.models.architecture import Architecture, Layer, Precisions
+from planner.models.parameters import edge_tensors, layer_tensors
+
+MASTER_BYTES = 12.0  # fp32 weight and two fp32 moments of Adam (arXiv:1910.02054, section 3.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Elements on one rank: those of all tp x cp x dp ranks alike but for tp, and those of experts."""
+
+    dense: float = 0.0
+    expert: float = 0.0
+
+    def __add__(self, other: "Parameters") -> "Parameters":
+        return Parameters(self.dense + other.dense, self.expert + other.expert)
+
+    def times(self, count: float) -> "Parameters":
+        return Parameters(self.dense * count, self.expert * count)
+
+    @property
+    def total(self) -> float:
+        return self.dense + self.expert
+
+
+@lru_cache(maxsize=4096)
+def layer_parameters(layer: Layer, hidden: int, tp: int, ep: int, etp: int) -> Parameters:
+    """Elements of one layer on one rank."""
+    dense = expert = 0.0
+    for tensor in layer_tensors(layer, _shell(hidden)):
+        if tensor.part == "experts":
+            expert += tensor.elements / (ep * etp)
+        elif tensor.split == "replicated":
+            dense += tensor.elements
+        else:
+            dense += tensor.elements / tp
+    return Parameters(dense, expert)
+
+
+@lru_cache(maxsize=64)
+def _shell(hidden: int) -> Architecture:
+    """A model of this width without layers, for the sizes of those of another."""
+    return Architecture("", hidden, 0, (), False, 0, Precisions())
+
+
+def embedding_parameters(config: TrainingConfig) -> Parameters:
+    """The input matrix and learned positions on one tensor-parallel rank."""
+    arch = config.arch
+    return Parameters(arch.vocab_size * (arch.embedding_size or arch.hidden_size) / config.tp)
+
+
+def output_parameters(config: TrainingConfig) -> Parameters:
+    """The output matrix and the final norm; a tied matrix is held again where another stage has the embedding."""
+    arch = config.arch
+    tied = arch.tied_embeddings or config.framework.embeddings_tied
+    shared = tied and config.pp == 1
+    matrix = 0.0 if shared else arch.vocab_size * (arch.embedding_size or arch.hidden_size) / config.tp
+    return Parameters(matrix + arch.hidden_size)
+
+
+def total_parameters(arch: Architecture) -> float:
+    """All elements of the decoder."""
+    edges = sum(tensor.elements for tensor in edge_tensors(arch))
+    layers = sum(
+        count * layer_parameters(layer, arch.hidden_size, 1, 1, 1).total for layer, count in arch.layer_groups()
+    )
+    return float(edges + layers)
+
+
+def rank_parameters(config: TrainingConfig, rank: int) -> Parameters:
+    """Elements on a rank of pipeline rank `rank`: its vpp stages, with embedding and output matrix at the ends."""
+    counts = stage_layers(config)
+    runs = layer_runs(config.arch.layers, counts)
+    found = Parameters()
+    for stage in range(rank, len(runs), config.pp):
+        for layer, count in runs[stage]:
+            found += layer_parameters(layer, config.arch.hidden_size, config.tp, config.ep, config.etp).times(count)
+    if rank == 0:
+        found += embedding_parameters(config)
+    if rank == (len(runs) - 1) % config.pp:
+        found += output_parameters(config) + mtp_parameters(config)
+    return found
+
+
+def mtp_parameters(config: TrainingConfig) -> Parameters:
+    """Multi-token-prediction layers with the matrix that joins hidden state and embedding."""
+    found = Parameters()
+    hidden = config.arch.hidden_size
+    for layer in config.arch.mtp_layers:
+        found += layer_parameters(layer, hidden, config.tp, config.ep, config.etp)
+        found += Parameters(2.0 * hidden * hidden)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Bytes of one rank between two steps."""
+
+    weights_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
+
+    def __add__(self, other: "StateBytes") -> "StateBytes":
+        return StateBytes(
+            self.weights_bytes + other.weights_bytes,
+            self.gradients_bytes + other.gradients_bytes,
+            self.optimizer_bytes + other.optimizer_bytes,
+        )
+
+
+def replicas(config: TrainingConfig) -> Parameters:
+    """Ranks that hold the same dense parameters, and the same experts."""
+    alike = float(config.dp * config.cp)
+    return Parameters(alike, max(alike * config.tp / (config.ep * config.etp), 1.0))
+
+
+def state_bytes(config: TrainingConfig, held: Parameters) -> StateBytes:
+    """What one rank keeps of its parameters by ZeRO stage (arXiv:1910.02054, section 3; 2 + 4 + 12 bytes in Megatron).
+
+    Stage 1 shards the optimizer over the ranks that hold the same parameters, 2 the gradients too, 3 the weights too.
+    """
+    alike = replicas(config)
+    ranks = float(config.zero_ranks) if config.zero_ranks else alike.dense
+    dense_ranks, expert_ranks = min(ranks, alike.dense), min(ranks, alike.expert)
+
+    def share(from_stage: int) -> float:
+        if config.zero_stage < from_stage:
+            return held.total
+        return held.dense / dense_ranks + held.expert / expert_ranks
+
+    framework = config.framework
+    if config.task == "lora":
+        return StateBytes(share(3) * framework.parameter_bytes, 0.0, 0.0)
+    master = 0.0 if "optimizer" in config.offload else MASTER_BYTES
+    if framework.parameter_bytes >= 4.0:
+        master = max(master - 4.0, 0.0)  # the weights are the master copy
+    return StateBytes(share(3) * framework.parameter_bytes, share(2) * framework.gradient_bytes, share(1) * master)
+
+
+def lora_parameters(config: TrainingConfig, held: Parameters) -> Parameters:
+    """Adapters of rank r on every matrix: about 2 r / hidden of its elements."""
+    return Parameters(held.dense * 2.0 * config.lora_rank / config.arch.hidden_size)
+
+
+def lora_state_bytes(config: TrainingConfig, held: Parameters) -> StateBytes:
+    """Weights, gradients and optimizer state of the adapters; none without LoRA."""
+    if config.task != "lora":
+        return StateBytes(0.0, 0.0, 0.0)
+    count = lora_parameters(config, held).total
+    return StateBytes(count * config.framework.parameter_bytes, count * config.framework.gradient_bytes, 12.0 * count)

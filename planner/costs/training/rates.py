@@ -1,0 +1,72 @@
+"""The named rates of training: shares of data-sheet rates that kernels reach, and what starts and exchanges take.
+
+A rate is looked up as `kind.generation`, then as `kind`: `gemm.bf16.hopper` before `gemm.bf16`. Values stand in
+`calibration.yaml` beside this module, with the data that they were fitted to.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.documents import parse_document
+
+FloatArray = NDArray[np.float64]
+COLUMNS = ("flop", "move", "link", "fabric", "start", "exposed")
+_NEUTRAL = (1.0, 1.0, 1.0, 1.0, 0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """Parameters by name; hashes by identity, so that costs are kept for each calibration apart."""
+
+    values: Mapping[str, float]
+    source: str = ""
+    date: str = ""
+    data: str = ""
+    errors: Mapping[str, float] = field(default_factory=dict)  # standard error of the logarithm of each
+    _found: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict, repr=False)
+
+    def get(self, name: str, generation: str = "") -> float:
+        """The parameter of this generation, or the common one; raises KeyError where there is neither."""
+        specific = f"{name}.{generation}"
+        return self.values[specific] if specific in self.values else self.values[name]
+
+    def of(self, kinds: tuple[str, ...], generation: str) -> FloatArray:
+        """Rates [R, K] in the order of COLUMNS."""
+        return np.array([self._row(kind, generation) for kind in kinds], dtype=np.float64).T
+
+    def _row(self, kind: str, generation: str) -> tuple[float, ...]:
+        row = self._found.get((kind, generation))
+        if row is None:
+            names = [f"{column}.{kind}" for column in COLUMNS]
+            row = tuple(self._find(n, generation, d) for n, d in zip(names, _NEUTRAL, strict=True))
+            self._found[kind, generation] = row
+        return row
+
+    def _find(self, name: str, generation: str, default: float) -> float:
+        """The value of `column.kind.generation`, shortened from its end until one is known."""
+        if f"{name}.{generation}" in self.values:
+            return self.values[f"{name}.{generation}"]
+        while name:
+            if name in self.values:
+                return self.values[name]
+            name = name.rpartition(".")[0]
+        return default
+
+
+@cache
+def default_rates() -> Rates:
+    """The calibration that comes with the package."""
+    text = resources.files("planner.costs.training").joinpath("calibration.yaml").read_text(encoding="utf-8")
+    found = parse_document(text, "training calibration").data
+    return Rates(
+        {name: float(value) for name, value in found["rates"].items()},
+        source=str(found["source"]),
+        date=str(found["date"]),
+        data=str(found["data"]),
+        errors={name: float(value) for name, value in found.get("errors", {}).items()},
+    )

@@ -1,0 +1,283 @@
+"""Seconds of one optimizer step: stages of the pipeline, the data-parallel exchange, and the optimizer.
+
+The pipeline is closed formulas of its schedule over the slowest rank and the sum of all ranks (arXiv:2104.04473,
+section 2.2; arXiv:2401.10241, table 2; the DualPipe README), exact where ranks are equal. Shapes: N configurations,
+K kinds of ranks (equal ranks together).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers
+from planner.costs.training.kernels import FloatArray
+from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_cost, loss_cost, mtp_cost
+from planner.costs.training.parameters import MASTER_BYTES, Parameters, lora_parameters, rank_parameters, replicas
+from planner.costs.training.rates import Rates, default_rates
+from planner.costs.training.sizes import message_s, sweep
+
+BF16_BYTES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """Seconds of one micro-batch on one pipeline rank, its vpp stages together; recomputation is in the backward."""
+
+    forward_s: float = 0.0
+    backward_input_s: float = 0.0
+    backward_weight_s: float = 0.0
+
+    def plus(self, cost: LayerCost, count: float, recompute_s: float = 0.0) -> "StageCost":
+        """This and `count` layers more."""
+        return StageCost(
+            self.forward_s + count * cost.forward_s,
+            self.backward_input_s + count * cost.backward_input_s + recompute_s,
+            self.backward_weight_s + count * cost.backward_weight_s,
+        )
+
+    @property
+    def total_s(self) -> float:
+        return self.forward_s + self.backward_input_s + self.backward_weight_s
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one optimizer step and what they are made of."""
+
+    step_s: float
+    pipeline_s: float  # all micro-batches, bubbles included
+    bubble_s: float
+    data_parallel_s: float  # what shows of it
+    optimizer_s: float
+    stages: tuple[StageCost, ...] = field(repr=False)  # by pipeline rank
+
+    def tokens_per_s_per_gpu(self, config: TrainingConfig) -> float:
+        return config.global_batch * config.sequence_tokens / self.step_s / config.num_gpus
+
+
+def step_time(config: TrainingConfig, rates: Rates | None = None) -> StepTime:
+    """One optimizer step of this configuration by the closed formulas."""
+    known = rates or default_rates()
+    stages = tuple(stage_cost(config, rank, known) for rank in range(config.pp))
+    exchange = [data_parallel(config, rank_parameters(config, rank), known) for rank in (0, config.pp - 1)]
+    parts = StepParts.of([(config, stages, exchange)], known)
+    return parts.step_times(known, [stages])[0]
+
+
+def stage_cost(config: TrainingConfig, rank: int, rates: Rates) -> StageCost:
+    """Seconds of one micro-batch on pipeline rank `rank`."""
+    machine, shard, vocab = config.machine, config.shard, config.arch.vocab_size
+    runs = layer_runs(config.arch.layers, stage_layers(config))
+    found = StageCost()
+    left = config.recompute.num_layers or config.arch.num_layers
+    for stage in range(rank, len(runs), config.pp):
+        for layer, count in runs[stage]:
+            cost = layer_cost(machine, layer, shard, rates)
+            again = recompute_s(config, cost, min(count, max(left, 0)), count)
+            found = found.plus(cost, count, again)
+            left -= count
+    if rank == 0:
+        found = found.plus(embedding_cost(machine, shard, rates), 1.0)
+    if rank == (len(runs) - 1) % config.pp:
+        found = found.plus(loss_cost(machine, shard, vocab, rates), 1.0)
+        for layer in config.arch.mtp_layers:
+            found = found.plus(mtp_cost(machine, layer, shard, vocab, rates), 1.0)
+    return found
+
+
+def recompute_s(config: TrainingConfig, cost: LayerCost, full_layers: float, layers: float) -> float:
+    """Seconds that the backward pass of `layers` layers computes again, `full_layers` of them at full granularity."""
+    match config.recompute.granularity:
+        case "full":
+            return full_layers * cost.forward_s
+        case "selective":
+            return layers * sum(cost.forward_of_module.get(module, 0.0) for module in config.recompute.modules)
+        case _:
+            return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallel:
+    """What data-parallel ranks of one pipeline rank exchange and update in a step, in seconds on its own.
+
+    With ZeRO stages up to 2, once a step; with stage 3, gathers for every pass of every micro-batch.
+    """
+
+    reduce_s: float  # gradients scattered (and gathered again without a distributed optimizer)
+    gather_s: float  # weights gathered
+    optimizer_s: float
+
+
+def data_parallel(config: TrainingConfig, held: Parameters, rates: Rates) -> DataParallel:
+    """The exchange of a pipeline rank that holds these parameters."""
+    machine, generation = config.machine, config.machine.generation
+    alike = replicas(config)
+    trained = held if config.task != "lora" else lora_parameters(config, held)
+    gradient_bytes = config.framework.gradient_bytes
+    stride = config.tp
+
+    def swept(elements: Parameters, width: float) -> float:
+        dense = sweep(machine, "dp", 0, "", elements.dense * width, alike.dense, stride, 1.0)
+        expert = sweep(machine, "dp", 0, "", elements.expert * width, alike.expert, config.ep * config.etp, 1.0)
+        link, fabric = rates.get("link.dp", generation), rates.get("fabric.dp", generation)
+        return (dense.inside_s + expert.inside_s) / link + (dense.outside_s + expert.outside_s) / fabric
+
+    reduce_s = swept(trained, gradient_bytes)
+    gather_s = swept(held if config.zero_stage == 3 else trained, BF16_BYTES)
+    if config.zero_stage == 0:
+        reduce_s, gather_s = 2.0 * reduce_s, 0.0
+    return DataParallel(reduce_s, gather_s, optimizer_s(config, trained, rates))
+
+
+def optimizer_s(config: TrainingConfig, trained: Parameters, rates: Rates) -> float:
+    """Adam over the shard of a rank: state read and written, gradients read, and their norm."""
+    alike = replicas(config)
+    sharded = config.zero_stage >= 1
+    mine = trained.dense / alike.dense + trained.expert / alike.expert if sharded else trained.total
+    width = 2.0 * MASTER_BYTES + BF16_BYTES + config.framework.gradient_bytes
+    moved = mine * width + trained.total * 2.0 * config.framework.gradient_bytes  # cleared, and the norm
+    machine = config.machine
+    seconds = moved / (machine.memory_bandwidth_bytes_per_s * rates.get("move.optimizer", machine.generation))
+    if "optimizer" in config.offload:
+        seconds += mine * 2.0 * MASTER_BYTES / machine.host_bytes_per_s
+    return seconds
+
+
+def message_seconds(config: TrainingConfig, rates: Rates) -> float:
+    """One hand-over between neighbouring pipeline stages, each tensor-parallel rank sending its part."""
+    if config.pp == 1:
+        return 0.0
+    size = config.shard.tokens * config.arch.hidden_size * BF16_BYTES / config.tp
+    inside, outside = message_s(config.machine, size, config.tp * config.cp * config.dp)
+    generation = config.machine.generation
+    moved = inside / rates.get("link.p2p", generation) + outside / rates.get("fabric.p2p", generation)
+    return moved + rates.get("start.p2p")
+
+
+SCHEDULES = ("1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepParts:
+    """Configurations as columns; every field is [N] or [N, K]."""
+
+    stage_NK3: FloatArray  # forward, backward-input, backward-weight of each kind of rank
+    ranks_NK: FloatArray  # how many ranks are of each kind; 0 pads
+    micro_batches: FloatArray
+    vpp: FloatArray
+    schedule: NDArray[np.int64]  # index into SCHEDULES
+    message_s: FloatArray
+    p2p_overlapped: NDArray[np.bool_]
+    reduce_s: FloatArray
+    gather_s: FloatArray
+    reduce_overlapped: NDArray[np.bool_]
+    gather_overlapped: NDArray[np.bool_]
+    zero_3: NDArray[np.bool_]
+    optimizer_s: FloatArray
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[tuple[TrainingConfig, Sequence[StageCost], Sequence[DataParallel]]], rates: Rates
+    ) -> "StepParts":
+        """Columns of configurations with the costs of their pipeline ranks and of the exchanges of the end ranks."""
+        kinds = [_kinds(stages) for _, stages, _ in rows]
+        width = max(len(found) for found in kinds)
+        stage = np.zeros((len(rows), width, 3))
+        ranks = np.zeros((len(rows), width))
+        for row, found in enumerate(kinds):
+            for kind, (cost, count) in enumerate(found):
+                stage[row, kind] = (cost.forward_s, cost.backward_input_s, cost.backward_weight_s)
+                ranks[row, kind] = count
+        configs = [config for config, _, _ in rows]
+        return cls(
+            stage,
+            ranks,
+            np.array([c.num_micro_batches for c in configs], dtype=np.float64),
+            np.array([c.vpp for c in configs], dtype=np.float64),
+            np.array([SCHEDULES.index(c.schedule) for c in configs]),
+            np.array([message_seconds(c, rates) for c in configs]),
+            np.array(["p2p" in c.overlap and c.vpp > 1 for c in configs]),
+            np.array([max(d.reduce_s for d in dp) for _, _, dp in rows]),
+            np.array([max(d.gather_s for d in dp) for _, _, dp in rows]),
+            np.array(["grad_reduce" in c.overlap for c in configs]),
+            np.array(["param_gather" in c.overlap for c in configs]),
+            np.array([c.zero_stage == 3 for c in configs]),
+            np.array([max(d.optimizer_s for d in dp) for _, _, dp in rows]),
+        )
+
+    def step_times(self, rates: Rates, stages: Sequence[Sequence[StageCost]]) -> list[StepTime]:
+        """The steps of all configurations."""
+        pipeline, bubble, shown = self.parts(rates)
+        total = pipeline + shown + self.optimizer_s + rates.get("step_s")
+        columns = zip(total, pipeline, bubble, shown, self.optimizer_s, stages, strict=True)
+        return [StepTime(*(float(v) for v in row[:5]), tuple(row[5])) for row in columns]
+
+    def parts(self, rates: Rates) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Pipeline, its bubbles, and what shows of the data-parallel exchange [N]."""
+        stage_NK3 = np.where(self.zero_3[:, None, None], self._gathered(rates), self.stage_NK3)
+        total_NK = stage_NK3.sum(axis=2)
+        slowest = total_NK.max(axis=1)
+        rest = (total_NK * self.ranks_NK).sum(axis=1) - slowest
+        at = total_NK.argmax(axis=1)
+        forward, backward, weight = (stage_NK3[np.arange(len(at)), at, p] for p in range(3))
+        share = self._bubble_share(forward, backward, weight)
+        hops = self.ranks_NK.sum(axis=1) - 1.0
+        exposed = np.where(self.p2p_overlapped, rates.get("exposed.p2p.overlapped"), rates.get("exposed.p2p"))
+        message = self.message_s * (2.0 * hops + 2.0 * exposed * self.micro_batches * self.vpp)
+        bubble = rest * share
+        pipeline = self.micro_batches * slowest + bubble + message
+        return pipeline, bubble, self._shown(forward, backward + weight, rates)
+
+    def _bubble_share(self, forward: FloatArray, backward: FloatArray, weight: FloatArray) -> FloatArray:
+        """Bubble of the schedule over that of 1F1B, (p - 1)(F + B + W)."""
+        whole = forward + backward + weight
+        shares = [
+            np.ones_like(whole),
+            1.0 / self.vpp,
+            np.maximum(whole - 2.0 * weight, 0.0) / whole,
+            np.maximum(whole - 3.0 * weight, 0.0) / whole,
+            np.maximum(whole - 3.0 * weight, 0.0) / whole / 2.0,
+            _dualpipe(whole, forward, weight, self.ranks_NK.sum(axis=1)),
+            _dualpipe(whole, forward, weight, 2.0 * self.ranks_NK.sum(axis=1)),
+        ]
+        return np.choose(self.schedule, shares)
+
+    def _gathered(self, rates: Rates) -> FloatArray:
+        """Stages under ZeRO-3: gathers beside forward and backward, the reduction beside the backward."""
+        hidden = self.reduce_overlapped & self.gather_overlapped
+        contention = np.where(hidden, rates.get("contention.zero3"), 1.0)[:, None]
+        forward, back_in, back_w = (self.stage_NK3[:, :, p] for p in range(3))
+        back = back_in + back_w
+        gather, both = self.gather_s[:, None], (self.gather_s + self.reduce_s)[:, None]
+        longer_f = np.maximum(forward, gather) + contention * np.minimum(forward, gather)
+        longer_b = np.maximum(back, both) + contention * np.minimum(back, both)
+        return np.stack([longer_f, longer_b - back_w, back_w], axis=2)
+
+    def _shown(self, forward: FloatArray, backward: FloatArray, rates: Rates) -> FloatArray:
+        """What shows of reductions beside the last backward, and of gathers beside the first forward."""
+        tail, room = rates.get("dp.tail"), rates.get("dp.room")
+        reduced = _exposed(self.reduce_s, backward, self.reduce_overlapped, tail, room)
+        gathered = _exposed(self.gather_s, forward, self.gather_overlapped, tail, room)
+        return np.where(self.zero_3, 0.0, reduced + gathered)
+
+
+def _exposed(
+    moved: FloatArray, beside: FloatArray, overlapped: NDArray[np.bool_], tail: float, room: float
+) -> FloatArray:
+    shown = tail * moved + np.maximum((1.0 - tail) * moved - room * beside, 0.0)
+    return np.where(overlapped, shown, moved)
+
+
+def _dualpipe(whole: FloatArray, forward: FloatArray, weight: FloatArray, ranks: FloatArray) -> FloatArray:
+    """(PP/2 - 1)(F&B + B - 3W) over (PP - 1)(F + B); F&B is taken as their sum."""
+    chunk = np.maximum(2.0 * whole - forward - 3.0 * weight, 0.0)
+    return np.maximum(ranks / 2.0 - 1.0, 0.0) * chunk / (np.maximum(ranks - 1.0, 1.0) * whole)
+
+
+def _kinds(stages: Sequence[StageCost]) -> list[tuple[StageCost, int]]:
+    counts: dict[StageCost, int] = {}
+    for cost in stages:
+        counts[cost] = counts.get(cost, 0) + 1
+    return list(counts.items())
