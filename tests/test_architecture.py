@@ -29,7 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"costs"}),
-    frozenset({"simulate", "experts"}),
+    frozenset({"simulate", "experts", "reliability"}),
     frozenset({"kinds"}),
     frozenset(
         {

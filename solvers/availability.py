@@ -1,0 +1,104 @@
+"""Units that fail and are repaired: how often too many are away at once, and how fast the slowest of all is.
+
+Source: the M/G/infinity queue (Takacs, "Introduction to the Theory of Queues", 1962, chapter 3): with arrivals without
+memory, the number of units away is Poisson distributed whatever the distribution of repair times. Units that leave
+together are counted together (compound Poisson).
+
+Sets        k in K causes;  s = 0, 1, 2, ... spare units
+Parameters  f_k [1/s] rate of a cause, g_k units that it takes at once, m_k [s] mean time away
+            away = sum_k g_k Poisson(f_k m_k)
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PlannerError
+from planner.solvers.result import SolveResult, Status
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A cause that takes `units` at once, for `away_s` in the mean."""
+
+    rate_per_s: float
+    away_s: float
+    units: int = 1
+
+    @property
+    def load(self) -> float:
+        """The mean number of outages at a time."""
+        return self.rate_per_s * self.away_s
+
+
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """Units that run at a fraction `speed` of the others for `lasting_s` in the mean."""
+
+    rate_per_s: float
+    lasting_s: float
+    speed: float
+
+
+def shortage(outages: Sequence[Outage], spares: int) -> float:
+    """The share of time in which more than `spares` units are away."""
+    return float(max(0.0, 1.0 - _away(outages, spares).sum()))
+
+
+def best_spares(
+    outages: Sequence[Outage], value: Callable[[int, float], float], most: int
+) -> SolveResult[tuple[int, float]]:
+    """The number of spares up to `most` with the highest `value(spares, shortage)`, and its shortage; O(most^2).
+
+    Every number is evaluated, so the bound is the objective.
+    """
+    started = time.perf_counter()
+    together = np.cumsum(_away(outages, most))
+    missing = [max(0.0, float(1.0 - within)) for within in together]
+    values = [value(spares, missing[spares]) for spares in range(most + 1)]
+    best = int(np.argmax(values))
+    found = (best, missing[best])
+    return SolveResult(
+        Status.OPTIMAL, "finished", found, values[best], values[best], time.perf_counter() - started, "enumeration"
+    )
+
+
+def mean_speed(slow: Sequence[Slowness]) -> float:
+    """The mean over time of the speed of the slowest unit, 1 where none is slow.
+
+    The speed is at least v while no slowness below v is present, with chance exp(-sum of the loads below v).
+    """
+    if any(not 0.0 < one.speed <= 1.0 for one in slow):
+        raise PlannerError("a slow unit runs at a fraction of the speed of the others, above 0 and at most 1")
+    speeds = sorted({one.speed for one in slow} | {1.0})
+    absent = [math.exp(-sum(one.rate_per_s * one.lasting_s for one in slow if one.speed < speed)) for speed in speeds]
+    none_up_to = [*absent[1:], 0.0]
+    slowest = [above - upto for above, upto in zip(absent, none_up_to, strict=True)]
+    return sum(chance * speed for chance, speed in zip(slowest, speeds, strict=True))
+
+
+def _away(outages: Sequence[Outage], most: int) -> FloatArray:
+    """The chance that exactly 0, 1, ..., `most` units are away."""
+    if any(one.rate_per_s < 0.0 or one.away_s < 0.0 or one.units < 1 for one in outages):
+        raise PlannerError("outages need rates and times that are not negative, and take one unit or more")
+    chances = np.zeros(most + 1)
+    chances[0] = 1.0
+    for one in outages:
+        events = np.arange(most // one.units + 1)
+        logs = events * math.log(one.load) - one.load - _log_factorials(len(events)) if one.load else np.zeros(0)
+        single = np.zeros(most + 1)
+        single[0] = 1.0
+        if one.load:
+            single[:: one.units] = np.exp(logs)
+        chances = np.convolve(chances, single)[: most + 1]
+    return chances
+
+
+def _log_factorials(count: int) -> FloatArray:
+    return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count))))) if count > 1 else np.zeros(count)

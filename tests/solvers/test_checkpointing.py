@@ -1,0 +1,96 @@
+"""The closed formula for effective time: its limits, and the best interval against all intervals."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.solvers.checkpointing import (
+    Hazard,
+    Loss,
+    Saving,
+    best_interval,
+    daly_interval_s,
+    effective_share,
+    time_shares,
+    young_interval_s,
+)
+from planner.solvers.result import Status
+
+_rates = st.floats(1e-7, 2e-3)
+_hazards = st.lists(
+    st.builds(Hazard, _rates, st.floats(0, 900), st.sampled_from(Loss), st.floats(0, 300)), min_size=1, max_size=4
+)
+_savings = st.builds(Saving, st.floats(0.5, 30.0), st.floats(0.01, 60.0), st.floats(0.0, 300.0))
+
+
+@given(_hazards, _savings)
+def test_the_best_interval_is_that_of_trying_all(hazards: list[Hazard], saving: Saving) -> None:
+    most = saving.least_steps() + 3000
+    result = best_interval(hazards, saving, most)
+    everything = effective_share(hazards, saving, np.arange(saving.least_steps(), most + 1))
+    assert result.status is Status.OPTIMAL
+    assert result.objective == pytest.approx(float(everything.max()), rel=1e-9)
+    assert result.gap == 0.0
+
+
+@given(_hazards, _savings, st.integers(0, 5000))
+def test_shares_of_time_are_shares(hazards: list[Hazard], saving: Saving, more: int) -> None:
+    shares = time_shares(hazards, saving, [saving.least_steps() + more])
+    parts = [float(part[0]) for part in (shares.effective, shares.pause, shares.rework, shares.restart)]
+    assert min(parts) >= 0.0
+    assert sum(parts) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_one_hazard_and_blocking_saves_give_the_formula_of_daly() -> None:
+    gap_s, restart_s, pause_s, step_s, steps = 7200.0, 300.0, 40.0, 2.0, 350
+    work_s = steps * step_s
+    whole_s = math.exp(restart_s / gap_s) * gap_s * math.expm1((work_s + pause_s) / gap_s)
+    found = effective_share([Hazard(1 / gap_s, restart_s)], Saving(step_s, pause_s), [steps])
+    assert found[0] == pytest.approx(work_s / whole_s, rel=1e-12)
+
+
+@pytest.mark.parametrize(("pause_s", "gap_s"), [(5.0, 86400.0), (60.0, 10800.0), (300.0, 7200.0)])
+def test_the_best_blocking_interval_is_that_of_daly(pause_s: float, gap_s: float) -> None:
+    best = best_interval([Hazard(1 / gap_s, 100.0)], Saving(0.1, pause_s), 10**7).solution
+    assert best is not None
+    assert best * 0.1 == pytest.approx(daly_interval_s(pause_s, gap_s), rel=2e-3)
+    assert best * 0.1 == pytest.approx(young_interval_s(pause_s, gap_s), rel=0.2)
+
+
+def test_saves_longer_than_the_gap_between_failures_are_made_once_a_gap() -> None:
+    assert daly_interval_s(300.0, 100.0) == 100.0
+
+
+def test_without_failures_the_longest_interval_is_best() -> None:
+    result = best_interval([], Saving(1.0, 10.0), 5000)
+    assert result.solution == 5000
+    assert result.objective == pytest.approx(5000 / 5010)
+
+
+def test_where_every_failure_saves_the_state_snapshots_only_cost() -> None:
+    hazards = [Hazard(1e-4, 60.0, Loss.STEP, 0.0)]
+    assert best_interval(hazards, Saving(1.0, 5.0), 100_000).solution == 100_000
+
+
+def test_a_snapshot_must_be_durable_before_the_next() -> None:
+    saving = Saving(2.0, 1.0, durable_after_s=101.0)
+    assert saving.least_steps() == 50
+    with pytest.raises(PlannerError, match=r"leave at least 50 steps of 2 s between snapshots"):
+        effective_share([Hazard(1e-4, 60.0)], saving, [49])
+    assert best_interval([Hazard(1e-4, 60.0)], saving, 49).status is Status.INFEASIBLE
+
+
+def test_negative_rates_are_refused() -> None:
+    with pytest.raises(PlannerError, match="must be finite and not negative"):
+        effective_share([Hazard(-1e-4, 60.0)], Saving(1.0), [10])
+
+
+@given(_hazards, _savings, st.floats(1.1, 3.0))
+def test_more_failures_never_help(hazards: list[Hazard], saving: Saving, factor: float) -> None:
+    steps = [saving.least_steps() + 100]
+    worse = [Hazard(one.rate_per_s * factor, one.restart_s, one.loss, one.saved_after_s) for one in hazards]
+    assert effective_share(worse, saving, steps)[0] <= effective_share(hazards, saving, steps)[0] + 1e-12
