@@ -1,0 +1,48 @@
+"""Jobs of one machine, in the order of release and of deadline alike: how many can be on time. J job."""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def most_on_time(release_J, deadline_J, work_J, cap):
+    """How many jobs can be on time, counting up to `cap` of them left out before it gives up with -1."""
+    J = len(release_J)
+    kept = np.empty(J, np.int64)  # jobs kept, in order
+    start = np.empty(J)
+    count, left_out, end = 0, 0, -np.inf
+    for j in range(J):
+        kept[count] = j
+        start[count] = max(end, release_J[j])
+        end = start[count] + work_J[j]
+        count += 1
+        if end <= deadline_J[j]:
+            continue
+        best, best_gain, slack = count - 1, work_J[j], start[count - 1] - release_J[j]
+        if start[count - 1] > release_J[j]:
+            at = count - 2
+            while at >= 0 and slack > best_gain:
+                k = kept[at]
+                gain = min(work_J[k], slack)
+                if gain > best_gain:
+                    best, best_gain = at, gain
+                slack = min(slack, start[at] - release_J[k])
+                at -= 1
+        left_out += 1
+        if left_out > cap:
+            return -1
+        _drop(kept, start, best, count, release_J, work_J)
+        count -= 1
+        end = start[count - 1] + work_J[kept[count - 1]] if count > 0 else -np.inf
+    return count
+
+
+@njit(cache=True)
+def _drop(kept, start, best, count, release_J, work_J):
+    """Takes the job at place `best` out; those behind it move up as far as their releases let them."""
+    end = start[best - 1] + work_J[kept[best - 1]] if best > 0 else -np.inf
+    for at in range(best + 1, count):
+        k = kept[at]
+        moved = max(end, release_J[k])
+        kept[at - 1], start[at - 1] = k, moved
+        end = moved + work_J[k]

@@ -1,0 +1,25 @@
+"""The most jobs of one machine that can be on time, where whoever is released later is also due later.
+
+Problem     1 | r_j, agreeable d_j | sum U_j, with or without preemption (the earliest deadline never preempts here)
+Method      jobs in their order; when one is late, the job is left out whose absence lets the machine end soonest
+Source      Kise, Ibaraki and Mine, "A solvable case of the one-machine scheduling problem with ready and due times",
+            Operations Research 26 (1978). O(J^2) at worst, near O(J) where busy periods are short.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+def most_on_time(release: FloatArray, deadline: FloatArray, work: FloatArray, *, wanted: int = 0) -> int:
+    """How many of the jobs can be done by their deadlines; -1 as soon as it is clear that not `wanted` of them can.
+
+    All three [J], in one unit; release and deadline never fall from a job to the next.
+    """
+    from planner.solvers.compiled import on_time
+
+    arrays = [np.ascontiguousarray(values, dtype=np.float64) for values in (release, deadline, work)]
+    if any(np.any(np.diff(values) < 0.0) for values in arrays[:2]):
+        raise ValueError("jobs must be in the order of their releases and of their deadlines")
+    return int(on_time.most_on_time(*arrays, len(arrays[0]) - wanted))
