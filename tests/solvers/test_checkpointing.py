@@ -90,7 +90,8 @@ def test_negative_rates_are_refused() -> None:
 
 
 @given(_hazards, _savings, st.floats(1.1, 3.0))
-def test_more_failures_never_help(hazards: list[Hazard], saving: Saving, factor: float) -> None:
+def test_more_failures_that_take_work_never_help(hazards: list[Hazard], saving: Saving, factor: float) -> None:
     steps = [saving.least_steps() + 100]
-    worse = [Hazard(one.rate_per_s * factor, one.restart_s, one.loss, one.saved_after_s) for one in hazards]
+    hazards = [Hazard(one.rate_per_s, one.restart_s, Loss.UNDURABLE) for one in hazards]
+    worse = [Hazard(one.rate_per_s * factor, one.restart_s, one.loss) for one in hazards]
     assert effective_share(worse, saving, steps)[0] <= effective_share(hazards, saving, steps)[0] + 1e-12
