@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers
 from planner.costs.training.kernels import FloatArray
 from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_cost, loss_cost, mtp_cost
-from planner.costs.training.parameters import MASTER_BYTES, Parameters, lora_parameters, rank_parameters, replicas
+from planner.costs.training.parameters import Parameters, rank_parameters
 from planner.costs.training.rates import Rates, default_rates
-from planner.costs.training.sizes import message_s, sweep
-
-BF16_BYTES = 2.0
+from planner.costs.training.volumes import data_parallel_volume, message_volume
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,45 +110,20 @@ class DataParallel:
 
 def data_parallel(config: TrainingConfig, held: Parameters, rates: Rates) -> DataParallel:
     """The exchange of a pipeline rank that holds these parameters."""
-    machine, generation = config.machine, config.machine.generation
-    alike = replicas(config)
-    trained = held if config.task != "lora" else lora_parameters(config, held)
-    gradient_bytes = config.framework.gradient_bytes
-    stride = config.tp
-
-    def swept(elements: Parameters, width: float) -> float:
-        dense = sweep(machine, "dp", 0, "", elements.dense * width, alike.dense, stride, 1.0)
-        expert = sweep(machine, "dp", 0, "", elements.expert * width, alike.expert, config.ep * config.etp, 1.0)
-        link, fabric = rates.get("link.dp", generation), rates.get("fabric.dp", generation)
-        return (dense.inside_s + expert.inside_s) / link + (dense.outside_s + expert.outside_s) / fabric
-
-    reduce_s = swept(trained, gradient_bytes)
-    gather_s = swept(held if config.zero_stage == 3 else trained, BF16_BYTES)
-    if config.zero_stage == 0:
-        reduce_s, gather_s = 2.0 * reduce_s, 0.0
-    return DataParallel(reduce_s, gather_s, optimizer_s(config, trained, rates))
-
-
-def optimizer_s(config: TrainingConfig, trained: Parameters, rates: Rates) -> float:
-    """Adam over the shard of a rank: state read and written, gradients read, and their norm."""
-    alike = replicas(config)
-    sharded = config.zero_stage >= 1
-    mine = trained.dense / alike.dense + trained.expert / alike.expert if sharded else trained.total
-    width = 2.0 * MASTER_BYTES + BF16_BYTES + config.framework.gradient_bytes
-    moved = mine * width + trained.total * 2.0 * config.framework.gradient_bytes  # cleared, and the norm
-    machine = config.machine
-    seconds = moved / (machine.memory_bandwidth_bytes_per_s * rates.get("move.optimizer", machine.generation))
-    if "optimizer" in config.offload:
-        seconds += mine * 2.0 * MASTER_BYTES / machine.host_bytes_per_s
-    return seconds
+    volume, generation = data_parallel_volume(config, held), config.machine.generation
+    link, fabric = rates.get("link.dp", generation), rates.get("fabric.dp", generation)
+    return DataParallel(
+        volume.reduce_inside_s / link + volume.reduce_outside_s / fabric,
+        volume.gather_inside_s / link + volume.gather_outside_s / fabric,
+        volume.update_s / rates.get("move.optimizer", generation) + volume.offload_s,
+    )
 
 
 def message_seconds(config: TrainingConfig, rates: Rates) -> float:
     """One hand-over between neighbouring pipeline stages, each tensor-parallel rank sending its part."""
     if config.pp == 1:
         return 0.0
-    size = config.shard.tokens * config.arch.hidden_size * BF16_BYTES / config.tp
-    inside, outside = message_s(config.machine, size, config.tp * config.cp * config.dp)
+    inside, outside = message_volume(config)
     generation = config.machine.generation
     moved = inside / rates.get("link.p2p", generation) + outside / rates.get("fabric.p2p", generation)
     return moved + rates.get("start.p2p")
@@ -211,8 +184,8 @@ class StepParts:
         """The steps of all configurations."""
         pipeline, bubble, shown = self.parts(rates)
         total = pipeline + shown + self.optimizer_s + rates.get("step_s")
-        columns = zip(total, pipeline, bubble, shown, self.optimizer_s, stages, strict=True)
-        return [StepTime(*(float(v) for v in row[:5]), tuple(row[5])) for row in columns]
+        columns = np.stack([total, pipeline, bubble, shown, self.optimizer_s], axis=1).tolist()
+        return [StepTime(*row, tuple(of)) for row, of in zip(columns, stages, strict=True)]
 
     def parts(self, rates: Rates) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Pipeline, its bubbles, and what shows of the data-parallel exchange [N]."""

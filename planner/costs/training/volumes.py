@@ -1,0 +1,61 @@
+"""What data-parallel ranks and pipeline stages exchange in a step, in seconds at the data sheet's rates."""
+
+from dataclasses import dataclass
+
+from planner.costs.training.config import TrainingConfig
+from planner.costs.training.parameters import MASTER_BYTES, Parameters, lora_parameters, replicas
+from planner.costs.training.sizes import message_s, sweep
+
+BF16_BYTES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallelVolume:
+    """Seconds inside the NVLink domain, beyond it, in device memory, and on the way to host memory."""
+
+    reduce_inside_s: float
+    reduce_outside_s: float
+    gather_inside_s: float
+    gather_outside_s: float
+    update_s: float
+    offload_s: float
+
+
+def data_parallel_volume(config: TrainingConfig, held: Parameters) -> DataParallelVolume:
+    """The exchange of a pipeline rank that holds these parameters."""
+    trained = held if config.task != "lora" else lora_parameters(config, held)
+    reduced = _swept(config, trained, config.framework.gradient_bytes)
+    gathered = _swept(config, held if config.zero_stage == 3 else trained, BF16_BYTES)
+    if config.zero_stage == 0:  # an all-reduce: gradients gathered again, and no weights
+        reduced, gathered = (2.0 * reduced[0], 2.0 * reduced[1]), (0.0, 0.0)
+    return DataParallelVolume(*reduced, *gathered, *_updated(config, trained))
+
+
+def _swept(config: TrainingConfig, elements: Parameters, width: float) -> tuple[float, float]:
+    """One sweep over the ranks that hold the same dense parameters, and one over those with the same experts."""
+    alike, machine = replicas(config), config.machine
+    ranks = float(config.zero_ranks) if config.zero_ranks else alike.dense
+    dense = sweep(machine, "dp", 0, "", elements.dense * width, min(ranks, alike.dense), config.tp, 1.0)
+    stride = config.ep * config.etp
+    expert = sweep(machine, "dp", 0, "", elements.expert * width, alike.expert, stride, 1.0)
+    return dense.inside_s + expert.inside_s, dense.outside_s + expert.outside_s
+
+
+def _updated(config: TrainingConfig, trained: Parameters) -> tuple[float, float]:
+    """Adam over the shard of a rank: state read and written, gradients read, cleared, and their norm."""
+    alike, machine = replicas(config), config.machine
+    mine = trained.total
+    if config.zero_stage >= 1:
+        mine = trained.dense / alike.dense + trained.expert / alike.expert
+    gradients = (mine if config.zero_stage >= 2 else trained.total) * 2.0 * config.framework.gradient_bytes
+    moved = mine * (2.0 * MASTER_BYTES + BF16_BYTES + config.framework.gradient_bytes) + gradients
+    offload_s = mine * 2.0 * MASTER_BYTES / machine.host_bytes_per_s if "optimizer" in config.offload else 0.0
+    return moved / machine.memory_bandwidth_bytes_per_s, offload_s
+
+
+def message_volume(config: TrainingConfig) -> tuple[float, float]:
+    """One hand-over between neighbouring stages: inside the NVLink domain, and beyond it."""
+    if config.pp == 1:
+        return 0.0, 0.0
+    size = config.shard.tokens * config.arch.hidden_size * BF16_BYTES / config.tp
+    return message_s(config.machine, size, config.tp * config.cp * config.dp)
