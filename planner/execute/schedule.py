@@ -1,11 +1,13 @@
 """Orders of a pipeline's forward and backward passes, and how long they take with what the ranks wait for.
 
-Source: 1F1B and its interleaved form, Narayanan et al., SC 2021, arXiv:2104.04473, section 2.2; all forward passes
-before all backward passes, Huang et al., arXiv:1811.06965 (GPipe), where there are fewer micro-batches than ranks.
+The orders are those of `planner.solvers.pass_orders`. Where there are fewer micro-batches than ranks all forward passes
+come before all backward passes, as torch runs them then (GPipe, Huang et al., arXiv:1811.06965).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from planner.solvers.pass_orders import BACKWARD, fill_rounds
 
 EXECUTED = ("1f1b", "interleaved")
 
@@ -28,16 +30,10 @@ def passes_of(pp: int, vpp: int, micro_batches: int) -> list[list[Pass]]:
 
 
 def _one_forward_one_backward(rank: int, pp: int, vpp: int, micro_batches: int) -> list[Pass]:
-    """Forward passes until the first gradient is due, then one of each, then the backward passes that are left."""
-    together = micro_batches // max(micro_batches // pp, 1) if vpp > 1 else micro_batches
-    rounds = [range(first, first + together) for first in range(0, micro_batches, together)]
-    chunks = range(rank, pp * vpp, pp)
-    forward = [Pass(stage, batch) for batches in rounds for stage in chunks for batch in batches]
-    backward = [Pass(stage, batch, True) for batches in rounds for stage in reversed(chunks) for batch in batches]
-    ahead = pp - 1 - rank if vpp == 1 else (vpp - 1) * together + 2 * (pp - 1 - rank)
-    ahead = min(ahead, len(forward))
-    pairs = [one for pair in zip(forward[ahead:], backward, strict=False) for one in pair]
-    return [*forward[:ahead], *pairs, *backward[len(forward) - ahead :]]
+    """The rows of this rank as passes."""
+    rows = [[0, 0, 0] for _ in range(2 * vpp * micro_batches)]
+    fill_rounds(pp, vpp, micro_batches, rank, rows)
+    return [Pass(stage, batch, kind == BACKWARD) for kind, stage, batch in rows]
 
 
 def forward_passes(stages_of_rank: Sequence[Sequence[int]]) -> list[list[Pass]]:
