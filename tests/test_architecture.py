@@ -29,7 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"costs"}),
-    frozenset({"simulate", "experts", "reliability"}),
+    frozenset({"simulate", "experts", "reliability", "rl"}),
     frozenset({"kinds"}),
     frozenset(
         {
@@ -61,7 +61,12 @@ BUILT_ON_TORCH = (
     "planner.execute.",
     "planner.hardware.profiling.",
 )  # who needs these modules imports them in functions
-BUILT_ON_NUMBA = ("planner.solvers.compiled.", "planner.estimate.compiled.", "planner.simulate.loop")  # likewise
+BUILT_ON_NUMBA = (  # likewise
+    "planner.solvers.compiled.",
+    "planner.estimate.compiled.",
+    "planner.rl.compiled.",
+    "planner.simulate.loop",
+)
 
 
 @dataclass(frozen=True)

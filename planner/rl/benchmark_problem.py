@@ -1,0 +1,209 @@
+"""Benchmark problems of RL resource planning (docs/rl-problems.md) read as `RlProblem`.
+
+What the file holds beyond the format is ignored, so that problems may carry notes and statistics.
+"""
+
+import math
+
+import numpy as np
+
+from planner.documents import Document
+from planner.rl.document_part import Part
+from planner.rl.problem import (
+    Batch,
+    DecodeCurve,
+    Dispatch,
+    GenerationOption,
+    Mode,
+    Objective,
+    Placement,
+    Pool,
+    RlProblem,
+    Sync,
+    TrainingOption,
+)
+
+PLACEMENTS: tuple[Placement, ...] = ("colocated", "disaggregated")
+SYNCS: tuple[Sync, ...] = ("sync", "stream_sync", "one_step_async")
+OBJECTIVES: tuple[Objective, ...] = ("iteration_time", "cost_per_iter")
+DISPATCHES: tuple[Dispatch, ...] = ("fifo", "predicted_longest_first")
+TAIL_FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)  # where the file states no grid of its own
+
+
+def read_problem(document: Document) -> RlProblem:
+    """The problem in `document`. Raises PlannerError naming file, line and field, with a value that would work."""
+    top = Part(document, document.data)
+    if not isinstance(document.data, dict):
+        raise top.refuse("must be a mapping", "write a problem of docs/rl-problems.md")
+    full = top.one_of("stage", ("full", "gen_only"), "full") == "full"
+    pools = _pools(top.part("cluster"))
+    cost, workload = top.part("cost"), top.part("workload")
+    batches = tuple(_batch(part, workload) for part in workload.parts("batches"))
+    names = [pool.name for pool in pools]
+    return RlProblem(
+        pools=pools,
+        generation=_generation(cost.part("gen"), names),
+        training=_training(cost.part("train"), top, names) if full else (),
+        batches=batches,
+        minibatches=_minibatches(workload, batches) if full else 1,
+        modes=_modes(top, full),
+        weight_sync_s=_weight_sync(cost.part("wsync"), names) if full else {},
+        switch_s=cost.part("switch").number("base_s") if full and "switch" in cost else 0.0,
+        objective=top.one_of("objective", OBJECTIVES, "iteration_time"),
+        max_iteration_s=top.number("max_iteration_s", positive=True) if "max_iteration_s" in top else None,
+        dispatch=top.one_of("dispatch", DISPATCHES, "fifo"),
+        max_groups=1 if full else 2,
+        tail_fractions=() if full else _tail_fractions(top),
+    )
+
+
+def _pools(cluster: Part) -> tuple[Pool, ...]:
+    pools = tuple(
+        Pool(
+            part.text("name"),
+            part.count("nodes") * part.count("gpus_per_node"),
+            part.number("cost_per_gpu_hour", 0.0),
+        )
+        for part in cluster.parts("pools")
+    )
+    names = [pool.name for pool in pools]
+    if len(set(names)) < len(names):
+        raise cluster.refuse("two pools have the same name", "name each pool differently", "pools")
+    return pools
+
+
+def _known_pool(part: Part, name: str, names: list[str]) -> None:
+    if name not in names:
+        raise part.refuse(f"no pool is called `{name}`", f"known: {', '.join(names)}")
+
+
+def _generation(gen: Part, names: list[str]) -> tuple[GenerationOption, ...]:
+    options = []
+    for pool, of_pool in gen.entries():
+        _known_pool(of_pool, pool, names)
+        for text, part in of_pool.entries():
+            if not text.isdecimal() or int(text) < 1:
+                raise part.refuse(f"must be a tensor-parallel degree, found `{text}`", 'write "1", "2", "4"')
+            options.append(GenerationOption(pool, int(text), _curve(part), int(text)))
+    return tuple(options)
+
+
+def _curve(part: Part) -> DecodeCurve:
+    return DecodeCurve(
+        part.number("alpha"),
+        part.number("beta"),
+        part.number("gamma"),
+        part.number("prefill_tok_s", positive=True),
+        part.count("max_running"),
+        int(part.number("kv_tokens")),
+    )
+
+
+def _training(train: Part, top: Part, names: list[str]) -> tuple[TrainingOption, ...]:
+    found: dict[tuple[str, int, int], TrainingOption] = {}
+    shortest = math.inf
+    for pool, part in train.entries():
+        _known_pool(part, pool, names)
+        memory_gb = top.part("cluster").parts("pools")[names.index(pool)].number("mem_gb", positive=True)
+        for curve in part.parts("curves"):
+            option, missing_gb = _training_option(pool, part, curve, top, memory_gb)
+            shortest = min(shortest, missing_gb)
+            if option is not None:
+                found.setdefault((pool, option.tp, option.pp), option)
+    if not found:
+        hint = f"use GPUs with {shortest:.4g} GB more, or a curve with larger tp and pp"
+        raise train.refuse("training fits in the memory of no pool at any data parallelism", hint)
+    return tuple(found.values())
+
+
+def _training_option(
+    pool: str, part: Part, curve: Part, top: Part, memory_gb: float
+) -> tuple[TrainingOption | None, float]:
+    """The option with the smallest dp that fits; None and the missing GB where the unsharded part alone does not."""
+    tp, pp = curve.count("tp"), curve.count("pp")
+    static, optimizer, activation = (part.number(key) for key in ("static_gb", "opt_gb", "act_gb"))
+    capacity = memory_gb * part.number("mem_util", positive=True)
+
+    def fits(dp: int) -> bool:
+        return static / (tp * pp) + optimizer / (tp * pp * dp) + activation / tp <= capacity
+
+    room = capacity - static / (tp * pp) - activation / tp
+    if (room <= 0 and optimizer > 0) or room < 0:
+        return None, -room / part.number("mem_util")
+    dp = max(1, math.ceil(optimizer / (tp * pp) / room)) if optimizer > 0 else 1
+    while not fits(dp):  # the division above may round to the wrong side
+        dp += 1
+    while dp > 1 and fits(dp - 1):
+        dp -= 1
+    switch = top.part("cost").part("switch") if "switch" in top.part("cost") else None
+    rate = switch.number("offload_gbs", positive=True) if switch is not None else math.inf
+    option = TrainingOption(
+        pool=pool,
+        gpus=tp * pp,
+        train_tokens_per_s=curve.number("train_tok_s", positive=True),
+        forward_tokens_per_s=curve.number("fwd_tok_s", positive=True),
+        micro_tokens=part.count("micro_tokens"),
+        tp=tp,
+        pp=pp,
+        min_dp=dp,
+        optimizer_s=part.number("opt_fixed_s", 0.0),
+        offload_s=static / (tp * pp) / rate,
+        offload_sharded_s=optimizer / (tp * pp) / rate,
+    )
+    return option, 0.0
+
+
+def _weight_sync(wsync: Part, names: list[str]) -> dict[tuple[str, str], float]:
+    """Seconds by (generating pool, training pool); pools have no network in common where cross_gbs is absent or 0."""
+    base_s, model_gb = wsync.number("base_s"), wsync.number("model_gb")
+    intra, cross = wsync.number("intra_gbs", positive=True), wsync.number("cross_gbs", 0.0)
+    rates = {(one, other): intra if one == other else cross for one in names for other in names}
+    return {pair: base_s + model_gb / rate for pair, rate in rates.items() if rate > 0}
+
+
+def _batch(part: Part, workload: Part) -> Batch:
+    output = part.counts("output_len")
+    samples = workload.count("samples", len(output))
+    if len(output) != samples:
+        what = f"{len(output)} lengths for {samples} samples"
+        raise part.refuse(what, f"give {samples} lengths, or write `samples: {len(output)}`", "output_len")
+    prompt = np.full(len(output), workload.count("prompt_len", least=0), np.int64)
+    keys = part.numbers("predicted_rank_key") if "predicted_rank_key" in part else None
+    if keys is not None and len(keys) != len(output):
+        what = f"{len(keys)} keys for {len(output)} samples"
+        raise part.refuse(what, "give one key a sample", "predicted_rank_key")
+    return Batch(prompt, output, keys)
+
+
+def _minibatches(workload: Part, batches: tuple[Batch, ...]) -> int:
+    parts, samples = workload.count("minibatches"), min(batch.size for batch in batches)
+    if parts > samples:
+        raise workload.refuse(f"{samples} samples in {parts} minibatches", f"write at most {samples}", "minibatches")
+    return parts
+
+
+def _modes(top: Part, full: bool) -> tuple[Mode, ...]:
+    """Allowed pairs; colocated goes with sync alone, and generation alone has one mode."""
+    if not full and "allowed" not in top:
+        return (Mode("disaggregated", "sync"),)
+    allowed = top.part("allowed")
+    placements, syncs = allowed.some_of("placement", PLACEMENTS), allowed.some_of("sync", SYNCS)
+    if not full:
+        return (Mode(placements[-1], "sync"),)
+    pairs = [(one, other) for one in placements for other in syncs if one != "colocated" or other == "sync"]
+    if not pairs:
+        hint = "allow `sync`, or the placement `disaggregated`"
+        raise allowed.refuse(f"`colocated` takes turns and cannot be `{syncs[0]}`", hint, "sync")
+    return tuple(Mode(one, other, int(other == "one_step_async")) for one, other in pairs)
+
+
+def _tail_fractions(top: Part) -> tuple[float, ...]:
+    """The grid of the file: the list in `search_space` whose name speaks of the tail or of fractions."""
+    space = top.data.get("search_space")
+    if not isinstance(space, dict):
+        return TAIL_FRACTIONS
+    part = Part(top.document, space, ("search_space",))
+    for key in space:
+        if ("tail" in str(key) or "fraction" in str(key)) and isinstance(space[key], list):
+            return tuple(sorted({float(one) for one in part.numbers(key) if 0 < one < 1}))
+    return TAIL_FRACTIONS

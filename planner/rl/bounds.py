@@ -1,0 +1,57 @@
+"""Lower bounds on generation and training that need no simulation: what no order of events can undercut.
+
+Array suffixes: Q samples of a queue, G counts of replicas, T training choices.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.rl.problem import Batch, DecodeCurve
+from planner.rl.training import TrainingTable
+
+Floats = NDArray[np.float64]
+SLACK = 1 - 1e-12  # bounds and simulations add in different orders; no bound may exceed by rounding alone
+
+
+def generation_bound_s(
+    prompt_Q: NDArray[np.int64], output_Q: NDArray[np.int64], needed: int, curve: DecodeCurve, replicas_G: Floats
+) -> Floats:
+    """No rollout of the queue has `needed` samples done before this [G], seconds.
+
+    (1) A sample with prompt p and output L takes at least its time alone, p / prefill + L (step + sequence) +
+    token (L p + L (L - 1) / 2); all of the needed ones are done no sooner than the longest of them.
+    (2) Replicas are busy, together, for the sum of what samples add, plus `step_s` for every step of a replica. A step
+    holds at most max_running sequences and kv_tokens reserved tokens, so there are at least
+    max(sum L / max_running, sum L (p + L) / kv_tokens) steps. No replica is busy beyond the end.
+    With fewer needed than the queue holds, each sum takes the smallest terms.
+    """
+    if needed <= 0 or not len(output_Q):
+        return np.zeros(len(replicas_G))
+    prompt, output = prompt_Q.astype(float), output_Q.astype(float)
+    own = prompt / curve.prefill_tokens_per_s + output * curve.sequence_s
+    own += curve.token_s * (output * prompt + output * (output - 1) / 2)
+    alone = own + output * curve.step_s
+    slots = _sum_smallest(output, needed) / curve.max_running
+    steps = max(slots, _sum_smallest(output * (prompt + output), needed) / curve.kv_tokens)
+    busy = _sum_smallest(own, needed) + curve.step_s * steps
+    return np.asarray(np.maximum(busy / replicas_G, np.partition(alone, needed - 1)[needed - 1]) * SLACK)
+
+
+def _sum_smallest(values: Floats, count: int) -> float:
+    return float(values.sum() if count >= len(values) else np.partition(values, count - 1)[:count].sum())
+
+
+def work_bound_s(table: TrainingTable, batch: Batch, samples: int, minibatches: int) -> tuple[Floats, Floats]:
+    """No order of completion trains the iteration, and no last minibatch alone, in less than this [T], seconds.
+
+    With t tokens on a replica and M = max(1, ceil(t / m)), a minibatch takes t (1 + (pp - 1) / M) / rate, and
+    t / M >= min(t, m / 2). The whole has at least the tokens of the smallest samples, a minibatch at least those of
+    the smallest samples that fill it.
+    """
+    total = np.sort(batch.prompt_tokens_N + batch.output_tokens_N).astype(float)
+    all_tokens, part_tokens = total[:samples].sum(), total[: samples // minibatches].sum()
+    seconds_per_token = 1 / table.forward_T + 1 / table.train_T
+    idle = (table.pp_T - 1) * np.minimum(part_tokens / table.dp_T, table.micro_T / 2)
+    whole = (all_tokens / table.dp_T + minibatches * idle) * seconds_per_token + minibatches * table.optimizer_s_T
+    part = (part_tokens / table.dp_T + idle) * seconds_per_token + table.optimizer_s_T
+    return whole * SLACK, part * SLACK

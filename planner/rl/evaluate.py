@@ -1,0 +1,134 @@
+"""The exact evaluator: rules that a plan breaks, its iteration time and its cost."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from planner.rl.generation import batch_finish_times, group_queues, queue_order
+from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
+from planner.rl.problem import Batch, RlProblem
+from planner.rl.training import TrainingTable, iteration_s, minibatch_s, rollout_of
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def evaluate(problem: RlProblem, plan: RlPlan) -> Evaluation:
+    """`plan` priced under `problem`; rules that it breaks are listed, and its times are given all the same."""
+    finish_s = [
+        batch_finish_times(batch, plan.groups, problem.dispatch, plan.tail_fraction) for batch in problem.batches
+    ]
+    used = gpus_of_pool(plan)
+    generation_B = rollout_of(problem.batches, finish_s, 1, problem.trained_samples).generation_s_B
+    if plan.training is None:
+        iteration, train_B, handover = float(generation_B.mean()), np.zeros(len(generation_B)), 0.0
+    else:
+        rollout = rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples)
+        table = TrainingTable.of((plan.training,), [pool.name for pool in problem.pools])
+        work = minibatch_s(table, rollout.tokens_BK)
+        handover = handover_s(problem, plan)
+        overlapped = problem.weight_sync_overlapped
+        iteration = float(iteration_s(plan.mode, rollout, work, np.array([handover]), overlapped=overlapped)[0])
+        train_B = work[0].sum(axis=1)
+    cost = hourly_usd(problem, used) * iteration / SECONDS_PER_HOUR
+    return Evaluation(
+        objective=iteration if problem.objective == "iteration_time" else cost,
+        iteration_s=iteration,
+        cost_usd=cost,
+        generation_s=float(generation_B.mean()),
+        training_s=float(train_B.mean()),
+        handover_s=handover,
+        gpus_of_pool=used,
+        broken=tuple(_broken(problem, plan, used, iteration)),
+        generation_s_of_batch=tuple(float(one) for one in generation_B),
+        training_s_of_batch=tuple(float(one) for one in train_B),
+    )
+
+
+def gpus_of_pool(plan: RlPlan) -> dict[str, int]:
+    """GPUs that `plan` takes of each pool; generation and training share them unless disaggregated."""
+    generating = _sum_by_pool(plan.groups)
+    training = _sum_by_pool((plan.training,)) if plan.training is not None else {}
+    pools = sorted(generating.keys() | training.keys())
+    if plan.mode.placement == "disaggregated":
+        return {pool: generating.get(pool, 0) + training.get(pool, 0) for pool in pools}
+    return {pool: max(generating.get(pool, 0), training.get(pool, 0)) for pool in pools}
+
+
+def _sum_by_pool(parts: tuple[GenerationGroup | TrainingChoice, ...]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        total[part.option.pool] = total.get(part.option.pool, 0) + part.gpus
+    return total
+
+
+def hourly_usd(problem: RlProblem, gpus: dict[str, int]) -> float:
+    """What the GPUs cost an hour."""
+    pools = problem.pool_of
+    return sum(count * pools[name].usd_per_gpu_hour for name, count in gpus.items())
+
+
+def handover_s(problem: RlProblem, plan: RlPlan) -> float:
+    """From the end of training to the next generation: new weights sent, or turns taken; both where some are shared."""
+    if plan.training is None:
+        return 0.0
+    option = plan.training.option
+    turns = problem.switch_s + option.offload_s + option.offload_sharded_s / plan.training.dp
+    if plan.mode.placement == "colocated":
+        return turns
+    sync = weight_sync_s(problem, {group.option.pool for group in plan.groups}, option.pool)
+    return (sync if sync is not None else 0.0) + (turns if plan.mode.placement == "hybrid" else 0.0)
+
+
+def weight_sync_s(problem: RlProblem, generating: set[str], training: str) -> float | None:
+    """Seconds until new weights are everywhere, set by pools apart from the trainer's; None without a network."""
+    apart = [(pool, training) for pool in generating if pool != training] or [(training, training)]
+    if any(pair not in problem.weight_sync_s for pair in apart):
+        return None
+    return max(problem.weight_sync_s[pair] for pair in apart)
+
+
+def _broken(problem: RlProblem, plan: RlPlan, used: dict[str, int], iteration: float) -> Iterator[str]:
+    pools = problem.pool_of
+    for name, count in used.items():
+        if count > pools[name].gpus:
+            yield f"pool `{name}` has {pools[name].gpus} GPUs, the plan takes {count}"
+    if plan.mode not in problem.modes:
+        yield f"`{plan.mode.placement}` with `{plan.mode.sync}` is not allowed"
+    yield from _broken_lengths(problem, plan)
+    if plan.training is not None:
+        yield from _broken_training(problem, plan, plan.training)
+    if problem.max_iteration_s is not None and iteration > problem.max_iteration_s:
+        yield f"the iteration takes {iteration:.6g} s, at most {problem.max_iteration_s:.6g} s allowed"
+
+
+def _broken_lengths(problem: RlProblem, plan: RlPlan) -> Iterator[str]:
+    if any(group.replicas < 1 for group in plan.groups):
+        yield "a generation group has no replica"
+    for batch in problem.batches:
+        for group, longest in zip(plan.groups, _longest(problem, plan, batch), strict=True):
+            if longest > group.option.curve.kv_tokens:
+                yield f"a sample of {longest} tokens exceeds the {group.option.curve.kv_tokens} of its replica"
+
+
+def _longest(problem: RlProblem, plan: RlPlan, batch: Batch) -> list[int]:
+    total_N = batch.prompt_tokens_N + batch.output_tokens_N
+    if len(plan.groups) == 1:
+        queues = [queue_order(batch, problem.dispatch)]
+    else:
+        queues = list(group_queues(batch, problem.dispatch, plan.tail_fraction))
+    return [int(total_N[queue_Q].max(initial=0)) for queue_Q in queues]
+
+
+def _broken_training(problem: RlProblem, plan: RlPlan, training: TrainingChoice) -> Iterator[str]:
+    limit = problem.trained_samples // problem.minibatches
+    if training.dp > limit:
+        yield f"dp {training.dp} for {limit} samples a minibatch"
+    if training.dp < training.option.min_dp:
+        yield f"dp {training.dp} does not fit in memory, {training.option.min_dp} does"
+    generating = {group.option.pool for group in plan.groups}
+    if plan.mode.placement == "colocated":
+        same = generating == {training.option.pool} and sum(group.gpus for group in plan.groups) == training.gpus
+        if not same:
+            yield "colocated generation and training need the same GPUs of one pool"
+    elif weight_sync_s(problem, generating, training.option.pool) is None:
+        yield "generation and training have no network in common"

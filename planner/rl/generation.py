@@ -1,0 +1,65 @@
+"""Generation of one iteration: which samples go to which group of replicas, and when each of them finishes.
+
+Array suffixes: N samples of the batch, Q samples in queue order.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.rl.plan import GenerationGroup
+from planner.rl.problem import Batch, DecodeCurve, Dispatch
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def queue_order(batch: Batch, dispatch: Dispatch) -> Ints:
+    """Samples [N] in the order in which they are handed out; ties keep the order of the batch."""
+    if dispatch == "fifo":
+        return np.arange(batch.size)
+    return np.argsort(-batch.predicted_N, kind="stable")
+
+
+def group_queues(batch: Batch, dispatch: Dispatch, tail_fraction: float) -> tuple[Ints, Ints]:
+    """Queues of the first and of the tail group: round(tail_fraction * N) samples with the largest key are the tail."""
+    order = queue_order(batch, dispatch)
+    count = round(tail_fraction * batch.size)
+    in_tail = np.zeros(batch.size, bool)
+    in_tail[np.argsort(-batch.predicted_N, kind="stable")[:count]] = True
+    return order[~in_tail[order]], order[in_tail[order]]
+
+
+def finish_times(batch: Batch, queue_Q: Ints, curve: DecodeCurve, replicas: int) -> Floats:
+    """When each sample of the queue finishes [Q], seconds from the start of generation."""
+    from planner.rl.compiled.queue import run_queue
+
+    if not len(queue_Q):
+        return np.zeros(0)
+    prompt_Q = np.ascontiguousarray(batch.prompt_tokens_N[queue_Q])
+    output_Q = np.ascontiguousarray(batch.output_tokens_N[queue_Q])
+    done: Floats = run_queue(
+        prompt_Q,
+        output_Q,
+        replicas,
+        curve.step_s,
+        curve.sequence_s,
+        curve.token_s,
+        float(curve.prefill_tokens_per_s),
+        curve.max_running,
+        curve.kv_tokens,
+    )
+    return done
+
+
+def batch_finish_times(
+    batch: Batch, groups: tuple[GenerationGroup, ...], dispatch: Dispatch, tail_fraction: float
+) -> Floats:
+    """When each sample of the batch finishes [N]; with one group, `tail_fraction` has no meaning."""
+    if len(groups) == 1:
+        queues: tuple[Ints, ...] = (queue_order(batch, dispatch),)
+    else:
+        queues = group_queues(batch, dispatch, tail_fraction)
+    done_s_N = np.zeros(batch.size)
+    for group, queue_Q in zip(groups, queues, strict=True):
+        done_s_N[queue_Q] = finish_times(batch, queue_Q, group.option.curve, group.replicas)
+    return done_s_N

@@ -1,0 +1,59 @@
+"""What an RL plan decides, and what its evaluation says."""
+
+from dataclasses import dataclass
+
+from planner.rl.problem import GenerationOption, Mode, TrainingOption
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationGroup:
+    """`replicas` of one kind."""
+
+    option: GenerationOption
+    replicas: int
+
+    @property
+    def gpus(self) -> int:
+        return self.option.gpus * self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingChoice:
+    """`dp` replicas of one kind that train together."""
+
+    option: TrainingOption
+    dp: int
+
+    @property
+    def gpus(self) -> int:
+        return self.option.gpus * self.dp
+
+
+@dataclass(frozen=True, slots=True)
+class RlPlan:
+    """Who generates, who trains and how they overlap; a second group takes `tail_fraction` of the samples."""
+
+    mode: Mode
+    groups: tuple[GenerationGroup, ...]
+    training: TrainingChoice | None
+    tail_fraction: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A plan priced: means over the iterations, in seconds, and every rule that it breaks."""
+
+    objective: float
+    iteration_s: float
+    cost_usd: float
+    generation_s: float
+    training_s: float
+    handover_s: float  # weight synchronisation, or taking turns on the same GPUs
+    gpus_of_pool: dict[str, int]
+    broken: tuple[str, ...]
+    generation_s_of_batch: tuple[float, ...]
+    training_s_of_batch: tuple[float, ...]
+
+    @property
+    def feasible(self) -> bool:
+        return not self.broken

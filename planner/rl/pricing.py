@@ -1,0 +1,145 @@
+"""All plans of one configuration of generation priced at once: lower bounds before its rollout, exactly after it.
+
+Array suffixes: B batches, C configurations, M modes, T training choices. A price row [M, T] holds the objective, and
+infinity where a plan is not feasible.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.rl.bounds import SLACK, work_bound_s
+from planner.rl.evaluate import SECONDS_PER_HOUR
+from planner.rl.problem import Mode
+from planner.rl.space import Space
+from planner.rl.training import Rollout, iteration_s, minibatch_s
+
+Floats = NDArray[np.float64]
+
+
+class Pricing(Protocol):
+    """What the search asks; `quick_C` is a bound on all plans of each configuration, from arrays alone."""
+
+    quick_C: Floats
+    total: int  # plans in the space
+
+    def bound_MT(self, config: int) -> Floats:
+        """A lower bound on every plan of a configuration."""
+
+    def exact_MT(self, config: int, rollout: Rollout) -> Floats:
+        """Every plan of a configuration."""
+
+
+class GenerationPricing:
+    """Only generation is planned: one mode, no training, [1, 1] rows."""
+
+    def __init__(self, space: Space) -> None:
+        problem = space.problem
+        self._cap = _cap(space)
+        self._priced = problem.objective == "cost_per_iter"
+        self._usd_C = space.gpus_CP @ space.usd_P / SECONDS_PER_HOUR
+        self.total = len(space.first_C)
+        mean_C = space.generation_bound_CB.mean(axis=1)
+        self.quick_C: Floats = np.where(mean_C <= self._cap, self._objective(mean_C, self._usd_C), np.inf)
+
+    def _objective(self, time_s: Floats, usd_per_s: Floats) -> Floats:
+        return time_s * usd_per_s if self._priced else time_s
+
+    def bound_MT(self, config: int) -> Floats:
+        return np.array([[self.quick_C[config]]])
+
+    def exact_MT(self, config: int, rollout: Rollout) -> Floats:
+        time_s = np.array([[rollout.generation_s_B.mean()]])
+        return np.where(time_s <= self._cap, self._objective(time_s, self._usd_C[config : config + 1]), np.inf)
+
+
+class FullPricing:
+    """Generation, training and how they overlap."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._problem = problem = space.problem
+        self._cap = _cap(space)
+        works = [
+            work_bound_s(space.table, one, problem.trained_samples, problem.minibatches) for one in problem.batches
+        ]
+        self._whole_TB = np.stack([whole for whole, _ in works], axis=1)
+        self._part_TB = np.stack([part for _, part in works], axis=1)
+        self._usable: dict[tuple[bytes, Mode], NDArray[np.bool_]] = {}
+        used, count = np.unique(space.gpus_CP, axis=0, return_counts=True)
+        first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(space.gpus_CP)))}
+        at = [first[row.tobytes()] for row in used]
+        self.total = sum(
+            int(self._usable_T(config, mode).sum()) * int(times)
+            for config, times in zip(at, count, strict=True)
+            for mode in problem.modes
+        )
+        self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
+
+    def _usable_T(self, config: int, mode: Mode) -> NDArray[np.bool_]:
+        key = (self._space.gpus_CP[config].tobytes(), mode)
+        if key not in self._usable:
+            self._usable[key] = self._space.usable_T(config, mode)
+        return self._usable[key]
+
+    def _quick_C(self, mode: Mode) -> Floats:
+        """The cheapest training of all and the cheapest handover, whether or not they fit beside a configuration."""
+        space, problem = self._space, self._problem
+        if not len(space.table.choices):
+            return np.full(len(space.first_C), np.inf)
+        training = self._whole_TB.mean(axis=1).min()
+        turns = problem.switch_s + space.table.offload_s_T.min()
+        sync = min(problem.weight_sync_s.values(), default=0.0)
+        handover = {"colocated": turns, "disaggregated": sync, "hybrid": turns + sync}[mode.placement]
+        mean_C = space.generation_bound_CB.mean(axis=1)
+        if mode.sync == "sync":
+            time_C = mean_C + training + handover
+        else:
+            hidden = problem.weight_sync_overlapped or mode.sync == "k_step_async"
+            time_C = np.maximum(mean_C, training) + (0.0 if hidden else handover)
+        usd_C = space.gpus_CP @ space.usd_P
+        if mode.placement == "disaggregated":
+            usd_C = usd_C + (space.table.gpus_T * space.usd_P[space.table.pool_T]).min()
+        priced_C = time_C * usd_C / SECONDS_PER_HOUR if problem.objective == "cost_per_iter" else time_C
+        return np.where(time_C <= self._cap, priced_C * SLACK, np.inf)
+
+    def bound_MT(self, config: int) -> Floats:
+        generation_B = self._space.generation_bound_CB[config]
+        return np.stack([self._row(config, mode, self._bound_s_T(config, mode, generation_B)) for mode in self._modes])
+
+    def exact_MT(self, config: int, rollout: Rollout) -> Floats:
+        work = minibatch_s(self._space.table, rollout.tokens_BK)
+        rows = []
+        for mode in self._modes:
+            handover = self._space.handover_s_T(config, mode)
+            time_T = iteration_s(mode, rollout, work, handover, overlapped=self._problem.weight_sync_overlapped)
+            rows.append(self._row(config, mode, time_T))
+        return np.stack(rows)
+
+    @property
+    def _modes(self) -> tuple[Mode, ...]:
+        return self._problem.modes
+
+    def _bound_s_T(self, config: int, mode: Mode, generation_B: Floats) -> Floats:
+        handover = self._space.handover_s_T(config, mode)
+        if mode.sync == "stream_sync":
+            ended_TB = np.maximum(self._whole_TB, generation_B + self._part_TB)
+            return np.asarray(ended_TB.mean(axis=1) + handover)
+        least = Rollout(generation_B, np.zeros((0, 0)), np.zeros((0, 0)))
+        overlapped = self._problem.weight_sync_overlapped
+        return iteration_s(mode, least, self._whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
+
+    def _row(self, config: int, mode: Mode, time_T: Floats) -> Floats:
+        ok = self._usable_T(config, mode) & (time_T <= self._cap)
+        priced = self._problem.objective == "cost_per_iter"
+        return np.where(ok, time_T * self._space.usd_per_s_T(config, mode) if priced else time_T, np.inf)
+
+
+def _cap(space: Space) -> float:
+    return space.problem.max_iteration_s if space.problem.max_iteration_s is not None else np.inf
+
+
+def pricing_of(space: Space) -> Pricing:
+    """How plans of the problem of `space` are priced."""
+    return FullPricing(space) if space.problem.training else GenerationPricing(space)

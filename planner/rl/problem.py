@@ -1,0 +1,229 @@
+"""An RL post-training problem as curves: pools, what a replica costs, the lengths of successive iterations, the modes.
+
+Array suffixes: N samples of one iteration.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PlannerError
+
+Placement = Literal["colocated", "disaggregated", "hybrid"]
+Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]
+Dispatch = Literal["fifo", "predicted_longest_first"]
+Objective = Literal["iteration_time", "cost_per_iter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """GPUs of one kind that any split may use."""
+
+    name: str
+    gpus: int
+    usd_per_gpu_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeCurve:
+    """What a replica takes: a step of b sequences holding S tokens costs step_s + sequence_s * b + token_s * S.
+
+    Admitted prompts block decoding for tokens / prefill_tokens_per_s; prompt and output are reserved on admission.
+    """
+
+    step_s: float
+    sequence_s: float
+    token_s: float
+    prefill_tokens_per_s: float
+    max_running: int
+    kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOption:
+    """One kind of generating replica; `label` tells apart options of the same degrees."""
+
+    pool: str
+    gpus: int
+    curve: DecodeCurve
+    tp: int
+    pp: int = 1
+    ep: int = 1
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOption:
+    """One kind of training replica, `dp` of which train together; dp from min_dp on fits in memory.
+
+    A minibatch of t tokens takes, with t' = t / dp and M = max(1, ceil(t' / micro_tokens)) micro-batches,
+    (t' / forward_tokens_per_s + t' / train_tokens_per_s) * (M + pp - 1) / M + optimizer_s. Forward passes of
+    references, rewards and critics enter forward_tokens_per_s harmonically. `offload_s` and `offload_sharded_s` / dp
+    are what taking turns with generation on the same GPUs adds to `RlProblem.switch_s`.
+    """
+
+    pool: str
+    gpus: int
+    train_tokens_per_s: float
+    forward_tokens_per_s: float
+    micro_tokens: int
+    tp: int
+    pp: int = 1
+    min_dp: int = 1
+    optimizer_s: float = 0.0
+    offload_s: float = 0.0
+    offload_sharded_s: float = 0.0
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The samples of one iteration; `rank_key_N` is what a length predictor says (larger: longer), if there is one."""
+
+    prompt_tokens_N: NDArray[np.int64]
+    output_tokens_N: NDArray[np.int64]
+    rank_key_N: NDArray[np.float64] | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.output_tokens_N)
+
+    @property
+    def predicted_N(self) -> NDArray[np.float64]:
+        """The predictor's key, or the true length where there is no predictor."""
+        return self.output_tokens_N.astype(float) if self.rank_key_N is None else self.rank_key_N
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Where generation runs relative to training, and when training may start; staleness > 1 only with k_step_async."""
+
+    placement: Placement
+    sync: Sync
+    staleness: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RlProblem:
+    """Choose replicas, training parallelism and mode so that the mean iteration is shortest or cheapest.
+
+    `weight_sync_s` maps (generating pool, training pool) to seconds; a missing pair has no network. `samples` is how
+    many an iteration trains on: fewer than a batch holds means over-sampling, the first to finish are taken.
+    An empty `training` means that only generation is planned. `max_groups` 2 allows a second group of replicas for the
+    `tail_fractions` of samples with the largest predicted length.
+    """
+
+    pools: tuple[Pool, ...]
+    generation: tuple[GenerationOption, ...]
+    training: tuple[TrainingOption, ...]
+    batches: tuple[Batch, ...]
+    minibatches: int
+    modes: tuple[Mode, ...]
+    weight_sync_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    weight_sync_overlapped: bool = False
+    switch_s: float = 0.0
+    objective: Objective = "iteration_time"
+    max_iteration_s: float | None = None
+    dispatch: Dispatch = "fifo"
+    max_groups: int = 1
+    tail_fractions: tuple[float, ...] = ()
+    samples: int | None = None
+
+    @property
+    def pool_of(self) -> dict[str, Pool]:
+        return {pool.name: pool for pool in self.pools}
+
+    @property
+    def trained_samples(self) -> int:
+        """Samples an iteration trains on."""
+        return self.samples if self.samples is not None else min(batch.size for batch in self.batches)
+
+
+def validate(problem: RlProblem) -> None:
+    """Raises PlannerError for the first thing in `problem` that no plan can mend, with the nearest value that works."""
+    _counts(problem)
+    _modes(problem)
+    _lengths(problem)
+    _training_fits(problem)
+    _networks(problem)
+
+
+def _counts(problem: RlProblem) -> None:
+    names = [pool.name for pool in problem.pools]
+    used = {one.pool for one in problem.generation} | {one.pool for one in problem.training}
+    for name in sorted(used - set(names)):
+        raise PlannerError(f"no pool is called `{name}`", where="pools", hint=f"known: {', '.join(names)}")
+    if not problem.batches or not all(batch.size for batch in problem.batches):
+        raise PlannerError("needs at least one batch of at least one sample", where="batches", hint="give lengths")
+    samples, parts = problem.trained_samples, problem.minibatches
+    if not 1 <= samples <= min(batch.size for batch in problem.batches):
+        smallest = min(batch.size for batch in problem.batches)
+        what = f"{samples} samples to train on from batches of {smallest}"
+        raise PlannerError(what, where="samples", hint=f"use 1 to {smallest}")
+    if problem.training and not 1 <= parts <= samples:
+        what = f"{samples} samples cannot be split into {parts} minibatches"
+        raise PlannerError(what, where="minibatches", hint=f"use 1 to {samples}")
+
+
+def _modes(problem: RlProblem) -> None:
+    if not problem.modes:
+        raise PlannerError("no placement and synchrony go together", where="modes", hint="allow `disaggregated`")
+    for mode in problem.modes:
+        shared = mode.placement != "disaggregated"
+        if shared and mode.sync != "sync":
+            what = f"`{mode.placement}` takes turns on the same GPUs and cannot be `{mode.sync}`"
+            raise PlannerError(what, where="modes", hint="use `sync`, or `disaggregated`")
+        if mode.sync == "k_step_async" and mode.staleness < 1:
+            what = f"asynchronous training with a staleness of {mode.staleness}"
+            raise PlannerError(what, where="modes", hint="use a staleness of 1 or more, or `sync`")
+
+
+def _lengths(problem: RlProblem) -> None:
+    if not problem.generation:
+        what = "no replica of the model fits on any pool for generation"
+        raise PlannerError(what, where="generation", hint="add a larger tp, or a GPU with more memory")
+    longest = max(int((batch.prompt_tokens_N + batch.output_tokens_N).max()) for batch in problem.batches)
+    pools = problem.pool_of
+    fitting = [option for option in problem.generation if option.gpus <= pools[option.pool].gpus]
+    if not fitting:
+        smallest = min(option.gpus for option in problem.generation)
+        what = f"a replica takes {smallest} GPUs, the largest pool has {max(pool.gpus for pool in problem.pools)}"
+        raise PlannerError(what, where="pools", hint=f"give a pool at least {smallest} GPUs")
+    best = max(fitting, key=lambda option: option.curve.kv_tokens)
+    if longest > best.curve.kv_tokens:
+        what = f"a sample of {longest} tokens exceeds the KV capacity of every replica"
+        capacity = best.curve.kv_tokens
+        hint = f"cap prompt and output at {capacity} tokens, what tp {best.tp} on `{best.pool}` holds"
+        raise PlannerError(what, where="batches", hint=hint)
+
+
+def _training_fits(problem: RlProblem) -> None:
+    pools, limit = problem.pool_of, problem.trained_samples // problem.minibatches
+    needed = [
+        (option.gpus * option.min_dp - pools[option.pool].gpus, option)
+        for option in problem.training
+        if option.min_dp <= limit
+    ]
+    if problem.training and not needed:
+        option = min(problem.training, key=lambda option: option.min_dp)
+        what = f"training fits in memory from dp {option.min_dp} on, minibatches have {limit} samples"
+        hint = f"use at most {problem.trained_samples // option.min_dp} minibatches"
+        raise PlannerError(what, where="training", hint=hint)
+    if needed and min(short for short, _ in needed) > 0:
+        short, option = min(needed, key=lambda pair: pair[0])
+        count = option.gpus * option.min_dp
+        what = f"training fits in memory from {count} GPUs on (tp {option.tp}, pp {option.pp}, dp {option.min_dp})"
+        raise PlannerError(what, where="training", hint=f"give `{option.pool}` {short} more GPUs")
+
+
+def _networks(problem: RlProblem) -> None:
+    if not problem.training or any(mode.placement != "disaggregated" for mode in problem.modes):
+        return
+    pairs = {(one.pool, other.pool) for one in problem.generation for other in problem.training}
+    if not pairs & set(problem.weight_sync_s):
+        one, other = min(pairs)
+        what = f"`{one}` and `{other}` have no network in common, so new weights cannot reach the generators"
+        raise PlannerError(what, where="weight_sync_s", hint="state what synchronisation takes, or allow `colocated`")

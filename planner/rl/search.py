@@ -1,0 +1,174 @@
+"""Exact search: configurations of generation in the order of a lower bound, each simulated once for all trainings.
+
+Array suffixes: N samples, B batches, C configurations, T training choices, M modes.
+"""
+
+import heapq
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.rl.evaluate import evaluate
+from planner.rl.generation import finish_times
+from planner.rl.plan import Evaluation, RlPlan
+from planner.rl.pricing import pricing_of
+from planner.rl.problem import RlProblem, validate
+from planner.rl.space import Space, build_space
+from planner.rl.training import Rollout, rollout_of
+from planner.solvers.result import Status
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The best plan, what was proven of it, and what of the space was seen (priced exactly) or pruned by a bound.
+
+    `nearest_iteration_s` is given when no plan meets `max_iteration_s`: the shortest iteration there is.
+    """
+
+    status: Status
+    stop_reason: str  # "finished" or "time_limit"
+    plan: RlPlan | None
+    evaluation: Evaluation | None
+    bound: float | None
+    seen: int
+    pruned: int
+    solve_s: float = field(compare=False)
+    nearest_iteration_s: float | None = None
+
+    @property
+    def objective(self) -> float | None:
+        return self.evaluation.objective if self.evaluation is not None else None
+
+    @property
+    def gap(self) -> float | None:
+        """(objective - bound) / objective; None without a plan or a bound."""
+        if self.objective is None or self.bound is None:
+            return None
+        return max(0.0, self.objective - self.bound) / max(self.objective, 1e-9)
+
+
+def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float = 0.0) -> Solution:
+    """The best plan of `problem`; exact but for a time limit or a `gap` above 0. Raises PlannerError for bad input.
+
+    The same problem gives the same plan: ties go to the configuration met first, and nothing is drawn at random.
+    """
+    validate(problem)
+    started = time.perf_counter()
+    search = _Search(build_space(problem), gap)
+    reason = search.run(started + time_limit_s if time_limit_s is not None else np.inf)
+    plan = search.plan()
+    seen, pruned, took = search.seen, search.pricing.total - search.seen, time.perf_counter() - started
+    if plan is None and reason == "time_limit":
+        return Solution(Status.UNKNOWN, reason, None, None, None, seen, pruned, took)
+    if plan is None:
+        nearest = _nearest_s(problem, time_limit_s)
+        return Solution(Status.INFEASIBLE, reason, None, None, None, seen, pruned, took, nearest)
+    evaluation = evaluate(problem, plan)
+    bound = min(search.bound, evaluation.objective)
+    proven = evaluation.objective - bound <= max(gap, 1e-9) * abs(evaluation.objective)
+    status = Status.OPTIMAL if proven else Status.FEASIBLE
+    return Solution(status, reason, plan, evaluation, bound, seen, pruned, took)
+
+
+def _nearest_s(problem: RlProblem, time_limit_s: float | None) -> float | None:
+    """The shortest iteration of any plan, where a cap on it is what no plan meets."""
+    if problem.max_iteration_s is None:
+        return None
+    free = replace(problem, max_iteration_s=None, objective="iteration_time")
+    evaluation = solve(free, time_limit_s=time_limit_s).evaluation
+    return evaluation.iteration_s if evaluation is not None else None
+
+
+class _Search:
+    """Best first: a configuration waits with its quick bound, then with one over its trainings, then is simulated."""
+
+    def __init__(self, space: Space, gap: float) -> None:
+        self.space, self.gap = space, gap
+        self.pricing = pricing_of(space)
+        self.simulations = Simulations(space)
+        self.best, self.best_at = np.inf, (-1, -1, -1)
+        self.bound = np.inf
+        self.seen = 0
+
+    def run(self, deadline: float) -> str:
+        """Searches until nothing can be better, or until `deadline`; returns why it stopped."""
+        quick_C = self.pricing.quick_C
+        order_C = np.argsort(quick_C, kind="stable")
+        refined: list[tuple[float, int]] = []
+        at = 0
+        while True:
+            next_quick = float(quick_C[order_C[at]]) if at < len(order_C) else np.inf
+            next_refined = refined[0][0] if refined else np.inf
+            self.bound = min(next_quick, next_refined, self.best)
+            if min(next_quick, next_refined) >= self.best * (1 - self.gap) or np.isinf(self.bound):
+                return "finished"
+            if time.perf_counter() > deadline:
+                return "time_limit"
+            if next_refined <= next_quick:
+                self._simulate(heapq.heappop(refined)[1])
+            else:
+                config = int(order_C[at])
+                at += 1
+                heapq.heappush(refined, (float(self.pricing.bound_MT(config).min(initial=np.inf)), config))
+
+    def _simulate(self, config: int) -> None:
+        row_MT = self.pricing.exact_MT(config, self.simulations.rollout(config))
+        self.seen += int(np.isfinite(row_MT).sum())
+        if row_MT.size and row_MT.min() < self.best:
+            mode, choice = np.unravel_index(int(row_MT.argmin()), row_MT.shape)
+            self.best, self.best_at = float(row_MT.min()), (config, int(mode), int(choice))
+
+    def plan(self) -> RlPlan | None:
+        """The best plan met."""
+        config, mode, choice = self.best_at
+        if config < 0:
+            return None
+        problem = self.space.problem
+        training = self.space.table.choices[choice] if problem.training else None
+        fraction = int(self.space.fraction_C[config])
+        tail = problem.tail_fractions[fraction] if fraction >= 0 else 0.0
+        return RlPlan(problem.modes[mode], self.space.groups_of(config), training, tail)
+
+
+class Simulations:
+    """Rollouts of configurations; what two configurations share is simulated once."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        problem = space.problem
+        self._ends_alone = not problem.training and problem.samples is None  # then only the last completion matters
+        self._known: dict[tuple[int, int, int], Floats] = {}
+
+    def rollout(self, config: int) -> Rollout:
+        """The rollout of a configuration over all batches."""
+        problem = self._space.problem
+        if self._ends_alone:
+            ends = [
+                max(float(self._finish_s(queue, group, batch).max(initial=0.0)) for queue, group in parts)
+                for parts in [self._space.queues_of(config)]
+                for batch in range(len(problem.batches))
+            ]
+            return Rollout(np.array(ends), np.zeros((0, 0)), np.zeros((0, 0)))
+        finish_s = [self._batch_finish_s(config, batch) for batch in range(len(problem.batches))]
+        return rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples)
+
+    def _batch_finish_s(self, config: int, batch: int) -> Floats:
+        done_s_N = np.zeros(self._space.problem.batches[batch].size)
+        for queue, group in self._space.queues_of(config):
+            done_s_N[self._space.queues_QB[queue][batch]] = self._finish_s(queue, group, batch)
+        return done_s_N
+
+    def _finish_s(self, queue: int, group: int, batch: int) -> Floats:
+        key = (queue, group, batch)
+        if key in self._known:
+            return self._known[key]
+        space, chosen = self._space, self._space.groups[group]
+        queue_Q = space.queues_QB[queue][batch]
+        finish_s = finish_times(space.problem.batches[batch], queue_Q, chosen.option.curve, chosen.replicas)
+        if queue != 0:  # one group of all samples belongs to one configuration
+            self._known[key] = finish_s.max(initial=0.0, keepdims=True) if self._ends_alone else finish_s
+        return finish_s

@@ -1,0 +1,164 @@
+"""Every plan of a problem as columns: configurations of generation, training choices, and which of them go together.
+
+Array suffixes: G groups (a replica kind and a count), C configurations (one group or two), P pools, B batches, T
+training choices, Q queues.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.rl.bounds import generation_bound_s
+from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
+from planner.rl.generation import group_queues, queue_order
+from planner.rl.plan import GenerationGroup, TrainingChoice
+from planner.rl.problem import Mode, RlProblem
+from planner.rl.training import TrainingTable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+NO_GROUP = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """`queues_QB` are samples in order; queue 0 is all of them, queues 1 + 2 f and 2 + 2 f those of fraction f."""
+
+    problem: RlProblem
+    groups: tuple[GenerationGroup, ...]
+    queues_QB: list[list[Ints]]
+    first_C: Ints
+    second_C: Ints
+    fraction_C: Ints  # index, NO_GROUP with one group
+    gpus_CP: Ints
+    generation_bound_CB: Floats
+    table: TrainingTable
+    size_P: Ints
+    usd_P: Floats
+
+    def queues_of(self, config: int) -> list[tuple[int, int]]:
+        """(queue, group) of a configuration."""
+        first, second, fraction = (int(column[config]) for column in (self.first_C, self.second_C, self.fraction_C))
+        return [(0, first)] if second == NO_GROUP else [(1 + 2 * fraction, first), (2 + 2 * fraction, second)]
+
+    def groups_of(self, config: int) -> tuple[GenerationGroup, ...]:
+        return tuple(self.groups[group] for _, group in self.queues_of(config))
+
+    def usable_T(self, config: int, mode: Mode) -> NDArray[np.bool_]:
+        """Training choices that have the GPUs and the network to go with a configuration in a mode."""
+        used, table = self.gpus_CP[config], self.table
+        if mode.placement == "colocated":
+            pools = np.flatnonzero(used)
+            same = (table.pool_T == pools[0]) & (table.gpus_T == used[pools[0]])
+            return np.asarray(same & (len(pools) == 1))
+        if mode.placement == "disaggregated":
+            fits = used[table.pool_T] + table.gpus_T <= self.size_P[table.pool_T]
+        else:
+            fits = table.gpus_T <= self.size_P[table.pool_T]
+        linked = np.array([self._sync_s(config, pool) is not None for pool in range(len(self.size_P))])
+        return np.asarray(fits & linked[table.pool_T])
+
+    def _sync_s(self, config: int, pool: int) -> float | None:
+        names = [one.name for one in self.problem.pools]
+        return weight_sync_s(self.problem, {names[used] for used in np.flatnonzero(self.gpus_CP[config])}, names[pool])
+
+    def handover_s_T(self, config: int, mode: Mode) -> Floats:
+        """Seconds between training and the next generation, as `evaluate.handover_s`."""
+        turns = self.problem.switch_s + self.table.offload_s_T
+        if mode.placement == "colocated":
+            return turns
+        sync = [self._sync_s(config, pool) or 0.0 for pool in range(len(self.size_P))]
+        sync_T = np.array(sync)[self.table.pool_T]
+        return sync_T + (turns if mode.placement == "hybrid" else 0.0)
+
+    def usd_per_s_T(self, config: int, mode: Mode) -> Floats:
+        """Dollars a second of all GPUs that a plan takes."""
+        used, table = self.gpus_CP[config], self.table
+        training = table.gpus_T
+        if mode.placement != "disaggregated":
+            training = np.maximum(0, table.gpus_T - used[table.pool_T])
+        return np.asarray((used @ self.usd_P + training * self.usd_P[table.pool_T]) / SECONDS_PER_HOUR)
+
+
+def build_space(problem: RlProblem) -> Space:
+    """The space of `problem`; groups whose replicas cannot hold their longest sample are left out."""
+    pools = [pool.name for pool in problem.pools]
+    size_P = np.array([pool.gpus for pool in problem.pools], np.int64)
+    groups = tuple(
+        GenerationGroup(option, count)
+        for option in problem.generation
+        for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
+    )
+    gpus_GP = np.zeros((len(groups), len(pools)), np.int64)
+    for index, group in enumerate(groups):
+        gpus_GP[index, pools.index(group.option.pool)] = group.gpus
+    queues = _queues(problem)
+    bound_QGB = np.stack([_queue_bounds(problem, groups, queues_B) for queues_B in queues])
+    first, second, fraction = _configurations(problem, gpus_GP, size_P, bound_QGB)
+    both = second != NO_GROUP
+    bound_CB = np.where(both[:, None], 0.0, bound_QGB[0, first])
+    gpus_CP = gpus_GP[first]
+    if both.any():
+        bound_CB[both] = np.maximum(
+            bound_QGB[1 + 2 * fraction[both], first[both]], bound_QGB[2 + 2 * fraction[both], second[both]]
+        )
+        gpus_CP[both] += gpus_GP[second[both]]
+    table = TrainingTable.of(training_choices(problem), pools)
+    usd_P = np.array([pool.usd_per_gpu_hour for pool in problem.pools], float)
+    return Space(problem, groups, queues, first, second, fraction, gpus_CP, bound_CB, table, size_P, usd_P)
+
+
+def training_choices(problem: RlProblem) -> tuple[TrainingChoice, ...]:
+    """All (kind, dp) that fit in memory, in their pool, and in the samples of a minibatch."""
+    limit = problem.trained_samples // problem.minibatches
+    return tuple(
+        TrainingChoice(option, dp)
+        for option in problem.training
+        for dp in range(option.min_dp, min(limit, problem.pool_of[option.pool].gpus // option.gpus) + 1)
+    )
+
+
+def _queues(problem: RlProblem) -> list[list[Ints]]:
+    queues = [[queue_order(batch, problem.dispatch) for batch in problem.batches]]
+    if problem.max_groups > 1:
+        for fraction in problem.tail_fractions:
+            parts = [group_queues(batch, problem.dispatch, fraction) for batch in problem.batches]
+            queues += [[main for main, _ in parts], [tail for _, tail in parts]]
+    return queues
+
+
+def _queue_bounds(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> Floats:
+    """[G, B] seconds; infinite where a sample does not fit."""
+    bound_GB = np.empty((len(groups), len(queues_B)))
+    of_option: dict[int, list[int]] = {}
+    for index, group in enumerate(groups):
+        of_option.setdefault(id(group.option), []).append(index)
+    for members in of_option.values():
+        curve = groups[members[0]].option.curve
+        replicas = np.array([groups[index].replicas for index in members], float)
+        for column, (batch, queue_Q) in enumerate(zip(problem.batches, queues_B, strict=True)):
+            prompt_Q, output_Q = batch.prompt_tokens_N[queue_Q], batch.output_tokens_N[queue_Q]
+            needed = len(queue_Q) - (batch.size - problem.trained_samples) if problem.samples else len(queue_Q)
+            fits = (prompt_Q + output_Q).max(initial=0) <= curve.kv_tokens
+            bound = generation_bound_s(prompt_Q, output_Q, needed, curve, replicas)
+            bound_GB[members, column] = bound if fits else np.inf
+    return bound_GB
+
+
+def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: Floats) -> tuple[Ints, Ints, Ints]:
+    """One group each; and two groups that leave less than one largest replica idle in the pools they use."""
+    fits = np.flatnonzero(np.isfinite(bound_QGB[0]).all(axis=1))
+    first, second, fraction = [fits], [np.full(len(fits), NO_GROUP)], [np.full(len(fits), NO_GROUP)]
+    if problem.max_groups > 1:
+        largest = max(option.gpus for option in problem.generation)
+        idle = size_P - (gpus_GP[:, None] + gpus_GP[None])
+        untouched = (gpus_GP[:, None] + gpus_GP[None]) == 0
+        full = (idle >= 0).all(axis=2) & ((idle < largest) | untouched).all(axis=2)
+        for index in range(len(problem.tail_fractions)):
+            main, tail = (np.isfinite(bound_QGB[side + 2 * index]).all(axis=1) for side in (1, 2))
+            one, other = np.nonzero(full & main[:, None] & tail[None])
+            first.append(one)
+            second.append(other)
+            fraction.append(np.full(len(one), index))
+    return np.concatenate(first), np.concatenate(second), np.concatenate(fraction)

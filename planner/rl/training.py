@@ -1,0 +1,133 @@
+"""Training of one iteration for many parallelisms at once, and the iteration that comes of it in each mode.
+
+Array suffixes: N samples, B batches, K minibatches, T training choices.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.rl.plan import TrainingChoice
+from planner.rl.problem import Batch, Mode
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What training needs of generation: per batch its end, per minibatch its tokens and when it is complete."""
+
+    generation_s_B: Floats
+    tokens_BK: Floats
+    ready_s_BK: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingTable:
+    """Training choices as columns."""
+
+    choices: tuple[TrainingChoice, ...]
+    dp_T: Floats
+    pp_T: Floats
+    micro_T: Floats
+    forward_T: Floats  # tokens/s
+    train_T: Floats  # tokens/s
+    optimizer_s_T: Floats
+    offload_s_T: Floats
+    gpus_T: NDArray[np.int64]
+    pool_T: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, choices: tuple[TrainingChoice, ...], pools: list[str]) -> "TrainingTable":
+        """`pools` are the names by which `pool_T` counts."""
+        options = [choice.option for choice in choices]
+        dp_T = np.array([choice.dp for choice in choices], float)
+        sharded = np.array([option.offload_sharded_s for option in options], float)
+        return cls(
+            choices,
+            dp_T,
+            np.array([option.pp for option in options], float),
+            np.array([option.micro_tokens for option in options], float),
+            np.array([option.forward_tokens_per_s for option in options], float),
+            np.array([option.train_tokens_per_s for option in options], float),
+            np.array([option.optimizer_s for option in options], float),
+            np.array([option.offload_s for option in options], float) + sharded / np.maximum(dp_T, 1),
+            np.array([choice.gpus for choice in choices], np.int64),
+            np.array([pools.index(option.pool) for option in options], np.int64),
+        )
+
+
+def rollout_of(
+    batches: tuple[Batch, ...], finish_s: list[Floats], minibatches: int, samples: int | None = None
+) -> Rollout:
+    """Minibatches in the order of completion, the last takes the remainder; `samples` first to finish are taken."""
+    ends, tokens, ready = [], [], []
+    for batch, done_s_N in zip(batches, finish_s, strict=True):
+        order = np.argsort(done_s_N, kind="stable")[:samples]
+        per_part = len(order) // minibatches
+        first = np.arange(minibatches) * per_part
+        total_N = (batch.prompt_tokens_N + batch.output_tokens_N)[order]
+        done = done_s_N[order]
+        ends.append(done[-1])
+        tokens.append(np.add.reduceat(total_N, first))
+        ready.append(done[np.append(first[1:], len(order)) - 1])
+    return Rollout(np.array(ends), np.array(tokens, float), np.array(ready))
+
+
+def minibatch_s(table: TrainingTable, tokens_BK: Floats) -> Floats:
+    """Seconds of log-probabilities and update [T, B, K]."""
+    each = tokens_BK[None] / table.dp_T[:, None, None]
+    micro = np.maximum(1.0, np.ceil(each / table.micro_T[:, None, None]))
+    bubble = (micro + table.pp_T[:, None, None] - 1) / micro
+    forward = each / table.forward_T[:, None, None] * bubble
+    update = each / table.train_T[:, None, None] * bubble + table.optimizer_s_T[:, None, None]
+    return np.asarray(forward + update)
+
+
+def streamed_s(ready_s_BK: Floats, work_s_TBK: Floats) -> Floats:
+    """When the last minibatch is trained [T, B], each started once it is complete and the one before is done."""
+    clock_TB = np.zeros(work_s_TBK.shape[:2])
+    for part in range(ready_s_BK.shape[1]):
+        clock_TB = np.maximum(clock_TB, ready_s_BK[None, :, part]) + work_s_TBK[:, :, part]
+    return clock_TB
+
+
+def iteration_s(
+    mode: Mode, rollout: Rollout, work_s_TBK: Floats, handover_s_T: Floats, *, overlapped: bool = False
+) -> Floats:
+    """Mean iteration time [T]; `overlapped` weight synchronisation delays asynchronous training alone."""
+    generation_B = rollout.generation_s_B
+    if mode.sync == "stream_sync":
+        return np.asarray((streamed_s(rollout.ready_s_BK, work_s_TBK) + handover_s_T[:, None]).mean(axis=1))
+    train_TB = work_s_TBK.sum(axis=2)
+    if mode.sync == "sync":
+        return np.asarray((generation_B + train_TB + handover_s_T[:, None]).mean(axis=1))
+    hidden = handover_s_T if overlapped else np.zeros_like(handover_s_T)
+    exposed = handover_s_T - hidden
+    if mode.sync == "one_step_async":
+        train_TB = train_TB + hidden[:, None]
+        return np.asarray((np.maximum(np.roll(generation_B, -1), train_TB) + exposed[:, None]).mean(axis=1))
+    return ahead_s(generation_B, train_TB + exposed[:, None], hidden, mode.staleness)
+
+
+def ahead_s(generation_s_B: Floats, train_s_TB: Floats, delay_s_T: Floats, staleness: int) -> Floats:
+    """Long-run mean iteration [T] when generation may run `staleness` iterations ahead of training, batches in turn.
+
+    Generation of iteration i starts after that of i - 1 and `delay_s_T` after training i - 1 - staleness; training i
+    after that of i - 1 and after generation i. The rate of such a max-plus system is its largest cycle mean, found
+    exactly by Karp, Discrete Mathematics 23 (1978): with x_m the state after m periods from zero, max over components
+    of min_j (x_m - x_j) / (m - j), m the length of the state.
+    """
+    generated = np.zeros(len(train_s_TB))
+    trained = [np.zeros(len(train_s_TB)) for _ in range(staleness + 1)]  # the last ones, oldest first
+    states = [np.stack([generated, *trained])]
+    size = staleness + 2
+    for _ in range(size):
+        for batch, generation_s in enumerate(generation_s_B):
+            generated = np.maximum(generated, trained[0] + delay_s_T) + generation_s
+            done = np.maximum(generated, trained[-1]) + train_s_TB[:, batch]
+            trained = [*trained[1:], done]
+        states.append(np.stack([generated, *trained]))
+    means = [(states[size] - states[period]) / (size - period) for period in range(size)]
+    return np.asarray(np.min(means, axis=0).max(axis=0) / len(generation_s_B))
