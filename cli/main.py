@@ -24,6 +24,7 @@ from planner.cli import (
     models,
     profile,
     profiles,
+    rl,
     schema,
     show,
     simulate,
@@ -133,6 +134,7 @@ def _build() -> typer.Typer:
         ("profiles", profiles),
         ("trace", trace),
         ("experts", experts),
+        ("rl", rl),
     ):
         noun = _group(module.HELP)
         for verb, command in module.COMMANDS.items():

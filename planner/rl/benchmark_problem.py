@@ -10,6 +10,7 @@ import numpy as np
 from planner.documents import Document
 from planner.rl.document_part import Part
 from planner.rl.problem import (
+    NEVER_FITS,
     Batch,
     DecodeCurve,
     Dispatch,
@@ -101,40 +102,26 @@ def _curve(part: Part) -> DecodeCurve:
 
 def _training(train: Part, top: Part, names: list[str]) -> tuple[TrainingOption, ...]:
     found: dict[tuple[str, int, int], TrainingOption] = {}
-    shortest = math.inf
+    missing_gb = []
     for pool, part in train.entries():
         _known_pool(part, pool, names)
         memory_gb = top.part("cluster").parts("pools")[names.index(pool)].number("mem_gb", positive=True)
         for curve in part.parts("curves"):
-            option, missing_gb = _training_option(pool, part, curve, top, memory_gb)
-            shortest = min(shortest, missing_gb)
-            if option is not None:
-                found.setdefault((pool, option.tp, option.pp), option)
-    if not found:
-        hint = f"use GPUs with {shortest:.4g} GB more, or a curve with larger tp and pp"
+            option, missing = _training_option(pool, part, curve, top, memory_gb)
+            missing_gb.append(missing)
+            found.setdefault((pool, option.tp, option.pp), option)
+    if min(missing_gb) > 0:
+        hint = f"use GPUs with more than {min(missing_gb):.4g} GB in addition, or a curve with larger tp and pp"
         raise train.refuse("training fits in the memory of no pool at any data parallelism", hint)
     return tuple(found.values())
 
 
-def _training_option(
-    pool: str, part: Part, curve: Part, top: Part, memory_gb: float
-) -> tuple[TrainingOption | None, float]:
-    """The option with the smallest dp that fits; None and the missing GB where the unsharded part alone does not."""
+def _training_option(pool: str, part: Part, curve: Part, top: Part, memory_gb: float) -> tuple[TrainingOption, float]:
+    """The option with the smallest dp that fits, and the missing GB where the unsharded part alone does not."""
     tp, pp = curve.count("tp"), curve.count("pp")
     static, optimizer, activation = (part.number(key) for key in ("static_gb", "opt_gb", "act_gb"))
     capacity = memory_gb * part.number("mem_util", positive=True)
-
-    def fits(dp: int) -> bool:
-        return static / (tp * pp) + optimizer / (tp * pp * dp) + activation / tp <= capacity
-
     room = capacity - static / (tp * pp) - activation / tp
-    if (room <= 0 and optimizer > 0) or room < 0:
-        return None, -room / part.number("mem_util")
-    dp = max(1, math.ceil(optimizer / (tp * pp) / room)) if optimizer > 0 else 1
-    while not fits(dp):  # the division above may round to the wrong side
-        dp += 1
-    while dp > 1 and fits(dp - 1):
-        dp -= 1
     switch = top.part("cost").part("switch") if "switch" in top.part("cost") else None
     rate = switch.number("offload_gbs", positive=True) if switch is not None else math.inf
     option = TrainingOption(
@@ -145,12 +132,29 @@ def _training_option(
         micro_tokens=part.count("micro_tokens"),
         tp=tp,
         pp=pp,
-        min_dp=dp,
+        min_dp=_min_dp(static / (tp * pp), optimizer, tp * pp, activation / tp, capacity),
         optimizer_s=part.number("opt_fixed_s", 0.0),
         offload_s=static / (tp * pp) / rate,
         offload_sharded_s=optimizer / (tp * pp) / rate,
     )
-    return option, 0.0
+    return option, max(0.0, -room / part.number("mem_util")) if option.min_dp >= NEVER_FITS else 0.0
+
+
+def _min_dp(static_gb: float, optimizer_gb: float, shard: int, activation_gb: float, capacity_gb: float) -> int:
+    """The smallest dp that fits, by the sum that the format states and not by its solution, which rounds otherwise."""
+
+    def fits(dp: int) -> bool:
+        return static_gb + optimizer_gb / (shard * dp) + activation_gb <= capacity_gb
+
+    if not fits(NEVER_FITS):
+        return NEVER_FITS
+    low, high = 0, 1
+    while not fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 def _weight_sync(wsync: Part, names: list[str]) -> dict[tuple[str, str], float]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.rl.generation import batch_finish_times, group_queues, queue_order
 from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
-from planner.rl.problem import Batch, RlProblem
+from planner.rl.problem import NEVER_FITS, Batch, RlProblem
 from planner.rl.training import TrainingTable, iteration_s, minibatch_s, rollout_of
 
 SECONDS_PER_HOUR = 3600.0
@@ -123,7 +123,9 @@ def _broken_training(problem: RlProblem, plan: RlPlan, training: TrainingChoice)
     limit = problem.trained_samples // problem.minibatches
     if training.dp > limit:
         yield f"dp {training.dp} for {limit} samples a minibatch"
-    if training.dp < training.option.min_dp:
+    if training.option.min_dp >= NEVER_FITS:
+        yield f"tp {training.option.tp} pp {training.option.pp} fits in memory at no data parallelism"
+    elif training.dp < training.option.min_dp:
         yield f"dp {training.dp} does not fit in memory, {training.option.min_dp} does"
     generating = {group.option.pool for group in plan.groups}
     if plan.mode.placement == "colocated":

@@ -16,6 +16,8 @@ Placement = Literal["colocated", "disaggregated", "hybrid"]
 Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]
 Dispatch = Literal["fifo", "predicted_longest_first"]
 Objective = Literal["iteration_time", "cost_per_iter"]
+NEVER_FITS = 2**31
+"""`min_dp` of training whose unsharded part alone exceeds memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,9 @@ def _lengths(problem: RlProblem) -> None:
 
 def _training_fits(problem: RlProblem) -> None:
     pools, limit = problem.pool_of, problem.trained_samples // problem.minibatches
+    if problem.training and all(option.min_dp >= NEVER_FITS for option in problem.training):
+        what = "training fits in the memory of no pool at any data parallelism"
+        raise PlannerError(what, where="training", hint="add curves with larger tp and pp, or GPUs with more memory")
     needed = [
         (option.gpus * option.min_dp - pools[option.pool].gpus, option)
         for option in problem.training

@@ -1,0 +1,105 @@
+"""The exact search against brute force that plays every plan token by token."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rl_oracle import objective, optimum, plans
+from rl_problems import FEATURES, Feature, random_problem
+
+from planner.documents import given_document, load_document
+from planner.rl.benchmark_plan import plan_document, read_plan
+from planner.rl.benchmark_problem import read_problem
+from planner.rl.evaluate import evaluate
+from planner.rl.search import solve
+from planner.solvers.result import Status
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "rl"
+
+
+def _read(problem: dict[str, Any]) -> Any:  # noqa: ANN401
+    return read_problem(given_document(problem, "problem"))
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_search_finds_what_brute_force_finds(seed: int, feature: Feature) -> None:
+    problem = random_problem(seed, feature)
+    best = optimum(problem)
+    if math.isinf(best):
+        pytest.skip("no plan fits this draw")
+    solution = solve(_read(problem))
+    assert solution.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(best, rel=1e-9)
+    assert solution.plan is not None
+    assert objective(problem, plan_document(solution.plan)) == pytest.approx(best, rel=1e-9)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_the_evaluator_prices_every_plan_as_the_format_says(feature: Feature) -> None:
+    problem = random_problem(11, feature)
+    given = _read(problem)
+    everything = list(plans(problem))
+    for plan in everything[:: max(1, len(everything) // 120)]:
+        expected = objective(problem, plan)
+        found = evaluate(given, read_plan(given_document(plan, "plan"), given))
+        assert found.feasible == math.isfinite(expected)
+        if found.feasible:
+            assert found.objective == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_seen_and_pruned_plans_add_up_to_the_space(feature: Feature) -> None:
+    problem = random_problem(3, feature)
+    feasible = sum(math.isfinite(objective(problem, plan)) for plan in plans(problem))
+    if not feasible:
+        pytest.skip("no plan fits this draw")
+    solution = solve(_read(problem))
+    assert solution.seen + solution.pruned == feasible
+
+
+def test_a_cap_on_the_iteration_is_kept_or_the_nearest_named() -> None:
+    problem = random_problem(2, "cost")
+    free = solve(_read(problem))
+    quickest = solve(_read({**problem, "objective": "iteration_time"}))
+    assert free.evaluation is not None
+    assert quickest.objective is not None
+    cap = 0.5 * (free.evaluation.iteration_s + quickest.objective)
+    capped = {**problem, "max_iteration_s": cap}
+    assert solve(_read(capped)).objective == pytest.approx(optimum(capped), rel=1e-9)
+    refused = solve(_read({**problem, "max_iteration_s": quickest.objective * 0.999}))
+    assert refused.status is Status.INFEASIBLE
+    assert refused.nearest_iteration_s == pytest.approx(quickest.objective)
+
+
+def test_a_gap_stops_early_and_a_time_limit_keeps_a_true_bound() -> None:
+    problem = random_problem(5, "async")
+    best = optimum(problem)
+    loose = solve(_read(problem), gap=0.3)
+    assert loose.bound is not None
+    assert loose.objective is not None
+    assert loose.bound <= best * (1 + 1e-9)
+    assert loose.objective <= best / 0.7
+    stopped = solve(_read(problem), time_limit_s=0.0)
+    assert stopped.stop_reason == "time_limit"
+    assert stopped.status in (Status.UNKNOWN, Status.FEASIBLE)
+
+
+def test_solving_twice_gives_the_same_plan() -> None:
+    given = _read(random_problem(4, "rollout"))
+    assert solve(given) == solve(given)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data/rl is absent")
+def test_the_published_problems_are_solved_to_their_optimum() -> None:
+    known = json.loads((SHARED / "optimum.json").read_text())
+    ratios = {}
+    for name, entry in known.items():
+        solution = solve(read_problem(load_document(SHARED / f"{name}.json")))
+        assert solution.status is Status.OPTIMAL
+        assert solution.objective is not None
+        ratios[name] = solution.objective / entry["objective"]
+    assert np.allclose(list(ratios.values()), 1.0, rtol=1e-9), ratios
