@@ -160,13 +160,25 @@ def _fits(config: TrainingConfig) -> bool:
 
 
 def _with_recompute(config: TrainingConfig) -> TrainingConfig:
-    """The least recomputation that fits: none, the cheap modules, then whole layers."""
-    options = (Recompute(), _cheap(config), Recompute("full"))
-    for option in options:
+    """The least recomputation that fits: none, cheap modules, the feed-forward part, then as few layers as it takes."""
+    cheap = _cheap(config)
+    for option in (Recompute(), cheap, Recompute("selective", (*cheap.modules, "mlp"))):
         chosen = replace(config, recompute=option)
         if _fits(chosen):
             return chosen
-    return chosen
+    return _fewest_layers(config)
+
+
+def _fewest_layers(config: TrainingConfig) -> TrainingConfig:
+    """Whole layers computed again, as few of each pipeline rank as fit; all of them where that does not help."""
+    low, high = 1, -(-config.arch.num_layers // config.pp)
+    while low < high:
+        middle = (low + high) // 2
+        if _fits(replace(config, recompute=Recompute("full", num_layers=middle))):
+            high = middle
+        else:
+            low = middle + 1
+    return replace(config, recompute=Recompute("full", num_layers=low))
 
 
 def _cheap(config: TrainingConfig) -> Recompute:
@@ -247,6 +259,10 @@ def _gpu_name(text: str) -> str:
 
 @cache
 def _machine(node: NodeType, per_node: int, interconnect: str, num_gpus: int) -> Machine:
+    generation = node.accelerator.name[:4].upper()  # "400Gb/s per node RoCE (A100) / 800Gb/s (H100)": two systems in one
+    if f"({generation})" in interconnect and " / " in interconnect:
+        part = next(part for part in interconnect.split(" / ") if generation in part)
+        interconnect = part if "per node" in part else part.replace("Gb/s", "Gb/s per node")
     rate = network_bytes_per_s(interconnect, min(per_node, 8))
     sized = node.of_size(per_node) if 0 < per_node < node.num_gpus else node
     return machine_of(replace(sized, nic_bandwidth_bytes_per_s=rate) if rate else sized)
@@ -278,17 +294,28 @@ def framework_of_row(row: Mapping[str, str]) -> Framework:
     if "torchtitan" in name:
         return FRAMEWORKS["torchtitan_eager" if "eager" in note else "torchtitan"]
     if "FSDP" in name:
-        return FRAMEWORKS["torchtitan"]
+        return FRAMEWORKS["fsdp"]
     if "2021" in name or "2022" in name:
         parallel = "SP" in (row.get("recompute") or "")
         return replace(FRAMEWORKS["megatron_2021"], sequence_parallel=parallel)
     if "ZB" in name or "1F1B" in name:
         return FRAMEWORKS["megatron_2021"]
-    return FRAMEWORKS["megatron"]
+    if "Bridge" in name:
+        graphs = _release(name) >= 26.06 and "NVL72" in (row.get("gpu") or "")
+        return FRAMEWORKS["megatron_graphs" if graphs else "megatron"]
+    return FRAMEWORKS["nemo" if "NeMo" in name else "megatron"]
+
+
+def _release(framework: str) -> float:
+    """Year and month of a release: 26.06; 0 where the name has none."""
+    found = re.search(r"(\d\d\.\d\d)", framework)
+    return float(found[1]) if found else 0.0
 
 
 def _zero_stage(row: Mapping[str, str]) -> int:
     text = (row.get("zero") or "").lower()
+    if not text and "NeMo" in (row.get("framework") or ""):
+        return 1  # its default
     for stage, words in ((3, ("zero-3", "megatron-fsdp", "hsdp")), (2, ("zero-2",)), (1, ("zero-1", "distopt"))):
         if any(word in text for word in words):
             return stage
@@ -304,7 +331,7 @@ def _zero_ranks(row: Mapping[str, str]) -> int:
 
 
 def _recompute(text: str, framework: Framework) -> Recompute:
-    if text == "full":
+    if text.startswith("full"):
         return Recompute("full")
     if "selective" in text:
         if framework.flash_attention:

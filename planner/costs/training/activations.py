@@ -65,11 +65,11 @@ def _add(kept: dict[str, float], module: str, size: float) -> None:
     kept[module] = kept.get(module, 0.0) + size
 
 
-def product_input(shard: Shard, values: float, *, quantised: bool = True) -> float:
-    """Bytes of `values` that a product keeps for the gradient of its weights; none where these are frozen."""
-    if shard.lora_rank and quantised:
-        return values * BF16 if shard.precision == "bf16" else values * VALUE_BYTES[shard.precision]
-    return values * (VALUE_BYTES[shard.precision] if quantised else BF16)
+def product_input(shard: Shard, values: float, *, adapted: bool = True) -> float:
+    """Bytes of `values` that a product keeps for the gradient of its weights, or of the adapter beside it."""
+    if shard.lora_rank:
+        return values * BF16 if adapted else 0.0
+    return values * VALUE_BYTES[shard.precision]
 
 
 def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
@@ -109,9 +109,9 @@ def _core(shard: Shard, heads: float, read: float, written: float) -> float:
 
 def _dense(kept: dict[str, float], ffn: DenseFfn, shard: Shard) -> None:
     inner = shard.tokens * ffn.intermediate_size / shard.tp
-    _add(kept, "mlp", product_input(shard, shard.tokens * shard.hidden / shard.spread))
+    _add(kept, "mlp", product_input(shard, shard.tokens * shard.hidden / shard.spread, adapted=False))
     _add(kept, "mlp", inner * BF16 * (2.0 if ffn.gated else 1.0))
-    _add(kept, "mlp", product_input(shard, inner))
+    _add(kept, "mlp", product_input(shard, inner, adapted=False))
 
 
 def _experts(kept: dict[str, float], ffn: MoeFfn, shard: Shard) -> None:

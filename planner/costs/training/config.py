@@ -1,7 +1,7 @@
 """A training configuration: the job, the machine, and every decision that its time and memory hang on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -78,21 +78,36 @@ class Framework:
     gradient_bytes: float = 4.0  # main gradients that micro-batches add up in
     parameter_bytes: float = 2.0  # working weights kept between steps; 4 where FSDP keeps fp32 shards and casts
     embeddings_tied: bool = False  # input and output matrices tied although the model description unties them
+    logit_bytes: float = 2.0  # per logit at the peak of the loss: 2 where it is fused, up to 14 with fp32 copies
+    host: str = "eager"  # how its host launches kernels: graphs, eager or legacy
+    reduce_bytes: float = 2.0  # of a gradient on its way between ranks
+    forwarded_experts: bool = True  # tokens cross to a node once for all of its experts (DeepEP), else once an expert
 
 
 MEGATRON = Framework()
+_2021 = Framework(
+    "megatron_2021",
+    flash_attention=False,
+    sequence_parallel=False,
+    embeddings_tied=True,
+    logit_bytes=10.0,
+    host="legacy",
+    reduce_bytes=4.0,
+    forwarded_experts=False,
+)
+_FSDP = Framework("torchtitan", parameter_bytes=4.0, logit_bytes=14.0, reduce_bytes=4.0)
 FRAMEWORKS: dict[str, Framework] = {
     "megatron": MEGATRON,
-    "megatron_2021": Framework(
-        "megatron_2021", flash_attention=False, sequence_parallel=False, gradient_bytes=4.0, embeddings_tied=True
-    ),
-    "megatron_deepspeed": Framework(
-        "megatron_deepspeed", flash_attention=False, sequence_parallel=False, gradient_bytes=2.0, embeddings_tied=True
-    ),
-    "composer": Framework("composer", fused=False, gradient_bytes=4.0, parameter_bytes=4.0, embeddings_tied=True),
-    "torchtitan": Framework("torchtitan", gradient_bytes=4.0, parameter_bytes=4.0),
-    "torchtitan_eager": Framework("torchtitan_eager", fused=False, gradient_bytes=4.0, parameter_bytes=4.0),
+    "megatron_graphs": replace(MEGATRON, name="megatron_graphs", host="graphs"),
+    "nemo": replace(MEGATRON, name="nemo", forwarded_experts=False),
+    "megatron_2021": _2021,
+    "megatron_deepspeed": replace(_2021, name="megatron_deepspeed", gradient_bytes=2.0, reduce_bytes=2.0),
+    "composer": Framework("composer", fused=False, parameter_bytes=4.0, embeddings_tied=True, logit_bytes=4.0),
+    "torchtitan": _FSDP,
+    "torchtitan_eager": replace(_FSDP, name="torchtitan_eager", fused=False),
+    "fsdp": replace(_FSDP, name="fsdp", reduce_bytes=2.0),
 }
+"""Training codes by name; `megatron` is Megatron-LM and Megatron Bridge since 25.09, `nemo` their forerunners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +167,8 @@ class TrainingConfig:
             sequence_parallel=framework.sequence_parallel and self.tp > 1,
             flash=framework.flash_attention,
             fused=framework.fused,
+            host=framework.host,
+            forwarded=framework.forwarded_experts,
             lora_rank=self.lora_rank if self.task == "lora" else 0,
             tp_overlap="tp_comm" in self.overlap,
             ep_overlap="ep_comm" in self.overlap,
@@ -173,6 +190,8 @@ class Shard:
     sequence_parallel: bool
     flash: bool
     fused: bool
+    host: str
+    forwarded: bool
     lora_rank: int
     tp_overlap: bool
     ep_overlap: bool

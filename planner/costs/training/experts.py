@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 from planner.costs.training.linear import linear_kernels
-from planner.costs.training.sizes import memory_pass, scatter, sweep
+from planner.costs.training.sizes import memory_pass, scatter, spread_ranks, sweep
 from planner.models.architecture import MoeFfn
 
 ACTIVATION_BYTES = 2.0
@@ -60,9 +60,33 @@ def _exchange(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float, width:
     for part in (FORWARD, BACKWARD_INPUT):
         yield memory_pass(machine, "permute", part, _MODULE, 4.0 * rows + 2.0 * rows / ffn.experts_per_token, 4.0)
         if shard.ep > 1:
-            yield scatter(machine, kind, part, _MODULE, rows, shard.ep, shard.etp, 2.0)
+            yield exchange(machine, ffn, shard, Kernel(kind, part, _MODULE, launches=2.0), rows)
         if shard.etp > 1:
             yield sweep(machine, "tp", part, _MODULE, rows * shard.etp, shard.etp, 1, 2.0)
+
+
+def exchange(machine: Machine, ffn: MoeFfn, shard: Shard, kernel: Kernel, size_bytes: float) -> Kernel:
+    """Dispatch and combination of `size_bytes` in all, top-k rows a token.
+
+    Where rows are forwarded, a token crosses to every domain once for all of its experts there (DeepSeek-V3,
+    arXiv:2412.19437, section 3.2.2).
+    """
+    whole = scatter(machine, kernel.kind, kernel.part, kernel.module, size_bytes, shard.ep, shard.etp, 2.0)
+    domains = spread_ranks(machine, shard.ep, shard.etp)[1]
+    if not shard.forwarded or domains <= 1.0:
+        return whole
+    places = distinct_domains(domains, ffn)
+    crossing = 2.0 * size_bytes / ffn.experts_per_token * places * (1.0 - 1.0 / domains)
+    inside = 2.0 * size_bytes * (1.0 - domains / shard.ep)
+    return whole._replace(
+        inside_s=inside / machine.link_bytes_per_s, outside_s=crossing / machine.fabric_bytes_per_s
+    )
+
+
+def distinct_domains(domains: float, ffn: MoeFfn) -> float:
+    """Expected domains with at least one of a token's experts, each equally likely."""
+    missed = (1.0 - 1.0 / domains) ** ffn.experts_per_token
+    return domains * (1.0 - missed)
 
 
 def _shared(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kernel]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.ends import embedding_kernels, loss_kernels, mtp_kernels
-from planner.costs.training.kernels import FORWARD, PASSES, Kernel, KernelTable
+from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, Kernel, KernelTable
 from planner.costs.training.layers import layer_kernels
 from planner.costs.training.rates import Rates
 from planner.models.architecture import Layer
@@ -95,7 +95,7 @@ def cost_of(table: KernelTable, rates: Rates, generation: str, shard: Shard) -> 
     second_K = table.seconds(rates, generation)
     device = np.bincount(table.part_K, second_K, minlength=PASSES)
     host = np.bincount(table.part_K, table.launches_K, minlength=PASSES) * host_launch_s(rates, shard)
-    passes = np.maximum(device, host)
+    passes = together(device, host, rates.get("host_overlap"))
     exchange: dict[str, float] = {}
     module: dict[str, float] = {}
     stretch = float(passes[FORWARD] / device[FORWARD]) if device[FORWARD] > 0 else 1.0
@@ -110,4 +110,13 @@ def cost_of(table: KernelTable, rates: Rates, generation: str, shard: Shard) -> 
 
 def host_launch_s(rates: Rates, shard: Shard) -> float:
     """Seconds of the host for one kernel."""
-    return rates.get("host_launch_s.fused" if shard.fused else "host_launch_s.eager")
+    return rates.get(f"host_launch_s.{shard.host}")
+
+
+def together(device_s: FloatArray, host_s: FloatArray, sharpness: float) -> FloatArray:
+    """Seconds of a pass whose kernels the host launches meanwhile: the larger of both, more where they are close.
+
+    The p-norm of the two: kernels of one pass differ, so that some wait for the host while it is ahead elsewhere.
+    """
+    larger = np.maximum(np.maximum(device_s, host_s), 1e-30)
+    return np.asarray(larger * ((device_s / larger) ** sharpness + (host_s / larger) ** sharpness) ** (1.0 / sharpness))

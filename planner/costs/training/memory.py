@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from planner.costs.training.activations import kept_bytes, layer_activations
-from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers
+from planner.costs.training.config import Shard, TrainingConfig, layer_runs, stage_layers
 from planner.costs.training.parameters import (
     StateBytes,
     layer_parameters,
@@ -12,9 +12,10 @@ from planner.costs.training.parameters import (
     state_bytes,
 )
 from planner.costs.training.rates import Rates, default_rates
+from planner.models.architecture import DenseFfn, Layer, MoeFfn
 
 BF16 = 2.0
-FP32 = 4.0
+OUTPUT_GRADIENT_BYTES = 3.75  # per element of the output matrix, measured: docs/training-accuracy.md
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,18 @@ class RankMemory:
     state: StateBytes
     activations_bytes: float
     ends_bytes: float  # logits and loss of one micro-batch
-    buffers_bytes: float  # gathered layers, what a layer computes again, communication
-    context_bytes: float  # what the driver and its libraries hold
+    buffers_bytes: float  # what one layer needs while it runs
+    context_bytes: float  # what the driver and the communication library hold beside the allocator
+
+    @property
+    def allocated_bytes(self) -> float:
+        """The peak of the framework's allocator; the loss and the backward pass of a layer are not at the same time."""
+        return self.state.total_bytes + self.activations_bytes + max(self.ends_bytes, self.buffers_bytes)
 
     @property
     def total_bytes(self) -> float:
-        parts = (self.state.total_bytes, self.activations_bytes, self.ends_bytes, self.buffers_bytes)
-        return sum(parts) + self.context_bytes
+        """What must fit into the device."""
+        return self.allocated_bytes + self.context_bytes
 
 
 def memory(config: TrainingConfig, rates: Rates | None = None) -> RankMemory:
@@ -103,21 +109,41 @@ def _interleaved(chunks: int, p: int, v: int) -> list[int]:
 
 
 def ends_bytes(config: TrainingConfig) -> float:
-    """The input of the output matrix, logits in bf16, and their fp32 copy and gradient in the cross-entropy."""
+    """Loss of one micro-batch at its fullest: its input, logits as the framework keeps them, and the gradient of the
+    output matrix before it is added up, in bf16 and as the fp32 addend."""
     shard = config.shard
     logits = shard.tokens * config.arch.vocab_size / config.tp
-    return logits * (BF16 + 2.0 * FP32) + 2.0 * shard.tokens * shard.hidden * BF16 / shard.spread
+    matrix = config.arch.vocab_size * config.arch.hidden_size / config.tp
+    gradient = 0.0 if config.task == "lora" else matrix * OUTPUT_GRADIENT_BYTES
+    return logits * config.framework.logit_bytes + gradient + shard.tokens * shard.hidden * BF16 / shard.spread
+
+
+def working_bytes(layer: Layer, shard: Shard) -> float:
+    """One layer's backward pass at its widest: gradients of the feed-forward part, and gathered activations."""
+    wide = shard.tokens * shard.hidden * BF16
+    gathered = 4.0 * wide if shard.sequence_parallel else 2.0 * wide
+    if isinstance(layer.ffn, DenseFfn):
+        inner = shard.tokens * layer.ffn.intermediate_size / shard.tp
+        return gathered + inner * BF16 * (3.0 if layer.ffn.gated else 2.0)
+    if isinstance(layer.ffn, MoeFfn):
+        rows = shard.tokens / shard.tp * layer.ffn.experts_per_token * shard.etp
+        inner = rows * layer.ffn.intermediate_size / shard.etp
+        return gathered + inner * BF16 * 3.0 + 2.0 * rows * shard.hidden * BF16
+    return gathered
 
 
 def buffers_bytes(config: TrainingConfig, rank: int) -> float:
-    """Two layers gathered under ZeRO-3 with their gradients, one layer at work again under full recomputation."""
-    layers = [layer for layer, _ in layer_runs(config.arch.layers, stage_layers(config))[rank]]
+    """What one layer needs while it runs: its gradients, its weights gathered under ZeRO-3, and under full
+    recomputation its activations once more."""
+    runs = layer_runs(config.arch.layers, stage_layers(config))
+    layers = [layer for stage in range(rank, len(runs), config.pp) for layer, _ in runs[stage]]
     if not layers:
         return 0.0
-    size = 0.0
+    shard = config.shard
+    size = max(working_bytes(layer, shard) for layer in layers)
     if config.zero_stage == 3:
         held = [layer_parameters(x, config.arch.hidden_size, config.tp, config.ep, config.etp) for x in layers]
         size += max(p.total for p in held) * (2.0 * BF16 + config.framework.gradient_bytes)
     if config.recompute.granularity == "full":
-        size += max(layer_activations(layer, config.shard).total_bytes for layer in layers)
+        size += max(layer_activations(layer, shard).total_bytes for layer in layers)
     return size

@@ -138,8 +138,9 @@ def state_bytes(config: TrainingConfig, held: Parameters) -> StateBytes:
         return held.dense / dense_ranks + held.expert / expert_ranks
 
     framework = config.framework
-    if config.task == "lora":
-        return StateBytes(share(3) * framework.parameter_bytes, 0.0, 0.0)
+    if config.task == "lora":  # frozen weights stay in the format that products read
+        frozen = framework.parameter_bytes if config.precision == "bf16" else 1.0
+        return StateBytes(share(3) * frozen, 0.0, 0.0)
     master = 0.0 if "optimizer" in config.offload else MASTER_BYTES
     if framework.parameter_bytes >= 4.0:
         master = max(master - 4.0, 0.0)  # the weights are the master copy

@@ -1,6 +1,7 @@
 """The named rates of training: shares of data-sheet rates that kernels reach, and what starts and exchanges take.
 
-A rate is looked up as `kind.generation`, then as `kind`: `gemm.bf16.hopper` before `gemm.bf16`. Values stand in
+A rate is looked up by kind and generation, then by kind, then by what the kind is a part of: `flop.gemm.bf16.hopper`,
+`flop.gemm.bf16`, `flop.gemm.hopper`, `flop.gemm`. Values stand in
 `calibration.yaml` beside this module, with the data that they were fitted to.
 """
 
@@ -48,10 +49,10 @@ class Rates:
         return row
 
     def _find(self, name: str, generation: str, default: float) -> float:
-        """The value of `column.kind.generation`, shortened from its end until one is known."""
-        if f"{name}.{generation}" in self.values:
-            return self.values[f"{name}.{generation}"]
+        """The value of `column.kind` with or without a generation, the kind shortened from its end until one is known."""
         while name:
+            if f"{name}.{generation}" in self.values:
+                return self.values[f"{name}.{generation}"]
             if name in self.values:
                 return self.values[name]
             name = name.rpartition(".")[0]

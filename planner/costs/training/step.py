@@ -17,6 +17,7 @@ from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_
 from planner.costs.training.parameters import Parameters, rank_parameters
 from planner.costs.training.rates import Rates, default_rates
 from planner.costs.training.volumes import data_parallel_volume, message_volume
+from planner.models.architecture import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +68,38 @@ def step_time(config: TrainingConfig, rates: Rates | None = None) -> StepTime:
 def stage_cost(config: TrainingConfig, rank: int, rates: Rates) -> StageCost:
     """Seconds of one micro-batch on pipeline rank `rank`."""
     machine, shard, vocab = config.machine, config.shard, config.arch.vocab_size
-    runs = layer_runs(config.arch.layers, stage_layers(config))
     found = StageCost()
+    for part, layer, count, full in rank_contents(config, rank):
+        match part, layer:
+            case "layer", Layer():
+                cost = layer_cost(machine, layer, shard, rates)
+                found = found.plus(cost, count, recompute_s(config, cost, full, count))
+            case "mtp", Layer():
+                found = found.plus(mtp_cost(machine, layer, shard, vocab, rates), count)
+            case "embedding", _:
+                found = found.plus(embedding_cost(machine, shard, rates), count)
+            case _:
+                found = found.plus(loss_cost(machine, shard, vocab, rates), count)
+    return found
+
+
+def rank_contents(config: TrainingConfig, rank: int) -> tuple[tuple[str, Layer | None, float, float], ...]:
+    """What pipeline rank `rank` holds: part ("layer", "embedding", "loss", "mtp"), layer, how often, and how many of
+    these are recomputed whole."""
+    runs = layer_runs(config.arch.layers, stage_layers(config))
     left = config.recompute.num_layers or config.arch.num_layers
+    left = left if config.recompute.granularity == "full" else 0
+    found: list[tuple[str, Layer | None, float, float]] = []
     for stage in range(rank, len(runs), config.pp):
         for layer, count in runs[stage]:
-            cost = layer_cost(machine, layer, shard, rates)
-            again = recompute_s(config, cost, min(count, max(left, 0)), count)
-            found = found.plus(cost, count, again)
+            found.append(("layer", layer, float(count), float(min(count, max(left, 0)))))
             left -= count
     if rank == 0:
-        found = found.plus(embedding_cost(machine, shard, rates), 1.0)
+        found.append(("embedding", None, 1.0, 0.0))
     if rank == (len(runs) - 1) % config.pp:
-        found = found.plus(loss_cost(machine, shard, vocab, rates), 1.0)
-        for layer in config.arch.mtp_layers:
-            found = found.plus(mtp_cost(machine, layer, shard, vocab, rates), 1.0)
-    return found
+        found.append(("loss", None, 1.0, 0.0))
+        found += [("mtp", layer, 1.0, 0.0) for layer in config.arch.mtp_layers]
+    return tuple(found)
 
 
 def recompute_s(config: TrainingConfig, cost: LayerCost, full_layers: float, layers: float) -> float:

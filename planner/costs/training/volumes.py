@@ -24,7 +24,9 @@ class DataParallelVolume:
 def data_parallel_volume(config: TrainingConfig, held: Parameters) -> DataParallelVolume:
     """The exchange of a pipeline rank that holds these parameters."""
     trained = held if config.task != "lora" else lora_parameters(config, held)
-    reduced = _swept(config, trained, config.framework.gradient_bytes)
+    inside, outside = _swept(config, trained, config.framework.reduce_bytes)
+    more = _replicated(config, trained) if config.zero_ranks else (0.0, 0.0)
+    reduced = inside + more[0], outside + more[1]
     gathered = _swept(config, held if config.zero_stage == 3 else trained, BF16_BYTES)
     if config.zero_stage == 0:  # an all-reduce: gradients gathered again, and no weights
         reduced, gathered = (2.0 * reduced[0], 2.0 * reduced[1]), (0.0, 0.0)
@@ -32,13 +34,22 @@ def data_parallel_volume(config: TrainingConfig, held: Parameters) -> DataParall
 
 
 def _swept(config: TrainingConfig, elements: Parameters, width: float) -> tuple[float, float]:
-    """One sweep over the ranks that hold the same dense parameters, and one over those with the same experts."""
+    """One sweep over the ranks that share dense parameters, and one over those that share experts."""
     alike, machine = replicas(config), config.machine
     ranks = float(config.zero_ranks) if config.zero_ranks else alike.dense
     dense = sweep(machine, "dp", 0, "", elements.dense * width, min(ranks, alike.dense), config.tp, 1.0)
     stride = config.ep * config.etp
     expert = sweep(machine, "dp", 0, "", elements.expert * width, alike.expert, stride, 1.0)
     return dense.inside_s + expert.inside_s, dense.outside_s + expert.outside_s
+
+
+def _replicated(config: TrainingConfig, elements: Parameters) -> tuple[float, float]:
+    """All-reduce of gradient shards over the replicas of hybrid sharding."""
+    alike, width = replicas(config), config.framework.reduce_bytes
+    groups = max(alike.dense / config.zero_ranks, 1.0)
+    shard = elements.dense / config.zero_ranks * width
+    found = sweep(config.machine, "dp", 0, "", shard, groups, config.tp * config.zero_ranks, 2.0)
+    return found.inside_s, found.outside_s
 
 
 def _updated(config: TrainingConfig, trained: Parameters) -> tuple[float, float]:
