@@ -8,13 +8,14 @@ from planner.cli.experts_input import costs_of, instance_of, loads_of, wishes_of
 from planner.cli.experts_report import (
     below_peak,
     document_of,
-    launchable,
+    launch_files,
     replay_table,
     replayed,
     size_table,
     summary_of,
     tradeoff_table,
     verdict_of,
+    write_files,
 )
 from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Output
 
@@ -66,9 +67,10 @@ def solve(
     slots_per_rank: Slots = None,
     ranks_per_node: PerNode = None,
     groups: Groups = 1,
-    dense_layers: Annotated[
-        int, typer.Option("--dense-layers", min=0, help="In front of an instance's layers.", rich_help_panel=INPUT)
-    ] = 0,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="Whose layers these are; for engines.", rich_help_panel=INPUT),
+    ] = None,
     resident: Annotated[
         str | None,
         typer.Option("--resident", metavar="FILE", help="The layout that runs now (.npz).", rich_help_panel=INPUT),
@@ -105,13 +107,12 @@ def solve(
 
       planner experts solve instance.npz --output placement.npz
 
-      planner experts solve recorded.pt --ranks 32 --slots-per-rank 9 --form sglang -o location.json
+      planner experts solve recorded.pt --ranks 32 --slots-per-rank 9 --model deepseek-v3 --form sglang -o launch
     """
     from planner.cli.output import say, write_data, write_json
     from planner.experts.instance import solve_instance, write_placement
 
-    instance, layer_ids = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, groups)
-    layer_ids = tuple(layer + dense_layers for layer in layer_ids)
+    instance = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, groups, model)
     placement = solve_instance(
         instance, wishes_of(shares, ahead, tolerance, most_moved, nodes_per_group, resident, seed)
     )
@@ -121,7 +122,7 @@ def solve(
         write_placement(placement, output)
         say(f"wrote {output}")
     elif form != "npz":
-        write_data(launchable(placement, instance, layer_ids, form), output)
+        write_files(launch_files(placement, instance, form, model), output)
     if as_json and output != "-" and (form == "npz" or output is not None):
         write_json(document_of(instance, placement))
     elif output != "-" and (form == "npz" or output is not None):
@@ -161,7 +162,7 @@ def size(
     from planner.cli.output import write_data, write_json
     from planner.experts.sizing import size as sizes
 
-    found, chosen = loads_of(loads, array, ranks)
+    found, chosen = loads_of(loads, array, ranks, model)
     costs = costs_of(model, gpu, chosen, ranks_per_node, tokens_per_rank)
     rows = list(sizes(found, chosen, ranks_per_node=ranks_per_node or 8, most_extra=most_extra, costs=costs))
     verdict = None if costs is None else verdict_of(found, chosen, ranks_per_node, rows, costs, steps)
@@ -211,8 +212,8 @@ def replay(
     from planner.experts.replay import POLICIES
     from planner.experts.replay import replay as replay_policy
 
-    instance, _ = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, groups)
-    load, _ = loads_of(loads, array, instance.ranks.num_ranks)
+    instance = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, groups, model)
+    load, _ = loads_of(loads, array, instance.ranks.num_ranks, model)
     costs = costs_of(model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
     homes, uneven = divmod(instance.num_experts, instance.ranks.num_ranks)
     fits = not uneven and int(instance.ranks.slots_R.min()) >= homes
@@ -267,8 +268,8 @@ def tradeoff(
     from planner.experts.ranks import linear_layout
     from planner.experts.tradeoff import tradeoffs
 
-    instance, _ = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, 1)
-    load, _ = loads_of(loads, array, instance.ranks.num_ranks)
+    instance = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, 1, model)
+    load, _ = loads_of(loads, array, instance.ranks.num_ranks, model)
     costs = costs_of(model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
     start = np.tile(linear_layout(instance.ranks, instance.num_experts), (load.shape[1], 1))
     found = tradeoffs(load[-1], instance.ranks, start if resident is None else read_resident(resident))

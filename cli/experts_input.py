@@ -8,12 +8,19 @@ if TYPE_CHECKING:
     from planner.experts.instance import Instance, Wishes
     from planner.experts.readers import Loads
     from planner.experts.step_time import MoeCosts
+    from planner.models.architecture import Architecture
 
 
 def instance_of(
-    path: str, array: str | None, ranks: int | None, slots: int | None, ranks_per_node: int | None, groups: int
-) -> "tuple[Instance, tuple[int, ...]]":
-    """The instance in a file, or one made of loads and flags; and the numbers of its layers."""
+    path: str,
+    array: str | None,
+    ranks: int | None,
+    slots: int | None,
+    ranks_per_node: int | None,
+    groups: int,
+    model: str | None = None,
+) -> "Instance":
+    """The instance in a file, or one made of loads and flags; `model` says which layers of the loads have experts."""
     from planner.experts.instance import Instance, has_meta, read_instance
     from planner.experts.ranks import make_ranks
 
@@ -22,33 +29,47 @@ def instance_of(
         extra = [flag for flag, value in given.items() if value is not None]
         if extra:
             raise PlannerError("an instance says so itself", where=extra[0], hint=f"leave {extra[0]} out")
-        instance = read_instance(path)
-        return instance, tuple(range(instance.array.shape[1 if instance.kind != "static" else 0]))
-    found = _read(path, array)
+        return read_instance(path)
+    found = _read(path, array, model)
     for flag, value in (("--ranks", ranks), ("--slots-per-rank", slots)):
         if value is None:
             raise PlannerError("is needed: the loads do not say", where=flag, hint=f"write for example `{flag} 8`")
     assert ranks is not None
     assert slots is not None
     windows = len(found.load_WLE)
-    return (
-        Instance(
-            name=path,
-            kind="drift" if windows > 1 else "static",
-            array=found.load_WLE if windows > 1 else found.load_WLE[0],
-            ranks=make_ranks(ranks, slots, ranks_per_node=min(ranks_per_node or 8, ranks)),
-            num_experts=found.load_WLE.shape[2],
-            groups=groups,
-            expert_bytes=0.0,
-        ),
-        found.layer_ids,
+    return Instance(
+        name=path,
+        kind="drift" if windows > 1 else "static",
+        array=found.load_WLE if windows > 1 else found.load_WLE[0],
+        ranks=make_ranks(ranks, slots, ranks_per_node=min(ranks_per_node or 8, ranks)),
+        num_experts=found.load_WLE.shape[2],
+        groups=groups,
+        expert_bytes=0.0,
     )
 
 
-def _read(path: str, array: str | None) -> "Loads":
+def _read(path: str, array: str | None, model: str | None) -> "Loads":
+    """Recorded loads; says which layers were left out as dense where no model does."""
+    from planner.cli.output import say
+    from planner.experts.model_layers import layers_of
     from planner.experts.readers import read_loads
 
-    return read_loads(path, array=array)
+    found = read_loads(path, array=array, model=None if model is None else layers_of(model_of(model)))
+    if model is None and found.layer_ids[0] > 0:
+        say(f"layers before {found.layer_ids[0]} record no load and are left out as dense")
+    return found
+
+
+def model_of(name: str) -> "Architecture":
+    """The model of `--model`: a name of the catalog, or the path of a config.json or of a folder that holds one."""
+    from pathlib import Path
+
+    from planner.models.library import find_model, load_model
+
+    try:
+        return load_model(name) if Path(name).exists() else find_model(name)
+    except PlannerError as error:
+        raise PlannerError(error.what, where=f"--model: {error.where}".removesuffix(": "), hint=error.hint) from None
 
 
 def wishes_of(
@@ -80,7 +101,7 @@ def wishes_of(
     )
 
 
-def loads_of(path: str, array: str | None, ranks: int | None) -> tuple[Any, int]:
+def loads_of(path: str, array: str | None, ranks: int | None, model: str | None = None) -> tuple[Any, int]:
     """[W, L, E] loads and the number of ranks, from an instance or from recorded loads."""
     import numpy as np
 
@@ -95,7 +116,7 @@ def loads_of(path: str, array: str | None, ranks: int | None) -> tuple[Any, int]
         return (load if load.ndim == 3 else load[None]), ranks or instance.ranks.num_ranks
     if ranks is None:
         raise PlannerError("is needed: the loads do not say", where="--ranks", hint="write for example `--ranks 32`")
-    return _read(path, array).load_WLE, ranks
+    return _read(path, array, model).load_WLE, ranks
 
 
 def costs_of(
@@ -105,7 +126,6 @@ def costs_of(
     from planner.experts.step_time import MoeCosts
     from planner.hardware.cluster import Pool
     from planner.hardware.library import find_node
-    from planner.models.library import find_model
 
     if model is None and gpu is None:
         return None
@@ -114,4 +134,4 @@ def costs_of(
         raise PlannerError("is needed for step times", where=missing, hint="give both --model and --gpu")
     node = find_node(gpu).of_size(ranks_per_node or 8)
     pool = Pool(name=gpu, node=node, num_nodes=-(-ranks // node.num_gpus))
-    return MoeCosts(find_model(model), pool, ranks, float(tokens_per_rank))
+    return MoeCosts(model_of(model), pool, ranks, float(tokens_per_rank))

@@ -9,38 +9,39 @@ if TYPE_CHECKING:
     from planner.experts.step_time import MoeCosts
 
 
-def launchable(placement: "Placement", instance: "Instance", layer_ids: tuple[int, ...], form: str) -> str:
-    from planner.errors import did_you_mean
-    from planner.experts import launchers
+def launch_files(placement: "Placement", instance: "Instance", form: str, model: str | None) -> dict[str, str]:
+    """The files that an engine starts from, the layout first; of several windows, the layout of the last."""
+    from planner.cli.experts_input import model_of
+    from planner.experts.forms import files_of, find_form, launch_rows
+    from planner.experts.model_layers import layers_of
 
-    rows = placement.expert_P
-    if rows.ndim != 2:
-        rows = rows[-1] if instance.kind == "drift" else rows.reshape(-1, rows.shape[-1])
-    forms = {
-        "sglang": lambda: launchers.sglang_location(rows, layer_ids, max(layer_ids) + 1, instance.num_experts),
-        "vllm": lambda: launchers.vllm_mapping(rows, instance.num_experts),
-        "vllm-ascend": lambda: launchers.ascend_map(rows, instance.ranks.num_ranks),
-        "tensorrt-llm": lambda: launchers.tensorrt_balancer(rows, layer_ids, (), instance.num_experts),
-    }
-    if form not in forms:
-        hint = did_you_mean(form, ["npz", *forms], otherwise=f"use one of npz, {', '.join(forms)}")
-        raise PlannerError(f"unknown form `{form}`", where="--form", hint=hint)
-    if form in ("vllm", "vllm-ascend"):
-        _require_no_gap(layer_ids)
-    free = placement.quota_P is not None
-    launchers.require_launchable(rows, instance.ranks.num_ranks, instance.num_experts, free_shares=free)
-    return forms[form]()
+    find_form(form)
+    if model is None:
+        hint = "write for example `--model deepseek-ai/DeepSeek-V3`, or the path of a config.json"
+        raise PlannerError(f"is needed for --form {form}, which names layers of the model", where="--model", hint=hint)
+    if instance.kind == "realtime":
+        hint = "write --form npz, or plan windows of loads"
+        raise PlannerError("layouts made step by step are not started from a file", where="--form", hint=hint)
+    rows = placement.expert_P[-1] if placement.expert_P.ndim == 3 else placement.expert_P
+    layers = layers_of(model_of(model))
+    return files_of(
+        form, launch_rows(rows, instance.ranks.num_ranks, layers, free_shares=placement.quota_P is not None)
+    )
 
 
-def _require_no_gap(layer_ids: tuple[int, ...]) -> None:
-    """These forms count layers with experts from 0: one without load between others would shift all that follow."""
-    missing = sorted(set(range(min(layer_ids), max(layer_ids) + 1)) - set(layer_ids))
-    if missing:
-        raise PlannerError(
-            f"layer {missing[0]} lies between layers with load and has none, so that later layers would be misplaced",
-            where="--form",
-            hint="record loads of every layer with experts, or write --form sglang or tensorrt-llm, which name layers",
-        )
+def write_files(files: dict[str, str], output: str | None) -> None:
+    """All files into a folder; or the first, the layout, to a file or stdout, and the others told on stderr."""
+    from pathlib import Path
+
+    from planner.cli.output import say, write_data, write_folder
+
+    if output not in (None, "-") and not Path(str(output)).suffix:
+        write_folder(files, str(output))
+        return
+    (_, layout), *others = files.items()
+    write_data(layout, output)
+    for name, text in others:
+        say(f"{name}: {text.strip()}")
 
 
 def document_of(instance: "Instance", placement: "Placement") -> dict[str, Any]:

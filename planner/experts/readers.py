@@ -1,7 +1,8 @@
 """Recorded expert loads from files of several engines, as tokens by window, layer and expert.
 
-Dense layers, which record no load at all, are left out, and the others keep their number in the model. Shape suffixes:
-W window, L layer, E expert, P slot.
+Dense layers, which record no load at all, are left out, and the others keep their number in the model. With a model,
+its layers say which those are; without one, only layers in front of all loads are taken to be dense, since a layer
+further back may as well have experts that nobody called. Shape suffixes: W window, L layer, E expert, P slot.
 """
 
 import json
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import PlannerError
+from planner.experts.model_layers import ModelLayers
 from planner.experts.ranks import Floats, require_loads
 
 COLUMNS = ("layer", "expert", "load")
@@ -34,13 +36,24 @@ class Loads:
         return total
 
 
-def read_loads(path: str | Path, *, array: str | None = None) -> Loads:
-    """The loads in `path`, by what the file is.
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts:
+    """What a file holds: counts [L, E] or [W, L, E], the numbers of its layers where it gives them, and whether it
+    names only experts that were called, so that the last ones may be missing."""
+
+    counts: npt.NDArray[Any]
+    layer_ids: tuple[int, ...] | None = None
+    sparse: bool = False
+
+
+def read_loads(path: str | Path, *, array: str | None = None, model: ModelLayers | None = None) -> Loads:
+    """The loads in `path`, by what the file is; `model` says which layers have experts.
 
     `.npz` and `.npy`: [L, E] or [W, L, E]; `array` names one of several. `.parquet`: columns layer, expert, load, and
     window where there are several. `.json` and `.pt`: SGLang's recorder, `logical_count` [L, E] or [step, L, E].
     `.jsonl`: vLLM's `eplb_load_stats` records, or Megatron's routing trace; a folder: all `.jsonl` in it, as Megatron
-    writes one file a rank. Raises PlannerError for files that are none of these, and for loads that make no sense.
+    writes one file a rank. Raises PlannerError for files that are none of these, for loads that make no sense, for
+    layers of experts without any load, and for loads that are not those of `model`.
     """
     place = Path(path)
     if not place.exists():
@@ -55,8 +68,7 @@ def read_loads(path: str | Path, *, array: str | None = None) -> Loads:
     if array is not None and suffix != ".npz":
         raise PlannerError("only .npz files hold arrays by name", where="--array", hint="leave it out")
     try:
-        found = readers[suffix](place, array)
-        return _loads(found) if isinstance(found, np.ndarray) else found
+        return _loads(readers[suffix](place, array), model)
     except PlannerError as error:
         raise PlannerError(error.what, where=f"{path}: {error.where}".removesuffix(": "), hint=error.hint) from None
     except (OSError, ValueError, KeyError, TypeError, EOFError) as problem:
@@ -65,28 +77,74 @@ def read_loads(path: str | Path, *, array: str | None = None) -> Loads:
         ) from None
 
 
-def _loads(counts: npt.NDArray[Any], layer_ids: tuple[int, ...] | None = None) -> Loads:
-    """Counts [L, E] or [W, L, E] checked; layers and windows without any load left out."""
-    load = np.asarray(counts, np.float64)
+def _loads(found: Counts, model: ModelLayers | None) -> Loads:
+    """Counts checked; dense layers, and windows without any load, left out."""
+    load = np.asarray(found.counts, np.float64)
     load = load[None] if load.ndim == 2 else load
     if load.ndim != 3 or load.size == 0:
         hint = "give [layer, expert] or [window, layer, expert]"
-        raise PlannerError(f"has the shape {np.shape(counts)}", where="load", hint=hint)
+        raise PlannerError(f"has the shape {np.shape(found.counts)}", where="load", hint=hint)
     wrong = ~np.isfinite(load) | (load < 0)
     if wrong.any():
         at = [int(index) for index in np.argwhere(wrong)[0]]
         raise PlannerError(f"is {load[tuple(at)]} at {at}", where="load", hint="loads are finite and at least 0")
-    ids = tuple(range(load.shape[1])) if layer_ids is None else layer_ids
-    busy_L: npt.NDArray[np.bool_] = np.asarray(load.any(axis=(0, 2)))
-    busy_W = load.any(axis=(1, 2))
-    if not busy_L.any():
+    if not load.any():
         raise PlannerError("every load is 0", where="load", hint="record while the engine serves")
-    kept = np.ascontiguousarray(load[busy_W][:, busy_L])
-    require_loads(kept, "window,layer,expert")
-    return Loads(kept, tuple(layer for layer, busy in zip(ids, busy_L, strict=True) if busy))
+    if not np.isfinite(load.sum()):
+        raise PlannerError("adds up to more than a number holds", where="load", hint="scale the loads down")
+    ids = tuple(range(load.shape[1])) if found.layer_ids is None else found.layer_ids
+    load = load[load.any(axis=(1, 2))]
+    load, ids = _without_dense(load, ids) if model is None else _of_model(load, ids, model, sparse=found.sparse)
+    require_loads(load, "window,layer,expert")
+    return Loads(np.ascontiguousarray(load), ids)
 
 
-def _npz(path: Path, array: str | None) -> npt.NDArray[Any]:
+def _without_dense(load_WLE: Floats, ids: tuple[int, ...]) -> tuple[Floats, tuple[int, ...]]:
+    """Loads without the idle layers in front; an idle layer further back is refused."""
+    busy_L: npt.NDArray[np.bool_] = np.asarray(load_WLE.any(axis=(0, 2)))
+    first = int(np.argmax(busy_L))
+    if not busy_L[first:].all():
+        idle = ids[first + int(np.argmin(busy_L[first:]))]
+        what = f"layer {idle} has no load, and a layer before it has"
+        hint = "record until every layer with experts has served, or name the model, which says what is dense: --model"
+        raise PlannerError(what, where="load", hint=hint)
+    return load_WLE[:, first:], ids[first:]
+
+
+def _of_model(
+    load_WLE: Floats, ids: tuple[int, ...], model: ModelLayers, *, sparse: bool
+) -> tuple[Floats, tuple[int, ...]]:
+    """Loads of the model's layers with experts, by their numbers in it."""
+    layers, experts = load_WLE.shape[1:]
+    known = f"`{model.name}` has {len(model.expert_ids)} of {model.num_experts}"
+    foreign = PlannerError(
+        f"holds {layers} layers of {experts} experts, {known}", where="load", hint="name loads recorded with this model"
+    )
+    if sparse and experts < model.num_experts:
+        load_WLE = np.pad(load_WLE, ((0, 0), (0, 0), (0, model.num_experts - experts)))
+    if load_WLE.shape[2] != model.num_experts:
+        raise foreign
+    everywhere = (model.num_layers, model.num_layers + len(model.mtp_ids))
+    if ids == tuple(range(layers)) and layers in everywhere:
+        chosen = [layer for layer in model.all_expert_ids if layer < layers]
+        dense = np.setdiff1d(np.arange(layers), chosen)
+        loaded = dense[load_WLE[:, dense].any(axis=(0, 2))]
+        if len(loaded):
+            what = f"layer {loaded[0]} has loads, in `{model.name}` it is dense"
+            raise PlannerError(what, where="load", hint=foreign.hint)
+        load_WLE = load_WLE[:, chosen]
+    elif layers in (len(model.expert_ids), len(model.all_expert_ids)):
+        chosen = list(model.ids_of(layers))
+    else:
+        raise foreign
+    busy_L: npt.NDArray[np.bool_] = np.asarray(load_WLE.any(axis=(0, 2)))
+    if not busy_L.all():
+        what = f"layer {chosen[int(np.argmin(busy_L))]} of `{model.name}` has experts and no load"
+        raise PlannerError(what, where="load", hint="record until every layer with experts has served")
+    return load_WLE, tuple(chosen)
+
+
+def _npz(path: Path, array: str | None) -> Counts:
     with np.load(path, allow_pickle=False) as content:
         names = [name for name in content.files if content[name].ndim in (2, 3)]
         name = array or next((name for name in ("load", "logical_count") if name in names), None)
@@ -99,16 +157,14 @@ def _npz(path: Path, array: str | None) -> npt.NDArray[Any]:
         if name is None or name not in content.files:
             what = f"holds {', '.join(f'`{name}`' for name in names)}"
             raise PlannerError(what, where="array", hint="name one of them with `--array`")
-        found: npt.NDArray[Any] = content[name]
-        return found
+        return Counts(content[name])
 
 
-def _npy(path: Path, _: str | None) -> npt.NDArray[Any]:
-    found: npt.NDArray[Any] = np.load(path, allow_pickle=False)
-    return found
+def _npy(path: Path, _: str | None) -> Counts:
+    return Counts(np.load(path, allow_pickle=False))
 
 
-def _parquet(path: Path, _: str | None) -> npt.NDArray[Any]:
+def _parquet(path: Path, _: str | None) -> Counts:
     import pyarrow
     from pyarrow import parquet
 
@@ -122,7 +178,7 @@ def _parquet(path: Path, _: str | None) -> npt.NDArray[Any]:
         raise PlannerError(f"has no column `{missing[0]}`, only {known}", hint="name them layer, expert, load, window")
     layer, expert = (table[name].to_numpy().astype(np.int64) for name in COLUMNS[:2])
     window = table["window"].to_numpy().astype(np.int64) if "window" in table.column_names else np.zeros_like(layer)
-    return _scattered(window, layer, expert, table["load"].to_numpy().astype(np.float64))
+    return Counts(_scattered(window, layer, expert, table["load"].to_numpy().astype(np.float64)), sparse=True)
 
 
 def _scattered(
@@ -139,14 +195,14 @@ def _scattered(
     return counts
 
 
-def _json(path: Path, _: str | None) -> npt.NDArray[Any]:
+def _json(path: Path, _: str | None) -> Counts:
     content = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict) or "logical_count" not in content:
         raise PlannerError("holds no `logical_count`", hint="give what SGLang's expert recorder wrote")
-    return np.array(content["logical_count"], np.float64)
+    return Counts(np.array(content["logical_count"], np.float64))
 
 
-def _torch(path: Path, _: str | None) -> npt.NDArray[Any]:
+def _torch(path: Path, _: str | None) -> Counts:
     try:
         import torch
     except ImportError:
@@ -163,18 +219,17 @@ def _torch(path: Path, _: str | None) -> npt.NDArray[Any]:
         ) from None
     if not isinstance(content, dict) or "logical_count" not in content:
         raise PlannerError("holds no `logical_count`", hint="record with the modes `stat` or `stat_approx`")
-    found: npt.NDArray[Any] = content["logical_count"].to(torch.float64).numpy()
-    return found
+    return Counts(content["logical_count"].to(torch.float64).numpy())
 
 
-def _folder(path: Path, _: str | None) -> npt.NDArray[Any] | Loads:
+def _folder(path: Path, _: str | None) -> Counts:
     files = sorted(path.glob("*.jsonl"))
     if not files:
         raise PlannerError("holds no .jsonl", hint="name the folder that the routing trace was written to")
     return _of_records(record for file in files for record in _records(file))
 
 
-def _jsonl(path: Path, _: str | None) -> npt.NDArray[Any] | Loads:
+def _jsonl(path: Path, _: str | None) -> Counts:
     return _of_records(_records(path))
 
 
@@ -190,11 +245,11 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def _of_records(records: Iterator[dict[str, Any]]) -> npt.NDArray[Any] | Loads:
+def _of_records(records: Iterator[dict[str, Any]]) -> Counts:
     found = list(records)
     stats = [record for record in found if record.get("record_type") == "eplb_load_stats"]
     if stats:
-        return np.array([_vllm_window(record) for record in stats])
+        return Counts(np.array([_vllm_window(record) for record in stats]))
     routed = [record for record in found if "top_indices" in record]
     if routed:
         return _megatron(routed)
@@ -215,7 +270,7 @@ def _vllm_window(record: dict[str, Any]) -> npt.NDArray[np.float64]:
     return counts
 
 
-def _megatron(records: list[dict[str, Any]]) -> Loads:
+def _megatron(records: list[dict[str, Any]]) -> Counts:
     """Every step is a window; layers of multi-token prediction come after the others."""
     last = max(int(record["layer"]) for record in records)
     keys = [
@@ -231,4 +286,4 @@ def _megatron(records: list[dict[str, Any]]) -> Loads:
     step_at, layer_at = ({value: index for index, value in enumerate(values)} for values in (steps, layers))
     for record, key, ids in zip(records, keys, chosen, strict=True):
         counts[step_at[int(record["step"])], layer_at[key]] += np.bincount(ids, minlength=experts)
-    return _loads(counts, tuple(layers))
+    return Counts(counts, tuple(layers), sparse=True)

@@ -76,22 +76,71 @@ def test_groups_are_confined_to_nodes(run: "Run", tmp_path: Path) -> None:
     assert bounds[0] > bounds[1]
 
 
-@pytest.mark.parametrize("form", ["vllm", "vllm-ascend"])
-def test_a_layer_without_load_between_others_is_not_passed_over(run: "Run", tmp_path: Path, form: str) -> None:
+def _model(folder: Path, layers: int = 2, dense: tuple[int, ...] = ()) -> str:
+    """A mixture of 32 experts as a config.json, of which some layers are dense."""
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 64, "vocab_size": 128,
+        "num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "intermediate_size": 128, "moe_intermediate_size": 32, "num_experts": 32, "num_experts_per_tok": 4,
+        "decoder_sparse_step": 1, "mlp_only_layers": list(dense), "hidden_act": "silu", "torch_dtype": "bfloat16",
+        "max_position_embeddings": 4096, "tie_word_embeddings": False, "rms_norm_eps": 1e-6, "rope_theta": 1e4,
+    }  # fmt: skip
+    path = folder / "model" / "config.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+ON = ("--ranks", "8", "--slots-per-rank", "6")
+
+
+@pytest.mark.parametrize("form", ["sglang", "vllm", "vllm-ascend", "tensorrt-llm"])
+def test_a_layer_of_experts_without_load_is_refused(run: "Run", tmp_path: Path, form: str) -> None:
     """Forms that count layers would give every later layer the layout of the one before it."""
     load = np.load(_loads(tmp_path))["load"]
     path = tmp_path / "gap.npz"
     np.savez(path, load=np.stack([load[0], np.zeros_like(load[0]), load[1]]))
-    done = run("experts", "solve", str(path), "--ranks", "8", "--slots-per-rank", "6", "--form", form)
+    done = run("experts", "solve", str(path), *ON, "--model", _model(tmp_path, 3), "--form", form)
     assert done.code == 2
-    assert "--form: layer 1 lies between layers with load and has none" in done.err
+    assert "layer 1 of `model` has experts and no load" in done.err
+    unknown = run("experts", "solve", str(path), *ON)
+    assert unknown.code == 2
+    assert "layer 1 has no load, and a layer before it has" in unknown.err
+
+
+def test_layers_that_the_model_makes_dense_are_left_out_wherever_they_stand(run: "Run", tmp_path: Path) -> None:
+    load = np.load(_loads(tmp_path))["load"]
+    path = tmp_path / "gap.npz"
+    np.savez(path, load=np.stack([load[0], np.zeros_like(load[0]), load[1], np.zeros_like(load[0])]))
+    done = run("experts", "solve", str(path), *ON, "--model", _model(tmp_path, 4, (1, 3)), "--form", "sglang")
+    assert done.code == 0, done
+    rows = json.loads(done.out)["physical_to_logical_map"]
+    assert len(rows) == 4
+    assert rows[1] == rows[3] == [slot % 32 for slot in range(48)]
+    assert rows[0] != rows[2]
 
 
 @pytest.mark.parametrize("form", ["sglang", "vllm", "vllm-ascend", "tensorrt-llm"])
 def test_layouts_leave_in_the_forms_of_engines(run: "Run", tmp_path: Path, form: str) -> None:
-    done = run("experts", "solve", _loads(tmp_path), "--ranks", "8", "--slots-per-rank", "6", "--form", form)
+    asked = ("experts", "solve", _loads(tmp_path), *ON, "--model", _model(tmp_path), "--form", form)
+    done = run(*asked)
     assert done.code == 0, done
     assert "0" in done.out
+    folder = tmp_path / "launch"
+    written = run(*asked, "-o", str(folder))
+    assert written.code == 0, written
+    files = {path.name: path.read_text() for path in folder.iterdir()}
+    assert len(files) >= 2
+    assert done.out in files.values()
+    alone = tmp_path / "layout.json"
+    assert run(*asked, "-o", str(alone)).code == 0
+    assert alone.read_text() == done.out
+
+
+def test_forms_of_engines_need_the_model(run: "Run", tmp_path: Path) -> None:
+    done = run("experts", "solve", _loads(tmp_path), *ON, "--form", "vllm")
+    assert done.code == 2
+    assert "--model: is needed for --form vllm" in done.err
 
 
 def test_sizes_and_replays_are_printed(run: "Run", tmp_path: Path) -> None:
@@ -114,7 +163,7 @@ def test_sizes_and_replays_are_printed(run: "Run", tmp_path: Path) -> None:
         (("--ranks", "8", "--slots-per-rank", "3"), "24 slots cannot hold 32 items"),
         (("--ranks", "8", "--slots-per-rank", "6", "--form", "sglan"), "did you mean `sglang`"),
         (("--ranks", "8", "--slots-per-rank", "6", "--shares", "some"), "must be `equal` or `free`"),
-        (("--ranks", "8", "--slots-per-rank", "6", "--shares", "free", "--form", "vllm"), "equally"),
+        ((*ON, "--form", "vllm", "--model", "deepseek-v3"), "holds 2 layers of 32 experts"),
         (("--ranks", "8", "--slots-per-rank", "6", "--resident", "nowhere.npz"), "no such file"),
     ],
 )

@@ -14,6 +14,7 @@ from planner.errors import PlannerError
 from planner.experts.ahead import plan_ahead
 from planner.experts.instance import read_resident
 from planner.experts.layout import Layout, plan_layout
+from planner.experts.model_layers import layers_of
 from planner.experts.ranks import Floats, Ranks, make_ranks
 from planner.experts.readers import Loads, read_loads
 from planner.experts.step_time import MoeCosts
@@ -22,7 +23,7 @@ from planner.files import digest
 from planner.hardware.cluster import Pool
 from planner.infeasible import Conflict, Infeasible
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
-from planner.models.architecture import Architecture, MoeFfn
+from planner.models.architecture import Architecture
 from planner.plan.schema import (
     SCHEMA,
     Axis,
@@ -41,6 +42,7 @@ from planner.plan.schema import (
 )
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
+from planner.schema_base import Where
 from planner.solvers.result import Status
 from planner.units import format_si
 
@@ -94,8 +96,7 @@ def _setting(resolved: Resolved) -> Setting:
         raise PlannerError(f"policy `{options.policy}`", where=where(("options", "interval")), hint=hint)
     ((key, model),) = resolved.models.items()
     pool = resolved.pools[0]
-    loads = read_loads(options.loads, array=options.array)
-    _require_model(model, loads, where(("options", "loads")))
+    loads = _loads(options, model, where)
     _require_devices(options, pool, where(("options", "ep")))
     experts = loads.load_WLE.shape[2]
     if options.ep * options.slots_per_rank < experts:
@@ -107,15 +108,18 @@ def _setting(resolved: Resolved) -> Setting:
     return Setting(resolved, options, key, model, pool, loads, ranks)
 
 
-def _require_model(model: Architecture, loads: Loads, where: str) -> None:
-    """Loads are those of the model: its expert layers, with or without those of multi-token prediction."""
-    sizes = sorted({layer.ffn.num_experts for layer in model.layers if isinstance(layer.ffn, MoeFfn)})
-    layers = sum(isinstance(layer.ffn, MoeFfn) for layer in model.layers)
-    _, found, experts = loads.load_WLE.shape
-    if sizes != [experts] or found not in (layers, layers + model.num_mtp_heads):
-        known = f"`{model.name}` has {layers} of {', '.join(map(str, sizes)) or 'no experts'}"
-        what = f"holds {found} layers of {experts} experts, {known}"
-        raise PlannerError(what, where=where, hint="name loads recorded with this model")
+def _loads(options: ExpertsOptions, model: Architecture, where: Where) -> Loads:
+    """Loads of the model's layers with experts, with or without those of multi-token prediction."""
+    assert options.loads is not None
+    try:
+        layers = layers_of(model)
+    except PlannerError as error:
+        raise PlannerError(error.what, where=where(("models",)), hint=error.hint) from None
+    try:
+        return read_loads(options.loads, array=options.array, model=layers)
+    except PlannerError as error:
+        place = f"{where(('options', 'loads'))}: {error.where}".removesuffix(": ")
+        raise PlannerError(error.what, where=place, hint=error.hint) from None
 
 
 def _require_devices(options: ExpertsOptions, pool: Pool, where: str) -> None:
