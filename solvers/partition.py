@@ -1,0 +1,192 @@
+"""Contiguous partition of items into stages with memory, each item under one of several options.
+
+The slowest stage is made as fast as it can be; of all such partitions the one with the least sum of squared stage times
+is taken. An option trades time of an item for bytes that it holds, so that inside a stage the choice is a knapsack.
+
+Sets        l in L items, s in S stages, o in O options
+Parameters  t_ol [s] time of l under o,  h_ol [bytes] held by l for each unit of depth,  g_l [bytes] held in any case
+            d_s depth of a stage,  e_s [s] and E_s [bytes] more on a stage,  M_s [bytes] capacity,  n_s least items
+Recurrence  best(s, j) = min over i <= j - n_s of max(best(s - 1, i), c(s, i, j)),   in O(S L^2)
+            c(s, i, j) = e_s + least sum of t_ol over items i to j - 1 with E_s + sum of g_l + d_s sum of h_ol <= M_s,
+            read off the Pareto frontier of (bytes, time) of the items, which grows item by item
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PlannerError
+from planner.solvers.result import SolveResult, Status
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+SOLVER = "partition dynamic program"
+DUST = 1e-12  # of a figure; less is rounding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionProblem:
+    """Shape suffixes: O option, L item, S stage."""
+
+    time_OL: Floats
+    held_OL: Floats
+    fixed_L: Floats
+    depth_S: Floats
+    more_time_S: Floats
+    more_bytes_S: Floats
+    capacity_S: Floats
+    least_S: Ints
+
+    def __post_init__(self) -> None:
+        stages = {len(x) for x in (self.depth_S, self.more_time_S, self.more_bytes_S, self.capacity_S, self.least_S)}
+        if len(stages) != 1 or self.time_OL.shape != self.held_OL.shape or self.time_OL.shape[1:] != self.fixed_L.shape:
+            raise PlannerError("figures differ in number", where="partition", hint="give each item and stage its own")
+        arrays = (self.time_OL, self.held_OL, self.fixed_L, self.depth_S, self.more_time_S, self.more_bytes_S)
+        if any((array < 0).any() or not np.isfinite(array).all() for array in arrays):
+            raise PlannerError("times and bytes must be at least 0", where="partition", hint="mend the negative one")
+
+    @property
+    def num_items(self) -> int:
+        return len(self.fixed_L)
+
+    @property
+    def num_stages(self) -> int:
+        return len(self.depth_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Items of each stage, and the option of each item."""
+
+    counts: tuple[int, ...]
+    options: tuple[int, ...]
+
+
+def stage_times(problem: PartitionProblem, partition: Partition) -> Floats:
+    """Time of every stage [S]."""
+    time_L = problem.time_OL[list(partition.options), np.arange(problem.num_items)]
+    return np.asarray(problem.more_time_S + _by_stage(time_L, partition.counts))
+
+
+def stage_bytes(problem: PartitionProblem, partition: Partition) -> Floats:
+    """Bytes of every stage [S]."""
+    held_L = problem.held_OL[list(partition.options), np.arange(problem.num_items)]
+    held_S, fixed_S = _by_stage(held_L, partition.counts), _by_stage(problem.fixed_L, partition.counts)
+    return np.asarray(problem.more_bytes_S + fixed_S + problem.depth_S * held_S)
+
+
+def _by_stage(value_L: Floats, counts: tuple[int, ...]) -> Floats:
+    edges = np.concatenate([[0], np.cumsum(counts)])
+    summed = np.concatenate([[0.0], np.cumsum(value_L)])
+    return np.asarray(summed[edges[1:]] - summed[edges[:-1]])
+
+
+def partition(problem: PartitionProblem) -> SolveResult[Partition]:
+    """The partition with the least slowest stage, proven; INFEASIBLE where no partition fits."""
+    from planner.solvers.compiled.partition import cut
+
+    started_s = time.perf_counter()
+    frontiers = _frontiers(problem) if len(problem.time_OL) > 1 else None
+    cost_SII = _single_costs(problem) if frontiers is None else _costs(problem, frontiers)
+    count_S, bottleneck = cut(cost_SII, problem.least_S.astype(np.int64))
+    if count_S[0] < 0:
+        return SolveResult(
+            Status.INFEASIBLE, "finished", None, None, None, time.perf_counter() - started_s, solver=SOLVER
+        )
+    counts = tuple(int(count) for count in count_S)
+    options = (0,) * problem.num_items if frontiers is None else _options(problem, frontiers, counts)
+    found = Partition(counts, options)
+    value = float(stage_times(problem, found).max())
+    took_s = time.perf_counter() - started_s
+    return SolveResult(Status.OPTIMAL, "finished", found, value, min(float(bottleneck), value), took_s, solver=SOLVER)
+
+
+def _single_costs(problem: PartitionProblem) -> Floats:
+    """c(s, i, j) where there is nothing to choose."""
+    I = problem.num_items + 1
+    time_I, held_I, fixed_I = (
+        np.concatenate([[0.0], np.cumsum(values)])
+        for values in (problem.time_OL[0], problem.held_OL[0], problem.fixed_L)
+    )
+    cost_SII = np.full((problem.num_stages, I, I), np.inf)
+    upper = np.triu(np.ones((I, I), np.bool_))
+    time_II, held_II, fixed_II = (values[None, :] - values[:, None] for values in (time_I, held_I, fixed_I))
+    for stage, depth in enumerate(problem.depth_S):
+        used_II = problem.more_bytes_S[stage] + fixed_II + depth * held_II
+        fits = upper & (used_II <= problem.capacity_S[stage] * (1.0 + DUST))
+        cost_SII[stage][fits] = problem.more_time_S[stage] + np.maximum(time_II[fits], 0.0)
+    return cost_SII
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frontier:
+    """Choices for a run of items that no other beats: bytes rise, time falls; `last_P` is the last item's option."""
+
+    held_P: Floats
+    time_P: Floats
+    last_P: Ints
+    from_P: Ints  # which point of the frontier of the items before it continues
+
+
+def _frontiers(problem: PartitionProblem) -> list[list[Frontier]]:
+    """By first item i: the frontiers of items i to j - 1 for j = i, i + 1, ..."""
+    L = problem.num_items
+    empty = Frontier(np.zeros(1), np.zeros(1), np.full(1, -1), np.full(1, -1))
+    rows = []
+    for first in range(L + 1):
+        row = [empty]
+        for item in range(first, L):
+            row.append(_grown(row[-1], problem.held_OL[:, item], problem.time_OL[:, item]))
+        rows.append(row)
+    return rows
+
+
+def _grown(before: Frontier, held_O: Floats, time_O: Floats) -> Frontier:
+    """The frontier with one item more."""
+    P, O = len(before.held_P), len(held_O)
+    held = (before.held_P[:, None] + held_O[None, :]).ravel()
+    seconds = (before.time_P[:, None] + time_O[None, :]).ravel()
+    order = np.lexsort((seconds, held))
+    faster = np.minimum.accumulate(seconds[order])
+    kept = np.concatenate([[True], faster[1:] < faster[:-1] * (1.0 - DUST)])
+    chosen = order[kept]
+    return Frontier(held[chosen], seconds[chosen], np.tile(np.arange(O), P)[chosen], np.repeat(np.arange(P), O)[chosen])
+
+
+def _costs(problem: PartitionProblem, frontiers: list[list[Frontier]]) -> Floats:
+    """c(s, i, j) by the knapsack inside each stage."""
+    L, S = problem.num_items, problem.num_stages
+    cost_SII = np.full((S, L + 1, L + 1), np.inf)
+    for first in range(L + 1):
+        for place, frontier in enumerate(frontiers[first]):
+            point_S = _points(problem, frontier, first, first + place)
+            fits = point_S >= 0
+            cost_SII[fits, first, first + place] = problem.more_time_S[fits] + frontier.time_P[point_S[fits]]
+    return cost_SII
+
+
+def _points(problem: PartitionProblem, frontier: Frontier, first: int, end: int) -> Ints:
+    """The fastest point of the frontier that fits each stage [S]; -1 where none does."""
+    room_S = problem.capacity_S * (1.0 + DUST) - problem.more_bytes_S - problem.fixed_L[first:end].sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        most_S = np.where(problem.depth_S > 0, room_S / np.maximum(problem.depth_S, 1e-300), np.inf)
+    found_S = np.searchsorted(frontier.held_P, most_S * (1.0 + DUST), side="right") - 1
+    return np.where(room_S >= 0, found_S, -1)
+
+
+def _options(problem: PartitionProblem, frontiers: list[list[Frontier]], counts: tuple[int, ...]) -> tuple[int, ...]:
+    """The option of each item, walked back along the frontiers of its stage."""
+    chosen: list[int] = []
+    first = 0
+    for stage, count in enumerate(counts):
+        row = frontiers[first]
+        point = int(_points(problem, row[count], first, first + count)[stage])
+        mine = []
+        for place in range(count, 0, -1):
+            mine.append(int(row[place].last_P[point]))
+            point = int(row[place].from_P[point])
+        chosen += reversed(mine)
+        first += count
+    return tuple(chosen)

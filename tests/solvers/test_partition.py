@@ -1,0 +1,130 @@
+"""Contiguous partition with memory: against every cut, against the integer program, and what must always hold."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from partition_oracle import least_slowest
+
+from planner.errors import PlannerError
+from planner.solvers.backends.solve import solve
+from planner.solvers.partition import Partition, PartitionProblem, partition, stage_bytes, stage_times
+from planner.solvers.partition_exact import build
+from planner.solvers.result import Status
+
+
+@st.composite
+def _problems(draw: st.DrawFn) -> PartitionProblem:
+    items, stages, options = draw(st.integers(1, 6)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+
+    def drawn(low: int, high: int, *shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        size = int(np.prod(shape))
+        values = draw(st.lists(st.integers(low, high), min_size=size, max_size=size))
+        return np.array(values, dtype=np.float64).reshape(shape)
+
+    return PartitionProblem(
+        time_OL=drawn(0, 9, options, items),
+        held_OL=drawn(0, 5, options, items),
+        fixed_L=drawn(0, 3, items),
+        depth_S=drawn(0, 3, stages),
+        more_time_S=drawn(0, 4, stages),
+        more_bytes_S=drawn(0, 4, stages),
+        capacity_S=drawn(0, 40, stages),
+        least_S=drawn(0, 1, stages).astype(np.int64),
+    )
+
+
+def _oracle(problem: PartitionProblem) -> float | None:
+    stages = zip(
+        problem.depth_S.tolist(),
+        problem.more_time_S.tolist(),
+        problem.more_bytes_S.tolist(),
+        problem.capacity_S.tolist(),
+        problem.least_S.tolist(),
+        strict=True,
+    )
+    return least_slowest(problem.time_OL.tolist(), problem.held_OL.tolist(), problem.fixed_L.tolist(), list(stages))
+
+
+def _fits(problem: PartitionProblem, found: Partition) -> bool:
+    counts = np.array(found.counts)
+    used = stage_bytes(problem, found)
+    return bool((used <= problem.capacity_S * (1 + 1e-9) + 1e-9).all() and (counts >= problem.least_S).all())
+
+
+@settings(max_examples=150, deadline=None)
+@given(_problems())
+def test_the_slowest_stage_is_that_of_the_best_of_all_cuts_and_options(problem: PartitionProblem) -> None:
+    result, wanted = partition(problem), _oracle(problem)
+    assert result.objective == (None if wanted is None else pytest.approx(wanted))
+    assert (result.status is Status.OPTIMAL) == (wanted is not None)
+    if result.solution is not None:
+        assert _fits(problem, result.solution)
+        assert sum(result.solution.counts) == problem.num_items
+        assert stage_times(problem, result.solution).max() == pytest.approx(result.objective)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_integer_program_agrees(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    time_L, held_L = rng.uniform(1, 3, 7), rng.uniform(1, 3, 7)
+    problem = PartitionProblem(
+        time_OL=np.stack([time_L, 1.3 * time_L]),
+        held_OL=np.stack([held_L, 0.3 * held_L]),
+        fixed_L=rng.uniform(1, 2, 7),
+        depth_S=np.array([3.0, 2.0, 1.0]),
+        more_time_S=np.array([0.5, 0.0, 1.0]),
+        more_bytes_S=np.array([1.0, 0.0, 1.0]),
+        capacity_S=np.full(3, 12.0),
+        least_S=np.zeros(3, np.int64),
+    )
+    referee = solve(build(problem), backend="mathopt-highs")
+    found = partition(problem)
+    assert found.status is referee.status
+    assert found.objective == pytest.approx(referee.objective, abs=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(_problems(), st.integers(0, 2))
+def test_more_memory_never_makes_the_slowest_stage_slower(problem: PartitionProblem, stage: int) -> None:
+    more_S = problem.capacity_S.copy()
+    more_S[stage % len(more_S)] += 5.0
+    fields = {name: getattr(problem, name) for name in PartitionProblem.__slots__}
+    before, after = partition(problem), partition(PartitionProblem(**(fields | {"capacity_S": more_S})))
+    if before.objective is not None:
+        assert after.objective is not None
+        assert after.objective <= before.objective * (1 + 1e-9)
+
+
+def test_equal_cuts_of_equal_items_are_even() -> None:
+    one = np.ones(4)
+    problem = PartitionProblem(
+        np.ones((1, 10)), np.zeros((1, 10)), np.zeros(10), one, 0 * one, 0 * one, one, one.astype(np.int64)
+    )
+    found = partition(problem).solution
+    assert found is not None
+    assert sorted(found.counts) == [2, 2, 3, 3]
+
+
+def test_the_stage_that_holds_most_is_the_one_that_gives_time_for_memory() -> None:
+    problem = PartitionProblem(
+        time_OL=np.array([[1.0] * 4, [1.3] * 4]),
+        held_OL=np.array([[4.0] * 4, [1.0] * 4]),
+        fixed_L=np.zeros(4),
+        depth_S=np.array([2.0, 1.0]),
+        more_time_S=np.zeros(2),
+        more_bytes_S=np.zeros(2),
+        capacity_S=np.array([10.0, 10.0]),
+        least_S=np.ones(2, np.int64),
+    )
+    found = partition(problem)
+    assert found.solution == Partition((2, 2), (0, 1, 0, 0)) or found.solution == Partition((2, 2), (1, 0, 0, 0))
+    assert found.objective == pytest.approx(2.3)
+
+
+def test_figures_of_different_sizes_and_negative_ones_are_refused() -> None:
+    one = np.ones(2)
+    with pytest.raises(PlannerError, match="differ in number"):
+        PartitionProblem(np.ones((1, 3)), np.ones((1, 3)), np.ones(4), one, one, one, one, one.astype(np.int64))
+    with pytest.raises(PlannerError, match="at least 0"):
+        PartitionProblem(-np.ones((1, 3)), np.ones((1, 3)), np.ones(3), one, one, one, one, one.astype(np.int64))
