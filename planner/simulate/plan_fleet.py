@@ -62,7 +62,9 @@ class PlannedFleet:
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class FleetSetting:
+    """What the engines of a role are made from; step times are for requests as long as `requests`."""
+
     problem: Problem
     arch: Architecture
     pools: dict[str, Pool]
@@ -92,7 +94,7 @@ def fleet_of_plan(
     models = {role.model for role in decision.roles}
     if len(models) != 1 or None in models:
         raise PlannerError("the plan serves several models", hint="simulate a plan of one model")
-    setting = _Setting(
+    setting = FleetSetting(
         problem,
         resolve_model(problem, str(models.pop()), INPUTS, Path()),
         {spec.label: resolve_pool(spec, at, INPUTS) for at, spec in enumerate(problem.cluster.pools)},
@@ -104,11 +106,11 @@ def fleet_of_plan(
     instances: list[Instance] = []
     names: list[str] = []
     for role in decision.roles:
-        found = _instances(role, setting)
+        found = engines_of(role, setting)
         instances += found
         names += [role.name] * len(found)
     return PlannedFleet(
-        _fleet(instances, setting),
+        fleet_of_engines(instances, setting),
         tuple(names),
         sum(role.replicas * role.parallelism.devices for role in decision.roles),
         problem,
@@ -124,7 +126,8 @@ def _calibration(problem: Problem, given: str | None) -> Calibration:
     return load_calibration(name)
 
 
-def _fleet(instances: list[Instance], setting: _Setting) -> Fleet:
+def fleet_of_engines(instances: list[Instance], setting: FleetSetting) -> Fleet:
+    """Engines of all roles with the rules between them."""
     policies = setting.policies
     return Fleet(
         tuple(instances),
@@ -146,7 +149,7 @@ def _notes(decision: Decision) -> list[str]:
     return notes
 
 
-def _instances(role: Role, setting: _Setting) -> list[Instance]:
+def engines_of(role: Role, setting: FleetSetting) -> list[Instance]:
     """Equal engines: attention ranks x micro-batches of all replicas."""
     if role.function not in FUNCTIONS:
         raise PlannerError(f"role `{role.name}` is of function `{role.function}`", hint="give a serving plan")
@@ -175,7 +178,7 @@ def _instances(role: Role, setting: _Setting) -> list[Instance]:
     return [one] * (role.replicas * shape.dp * shape.pp)
 
 
-def _grid(setting: _Setting, role: Role, pool: Pool, shards: Shards, most: int, chunk: int) -> StepGrid:
+def _grid(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, most: int, chunk: int) -> StepGrid:
     problem = setting.problem
     pricer = make_pricer(
         pool.node.accelerator,
@@ -198,7 +201,7 @@ def _grid(setting: _Setting, role: Role, pool: Pool, shards: Shards, most: int, 
     )
 
 
-def _cache(setting: _Setting, role: Role, pool: Pool, shards: Shards) -> tuple[float, int]:
+def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards) -> tuple[float, int]:
     """KV bytes a token on one device, and the tokens that the cache of an attention rank holds.
 
     Bytes are those of a sequence of the mean length of the requests, state included.
@@ -220,7 +223,7 @@ def _cache(setting: _Setting, role: Role, pool: Pool, shards: Shards) -> tuple[f
     return token_bytes, int(room / token_bytes)
 
 
-def _moved_bytes(setting: _Setting) -> float:
+def _moved_bytes(setting: FleetSetting) -> float:
     """Bytes that move for one token of prompt, all ranks together."""
     length = float(np.mean(setting.requests.input_tokens))
     moved = kv_bytes(setting.arch, np.array([length])) + state_bytes_per_sequence(setting.arch, np.array([1.0]))

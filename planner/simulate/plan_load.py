@@ -24,12 +24,12 @@ def own_requests(envelope: Envelope, problem: Problem, count: int, seed: int) ->
         raise PlannerError("the plan serves several workloads", hint="give the requests: `--trace FILE`")
     workload = problem.workloads[0]
     rng = np.random.default_rng(seed)
-    inputs, outputs = (_lengths(workload, side, count, rng) for side in ("input_tokens", "output_tokens"))
+    inputs, outputs = (drawn_lengths(workload, side, count, rng) for side in ("input_tokens", "output_tokens"))
     load = workload.load
     if load is not None and load.concurrency is not None:
         total = max(count, ROUNDS * load.concurrency)
         if total > count:
-            inputs, outputs = (_lengths(workload, side, total, rng) for side in ("input_tokens", "output_tokens"))
+            inputs, outputs = (drawn_lengths(workload, side, total, rng) for side in ("input_tokens", "output_tokens"))
         return Requests.closed_loop(inputs, outputs, clients=load.concurrency)
     rate = load.rate_per_s if load is not None and load.rate_per_s is not None else claimed_rate(envelope, workload)
     cv = load.arrival_cv if load is not None else 1.0
@@ -45,7 +45,8 @@ def claimed_rate(envelope: Envelope, workload: WorkloadSpec) -> float:
     raise PlannerError("neither the problem nor the plan states a rate", hint="give the requests: `--trace FILE`")
 
 
-def _lengths(workload: WorkloadSpec, side: str, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def drawn_lengths(workload: WorkloadSpec, side: str, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """`count` lengths of `input_tokens` or `output_tokens`; raises PlannerError for those of a trace."""
     spec = workload.input_tokens if side == "input_tokens" else workload.output_tokens
     if isinstance(spec, int):
         return np.full(count, spec, dtype=np.int64)
