@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts fuzz clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts bench-rl fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -46,6 +46,10 @@ bench-sweep: $(VENV)/installed
 
 bench-experts: $(VENV)/installed
 	$(BIN)/python benchmarks/experts.py
+
+bench-rl: $(VENV)/installed
+	$(BIN)/python benchmarks/rl_fused.py ../shared/data/rl/flexfusion_instances.csv
+	$(BIN)/python benchmarks/rl_measured.py ../shared/data/rl/measured.csv
 
 fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz.py
