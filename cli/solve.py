@@ -23,6 +23,12 @@ def solve(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Override one field; repeatable.", rich_help_panel=INPUT),
     ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL", help="static, or simulate: serving plans judged by playing them.", rich_help_panel=INPUT
+        ),
+    ] = None,
     profiles: Profiles = None,
     show_config: Annotated[
         bool,
@@ -57,6 +63,8 @@ def solve(
       planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
 
       planner solve problem.yaml --set slo.ttft=200ms --time-limit 30s --json
+
+      planner solve examples/serve-qwen3-32b-h200.yaml --level simulate -o plan.json
     """
     from planner.api import solve as solve_problem
     from planner.cli.progress import progress
@@ -68,9 +76,10 @@ def solve(
     limits: dict[str, Any] = {"time_limit_s": seconds(time_limit, "--time-limit"), "gap": fraction(gap, "--gap")}
     limits |= {"backend": backend} if backend else {}
     paths = profile_paths(profiles)
+    changes = [*(overrides or ()), *_of_level(level)]
     if show_config:
-        return _show_config(problem, overrides or [], paths, seed, as_json=as_json, output=output)
-    resolved = load_problem(problem, overrides=overrides or (), profiles=paths, seed=seed)
+        return _show_config(problem, changes, paths, seed, as_json=as_json, output=output)
+    resolved = load_problem(problem, overrides=changes, profiles=paths, seed=seed)
     _refuse_unwritable(output)
     try:
         with progress() as tell:
@@ -82,6 +91,19 @@ def solve(
         return _say_stopped(answer, given, as_json=as_json)
     _hand_over(envelope, output, as_json=as_json, took_s=time.perf_counter() - started)
     return 0
+
+
+def _of_level(level: str | None) -> list[str]:
+    """The override that a level stands for: which model judges whether plans keep their limits."""
+    from planner.errors import PlannerError, did_you_mean
+
+    judges = {"static": "queueing", "simulate": "simulation"}
+    if level is None:
+        return []
+    if level not in judges:
+        hint = did_you_mean(level, sorted(judges), otherwise=f"levels are {', '.join(judges)}")
+        raise PlannerError(f"unknown level `{level}`", where="--level", hint=hint)
+    return [f"options.judged_by={judges[level]}"]
 
 
 def _refuse_unwritable(output: str | None) -> None:

@@ -22,4 +22,5 @@ def most_on_time(release: FloatArray, deadline: FloatArray, work: FloatArray, *,
     arrays = [np.ascontiguousarray(values, dtype=np.float64) for values in (release, deadline, work)]
     if any(np.any(np.diff(values) < 0.0) for values in arrays[:2]):
         raise ValueError("jobs must be in the order of their releases and of their deadlines")
-    return int(on_time.most_on_time(*arrays, len(arrays[0]) - wanted))
+    release_J, deadline_J, work_J = arrays
+    return int(on_time.most_on_time(release_J, deadline_J, work_J, len(release_J) - wanted))

@@ -1,12 +1,12 @@
 """A rate that no simulation of a fleet exceeds while its requests keep their limits, by work alone.
 
-Whatever the policies, a request that is on time has its prompt prefilled and its answer decoded inside a window that its
-limits fix, by engines that work one second a second; `step_prices` says what that costs them at least. So
+Whatever the policies, a request that is on time has its prompt prefilled and its answer decoded inside a window that
+its limits fix, by engines that work one second a second; `step_prices` says what that costs them at least. So
 
 (B1) of the prompts, taken as jobs of one machine as fast as all engines that prefill, only so many can be on time
      (`solvers.on_time`; the wait that bursts cause is in it),
-(B2) the cheapest share of the requests that must be on time costs no more than the engines can do from the first arrival
-     to the last moment at which a request can still be on time; for prefill, decoding, and both together,
+(B2) the cheapest share of the requests that must be on time costs no more than the engines can do from the first
+     arrival to the last moment at which a request can still be on time; for prefill, decoding, and both together,
 (B3) a prompt that takes too long on an idle engine is never on time,
 (B4) behind a lone engine that serves first come, first served, no prompt is ready before all that came earlier.
 
@@ -41,6 +41,7 @@ from planner.solvers.on_time import most_on_time
 FloatArray = NDArray[np.float64]
 BISECTIONS = 10  # of a doubling: to a thousandth
 DOUBLINGS = 40
+MOST_JOBS = 4000  # of (B1); with more, bursts matter little, and (B2) says nearly the same in no time
 LATEST_SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8, 0.7)  # of the judged requests by window, so that few long ones do
 SAFETY = 1.0 + 1e-9  # of rounding
 
@@ -154,8 +155,12 @@ class Optimist:
         latest_R = np.where(can, window_s - before_s - after_s, -1.0) * SAFETY
         if in_order:
             return _highest(lambda rate: _enough_in_order(self._arrival_s / rate, latest_R, work_R / SAFETY, need))
+        whole = self._whole(work_R, 1, wanted)
+        if len(work_R) > MOST_JOBS:
+            return whole
         arrival_R, work_R, latest_s = self._arrival_s[can], work_R[can], float(latest_R.max()) / SAFETY
-        return _highest(lambda rate: _enough(arrival_R / rate, latest_s * SAFETY, work_R / SAFETY, need))
+        possible = _highest(lambda rate: _enough(arrival_R / rate, latest_s * SAFETY, work_R / SAFETY, need))
+        return min(whole, possible)
 
     def _whole(self, work_R: FloatArray, engines: int, wanted: Requirement) -> float:
         """(B2): the highest rate at which the cheapest requests that are enough fit into the time that there is."""

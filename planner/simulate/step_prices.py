@@ -6,10 +6,10 @@ seconds, multilinear between the corners of a table. Prices hold
     sequence n + context n c + token t + pair t m <= f (1 + u n) - u L n            for every step
     context n c + token t + pair t m              <= f                              for every step
 
-Both sides are linear in n, c, t, m one at a time (but n f, which is bounded from below), so that corners suffice. Summed
-over the steps of a run: sequences whose steps last L on average at most (L the limit of the time per output token) pay
-no more, all together, than the seconds that the engine works, for every u >= 0. With u = 0 the first line is linear
-programming duality for the fewest seconds that serve given tokens; u prices the wait of each other sequence in a step.
+Both sides are linear in n, c, t, m one at a time (but n f, which is bounded from below), so that corners suffice.
+Summed over the steps of a run: sequences whose steps last L on average at most (L the limit of the time per output
+token) pay no more, all together, than the seconds that the engine works, for every u >= 0. With u = 0 the first line is
+the dual of the fewest seconds that serve given tokens; u prices what a step makes each of its sequences wait.
 
 Shapes: N decode batches, C contexts, T prefill tokens, M attended tokens; K prices that are tried.
 """
@@ -169,7 +169,7 @@ def _left_for_prefill(
 
 
 def _batch_times_seconds(grid: StepGrid) -> FloatArray:
-    """Corners [N, C, T, M] of a function below n f(n, ..): n f is bent within a cell, by slope (width / 2)^2 at most."""
+    """Corners [N, C, T, M] of a function below n f(n, ..), bent within a cell by slope (width / 2)^2 at most."""
     n, f = grid.batches, grid.mixed_s
     if len(n) < 2:
         return np.asarray(n[:, None, None, None] * f)

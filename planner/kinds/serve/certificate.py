@@ -42,7 +42,7 @@ def certificate(setting: "Setting", outcome: "Outcome", proof: MixCertificate) -
         bound=bound,
         gap=gap,
         tolerance=TOLERANCE,
-        axes=_axes(setting),
+        axes=axes_of(setting),
         candidates=outcome.tally.evaluated,
         pruned=_pruned(outcome, list(dropped)),
         proof={"method": "dual_tree", **scaled.to_dict(), **_subject(outcome, reduced, kept)},
@@ -76,7 +76,7 @@ def _claim(closed: bool, metric: str) -> str:
     return f"no mix of instances is proven to beat the bound on {metric} {space}"
 
 
-def _axes(setting: "Setting") -> dict[str, list[JsonValue]]:
+def axes_of(setting: "Setting") -> dict[str, list[JsonValue]]:
     """Every axis of the space with its values."""
     axes: dict[str, set[int]] = {}
     for space in setting.spaces.values():

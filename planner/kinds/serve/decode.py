@@ -19,6 +19,7 @@ from planner.kinds.serve.used import Used, list_used
 from planner.plan.schema import (
     SCHEMA,
     Block,
+    Certificate,
     Digests,
     Engine,
     Envelope,
@@ -52,6 +53,22 @@ def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: 
     """The plan of a solved mix."""
     assert outcome.result.solution is not None
     used = list_used(outcome.formulated.candidates, outcome.result.solution)
+    predictions = tuple(_predictions(setting, outcome, used))
+    proven, assumed = certificate(setting, outcome, proof), tuple(_assumptions(setting, outcome))
+    return envelope(setting, outcome, proven, predictions, assumed, frontier)
+
+
+def envelope(
+    setting: Setting,
+    outcome: Outcome,
+    proven: Certificate,
+    predictions: tuple[Prediction, ...],
+    assumptions: tuple[str, ...],
+    frontier: Sequence[FrontierPoint] = (),
+) -> Envelope:
+    """The plan of a mix with what is proven and predicted of it."""
+    assert outcome.result.solution is not None
+    used = list_used(outcome.formulated.candidates, outcome.result.solution)
     decision = _decision(setting, outcome, used, frontier)
     inputs = normalised(setting.resolved)
     problem = setting.resolved.problem
@@ -64,10 +81,10 @@ def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: 
         digests=_digests(setting, inputs),
         inputs=inputs,
         decision=decision.model_dump(mode="json", exclude_none=True),
-        predictions=tuple(_predictions(setting, outcome, used)),
-        certificate=certificate(setting, outcome, proof),
+        predictions=predictions,
+        certificate=proven,
         evidence=_evidence(setting, used),
-        assumptions=tuple(_assumptions(setting, outcome)),
+        assumptions=assumptions,
     )
 
 
@@ -101,7 +118,7 @@ def _decision(
     moved = sum(flow.rate_per_s * setting.targets[flow.demand].transfer_bytes for flow in solution.flows)
     return ServeDecision(
         mode="mixed" if len(functions) > 2 else "colocated" if functions == {"colocated"} else "disaggregated",
-        roles=tuple(_role(setting, item) for item in used),
+        roles=tuple(role_of(setting, item) for item in used),
         placement=tuple(_placement(setting, used)),
         routing=tuple(_routes(setting, outcome, used)),
         kv_transfer_bytes_per_s=moved,
@@ -109,7 +126,8 @@ def _decision(
     )
 
 
-def _role(setting: Setting, item: Used) -> Role:
+def role_of(setting: Setting, item: Used) -> Role:
+    """The role of an instance type in use, with its limits and the memory of its devices."""
     candidate, engine = item.candidate, setting.resolved.problem.engine
     shape = candidate.shape
     limits: dict[str, float | int | str] = {

@@ -25,6 +25,12 @@ class ServeOptions(Spec):
     max_prefill_utilisation: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.95, description="how busy prefill may run, even where the limits would allow more"
     )
+    judged_by: Literal["queueing", "simulation"] = Field(
+        default="queueing", description="what judges whether a plan keeps its limits"
+    )
+    simulated_requests: Annotated[int, Field(ge=100, le=1_000_000)] | None = Field(
+        default=None, description="requests of a run; enough for the longest to matter little where absent"
+    )
 
 
 class FrontierPoint(Spec):

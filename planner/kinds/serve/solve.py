@@ -86,6 +86,10 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     from planner.kinds.serve.limits import explain_infeasible
 
     setting = prepare(resolved)
+    if setting.options.judged_by == "simulation":
+        from planner.kinds.serve.placements import require_playable
+
+        require_playable(setting)
     limits.tell("pricing candidates")
     outcome = search(setting, setting.targets, limits)
     if not outcome.found:
@@ -93,6 +97,10 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
             raise Stopped(outcome.result.stop_reason, bound=outcome.result.bound)
         limits.tell("naming the limits in conflict")
         raise explain_infeasible(setting, limits)
+    if setting.options.judged_by == "simulation":
+        from planner.kinds.serve.simulated import solve_by_simulation
+
+        return solve_by_simulation(setting, outcome, limits)
     limits.tell("proving the bound")
     waiting = any(target.clients is not None for target in setting.targets)
     proof = certify(

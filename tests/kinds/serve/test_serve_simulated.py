@@ -1,0 +1,88 @@
+"""Serving plans judged by simulation: true claims, bounds above them, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from serve_problems import SMALL, objective_of, small, value_of
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.cli.main import main
+from planner.errors import PlannerError
+from planner.kinds.serve.options import ServeDecision
+from planner.plan.schema import Envelope
+from planner.simulate.plan_fleet import Policies
+from planner.simulate.play import Load, findings, play
+
+SIMULATED = {"options.judged_by": "simulation", "options.simulated_requests": 2000}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Envelope:
+    return solve(small(SIMULATED))
+
+
+def test_a_plan_keeps_its_limits_when_it_is_played_at_the_rate_that_it_claims(plan: Envelope) -> None:
+    played = play(plan, ServeDecision.model_validate(plan.decision), Load(first=4000), Policies())
+    assert not [finding for finding in findings(played) if not finding.ok]
+
+
+def test_a_plan_carries_its_interval_and_a_bound_above_it(plan: Envelope) -> None:
+    certificate = plan.certificate
+    low, high = certificate.proof["interval_95"]  # type: ignore[misc, str-unpack]  # two numbers
+    assert certificate.objective.value is not None
+    assert certificate.bound is not None
+    assert certificate.objective.value <= float(low) * (1 + 1e-9)  # type: ignore[arg-type]
+    assert float(low) <= float(high)  # type: ignore[arg-type]
+    assert certificate.objective.value <= certificate.bound
+    assert certificate.proof["method"] == "optimistic_simulation"
+
+
+def test_the_static_check_passes(plan: Envelope) -> None:
+    assert not [one for one in check_plan(plan, ServeDecision.model_validate(plan.decision)) if not one.ok]
+
+
+def test_what_steady_state_prefers_is_played_too(plan: Envelope) -> None:
+    favourite = plan.certificate.proof["steady_state"]
+    assert isinstance(favourite, dict)
+    assert favourite["simulated"] is not None
+    assert favourite["claims"] == pytest.approx(objective_of(solve(small({}))), rel=0.05)
+
+
+def test_a_rate_that_is_asked_for_is_not_exceeded() -> None:
+    plan = solve(small({**SIMULATED, "workloads.0.load": {"rate": "4/s"}}))
+    assert value_of(plan, "requests_per_s", "chat") <= 4.0
+
+
+def test_the_fewest_gpus_keep_the_limits_at_the_rate_and_fewer_are_excluded_or_beaten() -> None:
+    edits = {**SIMULATED, "workloads.0.load": {"rate": "20/s"}, "objective": {"minimize": "gpus"}}
+    plan = solve(small(edits))
+    assert plan.certificate.bound is not None
+    assert plan.certificate.bound <= objective_of(plan)
+    played = play(plan, ServeDecision.model_validate(plan.decision), Load(first=4000), Policies())
+    assert not [one for one in findings(played) if one.rule == "simulate.saturation" and not one.ok]
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        ({"workloads.0.load": {"concurrency": 8}}, "not clients that wait"),
+        ({"objective": {"pareto": ["tokens_per_s_per_gpu", "tokens_per_s_per_user"]}}, "not a trade-off"),
+        ({"workloads.0.slo": {}}, "without limits"),
+    ],
+)
+def test_what_simulation_cannot_judge_is_refused(edits: dict[str, object], message: str) -> None:
+    with pytest.raises(PlannerError, match=message):
+        solve(small({**SIMULATED, **edits}))
+
+
+def test_level_simulate_of_solve_is_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = tmp_path / "problem.json"
+    problem.write_text(json.dumps(SMALL | {"options": SMALL["options"] | {"simulated_requests": 500}}))
+    assert main(["solve", str(problem), "--level", "simulate", "-o", str(tmp_path / "plan.json")]) == 0
+    written = json.loads((tmp_path / "plan.json").read_text())
+    assert written["certificate"]["proof"]["method"] == "optimistic_simulation"
+    assert main(["check", str(tmp_path / "plan.json")]) == 0
+    assert main(["solve", str(problem), "--level", "simulated"]) == 2
+    assert "did you mean `simulate`" in capsys.readouterr().err
