@@ -1,0 +1,136 @@
+"""A training plan as launchers see it: its model, its ranks node by node, and the order in which they count."""
+
+from dataclasses import dataclass
+
+from planner.emit.nodes import Cluster, Place, read_cluster
+from planner.errors import PlannerError
+from planner.kinds.train.check import check
+from planner.kinds.train.decision import StageRun, TrainDecision, TrainOptions
+from planner.models.architecture import Architecture
+from planner.plan.placement import devices, require_countable
+from planner.plan.schema import Axis, Block, Decision, Envelope, Parallelism, Role
+from planner.plan.store import plan_digest, plan_json
+from planner.problem.recorded import recorded_model, recorded_options
+
+PIPELINE_OUTSIDE, DATA_OUTSIDE = ("pp", "dp", "cp", "tp"), ("dp", "pp", "cp", "tp")
+"""The two orders of ranks, outermost first, that Megatron-LM and torchtitan can lay out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainJob:
+    """One job: equal processes on `nodes`, `gpus_per_node` each, ranks counted through them in order."""
+
+    envelope: Envelope
+    decision: TrainDecision
+    options: TrainOptions
+    model: Architecture
+    cluster: Cluster
+    nodes: tuple[Place, ...]
+    gpus_per_node: int
+    order: tuple[str, ...]  # of the dimensions, outermost first
+
+    @property
+    def role(self) -> Role:
+        return self.decision.roles[0]
+
+    @property
+    def shape(self) -> Parallelism:
+        return self.role.parallelism
+
+    @property
+    def stages(self) -> tuple[StageRun, ...]:
+        """Each stage of the pipeline, in the order in which a micro-batch passes them."""
+        return tuple(run for run in self.decision.stage_runs for _ in range(run.stages))
+
+    @property
+    def heads_for_later_tokens(self) -> int:
+        """MTP heads that the plan trains."""
+        return self.model.num_mtp_heads if any("mtp" in run.parts for run in self.decision.stage_runs) else 0
+
+    @property
+    def zero_shards(self) -> int:
+        """Ranks that share out the sharded states."""
+        whole = self.shape.dp * self.shape.cp
+        return whole if self.decision.zero_shards is None else self.decision.zero_shards
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        digest = plan_digest(plan_json(self.envelope))
+        return (f'Plan "{self.envelope.name}", {digest}, by planner {self.envelope.software.planner}',)
+
+
+def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
+    """The job of a training plan.
+
+    Raises PlannerError for what the plan's own rules refuse, some of which launchers accept and then fail on or train
+    wrongly: heads that tensor parallelism does not divide, expert groups that do not tile the ranks, a layout with
+    another number of layers than the model, interleaving with micro-batches that do not fill rounds.
+    """
+    assert isinstance(decision, TrainDecision)
+    _require_legal(envelope, decision)
+    cluster = read_cluster(envelope)
+    options = recorded_options(cluster.problem, TrainOptions)
+    if options is None:
+        raise PlannerError("the options are no training job", where="inputs.options", hint="solve the problem again")
+    role = decision.roles[0]
+    model = recorded_model(cluster.problem, role.model)
+    if model is None:
+        hint = "name a model of `planner models list`"
+        raise PlannerError(
+            f"the catalog does not know the model of role `{role.name}`", where="inputs.models", hint=hint
+        )
+    blocks = [block for block in decision.placement if block.role == role.name]
+    require_countable(blocks)
+    nodes, gpus_per_node = _nodes(role, blocks, cluster)
+    return TrainJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, _order(role, blocks))
+
+
+def refuse(what: str, where: str, hint: str) -> PlannerError:
+    """An error at a place of the decision."""
+    return PlannerError(what, where=f"decision.{where}", hint=hint)
+
+
+def _require_legal(envelope: Envelope, decision: TrainDecision) -> None:
+    for finding in check(envelope, decision):
+        if not finding.ok:
+            raise refuse(finding.what, finding.where, finding.hint or "check the plan with `planner check`")
+
+
+def _order(role: Role, blocks: list[Block]) -> tuple[str, ...]:
+    """The dimensions of the ranks from the outermost in, those of size 1 where they disturb nothing."""
+    if len(blocks) != 1:
+        raise refuse(f"the ranks lie in {len(blocks)} blocks", "placement", "place the job as one block")
+    found = list(dict.fromkeys(axis.name for axis in blocks[0].axes if axis.size > 1))
+    _require_whole(blocks[0].axes, role.parallelism)
+    for order in (PIPELINE_OUTSIDE, DATA_OUTSIDE):
+        if [name for name in order if name in found] == found:
+            return order
+    wanted = " or ".join(", ".join(order) for order in (PIPELINE_OUTSIDE, DATA_OUTSIDE))
+    raise refuse(f"ranks count {', '.join(found)}, outermost first", "placement", f"place them {wanted}")
+
+
+def _require_whole(axes: tuple[Axis, ...], shape: Parallelism) -> None:
+    sizes = dict.fromkeys(PIPELINE_OUTSIDE, 1)
+    for axis in axes:
+        if axis.size > 1 and axis.name not in sizes:
+            raise refuse(f"ranks are laid along `{axis.name}`", "placement", "lay them along pp, dp, cp and tp")
+        if axis.size > 1:
+            sizes[axis.name] *= axis.size
+    for name, size in sizes.items():
+        if size != getattr(shape, name):
+            what = f"the placement has {size} ranks along {name}, the role {getattr(shape, name)}"
+            raise refuse(what, "placement", "check the plan with `planner check`")
+
+
+def _nodes(role: Role, blocks: list[Block], cluster: Cluster) -> tuple[tuple[Place, ...], int]:
+    """The nodes in rank order, each filled by consecutive ranks, and how many ranks each holds."""
+    placed = [(cluster.pool(block.pool), device) for block in blocks for device in devices(block)]
+    places = [cluster.place(pool, device) for pool, device in placed]
+    order = list(dict.fromkeys(place for place, _ in places))
+    each, left = divmod(len(places), len(order)) if order else (0, 1)
+    ordinals = [ordinal for _, ordinal in places]
+    split = [place for place, _ in places] != [place for place in order for _ in range(each)]
+    if left or split or ordinals != list(range(each)) * len(order):
+        what = f"the {len(places)} ranks of role `{role.name}` do not fill nodes one after the other"
+        raise refuse(what, "placement", "place consecutive ranks on the GPUs 0, 1, ... of a node")
+    return tuple(order), each

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Plan "training", sha256:PLAN, by planner 0.1.0
+# Run this on every node of the plan with NODE_RANK=0, 1, ...; rank 0 is on node 0 of pool "h100".
+# It runs Megatron-LM's pretrain_gpt.py. Tokenizer, data and learning rate are no part of a plan: give their flags
+# as arguments of this script.
+set -euo pipefail
+: "${MEGATRON_LM:?set MEGATRON_LM to the folder that holds pretrain_gpt.py}"
+: "${NODE_RANK:?set NODE_RANK to the number of this node}"
+[ -n "${MASTER_ADDR:-}" ] || MASTER_ADDR=node-000
+MASTER_PORT="${MASTER_PORT:-29500}"
+
+exec torchrun \
+  --nnodes 128 \
+  --nproc-per-node 8 \
+  --node-rank "${NODE_RANK}" \
+  --master-addr "${MASTER_ADDR}" \
+  --master-port "${MASTER_PORT}" \
+  "${MEGATRON_LM}"/pretrain_gpt.py \
+    --num-layers 126 \
+    --hidden-size 16384 \
+    --num-attention-heads 128 \
+    --kv-channels 128 \
+    --group-query-attention \
+    --num-query-groups 8 \
+    --ffn-hidden-size 53248 \
+    --swiglu \
+    --disable-bias-linear \
+    --normalization RMSNorm \
+    --tensor-model-parallel-size 8 \
+    --pipeline-model-parallel-size 16 \
+    --context-parallel-size 1 \
+    --expert-model-parallel-size 1 \
+    --sequence-parallel \
+    --seq-length 4096 \
+    --max-position-embeddings 4096 \
+    --position-embedding-type rope \
+    --untie-embeddings-and-output-weights \
+    --micro-batch-size 1 \
+    --global-batch-size 1024 \
+    --bf16 \
+    --optimizer adam \
+    --pipeline-model-parallel-layout 'E|(t|)*126L' \
+    --use-distributed-optimizer \
+    --overlap-grad-reduce \
+    --overlap-param-gather \
+    "$@"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Plan "training", sha256:PLAN, by planner 0.1.0
+# Run this on every node of the plan with NODE_RANK=0, 1, ...; rank 0 is on node 0 of pool "h100".
+set -euo pipefail
+: "${TRAIN:?set TRAIN to the program that trains, which is given --plan-mesh}"
+: "${NODE_RANK:?set NODE_RANK to the number of this node}"
+[ -n "${MASTER_ADDR:-}" ] || MASTER_ADDR=node-000
+MASTER_PORT="${MASTER_PORT:-29500}"
+
+exec torchrun \
+  --nnodes 128 \
+  --nproc-per-node 8 \
+  --node-rank "${NODE_RANK}" \
+  --master-addr "${MASTER_ADDR}" \
+  --master-port "${MASTER_PORT}" \
+  "${TRAIN}" \
+    --plan-mesh mesh.json \
+    "$@"
