@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planner.costs.training.config import TrainingConfig
 from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, KernelTable
-from planner.costs.training.layer_costs import embedding_table, together, layer_table, loss_table, mtp_table
+from planner.costs.training.layer_costs import embedding_table, jitter, layer_table, loss_table, mtp_table, together
 from planner.costs.training.parameters import rank_parameters
 from planner.costs.training.rates import Rates
 from planner.costs.training.step import SCHEDULES, StepParts, rank_contents
@@ -32,6 +32,7 @@ class Kernels:
     pass_K: IntArray  # index of the pass [G]
     launches_G: FloatArray
     host_U: IntArray
+    jitter_U: FloatArray
     chosen_K: IntArray  # kernels that some selective recomputation runs again, by their index
     choice_K: IntArray  # which selection that is for
 
@@ -48,6 +49,7 @@ class Kernels:
         )
         device = np.bincount(self.pass_K, second_K, minlength=len(self.launches_G))
         host = np.array([rates.get(f"host_launch_s.{name}") for name in _HOSTS])[np.repeat(self.host_U, PASSES)]
+        host = host * (1.0 + rates.get("host_jitter") * np.repeat(self.jitter_U, PASSES))
         pass_U3 = together(device, self.launches_G * host, rates.get("host_overlap")).reshape(-1, PASSES)
         return pass_U3, np.bincount(self.choice_K, second_K[self.chosen_K], minlength=1)
 
@@ -127,6 +129,7 @@ class _Builder:
     def __init__(self) -> None:
         self.tables: dict[KernelTable, int] = {}
         self.hosts: list[int] = []
+        self.jitters: list[float] = []
         self.generation: list[str] = []
         self.choices: dict[tuple[int, tuple[str, ...]], int] = {}
         self.entries: list[tuple[int, int, float, float]] = []
@@ -145,7 +148,9 @@ class _Builder:
             for part, layer, times, full in contents:  # type: ignore[attr-defined]
                 self._add_part(config, stage, part, layer, times, full)
 
-    def _add_part(self, config: TrainingConfig, stage: int, part: str, layer: object, times: float, full: float) -> None:
+    def _add_part(
+        self, config: TrainingConfig, stage: int, part: str, layer: object, times: float, full: float
+    ) -> None:
         index = self._table(config, part, layer)
         self.entries.append((stage, index, times, full))
         if config.recompute.granularity == "selective" and part == "layer":
@@ -166,6 +171,7 @@ class _Builder:
         if table not in self.tables:
             self.tables[table] = len(self.tables)
             self.hosts.append(_HOSTS.index(shard.host))
+            self.jitters.append(jitter(shard.tp))
             self.generation.append(machine.generation)
         return self.tables[table]
 
@@ -193,7 +199,15 @@ class _Builder:
         picked = np.array(chosen, dtype=np.int64).reshape(-1, 2)
         launches = np.bincount(pass_K, columns[4], minlength=PASSES * len(tables))
         return Kernels(
-            tuple(pairs), pair_K, columns, pass_K, launches, np.array(self.hosts), picked[:, 0], picked[:, 1]
+            tuple(pairs),
+            pair_K,
+            columns,
+            pass_K,
+            launches,
+            np.array(self.hosts),
+            np.array(self.jitters),
+            picked[:, 0],
+            picked[:, 1],
         )
 
     def built(self, configs: tuple[TrainingConfig, ...]) -> Replay:

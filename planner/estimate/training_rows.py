@@ -83,8 +83,10 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
     num_gpus = int(float(row["num_gpus"]))
     dp = int(float(row.get("dp") or max(num_gpus // (tp * pp * cp), 1)))
     arch = architecture_of_row(row)
+    if "w/o MTP" in (row.get("note") or ""):
+        arch = replace(arch, mtp_layers=())
     framework = framework_of_row(row)
-    stated = (row.get("recompute") or "").strip()
+    stated = (row.get("recompute") or "").strip() or ("note" if "recompute of" in (row.get("note") or "") else "")
     config = TrainingConfig(
         arch=arch,
         machine=machine_of_row(row),
@@ -101,16 +103,26 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
         zero_stage=_zero_stage(row),
         zero_ranks=_zero_ranks(row),
         schedule=_SCHEDULES.get((row.get("schedule") or "").strip(), "1f1b"),
-        recompute=_recompute(stated, framework),
+        recompute=_recompute(stated, row.get("note") or "", framework),
         precision=_precision(row["precision"]),
         task=_task(row),
         overlap=_overlap(row, framework),
         framework=framework,
     )
     _require_possible(config, num_gpus)
-    stages = config.pp * config.vpp
-    ends = arch.num_layers % stages != 0 and (arch.num_layers + 2) % stages == 0
-    return TrainingRow(row["id"], replace(config, ends_count_as_layers=ends), not stated, not row.get("mbs"))
+    return TrainingRow(row["id"], _laid_out(config), not stated, not row.get("mbs"))
+
+
+def _laid_out(config: TrainingConfig) -> TrainingConfig:
+    """Uneven layers as users lay them out: embedding and loss for a layer each, or what is over in the last stage."""
+    layers, stages = config.arch.num_layers, config.pp * config.vpp
+    if layers % stages == 0:
+        return config
+    if (layers + 2) % stages == 0:
+        return replace(config, ends_count_as_layers=True)
+    full = -(-layers // stages)
+    last = layers - full * (stages - 1)
+    return replace(config, layers_of_stage=(full,) * (stages - 1) + (last,)) if last >= 0 else config
 
 
 def _require_possible(config: TrainingConfig, num_gpus: int) -> None:
@@ -183,7 +195,7 @@ def _fewest_layers(config: TrainingConfig) -> TrainingConfig:
 
 def _cheap(config: TrainingConfig) -> Recompute:
     """What gives much memory back for little time: scores written out, else norms and activations of experts."""
-    if not config.framework.flash_attention:
+    if config.framework.attention == "unfused":
         return Recompute("selective", ("core_attention",))
     return Recompute("selective", ("layernorm", "moe_activation", "mla_up_projection"))
 
@@ -206,7 +218,9 @@ def architecture_of_row(row: Mapping[str, str]) -> Architecture:
         number["ffn"],
         (row.get("gated") or "0") not in ("0", "0.0", "false"),
         int(float(row.get("vocab") or GPT_VOCABULARY)),
-        tuple(int(float(row.get(key) or 0)) for key in ("experts", "topk", "moe_ffn", "shared_experts", "dense_layers")),
+        tuple(
+            int(float(row.get(key) or 0)) for key in ("experts", "topk", "moe_ffn", "shared_experts", "dense_layers")
+        ),
     )
 
 
@@ -259,7 +273,9 @@ def _gpu_name(text: str) -> str:
 
 @cache
 def _machine(node: NodeType, per_node: int, interconnect: str, num_gpus: int) -> Machine:
-    generation = node.accelerator.name[:4].upper()  # "400Gb/s per node RoCE (A100) / 800Gb/s (H100)": two systems in one
+    generation = node.accelerator.name[
+        :4
+    ].upper()  # "400Gb/s per node RoCE (A100) / 800Gb/s (H100)": two systems in one
     if f"({generation})" in interconnect and " / " in interconnect:
         part = next(part for part in interconnect.split(" / ") if generation in part)
         interconnect = part if "per node" in part else part.replace("Gb/s", "Gb/s per node")
@@ -330,13 +346,15 @@ def _zero_ranks(row: Mapping[str, str]) -> int:
     return int(float(row.get("gpus_per_node") or 8)) if "HSDP" in text else 0
 
 
-def _recompute(text: str, framework: Framework) -> Recompute:
+def _recompute(text: str, note: str, framework: Framework) -> Recompute:
     if text.startswith("full"):
         return Recompute("full")
+    if "recompute of RMSNorm and MLA up-proj" in note:
+        return Recompute("selective", ("layernorm", "mla_up_projection"))
     if "selective" in text:
-        if framework.flash_attention:
-            return Recompute("selective", ("mlp",)) if "per-op" not in text else Recompute("selective", ("attention",))
-        return Recompute("selective", ("core_attention",))
+        if framework.attention == "unfused":
+            return Recompute("selective", ("core_attention",))
+        return Recompute("selective", ("mlp",)) if "per-op" not in text else Recompute("selective", ("attention",))
     return Recompute()
 
 
@@ -355,6 +373,8 @@ def _overlap(row: Mapping[str, str], framework: Framework) -> frozenset[str]:
     if framework.name in ("megatron_2021", "megatron_deepspeed") or "overlap features off" in note:
         return frozenset()
     found = {"grad_reduce", "param_gather", "p2p"}
-    if framework.name == "megatron" or "AsyncTP" in note:
+    if framework.name.startswith(("megatron", "nemo")) or "AsyncTP" in note:
         found.add("tp_comm")
+    if (row.get("schedule") or "").startswith("dualpipe"):
+        found.add("ep_comm")
     return frozenset(found)

@@ -102,9 +102,9 @@ def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
 
 def _core(shard: Shard, heads: float, read: float, written: float) -> float:
     """Queries, keys and values; the output and a sum a row of the fused kernel, or 5 bytes a score without it."""
-    if shard.flash:
-        return shard.tokens * ((read + written) * BF16 + 4.0 * heads)
-    return shard.tokens * (read * BF16 + 5.0 * heads * shard.sequence_tokens)
+    if shard.scores_written:
+        return shard.tokens * (read * BF16 + 5.0 * heads * shard.sequence_tokens)
+    return shard.tokens * ((read + written) * BF16 + 4.0 * heads)
 
 
 def _dense(kept: dict[str, float], ffn: DenseFfn, shard: Shard) -> None:

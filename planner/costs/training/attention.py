@@ -34,14 +34,14 @@ def attention_kernels(machine: Machine, mixer: Mixer, shard: Shard) -> Iterator[
 def _grouped(machine: Machine, mixer: GroupedQueryAttention, shard: Shard) -> Iterator[Kernel]:
     heads, kv_heads = mixer.num_heads / shard.tp, max(mixer.num_kv_heads / shard.tp, 1.0)
     queries, keys = heads * mixer.head_dim, kv_heads * (mixer.head_dim + mixer.v_head_dim)
-    yield from linear_kernels(machine, "attention", shard, shard.hidden, queries + keys)
+    yield from linear_kernels(machine, "attention", shard, shard.hidden, queries + keys, adapted=True)
     moved = 2.0 * shard.tokens * (queries + keys) * ACTIVATION_BYTES
     copies = 1.0 if shard.fused else 2.0
     yield memory_pass(machine, "elementwise", FORWARD, "attention", copies * moved, 2.0 * copies)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", copies * moved, 2.0 * copies)
     yield from _core(machine, shard, heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens)
     yield from _context_exchange(machine, shard, keys)
-    yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden)
+    yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden, adapted=True)
 
 
 def _latent(machine: Machine, mixer: LatentAttention, shard: Shard) -> Iterator[Kernel]:
@@ -62,16 +62,16 @@ def _latent(machine: Machine, mixer: LatentAttention, shard: Shard) -> Iterator[
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", moved, 5.0)
     yield from _core(machine, shard, heads, query_dim, mixer.v_head_dim, 0)
     yield from _context_exchange(machine, shard, heads * (query_dim + mixer.v_head_dim))
-    yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden)
+    yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden, adapted=True)
 
 
 def _core(
     machine: Machine, shard: Shard, heads: float, head_dim: float, v_head_dim: float, window: int
 ) -> Iterator[Kernel]:
-    if shard.flash:
-        yield from _flash(machine, shard, heads, head_dim, v_head_dim, window)
-    else:
+    if shard.scores_written:
         yield from _unfused(machine, shard, heads, head_dim, v_head_dim)
+    else:
+        yield from _flash(machine, shard, heads, head_dim, v_head_dim, window)
 
 
 def _flash(
@@ -88,9 +88,8 @@ def _flash(
     again = 2.0 * heads * pairs * (3.0 * head_dim + 2.0 * v_head_dim) / peak
     rows = shard.tokens * heads * (head_dim + v_head_dim) * 2.0 * ACTIVATION_BYTES
     moved = rows / machine.memory_bandwidth_bytes_per_s
-    width = "64" if head_dim <= 64 else "128"
-    yield Kernel(f"attention.{width}", FORWARD, _CORE, once, moved, launches=1.0)
-    yield Kernel(f"attention_backward.{width}", BACKWARD_INPUT, _CORE, again, 2.0 * moved, launches=2.0)
+    yield Kernel(f"attention.{shard.attention}", FORWARD, _CORE, once, moved, launches=1.0)
+    yield Kernel(f"attention_backward.{shard.attention}", BACKWARD_INPUT, _CORE, again, 2.0 * moved, launches=2.0)
 
 
 def _unfused(machine: Machine, shard: Shard, heads: float, head_dim: float, v_head_dim: float) -> Iterator[Kernel]:

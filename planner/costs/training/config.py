@@ -72,7 +72,7 @@ class Framework:
     """Choices of the training code that no plan makes, and that differ between published measurements."""
 
     name: str = "megatron"
-    flash_attention: bool = True
+    attention: str = "cudnn"  # kernel of the softmax attention: cudnn, flash (FlashAttention-2), triton or unfused
     sequence_parallel: bool = True  # wherever tp > 1
     fused: bool = True  # fused norms, activations and rotary embeddings; eager PyTorch where false
     gradient_bytes: float = 4.0  # main gradients that micro-batches add up in
@@ -87,7 +87,7 @@ class Framework:
 MEGATRON = Framework()
 _2021 = Framework(
     "megatron_2021",
-    flash_attention=False,
+    attention="unfused",
     sequence_parallel=False,
     embeddings_tied=True,
     logit_bytes=10.0,
@@ -95,14 +95,16 @@ _2021 = Framework(
     reduce_bytes=4.0,
     forwarded_experts=False,
 )
-_FSDP = Framework("torchtitan", parameter_bytes=4.0, logit_bytes=14.0, reduce_bytes=4.0)
+_FSDP = Framework("torchtitan", attention="flash", parameter_bytes=4.0, logit_bytes=14.0, reduce_bytes=4.0)
 FRAMEWORKS: dict[str, Framework] = {
     "megatron": MEGATRON,
     "megatron_graphs": replace(MEGATRON, name="megatron_graphs", host="graphs"),
     "nemo": replace(MEGATRON, name="nemo", forwarded_experts=False),
     "megatron_2021": _2021,
     "megatron_deepspeed": replace(_2021, name="megatron_deepspeed", gradient_bytes=2.0, reduce_bytes=2.0),
-    "composer": Framework("composer", fused=False, parameter_bytes=4.0, embeddings_tied=True, logit_bytes=4.0),
+    "composer": Framework(
+        "composer", attention="triton", fused=False, parameter_bytes=4.0, embeddings_tied=True, logit_bytes=4.0
+    ),
     "torchtitan": _FSDP,
     "torchtitan_eager": replace(_FSDP, name="torchtitan_eager", fused=False),
     "fsdp": replace(_FSDP, name="fsdp", reduce_bytes=2.0),
@@ -165,7 +167,7 @@ class TrainingConfig:
             etp=self.etp,
             precision=self.precision,
             sequence_parallel=framework.sequence_parallel and self.tp > 1,
-            flash=framework.flash_attention,
+            attention=framework.attention,
             fused=framework.fused,
             host=framework.host,
             forwarded=framework.forwarded_experts,
@@ -188,7 +190,7 @@ class Shard:
     etp: int
     precision: str
     sequence_parallel: bool
-    flash: bool
+    attention: str
     fused: bool
     host: str
     forwarded: bool
@@ -200,6 +202,11 @@ class Shard:
     def tokens(self) -> float:
         """Of the micro-batch on one context-parallel rank."""
         return self.sequences * self.sequence_tokens / self.cp
+
+    @property
+    def scores_written(self) -> bool:
+        """Whether the softmax attention writes its scores out."""
+        return self.attention == "unfused"
 
     @property
     def spread(self) -> float:

@@ -26,16 +26,12 @@ def expert_kernels(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kern
     groups = max(ffn.num_experts / shard.ep, 1.0)
     each, inner = rows / groups, ffn.intermediate_size / shard.etp
     wide = inner * (2.0 if ffn.gated else 1.0)
-    yield from linear_kernels(
-        machine, _MODULE, shard, width, wide, rows=each, groups=groups, kind="experts", adapted=False
-    )
+    yield from linear_kernels(machine, _MODULE, shard, width, wide, rows=each, groups=groups, kind="experts")
     values = rows * inner * ACTIVATION_BYTES
     reads = 2.0 if ffn.gated else 1.0
     yield memory_pass(machine, "elementwise", FORWARD, "moe_activation", (reads + 1.0) * values, 1.0)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "moe_activation", (2.0 * reads + 1.0) * values, 1.0)
-    yield from linear_kernels(
-        machine, _MODULE, shard, inner, width, rows=each, groups=groups, kind="experts", adapted=False
-    )
+    yield from linear_kernels(machine, _MODULE, shard, inner, width, rows=each, groups=groups, kind="experts")
     if ffn.latent_size:
         yield from linear_kernels(machine, _MODULE, shard, shard.hidden, width, rows=tokens)
         yield from linear_kernels(machine, _MODULE, shard, width, shard.hidden, rows=tokens)
@@ -45,9 +41,7 @@ def expert_kernels(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kern
 
 def _router(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float) -> Iterator[Kernel]:
     """Scores of all experts in fp32, top-k, and the maps for permuting: many small launches."""
-    yield from linear_kernels(
-        machine, _MODULE, shard, shard.hidden, ffn.num_experts, rows=tokens, precision="bf16", adapted=False
-    )
+    yield from linear_kernels(machine, _MODULE, shard, shard.hidden, ffn.num_experts, rows=tokens, precision="bf16")
     scores = tokens * ffn.num_experts * 4.0
     yield memory_pass(machine, "router", FORWARD, _MODULE, 6.0 * scores, 8.0)
     yield memory_pass(machine, "router", BACKWARD_INPUT, _MODULE, 4.0 * scores, 5.0)
@@ -58,11 +52,19 @@ def _exchange(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float, width:
     rows = tokens * ffn.experts_per_token * width * ACTIVATION_BYTES
     kind = "ep.overlapped" if shard.ep_overlap else "ep"
     for part in (FORWARD, BACKWARD_INPUT):
+        yield Kernel(f"dispatch.{_waiting(shard)}", part, _MODULE)
         yield memory_pass(machine, "permute", part, _MODULE, 4.0 * rows + 2.0 * rows / ffn.experts_per_token, 4.0)
         if shard.ep > 1:
             yield exchange(machine, ffn, shard, Kernel(kind, part, _MODULE, launches=2.0), rows)
         if shard.etp > 1:
             yield sweep(machine, "tp", part, _MODULE, rows * shard.etp, shard.etp, 1, 2.0)
+
+
+def _waiting(shard: Shard) -> str:
+    """How the host learns the rows of each expert: not at all, or by waiting for the device, in few or many kernels."""
+    if shard.host == "graphs":
+        return "graphs"
+    return "forwarded" if shard.forwarded else "plain"
 
 
 def exchange(machine: Machine, ffn: MoeFfn, shard: Shard, kernel: Kernel, size_bytes: float) -> Kernel:
@@ -78,9 +80,7 @@ def exchange(machine: Machine, ffn: MoeFfn, shard: Shard, kernel: Kernel, size_b
     places = distinct_domains(domains, ffn)
     crossing = 2.0 * size_bytes / ffn.experts_per_token * places * (1.0 - 1.0 / domains)
     inside = 2.0 * size_bytes * (1.0 - domains / shard.ep)
-    return whole._replace(
-        inside_s=inside / machine.link_bytes_per_s, outside_s=crossing / machine.fabric_bytes_per_s
-    )
+    return whole._replace(inside_s=inside / machine.link_bytes_per_s, outside_s=crossing / machine.fabric_bytes_per_s)
 
 
 def distinct_domains(domains: float, ffn: MoeFfn) -> float:

@@ -109,8 +109,13 @@ def cost_of(table: KernelTable, rates: Rates, generation: str, shard: Shard) -> 
 
 
 def host_launch_s(rates: Rates, shard: Shard) -> float:
-    """Seconds of the host for one kernel."""
-    return rates.get(f"host_launch_s.{shard.host}")
+    """Seconds of the host for one kernel; hosts that launch a group's exchanges wait for the latest of them."""
+    return rates.get(f"host_launch_s.{shard.host}") * (1.0 + rates.get("host_jitter") * jitter(shard.tp))
+
+
+def jitter(tp: int) -> float:
+    """How much of the spread between hosts a tensor-parallel group sees, 1 for a group of eight."""
+    return ((tp - 1.0) / 7.0) ** 2
 
 
 def together(device_s: FloatArray, host_s: FloatArray, sharpness: float) -> FloatArray:

@@ -19,7 +19,10 @@ ACTIVATION_BYTES = 2.0  # bf16 and fp16 alike
 
 
 def layer_kernels(machine: Machine, layer: Layer, shard: Shard) -> Iterator[Kernel]:
-    """Every kernel of one layer, exchanges included."""
+    """Every kernel of one layer, exchanges included; codes of 2021 wait for the device in each, to keep random states."""
+    if shard.host == "legacy":
+        yield Kernel("sync", FORWARD, "attention")
+        yield Kernel("sync", BACKWARD_INPUT, "attention")
     if layer.mixer is not None:
         yield from attention_kernels(machine, layer.mixer, shard)
         yield from half_layer(machine, shard, "attention")

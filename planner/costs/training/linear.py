@@ -9,18 +9,19 @@ from planner.costs.training.sizes import VALUE_BYTES, memory_pass, product
 
 def linear_kernels(
     machine: Machine, module: str, shard: Shard, k: float, n: float, *,
-    rows: float = 0.0, precision: str = "", groups: float = 1.0, kind: str = "gemm", adapted: bool = True,
+    rows: float = 0.0, precision: str = "", groups: float = 1.0, kind: str = "gemm", adapted: bool = False,
 ) -> Iterator[Kernel]:  # fmt: skip
     """Products [rows, k] x [k, n] of one linear layer and their gradients; `groups` of them with `rows` rows each.
 
-    Base weights under LoRA have no gradient; the adapter adds two products of its rank in every pass.
+    Under LoRA frozen weights have no gradient; an adapter adds two products of its rank in every pass.
     """
     m = rows or shard.tokens
     fmt = precision or shard.precision
     yield product(machine, kind, FORWARD, module, m, n, k, fmt, groups)
     yield product(machine, kind, BACKWARD_INPUT, module, m, k, n, fmt, groups)
-    if shard.lora_rank and adapted:
-        yield from _adapter(machine, module, shard, m, k, n)
+    if shard.lora_rank:
+        if adapted:
+            yield from _adapter(machine, module, shard, m, k, n)
     else:
         yield product(machine, kind, BACKWARD_WEIGHT, module, k, n, m, fmt, groups)
     if fmt != "bf16":
@@ -44,5 +45,5 @@ def _adapter(machine: Machine, module: str, shard: Shard, m: float, k: float, n:
     ):
         for rows, cols, depth in sizes:
             yield product(machine, "gemm", part, module, rows, cols, depth)
-    yield memory_pass(machine, "elementwise", FORWARD, module, 3.0 * m * n * 2.0, 2.0)
-    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, module, 3.0 * m * k * 2.0, 2.0)
+    yield memory_pass(machine, "elementwise", FORWARD, module, 2.0 * m * n * 2.0, 1.0)
+    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, module, 2.0 * m * k * 2.0, 1.0)
