@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import PlannerError
-from planner.simulate.fleet import require_known
+from planner.simulate.operation import require_known
 
 FloatArray = NDArray[np.float64]
 PROCESSES = ("gamma", "poisson", "weibull")

@@ -14,6 +14,7 @@ from planner.errors import PlannerError
 from planner.simulate.fleet import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance
 from planner.simulate.loop import fields as f
 from planner.simulate.loop.arrays import Arrays
+from planner.simulate.operation import ACTIONS, Change, Control
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
 from planner.simulate.step_grid import stacked
@@ -46,7 +47,9 @@ def play_arrays(
 def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> Arrays:
     """The arrays of a run that has not begun; raises PlannerError where step times end before the requests do."""
     _require_covered(fleet, requests)
-    grids = list({id(instance.grid): instance.grid for instance in fleet.instances}.values())
+    _require_served(fleet, requests)
+    tables = [grid for one in fleet.instances for grid in (one.grid, one.speculation.grid if one.speculation else None)]
+    grids = list({id(grid): grid for grid in tables if grid is not None}.values())
     table_of = {id(grid): at for at, grid in enumerate(grids)}
     count, instances = len(requests), len(fleet.instances)
     most = max(instance.most_sequences for instance in fleet.instances)
@@ -76,6 +79,11 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
         mixed_s=mixed_s,
         axes=axes,
         lengths=lengths,
+        adapters=_adapters(requests, instances),
+        links=_links(fleet),
+        skew=np.array(fleet.skew, dtype=np.float64),
+        change_s=np.array([change.time_s for change in _changes(fleet)], dtype=np.float64),
+        change=np.array([(c.instance, ACTIONS[c.action]) for c in _changes(fleet)], dtype=np.int64).reshape(-1, 2),
     )
 
 
@@ -94,6 +102,15 @@ def _require_covered(fleet: Fleet, requests: Requests) -> None:
             raise PlannerError(what, hint="price them over larger chunks, or lower the token budget")
 
 
+def _require_served(fleet: Fleet, requests: Requests) -> None:
+    """Refuses requests for a model that no instance serves."""
+    served = sorted({instance.model for instance in fleet.instances})
+    if requests.model is not None and not np.all(np.isin(requests.model, served)):
+        request = int(np.flatnonzero(~np.isin(requests.model, served))[0])
+        what = f"request {request} is for model {requests.model[request]}, which no instance serves"
+        raise PlannerError(what, hint=f"instances serve {', '.join(map(str, served))}")
+
+
 def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: bool) -> Any:  # noqa: ANN401 - an array
     run = np.zeros(f.RUN_FIELDS, dtype=np.int64)
     run[f.NUM_OPEN] = requests.num_open
@@ -107,6 +124,10 @@ def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: 
     run[f.FIRST_AT_DECODE] = int(fleet.first_token_from == "decode")
     run[f.MOST_EVENTS] = most_events
     run[f.CACHES] = int(caches)
+    run[f.HELD] = f.NONE
+    run[f.CHANGES] = int(bool(fleet.changes) or fleet.control is not None)
+    run[f.LEAST_OPEN] = fleet.control.least if fleet.control else 0
+    run[f.NUM_MODELS] = max(instance.model for instance in fleet.instances) + 1
     return run
 
 
@@ -115,6 +136,10 @@ def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an arra
     run_s[f.REQUEST_OVERHEAD], run_s[f.LIMIT], run_s[f.QUANTUM] = fleet.request_overhead_s, limit_s, fleet.quantum_s
     run_s[f.PERIOD] = run_s[f.TICK] = fleet.migration_period_s
     run_s[f.CROWDED], run_s[f.SPARE] = fleet.crowded_below, fleet.spare_above
+    control = fleet.control or Control(math.inf)
+    run_s[f.CONTROL] = run_s[f.NEXT_CONTROL] = control.period_s
+    run_s[f.CROWDED_ABOVE], run_s[f.IDLE_BELOW] = control.crowded_above, control.idle_below
+    run_s[f.START_SECONDS], run_s[f.FLIP_ABOVE] = control.start_s, control.flip_above
     return run_s
 
 
@@ -126,8 +151,17 @@ def _instances(fleet: Fleet, table_of: dict[int, int]) -> tuple[Any, Any]:
         seconds[at, f.LINK_RATE] = instance.link_tokens_per_s
         seconds[at, f.LINK_LATENCY] = instance.link_latency_s
         seconds[at, f.SWAP_RATE] = instance.swap_tokens_per_s / fleet.block_tokens
+        seconds[at, f.ADAPTER_SECONDS] = instance.adapter_load_s
+        if instance.speculation is not None:
+            ints[at, f.VERIFY_TABLE] = table_of[id(instance.speculation.grid)]
+            ints[at, f.DRAFTS] = instance.speculation.draft_tokens
+            seconds[at, f.ACCEPTANCE] = instance.speculation.acceptance
     ints[:, f.EVENT] = np.arange(len(ints))
-    seconds[:, f.END] = math.inf
+    sizes = np.array(fleet.groups or (1,) * len(ints), dtype=np.int64)
+    ints[:, f.LEADER] = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ints[:, f.MEMBERS] = np.repeat(sizes, sizes)
+    ints[:, f.SINGLE] = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0)
+    seconds[:, f.END] = seconds[:, f.OPENS] = math.inf
     return ints, seconds
 
 
@@ -140,7 +174,11 @@ def _fill(row: Any, instance: Instance, table: int, block_tokens: int) -> None: 
     row[f.CAPACITY] = row[f.FREE] = instance.kv_tokens // block_tokens
     row[f.WATERMARK] = math.ceil(instance.watermark * row[f.CAPACITY])
     row[f.HOST_FREE] = instance.host_kv_tokens // block_tokens
-    for name in (f.QUEUE, f.PARTIAL, f.ARRIVED, f.OLDEST, f.NEWEST, f.MIGRANT):
+    row[f.HOST_CAPACITY] = row[f.HOST_FREE]
+    row[f.PLAIN_TABLE], row[f.RESERVING] = table, int(instance.reserves)
+    row[f.SERVES], row[f.POOL], row[f.SLOTS] = instance.model, instance.pool, instance.adapter_slots
+    row[f.LIFE] = f.OPEN if instance.up else f.OFF
+    for name in (f.QUEUE, f.PARTIAL, f.ARRIVED, f.OLDEST, f.NEWEST, f.MIGRANT, f.NEXT_ROLE, f.DRAFT_BLOCKS):
         row[name] = f.NONE
 
 
@@ -151,9 +189,34 @@ def _requests(requests: Requests) -> tuple[Any, Any]:
     ints[:, f.PREDICTED], ints[:, f.PRIORITY] = requests.predicted_tokens, requests.priority
     ints[:, f.SUCCESSOR] = requests.successor
     ints[:, f.ENTRY] = ints[:, f.HOME] = f.NONE
+    ints[:, f.MODEL] = 0 if requests.model is None else requests.model
+    ints[:, f.ADAPTER] = f.NONE if requests.adapter is None else requests.adapter
     seconds[:, f.ARRIVAL], seconds[:, f.THINK] = requests.arrival_s, requests.think_s
     seconds[:, f.STARTED : f.FINISHED + 1] = -1.0
     return ints, seconds
+
+
+def _adapters(requests: Requests, instances: int) -> Any:  # noqa: ANN401 - an array
+    """[I, A, 2] users and last use of every adapter; none is loaded."""
+    count = 0 if requests.adapter is None else max(int(requests.adapter.max()) + 1, 0)
+    adapters = np.zeros((instances, count, 2), dtype=np.int64)
+    adapters[:, :, f.LAST_USE] = f.NONE
+    return adapters
+
+
+def _links(fleet: Fleet) -> Any:  # noqa: ANN401 - an array
+    """[P, P, 3] rate, latency and the time from which they are free of the links between pools."""
+    pools = max(instance.pool for instance in fleet.instances) + 1
+    links = np.zeros((pools, pools, 3))
+    links[:, :, f.RATE] = math.inf
+    for link in fleet.pool_links:
+        links[link.source, link.goal, : f.FREE_FROM] = link.tokens_per_s, link.latency_s
+    return links
+
+
+def _changes(fleet: Fleet) -> list[Change]:
+    """By time; those of one time as given."""
+    return sorted(fleet.changes, key=lambda change: change.time_s)
 
 
 @cache

@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import PlannerError
 from planner.simulate.loop import fields
+from planner.simulate.operation import Change, Control, PoolLink, require_known
 from planner.simulate.step_grid import StepGrid
 
 ROLES: Final = {"colocated": fields.COLOCATED, "prefill": fields.PREFILL, "decode": fields.DECODE}
@@ -25,6 +26,23 @@ QUEUEINGS: Final = {
     "feedback": fields.FEEDBACK,
 }
 PREEMPTIONS: Final = ("recompute", "swap")
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding: `draft_tokens` are proposed for every sequence in a step, whose time `grid` gives.
+
+    A draft is right with the chance `acceptance` where those before it are; a step without room for them has none.
+    """
+
+    draft_tokens: int
+    acceptance: float
+    grid: StepGrid  # steps that propose and verify, by sequences and their context; and those that prefill too
+
+    def __post_init__(self) -> None:
+        if self.draft_tokens < 0 or not 0.0 <= self.acceptance <= 1.0:
+            what = f"{self.draft_tokens} draft tokens with an acceptance of {self.acceptance:g}"
+            raise PlannerError(what, hint="give at least 0 tokens and an acceptance from 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,12 @@ class Instance:
     watermark: float = 0.0  # share of the KV blocks that admission leaves free
     link_tokens_per_s: float = float("inf")  # KV cache in and out, tokens of it per second
     link_latency_s: float = 0.0
+    speculation: Speculation | None = None
+    model: int = 0  # that it serves
+    pool: int = 0  # that its links belong to
+    adapter_slots: int = 2**31  # adapters that it holds at once
+    adapter_load_s: float = 0.0  # by which loading one lengthens a step
+    up: bool = True  # from the beginning
 
     def __post_init__(self) -> None:
         require_known("role", self.role, ROLES)
@@ -57,14 +81,16 @@ class Instance:
         require_known("preemption", self.preemption, PREEMPTIONS)
         numbers: dict[str, float] = {"kv_tokens": self.kv_tokens, "token_budget": self.token_budget}
         numbers |= {"most_sequences": self.most_sequences, "link_tokens_per_s": self.link_tokens_per_s}
+        numbers |= {"adapter_slots": self.adapter_slots}
         for name, value in numbers.items():
             if not value > 0:
                 raise PlannerError(f"`{name}` must be above 0, found {value}", where="instance")
-        if self.most_sequences > self.grid.most_sequences:
-            raise PlannerError(
-                f"step times end at {self.grid.most_sequences} sequences, the instance runs {self.most_sequences}",
-                hint="build the grid for as many",
-            )
+        for grid in (self.grid, *([self.speculation.grid] if self.speculation else [])):
+            if self.most_sequences > grid.most_sequences:
+                raise PlannerError(
+                    f"step times end at {grid.most_sequences} sequences, the instance runs {self.most_sequences}",
+                    hint="build the grid for as many",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +103,9 @@ class Fleet:
     `first_token_from` decode: a client whose request is prefilled elsewhere sees its first token when the cache has
     moved. Every `migration_period_s` a request is moved live from the instance of least freeness (free blocks less
     those asked for, over sequences), if below `crowded_below`, to that of most, if above `spare_above`.
+    Instances step alone, or in `groups` of so many, one after another, whose members wait for the slowest in every step
+    (attention ranks that share experts); steps are longer by the factors of `skew`, one step after another and again
+    from the first (experts loaded unevenly).
     """
 
     instances: tuple[Instance, ...]
@@ -91,6 +120,11 @@ class Fleet:
     migration_period_s: float = math.inf
     crowded_below: float = 2.0
     spare_above: float = 16.0
+    groups: tuple[int, ...] = ()  # sizes; empty: each by itself
+    skew: tuple[float, ...] = ()
+    changes: tuple[Change, ...] = ()
+    control: Control | None = None
+    pool_links: tuple[PoolLink, ...] = ()
 
     def __post_init__(self) -> None:
         require_known("routing", self.routing, ROUTINGS)
@@ -109,11 +143,21 @@ class Fleet:
             raise PlannerError(f"`migration_period_s` must be above 0, found {self.migration_period_s:g}")
         if self.block_tokens < 1:
             raise PlannerError(f"`block_tokens` must be at least 1, found {self.block_tokens}")
+        self._check_operation()
 
-
-def require_known(what: str, name: str, known: object) -> None:
-    """Refuses a name that is not among those known, with the nearest."""
-    names = sorted(known)  # type: ignore[call-overload]  # any collection of names
-    if name not in names:
-        hint = did_you_mean(name, names, otherwise=f"known are {', '.join(names)}")
-        raise PlannerError(f"unknown {what} `{name}`", hint=hint)
+    def _check_operation(self) -> None:
+        """Refuses groups, factors, changes and links that do not belong to these instances."""
+        count = len(self.instances)
+        if self.groups and (sum(self.groups) != count or min(self.groups) < 1):
+            what = f"groups of {', '.join(str(size) for size in self.groups)} for {count} instances"
+            raise PlannerError(what, hint="give sizes that add up to the instances")
+        if any(not 0.0 < factor < math.inf for factor in self.skew):
+            raise PlannerError("a factor of `skew` is not above 0 and finite")
+        beyond = [change.instance for change in self.changes if not 0 <= change.instance < count]
+        if beyond:
+            raise PlannerError(f"a change of instance {beyond[0]}", hint=f"instances are 0 to {count - 1}")
+        pools = {instance.pool for instance in self.instances}
+        for link in self.pool_links:
+            if not {link.source, link.goal} <= pools:
+                what = f"a link from pool {link.source} to pool {link.goal}"
+                raise PlannerError(what, hint=f"instances are in the pools {', '.join(map(str, sorted(pools)))}")

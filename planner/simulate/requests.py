@@ -33,6 +33,8 @@ class Requests:
     prefix_of: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # [R + 1], or [1] for none
     prefix: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [H] ids 0..U-1
     prefix_tokens: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [U]
+    model: Ints | None = None  # [R] that each is for; all for model 0
+    adapter: Ints | None = None  # [R] that each needs, -1 for none; none at all
 
     def __len__(self) -> int:
         return len(self.input_tokens)
@@ -75,6 +77,17 @@ class Requests:
             raise PlannerError("think times must be finite and at least 0")
         first = min(clients, count)
         return cls(np.zeros(count), *lengths, predicted, priority, think, successor, first, clients)
+
+    def of_models(self, model: ArrayLike, adapter: ArrayLike | None = None) -> "Requests":
+        """The same requests, each for a model (from 0), and with an adapter (from 0; -1 is none) of it."""
+        numbers = []
+        for name, given, least in (("model", model, 0), ("adapter", -1 if adapter is None else adapter, -1)):
+            values = np.ascontiguousarray(np.broadcast_to(np.asarray(given), len(self)), dtype=np.int64)
+            bad = np.flatnonzero(values < least)
+            if len(bad):
+                raise _bad(bad[0], f"{name} {values[bad[0]]}", f"count from {least}")
+            numbers.append(values)
+        return replace(self, model=numbers[0], adapter=numbers[1])
 
     def with_prefixes(self, blocks: Sequence[Sequence[Hashable]], *, block_tokens: int) -> "Requests":
         """The same requests with the prompt blocks of each, any names that are equal where prompts agree up to there.

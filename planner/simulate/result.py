@@ -43,6 +43,9 @@ class SimulationResult:
     capacity_blocks: Ints  # [I]
     preemptions: Ints  # [I]
     migrations: Ints  # [I] requests that left for another instance
+    accepted_tokens: Ints  # [I] of decode_tokens, drafts that were right
+    adapter_loads: Ints  # [I]
+    up_s: FloatArray  # [I] from being started to being off, or to the end
     end_s: float  # last event
     num_events: int
 
@@ -87,6 +90,10 @@ class SimulationResult:
             capacity_blocks=instance[:, f.CAPACITY],
             preemptions=instance[:, f.PREEMPTION_COUNT],
             migrations=instance[:, f.MIGRATION_COUNT],
+            accepted_tokens=instance[:, f.ACCEPTED_TOKENS],
+            adapter_loads=instance[:, f.LOAD_COUNT],
+            up_s=instance_s[:, f.UP_SECONDS]
+            + np.where(instance[:, f.LIFE] == f.OFF, 0.0, arrays.run_s[f.NOW] - instance_s[:, f.UP_SINCE]),
             end_s=float(arrays.run_s[f.NOW]),
             num_events=int(arrays.run[f.NUM_EVENTS]),
         )

@@ -24,6 +24,8 @@ class Request:
     priority: int
     prefix: list[int]
     arrival_s: float
+    model: int = 0
+    adapter: int = -1
     key: float = 0.0
     state: str = "to come"
     generated: int = 0
@@ -49,6 +51,9 @@ class Engine:
     rules: Instance
     free: int
     host_free: int
+    role: str
+    life: str = "open"
+    leader: int = 0
     queue: list[Request] = field(default_factory=list)
     batch: list[Request] = field(default_factory=list)
     step: list[tuple[Request, int]] = field(default_factory=list)  # prefill of the running step
@@ -72,6 +77,16 @@ class Engine:
     migrant_preempted: int = 0
     copied_s: float = 0.0
     moved: int = 0
+    drafts: int | None = None  # blocks that the drafts of the running step took; None: no drafts
+    accepted: int = 0
+    adapters: dict[int, int] = field(default_factory=dict)  # loaded ones, and the moment of their last use
+    using: list[Request] = field(default_factory=list)  # requests with an adapter and blocks here
+    loads: int = 0
+    next_role: str = ""
+    opens_s: float = math.inf
+    up_since_s: float = 0.0
+    up_s: float = 0.0
+    turns: int = 0
 
 
 class StepSimulator:
@@ -81,9 +96,19 @@ class StepSimulator:
         self.fleet, self.load, self.draw = fleet, requests, draw
         size = fleet.block_tokens
         self.engines = [
-            Engine(i, rules, rules.kv_tokens // size, rules.host_kv_tokens // size)
+            Engine(
+                i,
+                rules,
+                rules.kv_tokens // size,
+                rules.host_kv_tokens // size,
+                rules.role,
+                "open" if rules.up else "off",
+            )
             for i, rules in enumerate(fleet.instances)
         ]
+        for e, leader in zip(self.engines, leaders(fleet), strict=True):
+            e.leader = leader
+        self.link_free_s: dict[tuple[int, int], float] = {}
         caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
         self.requests = [
             Request(
@@ -94,6 +119,8 @@ class StepSimulator:
                 int(requests.priority[r]),
                 requests.prefix[requests.prefix_of[r] : requests.prefix_of[r + 1]].tolist() if caches else [],
                 float(requests.arrival_s[r]),
+                0 if requests.model is None else int(requests.model[r]),
+                -1 if requests.adapter is None else int(requests.adapter[r]),
             )
             for r in range(len(requests))
         ]
@@ -106,14 +133,18 @@ class StepSimulator:
         self.now = 0.0
         self.tick_s = fleet.migration_period_s
 
+    def moments_to_come(self) -> list[float]:
+        times = [e.end_s for e in self.engines if e.end_s is not None]
+        times += [time for time, _ in self.transfers] + [time for time, _ in self.to_come]
+        if times and self.fleet.migration_period_s < math.inf:
+            times += [self.tick_s, *(e.copied_s for e in self.engines if e.migrant and e.copied_s > self.now)]
+        return times
+
+    def operate(self) -> None:
+        """What is done to instances at this moment; `operated_simulator` does it."""
+
     def run(self) -> None:
-        while True:
-            times = [e.end_s for e in self.engines if e.end_s is not None]
-            times += [time for time, _ in self.transfers] + [time for time, _ in self.to_come]
-            if not times:
-                return
-            if self.fleet.migration_period_s < math.inf:
-                times += [self.tick_s, *(e.copied_s for e in self.engines if e.migrant and e.copied_s > self.now)]
+        while times := self.moments_to_come():
             self.now = min(times)
             self.moments.append(self.now)
             self.end_all()
@@ -122,9 +153,26 @@ class StepSimulator:
                 self.to_come.remove(first)
                 self.arrive(self.requests[first[1]])
             self.migrate()
-            for engine in self.engines:
-                if engine.end_s is None:
-                    self.schedule(engine)
+            self.operate()
+            for leader in sorted({e.leader for e in self.engines}):
+                self.schedule_group([e for e in self.engines if e.leader == leader])
+
+    def schedule_group(self, group: list[Engine]) -> None:
+        if any(e.end_s is not None for e in group):
+            return
+        for e in group:
+            self.schedule(e)
+        ends = [e.end_s for e in group if e.end_s is not None]
+        if not ends:
+            return
+        last_s, skew = max(ends), self.fleet.skew
+        if skew:
+            last_s = self.now + (last_s - self.now) * skew[group[0].turns % len(skew)]
+            group[0].turns += 1
+        for e in group:
+            if e.end_s is not None:
+                e.end_s = last_s
+                e.busy_s += last_s - self.now
 
     def end_all(self) -> None:
         due = sorted(
@@ -142,7 +190,7 @@ class StepSimulator:
         return -(-tokens // self.fleet.block_tokens)
 
     def held(self, e: Engine, r: Request, tokens: int) -> int:
-        whole = e.rules.reserves and e.rules.role != "prefill"
+        whole = e.rules.reserves and e.role != "prefill"
         return self.blocks(r.input + r.output) if whole else self.blocks(tokens)
 
     def size(self, block: int) -> int:
@@ -188,16 +236,23 @@ class StepSimulator:
             r.blocks -= self.size(block)
 
     def growing(self, e: Engine) -> list[Request]:
-        if e.rules.reserves and e.rules.role != "prefill":
+        if e.rules.reserves and e.role != "prefill":
             return []
         return [r for r in e.batch if (r.input + r.generated - 1) % self.fleet.block_tokens == 0]
 
     # --- requests
-    def route(self, r: Request, decoding: bool) -> Engine:
-        open_to = [e for e in self.engines if (e.rules.role == "decode") == decoding]
+    def route(self, r: Request, decoding: bool) -> Engine | None:
+        open_to = [
+            e
+            for e in self.engines
+            if (e.role == "decode") == decoding and e.life == "open" and e.rules.model == r.model
+        ]
         policy = self.fleet.decode_routing if decoding else self.fleet.routing
         if policy == "round-robin":
             self.turn[decoding] += 1
+        if not open_to:
+            return None
+        if policy == "round-robin":
             return open_to[(self.turn[decoding] - 1) % len(open_to)]
         if policy == "power-of-two":
             one, other = (open_to[int(self.draw(n, r.id, 2 if decoding else 0) * len(open_to))] for n in (0, 1))
@@ -213,24 +268,60 @@ class StepSimulator:
         }
         return min(open_to, key=lambda e: (costs[policy](e), len(e.outstanding), e.id))
 
+    def relief(self, e: Engine) -> float:
+        return -math.inf if e.life == "draining" else self.freeness(e)
+
     def freeness(self, e: Engine) -> float:
         asked = sum(self.blocks(q.input + q.generated) for q in e.queue)
         return (self.room(e) - asked) / max(len(e.batch) + e.coming + len(e.queue), 1)
 
     def arrive(self, r: Request) -> None:
         e = self.route(r, False)
+        if e is None:
+            self.hold_back(r)
+            return
         fits = [
             other
             for other in self.engines
-            if self.blocks(r.input + (0 if other.rules.role == "prefill" else r.output))
+            if self.blocks(r.input + (r.generated if other.role == "prefill" else r.output))
             <= other.rules.kv_tokens // self.fleet.block_tokens
+            and other.rules.model == r.model
         ]
-        if e not in fits or (e.rules.role == "prefill" and all(other.rules.role == "prefill" for other in fits)):
+        if e not in fits or (e.role == "prefill" and all(other.role == "prefill" for other in fits)):
             r.state = "rejected"
             self.answer(r)
             return
         r.state, r.entry = "waiting", e
         self.join(e, r)
+
+    def hold_back(self, r: Request) -> None:
+        raise AssertionError("without changes an instance is always open")
+
+    def pass_on(self, r: Request) -> None:
+        e = self.route(r, True)
+        if e is None:
+            self.hold_back(r)
+        else:
+            self.join(e, r)
+
+    def acquire(self, e: Engine, r: Request) -> bool:
+        if r.adapter < 0:
+            return True
+        if r.adapter not in e.adapters:
+            if len(e.adapters) == e.rules.adapter_slots:
+                idle = [a for a in e.adapters if all(user.adapter != a for user in e.using)]
+                if not idle:
+                    return False
+                del e.adapters[min(idle, key=lambda a: (e.adapters[a], a))]
+            e.loads += 1
+            e.penalty_s += e.rules.adapter_load_s
+        e.adapters[r.adapter] = len(self.moments)
+        e.using.append(r)
+        return True
+
+    def release(self, e: Engine, r: Request) -> None:
+        if r.adapter >= 0:
+            e.using.remove(r)
 
     def join(self, e: Engine, r: Request) -> None:
         keys = {"fcfs": self.now, "priority": float(r.priority), "shortest-predicted": float(r.predicted)}
@@ -278,6 +369,7 @@ class StepSimulator:
 
     def finish(self, e: Engine, r: Request) -> None:
         self.let_go(e, r.blocks, r.shared)
+        self.release(e, r)
         r.shared = []
         r.state, r.finished_s = "complete", self.now
         e.outstanding.remove(r)
@@ -287,8 +379,13 @@ class StepSimulator:
     def end_step(self, e: Engine) -> None:
         e.end_s = None
         if e.decoding:
+            if e.drafts is not None:
+                e.free += e.drafts
             for r in list(e.batch):
                 r.generated += 1
+                if e.drafts is not None:
+                    self.accept(e, r)
+            e.drafts = None
             for r in sorted((r for r in e.batch if r.generated == r.output), key=lambda r: r.id):
                 e.batch.remove(r)
                 self.finish(e, r)
@@ -302,16 +399,16 @@ class StepSimulator:
         self.publish(e, r)
         r.generated += 1
         last = r.generated == r.output
-        handed = e.rules.role == "prefill" and not last
+        handed = e.role == "prefill" and not last
         if r.prefilled_s < 0:
             r.prefilled_s = self.now
-            if not handed or self.fleet.first_token_from == "prefill":
-                r.first_s = self.now
+        if r.first_s < 0 and (not handed or self.fleet.first_token_from == "prefill"):
+            r.first_s = self.now
         if last:
             self.finish(e, r)
         elif handed:
             r.state, r.source, r.shared, r.blocks = "handed", (r.blocks, r.shared), [], 0
-            self.join(self.route(r, True), r)
+            self.pass_on(r)
         else:
             r.state = "decoding"
             e.batch.append(r)
@@ -320,9 +417,11 @@ class StepSimulator:
         assert r.entry is not None
         assert r.home is not None
         self.let_go(r.entry, *r.source)
+        self.release(r.entry, r)
         r.entry.outstanding.remove(r)
         if r.first_s < 0:
             r.first_s = self.now
+        r.state = "ready"
         r.home.arrived.append(r)
 
     def migrate(self) -> None:
@@ -333,10 +432,16 @@ class StepSimulator:
             return
         while self.tick_s <= self.now:
             self.tick_s += self.fleet.migration_period_s
-        able = [e for e in self.engines if e.rules.role != "prefill"]
-        source = min(able, key=lambda e: (self.freeness(e), e.id))
-        goal = min(able, key=lambda e: (-self.freeness(e), e.id))
-        crowded = self.freeness(source) < self.fleet.crowded_below
+        able = [e for e in self.engines if e.role != "prefill"]
+        able = [e for e in able if e.life in ("open", "draining")]
+        if not able:
+            return
+        source = min(able, key=lambda e: (self.relief(e), e.id))
+        goals = [e for e in able if e.life == "open" and e.rules.model == source.rules.model]
+        if not goals:
+            return
+        goal = min(goals, key=lambda e: (-self.freeness(e), e.id))
+        crowded = self.relief(source) < self.fleet.crowded_below
         if source is goal or not crowded or not self.freeness(goal) > self.fleet.spare_above or source.migrant:
             return
         if not source.batch or self.running(goal) >= goal.rules.most_sequences:
@@ -344,14 +449,23 @@ class StepSimulator:
         r = min(source.batch, key=lambda r: (r.input + r.generated, r.id))
         tokens = r.input + r.generated - 1
         blocks = self.held(goal, r, tokens)
-        if blocks > self.room(goal) - self.watermark(goal):
+        if blocks > self.room(goal) - self.watermark(goal) or not self.acquire(goal, r):
             return
         self.take(goal, blocks)
         goal.coming += 1
         source.migrant, source.goal, source.goal_blocks, source.migrant_preempted = r, goal, blocks, r.preempted
-        rate = min(source.rules.link_tokens_per_s, goal.rules.link_tokens_per_s)
-        source.sent_s = goal.received_s = max(self.now, source.sent_s, goal.received_s) + tokens / rate
-        source.copied_s = source.sent_s + max(source.rules.link_latency_s, goal.rules.link_latency_s)
+        source.copied_s = self.transferred_s(source, goal, tokens)
+
+    def transferred_s(self, source: Engine, goal: Engine, tokens: int) -> float:
+        pools = (source.rules.pool, goal.rules.pool)
+        of_pools = [link for link in self.fleet.pool_links if (link.source, link.goal) == pools]
+        shared = of_pools[-1].tokens_per_s if of_pools else math.inf
+        rate = min(source.rules.link_tokens_per_s, goal.rules.link_tokens_per_s, shared)
+        free_s = max(self.now, source.sent_s, goal.received_s) + tokens / rate
+        self.link_free_s[pools] = max(self.now, self.link_free_s.get(pools, 0.0)) + tokens / shared
+        source.sent_s = goal.received_s = max(free_s, self.link_free_s[pools])
+        latency = of_pools[-1].latency_s if of_pools else 0.0
+        return source.sent_s + max(source.rules.link_latency_s, goal.rules.link_latency_s, latency)
 
     def move(self, e: Engine) -> None:
         r, goal = e.migrant, e.goal
@@ -363,10 +477,12 @@ class StepSimulator:
         if r not in e.batch or r.preempted != e.migrant_preempted or more > self.room(goal):
             goal.free += e.goal_blocks
             goal.coming -= 1
+            self.release(goal, r)
             return
         self.take(goal, more)
         e.batch.remove(r)
         self.let_go(e, r.blocks, r.shared)
+        self.release(e, r)
         r.shared, r.blocks, r.home, r.due_s = [], e.goal_blocks + more, goal, -1.0
         e.outstanding.remove(r)
         goal.outstanding.append(r)
@@ -394,6 +510,7 @@ class StepSimulator:
                 e.host_free -= blocks
                 e.penalty_s += blocks / (e.rules.swap_tokens_per_s / self.fleet.block_tokens)
         self.let_go(e, r.blocks, r.shared)
+        self.release(e, r)
         r.shared, r.blocks = [], 0
         r.state = "swapped" if swapped else "waiting"
         e.queue.append(r)
@@ -421,7 +538,7 @@ class StepSimulator:
             if chunk > left:
                 chunk = left if e.rules.chunked else 0 if e.step else chunk
             needed = self.held(e, r, tokens) - sum(self.size(block) for block in hits if e.cache[block] > 0)
-            if chunk == 0 or needed > room:
+            if chunk == 0 or needed > room or not self.acquire(e, r):
                 return False
             e.queue.remove(r)
             for block in hits:
@@ -434,17 +551,14 @@ class StepSimulator:
                 r.started_s, r.cached = self.now, found
             self.add_chunk(e, r, chunk)
             return True
-        if self.held(e, r, tokens) > room:
+        if self.held(e, r, tokens) > room or not self.acquire(e, r):
             return False
         e.queue.remove(r)
         r.blocks = self.held(e, r, tokens - 1)
         self.take(e, r.blocks)
         if r.state == "handed":
             assert r.entry is not None
-            source, rate = r.entry, min(r.entry.rules.link_tokens_per_s, e.rules.link_tokens_per_s)
-            source.sent_s = e.received_s = max(self.now, source.sent_s, e.received_s) + (tokens - 1) / rate
-            latency = max(source.rules.link_latency_s, e.rules.link_latency_s)
-            self.transfers.append((source.sent_s + latency, r))
+            self.transfers.append((self.transferred_s(r.entry, e, tokens - 1), r))
             r.state = "moving"
             e.coming += 1
         else:
@@ -495,16 +609,42 @@ class StepSimulator:
             for r in self.growing(e):
                 r.blocks += 1
                 self.take(e, 1)
+            self.propose(e)
         seconds = self.step_s(e)
         e.end_s = self.now + seconds + e.penalty_s
-        e.busy_s += e.end_s - self.now
         e.steps += 1
         e.penalty_s = 0.0
+
+    def propose(self, e: Engine) -> None:
+        if e.rules.speculation is None or e.rules.speculation.draft_tokens == 0:
+            return
+        blocks = 0
+        for r in e.batch:
+            drafts = min(e.rules.speculation.draft_tokens, r.output - r.generated - 1)
+            blocks += self.held(e, r, r.input + r.generated + drafts) - self.held(e, r, r.input + r.generated)
+        if blocks <= self.room(e):
+            self.take(e, blocks)
+            e.drafts = blocks
+
+    def accept(self, e: Engine, r: Request) -> None:
+        assert e.rules.speculation is not None
+        before, held = r.generated, self.held(e, r, r.input + r.generated - 1)
+        most = min(e.rules.speculation.draft_tokens, r.output - r.generated)
+        while r.generated < before + most:
+            if self.draw(2 + r.generated, r.id, 1) >= e.rules.speculation.acceptance:
+                break
+            r.generated += 1
+        more = self.held(e, r, r.input + r.generated - 1) - held
+        r.blocks += more
+        self.take(e, more)
+        e.accepted += r.generated - before
 
     def step_s(self, e: Engine) -> float:
         batch = e.batch if e.decoding else []
         context = sum(r.input + r.generated for r in batch)
         grid = e.rules.grid
+        if e.rules.speculation is not None and e.drafts is not None and e.decoding:
+            grid = e.rules.speculation.grid
         if not e.step:
             return decode_s(grid, len(batch), context / len(batch))
         tokens = sum(count for _, count in e.step)
@@ -513,6 +653,13 @@ class StepSimulator:
             pairs += count * (r.done - count + (count + 1) / 2)
         mean = context / len(batch) if batch else float(grid.contexts[0])
         return mixed_s(grid, (float(len(batch)), mean, float(tokens), pairs / tokens))
+
+
+def leaders(fleet: Fleet) -> list[int]:
+    found: list[int] = []
+    for size in fleet.groups or (1,) * len(fleet.instances):
+        found += [len(found)] * size
+    return found
 
 
 def place(axis: list[float], point: float) -> int:

@@ -136,21 +136,6 @@ def test_more_instances_lower_rates_and_faster_kernels_do_not_hurt(seed: int) ->
     assert float(np.nanmean(simulate(fleet(grid=fast), requests).e2e_s)) <= base
 
 
-@FEW
-@given(seed=st.integers(0, 2**16))
-def test_mechanisms_that_cost_and_give_nothing_change_no_bit(seed: int) -> None:
-    requests = poisson(seed, 200, 60.0)
-    tight, roomy = (Instance(GRID, tokens, most_sequences=32, token_budget=512) for tokens in (3_000, 20_000))
-    never = requests.with_prefixes([[("own", r)] for r in range(len(requests))], block_tokens=16)
-    for plain, other, load in (
-        (Fleet((tight,)), Fleet((replace(tight, preemption="swap", host_kv_tokens=0),)), requests),
-        (Fleet((tight,)), Fleet((tight,), queueing="priority"), requests),
-        (Fleet((tight,)), Fleet((tight,), routing="freeness"), requests),
-        (Fleet((roomy,)), Fleet((roomy,), prefix_caching=True), never),
-    ):
-        assert simulate(plain, requests).finished_s.tobytes() == simulate(other, load).finished_s.tobytes()
-
-
 def test_a_prompt_beyond_the_cache_is_rejected_and_counted() -> None:
     requests = Requests.open_stream([0.0, 1.0, 2.0], [100, 30_000, 100], [10, 10, 10])
     result = simulate(fleet(), requests)

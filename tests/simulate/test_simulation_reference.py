@@ -1,134 +1,16 @@
 """The compiled loop against the slow reference, event for event, on random small cases of every role and policy."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from operated_simulator import OperatedSimulator
+from small_fleets import assert_same, draw, fleets, loads, mixed_loads, operated_fleets
 from step_simulator import StepSimulator
 
 from planner.simulate.engine import simulate
-from planner.simulate.fleet import QUEUEINGS, ROUTINGS, Fleet, Instance
+from planner.simulate.fleet import Fleet
 from planner.simulate.requests import Requests
-from planner.simulate.step_grid import StepGrid
 
-Draw = Callable[..., Any]  # what hypothesis hands to a composite strategy
-MASK = 2**64 - 1
-CASES = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-def draw(number: int, request: int, offset: int, seed: int = 7) -> float:
-    """SplitMix64, as in the paper."""
-    mixed = ((seed + number) * 0x9E3779B97F4A7C15 + 2 * request + offset + 1) & MASK
-    mixed = mixed * 0x9E3779B97F4A7C15 & MASK
-    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & MASK
-    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & MASK
-    return float(((mixed ^ mixed >> 31) >> 11) / 2**53)
-
-
-@st.composite
-def grids(chosen: Draw) -> StepGrid:
-    """Random step times on a few values of each axis."""
-    seed = chosen(st.integers(0, 2**16))
-    rng = np.random.default_rng(seed)
-    axes = [
-        np.array([0.0, 4.0]),
-        np.array([1.0, 6.0, 20.0, 60.0]),
-        np.array([0.0, 8.0, 64.0]),
-        np.array([1.0, 9.0, 90.0]),
-    ]
-    shape = tuple(len(axis) for axis in axes)
-    round_numbers = chosen(st.booleans())
-    values = rng.integers(1, 5, shape).astype(float) if round_numbers else rng.uniform(0.5, 2.0, shape)
-    decode = rng.integers(1, 4, (5, 4)).astype(float) if round_numbers else rng.uniform(0.5, 2.0, (5, 4))
-    return StepGrid(decode, values, *axes)
-
-
-@st.composite
-def instances(chosen: Draw, role: str, grid: StepGrid) -> Instance:
-    return Instance(
-        grid,
-        kv_tokens=chosen(st.sampled_from([24, 32, 48, 200])),
-        role=role,
-        policy=chosen(st.sampled_from(["mixed", "prefill-first"])),
-        token_budget=chosen(st.sampled_from([3, 8, 20, 64])),
-        most_sequences=chosen(st.integers(1, 4)),
-        chunked=chosen(st.booleans()),
-        reserves=chosen(st.booleans()),
-        preemption=chosen(st.sampled_from(["recompute", "swap"])),
-        host_kv_tokens=chosen(st.sampled_from([0, 16, 100])),
-        swap_tokens_per_s=chosen(st.sampled_from([2.0, 64.0])),
-        watermark=chosen(st.sampled_from([0.0, 0.2])),
-        link_tokens_per_s=chosen(st.sampled_from([1.0, 7.0, float("inf")])),
-        link_latency_s=chosen(st.sampled_from([0.0, 0.5])),
-    )
-
-
-@st.composite
-def fleets(chosen: Draw) -> Fleet:
-    grid = chosen(grids())
-    apart = chosen(st.booleans())
-    roles = ["prefill", "decode"] if apart else ["colocated"]
-    roles += chosen(st.lists(st.sampled_from(roles), max_size=2))
-    return Fleet(
-        tuple(chosen(instances(role, grid)) for role in roles),
-        routing=chosen(st.sampled_from(sorted(ROUTINGS))),
-        decode_routing=chosen(st.sampled_from(sorted(ROUTINGS))),
-        queueing=chosen(st.sampled_from(sorted(QUEUEINGS))),
-        block_tokens=chosen(st.sampled_from([1, 4])),
-        prefix_caching=chosen(st.booleans()),
-        request_overhead_s=chosen(st.sampled_from([0.0, 0.25])),
-        migration_period_s=chosen(st.sampled_from([float("inf"), 1.7])),
-        crowded_below=chosen(st.sampled_from([1.0, 50.0])),
-        spare_above=chosen(st.sampled_from([-9.0, 2.0])),
-        quantum_s=chosen(st.sampled_from([0.5, 1.3, 8.0])),
-        first_token_from=chosen(st.sampled_from(["decode", "prefill"])),
-    )
-
-
-@st.composite
-def loads(chosen: Draw) -> Requests:
-    count = chosen(st.integers(1, 14))
-    lengths = st.lists(st.integers(1, 18), min_size=count, max_size=count)
-    inputs, outputs, predicted = (np.array(chosen(lengths)) for _ in range(3))
-    if chosen(st.booleans()):
-        think = chosen(st.sampled_from([0.0, 1.5]))
-        base = Requests.closed_loop(inputs, outputs, clients=chosen(st.integers(1, 4)), think_s=think)
-    else:
-        arrivals = chosen(st.lists(st.integers(0, 60), min_size=count, max_size=count))
-        base = Requests.open_stream(
-            np.sort(np.array(arrivals)) / 2.0,
-            inputs,
-            outputs,
-            predicted_tokens=predicted,
-            priority=chosen(st.lists(st.integers(0, 2), min_size=count, max_size=count)),
-        )
-        if chosen(st.booleans()):
-            base = _in_sessions(base, chosen(st.integers(1, count)), chosen(st.sampled_from([0.0, 0.75])))
-    return base.with_prefixes([_chain(chosen, int(tokens)) for tokens in inputs], block_tokens=4)
-
-
-def _in_sessions(requests: Requests, sessions: int, think_s: float) -> Requests:
-    """The first requests come by themselves, each later one when the one `sessions` before it has been answered."""
-    count = len(requests)
-    after = np.arange(count) + sessions
-    return replace(
-        requests,
-        successor=np.where(after < count, after, -1),
-        think_s=np.full(count, think_s),
-        num_open=sessions,
-    )
-
-
-def _chain(chosen: Draw, tokens: int) -> list[tuple[int, ...]]:
-    """Names of the blocks of a prompt: each the whole prompt up to its end, in an alphabet of two."""
-    blocks = -(-tokens // 4)
-    letters = chosen(st.lists(st.integers(0, 1), min_size=blocks, max_size=blocks))
-    names = [tuple(letters[: end + 1]) for end in range(blocks)]
-    return [*names[:-1], (*names[-1], tokens % 4 + 10)] if names else []
+CASES = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @CASES
@@ -136,23 +18,13 @@ def _chain(chosen: Draw, tokens: int) -> list[tuple[int, ...]]:
 def test_compiled_loop_equals_the_reference_event_for_event(fleet: Fleet, requests: Requests) -> None:
     reference = StepSimulator(fleet, requests, draw)
     reference.run()
-    result = simulate(fleet, requests, seed=7, most_events=100_000)
-    slow = reference.requests
-    assert [r.state == "complete" for r in slow] == result.complete.tolist()
-    assert [r.state == "rejected" for r in slow] == result.rejected.tolist()
-    for name, found in (
-        ("started_s", result.started_s),
-        ("prefilled_s", result.prefilled_s),
-        ("first_s", result.first_token_s),
-        ("finished_s", result.finished_s),
-    ):
-        wanted = [getattr(r, name) if getattr(r, name) >= 0 else None for r in slow]
-        assert wanted == [None if np.isnan(value) else value for value in found.tolist()], name
-    assert [r.preempted for r in slow] == result.preempted.tolist()
-    assert [e.moved for e in reference.engines] == result.migrations.tolist()
-    assert [r.cached for r in slow] == result.cached_tokens.tolist()
-    assert [r.entry.id if r.entry else -1 for r in slow] == result.entry.tolist()
-    assert [r.home.id if r.home else -1 for r in slow] == result.home.tolist()
-    assert [e.steps for e in reference.engines] == result.steps.tolist()
-    assert [e.peak for e in reference.engines] == result.peak_blocks.tolist()
-    assert result.busy_s == pytest.approx([e.busy_s for e in reference.engines])
+    assert_same(simulate(fleet, requests, seed=7, most_events=100_000), reference)
+
+
+@CASES
+@given(fleet=operated_fleets(), data=st.data())
+def test_operated_fleets_equal_the_reference_event_for_event(fleet: Fleet, data: st.DataObject) -> None:
+    requests = data.draw(mixed_loads(fleet))
+    reference = OperatedSimulator(fleet, requests, draw)
+    reference.run()
+    assert_same(simulate(fleet, requests, seed=7, most_events=100_000), reference)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from planner.simulate.loop.adapters import acquire
 from planner.simulate.loop.fields import (
     ARRIVED,
     CACHED,
@@ -22,8 +23,6 @@ from planner.simulate.loop.fields import (
     ITERATION,
     KEY,
     LEFT,
-    LINK_LATENCY,
-    LINK_RATE,
     LISTED,
     LONGEST_STRETCH,
     MIXED,
@@ -45,12 +44,11 @@ from planner.simulate.loop.fields import (
     QUEUED_BLOCKS,
     QUEUEING,
     RANK,
-    RECEIVED,
     RESERVED,
     RESERVES,
-    SENT,
     SEQUENCES,
     SIBLING,
+    SINGLE,
     STALLED,
     START,
     STARTED,
@@ -66,6 +64,7 @@ from planner.simulate.loop.fields import (
     WATERMARK,
 )
 from planner.simulate.loop.heaps import drop_batch, goes_before, pop, push, push_batch, set_end
+from planner.simulate.loop.links import transferred_s
 from planner.simulate.loop.memory import (
     blocks_of,
     cached_blocks,
@@ -78,6 +77,7 @@ from planner.simulate.loop.memory import (
     take,
 )
 from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.speculation import take_drafts
 from planner.simulate.loop.steps import decode_steps, mixed_step_s
 
 
@@ -207,7 +207,7 @@ def admit_prompt(s: State, i: int, r: int, budget: int, margin: int, now_s: floa
         found += s.prefix_size[s.prefix[at], 0]
     found = min(found, whole - 1)
     tokens = chunk_of(s, i, whole - found, budget)
-    if tokens == 0 or needed_blocks(s, i, r, hits, whole) > room(s, i) - margin:
+    if tokens == 0 or needed_blocks(s, i, r, hits, whole) > room(s, i) - margin or not acquire(s, i, r):
         return False
     dequeue(s, i)
     hold(s, i, r, hits, whole)
@@ -223,24 +223,16 @@ def admit_prompt(s: State, i: int, r: int, budget: int, margin: int, now_s: floa
 
 @compiled
 def admit_cache(s: State, i: int, r: int, margin: int, now_s: float) -> bool:
-    """Admits a request whose cache is elsewhere, if memory allows; it comes over the links of both instances.
-
-    Links carry one cache at a time, in the order in which they were asked for.
-    """
+    """Admits a request whose cache is elsewhere, if memory allows; it comes over the links between the instances."""
     tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
-    if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin:
+    if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
         return False
     dequeue(s, i)
     take(s, i, held_blocks(s, i, r, tokens))
     s.request[r, STATE] = MOVING
     s.instance[i, RESERVED] += 1
-    source = s.request[r, ENTRY]
-    begin = max(now_s, s.instance_s[source, SENT], s.instance_s[i, RECEIVED])
-    free = begin + tokens / min(s.instance_s[source, LINK_RATE], s.instance_s[i, LINK_RATE])
-    s.instance_s[source, SENT] = free
-    s.instance_s[i, RECEIVED] = free
     s.request_s[r, RANK] = s.request_s[r, KEY]
-    s.request_s[r, KEY] = free + max(s.instance_s[source, LINK_LATENCY], s.instance_s[i, LINK_LATENCY])
+    s.request_s[r, KEY] = transferred_s(s, s.request[r, ENTRY], i, tokens, now_s)
     s.run[TRANSFERS] = push(s, s.run[TRANSFERS], r)
     return True
 
@@ -249,7 +241,7 @@ def admit_cache(s: State, i: int, r: int, margin: int, now_s: float) -> bool:
 def admit_swapped(s: State, i: int, r: int, margin: int) -> bool:
     """Admits a request from host memory, if there is room for it and the block that it may need next."""
     tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
-    if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin:
+    if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
         return False
     dequeue(s, i)
     take(s, i, held_blocks(s, i, r, tokens))
@@ -371,6 +363,8 @@ def looked_ahead(s: State, i: int) -> int:
     steps = s.request[s.batch[i, 0], FINISH] - s.instance[i, ITERATION]
     steps = min(steps, LONGEST_STRETCH)
     free = s.instance[i, FREE]
+    if s.instance[i, SINGLE] == 1:
+        return 1
     if s.instance[i, RESERVES] == 1 or free >= s.instance[i, SEQUENCES] * (steps // s.residue.shape[1] + 1):
         return int(steps)
     for ahead in range(1, steps):
@@ -412,6 +406,7 @@ def start_stretch(s: State, i: int, sequences: int, preempted: bool, now_s: floa
     s.instance_s[i, START] = now_s
     if sequences > 0:
         take(s, i, growth(s, i, s.instance[i, ITERATION]))
+    take_drafts(s, i, sequences)
     penalty_s = s.instance_s[i, PENALTY]
     steps, end_s = 1, now_s
     if s.instance[i, LISTED] > 0:

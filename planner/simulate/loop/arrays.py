@@ -1,7 +1,8 @@
 """The arrays of a run, as Python makes and reads them.
 
 Shapes: I instances, R requests, S most sequences, B tokens a KV block, U distinct prefix blocks, H prefix blocks of all
-requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens.
+requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens, A adapters, P pools, W factors,
+E changes.
 """
 
 from typing import NamedTuple
@@ -35,3 +36,8 @@ class Arrays(NamedTuple):
     mixed_s: Floats  # [K, N', C, T, M] seconds of a step that prefills
     axes: Floats  # [K, 4, longest] decode batch, decode context, prefill tokens, mean attended tokens
     lengths: Ints  # [K, 4] of the axes
+    adapters: Ints  # [I, A, 2]
+    links: Floats  # [P, P, 3] between pools
+    skew: Floats  # [W] by which the steps of a group are longer than those of its slowest member, one after another
+    change_s: Floats  # [E] when instances change
+    change: Ints  # [E, 2] which, and how

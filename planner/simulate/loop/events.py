@@ -7,198 +7,80 @@ the next end of a step.
 
 import numpy as np
 
-from planner.simulate.loop.admission import enqueue, schedule, start_decoding
+from planner.simulate.loop.admission import schedule, start_decoding
 from planner.simulate.loop.arrays import Arrays
+from planner.simulate.loop.arrivals import answer, arrive, leave, pass_on
+from planner.simulate.loop.control import change, next_change
 from planner.simulate.loop.fields import (
     ARRIVAL,
     ARRIVED,
     BUSY,
     BUSY_PREFILL,
-    BY_PRIORITY,
-    CAPACITY,
+    CHANGES,
     COMPLETE,
     CONTEXT,
     COPIED,
     DECODE_TOKENS,
     DIRTY,
     DONE,
+    DRAFT_BLOCKS,
     END,
     ENTRY,
-    FEEDBACK,
     FINISH,
     FINISHED,
     FIRST,
     FIRST_AT_DECODE,
     GENERATED,
     GOAL,
-    HANDED,
+    HELD,
     HOME,
     INPUT,
     ITERATION,
     KEY,
-    LEFT,
     LIMIT,
     LISTED,
-    LOAD_TOKENS,
+    MEMBERS,
     MIGRANT,
     MOST_EVENTS,
-    MOST_SEQUENCES,
     NEXT_ARRIVAL,
-    NEXT_CLIENT,
     NONE,
     NOW,
-    NUM_CLOSED,
     NUM_COMPLETE,
     NUM_DIRTY,
     NUM_EVENTS,
     NUM_OPEN,
-    NUM_REJECTED,
     OUTPUT,
-    OUTSTANDING,
     PENDING,
     PERIOD,
     PLACE,
-    PREDICTED,
     PREFILL,
     PREFILL_STEP_COUNT,
     PREFILL_TOKENS,
     PREFILLED,
-    PRIORITY,
-    QUANTUM,
-    QUEUE,
-    QUEUEING,
     RANK,
     READY,
-    REJECTED,
     REQUEST_OVERHEAD,
-    RESERVED,
     ROLE,
     SEQUENCE_SECONDS,
     SEQUENCES,
-    SHORTEST,
     SIBLING,
+    SINGLE,
     STALLED,
     START,
     STATE,
     STEP_COUNT,
     STEP_TOKENS,
     STEPS,
-    SUCCESSOR,
-    THINK,
     TICK,
     TRANSFERS,
-    WAITING,
+    TURNS,
 )
-from planner.simulate.loop.heaps import drop_batch, pop, push, set_end
-from planner.simulate.loop.memory import blocks_of, give_back, growth_within, publish, take
+from planner.simulate.loop.heaps import drop_batch, pop, set_end
+from planner.simulate.loop.memory import give_back, growth_within, publish, take
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
 from planner.simulate.loop.program import State, compiled, entry
-from planner.simulate.loop.routing import route
-from planner.simulate.loop.steps import decode_steps, mixed_step_s
-
-
-@compiled
-def mark(s: State, i: int) -> None:
-    """Notes that an instance is to be scheduled at this moment."""
-    if s.instance[i, DIRTY] == 0:
-        s.instance[i, DIRTY] = 1
-        s.dirty[s.run[NUM_DIRTY]] = i
-        s.run[NUM_DIRTY] += 1
-
-
-@compiled
-def interrupt(s: State, i: int, now_s: float) -> None:
-    """Something new for an instance: if idle, it is scheduled; decode steps are cut at the next end of one."""
-    if s.instance[i, STEPS] == 0:
-        mark(s, i)
-    elif s.instance[i, STEPS] > 1 and s.instance_s[i, END] > now_s:
-        steps, end_s = decode_steps(s, i, s.instance[i, STEPS], now_s)
-        s.instance[i, STEPS] = steps
-        set_end(s, i, end_s)
-
-
-@compiled
-def order_key(s: State, i: int, r: int, now_s: float) -> float:
-    """What the queue sorts a request by; in the feedback queue its level, the first whose quantum its prefill fits."""
-    if s.run[QUEUEING] == BY_PRIORITY:
-        return float(s.request[r, PRIORITY])
-    if s.run[QUEUEING] == SHORTEST:
-        return float(s.request[r, PREDICTED])
-    if s.run[QUEUEING] == FEEDBACK:
-        level, quantum_s, tokens = 0.0, s.run_s[QUANTUM], s.request[r, INPUT]
-        prefill_s = mixed_step_s(s, i, 0 * tokens, tokens, (tokens + 1) / 2)
-        while s.request[r, STATE] != HANDED and quantum_s < prefill_s:
-            level, quantum_s = level + 1.0, 2.0 * quantum_s
-        s.request_s[r, LEFT] = quantum_s
-        return level
-    return now_s
-
-
-@compiled
-def join(s: State, i: int, r: int, now_s: float) -> None:
-    """Sends a request to an instance; one that is not in front waits behind others that cannot start either."""
-    s.request[r, HOME] = i
-    s.request_s[r, KEY] = order_key(s, i, r, now_s)
-    s.instance[i, OUTSTANDING] += 1
-    s.instance[i, LOAD_TOKENS] += s.request[r, INPUT] + s.request[r, PREDICTED]
-    enqueue(s, i, r)
-    if s.instance[i, QUEUE] == r:
-        full = s.instance[i, SEQUENCES] + s.instance[i, RESERVED] >= s.instance[i, MOST_SEQUENCES]
-        if s.instance[i, STEPS] == 0 or not full or s.run[QUEUEING] == FEEDBACK:
-            interrupt(s, i, now_s)
-
-
-@compiled
-def leave(s: State, i: int, r: int) -> None:
-    """A request is gone from an instance."""
-    s.instance[i, OUTSTANDING] -= 1
-    s.instance[i, LOAD_TOKENS] -= s.request[r, INPUT] + s.request[r, PREDICTED]
-
-
-@compiled
-def fits(s: State, i: int, r: int) -> bool:
-    """Whether a request fits into an empty instance, from its first to its last token."""
-    tokens = s.request[r, INPUT] + (0 if s.instance[i, ROLE] == PREFILL else s.request[r, OUTPUT])
-    return bool(blocks_of(s, tokens) <= s.instance[i, CAPACITY])
-
-
-@compiled
-def send(s: State, r: int, arrival_s: float) -> None:
-    """A client sends a request at a time that is now known."""
-    s.request_s[r, ARRIVAL] = arrival_s
-    s.request_s[r, KEY] = arrival_s + s.run_s[REQUEST_OVERHEAD]
-    s.run[PENDING] = push(s, s.run[PENDING], r)
-
-
-@compiled
-def answer(s: State, r: int, now_s: float) -> None:
-    """A request is over; what its session or its client sends next is on its way."""
-    after = s.request[r, SUCCESSOR]
-    if after != NONE:
-        send(s, after, now_s + s.request_s[after, THINK])
-    elif r < s.run[NUM_CLOSED] and s.run[NEXT_CLIENT] < s.run[NUM_CLOSED]:
-        after = s.run[NEXT_CLIENT]
-        s.run[NEXT_CLIENT] += 1
-        send(s, after, now_s + s.request_s[after, THINK])
-
-
-@compiled
-def arrive(s: State, r: int, now_s: float) -> None:
-    """A request comes to the router; one that no instance could ever hold is rejected."""
-    i = route(s, r, now_s)
-    held = fits(s, i, r)
-    if held and s.instance[i, ROLE] == PREFILL:
-        held = False
-        for other in range(len(s.instance)):
-            held = held or (s.instance[other, ROLE] != PREFILL and fits(s, other, r))
-    if not held:
-        s.request[r, STATE] = REJECTED
-        s.run[NUM_REJECTED] += 1
-        answer(s, r, now_s)
-        return
-    s.request[r, STATE] = WAITING
-    s.request[r, ENTRY] = i
-    join(s, i, r, now_s)
+from planner.simulate.loop.speculation import accept_drafts
+from planner.simulate.loop.stretches import interrupt, mark
 
 
 @compiled
@@ -214,13 +96,6 @@ def finish(s: State, i: int, r: int, now_s: float) -> None:
 
 
 @compiled
-def hand_over(s: State, i: int, r: int, now_s: float) -> None:
-    """A prefilled request goes on to a decode instance; its blocks stay until its cache has moved."""
-    s.request[r, STATE] = HANDED
-    join(s, route(s, r, now_s), r, now_s)
-
-
-@compiled
 def end_prefill(s: State, i: int, r: int, now_s: float) -> None:
     """The prompt of a request is in the cache, and a token is generated."""
     publish(s, i, r)
@@ -229,12 +104,12 @@ def end_prefill(s: State, i: int, r: int, now_s: float) -> None:
     handed = s.instance[i, ROLE] == PREFILL and not last
     if s.request_s[r, PREFILLED] < 0.0:
         s.request_s[r, PREFILLED] = now_s
-        if not handed or s.run[FIRST_AT_DECODE] == 0:
-            s.request_s[r, FIRST] = now_s
+    if s.request_s[r, FIRST] < 0.0 and (not handed or s.run[FIRST_AT_DECODE] == 0):
+        s.request_s[r, FIRST] = now_s
     if last:
         finish(s, i, r, now_s)
     elif handed:
-        hand_over(s, i, r, now_s)
+        pass_on(s, r, now_s)
     else:
         start_decoding(s, i, r)
 
@@ -264,6 +139,8 @@ def end_stretch(s: State, i: int, now_s: float) -> None:
         s.instance[i, ITERATION] += steps
         s.instance[i, CONTEXT] += sequences * steps
         s.instance[i, DECODE_TOKENS] += sequences * steps
+        if s.instance[i, DRAFT_BLOCKS] != NONE:
+            accept_drafts(s, i)
         end_decodes(s, i, now_s)
     for place in range(s.instance[i, LISTED]):
         r = s.listed[i, place]
@@ -339,6 +216,8 @@ def next_moment(s: State) -> float:
         moment = min(moment, s.request_s[s.run[NEXT_ARRIVAL], ARRIVAL] + s.run_s[REQUEST_OVERHEAD])
     if s.run_s[PERIOD] < np.inf and moment < np.inf:
         moment = min(moment, s.run_s[TICK], next_copy(s, s.run_s[NOW]))
+    if s.run[CHANGES] == 1 and (moment < np.inf or s.run[HELD] != NONE):
+        moment = next_change(s, moment)
     return float(moment)
 
 
@@ -369,6 +248,31 @@ def arrive_all(s: State, now_s: float) -> None:
 
 
 @compiled
+def schedule_group(s: State, i: int, now_s: float) -> None:
+    """Starts the next stretch of an instance, or the next step of those that make it together when all are ready.
+
+    The step of a group ends for all when its slowest member is done; where experts are loaded unevenly, later still.
+    """
+    end = i + s.instance[i, MEMBERS]
+    for member in range(i, end):
+        if s.instance[member, STEPS] > 0:
+            return
+    last_s = -np.inf
+    for member in range(i, end):
+        schedule(s, member, now_s)
+        if s.instance[member, STEPS] > 0:
+            last_s = max(last_s, s.instance_s[member, END])
+    if s.instance[i, SINGLE] == 0 or last_s == -np.inf:
+        return
+    if len(s.skew) > 0:
+        last_s = now_s + (last_s - now_s) * s.skew[s.instance[i, TURNS] % len(s.skew)]
+        s.instance[i, TURNS] += 1
+    for member in range(i, end):
+        if s.instance[member, STEPS] > 0:
+            set_end(s, member, last_s)
+
+
+@compiled
 def schedule_all(s: State, now_s: float) -> None:
     """Who starts at this moment, in the order of numbers."""
     marked = s.run[NUM_DIRTY]
@@ -381,7 +285,7 @@ def schedule_all(s: State, now_s: float) -> None:
         s.dirty[place] = i
     for at in range(marked):
         s.instance[s.dirty[at], DIRTY] = 0
-        schedule(s, s.dirty[at], now_s)
+        schedule_group(s, s.dirty[at], now_s)
 
 
 @entry
@@ -407,6 +311,11 @@ def play(a: Arrays) -> None:
         a.mixed_s,
         a.axes,
         a.lengths,
+        a.adapters,
+        a.links,
+        a.skew,
+        a.change_s,
+        a.change,
     )
     while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:
         now_s = next_moment(s)
@@ -419,4 +328,6 @@ def play(a: Arrays) -> None:
         if s.run_s[PERIOD] < np.inf:
             migrate(s, now_s)
         end_all(s, now_s)
+        if s.run[CHANGES] == 1:
+            change(s, now_s)
         schedule_all(s, now_s)

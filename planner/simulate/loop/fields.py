@@ -27,7 +27,9 @@ HOME: Final = 14  # instance that holds it now
 PREEMPTED: Final = 15  # times that it was preempted
 CHILD: Final = 16  # first child in a queue
 SIBLING: Final = 17  # next child of the same parent; next in a list
-REQUEST_FIELDS: Final = 18
+MODEL: Final = 18  # that it is for
+ADAPTER: Final = 19  # of that model; NONE
+REQUEST_FIELDS: Final = 20
 
 # A request, seconds.
 ARRIVAL: Final = 0  # at the front door, seen by the client
@@ -53,6 +55,7 @@ DECODING: Final = 6
 SWAPPED: Final = 7  # preempted, its cache in host memory
 COMPLETE: Final = 8
 REJECTED: Final = 9  # can never fit into any instance
+LOST: Final = 10  # its cache has gone with an instance; about to be sent again
 
 # An instance, whole numbers.
 ROLE: Final = 0
@@ -99,7 +102,25 @@ GOAL: Final = 40  # that instance
 GOAL_BLOCKS: Final = 41  # taken there
 MIGRANT_PREEMPTED: Final = 42  # how often it had been preempted when the copy began
 MIGRATION_COUNT: Final = 43  # requests that left for another instance
-INSTANCE_FIELDS: Final = 44
+SERVES: Final = 44  # model
+LEADER: Final = 45  # first of the instances that step together with it
+MEMBERS: Final = 46  # how many those are
+SINGLE: Final = 47  # 1 if it looks ahead a step only
+TURNS: Final = 48  # of a leader: steps that the group has made
+DRAFTS: Final = 49  # tokens that a draft model proposes a sequence and step
+PLAIN_TABLE: Final = 50  # step times without drafts
+VERIFY_TABLE: Final = 51  # with
+DRAFT_BLOCKS: Final = 52  # taken for the drafts of the running step; NONE if it has no drafts
+ACCEPTED_TOKENS: Final = 53  # drafts that were right
+LIFE: Final = 54
+NEXT_ROLE: Final = 55  # that it takes on when its requests are gone; NONE
+RESERVING: Final = 56  # 1 if it reserves whole lengths while it is not of the role prefill
+HOST_CAPACITY: Final = 57  # blocks of host memory
+POOL: Final = 58
+SLOTS: Final = 59  # adapters that it holds at once
+LOADED: Final = 60  # adapters
+LOAD_COUNT: Final = 61  # loads of adapters
+INSTANCE_FIELDS: Final = 62
 
 # An instance, seconds.
 START: Final = 0  # of the stretch under way
@@ -115,12 +136,30 @@ PENALTY: Final = 9  # swapping that lengthens the next step
 SEQUENCE_SECONDS: Final = 10  # decoding sequences x time
 PREFILL_PAIRS: Final = 11  # mean tokens that a token of the running step's prefill attends to
 COPIED: Final = 12  # when the copy under way is complete
-SECONDS_FIELDS: Final = 13
+ACCEPTANCE: Final = 13  # chance of a draft to be right where those before it are
+ADAPTER_SECONDS: Final = 14  # that loading an adapter lengthens a step by
+UP_SINCE: Final = 15  # of an instance that is not off
+UP_SECONDS: Final = 16  # before that
+OPENS: Final = 17  # when it will have started; inf
+SECONDS_FIELDS: Final = 18
 
 # Roles.
 COLOCATED: Final = 0
 PREFILL: Final = 1
 DECODE: Final = 2
+
+# Life of an instance.
+OFF: Final = 0
+STARTING: Final = 1
+OPEN: Final = 2
+DRAINING: Final = 3  # takes no more requests; off, or of its next role, when those that it has are gone
+
+# Changes of an instance that are known beforehand.
+TO_START: Final = 0
+TO_FAIL: Final = 1
+TO_DRAIN: Final = 2
+TO_PREFILL: Final = 3
+TO_DECODE: Final = 4
 
 # Policies of an engine.
 MIXED: Final = 0  # prefill rides on decode steps (vLLM)
@@ -161,7 +200,14 @@ FIRST_AT_DECODE: Final = 16  # 1 if the client gets its first token from the dec
 MOST_EVENTS: Final = 17
 NUM_EVENTS: Final = 18
 CACHES: Final = 19  # 1 if prefixes are cached
-RUN_FIELDS: Final = 20
+HELD: Final = 20  # first of the requests that no open instance takes
+NEXT_CHANGE: Final = 21
+NUM_DRAINING: Final = 22
+CHANGES: Final = 23  # 1 if instances may start, drain, fail or change role
+LEAST_OPEN: Final = 24  # instances of a role and model that autoscaling leaves
+NUM_MODELS: Final = 25
+LAST_LOOK: Final = 26  # 1 if the autoscaler has looked while nothing else was to happen
+RUN_FIELDS: Final = 27
 
 # The run, seconds.
 REQUEST_OVERHEAD: Final = 0  # between client and engine
@@ -172,7 +218,22 @@ PERIOD: Final = 4  # between two looks for requests to migrate; inf: never
 TICK: Final = 5  # the next one
 CROWDED: Final = 6  # freeness below which an instance gives requests away
 SPARE: Final = 7  # freeness above which an instance takes them
-RUN_SECONDS: Final = 8
+CONTROL: Final = 8  # between two looks of the autoscaler; inf: never
+NEXT_CONTROL: Final = 9
+CROWDED_ABOVE: Final = 10  # requests an instance above which one more is started
+IDLE_BELOW: Final = 11  # requests an instance below which one is drained
+START_SECONDS: Final = 12  # from the decision to the first request
+FLIP_ABOVE: Final = 13  # requests waiting an instance above which a role gets one of the other; inf: never
+RUN_SECONDS: Final = 14
+
+# A link between pools.
+RATE: Final = 0  # tokens per second
+LATENCY: Final = 1
+FREE_FROM: Final = 2
+
+# An adapter on an instance.
+USERS: Final = 0
+LAST_USE: Final = 1  # NONE: not loaded
 
 # A cached prefix block on an instance.
 REFERENCES: Final = 0  # NONE: not cached

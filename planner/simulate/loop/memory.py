@@ -3,6 +3,7 @@
 A prefix block is shared by all requests whose prompts agree up to its end. What a request generates is its own.
 """
 
+from planner.simulate.loop.adapters import release
 from planner.simulate.loop.fields import (
     BLOCK_TOKENS,
     CACHES,
@@ -162,13 +163,14 @@ def publish(s: State, i: int, r: int) -> None:
 
 @compiled
 def give_back(s: State, i: int, r: int, tokens: int) -> None:
-    """Frees the blocks of a request with so many tokens; the end of its prefix will be evicted first."""
+    """Frees the blocks of a request with so many tokens, and its adapter; the end of its prefix is evicted first."""
     s.instance[i, FREE] += held_blocks(s, i, r, tokens) - s.request[r, SHARED_BLOCKS]
     first = s.prefix_of[r]
     for at in range(first + s.request[r, SHARED] - 1, first - 1, -1):
         let_go(s, i, s.prefix[at])
     s.request[r, SHARED] = 0
     s.request[r, SHARED_BLOCKS] = 0
+    release(s, i, r)
 
 
 @compiled

@@ -8,6 +8,7 @@ stays. One copy leaves an instance at a time.
 
 import numpy as np
 
+from planner.simulate.loop.adapters import acquire, release
 from planner.simulate.loop.admission import running, stop_decoding
 from planner.simulate.loop.fields import (
     ARRIVED,
@@ -15,6 +16,7 @@ from planner.simulate.loop.fields import (
     COPIED,
     CROWDED,
     DECODING,
+    DRAINING,
     END,
     FINISH,
     FREE,
@@ -24,14 +26,14 @@ from planner.simulate.loop.fields import (
     HOME,
     INPUT,
     ITERATION,
-    LINK_LATENCY,
-    LINK_RATE,
+    LIFE,
     LOAD_TOKENS,
     MIGRANT,
     MIGRANT_PREEMPTED,
     MIGRATION_COUNT,
     MOST_SEQUENCES,
     NONE,
+    OPEN,
     OUTPUT,
     OUTSTANDING,
     PEAK_BLOCKS,
@@ -40,11 +42,10 @@ from planner.simulate.loop.fields import (
     PREEMPTED,
     PREFILL,
     READY,
-    RECEIVED,
     RESERVED,
     ROLE,
-    SENT,
     SEQUENCES,
+    SERVES,
     SIBLING,
     SPARE,
     STATE,
@@ -52,6 +53,7 @@ from planner.simulate.loop.fields import (
     TICK,
     WATERMARK,
 )
+from planner.simulate.loop.links import transferred_s
 from planner.simulate.loop.memory import give_back, held_blocks, take
 from planner.simulate.loop.program import State, compiled
 from planner.simulate.loop.routing import freeness, room_at
@@ -90,17 +92,13 @@ def start_copy(s: State, i: int, goal: int, now_s: float) -> None:
     done = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION] - ended)
     tokens = s.request[r, INPUT] + done - 1
     blocks = held_blocks(s, goal, r, tokens)
-    if blocks > room_at(s, goal, now_s) - s.instance[goal, WATERMARK]:
+    if blocks > room_at(s, goal, now_s) - s.instance[goal, WATERMARK] or not acquire(s, goal, r):
         return
     take_at(s, goal, blocks, now_s)
     s.instance[goal, RESERVED] += 1
     s.instance[i, MIGRANT], s.instance[i, GOAL], s.instance[i, GOAL_BLOCKS] = r, goal, blocks
     s.instance[i, MIGRANT_PREEMPTED] = s.request[r, PREEMPTED]
-    begin = max(now_s, s.instance_s[i, SENT], s.instance_s[goal, RECEIVED])
-    free = begin + tokens / min(s.instance_s[i, LINK_RATE], s.instance_s[goal, LINK_RATE])
-    s.instance_s[i, SENT] = free
-    s.instance_s[goal, RECEIVED] = free
-    s.instance_s[i, COPIED] = free + max(s.instance_s[i, LINK_LATENCY], s.instance_s[goal, LINK_LATENCY])
+    s.instance_s[i, COPIED] = transferred_s(s, i, goal, tokens, now_s)
 
 
 @compiled
@@ -123,6 +121,7 @@ def end_copy(s: State, i: int, now_s: float) -> int:
         take_at(s, goal, 0 * blocks, now_s)
         s.instance[goal, FREE] += blocks
         s.instance[goal, RESERVED] -= 1
+        release(s, goal, r)
         return int(goal)
     take_at(s, goal, more, now_s)
     stop_decoding(s, i, r)
@@ -141,20 +140,30 @@ def end_copy(s: State, i: int, now_s: float) -> int:
 
 
 @compiled
+def relief(s: State, i: int, now_s: float) -> float:
+    """The freeness that migration goes by: an instance that drains is to be emptied before all others."""
+    return -np.inf if s.instance[i, LIFE] == DRAINING else freeness(s, i, now_s)
+
+
+@compiled
 def crowded_and_spare(s: State, now_s: float) -> tuple[int, int]:
-    """The instance to relieve, and the one to take from it; equal where there is nothing to do."""
-    source, goal = NONE, NONE
+    """The instance to relieve, and the one of its model to take from it; equal where there is nothing to do."""
+    source, goal = 0, NONE
     least, most = np.inf, -np.inf
     for i in range(len(s.instance)):
-        if s.instance[i, ROLE] != PREFILL:
-            found = freeness(s, i, now_s)
+        if s.instance[i, ROLE] != PREFILL and s.instance[i, LIFE] >= OPEN:
+            found = relief(s, i, now_s)
             if found < least:
                 source, least = i, found
+    for i in range(len(s.instance)):
+        same = s.instance[i, SERVES] == s.instance[source, SERVES] and s.instance[i, LIFE] == OPEN
+        if s.instance[i, ROLE] != PREFILL and same:
+            found = relief(s, i, now_s)
             if found > most:
                 goal, most = i, found
     if least < s.run_s[CROWDED] and most > s.run_s[SPARE] and s.instance[source, MIGRANT] == NONE:
         return source, goal
-    return goal, goal
+    return source, source
 
 
 @compiled

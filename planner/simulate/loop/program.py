@@ -51,6 +51,11 @@ class State:
     mixed_s: Floats  # [K, N', C, T, M] seconds of a step that prefills
     axes: Floats  # [K, 4, longest] decode batch, decode context, prefill tokens, mean attended tokens
     lengths: Ints  # [K, 4] of the axes
+    adapters: Ints  # [I, A, 2]
+    links: Floats  # [P, P, 3] between pools
+    skew: Floats  # [W] by which the steps of a group are longer than those of its slowest member, one after another
+    change_s: Floats  # [E] when instances change
+    change: Ints  # [E, 2] which, and how
 
 
 _structref.define_constructor(State, _StateType, Arrays._fields)

@@ -12,8 +12,11 @@ from planner.simulate.loop.fields import (
     IMBALANCE,
     LEAST_LOADED,
     LENGTH_AWARE,
+    LIFE,
     LOAD_TOKENS,
+    MODEL,
     NONE,
+    OPEN,
     OUTSTANDING,
     POWER_OF_TWO,
     QUEUED,
@@ -24,6 +27,7 @@ from planner.simulate.loop.fields import (
     ROUTING,
     SEED,
     SEQUENCES,
+    SERVES,
     STATE,
     STEPS,
     TURN,
@@ -34,8 +38,10 @@ from planner.simulate.loop.steps import decode_steps
 
 
 @compiled
-def takes(s: State, i: int, decoding: bool) -> bool:
-    """Whether an instance takes requests at this point of their way."""
+def takes(s: State, i: int, r: int, decoding: bool) -> bool:
+    """Whether an instance takes a request at this point of its way."""
+    if s.instance[i, LIFE] != OPEN or s.instance[i, SERVES] != s.request[r, MODEL]:
+        return False
     role = s.instance[i, ROLE]
     return bool(role == DECODE) if decoding else bool(role != DECODE)
 
@@ -85,7 +91,7 @@ def cheapest(s: State, r: int, policy: int, decoding: bool, now_s: float) -> int
     """The instance of least cost; fewer requests break ties, then the number."""
     best, least = NONE, np.inf
     for i in range(len(s.instance)):
-        if takes(s, i, decoding):
+        if takes(s, i, r, decoding):
             found = cost(s, i, r, policy, now_s)
             tie = best != NONE and found == least
             if found < least or (tie and s.instance[i, OUTSTANDING] < s.instance[best, OUTSTANDING]):
@@ -94,10 +100,10 @@ def cheapest(s: State, r: int, policy: int, decoding: bool, now_s: float) -> int
 
 
 @compiled
-def nth(s: State, number: int, decoding: bool) -> int:
-    """The instance that takes requests here and has so many before it."""
+def nth(s: State, number: int, r: int, decoding: bool) -> int:
+    """The instance that takes a request here and has so many before it."""
     for i in range(len(s.instance)):
-        if takes(s, i, decoding):
+        if takes(s, i, r, decoding):
             if number == 0:
                 return i
             number -= 1
@@ -105,21 +111,21 @@ def nth(s: State, number: int, decoding: bool) -> int:
 
 
 @compiled
-def count(s: State, decoding: bool) -> int:
-    """Instances that take requests here."""
+def count(s: State, r: int, decoding: bool) -> int:
+    """Instances that take a request here."""
     found = 0
     for i in range(len(s.instance)):
-        if takes(s, i, decoding):
+        if takes(s, i, r, decoding):
             found += 1
     return found
 
 
 @compiled
-def balanced(s: State, decoding: bool) -> bool:
+def balanced(s: State, r: int, decoding: bool) -> bool:
     """Whether the most loaded instance has few requests more than the least loaded."""
     low, high = np.inf, 0.0
     for i in range(len(s.instance)):
-        if takes(s, i, decoding):
+        if takes(s, i, r, decoding):
             low = min(low, float(s.instance[i, OUTSTANDING]))
             high = max(high, float(s.instance[i, OUTSTANDING]))
     return bool(high - low <= IMBALANCE)
@@ -127,20 +133,22 @@ def balanced(s: State, decoding: bool) -> bool:
 
 @compiled
 def route(s: State, r: int, now_s: float) -> int:
-    """The instance for a request: its first one, or the one that decodes it after prefill."""
+    """The instance for a request: its first one, or the one that decodes it after prefill; NONE if none is open."""
     decoding = s.request[r, STATE] == HANDED
     policy = s.run[DECODE_ROUTING if decoding else ROUTING]
     if policy == ROUND_ROBIN:
         column = DECODE_TURN if decoding else TURN
-        turn = s.run[column]
+        turn, total = s.run[column], count(s, r, decoding)
         s.run[column] = turn + 1
-        return nth(s, int(turn % count(s, decoding)), decoding)
+        return nth(s, int(turn % max(total, 1)), r, decoding)
     if policy == POWER_OF_TWO:
-        total = count(s, decoding)
+        total = count(s, r, decoding)
         offset = 2 if decoding else 0
-        one = nth(s, int(draw(s.run[SEED], r, offset) * total), decoding)
-        other = nth(s, int(draw(s.run[SEED] + 1, r, offset) * total), decoding)
+        one = nth(s, int(draw(s.run[SEED], r, offset) * total), r, decoding)
+        other = nth(s, int(draw(s.run[SEED] + 1, r, offset) * total), r, decoding)
+        if total == 0:
+            return NONE
         return other if s.instance[other, OUTSTANDING] < s.instance[one, OUTSTANDING] else one
-    if policy == CACHE_AWARE and not balanced(s, decoding):
+    if policy == CACHE_AWARE and not balanced(s, r, decoding):
         policy = LEAST_LOADED
     return cheapest(s, r, policy, decoding, now_s)

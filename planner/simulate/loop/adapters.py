@@ -1,0 +1,52 @@
+"""Adapters of a model on an instance: so many at once, loaded when a request needs one that is not there.
+
+An adapter is in use as long as a request of it holds KV blocks on the instance; the one used longest ago gives way.
+"""
+
+from planner.simulate.loop.fields import (
+    ADAPTER,
+    ADAPTER_SECONDS,
+    LAST_USE,
+    LOAD_COUNT,
+    LOADED,
+    NONE,
+    NUM_EVENTS,
+    PENALTY,
+    SLOTS,
+    USERS,
+)
+from planner.simulate.loop.program import State, compiled
+
+
+@compiled
+def acquire(s: State, i: int, r: int) -> bool:
+    """Has the adapter of a request on the instance, the next step waiting for its load; False if all are in use."""
+    adapter = s.request[r, ADAPTER]
+    if adapter == NONE:
+        return True
+    held = s.adapters[i]
+    if held[adapter, LAST_USE] == NONE:
+        if s.instance[i, LOADED] == s.instance[i, SLOTS]:
+            oldest = NONE
+            for other in range(len(held)):
+                idle = held[other, LAST_USE] != NONE and held[other, USERS] == 0
+                if idle and (oldest == NONE or held[other, LAST_USE] < held[oldest, LAST_USE]):
+                    oldest = other
+            if oldest == NONE:
+                return False
+            held[oldest, LAST_USE] = NONE
+            s.instance[i, LOADED] -= 1
+        s.instance[i, LOADED] += 1
+        s.instance[i, LOAD_COUNT] += 1
+        s.instance_s[i, PENALTY] += s.instance_s[i, ADAPTER_SECONDS]
+    held[adapter, USERS] += 1
+    held[adapter, LAST_USE] = s.run[NUM_EVENTS]
+    return True
+
+
+@compiled
+def release(s: State, i: int, r: int) -> None:
+    """A request no longer has blocks on the instance."""
+    adapter = s.request[r, ADAPTER]
+    if adapter != NONE:
+        s.adapters[i, adapter, USERS] -= 1

@@ -1,0 +1,159 @@
+"""Requests on their way to instances: sent by clients, routed, put into queues, held back, rejected."""
+
+from planner.simulate.loop.admission import enqueue
+from planner.simulate.loop.fields import (
+    ARRIVAL,
+    BY_PRIORITY,
+    CAPACITY,
+    ENTRY,
+    FEEDBACK,
+    GENERATED,
+    HANDED,
+    HELD,
+    HOME,
+    INPUT,
+    KEY,
+    LEFT,
+    LOAD_TOKENS,
+    MODEL,
+    MOST_SEQUENCES,
+    NEXT_CLIENT,
+    NONE,
+    NUM_CLOSED,
+    NUM_REJECTED,
+    OUTPUT,
+    OUTSTANDING,
+    PENDING,
+    PREDICTED,
+    PREFILL,
+    PRIORITY,
+    QUANTUM,
+    QUEUE,
+    QUEUEING,
+    REJECTED,
+    REQUEST_OVERHEAD,
+    RESERVED,
+    ROLE,
+    SEQUENCES,
+    SERVES,
+    SHORTEST,
+    STATE,
+    STEPS,
+    SUCCESSOR,
+    THINK,
+    WAITING,
+)
+from planner.simulate.loop.heaps import push
+from planner.simulate.loop.memory import blocks_of
+from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.routing import route
+from planner.simulate.loop.steps import mixed_step_s
+from planner.simulate.loop.stretches import interrupt
+
+
+@compiled
+def order_key(s: State, i: int, r: int, now_s: float) -> float:
+    """What the queue sorts a request by; in the feedback queue its level, the first whose quantum its prefill fits."""
+    if s.run[QUEUEING] == BY_PRIORITY:
+        return float(s.request[r, PRIORITY])
+    if s.run[QUEUEING] == SHORTEST:
+        return float(s.request[r, PREDICTED])
+    if s.run[QUEUEING] == FEEDBACK:
+        level, quantum_s, tokens = 0.0, s.run_s[QUANTUM], s.request[r, INPUT]
+        prefill_s = mixed_step_s(s, i, 0 * tokens, tokens, (tokens + 1) / 2)
+        while s.request[r, STATE] != HANDED and quantum_s < prefill_s:
+            level, quantum_s = level + 1.0, 2.0 * quantum_s
+        s.request_s[r, LEFT] = quantum_s
+        return level
+    return now_s
+
+
+@compiled
+def join(s: State, i: int, r: int, now_s: float) -> None:
+    """Sends a request to an instance; one that is not in front waits behind others that cannot start either."""
+    s.request[r, HOME] = i
+    s.request_s[r, KEY] = order_key(s, i, r, now_s)
+    s.instance[i, OUTSTANDING] += 1
+    s.instance[i, LOAD_TOKENS] += s.request[r, INPUT] + s.request[r, PREDICTED]
+    enqueue(s, i, r)
+    if s.instance[i, QUEUE] == r:
+        full = s.instance[i, SEQUENCES] + s.instance[i, RESERVED] >= s.instance[i, MOST_SEQUENCES]
+        if s.instance[i, STEPS] == 0 or not full or s.run[QUEUEING] == FEEDBACK:
+            interrupt(s, i, now_s)
+
+
+@compiled
+def leave(s: State, i: int, r: int) -> None:
+    """A request is gone from an instance."""
+    s.instance[i, OUTSTANDING] -= 1
+    s.instance[i, LOAD_TOKENS] -= s.request[r, INPUT] + s.request[r, PREDICTED]
+
+
+@compiled
+def fits(s: State, i: int, r: int) -> bool:
+    """Whether a request fits into an empty instance, from its first to its last token."""
+    tokens = s.request[r, INPUT] + s.request[r, GENERATED if s.instance[i, ROLE] == PREFILL else OUTPUT]
+    return bool(blocks_of(s, tokens) <= s.instance[i, CAPACITY] and s.instance[i, SERVES] == s.request[r, MODEL])
+
+
+@compiled
+def send(s: State, r: int, arrival_s: float) -> None:
+    """A client sends a request at a time that is now known."""
+    s.request_s[r, ARRIVAL] = arrival_s
+    s.request_s[r, KEY] = arrival_s + s.run_s[REQUEST_OVERHEAD]
+    s.run[PENDING] = push(s, s.run[PENDING], r)
+
+
+@compiled
+def answer(s: State, r: int, now_s: float) -> None:
+    """A request is over; what its session or its client sends next is on its way."""
+    after = s.request[r, SUCCESSOR]
+    if after != NONE:
+        send(s, after, now_s + s.request_s[after, THINK])
+    elif r < s.run[NUM_CLOSED] and s.run[NEXT_CLIENT] < s.run[NUM_CLOSED]:
+        after = s.run[NEXT_CLIENT]
+        s.run[NEXT_CLIENT] += 1
+        send(s, after, now_s + s.request_s[after, THINK])
+
+
+@compiled
+def hold_back(s: State, r: int, now_s: float) -> None:
+    """Keeps a request that no open instance takes until one opens."""
+    if s.request[r, STATE] != HANDED:
+        s.request[r, STATE] = WAITING
+        s.request[r, HOME] = NONE
+    s.request_s[r, KEY] = now_s
+    s.run[HELD] = push(s, s.run[HELD], r)
+
+
+@compiled
+def arrive(s: State, r: int, now_s: float) -> None:
+    """A request comes to the router; one that no instance could ever hold is rejected."""
+    i = route(s, r, now_s)
+    if i == NONE:
+        hold_back(s, r, now_s)
+        return
+    held = fits(s, i, r)
+    if held and s.instance[i, ROLE] == PREFILL:
+        held = False
+        for other in range(len(s.instance)):
+            held = held or (s.instance[other, ROLE] != PREFILL and fits(s, other, r))
+    if not held:
+        s.request[r, STATE] = REJECTED
+        s.run[NUM_REJECTED] += 1
+        answer(s, r, now_s)
+        return
+    s.request[r, STATE] = WAITING
+    s.request[r, ENTRY] = i
+    join(s, i, r, now_s)
+
+
+@compiled
+def pass_on(s: State, r: int, now_s: float) -> None:
+    """A prefilled request goes on to a decode instance; its blocks stay until its cache has moved."""
+    s.request[r, STATE] = HANDED
+    i = route(s, r, now_s)
+    if i == NONE:
+        hold_back(s, r, now_s)
+    else:
+        join(s, i, r, now_s)

@@ -1,0 +1,309 @@
+"""Instances that start, drain, fail and change role.
+
+Instances that step together change together. What a failed instance held, was to hold, or had held for a cache still
+to move is sent again and computed again; the step that ran is lost. An instance that drains takes no more requests;
+when those that it has are gone it is off, or of its next role.
+"""
+
+import numpy as np
+
+from planner.simulate.loop.adapters import release
+from planner.simulate.loop.arrivals import arrive, leave, pass_on
+from planner.simulate.loop.fields import (
+    ARRIVED,
+    BUSY,
+    CAPACITY,
+    CONTEXT,
+    DECODE,
+    DECODE_TOKENS,
+    DECODING,
+    DRAFT_BLOCKS,
+    DRAINING,
+    DUE,
+    END,
+    ENTRY,
+    EVICTABLE,
+    FINISH,
+    FREE,
+    GENERATED,
+    GOAL,
+    GOAL_BLOCKS,
+    HANDED,
+    HELD,
+    HOME,
+    HOST_CAPACITY,
+    HOST_FREE,
+    INPUT,
+    ITERATION,
+    LAST_USE,
+    LEADER,
+    LIFE,
+    LISTED,
+    LOAD_TOKENS,
+    LOADED,
+    LOST,
+    MEMBERS,
+    MIGRANT,
+    MOVING,
+    NEWEST,
+    NEXT_ROLE,
+    NONE,
+    NUM_DRAINING,
+    OFF,
+    OLDEST,
+    OPEN,
+    OPENS,
+    OUTPUT,
+    OUTSTANDING,
+    PARTIAL,
+    PENALTY,
+    PREEMPTED,
+    PREEMPTION_COUNT,
+    PREFILL,
+    QUEUE,
+    QUEUED,
+    QUEUED_BLOCKS,
+    RECEIVED,
+    REFERENCES,
+    RESERVED,
+    RESERVES,
+    RESERVING,
+    ROLE,
+    SENT,
+    SEQUENCE_SECONDS,
+    SEQUENCES,
+    STALLED,
+    START,
+    STARTING,
+    STATE,
+    STEP_COUNT,
+    STEPS,
+    SWAPPED,
+    TO_DECODE,
+    TO_FAIL,
+    TO_PREFILL,
+    TO_START,
+    TRANSFERS,
+    UP_SECONDS,
+    UP_SINCE,
+    USERS,
+    WAITING,
+)
+from planner.simulate.loop.heaps import pop, push, set_end
+from planner.simulate.loop.memory import blocks_of, give_back, held_blocks
+from planner.simulate.loop.migration import take_at
+from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.stretches import interrupt
+
+
+@compiled
+def switch_off(s: State, i: int, now_s: float) -> None:
+    """The time for which it was up is counted."""
+    s.instance[i, LIFE] = OFF
+    s.instance_s[i, OPENS] = np.inf
+    s.instance_s[i, UP_SECONDS] += now_s - s.instance_s[i, UP_SINCE]
+
+
+@compiled
+def stop(s: State, i: int, now_s: float) -> None:
+    """Ends the stretch of an instance with the steps that it has made by now."""
+    interrupt(s, i, now_s)
+    steps, seconds = s.instance[i, STEPS], now_s - s.instance_s[i, START]
+    if steps == 0:
+        return
+    if s.instance_s[i, END] > now_s:
+        steps -= 1
+    s.instance_s[i, BUSY] += seconds
+    s.instance_s[i, SEQUENCE_SECONDS] += s.instance[i, SEQUENCES] * seconds
+    s.instance[i, STEP_COUNT] += steps
+    if s.instance[i, STALLED] == 0:
+        s.instance[i, ITERATION] += steps
+        s.instance[i, DECODE_TOKENS] += s.instance[i, SEQUENCES] * steps
+
+
+@compiled
+def lose(s: State, i: int, r: int, now_s: float) -> None:
+    """Takes a request off the other instance that it has to do with, if any."""
+    state, source, home = s.request[r, STATE], s.request[r, ENTRY], s.request[r, HOME]
+    tokens = s.request[r, INPUT] + s.request[r, GENERATED]
+    held_back = state == HANDED and source == home
+    if state == DECODING:
+        s.request[r, GENERATED] = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION])
+    elif HANDED <= state <= MOVING:
+        if source != i:
+            give_back(s, source, r, tokens - 1)
+            leave(s, source, r)
+            interrupt(s, source, now_s)
+        elif not held_back:
+            leave(s, home, r)
+            interrupt(s, home, now_s)
+            if state == MOVING:
+                take_at(s, home, 0 * tokens, now_s)
+                s.instance[home, FREE] += held_blocks(s, home, r, tokens - 1)
+                s.instance[home, RESERVED] -= 1
+                release(s, home, r)
+            else:
+                s.instance[home, QUEUED] -= 1
+                s.instance[home, QUEUED_BLOCKS] -= blocks_of(s, tokens)
+    s.request[r, STATE] = WAITING if held_back else LOST
+    s.request[r, HOME] = NONE
+    s.request[r, PREEMPTED] += 1
+    s.request_s[r, DUE] = -1.0
+    s.instance[i, PREEMPTION_COUNT] += 1
+
+
+@compiled
+def without_lost(s: State, root: int) -> int:
+    """A queue without the requests that are lost."""
+    kept = NONE
+    while root != NONE:
+        r = root
+        root = pop(s, r)
+        if s.request[r, STATE] != LOST:
+            kept = push(s, kept, r)
+    return kept
+
+
+@compiled
+def clear(s: State, i: int, now_s: float) -> None:
+    """An instance without requests or caches."""
+    row = s.instance[i]
+    row[SEQUENCES] = row[QUEUED] = row[QUEUED_BLOCKS] = row[RESERVED] = row[CONTEXT] = row[LISTED] = row[STEPS] = 0
+    row[OUTSTANDING] = row[LOAD_TOKENS] = row[EVICTABLE] = row[LOADED] = 0
+    row[QUEUE] = row[PARTIAL] = row[ARRIVED] = row[OLDEST] = row[NEWEST] = row[DRAFT_BLOCKS] = NONE
+    row[FREE], row[HOST_FREE] = row[CAPACITY], row[HOST_CAPACITY]
+    s.instance_s[i, PENALTY] = 0.0
+    s.instance_s[i, SENT] = s.instance_s[i, RECEIVED] = now_s
+    set_end(s, i, np.inf)
+    for at in range(s.residue.shape[1]):
+        s.residue[i, at] = 0
+    for adapter in range(s.adapters.shape[1]):
+        s.adapters[i, adapter, USERS] = 0
+        s.adapters[i, adapter, LAST_USE] = NONE
+    if len(s.cached) == len(s.instance):
+        for block in range(s.cached.shape[1]):
+            s.cached[i, block, REFERENCES] = NONE
+
+
+@compiled
+def touches(s: State, i: int, r: int) -> bool:
+    """Whether the cache of a request is, is to be, or has just been made on an instance."""
+    state = s.request[r, STATE]
+    if HANDED <= state <= MOVING:
+        return bool(s.request[r, HOME] == i or s.request[r, ENTRY] == i)
+    return bool(WAITING <= state <= SWAPPED and s.request[r, HOME] == i)
+
+
+@compiled
+def fail(s: State, i: int, now_s: float) -> None:
+    """An instance is gone with all that it holds; requests whose caches are lost are marked so."""
+    stop(s, i, now_s)
+    for r in range(len(s.request)):
+        if touches(s, i, r):
+            lose(s, i, r, now_s)
+    s.run[TRANSFERS] = without_lost(s, s.run[TRANSFERS])
+    for other in range(len(s.instance)):
+        if other != i and s.instance[other, QUEUE] != NONE:
+            s.instance[other, QUEUE] = without_lost(s, s.instance[other, QUEUE])
+        if s.instance[other, MIGRANT] != NONE and (other == i or s.instance[other, GOAL] == i):
+            if other == i:
+                goal = s.instance[i, GOAL]
+                interrupt(s, goal, now_s)
+                take_at(s, goal, 0 * goal, now_s)
+                s.instance[goal, FREE] += s.instance[i, GOAL_BLOCKS]
+                s.instance[goal, RESERVED] -= 1
+                release(s, goal, s.instance[i, MIGRANT])
+            s.instance[other, MIGRANT] = NONE
+    clear(s, i, now_s)
+    switch_off(s, i, now_s)
+
+
+@compiled
+def send_again(s: State, now_s: float) -> None:
+    """Lost requests come to the router once more, in their order."""
+    for r in range(len(s.request)):
+        if s.request[r, STATE] == LOST:
+            s.request[r, STATE] = WAITING
+            arrive(s, r, now_s)
+
+
+@compiled
+def start(s: State, i: int, now_s: float, opens_s: float) -> None:
+    """Begins to start an instance that is off."""
+    s.instance[i, LIFE] = STARTING
+    s.instance_s[i, UP_SINCE] = now_s
+    s.instance_s[i, OPENS] = opens_s
+
+
+@compiled
+def drain(s: State, i: int) -> None:
+    """An open instance takes no more requests, and its next role, or is off for NONE, when it has none left."""
+    s.instance[i, LIFE] = DRAINING
+    s.run[NUM_DRAINING] += 1
+
+
+@compiled
+def change_one(s: State, i: int, how: int, now_s: float) -> None:
+    """A change that is known beforehand; one that does not apply to the state of the instance is none."""
+    life = s.instance[i, LIFE]
+    if how == TO_START and life == OFF:
+        start(s, i, now_s, now_s)
+    elif how == TO_START and life == DRAINING:
+        s.instance[i, LIFE] = OPEN
+        s.run[NUM_DRAINING] -= 1
+    elif how == TO_FAIL and life != OFF:
+        s.run[NUM_DRAINING] -= 1 if life == DRAINING else 0
+        fail(s, i, now_s)
+    elif how > TO_FAIL and life == OPEN:
+        s.instance[i, NEXT_ROLE] = NONE
+        if how == TO_PREFILL:
+            s.instance[i, NEXT_ROLE] = PREFILL
+        elif how == TO_DECODE:
+            s.instance[i, NEXT_ROLE] = DECODE
+        drain(s, i)
+
+
+@compiled
+def settle(s: State, now_s: float) -> None:
+    """Instances that have started open; those that have drained are off or of their next role."""
+    for i in range(len(s.instance)):
+        if s.instance[i, LIFE] == STARTING and s.instance_s[i, OPENS] <= now_s:
+            s.instance[i, LIFE] = OPEN
+            s.instance_s[i, OPENS] = np.inf
+    if s.run[NUM_DRAINING] > 0:
+        for leader in range(len(s.instance)):
+            settle_group(s, leader, now_s)
+
+
+@compiled
+def settle_group(s: State, leader: int, now_s: float) -> None:
+    """The instances that step with a leader, if all of them have drained."""
+    end = leader + s.instance[leader, MEMBERS]
+    if s.instance[leader, LEADER] != leader:
+        return
+    for i in range(leader, end):
+        if s.instance[i, LIFE] != DRAINING or s.instance[i, OUTSTANDING] > 0 or s.instance[i, RESERVED] > 0:
+            return
+    for i in range(leader, end):
+        role = s.instance[i, NEXT_ROLE]
+        s.run[NUM_DRAINING] -= 1
+        if role == NONE:
+            switch_off(s, i, now_s)
+        else:
+            s.instance[i, ROLE] = role
+            s.instance[i, RESERVES] = s.instance[i, RESERVING] if role != PREFILL else 0
+            s.instance[i, LIFE] = OPEN
+
+
+@compiled
+def release_held(s: State, now_s: float) -> None:
+    """Requests held back look for an open instance again, in their order."""
+    root = s.run[HELD]
+    s.run[HELD] = NONE
+    while root != NONE:
+        r = root
+        root = pop(s, r)
+        if s.request[r, STATE] == HANDED:
+            pass_on(s, r, now_s)
+        else:
+            arrive(s, r, now_s)
