@@ -82,6 +82,7 @@ class Framework:
     host: str = "eager"  # how its host launches kernels: graphs, eager or legacy
     reduce_bytes: float = 2.0  # of a gradient on its way between ranks
     forwarded_experts: bool = True  # tokens cross to a node once for all of its experts (DeepEP), else once an expert
+    parallel_block: bool = False  # attention and feed-forward part read one norm's output, and their sum is added once
 
 
 MEGATRON = Framework()
@@ -171,6 +172,7 @@ class TrainingConfig:
             fused=framework.fused,
             host=framework.host,
             forwarded=framework.forwarded_experts,
+            parallel_block=framework.parallel_block,
             lora_rank=self.lora_rank if self.task == "lora" else 0,
             tp_overlap="tp_comm" in self.overlap,
             ep_overlap="ep_comm" in self.overlap,
@@ -194,6 +196,7 @@ class Shard:
     fused: bool
     host: str
     forwarded: bool
+    parallel_block: bool
     lora_rank: int
     tp_overlap: bool
     ep_overlap: bool

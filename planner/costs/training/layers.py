@@ -19,13 +19,17 @@ ACTIVATION_BYTES = 2.0  # bf16 and fp16 alike
 
 
 def layer_kernels(machine: Machine, layer: Layer, shard: Shard) -> Iterator[Kernel]:
-    """Every kernel of one layer, exchanges included; codes of 2021 wait for the device in each, to keep random states."""
+    """Every kernel of one layer, exchanges included; codes of 2021 wait for the device in each, to keep random states.
+
+    In a parallel block (arXiv:2204.02311, section 2) both parts share a norm, a gather, a scatter and a residual.
+    """
     if shard.host == "legacy":
         yield Kernel("sync", FORWARD, "attention")
         yield Kernel("sync", BACKWARD_INPUT, "attention")
     if layer.mixer is not None:
         yield from attention_kernels(machine, layer.mixer, shard)
-        yield from half_layer(machine, shard, "attention")
+        if not (shard.parallel_block and isinstance(layer.ffn, DenseFfn)):
+            yield from half_layer(machine, shard, "attention")
     match layer.ffn:
         case DenseFfn():
             yield from dense_kernels(machine, layer.ffn, shard)
