@@ -32,7 +32,7 @@ def decode(lengths: list[tuple[int, int]], replicas: int, curve: Json) -> list[f
 
     def step_end(replica: int) -> float:
         held = sum(lengths[one][0] + made for one, made in running[replica].items())
-        return clock[replica] + curve["alpha"] + curve["beta"] * len(running[replica]) + curve["gamma"] * held
+        return float(clock[replica] + curve["alpha"] + curve["beta"] * len(running[replica]) + curve["gamma"] * held)
 
     while any(running):
         replica = min((one for one in range(replicas) if running[one]), key=step_end)
@@ -54,7 +54,7 @@ def decode(lengths: list[tuple[int, int]], replicas: int, curve: Json) -> list[f
 def finish_times(problem: Json, plan: Json, batch: Json) -> list[float]:
     """Completion of every sample of a batch; infinite where a sample does not fit its replica."""
     prompt, output = problem["workload"]["prompt_len"], batch["output_len"]
-    key = batch.get("predicted_rank_key", output)
+    key: list[float] = batch.get("predicted_rank_key") or output
     ranked = sorted(range(len(output)), key=lambda one: -key[one])
     order = ranked if problem.get("dispatch") == "predicted_longest_first" else list(range(len(output)))
     tail = set(ranked[: round(plan.get("tail_fraction", 0.0) * len(output))]) if len(plan["gen"]) == 2 else set()
@@ -89,7 +89,7 @@ def objective(problem: Json, plan: Json) -> float:
         return math.inf
     if problem["objective"] == "iteration_time":
         return iteration
-    return sum(count * pools[name]["cost_per_gpu_hour"] for name, count in used.items()) * iteration / 3600
+    return float(sum(count * pools[name]["cost_per_gpu_hour"] for name, count in used.items()) * iteration / 3600)
 
 
 def _used(plan: Json) -> dict[str, int]:
@@ -146,13 +146,14 @@ def _iteration(problem: Json, plan: Json, finish: list[list[float]], generation:
         trained.append(total)
         streamed.append(clock)
     count = len(trained)
-    if plan["placement"] == "colocated":
-        return sum(one + other + switch_s for one, other in zip(generation, trained, strict=True)) / count
     if plan["sync"] == "sync":
-        return sum(one + other + sync_s for one, other in zip(generation, trained, strict=True)) / count
-    if plan["sync"] == "stream_sync":
-        return sum(one + sync_s for one in streamed) / count
-    return sum(max(generation[(one + 1) % count], trained[one]) + sync_s for one in range(count)) / count
+        handover = switch_s if plan["placement"] == "colocated" else sync_s
+        times = [one + other + handover for one, other in zip(generation, trained, strict=True)]
+    elif plan["sync"] == "stream_sync":
+        times = [one + sync_s for one in streamed]
+    else:
+        times = [max(generation[(one + 1) % count], trained[one]) + sync_s for one in range(count)]
+    return float(sum(times) / count)
 
 
 def plans(problem: Json) -> Iterator[Json]:

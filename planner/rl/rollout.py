@@ -1,0 +1,231 @@
+"""The rollout of trajectories, exactly: continuous batching on unequal workers, tool calls, priorities, moves.
+
+Every worker decodes as `planner.rl.problem.DecodeCurve` says. A trajectory is turns of output tokens, each but the last
+followed by a tool call and by observation tokens that are prefilled on return. On admission the KV of its final context
+is reserved; a worker with nothing reserved admits anything. Workers admit when a turn ends on them and when a returning
+trajectory can enter, at the end of the running step: those that wait, then new ones from their queue, nobody skipped.
+Events at the same time: workers by index, then arrivals by trajectory.
+
+Array suffixes: N trajectories, T turns of all trajectories, W workers.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PlannerError
+from planner.rl.problem import Batch, DecodeCurve
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trajectories:
+    """Trajectory i has the turns first_N[i] to first_N[i + 1]; `predicted_T` are tokens left before each turn."""
+
+    prompt_N: Ints
+    first_N: Ints  # N + 1 entries
+    output_T: Ints
+    tool_s_T: Floats
+    observation_T: Ints
+    predicted_T: Floats
+
+    @property
+    def size(self) -> int:
+        return len(self.prompt_N)
+
+    @property
+    def final_context_N(self) -> Ints:
+        """Tokens that a trajectory holds in the end, observations after its last turn left out."""
+        total_T = self.output_T + self.observation_T
+        return self.prompt_N + np.add.reduceat(total_T, self.first_N[:-1]) - self.observation_T[self.first_N[1:] - 1]
+
+    @property
+    def remaining_T(self) -> Ints:
+        """Output tokens of each turn and of those after it."""
+        after = np.cumsum(self.output_T[::-1])[::-1]
+        beyond = np.append(after, 0)[np.repeat(self.first_N[1:], np.diff(self.first_N))]
+        return np.asarray(after - beyond)
+
+    @classmethod
+    def single_turn(cls, batch: Batch) -> "Trajectories":
+        """The samples of a batch, each of one turn; predictions are the keys of the batch."""
+        zeros = np.zeros(batch.size)
+        first = np.arange(batch.size + 1)
+        none = np.zeros(batch.size, np.int64)
+        return cls(batch.prompt_tokens_N, first, batch.output_tokens_N, zeros, none, batch.predicted_N)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A generating replica; workers of the same `queue` share its new trajectories."""
+
+    curve: DecodeCurve
+    queue: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPolicy:
+    """`keep_kv`: a tool call keeps the reservation; else the whole context is prefilled on return.
+
+    `longest_first`: of those that wait, the one with most predicted tokens left goes first, else the first to come.
+    At a tool call a trajectory moves to the worker v with the shortest step for one more, step_s + sequence_s (n_v + 1)
+    with n_v trajectories there, if its reservation fits there and the step of its own worker, step_s + sequence_s n, is
+    more than `move_threshold` times as long. It is back after its tool call and after move_s + move_token_s * context,
+    whichever is later; without `keep_kv` nothing is sent.
+    """
+
+    keep_kv: bool = True
+    longest_first: bool = False
+    move_threshold: float = inf
+    move_s: float = 0.0
+    move_token_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrivals:
+    """Trajectories under way: when each comes [N] (infinite: from its queue), to which worker, and what it is.
+
+    `held_N` tokens of context are there already, `prefill_N` of them must be prefilled again, `made_N` tokens of its
+    turn `turn_N` are made.
+    """
+
+    time_s_N: Floats
+    worker_N: Ints
+    held_N: Ints
+    prefill_N: Ints
+    turn_N: Ints
+    made_N: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RolloutResult:
+    """When each trajectory was done, infinite where the rollout ended before; what those under way had made.
+
+    `turn_N`, `made_N`, `held_N` and `worker_N` (-1: not started, or done) say where each trajectory stood. `ready_s_N`
+    is from when on it can go on: the end of its last whole decode step or prefill, or of its tool call.
+    """
+
+    done_s_N: Floats
+    end_s: float
+    busy_s_W: Floats
+    moved: int
+    turn_N: Ints
+    made_N: Ints
+    held_N: Ints
+    worker_N: Ints
+    ready_s_N: Floats
+    prefill_N: Ints  # tokens of held_N that are not prefilled
+
+
+def simulate(
+    workers: tuple[Worker, ...],
+    trajectories: Trajectories,
+    queues: list[Ints],
+    policy: RolloutPolicy | None = None,
+    *,
+    stop_after: int | None = None,
+    arrivals: Arrivals | None = None,
+) -> RolloutResult:
+    """Plays the rollout until `stop_after` trajectories are done, or all.
+
+    `queues` hold the trajectories that start, in order, by the queue numbers of workers; missing ones are empty. Raises
+    PlannerError for a trajectory that does not fit a worker of its queue.
+    """
+    from planner.rl.compiled import trajectories as program
+
+    policy = policy if policy is not None else RolloutPolicy()
+    missing = max(worker.queue for worker in workers) + 1 - len(queues)
+    queues = [*queues, *([np.zeros(0, np.int64)] * missing)]
+    _require_fit(workers, trajectories, queues)
+    state = _state(workers, trajectories, queues, policy, arrivals)
+    time_s_N = arrivals.time_s_N if arrivals is not None else np.full(trajectories.size, inf)
+    count = trajectories.size if stop_after is None else stop_after
+    end_s = float(program.run_trajectories(state, count, time_s_N))
+    rows = state.trajectory
+    return RolloutResult(
+        done_s_N=state.done_s,
+        end_s=end_s,
+        busy_s_W=state.time_W[:, program.BUSY_S].copy(),
+        moved=int(state.counters[program.MOVED]),
+        turn_N=rows[:, program.NOW] - trajectories.first_N[:-1],
+        made_N=rows[:, program.MADE].copy(),
+        held_N=rows[:, program.HELD].copy(),
+        worker_N=rows[:, program.AT].copy(),
+        ready_s_N=state.key,
+        prefill_N=rows[:, program.TO_PREFILL].copy(),
+    )
+
+
+def _require_fit(workers: tuple[Worker, ...], trajectories: Trajectories, queues: list[Ints]) -> None:
+    need_N = trajectories.final_context_N
+    for number, queue in enumerate(queues):
+        served = [worker.curve.kv_tokens for worker in workers if worker.queue == number]
+        if len(queue) and not served:
+            raise PlannerError(f"no worker serves queue {number}", where="queues", hint="give each queue a worker")
+        if len(queue) and need_N[queue].max() > min(served):
+            what = f"a trajectory of {need_N[queue].max()} tokens exceeds the {min(served)} of a worker of its queue"
+            raise PlannerError(what, where="queues", hint="send it to a worker with more KV capacity")
+
+
+def _state(
+    workers: tuple[Worker, ...],
+    trajectories: Trajectories,
+    queues: list[Ints],
+    policy: RolloutPolicy,
+    arrivals: Arrivals | None,
+) -> Any:  # noqa: ANN401 - a named tuple of the compiled program
+    from planner.rl.compiled import trajectories as program
+
+    num, turns = trajectories.size, len(trajectories.output_T)
+    slots = max(1, min(num, max(worker.curve.max_running for worker in workers)))
+    ends = np.cumsum([len(queue) for queue in queues])
+    posts = len(workers) + 6 * turns + num + 16  # each arrival posts itself and at most two events of its worker
+    curve_W = [
+        (one.curve.step_s, one.curve.sequence_s, one.curve.token_s, 1 / one.curve.prefill_tokens_per_s)
+        for one in workers
+    ]
+    count_W = np.zeros((len(workers), 6), np.int64)
+    count_W[:, program.HEAD] = program.NONE
+    count_W[:, program.QUEUE] = [worker.queue for worker in workers]
+    return program.State(
+        curve_W=np.array(curve_W, float),
+        limit_W=np.array([(one.curve.max_running, one.curve.kv_tokens) for one in workers], np.int64),
+        time_W=np.zeros((len(workers), 6)),
+        count_W=count_W,
+        trajectory=_rows(trajectories, arrivals),
+        turn_tokens=np.column_stack([trajectories.output_T, trajectories.observation_T]).astype(np.int64),
+        turn_s=np.column_stack([trajectories.tool_s_T, trajectories.predicted_T]).astype(float),
+        queue=np.concatenate([np.zeros(0, np.int64), *queues]).astype(np.int64),
+        queue_end=ends.astype(np.int64),
+        queue_head=(ends - [len(queue) for queue in queues]).astype(np.int64),
+        done_s=np.full(num, inf),
+        key=np.zeros(num),
+        finish=np.zeros(len(workers) * slots),
+        running=np.zeros(len(workers) * slots, np.int64),
+        event_s=np.zeros(posts),
+        event=np.zeros(posts, np.int64),
+        counters=np.zeros(3, np.int64),
+        flags=np.array([policy.keep_kv, policy.longest_first], np.int64),
+        moves=np.array([policy.move_threshold, policy.move_s, policy.move_token_s], float),
+    )
+
+
+def _rows(trajectories: Trajectories, arrivals: Arrivals | None) -> Ints:
+    from planner.rl.compiled import trajectories as program
+
+    rows = np.zeros((trajectories.size, 10), np.int64)
+    rows[:, program.FIRST] = rows[:, program.NOW] = trajectories.first_N[:-1]
+    rows[:, program.LAST] = trajectories.first_N[1:] - 1
+    rows[:, program.NEED] = trajectories.final_context_N
+    rows[:, program.HELD] = rows[:, program.TO_PREFILL] = trajectories.prompt_N
+    rows[:, program.AT] = rows[:, program.NEXT] = program.NONE
+    if arrivals is not None:
+        rows[:, program.NOW] += arrivals.turn_N
+        rows[:, program.HELD], rows[:, program.TO_PREFILL] = arrivals.held_N, arrivals.prefill_N
+        rows[:, program.AT], rows[:, program.MADE] = arrivals.worker_N, arrivals.made_N
+    return rows
