@@ -1,0 +1,61 @@
+"""One option for every item within a capacity, against trying all."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.solvers.choices import ChoiceProblem, Group, best_choices, total_bytes, total_time
+from planner.solvers.result import Status
+
+_options = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=4).map(tuple)
+_groups = st.lists(st.builds(Group, st.integers(0, 3), _options), min_size=1, max_size=3).map(tuple)
+
+
+def _brute_force(problem: ChoiceProblem) -> float | None:
+    items = [group.options for group in problem.groups for _ in range(group.count)]
+    fitting = [
+        sum(time for time, _ in chosen)
+        for chosen in itertools.product(*items)
+        if sum(size for _, size in chosen) <= problem.capacity
+    ]
+    return min(fitting, default=None)
+
+
+@given(_groups, st.floats(0, 60))
+def test_the_best_choice_is_that_of_trying_all(groups: tuple[Group, ...], capacity: float) -> None:
+    problem = ChoiceProblem(groups, capacity)
+    expected, found = _brute_force(problem), best_choices(problem)
+    if found.solution is None:
+        assert expected is None
+        return
+    assert total_bytes(problem, found.solution) <= capacity * (1 + 1e-9) + 1e-9
+    assert expected is None or found.objective == pytest.approx(expected, abs=1e-9)
+    assert found.gap == 0.0
+
+
+@given(_groups, st.floats(0, 40), st.floats(0, 20))
+def test_more_room_is_never_slower(groups: tuple[Group, ...], capacity: float, more: float) -> None:
+    tight, roomy = (best_choices(ChoiceProblem(groups, room)) for room in (capacity, capacity + more))
+    if tight.objective is not None:
+        assert roomy.objective is not None
+        assert roomy.objective <= tight.objective * (1 + 1e-9) + 1e-12
+
+
+def test_every_item_has_one_option() -> None:
+    problem = ChoiceProblem((Group(80, ((0.0, 5.0), (1.0, 3.3), (1.7, 2.1), (4.0, 0.4))),), 200.0)
+    found = best_choices(problem)
+    assert found.solution is not None
+    assert sum(found.solution[0]) == 80
+    assert total_time(problem, found.solution) == found.objective
+
+
+def test_items_too_large_together_have_no_choice() -> None:
+    assert best_choices(ChoiceProblem((Group(3, ((1.0, 2.0),)),), 5.9)).status is Status.INFEASIBLE
+
+
+def test_negative_sizes_are_refused() -> None:
+    with pytest.raises(PlannerError, match="at least 0"):
+        ChoiceProblem((Group(1, ((1.0, -2.0),)),), 5.0)
