@@ -13,6 +13,9 @@ from planner.cli.experts_report import (
     replayed,
     size_table,
     summary_of,
+    token_rows,
+    token_table,
+    tradeoff_rows,
     tradeoff_table,
     verdict_of,
     write_files,
@@ -91,6 +94,16 @@ def solve(
         int | None,
         typer.Option("--nodes-per-group", min=1, help="Nodes that hold a routing group.", rich_help_panel=SOLVER),
     ] = None,
+    imbalance_price: Annotated[
+        float | None,
+        typer.Option(
+            "--imbalance-price",
+            min=0.0,
+            metavar="NODES",
+            help="Nodes a token that 1 % is worth, for choices of tokens.",
+            rich_help_panel=SOLVER,
+        ),
+    ] = None,
     peak_tokens: Annotated[
         int | None,
         typer.Option("--peak-tokens", min=1, help="Most that a rank may get in one layer.", rich_help_panel=SOLVER),
@@ -114,7 +127,8 @@ def solve(
 
     instance = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, groups, model)
     placement = solve_instance(
-        instance, wishes_of(shares, ahead, tolerance, most_moved, nodes_per_group, resident, seed)
+        instance,
+        wishes_of(shares, ahead, tolerance, most_moved, nodes_per_group, resident, seed, imbalance_price),
     )
     if peak_tokens is not None and not below_peak(instance, placement, peak_tokens):
         return 1
@@ -241,6 +255,9 @@ def tradeoff(
         str | None,
         typer.Option("--resident", metavar="FILE", help="The layout that runs now (.npz).", rich_help_panel=INPUT),
     ] = None,
+    most_extra: Annotated[
+        int, typer.Option("--most-extra", min=0, max=16, help="More slots a rank to try.", rich_help_panel=SOLVER)
+    ] = 0,
     array: Array = None,
     ranks: RanksOption = None,
     slots_per_rank: Slots = None,
@@ -248,47 +265,47 @@ def tradeoff(
     model: Model = None,
     gpu: Gpu = None,
     tokens_per_rank: Tokens = 4096,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, help="Until the next change, with --gpu.", rich_help_panel=INPUT)
+    ] = 3000,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
-    """Show what each byte moved buys in balance, from staying to starting over.
+    """Show the layouts of which none is worse than another in balance, traffic, moves and redundancy together.
 
-    Of several windows, the last is laid out; the resident layout is that of experts in order unless given.
+    Of several windows, the last is laid out; the resident layout is that of experts in order unless given. Of choices
+    of tokens: nodes that a token visits against balance.
 
     Examples:
 
       planner experts tradeoff recorded.npz --ranks 32 --slots-per-rank 9 --resident placement.npz
 
-      planner experts tradeoff windows.npz --model deepseek-ai/DeepSeek-V3 --gpu h200 --json
+      planner experts tradeoff windows.npz --model deepseek-ai/DeepSeek-V3 --gpu h200 --steps 3000 --json
     """
     import numpy as np
 
     from planner.cli.output import write_data, write_json
     from planner.experts.instance import read_resident
     from planner.experts.ranks import linear_layout
-    from planner.experts.tradeoff import tradeoffs
+    from planner.experts.tradeoff import token_tradeoffs, tradeoffs
 
     instance = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, 1, model)
-    load, _ = loads_of(loads, array, instance.ranks.num_ranks, model)
-    costs = costs_of(model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
-    start = np.tile(linear_layout(instance.ranks, instance.num_experts), (load.shape[1], 1))
-    found = tradeoffs(load[-1], instance.ranks, start if resident is None else read_resident(resident))
-    expert_bytes = instance.expert_bytes or (costs.expert_bytes if costs is not None else 0.0)
-    rows = [
-        {
-            "moved_experts": choice.moved_experts,
-            "moved_bytes": choice.moved_experts * expert_bytes if expert_bytes else None,
-            "imbalance_mean": choice.imbalance_mean,
-            "imbalance_worst": choice.imbalance_worst,
-            "step_s": None if costs is None else costs.step_s(choice.layout.imbalance_L),
-            "move_s": None if costs is None else costs.move_s(choice.moved_experts * expert_bytes),
-        }
-        for choice in found
-    ]
+    if instance.kind == "affinity":
+        by_price = token_tradeoffs(instance.array, instance.ranks, instance.num_experts)
+        rows, show = token_rows(by_price), token_table
+    else:
+        load, _ = loads_of(loads, array, instance.ranks.num_ranks, model)
+        costs = costs_of(model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
+        start = np.tile(linear_layout(instance.ranks, instance.num_experts), (load.shape[1], 1))
+        found = tradeoffs(
+            load[-1], instance.ranks, start if resident is None else read_resident(resident),
+            more_slots=range(most_extra + 1), costs=costs, expert_bytes=instance.expert_bytes, steps=steps,
+        )  # fmt: skip
+        rows, show = tradeoff_rows(found, costs, instance.expert_bytes), tradeoff_table
     if as_json:
         write_json({"schema": "planner.experts-tradeoff/1", "choices": rows}, output)
         return 0
-    write_data(tradeoff_table(rows), output)
+    write_data(show(rows), output)
     return 0
 
 

@@ -80,6 +80,7 @@ def wishes_of(
     nodes_per_group: int | None,
     resident: str | None,
     seed: int,
+    imbalance_price: float | None,
 ) -> "Wishes":
     from planner.cli.options import fraction
     from planner.experts.instance import Wishes, read_resident
@@ -98,6 +99,7 @@ def wishes_of(
         nodes_per_group=nodes_per_group,
         resident_LP=None if resident is None else read_resident(resident),
         seed=seed,
+        imbalance_price=None if imbalance_price is None else 100.0 * imbalance_price,
     )
 
 

@@ -7,6 +7,8 @@ from planner.errors import PlannerError
 if TYPE_CHECKING:
     from planner.experts.instance import Instance, Placement
     from planner.experts.step_time import MoeCosts
+    from planner.experts.tokens import TokenLayout
+    from planner.experts.tradeoff import Tradeoff
 
 
 def launch_files(placement: "Placement", instance: "Instance", form: str, model: str | None) -> dict[str, str]:
@@ -75,6 +77,7 @@ def summary_of(instance: "Instance", placement: "Placement") -> str:
         lines.append(f"  moved      {format_si(moved, 'B')} after the first window")
     if "nodes_per_token" in placement.facts:
         lines.append(f"  nodes      {placement.facts['nodes_per_token']:.3f} for each token")
+        lines.append(f"  to expect  {placement.facts['fresh_imbalance']:.4f} on as many fresh tokens")
     return "\n".join(lines)
 
 
@@ -196,20 +199,68 @@ def verdict_of(
     }
 
 
+def tradeoff_rows(found: "list[Tradeoff]", costs: "MoeCosts | None", expert_bytes: float) -> list[dict[str, Any]]:
+    """Choices as plain data; seconds where costs are known."""
+    each = expert_bytes or (costs.expert_bytes if costs is not None else 0.0)
+    return [
+        {
+            "slots_per_rank": choice.slots_per_rank,
+            "redundant_slots": choice.redundant_slots,
+            "moved_experts": choice.moved_experts,
+            "moved_bytes": choice.moved_experts * each if each else None,
+            "imbalance_mean": choice.imbalance_mean,
+            "imbalance_worst": choice.imbalance_worst,
+            "leaving_share": choice.leaving_share,
+            "step_s": None if costs is None else costs.step_s(choice.layout.imbalance_L),
+            "gain_s": None if choice.verdict is None else choice.verdict.gain_s,
+            "move_s": None if choice.verdict is None else choice.verdict.cost_s,
+            "pays": None if choice.verdict is None else choice.verdict.pays,
+        }
+        for choice in found
+    ]
+
+
 def tradeoff_table(rows: list[dict[str, Any]]) -> str:
-    """What each number of copies moved buys."""
+    """What each choice costs, and what it buys."""
     from planner.cli.render import table
     from planner.units import format_si
 
     cells = [
         [
+            f"{row['slots_per_rank']:g}",
             str(row["moved_experts"]),
             "-" if row["moved_bytes"] is None else format_si(row["moved_bytes"], "B"),
             f"{row['imbalance_mean']:.4f}",
             f"{row['imbalance_worst']:.4f}",
+            f"{100 * row['leaving_share']:.1f} %",
             "-" if row["step_s"] is None else f"{1e3 * row['step_s']:.2f} ms",
             "-" if row["move_s"] is None else f"{1e3 * row['move_s']:.0f} ms",
+            "-" if row["gain_s"] is None else f"{row['gain_s']:.3g} s",
+            "-" if row["pays"] is None else "yes" if row["pays"] else "no",
         ]
         for row in rows
     ]
-    return table(("copies moved", "bytes", "mean", "worst", "step", "moving"), cells)
+    header = ("slots", "copies moved", "bytes", "mean", "worst", "leave node", "step", "moving", "saved", "pays")
+    return table(header, cells)
+
+
+def token_rows(found: "list[TokenLayout]") -> list[dict[str, Any]]:
+    """Choices between nodes a token and balance, as plain data."""
+    return [
+        {
+            "nodes_per_token": float(row.nodes_per_token_L.mean()),
+            "imbalance_mean": float(row.imbalance_L.mean()),
+            "fresh_imbalance_mean": float(row.fresh_imbalance_L.mean()),
+        }
+        for row in found
+    ]
+
+
+def token_table(rows: list[dict[str, Any]]) -> str:
+    from planner.cli.render import table
+
+    cells = [
+        [f"{row['nodes_per_token']:.3f}", f"{row['imbalance_mean']:.4f}", f"{row['fresh_imbalance_mean']:.4f}"]
+        for row in rows
+    ]
+    return table(("nodes a token", "imbalance", "on fresh tokens"), cells)

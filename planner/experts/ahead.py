@@ -5,13 +5,16 @@ rising and falling together, since a router that picks groups first moves them t
 earlier windows, which often go on or come back. Shape suffixes: W window, L layer, E expert, P slot.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from planner.errors import PlannerError
-from planner.experts.layout import Layout, assemble, require_resident
+from planner.experts.layout import Layout, assemble, copies_moved, require_resident
 from planner.experts.ranks import Floats, Ints, Ranks, require_loads
-from planner.solvers.respread import Uncertainty, hedge, hedged_time, num_moves, respread
+from planner.experts.wording import of_experts
+from planner.solvers.respread import Uncertainty, hedge, hedged_time, respread
 from planner.solvers.spread import Spread, SpreadProblem, equal_shares
 
 OWN_NOISE, GROUP_NOISE = 0.2, 0.5
@@ -55,15 +58,18 @@ def plan_ahead(
     require_loads(history, "window,layer,expert")
     if move_slack < 0:
         raise PlannerError(f"must be at least 0, found {move_slack}", where="move slack")
-    problems = [SpreadProblem(load_E, ranks.slots_R, ranks.speed_R) for load_E in history[-1]]
+    with of_experts():
+        problems = [SpreadProblem(load_E, ranks.slots_R, ranks.speed_R) for load_E in history[-1]]
     resident = None if resident_LP is None else require_resident(resident_LP, problems, ranks)
-    found, moved = [], 0
+    found = []
     for layer, problem in enumerate(problems):
         before_P = None if resident is None else resident[layer]
         item_P = _plan(problem, uncertainty_of(history[:, layer], groups), before_P, move_slack)
         found.append(Spread(item_P, equal_shares(item_P, len(problem.weight_E))))
-        moved += 0 if before_P is None else num_moves(problem, before_P, item_P)
-    return assemble(problems, ranks, found, "equal", None if resident is None else moved)
+    layout = assemble(problems, ranks, found, "equal")
+    if resident_LP is None:
+        return layout
+    return replace(layout, moved_experts=copies_moved(ranks, np.asarray(resident_LP), layout.expert_LP))
 
 
 def _plan(problem: SpreadProblem, uncertainty: Uncertainty, resident_P: Ints | None, slack: float) -> Ints:

@@ -21,8 +21,9 @@ from planner.experts.confine import confine
 from planner.experts.layout import Layout, Shares, plan_layout
 from planner.experts.ranks import Floats, Ints, Ranks, make_ranks, require_loads
 from planner.experts.steps import StepPlanner
+from planner.experts.tokens import plan_tokens
 from planner.files import write_bytes_atomic
-from planner.solvers.affinity import PRICE, AffinityProblem, groups_touched, solve_affinity
+from planner.solvers.affinity import PRICE
 from planner.solvers.exports import TOLERANCE as STEP_TOLERANCE
 from planner.solvers.spread import TOLERANCE
 
@@ -67,7 +68,7 @@ class Wishes:
     ahead: bool = False
     tolerance: float | None = None
     most_moved_bytes: float | None = None
-    affinity_price: float = PRICE
+    imbalance_price: float | None = None
     nodes_per_group: int | None = None
     resident_LP: Ints | None = None
     seed: int = 0
@@ -288,29 +289,20 @@ def new_copies(expert_TLP: Ints, ranks: Ranks) -> Ints:
 
 
 def _affinity(instance: Instance, wishes: Wishes) -> Placement:
-    """Planned on the first half of the tokens; the figures are of that half too."""
-    tokens = np.asarray(instance.array, np.int64)
+    """Planned on the first half of the tokens; figures of that half, and those to expect of as many fresh tokens."""
+    tokens = np.asarray(instance.array)
     half = tokens[: max(1, len(tokens) // 2)]
-    rows, imbalance, touched = [], [], []
-    for layer in range(half.shape[1]):
-        chosen = np.ascontiguousarray(half[:, layer])
-        ranks = instance.ranks
-        problem = AffinityProblem(chosen, instance.num_experts, ranks.slots_R, ranks.node_R, wishes.affinity_price)
-        row_P = solve_affinity(problem)
-        rows.append(row_P)
-        imbalance.append(_imbalance(ranks, row_P, np.bincount(chosen.ravel(), minlength=instance.num_experts)))
-        touched.append(groups_touched(chosen, row_P, ranks.slots_R, ranks.node_R, instance.num_experts))
-    return Placement(
-        np.array(rows),
-        None,
-        np.array(imbalance),
-        np.ones(len(imbalance)),
-        "feasible",
-        {"nodes_per_token": float(np.mean(touched))},
+    layout = plan_tokens(
+        half, instance.ranks, instance.num_experts, imbalance_price=_or(wishes.imbalance_price, PRICE), seed=wishes.seed
     )
-
-
-def _imbalance(ranks: Ranks, expert_P: Ints, load_E: npt.NDArray[Any]) -> float:
-    copies_E = np.bincount(expert_P, minlength=len(load_E))
-    load_R = np.bincount(ranks.rank_P, weights=(load_E / copies_E)[expert_P], minlength=ranks.num_ranks)
-    return float((load_R / ranks.speed_R).max() / (load_R.sum() / ranks.speed_R.sum()))
+    return Placement(
+        layout.expert_LP,
+        None,
+        layout.imbalance_L,
+        np.ones(len(layout.imbalance_L)),
+        "feasible",
+        {
+            "nodes_per_token": float(layout.nodes_per_token_L.mean()),
+            "fresh_imbalance": float(layout.fresh_imbalance_L.mean()),
+        },
+    )

@@ -4,7 +4,7 @@ No files and no globals: safe to call from a training loop. Shape suffixes: L la
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from planner.errors import PlannerError
 from planner.experts.ranks import Floats, Ints, Ranks, require_loads
+from planner.experts.wording import of_experts
 from planner.solvers.respread import num_moves, respread
 from planner.solvers.result import SolveResult, Status
 from planner.solvers.shares import pour, solve_free
@@ -69,9 +70,9 @@ def plan_layout(
 
     `shares` says whether copies of an expert share its tokens equally, as engines without quotas do, or freely. With
     `resident_LP`, layers change as little as brings them `tolerance` above their bounds, and `most_moves` limits the
-    copies sent in all. `slots_LR` gives layers fewer slots than `ranks` has (the rest stay -1). `allowed_ER` limits
-    where experts may be, for all layers or by layer ([L, E, R]). `steps` limits the search, per layer. Raises
-    PlannerError for bad input, or where no layout is found.
+    copies sent in all, not counting those into slots that were empty (-1). `slots_LR` gives layers fewer slots than
+    `ranks` has (the rest stay -1). `allowed_ER` limits where experts may be, for all layers or by layer ([L, E, R]).
+    `steps` limits the search, per layer. Raises PlannerError for bad input, or where no layout is found.
     """
     loads = np.ascontiguousarray(load_LE, np.float64)
     require_loads(loads, "layer,expert")
@@ -83,11 +84,8 @@ def plan_layout(
         return assemble(problems, ranks, found, shares)
     resident = require_resident(resident_LP, problems, ranks)
     found = _near(problems, resident, shares, tolerance, most_moves, seed)
-    moved = sum(
-        num_moves(problem, before, after.item_P)
-        for problem, before, after in zip(problems, resident, found, strict=True)
-    )
-    return assemble(problems, ranks, found, shares, moved)
+    layout = assemble(problems, ranks, found, shares)
+    return replace(layout, moved_experts=copies_moved(ranks, np.asarray(resident_LP), layout.expert_LP))
 
 
 def _problems(
@@ -99,10 +97,11 @@ def _problems(
     if slots.shape != (layers, ranks.num_ranks) or (slots > ranks.slots_R).any():
         what = f"must have the shape {(layers, ranks.num_ranks)} and at most the slots of each rank"
         raise PlannerError(what, where="slots by layer", hint=f"found the shape {slots.shape}")
-    return [
-        SpreadProblem(load_E, slots_R.astype(np.int64), ranks.speed_R, allowed_here)
-        for load_E, slots_R, allowed_here in zip(loads, slots, allowed, strict=True)
-    ]
+    with of_experts():
+        return [
+            SpreadProblem(load_E, slots_R.astype(np.int64), ranks.speed_R, allowed_here)
+            for load_E, slots_R, allowed_here in zip(loads, slots, allowed, strict=True)
+        ]
 
 
 def _fresh(problem: SpreadProblem, shares: Shares, tolerance: float, steps: int, seed: int, layer: int) -> Spread:
@@ -123,7 +122,8 @@ def require_resident(resident_LP: npt.ArrayLike, problems: list[SpreadProblem], 
         raise PlannerError(what, where="resident layout", hint="give the layout that runs on these ranks")
     filled = [_filled(problem, ranks, row_P) for problem, row_P in zip(problems, resident, strict=True)]
     for layer, (problem, row_P) in enumerate(zip(problems, filled, strict=True)):
-        require_layout(problem, row_P, where=f"resident layout, layer {layer}")
+        with of_experts():
+            require_layout(problem, row_P, where=f"resident layout, layer {layer}")
     return filled
 
 
@@ -204,16 +204,13 @@ def _shares(problem: SpreadProblem, item_P: Ints, shares: Shares, goal: float) -
     return pour(problem, item_P, goal=goal)
 
 
-def assemble(
-    problems: list[SpreadProblem], ranks: Ranks, found: list[Spread], shares: Shares, moved: int | None = None
-) -> Layout:
+def assemble(problems: list[SpreadProblem], ranks: Ranks, found: list[Spread], shares: Shares) -> Layout:
     """One layout of all layers, with imbalance and bound as ratios to the mean time."""
     expert_LP = np.full((len(problems), ranks.num_slots), -1, np.int64)
     quota_LP = np.zeros((len(problems), ranks.num_slots))
     mean_L, time_L, bound_L = (np.zeros(len(problems)) for _ in range(3))
-    first_R = ranks.first_R
     for layer, (problem, spread) in enumerate(zip(problems, found, strict=True)):
-        at = np.concatenate([first_R[rank] + np.arange(count) for rank, count in enumerate(problem.slots_R)])
+        at = at_slots(ranks, problem.slots_R)
         expert_LP[layer, at] = spread.item_P
         quota_LP[layer, at] = spread.share_P
         mean_L[layer] = problem.weight_E.sum() / problem.speed_R.sum()
@@ -222,4 +219,21 @@ def assemble(
     closed = bool((time_L <= bound_L * (1.0 + 1e-9)).all())
     status = Status.OPTIMAL if closed else Status.FEASIBLE
     quota = quota_LP if shares == "free" else None
-    return Layout(expert_LP, quota, time_L / mean_L, bound_L / mean_L, status, moved)
+    return Layout(expert_LP, quota, time_L / mean_L, bound_L / mean_L, status)
+
+
+def at_slots(ranks: Ranks, slots_R: Ints) -> Ints:
+    """Which slots are the first `slots_R` of every rank."""
+    firsts = ranks.first_R[:-1]
+    return np.concatenate([first + np.arange(count) for first, count in zip(firsts, slots_R, strict=True)])
+
+
+def copies_moved(ranks: Ranks, before_LP: Ints, after_LP: Ints) -> int:
+    """Copies on ranks that did not hold the expert before; slots may be empty (-1)."""
+    layers, _ = after_LP.shape
+    experts = int(max(before_LP.max(), after_LP.max())) + 1
+    held = np.zeros((2, layers, ranks.num_ranks, experts + 1), np.bool_)
+    rows = np.arange(layers)[:, None]
+    held[0, rows, ranks.rank_P[None], before_LP] = True
+    held[1, rows, ranks.rank_P[None], after_LP] = True
+    return int((held[1] & ~held[0])[..., :experts].sum())

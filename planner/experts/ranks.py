@@ -57,6 +57,10 @@ class Ranks:
         """The first slot of every rank, and the number of slots last."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.slots_R)]).astype(np.int64)
 
+    def with_more_slots(self, more: int) -> "Ranks":
+        """The same ranks with `more` slots each."""
+        return Ranks(self.slots_R + more, self.speed_R, self.node_R, self.home_slots)
+
 
 def make_ranks(
     ranks: int,

@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.errors import PlannerError, did_you_mean
 from planner.experts.ahead import plan_ahead
-from planner.experts.layout import plan_layout
+from planner.experts.layout import copies_moved, plan_layout
 from planner.experts.ranks import Floats, Ints, Ranks, linear_layout, require_loads
 from planner.experts.step_time import MoeCosts
 from planner.experts.steps import StepPlanner
@@ -87,7 +87,7 @@ def replay(
     bytes_each = expert_bytes or (costs.expert_bytes if costs is not None else 0.0)
     terms = Terms(groups, bytes_each, costs, steps_per_window)
     served = list(POLICIES[policy](load_WLE, ranks, terms))
-    moved_W = np.array([_moved(ranks, a.expert_LP, b.expert_LP) for a, b in pairwise(served)])
+    moved_W = np.array([copies_moved(ranks, a.expert_LP, b.expert_LP) for a, b in pairwise(served)])
     imbalance_WL = np.array([window.imbalance_L for window in served[1:]])
     if costs is None:
         return Replayed(policy, imbalance_WL, moved_W, None, None)
@@ -106,17 +106,6 @@ def served_imbalance(ranks: Ranks, expert_LP: Ints, load_LE: Floats) -> Floats:
         load_R = np.bincount(ranks.rank_P[filled], weights=each_E[row_P[filled]], minlength=ranks.num_ranks)
         found[layer] = (load_R / ranks.speed_R).max() / (load_R.sum() / ranks.speed_R.sum())
     return found
-
-
-def _moved(ranks: Ranks, before_LP: Ints, after_LP: Ints) -> int:
-    """Copies on ranks that did not hold the expert before."""
-    layers, _ = after_LP.shape
-    experts = int(max(before_LP.max(), after_LP.max())) + 1
-    held = np.zeros((2, layers, ranks.num_ranks, experts + 1), np.bool_)
-    rows = np.arange(layers)[:, None]
-    held[0, rows, ranks.rank_P[None], before_LP] = True
-    held[1, rows, ranks.rank_P[None], after_LP] = True
-    return int((held[1] & ~held[0])[..., :experts].sum())
 
 
 def _linear(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:

@@ -69,10 +69,13 @@ def savings(items_NK, group_E, num_groups):
 
 
 @njit(cache=True)
-def _cost(e, g, weight_E, copies_E, held_EG, load_G, speed_G, mean, saved_EG, price):
-    """Price of imbalance less groups saved when `g` gets one more copy of `e`, equal shares."""
+def _cost(e, g, weight_E, copies_E, held_EG, load_G, speed_G, mean, saved_EG, price, calm):
+    """Price of imbalance less groups saved when `g` gets one more copy of `e`, equal shares.
+
+    `calm` is what a unit of weight less in one copy is worth: smaller copies make bins vary less from draw to draw.
+    """
     gain = weight_E[e] / copies_E[e] - weight_E[e] / (copies_E[e] + 1)
-    cost = -saved_EG[e, g]
+    cost = -saved_EG[e, g] - calm * gain
     for h in range(len(load_G)):
         load = load_G[h]
         if held_EG[e, h]:
@@ -86,10 +89,11 @@ def _cost(e, g, weight_E, copies_E, held_EG, load_G, speed_G, mean, saved_EG, pr
 
 
 @njit(cache=True)
-def place_copies(weight_E, group_E, free_G, speed_G, saved_EG, price, sweeps):
+def place_copies(weight_E, group_E, free_G, speed_G, saved_EG, price, calm, sweeps):
     """The item in every free slot of every group (group by group), each best given the others, until none changes.
 
-    `price` is what a group's load above the mean, squared as a share, costs in groups saved for each set.
+    `price` is what a group's load above the mean, squared as a share, costs in groups saved for each set; `calm` as
+    in `_cost`.
     """
     E, G = len(weight_E), len(free_G)
     copies_E, held_EG, load_G = np.ones(E, np.int64), np.zeros((E, G), np.bool_), np.zeros(G)
@@ -114,7 +118,7 @@ def place_copies(weight_E, group_E, free_G, speed_G, saved_EG, price, sweeps):
             best, best_cost = -1, np.inf
             for e in range(E):
                 if not held_EG[e, g]:
-                    cost = _cost(e, g, weight_E, copies_E, held_EG, load_G, speed_G, mean, saved_EG, price)
+                    cost = _cost(e, g, weight_E, copies_E, held_EG, load_G, speed_G, mean, saved_EG, price, calm)
                     if cost < best_cost:
                         best, best_cost = e, cost
             less = weight_E[best] / copies_E[best] - weight_E[best] / (copies_E[best] + 1)

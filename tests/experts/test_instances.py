@@ -74,7 +74,7 @@ def test_realtime_instances_keep_homes(tmp_path: Path) -> None:
 def test_affinity_brings_experts_chosen_together_to_one_node(tmp_path: Path) -> None:
     """Tokens choose 4 experts of the even or of the odd ones: homes in order would touch both nodes nearly always."""
     rng = np.random.default_rng(0)
-    ids = np.array([[rng.choice(np.arange(parity, 64, 2), 4, replace=False)] for parity in rng.integers(0, 2, 1200)])
+    ids = np.array([[rng.choice(np.arange(parity, 64, 2), 4, replace=False)] for parity in rng.integers(0, 2, 4000)])
     placement = solve_instance(read_instance(_write(tmp_path, "affinity", topk_ids=ids.astype(np.int16))))
     assert placement.facts["nodes_per_token"] < 1.1
     assert placement.imbalance.max() < 1.1

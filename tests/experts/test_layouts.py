@@ -155,7 +155,7 @@ def test_layers_without_load_wrong_shapes_and_too_few_slots_are_refused() -> Non
         plan_layout(loads, RANKS)
     with pytest.raises(PlannerError, match="axes"):
         plan_layout(LOADS[0], RANKS)
-    with pytest.raises(PlannerError, match="112 slots cannot hold 128 items"):
+    with pytest.raises(PlannerError, match="112 slots cannot hold 128 experts"):
         plan_layout(LOADS, make_ranks(16, 7))
     with pytest.raises(PlannerError, match="slot counts"):
         make_ranks(4, [2, 2, 2])
@@ -167,7 +167,7 @@ def test_resident_layouts_that_do_not_fit_are_refused() -> None:
         plan_layout(LOADS, RANKS, resident_LP=resident[:, :-1])
     lost = resident.copy()
     lost[1][lost[1] == 5] = 6
-    with pytest.raises(PlannerError, match=r"layer 1: (item 5 has no slot|bin .* twice)"):
+    with pytest.raises(PlannerError, match=r"layer 1: (expert 5 has no slot|rank .* twice)"):
         plan_layout(LOADS, RANKS, resident_LP=lost)
     with pytest.raises(PlannerError, match="counted from a resident layout"):
         plan_layout(LOADS, RANKS, most_moves=3)

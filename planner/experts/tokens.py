@@ -1,0 +1,62 @@
+"""Layouts from the experts that tokens choose together: few nodes for a token, and ranks in balance on tokens to come.
+
+Shape suffixes: N token, L layer, K choice, P slot.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import PlannerError
+from planner.experts.ranks import Floats, Ints, Ranks
+from planner.experts.wording import of_experts
+from planner.solvers.affinity import PRICE, AffinityProblem, solve_affinity
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenLayout:
+    """Experts by layer and slot; nodes that a token visits, and the slowest rank over the mean on the tokens planned on
+    and, in the mean, on as many fresh ones."""
+
+    expert_LP: Ints
+    nodes_per_token_L: Floats
+    imbalance_L: Floats
+    fresh_imbalance_L: Floats
+
+
+def plan_tokens(
+    expert_NLK: npt.ArrayLike,
+    ranks: Ranks,
+    num_experts: int,
+    *,
+    imbalance_price: float = PRICE,
+    fresh_tokens: int | None = None,
+    seed: int = 0,
+) -> TokenLayout:
+    """The layout of every layer from the experts that tokens chose in it.
+
+    `imbalance_price` is the nodes a token that the slowest rank's excess over the mean, as a share, is worth: with
+    100, 1 % weighs one node. `fresh_tokens` is how many tokens come at a time; as many as are given unless told.
+    Raises PlannerError for choices that name no expert.
+    """
+    chosen = np.asarray(expert_NLK)
+    if chosen.ndim != 3 or chosen.size == 0 or not np.issubdtype(chosen.dtype, np.integer):
+        what = f"must hold whole numbers with the axes [token, layer, choice], found {chosen.dtype} {chosen.shape}"
+        raise PlannerError(what, where="topk_ids", hint="give the experts that each token chose in each layer")
+    found = []
+    for layer in range(chosen.shape[1]):
+        items = np.ascontiguousarray(chosen[:, layer], np.int64)
+        with of_experts(f"topk_ids, layer {layer}"):
+            problem = AffinityProblem(
+                items, num_experts, ranks.slots_R, ranks.node_R, imbalance_price, ranks.speed_R, fresh_tokens
+            )
+            solution = solve_affinity(problem, seed=seed).solution
+        assert solution is not None
+        found.append(solution)
+    return TokenLayout(
+        np.array([layout.item_P for layout in found]),
+        np.array([layout.groups_touched for layout in found]),
+        np.array([layout.imbalance for layout in found]),
+        np.array([layout.fresh_imbalance for layout in found]),
+    )

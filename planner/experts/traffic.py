@@ -1,0 +1,56 @@
+"""Tokens that must leave their node, or their rank, to meet their experts; and layouts that keep more of them.
+
+Shape suffixes: L layer, E expert, R rank, P slot.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import PlannerError
+from planner.experts.layout import Layout, assemble
+from planner.experts.ranks import Floats, Ints, Ranks
+from planner.experts.wording import of_experts
+from planner.solvers.nearby import far_share, solve_nearby
+from planner.solvers.spread import Spread, SpreadProblem, bin_times, equal_shares
+
+
+def leaving_share(
+    load_LE: Floats,
+    ranks: Ranks,
+    expert_LP: Ints,
+    quota_LP: Floats | None = None,
+    source_LRE: npt.ArrayLike | None = None,
+) -> Floats:
+    """[L] share of the tokens' visits to experts that must leave their node: the least that the shares allow.
+
+    Shares are equal without `quota_LP`, and every rank sends as many tokens unless `source_LRE` says how many.
+    """
+    sources = None if source_LRE is None else np.asarray(source_LRE, np.float64)
+    if sources is not None and sources.shape != (len(load_LE), ranks.num_ranks, load_LE.shape[1]):
+        what = f"has the shape {sources.shape}"
+        raise PlannerError(what, where="source", hint="give tokens as [layer, source rank, expert]")
+    shares = np.empty(len(load_LE))
+    for layer, load_E in enumerate(load_LE):
+        with of_experts(f"layer {layer}"):
+            problem = SpreadProblem(np.asarray(load_E, np.float64), ranks.slots_R, ranks.speed_R)
+        row_P = expert_LP[layer]
+        share_P = equal_shares(row_P, len(load_E)) if quota_LP is None else quota_LP[layer]
+        source_RE = None if sources is None else sources[layer]
+        shares[layer] = far_share(problem, ranks.node_R, Spread(row_P, share_P), source_RE)[0]
+    return shares
+
+
+def draw_near(load_LE: Floats, ranks: Ranks, layout: Layout, *, slack: float = 0.0) -> Layout:
+    """`layout` changed so that more tokens find a copy on their node, each layer's slowest rank at most `slack` slower.
+
+    Copies share equally, and all slots of `ranks` are filled.
+    """
+    problems = [SpreadProblem(load_E, ranks.slots_R, ranks.speed_R) for load_E in load_LE]
+    found = []
+    for problem, row_P in zip(problems, layout.expert_LP, strict=True):
+        goal = float(bin_times(problem, row_P).max()) * (1.0 + slack)
+        with of_experts():
+            spread = solve_nearby(problem, ranks.node_R, row_P, goal).solution
+        assert spread is not None
+        found.append(spread)
+    return assemble(problems, ranks, found, "equal")
