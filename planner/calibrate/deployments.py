@@ -1,14 +1,16 @@
 """The parameters of serving costs from measured deployments: what kernels reach, and what engines add.
 
-Three fits, each of few named numbers (planner/costs/parameters.py):
+Four fits, each of few named numbers (planner/costs/parameters.py):
 1. Efficiencies of the roofline and each engine's `kernel_start`, `step_s`, `sequence_s`, `prefill_s`, on the measured
    time per output token. Minimise over x, the logarithms,
        sum_r rho(log(tpot_r(x) / measured_r) / NOISE) + sum_p ((x_p - x0_p) / prior_p)^2,
    rho the soft-L1 loss: some rows ran with settings that tables do not state.
-2. What each engine adds before the first token (`frontend_s`, `arrival_s`, `poll_steps`, `output_steps`, `step_tokens`;
-   `handover_s` of disaggregated ones), on the measured time to first token where it is not queueing: coordinate descent
-   over ordinary values on the mean relative error, capped at CAP a row, of the replayed benchmark.
-3. With kernel tables, how far each kind of table counts against the fitted roofline.
+2. What each engine adds before the first token (`frontend_s`, `arrival_s`, `poll_steps`, `output_steps`, `launch_s`,
+   `step_tokens`; `router_s` and `handover_s` of disaggregated ones), on the measured time to first token where it is
+   not queueing: coordinate descent over ordinary values on the mean relative error, capped at CAP a row, of the
+   replayed benchmark.
+3. The shares of peak rates, on which long prompts hang and decoding hardly does, on both times; and 2. again.
+4. With kernel tables, how far each kind of table counts against the fitted roofline.
 An engine with fewer than FEWEST rows of a kind keeps what it had.
 """
 
@@ -26,13 +28,15 @@ from planner.calibrate.terms import Terms
 from planner.costs.parameters import Calibration, Efficiencies, EngineOverheads, TableTrust
 from planner.costs.shapes import FloatArray
 from planner.costs.spread import Spread, features_of
-from planner.estimate.frame import Added, Pace, idle_ttft_s, loop_of, pace_of, settled, taken
+from planner.estimate.frame import Added, Frame, Pace, idle_ttft_s, loop_of, pace_of, settled, taken
 from planner.estimate.replay import Loop, Played, play
 
 NOISE = 0.12  # relative error of a time per output token that is taken as ordinary
 PRIOR = 0.17  # of an efficiency, in logarithms: kernel tables put them within this of their start
 FLOP_PRIOR = 0.06  # of a share of a peak rate, on which the tables of all devices nearly agree
 LOOSE_PRIOR = 0.5  # of what no table tells
+WIDE_PRIOR = 0.3  # of a share of a peak rate on which tables disagree
+TTFT_NOISE = 0.3  # relative error of a time to first token that is taken as ordinary
 KERNEL_PRIOR = 0.1  # of an engine's multiple of kernel starts
 FEWEST = 12  # rows of an engine from which it has parameters of its own
 MOST_SHARE = 1.0  # of a rate of the data sheet
@@ -46,18 +50,25 @@ _LOOSE = (
     "quantise_block_s",
     "quantise_4bit_s",
     "experts_quantise_s",
+    "experts_width",
 )
 _FIRST = {
     "frontend_s": (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016),
     "arrival_s": (0.001, 0.002, 0.005, 0.01, 0.02, 0.04),
     "poll_steps": (1.0, 2.0, 3.0, 5.0, 8.0),
     "output_steps": (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0),
+    "launch_s": (0.0, 1e-5, 2e-5, 3e-5, 4.5e-5, 6e-5, 8e-5),
     "step_tokens": (2048.0, 4096.0, 8192.0, 16384.0),
 }
-_HANDOVER = (0.0, 0.02, 0.05, 0.08, 0.12, 0.16, 0.24)
+_APART = {
+    "router_s": (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.004),
+    "handover_s": (0.0, 0.02, 0.05, 0.08, 0.12, 0.16, 0.24),
+}
 _SWEEPS = 2
 MOST_STEPS = 30
+MOST_RATE_STEPS = 8
 _STEP = 1e-3  # of finite differences, in logarithms
+_COARSE_STEP = 0.03  # the same of replayed benchmarks, whose steps are whole
 
 Rows = NDArray[np.bool_]
 
@@ -115,7 +126,9 @@ class Fitted:
 def fit(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Fitted:
     """The parameters that the chosen rows [D] support, by the first two fits."""
     costs, errors = fit_costs(terms, measured, start, chosen)
-    return Fitted(fit_first_tokens(terms, measured, costs, chosen), errors)
+    first = fit_first_tokens(terms, measured, costs, chosen)
+    found = fit_rates(terms, measured, first, chosen)
+    return Fitted(fit_first_tokens(terms, measured, found, chosen), errors)
 
 
 def fit_costs(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> tuple[Parameters, dict[str, float]]:
@@ -143,18 +156,43 @@ def fit_costs(terms: Terms, measured: Measured, start: Parameters, chosen: Rows)
     return _with(start, names, found.x), errors
 
 
+def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Parameters:
+    """The shares of peak rates, which decode hardly hangs on, from both times."""
+    from scipy.optimize import least_squares
+
+    names = [("", name) for name in NAMES if "_flop" in name or name == "experts_width"]
+    at = np.array([math.log(_value(start, *name)) for name in names])
+    low, high = (np.array([math.log(_bounds(name)[side]) for _, name in names]) for side in (0, 1))
+    prior = np.array([_prior(name) for _, name in names]) + WIDE_PRIOR / 2.0
+    unqueued = chosen & ~measured.queued
+
+    def residuals(x: FloatArray) -> FloatArray:
+        played = predict(terms, _with(start, names, x))
+        tpot, ttft = (np.log(found / wanted) for found, wanted in _pairs(played, measured))
+        return np.concatenate([_soft(tpot[chosen] / NOISE), _soft(ttft[unqueued] / TTFT_NOISE), (x - at) / prior])
+
+    inside = np.clip(at, low + 1e-6, high - 1e-6)
+    step = np.full(len(names), _COARSE_STEP)
+    found = least_squares(residuals, inside, bounds=(low, high), x_scale=0.2, max_nfev=MOST_RATE_STEPS, diff_step=step)
+    return _with(start, names, found.x)
+
+
+def _pairs(played: Played, measured: Measured) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
+    return (played.tpot_s, measured.tpot_s), (played.ttft_s, measured.ttft_s)
+
+
 def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Parameters:
     """What each engine adds before the first token; the default engine takes what fits all rows."""
     usable = chosen & ~measured.queued
     engine_D = np.array(terms.engine_D)
     loops = loop_of(terms.frame, *paced(terms, start))
     apart = loops.disaggregated > 0
-    engines = dict(start.engines)
+    frame, engines = terms.frame, dict(start.engines)
     for name in ("default", *_engines_with_rows(terms, usable & ~apart)):
         mine = usable if name == "default" else usable & (engine_D == name)
-        engines[name] = _descend(loops, measured, engines[name], mine & ~apart, _FIRST)
+        engines[name] = _descend(frame, loops, measured, engines[name], mine & ~apart, _FIRST)
         if np.sum(mine & apart) >= FEWEST:
-            engines[name] = _descend(loops, measured, engines[name], mine & apart, {"handover_s": _HANDOVER})
+            engines[name] = _descend(frame, loops, measured, engines[name], mine & apart, _APART)
     return replace(start, engines=engines)
 
 
@@ -190,24 +228,30 @@ def features(terms: Terms, parameters: Parameters, played: Played) -> FloatArray
 
 
 def _descend(
-    loops: Loop, measured: Measured, engine: EngineOverheads, rows: Rows, grids: dict[str, tuple[float, ...]]
+    frame: Frame,
+    loops: Loop,
+    measured: Measured,
+    engine: EngineOverheads,
+    rows: Rows,
+    grids: dict[str, tuple[float, ...]],
 ) -> EngineOverheads:
     """The least mean capped error over one grid after another."""
     if not rows.any():
         return engine
     mine, wanted = taken(loops, rows), measured.ttft_s[rows]
-    own = loops.poll_steps[rows] >= 10.0  # set by the recipe of the run
+    polled, stepped = frame.poll_steps[rows] > 0, frame.chunk_tokens[rows] > 0  # set by the recipe of the run
     handed = np.maximum(mine.moved_s - engine.handover_s, 0.0)
 
     def error(candidate: EngineOverheads) -> float:
         played = play(
             replace(
                 mine,
-                frontend_s=np.full(len(wanted), candidate.frontend_s),
+                frontend_s=np.where(mine.disaggregated > 0, candidate.router_s, candidate.frontend_s),
                 arrival_s=np.full(len(wanted), candidate.arrival_s),
-                poll_steps=np.where(own, mine.poll_steps, candidate.poll_steps),
+                poll_steps=np.where(polled, mine.poll_steps, candidate.poll_steps),
                 output_steps=np.full(len(wanted), candidate.output_steps),
-                step_tokens=np.full(len(wanted), candidate.step_tokens),
+                least_s=candidate.launch_s * frame.launches[rows],
+                step_tokens=np.where(stepped, mine.step_tokens, candidate.step_tokens),
                 moved_s=np.where(mine.disaggregated > 0, handed + candidate.handover_s, 0.0),
             )
         )
@@ -247,6 +291,8 @@ def _prior(name: str) -> float:
     """How far a parameter may well be from its start, in logarithms."""
     if name == "kernel_start":
         return KERNEL_PRIOR
+    if name.startswith("experts_flop"):
+        return WIDE_PRIOR
     if "_flop" in name:
         return FLOP_PRIOR
     return LOOSE_PRIOR if name in _LOOSE else PRIOR
@@ -257,7 +303,7 @@ def _bounds(name: str) -> tuple[float, float]:
     if name == "kernel_start":
         return 0.3, 3.0
     low, high = bounds(name)
-    return low, min(high, MOST_SHARE) if not name.endswith("_s") and name != "routing_concentration" else high
+    return low, min(high, MOST_SHARE) if not name.endswith(("_s", "_width", "_concentration")) else high
 
 
 def _soft(r: FloatArray) -> FloatArray:

@@ -14,7 +14,7 @@ from planner.costs.step import Pricer
 
 SHARE_BOUNDS = (1e-4, 1.5)  # a device may run above its data sheet's clock, and a fall-back kernel far below
 TIME_BOUNDS = (1e-8, 1e-2)  # seconds of a launch or of the start of a collective
-SPREAD_BOUNDS = (0.1, 1e3)  # of the experts' popularity; at the upper end all are as good as equally popular
+SPREAD_BOUNDS = (0.1, 1e3)  # the experts' popularity, at the upper end as good as equal; columns of a narrow shard
 _PROBES = (0.1, 10.0)  # a parameter matters to an operator whose price one of these factors changes
 _CHANGE = 1e-6
 
@@ -23,7 +23,7 @@ NAMES = tuple(field.name for field in fields(Efficiencies))
 
 def bounds(name: str) -> tuple[float, float]:
     """The least and the most that a parameter may be."""
-    if name == "routing_concentration":
+    if name in ("routing_concentration", "experts_width"):
         return SPREAD_BOUNDS
     return TIME_BOUNDS if name.endswith("_s") else SHARE_BOUNDS
 

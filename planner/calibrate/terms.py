@@ -17,7 +17,7 @@ from planner.costs.forward import forward
 from planner.costs.operators import Collective, Experts, Operator, demand
 from planner.costs.parameters import Efficiencies
 from planner.costs.profiled import Profiled
-from planner.costs.roofline import Roofline, rates_of
+from planner.costs.roofline import Roofline, rates_of, slowdown
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.step import Pricer, fullest_stage
 from planner.estimate.case import Case
@@ -123,12 +123,14 @@ class Terms:
         flop, bandwidth, start, quantising = values[self.names_T]
         scale_T = np.array([kernel_start[name] for name in self.engine_D])[self.place_T // STEPS]
         starts_T = self.kernels_T * (start + quantising) * scale_T
-        move_s_T = self.move_s_T.copy()
+        flop_s_T, move_s_T = self.flop_s_T.copy(), self.move_s_T.copy()
         for begin, piece in self.experts:
             end = begin + len(piece.place_T)
             assert piece.experts is not None
-            move_s_T[begin:end] = _expert_move_s(*piece.experts, known.routing_concentration)
-        seconds_T = np.maximum(self.flop_s_T / flop, move_s_T / bandwidth) + starts_T
+            op, accelerator = piece.experts
+            flop_s_T[begin:end] *= slowdown(op, known.experts_width)
+            move_s_T[begin:end] = _expert_move_s(op, accelerator, known.routing_concentration)
+        seconds_T = np.maximum(flop_s_T / flop, move_s_T / bandwidth) + starts_T
         seconds_T[self.collectives] = self.route.seconds(known)
         if trust is not None:
             seconds_T = self._blended(seconds_T, trust)

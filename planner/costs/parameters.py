@@ -30,7 +30,9 @@ class Efficiencies:
     attention_bandwidth: float = 1.0
     attention_start_s: float = 0.0
     experts_flop: float = 1.0
+    experts_flop_block: float = 1.0  # 8-bit inputs with one scale a block of 128
     experts_flop_4bit: float = 1.0
+    experts_width: float = 0.0  # columns of an expert's shard at which its products run at half their rate
     experts_bandwidth: float = 1.0
     experts_start_s: float = 0.0  # each of a layer's grouped products
     elementwise_bandwidth: float = 1.0
@@ -88,12 +90,15 @@ class EngineOverheads:
     step_s: float = 0.0  # each step
     sequence_s: float = 0.0  # each sequence in the step
     prefill_s: float = 0.0  # each step that prefills (no CUDA graph)
+    launch_s: float = 0.0  # of the host for each kernel of a step that prefills: it takes that long at least
     frontend_s: float = 0.0  # each request, one after the other: HTTP, tokenising
     arrival_s: float = 0.0  # mean delay of a request on its way to the scheduler
     poll_steps: float = 1.0  # decode steps from one look at new requests to the next
     output_steps: float = 0.0  # decode steps from the end of a prefill to its token at the client
     handover_s: float = 0.0  # of a request between pools, beyond moving its cache
+    router_s: float = 0.0  # each request of a disaggregated deployment, one after the other, in place of frontend_s
     step_tokens: float = 8192.0  # prompt tokens that one step takes
+    prefill_first: float = 0.0  # 1 where prompts take steps of their own while decoding waits
     workspace_bytes: float = 0.0  # context, graphs and communication buffers on each device
 
     @property
@@ -187,7 +192,7 @@ def _section(kind: type[Any], values: object, document: Document, path: tuple[st
         if key not in known:
             hint = did_you_mean(str(key), sorted(known), otherwise=f"known are {', '.join(sorted(known))}")
             raise PlannerError(f"unknown parameter `{key}`", where=where, hint=hint)
-        share = kind is Efficiencies and not key.endswith("_s")
+        share = kind is Efficiencies and not key.endswith(("_s", "_width"))
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
         if not number or (share and value == 0):
             wanted = "a number above 0" if share else "a number of at least 0"

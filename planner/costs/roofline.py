@@ -51,11 +51,17 @@ class Roofline:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""
         known, names = self.efficiencies, rates_of(op)
         asked = demand(op, known.routing_concentration)
-        compute = asked.flop / (self.accelerator.peak(asked.precision) * getattr(known, names.flop))
+        rate = self.accelerator.peak(asked.precision) * getattr(known, names.flop)
+        compute = asked.flop * slowdown(op, known.experts_width) / rate
         move = asked.size_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * getattr(known, names.bandwidth))
         start_s = sum(getattr(known, name) for name in names.starts)
         busy = asked.size_bytes + asked.flop > 0
         return np.where(busy, np.maximum(compute, move) + start_s * asked.kernels, 0.0)
+
+
+def slowdown(op: Compute, experts_width: float) -> FloatArray | float:
+    """How much longer an operator computes than a large one of its kind: narrow shards of experts leave tiles empty."""
+    return 1.0 + experts_width * op.moe_tp / op.intermediate if isinstance(op, Experts) else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +81,8 @@ def rates_of(op: Compute) -> Rates:
         case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
             return Rates("attention_flop", "attention_bandwidth", ("attention_start_s",))
         case Experts():
-            flop = "experts_flop_4bit" if op.activation in FOUR_BIT else "experts_flop"
             quantising = ("experts_quantise_s",) if quantises(op.activation) else ()
-            return Rates(flop, "experts_bandwidth", ("experts_start_s", *quantising))
+            return Rates(_experts_flop(op), "experts_bandwidth", ("experts_start_s", *quantising))
         case MemoryPass():
             return Rates("gemm_flop", "elementwise_bandwidth", ("elementwise_start_s",))
         case _:
@@ -89,6 +94,12 @@ def _gemm_flop(precision: str) -> str:
     if not quantises(precision):
         return "gemm_flop"
     return "gemm_flop_4bit" if precision in FOUR_BIT else "gemm_flop_quantised"
+
+
+def _experts_flop(op: Experts) -> str:
+    if op.activation in FOUR_BIT:
+        return "experts_flop_4bit"
+    return "experts_flop_block" if op.precision == "fp8_block" else "experts_flop"
 
 
 def _quantising(precision: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.costs.evidence import Basis, Priced
 from planner.costs.forward import forward
-from planner.costs.operators import Operator
+from planner.costs.operators import Collective, Operator, demand
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.models.architecture import Architecture
@@ -66,12 +66,16 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
     Shards and work are arrays of equal length; an idle point (no tokens) costs nothing. Stages run at the pace of the
     fullest one, ceil(layers / pp) layers, and each launches its part of the step from its own host.
     """
-    priced = price_operators(forward(arch, shards, work), pricer, len(shards))
+    operators = list(forward(arch, shards, work))
+    priced = price_operators(operators, pricer, len(shards))
     busy = work.tokens > 0
     pace = fullest_stage(arch, shards)
+    device_s = priced.device_s * pace
+    launching_s = engine.launch_s * launches(operators) * (work.prefill_sequences > 0)
+    behind_s = np.maximum(launching_s - device_s, 0.0)
     return StepTime(
-        np.where(busy, priced.device_s * pace, 0.0),
-        np.where(busy, host_s(shards, work, engine), 0.0),
+        np.where(busy, device_s, 0.0),
+        np.where(busy, host_s(shards, work, engine) + behind_s, 0.0),
         {name: seconds * pace for name, seconds in priced.by_operator.items()},
         priced.by_basis * pace,
     )
@@ -81,6 +85,11 @@ def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> FloatArray:
     """Seconds [N] that the engine adds to a step; every pipeline stage launches its part."""
     each = engine.step_s + engine.sequence_s * work.sampled + engine.prefill_s * (work.prefill_sequences > 0)
     return each * shards.pp
+
+
+def launches(operators: list[Operator]) -> FloatArray | float:
+    """Kernels of a step [N]."""
+    return sum(op.count * (1.0 if isinstance(op, Collective) else demand(op).kernels) for op in operators)
 
 
 def fullest_stage(arch: Architecture, shards: Shards) -> FloatArray:

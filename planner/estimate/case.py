@@ -44,6 +44,8 @@ class Case:
     gpus: int
     calibration: str = "default"
     requests_per_client: float = 10.0  # of a closed loop: how many each client sends, its first at the start
+    staggered: bool = False  # the clients of a closed loop start one after the other, not at once
+    hold_steps: float = 0.0  # decode steps for which the engine holds prompts to batch them
     poll_steps: float = 0.0  # decode steps between the scheduler's looks at new requests; 0: the engine's default
 
 

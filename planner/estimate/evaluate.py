@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.costs.forward import forward
 from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.parameters import load_calibration
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.source import make_pricer
 from planner.costs.spread import features_of
+from planner.costs.step import launches
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loop_of, pace_of, settled, taken
 from planner.estimate.replay import play
@@ -83,6 +85,11 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
     return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine)))
 
 
+def _unhurried(costs: Costs) -> Costs:
+    """The same without the time that the host needs to launch, which the loop adds to each of its steps."""
+    return replace(costs, engine=replace(costs.engine, launch_s=0.0))
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Cases that share model, pool and engine; arrays [N] over cases."""
@@ -93,7 +100,8 @@ class Batch:
     def estimates(self) -> list[Estimate | Refused]:
         """An estimate or a refusal for every case."""
         frame = self.frame()
-        seconds = [self.costs.step(shards, work).seconds for shards, work in self.steps(frame)]
+        costs = _unhurried(self.costs)
+        seconds = [costs.step(shards, work).seconds for shards, work in self.steps(frame)]
         added = Added.of([self.costs.engine] * len(self.cases))
         pace = pace_of(frame, seconds, added)
         settled = run(frame, pace, added)
@@ -133,6 +141,7 @@ class Batch:
             osl=self._osl(),
             isl_cv=self._numbers(lambda case: case.isl_cv),
             disaggregated=self._numbers(lambda case: case.prefill is not None),
+            decode_instances=np.array([part.replicas for part in self._parts(False)], dtype=np.float64),
             decode_ranks=ranks,
             prefill_ranks=self._ranks(True),
             prefill_stages=self._shards(True).pp,
@@ -143,6 +152,9 @@ class Batch:
             moved_s=self._moved_s(),
             chunk_tokens=np.array([part.chunk_tokens for part in self._parts(True)], dtype=np.float64),
             poll_steps=self._numbers(lambda case: case.poll_steps),
+            hold_steps=self._numbers(lambda case: case.hold_steps),
+            staggered=self._numbers(lambda case: case.staggered),
+            launches=np.full(len(self.cases), self._launches()),
         )
 
     def steps(self, frame: Frame) -> list[tuple[Shards, Work]]:
@@ -159,6 +171,12 @@ class Batch:
             (prefill, Work.of(tokens, 1.0, before, beside, context)),
             (prefill, Work.of(frame.prompts * tokens, frame.prompts, before, 0.0, 0.0)),
         ]
+
+    def _launches(self) -> float:
+        """Kernels of a step with prompts; hardly any depend on the degrees."""
+        part = self._parts(True)[0]
+        shards = Shards.of(part.tp, part.pp, part.dp, part.moe_tp, part.ep)
+        return float(np.max(launches(list(forward(self.costs.arch, shards, Work.of(1024.0, 1.0, 0.0, 0.0, 0.0))))))
 
     def _isl(self) -> FloatArray:
         return self._numbers(lambda case: case.isl)

@@ -23,6 +23,7 @@ class Frame:
     osl: FloatArray
     isl_cv: FloatArray
     disaggregated: FloatArray  # 1 where prefill runs apart
+    decode_instances: FloatArray
     decode_ranks: FloatArray  # attention ranks of all instances
     prefill_ranks: FloatArray
     prefill_stages: FloatArray  # pipeline stages of an instance that prefills
@@ -33,6 +34,9 @@ class Frame:
     moved_s: FloatArray  # moving a request's cache between pools
     chunk_tokens: FloatArray  # prompt tokens of a step; 0: the engine's default
     poll_steps: FloatArray  # decode steps between looks at new requests; 0: the engine's default
+    hold_steps: FloatArray  # decode steps for which prompts are held to batch them
+    staggered: FloatArray  # 1 where clients start one after the other
+    launches: FloatArray  # kernels of a step
 
     @classmethod
     def gathered(cls, frames: Sequence["Frame"], members: Sequence[Sequence[int]]) -> "Frame":
@@ -49,12 +53,15 @@ class Added:
     step_s: FloatArray
     sequence_s: FloatArray
     prefill_s: FloatArray
+    launch_s: FloatArray
     frontend_s: FloatArray
     arrival_s: FloatArray
     poll_steps: FloatArray
     output_steps: FloatArray
     handover_s: FloatArray
+    router_s: FloatArray
     step_tokens: FloatArray
+    prefill_first: FloatArray
 
     @classmethod
     def of(cls, engines: Sequence[EngineOverheads]) -> "Added":
@@ -121,6 +128,7 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> Loop:
         osl=frame.osl * largest,
         spread=spread,
         disaggregated=frame.disaggregated,
+        decode_instances=frame.decode_instances,
         decode_ranks=frame.decode_ranks,
         prefill_ranks=frame.prefill_ranks,
         most_decoding=frame.most_decoding,
@@ -130,24 +138,43 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> Loop:
         token_s=pace.token_s,
         moved_s=_moved_s(frame, added),
         step_tokens=np.where(frame.chunk_tokens > 0, frame.chunk_tokens, added.step_tokens),
-        frontend_s=added.frontend_s,
+        frontend_s=_frontend_s(frame, added),
         arrival_s=added.arrival_s,
         poll_steps=np.where(frame.poll_steps > 0, frame.poll_steps, np.maximum(added.poll_steps, 1.0)),
         output_steps=added.output_steps,
+        hold_steps=frame.hold_steps,
+        prefill_first=added.prefill_first,
+        staggered=frame.staggered,
+        least_s=_launching_s(frame, added),
     )
 
 
 def settled(frame: Frame, pace: Pace, added: Added) -> Settled:
-    """Every loop at rest, waiting in the mean."""
-    return settle(_dynamics(frame, pace, added))
+    """Every loop at rest, waiting in the mean.
+
+    Clients that start together, with equal lengths, on an engine that prefills first stay in step: all prompts pass
+    before all decode together, so that each waits for half of them before its first token and for half behind it.
+    """
+    rest = settle(_dynamics(frame, pace, added))
+    together = (added.prefill_first > 0) & (frame.isl_cv == 0) & (frame.staggered == 0) & (frame.clients > 0)
+    together &= (frame.disaggregated == 0) & (frame.clients <= frame.most_decoding * frame.decode_ranks)
+    decoding = frame.clients / frame.decode_ranks
+    prompts_s = decoding * (frame.isl * pace.token_s + pace.start_s)
+    tpot = np.where(together, pace.base_s + pace.slope_s * decoding + prompts_s / 2.0 / frame.osl, rest.tpot_s)
+    ttft = np.where(together, prompts_s / 2.0 + added.frontend_s + added.arrival_s, rest.ttft_s)
+    rate = np.where(together, frame.clients / (ttft + frame.osl * tpot), rest.rate_per_s)
+    return Settled(rate, ttft, tpot, np.where(together, decoding, rest.decoding))
 
 
 def _dynamics(frame: Frame, pace: Pace, added: Added) -> Dynamics:
     """What decides the loop of each deployment in the mean."""
     prompt = frame.isl * pace.token_s + pace.start_s
+    beside = pace.base_s + pace.slope_s * frame.full_batch
+    prompt = np.maximum(prompt, _launching_s(frame, added) - beside * (frame.disaggregated == 0))
     joining = prompt + pace.base_s + pace.slope_s * frame.full_batch
     apart = frame.disaggregated > 0
-    waits = np.where(frame.poll_steps > 0, frame.poll_steps, added.poll_steps) / 2.0 + added.output_steps
+    looks = np.where(frame.poll_steps > 0, frame.poll_steps, added.poll_steps)
+    waits = looks / 2.0 + frame.hold_steps + added.output_steps
     return Dynamics(
         clients=frame.clients,
         rate_per_s=frame.rate_per_s,
@@ -158,7 +185,10 @@ def _dynamics(frame: Frame, pace: Pace, added: Added) -> Dynamics:
         decode_slope_s=pace.slope_s,
         stretch_s=np.where(apart, 0.0, prompt),
         queue_s=prompt,
-        service_s=np.where(apart, pace.prompt_s, joining) + _moved_s(frame, added) + added.frontend_s + added.arrival_s,
+        service_s=np.where(apart, np.maximum(pace.prompt_s, prompt), joining)
+        + _moved_s(frame, added)
+        + _frontend_s(frame, added)
+        + added.arrival_s,
         first_steps=np.where(apart, 0.0, waits),
         service_cv2=frame.isl_cv**2,
         most_decoding=frame.most_decoding,
@@ -181,6 +211,15 @@ def spread_of(cv: FloatArray) -> FloatArray:
 def taken(one: Any, index: object) -> Any:  # noqa: ANN401 - any of the dataclasses of columns
     """The chosen rows of a dataclass of columns."""
     return type(one)(*(getattr(one, field.name)[index] for field in fields(one)))
+
+
+def _launching_s(frame: Frame, added: Added) -> FloatArray:
+    """The least that a step with prompts takes."""
+    return added.launch_s * frame.launches
+
+
+def _frontend_s(frame: Frame, added: Added) -> FloatArray:
+    return np.where(frame.disaggregated > 0, added.router_s, added.frontend_s)
 
 
 def _moved_s(frame: Frame, added: Added) -> FloatArray:

@@ -4,19 +4,19 @@ Columns (one row a benchmark point): id, source, aic_model or model, weights, sy
 (agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the prefixes
 prefill_ and decode_, and workers. Columns that may be left out: workers of agg (1), rate_per_s of an open loop (whose
 concurrency is empty), isl_cv (0), memory_utilisation.
-Where `source` is inferencex, lengths are uniform in [0.8, 1.0] of the nominal ones, and SGLang runs with the intervals
-at which its scheduler receives requests that the recipes of InferenceX set (10 steps, 30 from 16 requests a rank on).
-Checkpoints in fp8 with one scale a tensor and in nvfp4 are those of NVIDIA's Model Optimizer, which name an fp8 cache
-(`kv_cache_quant_algo` in hf_quant_config.json); the recipes of InferenceX set one for DeepSeek, and on Blackwell for
-gpt-oss.
+Where `source` is inferencex, lengths are uniform in [0.8, 1.0] of the nominal ones, and engines run as its recipes set
+them (`recipes.py`). Checkpoints in fp8 with one scale a tensor and in nvfp4 are those of NVIDIA's Model Optimizer,
+which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
 """
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part, Refused
+from planner.estimate.recipes import Recipe, recipe_of
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
 
@@ -24,7 +24,6 @@ REQUIRED = ("id", "system", "backend", "mode", "isl", "osl", "concurrency", "gpu
 UNIFORM_LOW = 0.8
 UNIFORM_MEAN = (1.0 + UNIFORM_LOW) / 2.0
 UNIFORM_CV = (1.0 - UNIFORM_LOW) / 12**0.5 / UNIFORM_MEAN
-MEMORY_UTILISATION = 0.95  # rows ran with settings between 0.80 and 0.95 that the table does not state
 LARGEST = 1e9  # no length in tokens and no load comes near
 _CHECKPOINT = ("", "checkpoint default")
 
@@ -97,23 +96,28 @@ def _build(row: Mapping[str, str]) -> Case:
     rate_per_s = float(row.get("rate_per_s") or 0.0)
     clients = 0 if rate_per_s and not row["concurrency"] else int(float(row["concurrency"]))
     decode = _part(row, "decode_" if disaggregated else "")
-    polls = recipes and row["backend"] == "sglang"
+    set_to = recipe_of(row, clients, decode.replicas * decode.dp)
+    prefill = _part(row, "prefill_") if disaggregated else None
+    if prefill is None:
+        decode = replace(decode, chunk_tokens=set_to.step_tokens)
     return Case(
         id=row["id"],
-        arch=_model(row.get("aic_model") or row["model"], row.get("weights") or "", _cache_format(row)),
+        arch=_model(row.get("aic_model") or row["model"], row.get("weights") or "", _cache_format(row, set_to)),
         pool=_pool(row["system"], gpus),
         engine=row["backend"],
         version=row.get("backend_version") or None,
-        memory_utilisation=float(row.get("memory_utilisation") or MEMORY_UTILISATION),
+        memory_utilisation=float(row.get("memory_utilisation") or set_to.memory_utilisation),
         isl=float(row["isl"]) * scale,
         osl=float(row["osl"]) * scale,
         isl_cv=spread,
         clients=clients,
         rate_per_s=rate_per_s,
-        prefill=_part(row, "prefill_") if disaggregated else None,
-        decode=decode,
+        prefill=prefill,
+        decode=replace(decode, max_batch=set_to.max_batch),
         gpus=gpus,
-        poll_steps=_poll_steps(clients / max(decode.replicas * decode.dp, 1)) if polls else 0.0,
+        staggered=set_to.staggered,
+        hold_steps=set_to.hold_steps,
+        poll_steps=set_to.poll_steps,
     )
 
 
@@ -125,18 +129,9 @@ def _part(row: Mapping[str, str], prefix: str) -> Part:
     return Part(replicas, tp, pp, dp, moe_tp, ep)
 
 
-def _poll_steps(clients_per_rank: float) -> float:
-    return 30.0 if clients_per_rank >= 16 else 10.0
-
-
-def _cache_format(row: Mapping[str, str]) -> str | None:
+def _cache_format(row: Mapping[str, str], set_to: Recipe) -> str | None:
     """Of the KV cache, where the checkpoint or the recipe of the run names one."""
-    if row.get("weights") in ("fp8", "nvfp4"):
-        return "fp8"
-    if row.get("source") != "inferencex":
-        return None
-    family, blackwell = row.get("family") or "", row["system"].startswith(("b200", "b300", "gb200", "gb300"))
-    return "fp8" if family.startswith("DeepSeek") or (family.startswith("gpt-oss") and blackwell) else None
+    return "fp8" if row.get("weights") in ("fp8", "nvfp4") else set_to.cache_format
 
 
 @cache

@@ -5,8 +5,13 @@ decodes of a rank and, where prompts wait, as many of their tokens as an engine 
     seconds(step) = base + slope D + [prompts] (start + sum over prompts of tokens x per token),   D decoding sequences.
 Between two changes of the batch the steps are equal, so stretches of decoding are skipped at once; a run costs a few
 operations a request. Of a colocated deployment one attention rank is played, with its share of the clients. In a
-disaggregated one, prompts go first come first served to the prefill ranks, then to one pool of decoding ranks that
-share their sequences evenly.
+disaggregated one, prompts go first come first served to the prefill ranks, then to decoding instances, which share the
+sequences evenly in time but not in place: each request has its instance in turn, and waits where that is full.
+
+Engines differ in how prompts and decoding share steps: where `prefill_first` is 1, a step takes prompts alone and
+decoding waits until none is left (SGLang), so that clients with equal lengths stay in step with each other; else both
+share steps. Where `hold_steps` is positive, prompts wait that many decode steps for others, or until FULL of a step's
+prompt tokens wait. Clients start together, or spread over the time of one answer where they are `staggered`.
 
 What an engine adds before the first token: every request passes the one front end in turn (`frontend_s`), takes an
 exponential delay on its way (`arrival_s`), is seen when the scheduler next looks (every `poll_steps` decode steps), and
@@ -33,7 +38,8 @@ class Loop:
     osl: FloatArray
     spread: FloatArray  # lengths are uniform in [(1 - spread) L, L]
     disaggregated: FloatArray  # 1 where prefill runs apart
-    decode_ranks: FloatArray
+    decode_instances: FloatArray
+    decode_ranks: FloatArray  # of all instances
     prefill_ranks: FloatArray
     most_decoding: FloatArray  # sequences of a rank that its KV cache and the engine admit
     base_s: FloatArray
@@ -46,6 +52,10 @@ class Loop:
     arrival_s: FloatArray
     poll_steps: FloatArray
     output_steps: FloatArray
+    hold_steps: FloatArray  # decode steps for which prompts wait for each other
+    prefill_first: FloatArray  # 1 where prompts do not share steps with decoding
+    staggered: FloatArray  # 1 where clients start one after the other
+    least_s: FloatArray  # of a step with prompts: that long the host launches its kernels
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from planner.estimate.replay import Loop, Played, play
 
 PLAIN = {
     "clients": 1.0, "requests_per_client": 10.0, "isl": 1000.0, "osl": 101.0, "spread": 0.0, "disaggregated": 0.0,
-    "decode_ranks": 1.0, "prefill_ranks": 1.0, "most_decoding": 256.0, "base_s": 0.01, "slope_s": 1e-4,
+    "decode_instances": 1.0, "decode_ranks": 1.0, "prefill_ranks": 1.0, "most_decoding": 256.0, "base_s": 0.01, "slope_s": 1e-4,
     "start_s": 2e-3, "token_s": 1e-5, "moved_s": 0.0, "step_tokens": 8192.0, "frontend_s": 0.0, "arrival_s": 0.0,
-    "poll_steps": 1.0, "output_steps": 0.0,
+    "poll_steps": 1.0, "output_steps": 0.0, "hold_steps": 0.0, "prefill_first": 0.0, "staggered": 0.0, "least_s": 0.0,
 }  # fmt: skip
 
 
@@ -59,6 +59,52 @@ def test_sequences_that_do_not_fit_wait() -> None:
     free, full = play(loop(clients=8.0)), play(loop(clients=8.0, most_decoding=2.0))
     assert full.ttft_s[0] > free.ttft_s[0] + 100 * 0.01
     assert full.tpot_s[0] < free.tpot_s[0]
+
+
+def test_clients_of_equal_lengths_stay_in_step_where_prompts_go_first() -> None:
+    """Each waits for half of the others' prompts before its first token, and as long behind it."""
+    many = {"clients": 32.0, "slope_s": 0.0, "start_s": 0.0, "step_tokens": 1000.0}
+    first = play(loop(prefill_first=1.0, **many))
+    prompt = 0.01 + 1000 * 1e-5
+    assert first.ttft_s[0] == pytest.approx(16.5 * prompt, rel=0.02)
+    assert first.tpot_s[0] == pytest.approx(0.01 + 15.5 * prompt / 100, rel=0.02)
+    assert play(loop(**many)).ttft_s[0] < first.ttft_s[0]
+
+
+def test_clients_that_start_one_after_the_other_wait_less() -> None:
+    together, apart = (play(loop(clients=32.0, requests_per_client=1.0, staggered=one)) for one in (0.0, 1.0))
+    assert apart.ttft_s[0] < 0.5 * together.ttft_s[0]
+
+
+def test_held_prompts_wait_for_as_many_decode_steps() -> None:
+    """A prompt that finds another request decoding waits for company at most that long; a step full of prompts goes."""
+    plain, held = (play(loop(clients=4.0, spread=0.5, hold_steps=one)).ttft_s[0] for one in (0.0, 20.0))
+    assert plain + 5 * 0.01 < held < plain + 21 * 0.0104
+    full, short = (
+        play(loop(clients=4.0, spread=0.5, hold_steps=one, step_tokens=400.0)).ttft_s[0] for one in (20.0, 0.0)
+    )
+    assert full == short
+
+
+def test_a_step_with_prompts_takes_as_long_as_the_host_launches_it() -> None:
+    assert play(loop(least_s=0.08)).ttft_s[0] == pytest.approx(0.08)
+    assert play(loop(least_s=0.001)).ttft_s[0] == play(loop()).ttft_s[0]
+    assert play(loop(disaggregated=1.0, least_s=0.08)).ttft_s[0] == pytest.approx(0.08)
+
+
+def test_requests_wait_for_their_own_instance() -> None:
+    """Two instances of one sequence each, in turn: with spread lengths one often waits while the other idles."""
+    pair = {"clients": 2.0, "disaggregated": 1.0, "spread": 0.5, "requests_per_client": 200.0, "decode_ranks": 2.0}
+    pooled = play(loop(most_decoding=1.0, **pair))
+    split = play(loop(most_decoding=1.0, decode_instances=2.0, **pair))
+    assert split.ttft_s[0] > 1.5 * pooled.ttft_s[0]
+
+
+def test_prompts_that_wait_share_the_start_of_a_step() -> None:
+    alone = play(loop(disaggregated=1.0, start_s=0.1)).ttft_s[0]
+    many = play(loop(disaggregated=1.0, start_s=0.1, clients=8.0, requests_per_client=1.0)).ttft_s[0]
+    assert alone == pytest.approx(0.1 + 0.01)
+    assert many < 0.1 + 8 * 0.01 + 4 * 0.1 * 1000 / 8192 + 1e-9
 
 
 @settings(deadline=None, max_examples=50)

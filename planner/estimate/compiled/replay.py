@@ -5,6 +5,7 @@ from numba import njit
 
 MOST_REQUESTS = 6000  # of one run; with more, the opening burst has long stopped to count
 LEAST_REQUESTS = 8
+FULL = 0.9  # of a step's prompt tokens for which held prompts wait no longer
 LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at least
 
 
@@ -37,23 +38,53 @@ def _pop(keys, values, size):
 
 
 @njit(cache=True)
+def _sent(clients, frontend, delay, stagger, sent_at, ready):
+    """The first request of every client on its way; returns when the front end is free."""
+    free = 0.0
+    for request in range(clients):
+        sent_at[request] = stagger * request / clients
+        free = max(free, sent_at[request]) + frontend
+        ready[request] = free + delay[request]
+        if request > 0:
+            ready[request] = max(ready[request], ready[request - 1])
+    return free
+
+
+@njit(cache=True)
+def _waiting_tokens(head, sent, now, ready, isl, enough):
+    """Prompt tokens that wait, counted until they are enough."""
+    tokens = 0.0
+    while head < sent and ready[head] <= now and tokens < enough:
+        tokens += isl[head]
+        head += 1
+    return tokens
+
+
+@njit(cache=True)
 def _colocated(
-    clients, isl, osl, delay, most, base, slope, start, token, step_tokens, frontend, poll, output, ttft, tpot
-):
+    clients, isl, osl, delay, most, base, slope, start, token, step_tokens, frontend, poll, output, hold, apart,
+    stagger, least, ttft, tpot
+):  # fmt: skip
     count = len(isl)
     sent_at, ready, first = np.zeros(count), np.zeros(count), np.zeros(count)
     keys, values, decoding = np.empty(most + 1), np.empty(most + 1, np.int64), 0
-    free, sent, head, done, now, steps, before = 0.0, 0, 0, 0, 0.0, 0, 0.0
-    while sent < min(clients, count):
-        free += frontend
-        ready[sent] = max(free + delay[sent], ready[sent - 1]) if sent else free + delay[0]
-        sent += 1
+    head, done, now, steps, before, since = 0, 0, 0.0, 0, 0.0, -1
+    sent = min(clients, count)
+    free = _sent(sent, frontend, delay, stagger, sent_at, ready)
     while done < count:
         waits = head < sent and ready[head] <= now and decoding < most
         if waits and decoding > 0 and before == 0.0 and steps % poll != 0:
             waits = False
+        held = 0
+        if waits and hold > 0 and decoding > 0 and before == 0.0:
+            since = steps if since < 0 else since
+            held = hold - (steps - since)
+            if held > 0 and _waiting_tokens(head, sent, now, ready, isl, FULL * step_tokens) < FULL * step_tokens:
+                waits = False
         if waits:
-            room, seconds, begin = max(step_tokens - decoding, LEAST_ROOM * step_tokens), start, head
+            since = -1
+            room = step_tokens if apart else max(step_tokens - decoding, LEAST_ROOM * step_tokens)
+            seconds, begin = start, head
             while head < sent and ready[head] <= now and decoding + head - begin < most and room > 0.0:
                 rest = isl[head] - before
                 if rest <= room:
@@ -65,8 +96,8 @@ def _colocated(
                     seconds += token * room
                     before += room
                     room = 0.0
-            now += base + slope * decoding + seconds
-            steps += 1
+            now += max(base + seconds if apart else base + slope * decoding + seconds, least)
+            steps += 0 if apart else 1
             for request in range(begin, head):
                 first[request] = now
                 ttft[request] = now - sent_at[request] + output * (base + slope * decoding)
@@ -74,6 +105,8 @@ def _colocated(
         elif decoding > 0:
             step = base + slope * decoding
             ahead = max(int(np.ceil(keys[0] - steps)), 1)
+            if held > 0:
+                ahead = min(ahead, held)
             if head < sent and decoding < most:
                 until = max(int(np.ceil((ready[head] - now) / step)), 1)
                 until += (poll - (steps + until) % poll) % poll
@@ -95,11 +128,19 @@ def _colocated(
 
 
 @njit(cache=True)
-def _prefill(request, sent_at, isl, delay, servers, free, frontend, start, token, moved, ttft, keys, values, size):
-    """Sends a request through the front end and the first free prefill server; returns when the front end is free."""
+def _prefill(
+    request, sent_at, isl, delay, servers, free, frontend, start, token, step_tokens, moved, least, ttft, keys, values,
+    size
+):  # fmt: skip
+    """Sends a request through the front end and the first free prefill server; returns when the front end is free.
+
+    Prompts that wait share steps: each bears its part of the start of a full one.
+    """
     free = max(free, sent_at[request]) + frontend
     server = np.argmin(servers)
-    servers[server] = max(free + delay[request], servers[server]) + start + token * isl[request]
+    arrives = free + delay[request]
+    shared = min(isl[request] / step_tokens, 1.0) if servers[server] > arrives else 1.0
+    servers[server] = max(arrives, servers[server]) + max(start * shared + token * isl[request], least * shared)
     arrives = servers[server] + moved
     ttft[request] = arrives - sent_at[request]
     return free, _push(keys, values, size, arrives, request)
@@ -107,43 +148,56 @@ def _prefill(request, sent_at, isl, delay, servers, free, frontend, start, token
 
 @njit(cache=True)
 def _disaggregated(
-    clients, isl, osl, delay, ranks, most, servers, base, slope, start, token, moved, frontend, ttft, tpot
-):
+    clients, isl, osl, delay, instances, ranks, most, servers, base, slope, start, token, step_tokens, moved, frontend,
+    stagger, least, ttft, tpot
+):  # fmt: skip
     count = len(isl)
-    sent_at, first, line = np.zeros(count), np.zeros(count), np.empty(count, np.int64)
+    sent_at, first, following = np.zeros(count), np.zeros(count), np.full(count, -1)
+    heads, tails, present = np.full(instances, -1), np.full(instances, -1), np.zeros(instances, np.int64)
     moving, movers, on_way = np.empty(count), np.empty(count, np.int64), 0
     keys, values, decoding = np.empty(count), np.empty(count, np.int64), 0
-    free, sent, done, now, tokens, head, tail = 0.0, 0, 0, 0.0, 0.0, 0, 0
+    free, sent, done, now, tokens = 0.0, 0, 0, 0.0, 0.0
+    slots = max(int(most * ranks / instances), 1)
     while sent < min(clients, count):
+        sent_at[sent] = stagger * sent / clients
         free, on_way = _prefill(
-            sent, sent_at, isl, delay, servers, free, frontend, start, token, moved, ttft, moving, movers, on_way
-        )
+            sent, sent_at, isl, delay, servers, free, frontend, start, token, step_tokens, moved, least, ttft,
+            moving, movers, on_way,
+        )  # fmt: skip
         sent += 1
     while done < count:
         step = base + slope * max(decoding / ranks, 1.0)
         finishes = now + (keys[0] - tokens) * step if decoding > 0 else np.inf
         if on_way > 0 and moving[0] < finishes:
             if decoding > 0:
-                tokens += (moving[0] - now) / step
-            now = moving[0]
-            line[tail] = movers[0]
-            tail += 1
+                tokens += max(moving[0] - now, 0.0) / step
+            now = max(moving[0], now)
+            request = movers[0]
             on_way = _pop(moving, movers, on_way)
+            at = request % instances
+            if heads[at] < 0:
+                heads[at] = request
+            else:
+                following[tails[at]] = request
+            tails[at] = request
         else:
             now, tokens, request = finishes, keys[0], values[0]
             decoding = _pop(keys, values, decoding)
+            at = request % instances
+            present[at] -= 1
             done += 1
             tpot[request] = (now - first[request]) / max(osl[request] - 1.0, 1.0)
             if sent < count:
                 sent_at[sent] = now
                 free, on_way = _prefill(
-                    sent, sent_at, isl, delay, servers, free, frontend, start, token, moved, ttft,
+                    sent, sent_at, isl, delay, servers, free, frontend, start, token, step_tokens, moved, least, ttft,
                     moving, movers, on_way,
                 )  # fmt: skip
                 sent += 1
-        while head < tail and decoding < most * ranks:
-            request = line[head]
-            head += 1
+        while heads[at] >= 0 and present[at] < slots:
+            request = heads[at]
+            heads[at] = following[request]
+            present[at] += 1
             first[request] = now
             ttft[request] = max(ttft[request], now - sent_at[request])
             decoding = _push(keys, values, decoding, tokens + max(osl[request] - 1.0, 1.0), request)
@@ -152,8 +206,9 @@ def _disaggregated(
 @njit(cache=True)
 def play_all(columns, draws_isl, draws_osl, draws_delay, means):
     for run in range(columns.shape[1]):
-        (clients, each, isl_top, osl_top, spread, apart, ranks, servers, most, base, slope, start, token, moved,
-         step_tokens, frontend, arrival, poll, output) = columns[:, run]  # fmt: skip
+        (clients, each, isl_top, osl_top, spread, apart, instances, ranks, servers, most, base, slope, start, token,
+         moved, step_tokens, frontend, arrival, poll, output, hold, apart_steps, staggered,
+         least) = columns[:, run]  # fmt: skip
         here = int(np.ceil(clients / ranks)) if apart == 0.0 else int(clients)
         count = int(max(each * here, LEAST_REQUESTS))
         if count > MOST_REQUESTS:
@@ -163,15 +218,17 @@ def play_all(columns, draws_isl, draws_osl, draws_delay, means):
         osl = np.floor(osl_top * (1.0 - spread * draws_osl[index]))
         delay = arrival * draws_delay[index]
         ttft, tpot = np.zeros(count), np.zeros(count)
+        batch = min(clients / ranks, most)
+        stagger = staggered * (osl_top * (base + slope * batch) + batch * token * isl_top)
         if apart == 0.0:
             _colocated(
                 here, isl, osl, delay, int(most), base, slope, start, token, step_tokens, frontend, int(poll), output,
-                ttft, tpot,
+                int(hold), apart_steps > 0.0, stagger, least, ttft, tpot,
             )  # fmt: skip
         else:
             _disaggregated(
-                here, isl, osl, delay, ranks, most, np.zeros(max(int(servers), 1)), base, slope, start, token, moved,
-                frontend, ttft, tpot,
+                here, isl, osl, delay, int(instances), ranks, most, np.zeros(max(int(servers), 1)), base, slope, start,
+                token, step_tokens, moved, frontend, stagger, least, ttft, tpot,
             )  # fmt: skip
         means[0, run] = np.mean(ttft)
         means[1, run] = np.mean(tpot)

@@ -41,7 +41,7 @@ def time_points(function: str, place: Place, target: Target, points: Points) -> 
     isl, engine = np.full(len(points), target.isl), place.costs.engine
     if function == "prefill":
         prefill = prefill_alone(place.costs, points.shards, isl, points.chunk)
-        before = engine.request_s + engine.handover_s
+        before = engine.router_s + engine.arrival_s + engine.handover_s
         return Timed(prefill.latency_s + before, prefill.queue_s, none, none, prefill.step)
     decode = decode_step(place.costs, points.shards, pad_graph_batch(points.batch), context)
     if function == "decode":
