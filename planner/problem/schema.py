@@ -225,7 +225,16 @@ class CostsSpec(Spec):
     calibration: Name = Field(default="default", description="`default`, `none`, or a calibration file")
 
 
-Goal = Literal["goodput_per_gpu", "gpus", "cost", "tokens_per_s_per_gpu", "step_time", "iteration_time", "imbalance"]
+Goal = Literal[
+    "goodput_per_gpu",
+    "gpus",
+    "cost",
+    "tokens_per_s_per_gpu",
+    "tokens_per_usd",
+    "step_time",
+    "iteration_time",
+    "imbalance",
+]
 
 
 class ObjectiveSpec(Spec):

@@ -123,6 +123,8 @@ def _broken_training(problem: RlProblem, plan: RlPlan, training: TrainingChoice)
     limit = problem.trained_samples // problem.minibatches
     if training.dp > limit:
         yield f"dp {training.dp} for {limit} samples a minibatch"
+    elif problem.equal_shares and limit % (training.dp * training.option.ranks):
+        yield f"{training.dp * training.option.ranks} ranks do not divide {limit} samples a minibatch"
     if training.option.min_dp >= NEVER_FITS:
         yield f"tp {training.option.tp} pp {training.option.pp} fits in memory at no data parallelism"
     elif training.dp < training.option.min_dp:

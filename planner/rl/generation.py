@@ -35,6 +35,12 @@ def finish_times(batch: Batch, queue_Q: Ints, curve: DecodeCurve, replicas: int)
 
     if not len(queue_Q):
         return np.zeros(0)
+    if batch.turns is not None:
+        from planner.rl.rollout import Worker, simulate
+
+        workers = (Worker(curve),) * replicas
+        played = simulate(workers, batch.turns, [np.asarray(queue_Q)], stop_after=len(queue_Q))
+        return np.asarray(played.done_s_N[queue_Q])
     prompt_Q = np.ascontiguousarray(batch.prompt_tokens_N[queue_Q])
     output_Q = np.ascontiguousarray(batch.output_tokens_N[queue_Q])
     done: Floats = run_queue(

@@ -5,12 +5,15 @@ Array suffixes: N samples of one iteration.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.rl.rollout import Trajectories
 
 Placement = Literal["colocated", "disaggregated", "hybrid"]
 Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]
@@ -79,15 +82,20 @@ class TrainingOption:
     offload_s: float = 0.0
     offload_sharded_s: float = 0.0
     label: str = ""
+    ranks: int = 1  # data-parallel ranks of a replica, where experts spread over several
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """The samples of one iteration; `rank_key_N` is what a length predictor says (larger: longer), if there is one."""
+    """The samples of one iteration; `rank_key_N` is what a length predictor says (larger: longer), if there is one.
+
+    With `turns`, samples wait for tools in between; `prompt_tokens_N` then counts their observations too.
+    """
 
     prompt_tokens_N: NDArray[np.int64]
     output_tokens_N: NDArray[np.int64]
     rank_key_N: NDArray[np.float64] | None = None
+    turns: "Trajectories | None" = None
 
     @property
     def size(self) -> int:
@@ -115,7 +123,8 @@ class RlProblem:
     `weight_sync_s` maps (generating pool, training pool) to seconds; a missing pair has no network. `samples` is how
     many an iteration trains on: fewer than a batch holds means over-sampling, the first to finish are taken.
     An empty `training` means that only generation is planned. `max_groups` 2 allows a second group of replicas for the
-    `tail_fractions` of samples with the largest predicted length.
+    `tail_fractions` of samples with the largest predicted length. With `equal_shares` the data-parallel ranks divide the
+    samples of a minibatch, as most training codes ask for.
     """
 
     pools: tuple[Pool, ...]
@@ -133,6 +142,7 @@ class RlProblem:
     max_groups: int = 1
     tail_fractions: tuple[float, ...] = ()
     samples: int | None = None
+    equal_shares: bool = False
 
     @property
     def pool_of(self) -> dict[str, Pool]:

@@ -110,12 +110,13 @@ def build_space(problem: RlProblem) -> Space:
 
 
 def training_choices(problem: RlProblem) -> tuple[TrainingChoice, ...]:
-    """All (kind, dp) that fit in memory, in their pool, and in the samples of a minibatch."""
+    """All (kind, dp) that fit in memory, in their pool, and in the samples of a minibatch (evenly, where asked for)."""
     limit = problem.trained_samples // problem.minibatches
     return tuple(
         TrainingChoice(option, dp)
         for option in problem.training
         for dp in range(option.min_dp, min(limit, problem.pool_of[option.pool].gpus // option.gpus) + 1)
+        if not problem.equal_shares or limit % (dp * option.ranks) == 0
     )
 
 
@@ -141,7 +142,8 @@ def _queue_bounds(problem: RlProblem, groups: tuple[GenerationGroup, ...], queue
             prompt_Q, output_Q = batch.prompt_tokens_N[queue_Q], batch.output_tokens_N[queue_Q]
             needed = len(queue_Q) - (batch.size - problem.trained_samples) if problem.samples else len(queue_Q)
             fits = (prompt_Q + output_Q).max(initial=0) <= curve.kv_tokens
-            bound = generation_bound_s(prompt_Q, output_Q, needed, curve, replicas)
+            first_Q = prompt_Q if batch.turns is None else batch.turns.prompt_N[queue_Q]  # observations come later
+            bound = generation_bound_s(first_Q, output_Q, needed, curve, replicas)
             bound_GB[members, column] = bound if fits else np.inf
     return bound_GB
 

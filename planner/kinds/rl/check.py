@@ -7,9 +7,12 @@ from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import recorded_options, recorded_problem
+from planner.problem.schema import Problem
 from planner.units import format_si
 
 REL_TOL = 1e-9
+TIMELINE_TOL = 1e-6
+"""Of times and prices that follow from sums of phases."""
 FUNCTIONS = ("rollout", "actor", "critic", "reference", "reward")
 
 
@@ -19,8 +22,11 @@ def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
     if _countable(decision):
         devices = {role.name: set(placement.role_devices(decision.placement, role.name)) for role in decision.roles}
         findings += [_arrangement(decision, devices), *_residency(decision, devices)]
-    options = recorded_options(recorded_problem(envelope.inputs), RlOptions)
-    return findings + ([*_job(decision, options)] if options is not None else [])
+    problem = recorded_problem(envelope.inputs)
+    options = recorded_options(problem, RlOptions)
+    if problem is None or options is None:
+        return findings
+    return [*findings, *_job(decision, options), *_promises(envelope, decision, problem, options)]
 
 
 def _countable(decision: RlDecision) -> bool:
@@ -116,3 +122,67 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
         what = f"dp {dp} for {samples // decision.minibatches} samples a minibatch"
         right = dp <= samples // decision.minibatches
         yield Finding("rl.dp", right, what, f"roles.{role.name}", "use a dp of at most the samples of a minibatch")
+
+
+def _promises(envelope: Envelope, decision: RlDecision, problem: Problem, options: RlOptions) -> Iterator[Finding]:
+    """What the plan predicts beside its own timeline, its prices, its deadline and the network between its pools."""
+    found = {one.metric: one.value for one in envelope.predictions if not one.of and one.statistic == "mean"}
+    iteration = found.get("iteration_time_s")
+    if iteration is not None and decision.phases:
+        yield _timeline(decision, iteration)
+        yield from _cost(decision, problem, iteration, found.get("usd_per_iteration"))
+    if options.max_iteration_s is not None and iteration is not None:
+        what = f"an iteration takes {format_si(iteration, 's')}, at most {format_si(options.max_iteration_s, 's')}"
+        right = iteration <= options.max_iteration_s * (1 + REL_TOL)
+        yield Finding("rl.deadline", right, what, "predictions", "solve again with this deadline, or relax it")
+    yield _network(decision, problem)
+
+
+def _timeline(decision: RlDecision, iteration: float) -> Finding:
+    """Phases fill an iteration where roles wait for each other, and none is longer than it where they do not."""
+    ends = [phase.start_s + (phase.duration_s or 0.0) for phase in decision.phases]
+    busy: dict[str, float] = {}
+    for phase in decision.phases:
+        for role in phase.roles:
+            busy[role] = busy.get(role, 0.0) + (phase.duration_s or 0.0)
+    if decision.synchrony == "asynchronous":
+        longest = max(busy.values(), default=0.0)
+        what = f"a role works {format_si(longest, 's')} in an iteration of {format_si(iteration, 's')}"
+        right = longest <= iteration * (1 + TIMELINE_TOL)
+    else:
+        what = f"phases end after {format_si(max(ends), 's')}, the iteration takes {format_si(iteration, 's')}"
+        left, slack = (
+            iteration - max(ends),
+            TIMELINE_TOL * iteration,
+        )  # what is left is synchronisation, if it is no phase
+        right = -slack <= left <= decision.weight_sync.duration_s + slack
+    hint = "make the phases add up to the iteration that is predicted"
+    return Finding("rl.timeline", right, what, "phases", hint)
+
+
+def _cost(decision: RlDecision, problem: Problem, iteration: float, stated: float | None) -> Iterator[Finding]:
+    """The price of the devices in use over an iteration."""
+    prices = {pool.label: pool.usd_per_gpu_hour for pool in problem.cluster.pools}
+    if stated is None or not _countable(decision):
+        return
+    used = placement.devices_used(decision.placement)
+    if any(prices.get(pool) is None for pool in used):
+        return
+    cost = sum(count * (prices[pool] or 0.0) for pool, count in used.items()) * iteration / 3600.0
+    what = f"{cost:.6g} USD of GPUs an iteration, {stated:.6g} predicted"
+    right = abs(cost - stated) <= TIMELINE_TOL * max(cost, 1e-9)
+    yield Finding("rl.cost", right, what, "predictions.usd_per_iteration", "price the devices that the plan uses")
+
+
+def _network(decision: RlDecision, problem: Problem) -> Finding:
+    """Weights reach every generating pool."""
+    joined = {frozenset(link.pools) for link in problem.cluster.links}
+    trained = {role.pool for role in _of(decision, "actor")}
+    apart = sorted(
+        role.pool
+        for role in _of(decision, "rollout")
+        for other in trained
+        if role.pool != other and frozenset((role.pool, other)) not in joined
+    )
+    what = f"no network joins `{apart[0]}` with the training pool" if apart else "weights reach every generating pool"
+    return Finding("rl.network", not apart, what, "placement", "add the pools' link to `cluster.links`")

@@ -1,24 +1,110 @@
 """What an RL post-training problem states beyond models and cluster, and what such a plan decides."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from planner.plan.schema import Amount, Count, Decision, Fraction, Index
 from planner.schema_base import Spec
+from planner.units import TIME_S
 
 Algorithm = Literal["ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo"]
 CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo")
 
 
-class RlOptions(Spec):
-    """The job of one iteration."""
+Arrangement = Literal["colocated", "disaggregated"]
+Synchrony = Literal["synchronous", "stream", "asynchronous"]
+Positive = Annotated[float, Field(gt=0)]
+Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
+Key = Annotated[str, Field(min_length=1, max_length=200)]
 
+
+class ToolCalls(Spec):
+    """Calls that a sample waits for between its turns; other samples decode meanwhile, its KV cache stays."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"wait": ("wait_s", TIME_S)}
+    calls: Positive = Field(description="mean number a sample, geometrically distributed from 0")
+    wait_s: Amount = Field(description="mean of one call, exponentially distributed")
+    observation_tokens: Index = Field(default=0, description="that a call adds to the context")
+
+
+class GenerationCurve(Spec):
+    """Measured: a decode step of b sequences holding S tokens takes step_s + sequence_s b + token_s S."""
+
+    pool: Key
+    tp: Count
+    pp: Count = 1
+    ep: Count = 1
+    step_s: Amount
+    sequence_s: Amount
+    token_s: Amount
+    prefill_tokens_per_s: Positive
+    max_running: Count
+    kv_tokens: Count = Field(description="that one replica holds")
+
+
+class TrainingCurve(Spec):
+    """Measured on one replica of tp x pp GPUs: tokens a second without bubbles, and what its parts take."""
+
+    pool: Key
+    tp: Count
+    pp: Count = 1
+    train_tokens_per_s: Positive = Field(description="forward, backward and what shows of communication")
+    forward_tokens_per_s: Positive = Field(description="log-probabilities, references, rewards and values together")
+    micro_tokens: Count = Field(description="of one micro-batch")
+    min_dp: Count = Field(default=1, description="fewer replicas do not fit in memory")
+    optimizer_s: Amount = Field(default=0.0, description="an optimizer step, exchange of gradients included")
+    offload_s: Amount = Field(default=0.0, description="per turn on shared GPUs, whatever the dp")
+    offload_sharded_s: Amount = Field(default=0.0, description="per turn on shared GPUs with dp 1, falling as 1 / dp")
+
+
+class MeasuredCurves(Spec):
+    """Costs that were measured, in place of modelled ones of the same part."""
+
+    generation: tuple[GenerationCurve, ...] = ()
+    training: tuple[TrainingCurve, ...] = ()
+
+
+class RlOptions(Spec):
+    """The job of one iteration, and what the search may choose."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "max_iteration": ("max_iteration_s", TIME_S),
+        "weight_sync": ("weight_sync_s", TIME_S),
+    }
     algorithm: Algorithm
     prompts: Count = Field(description="per iteration")
     samples_per_prompt: Count = 1
     minibatches: Count = Field(default=1, description="optimizer steps per iteration")
     max_staleness: Index = Field(default=0, description="iterations by which generation may run ahead of training")
+    actor: Key | None = Field(default=None, description="key of `models`; `actor`, `policy`, or the only one if absent")
+    critic: Key | None = Field(default=None, description="key of `models`; `critic` for PPO when absent")
+    reference: Key | None = Field(default=None, description="key of `models`; no reference when absent")
+    reward: Key | None = Field(default=None, description="key of `models`; rewards come by rule when absent")
+    arrangements: Annotated[tuple[Arrangement, ...], Field(min_length=1)] = ("colocated", "disaggregated")
+    synchrony: Annotated[tuple[Synchrony, ...], Field(min_length=1)] | None = Field(
+        default=None, description="every one that `max_staleness` allows when absent"
+    )
+    over_sampling: Annotated[float, Field(ge=1, le=4)] = Field(
+        default=1.0, description="samples generated for each one trained on; the first to finish are taken"
+    )
+    max_output_tokens: Count | None = Field(default=None, description="where longer samples are cut off")
+    iterations: Annotated[int, Field(ge=1, le=64)] = Field(default=2, description="batches of lengths drawn")
+    length_error: Amount | None = Field(
+        default=None, description="deviation of the logarithm of predicted lengths; not predicted when absent"
+    )
+    tail_fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
+        default=(), description="shares of the longest samples that a group of their own may generate"
+    )
+    tools: ToolCalls | None = None
+    max_running: Count = Field(default=256, description="sequences of a replica at once")
+    generation_tp: Degrees | None = Field(default=None, description="tensor parallel sizes of generating replicas")
+    training_tp: Degrees | None = None
+    training_pp: Degrees | None = None
+    weight_sync_s: Amount | None = Field(default=None, description="measured; else from bytes and bandwidths")
+    weight_sync_overlapped: bool = False
+    max_iteration_s: Positive | None = Field(default=None, description="deadline of an iteration")
+    costs: MeasuredCurves = MeasuredCurves()
 
 
 class WeightSync(Spec):

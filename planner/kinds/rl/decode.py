@@ -1,0 +1,238 @@
+"""The decision of an RL plan: roles with their memory, where they stand, and the timeline of one iteration."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.hardware.cluster import Pool
+from planner.kinds.rl.decision import RlDecision, WeightSync
+from planner.kinds.rl.formulate import Formulated, device_run
+from planner.kinds.rl.setting import Setting
+from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
+from planner.models.architecture import MoeFfn
+from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
+from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
+
+TRAINER = "megatron-lm"
+_SYNCHRONY = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": "asynchronous"}
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """A searched problem with the plan that was found."""
+
+    setting: Setting
+    formulated: Formulated
+    plan: RlPlan
+    evaluation: Evaluation
+
+    @property
+    def training(self) -> TrainingChoice:
+        assert self.plan.training is not None
+        return self.plan.training
+
+    @property
+    def trainer(self) -> Trainer:
+        return self.formulated.trainers[self.training.option]
+
+    @property
+    def colocated(self) -> bool:
+        return self.plan.mode.placement == "colocated"
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.plan.mode.sync == "k_step_async"
+
+    def pool(self, name: str) -> Pool:
+        return next(pool for pool in self.setting.pools if pool.name == name)
+
+
+def decode(solved: Solved) -> RlDecision:
+    """The decision; it knows no solver."""
+    names = rollout_names(solved)
+    roles = [*(_rollout(solved, n, g) for n, g in zip(names, solved.plan.groups, strict=True)), _actor(solved)]
+    roles += [_helper(solved, helper) for helper in solved.trainer.helpers]
+    tail = solved.plan.tail_fraction if len(names) > 1 else 0.0
+    kept = {} if solved.colocated else {helper.part: helper.kept_bytes for helper in solved.trainer.helpers}
+    if not solved.colocated and solved.trainer.config is not None and solved.trainer.helpers:
+        kept["actor"] = solved.trainer.memory(solved.training.dp).state.total_bytes
+    return RlDecision(
+        roles=tuple(roles),
+        placement=tuple(_placement(solved, names)),
+        phases=tuple(timeline(solved)),
+        algorithm=solved.setting.options.algorithm,
+        arrangement="colocated" if solved.colocated else "disaggregated",
+        synchrony=_SYNCHRONY[solved.plan.mode.sync],  # type: ignore[arg-type]  # names of the literal
+        staleness=solved.plan.mode.staleness if solved.asynchronous else 0,
+        minibatches=solved.setting.options.minibatches,
+        dispatch="fifo" if solved.formulated.problem.dispatch == "fifo" else "longest_first",
+        tail_share=tail,
+        resident_bytes=kept,
+        weight_sync=_weight_sync(solved),
+        shares={names[0]: 1.0 - tail, names[1]: tail} if len(names) > 1 else {},
+    )
+
+
+def rollout_names(solved: Solved) -> tuple[str, ...]:
+    """Names of the generating roles, in the order of the plan's groups."""
+    return ("rollout",) if len(solved.plan.groups) == 1 else ("rollout", "rollout-tail")
+
+
+def _weight_sync(solved: Solved) -> WeightSync:
+    across = {group.option.pool for group in solved.plan.groups} != {solved.training.option.pool}
+    return WeightSync(
+        method="reshard" if solved.colocated else "relay" if across else "broadcast",
+        duration_s=solved.evaluation.handover_s,
+        overlapped=solved.asynchronous and solved.formulated.problem.weight_sync_overlapped,
+    )
+
+
+def _rollout(solved: Solved, name: str, group: GenerationGroup) -> Role:
+    option, engine = group.option, solved.setting.resolved.problem.engine
+    sparse = any(isinstance(layer.ffn, MoeFfn) for layer in solved.setting.actor.layers)
+    return Role(
+        name=name,
+        function="rollout",
+        model=solved.setting.keys["actor"],
+        engine=Engine(name=engine.name, version=engine.version),
+        pool=option.pool,
+        replicas=group.replicas,
+        parallelism=Parallelism(
+            tp=option.tp, pp=option.pp, ep=option.ep, moe_tp=option.tp // option.ep if sparse else 1
+        ),
+        limits={
+            "max_batch": option.curve.max_running,
+            "max_context_tokens": solved.formulated.lengths.longest,
+        },
+        memory=solved.formulated.generators[option].memory,
+    )
+
+
+def _actor(solved: Solved) -> Role:
+    trainer, choice = solved.trainer, solved.training
+    shape = Parallelism(tp=choice.option.tp, pp=choice.option.pp, dp=choice.dp)
+    limits: dict[str, float | int | str] = {"micro_tokens": choice.option.micro_tokens}
+    if trainer.config is not None:
+        config = trainer.at(choice.dp)
+        shape = Parallelism(tp=config.tp, pp=config.pp, cp=config.cp, dp=config.dp, ep=config.ep)
+        limits["recompute"] = config.recompute.granularity
+    return Role(
+        name="actor",
+        function="actor",
+        model=solved.setting.keys["actor"],
+        engine=Engine(name=TRAINER),
+        pool=choice.option.pool,
+        replicas=1,
+        parallelism=shape,
+        limits=limits,
+        memory=_trained_memory(solved, trainer, choice.dp),
+    )
+
+
+def _trained_memory(solved: Solved, trainer: Trainer, dp: int) -> Memory | None:
+    if trainer.config is None:
+        return None
+    held = trainer.memory(dp)
+    capacity = solved.pool(trainer.option.pool).node.accelerator.memory_bytes * MEMORY_SHARE
+    return Memory(
+        weights_bytes=held.state.weights_bytes,
+        gradients_bytes=held.state.gradients_bytes,
+        optimizer_bytes=held.state.optimizer_bytes,
+        activations_bytes=held.activations_bytes + max(held.ends_bytes, held.buffers_bytes),
+        workspace_bytes=held.context_bytes,
+        capacity_bytes=capacity,
+    )
+
+
+def _helper(solved: Solved, helper: Helper) -> Role:
+    replicas = solved.training.gpus // helper.gpus
+    shape = Parallelism(tp=helper.tp, pp=helper.pp, dp=replicas if helper.part == "critic" else 1)
+    return Role(
+        name=helper.part,
+        function=helper.part,
+        model=solved.setting.keys[helper.part],
+        engine=Engine(name=TRAINER),
+        pool=solved.training.option.pool,
+        replicas=1 if helper.part == "critic" else replicas,
+        parallelism=shape,
+    )
+
+
+def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
+    """Roles of one pool one after the other, those with the larger tensor-parallel groups first, so that no group
+    straddles nodes; models that take turns with the actor stand on its devices from the first on."""
+    taken: dict[str, int] = {}
+    trained = solved.training.option
+    parts: list[tuple[int, str, str, tuple[Axis, ...], int]] = [
+        (g.option.tp, n, g.option.pool, _rollout_axes(g), g.gpus)
+        for n, g in zip(names, solved.plan.groups, strict=True)
+    ]
+    parts.append((trained.tp, "actor", trained.pool, _actor_axes(solved), solved.training.gpus))
+    for _, name, pool, axes, gpus in sorted(parts, key=lambda part: -part[0]):
+        start = 0 if solved.colocated else taken.get(pool, 0)
+        first = device_run(solved.pool(pool)).start + start
+        yield Block(role=name, pool=pool, first_device=first, axes=axes)
+        taken[pool] = start + gpus
+        if name == "actor":
+            for helper in solved.trainer.helpers:
+                count = solved.training.gpus // helper.gpus
+                outer = "dp" if helper.part == "critic" else "replica"
+                sizes = ((outer, count, helper.gpus), ("pp", helper.pp, helper.tp), ("tp", helper.tp, 1))
+                yield Block(role=helper.part, pool=pool, first_device=first, axes=_axes(sizes))
+
+
+def _axes(sizes: tuple[tuple[str, int, int], ...]) -> tuple[Axis, ...]:
+    return tuple(Axis(name=name, size=size, stride=stride) for name, size, stride in sizes if size > 1)
+
+
+def _rollout_axes(group: GenerationGroup) -> tuple[Axis, ...]:
+    option = group.option
+    return _axes((("replica", group.replicas, option.gpus), ("pp", option.pp, option.tp), ("tp", option.tp, 1)))
+
+
+def _actor_axes(solved: Solved) -> tuple[Axis, ...]:
+    """As Megatron-LM places ranks: tp innermost, then cp, dp, and pp outermost."""
+    shape = _actor(solved).parallelism
+    inner = shape.tp * shape.cp
+    sizes = (
+        ("pp", shape.pp, inner * shape.dp),
+        ("dp", shape.dp, inner),
+        ("cp", shape.cp, shape.tp),
+        ("tp", shape.tp, 1),
+    )
+    return _axes(sizes)
+
+
+def timeline(solved: Solved) -> Iterator[Phase]:
+    """The phases of a mean iteration, seconds from its start.
+
+    Generation and training of a disaggregated plan overlap: asynchronous training works on an earlier batch, streaming
+    training starts on the first minibatch. Models on the same devices take turns; phases of no time are left out.
+    """
+    evaluation, names = solved.evaluation, rollout_names(solved)
+    generation = evaluation.generation_s
+    yield Phase(name="generate", start_s=0.0, duration_s=generation, roles=names)
+    train = list(_turns(solved))
+    if solved.asynchronous:
+        clock = 0.0
+    elif solved.plan.mode.sync == "stream_sync":
+        clock = max(evaluation.iteration_s - evaluation.handover_s - evaluation.training_s, 0.0)
+    else:
+        clock = generation
+    for name, roles, duration in train:
+        yield Phase(name=name, start_s=clock, duration_s=duration, roles=roles)
+        clock += duration
+    action = "take turns" if solved.colocated else "send weights to rollout"
+    if evaluation.handover_s > 0:
+        yield Phase(name="synchronise", start_s=clock, duration_s=evaluation.handover_s, actions=(action,))
+
+
+def _turns(solved: Solved) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """Training split by what each model's part of a token costs: name, roles, seconds."""
+    train, forward = solved.trainer.actor_gpu_s
+    parts: list[tuple[str, str, float]] = [("log-probabilities", "actor", forward)]
+    parts += [(f"score by {one.part}", one.part, one.forward_gpu_s) for one in solved.trainer.helpers]
+    parts += [(f"train {one.part}", one.part, one.train_gpu_s) for one in solved.trainer.helpers if one.train_gpu_s > 0]
+    parts.append(("train actor", "actor", train))
+    total = sum(weight for _, _, weight in parts)
+    for name, role, weight in parts:
+        yield name, (role,), solved.evaluation.training_s * weight / total

@@ -1,0 +1,201 @@
+"""A setting as the curves that `planner.rl` searches: pools, replicas, trainers, lengths, modes, weight transfer."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.infeasible import Infeasible
+from planner.kinds.rl.generation_curves import Generator, measured_generators, modelled_generators
+from planner.kinds.rl.setting import Setting, draw_batches
+from planner.kinds.rl.training_curves import Lengths, Trainer, measured_trainers, modelled_trainers
+from planner.rl.problem import NEVER_FITS, GenerationOption, Mode, RlProblem, TrainingOption
+from planner.rl.problem import Pool as CurvePool
+from planner.units import format_si
+
+START_S = 1.0  # of a synchronisation: engines drained, caches dropped (verl and slime report 1 to 2 s beyond transfer)
+
+
+@dataclass(frozen=True, slots=True)
+class Formulated:
+    """The problem as curves, and what each of its options was made from."""
+
+    problem: RlProblem
+    generators: dict[GenerationOption, Generator]
+    trainers: dict[TrainingOption, Trainer]
+    lengths: Lengths
+
+
+def formulate(setting: Setting) -> Formulated:
+    """Raises PlannerError where no replica, no trainer or no network fits, with the nearest value that works."""
+    _require_network(setting)
+    batches = draw_batches(setting)
+    lengths = Lengths.of(batches)
+    context = float(np.mean([(b.prompt_tokens_N + b.output_tokens_N / 2).mean() for b in batches]))
+    generators = list(measured_generators(setting))
+    trainers = list(measured_trainers(setting))
+    known, taught = {one.option.pool for one in generators}, {one.option.pool for one in trainers}
+    _require_pools(setting, known | taught)
+    for pool in setting.pools:
+        if pool.name not in known:
+            generators += list(modelled_generators(setting, pool, context))
+        if pool.name not in taught:
+            trainers += list(modelled_trainers(setting, pool, lengths))
+    trainers = [one for one in trainers if one.option.min_dp < NEVER_FITS]
+    _require_replicas(setting, generators, lengths)
+    _require_trainers(setting, trainers)
+    options, goal = setting.options, setting.resolved.problem.objective
+    problem = RlProblem(
+        pools=tuple(CurvePool(pool.name, _gpus(setting, pool), pool.usd_per_gpu_hour or 0.0) for pool in setting.pools),
+        generation=tuple(one.option for one in generators),
+        training=tuple(one.option for one in trainers),
+        batches=batches,
+        minibatches=options.minibatches,
+        modes=_modes(setting),
+        weight_sync_s=_weight_sync_s(setting),
+        weight_sync_overlapped=options.weight_sync_overlapped,
+        switch_s=_switch_s(setting),
+        objective="iteration_time" if goal.minimize == "iteration_time" else "cost_per_iter",
+        max_iteration_s=options.max_iteration_s,
+        dispatch="fifo" if options.length_error is None else "predicted_longest_first",
+        max_groups=2 if options.tail_fractions else 1,
+        tail_fractions=options.tail_fractions,
+        samples=None if setting.generated == setting.samples else setting.samples,
+        equal_shares=True,
+    )
+    return Formulated(problem, {one.option: one for one in generators}, {one.option: one for one in trainers}, lengths)
+
+
+def _gpus(setting: Setting, pool: Pool) -> int:
+    """GPUs of the pool that may be used: those of its longest run of nodes in service, capped by the limits."""
+    cap = setting.resolved.problem.limits.gpus
+    if cap is not None and len(setting.pools) > 1:
+        hint = "give each pool the `gpus` it may use"
+        raise PlannerError("a cap on GPUs over several pools", where=setting.resolved.where(("limits",)), hint=hint)
+    usable = len(device_run(pool))
+    return usable if cap is None else min(usable, cap)
+
+
+def device_run(pool: Pool) -> range:
+    """The devices of the longest run of nodes in service."""
+    best, start = range(0), 0
+    for node in range(pool.num_nodes + 1):
+        if node == pool.num_nodes or node in pool.out_of_service:
+            if node - start > len(best):
+                best = range(start, node)
+            start = node + 1
+    return range(best.start * pool.node.num_gpus, best.stop * pool.node.num_gpus)
+
+
+def _require_pools(setting: Setting, named: set[str]) -> None:
+    names = [pool.name for pool in setting.pools]
+    for name in sorted(named - set(names)):
+        where = setting.resolved.where(("options", "costs"))
+        raise PlannerError(f"no pool is called `{name}`", where=where, hint=f"the pools are {', '.join(names)}")
+
+
+def _modes(setting: Setting) -> tuple[Mode, ...]:
+    options = setting.options
+    synchrony = options.synchrony or ("synchronous", "stream", "asynchronous")
+    modes: list[Mode] = []
+    if "colocated" in options.arrangements and "synchronous" in synchrony:
+        modes.append(Mode("colocated", "sync"))
+    if "disaggregated" in options.arrangements:
+        modes += [Mode("disaggregated", "sync")] if "synchronous" in synchrony else []
+        modes += [Mode("disaggregated", "stream_sync")] if "stream" in synchrony else []
+        ahead = range(1, options.max_staleness + 1) if "asynchronous" in synchrony else ()
+        modes += [Mode("disaggregated", "k_step_async", staleness) for staleness in ahead]
+    if not modes:
+        hint = "add `disaggregated` to `arrangements`"
+        raise PlannerError(
+            "no arrangement can be so synchronised", where=setting.resolved.where(("options",)), hint=hint
+        )
+    return tuple(modes)
+
+
+def _weight_sync_s(setting: Setting) -> dict[tuple[str, str], float]:
+    """By (generating pool, training pool), where a network joins the two.
+
+    The weights leave one training replica through the adapters of a node at once; between pools, over their link.
+    """
+    options, links = setting.options, setting.resolved.problem.cluster.links
+    size = _actor_bytes(setting)
+    found = {}
+    for generating in setting.pools:
+        for training in setting.pools:
+            link = next((one for one in links if set(one.pools) == {generating.name, training.name}), None)
+            if generating.name == training.name:
+                rate, latency = training.node.nic_bandwidth_bytes_per_s * training.node.num_gpus, 0.0
+                if training.num_nodes == 1:
+                    rate = training.node.scale_up_bandwidth_bytes_per_s
+            elif link is not None:
+                rate, latency = link.bandwidth_bytes_per_s, link.latency_s
+            else:
+                continue
+            transfer = START_S + latency + size / rate
+            found[generating.name, training.name] = transfer if options.weight_sync_s is None else options.weight_sync_s
+    return found
+
+
+def _actor_bytes(setting: Setting) -> float:
+    from planner.costs.memory import weight_bytes
+    from planner.costs.shapes import Shards
+
+    return float(weight_bytes(setting.actor, Shards.of(1))[0])
+
+
+def _switch_s(setting: Setting) -> float:
+    """Taking turns beyond moving state to the host and back: weights gathered for the generators in one node."""
+    node = setting.pools[0].node
+    return START_S + _actor_bytes(setting) / node.num_gpus / min(
+        pool.node.nic_bandwidth_bytes_per_s for pool in setting.pools
+    )
+
+
+def _require_replicas(setting: Setting, generators: list[Generator], lengths: Lengths) -> None:
+    where = setting.resolved.where
+    if not generators:
+        from planner.costs.memory import weight_bytes
+        from planner.costs.shapes import Shards
+
+        largest = max(setting.pools, key=lambda pool: pool.num_gpus * pool.node.accelerator.memory_bytes)
+        size, memory = float(weight_bytes(setting.actor, Shards.of(1))[0]), largest.node.accelerator.memory_bytes
+        what = f"{setting.actor.name}, {format_si(size, 'B')} of weights, fits no replica of any pool"
+        gpus = -(-int(size / (0.8 * memory) + 1) // largest.node.num_gpus) * largest.node.num_gpus
+        hint = f"give pool `{largest.name}` at least {gpus} GPUs, or choose a smaller model or format"
+        raise PlannerError(what, where=where(("models", setting.keys["actor"])), hint=hint)
+    most = max(one.option.curve.kv_tokens for one in generators)
+    if lengths.longest > most:
+        what = f"the longest sample has {lengths.longest} tokens, the KV cache of any replica holds {most}"
+        cut = int(max(1, most - max(int(b) for b in (setting.workload.input.max_tokens,))))
+        hint = f"write `max_output_tokens: {cut}`" if cut > 1 else "use GPUs with more memory"
+        raise PlannerError(what, where=where(("workloads", 0, "output_tokens")), hint=hint)
+
+
+def _require_trainers(setting: Setting, trainers: list[Trainer]) -> None:
+    if trainers:
+        return
+    pool = max(setting.pools, key=lambda pool: pool.num_gpus)
+    parameters = _actor_bytes(setting) / 2.0
+    needed = int(18.0 * parameters / (0.8 * pool.node.accelerator.memory_bytes)) + 1
+    near = f"about {-(-needed // pool.node.num_gpus) * pool.node.num_gpus} GPUs"
+    raise Infeasible(
+        [{"limit": f"memory of {pool.name} = {pool.num_gpus} x {_gib(pool)}", "nearest": near}], proved=True
+    )
+
+
+def _gib(pool: Pool) -> str:
+    return format_si(pool.node.accelerator.memory_bytes, "B")
+
+
+def _require_network(setting: Setting) -> None:
+    """Refuses a pool that no link joins with another, where roles may lie apart: weights could not reach it."""
+    names = [pool.name for pool in setting.pools]
+    linked = {name for link in setting.resolved.problem.cluster.links for name in link.pools}
+    alone = [name for name in names if name not in linked]
+    if len(names) > 1 and alone and "disaggregated" in setting.options.arrangements:
+        other = next(name for name in names if name != alone[0])
+        what = f"pools `{alone[0]}` and `{other}` have no network in common: new weights cannot reach the generators"
+        hint = f"add `links: [{{pools: [{alone[0]}, {other}], bandwidth: 10GB/s}}]` to `cluster`"
+        raise PlannerError(what, where=setting.resolved.where(("cluster",)), hint=hint)

@@ -1,0 +1,170 @@
+"""Generating replicas as curves: the decode step over batch and context, prefill, and the KV cache that fits.
+
+A curve is step_s + sequence_s b + token_s S for b sequences holding S tokens, fitted to the decode step of the cost
+model, which is nearly so: weights are read once a step, every sequence adds its part, every token of context its bytes.
+Array suffixes: P points of the fit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.costs.shapes import FloatArray, Shards, Work
+from planner.costs.source import make_pricer
+from planner.costs.step import Pricer, step_time
+from planner.hardware.cluster import Pool
+from planner.kinds.rl.setting import Setting
+from planner.models.architecture import (
+    Architecture,
+    DenseFfn,
+    GroupedQueryAttention,
+    LatentAttention,
+    LinearAttention,
+    MoeFfn,
+)
+from planner.plan.schema import Memory
+from planner.rl.problem import DecodeCurve, GenerationOption
+
+PREFILL_TOKENS = 8192
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+MAX_PP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A kind of replica, what a device of it holds, and how far the curve is from the cost model at most."""
+
+    option: GenerationOption
+    memory: Memory | None  # None for measured curves
+    error: float
+    basis: dict[str, float]
+
+
+def modelled_generators(setting: Setting, pool: Pool, mean_context: float) -> Iterator[Generator]:
+    """Every shape of a replica that fits on `pool`, priced."""
+    engine = setting.calibration.engine(setting.resolved.problem.engine.name)
+    pricer = make_pricer(
+        pool.node.accelerator, pool.topology(), setting.actor, engine=setting.resolved.problem.engine.name,
+        version=setting.resolved.problem.engine.version, calibration=setting.calibration, store=setting.store,
+    )  # fmt: skip
+    room = pool.node.accelerator.memory_bytes * setting.resolved.problem.engine.memory_utilisation
+    room -= engine.workspace_bytes
+    for tp, pp, ep in _degrees(setting, pool):
+        shards = Shards.of(tp, pp, 1, tp // ep, ep)
+        memory = _memory(setting, shards, room, engine.workspace_bytes)
+        if memory is None:
+            continue
+        kv_tokens = int(memory.kv_cache_bytes / _kv_token_bytes(setting.actor, shards, mean_context))
+        curve, error, basis = _curve(setting, pricer, shards, mean_context, kv_tokens)
+        yield Generator(GenerationOption(pool.name, tp * pp, curve, tp, pp, ep), memory, error, basis)
+
+
+def measured_generators(setting: Setting) -> Iterator[Generator]:
+    """The curves that the problem brings along."""
+    for one in setting.options.costs.generation:
+        curve = DecodeCurve(
+            one.step_s, one.sequence_s, one.token_s, one.prefill_tokens_per_s, one.max_running, one.kv_tokens
+        )
+        option = GenerationOption(one.pool, one.tp * one.pp, curve, one.tp, one.pp, one.ep)
+        yield Generator(option, None, 0.0, {"measured": 1.0})
+
+
+def _degrees(setting: Setting, pool: Pool) -> Iterator[tuple[int, int, int]]:
+    """(tp, pp, ep) that the model's shapes allow, tensor-parallel groups inside a scale-up domain."""
+    domain = max(pool.node.num_gpus, pool.node.scale_up_size)
+    wanted = setting.options.generation_tp or tuple(1 << power for power in range(domain.bit_length()))
+    experts = [layer.ffn.num_experts for layer in setting.actor.layers if isinstance(layer.ffn, MoeFfn)]
+    for tp in sorted(set(wanted)):
+        if tp > min(domain, pool.num_gpus):
+            continue
+        for pp in (1 << power for power in range(MAX_PP.bit_length())):
+            if (pp > 1 and tp < min(pool.node.num_gpus, domain)) or tp * pp > pool.num_gpus:
+                continue  # stages only where a node is full
+            for ep in sorted({1, tp}) if experts else (1,):
+                if splits(setting.actor, tp, tp // ep, ep) and pp <= setting.actor.num_layers:
+                    yield tp, pp, ep
+
+
+def splits(arch: Architecture, tp: int, moe_tp: int, ep: int) -> bool:
+    """Whether heads, feed-forward widths and experts divide."""
+    for layer, _ in arch.layer_groups():
+        match layer.mixer:
+            case GroupedQueryAttention() as mixer:
+                if mixer.num_heads % tp or (mixer.num_kv_heads % tp and tp % mixer.num_kv_heads):
+                    return False
+            case LatentAttention() as mixer if mixer.num_heads % tp:
+                return False
+            case LinearAttention() as mixer if mixer.num_value_heads % tp:
+                return False
+            case _:
+                pass
+        match layer.ffn:
+            case DenseFfn() as ffn if ffn.intermediate_size % tp:
+                return False
+            case MoeFfn() as ffn if ffn.num_experts % ep or ffn.intermediate_size % moe_tp:
+                return False
+            case _:
+                pass
+    return True
+
+
+def _memory(setting: Setting, shards: Shards, room: float, workspace: float) -> Memory | None:
+    """What a device holds; None where weights leave no room for one sequence."""
+    arch, running = setting.actor, float(setting.options.max_running)
+    weights = float(weight_bytes(arch, shards)[0])
+    activations = float(activation_bytes(arch, shards, PREFILL_TOKENS, running)[0])
+    kv = room - weights - activations
+    if kv <= 0:
+        return None
+    return Memory(
+        weights_bytes=weights,
+        kv_cache_bytes=kv,
+        activations_bytes=activations,
+        workspace_bytes=workspace,
+        capacity_bytes=room + workspace,
+    )
+
+
+def _kv_token_bytes(arch: Architecture, shards: Shards, context: float) -> float:
+    """Bytes a token on the fullest device, of a sequence at the mean context."""
+    return float(kv_cache_bytes(arch, shards, np.array([context]))[0]) / context
+
+
+def _curve(
+    setting: Setting, pricer: Pricer, shards: Shards, context: float, kv_tokens: int
+) -> tuple[DecodeCurve, float, dict[str, float]]:
+    """The curve of one shape: least squares of relative errors over batches that fit, around the mean context."""
+    running = max(1, min(setting.options.max_running, int(kv_tokens / max(context, 1.0))))
+    batch_P, context_P = (
+        mesh.ravel()
+        for mesh in np.meshgrid(
+            np.array(sorted({*(float(b) for b in BATCHES if b < running), float(running)})),
+            np.array([0.25, 0.5, 1.0, 1.5]) * context,
+            indexing="ij",
+        )
+    )
+    engine = setting.calibration.engine(setting.resolved.problem.engine.name)
+    pp = float(shards.pp[0])
+    many = shards.take(np.zeros(len(batch_P), dtype=np.intp))
+    timed = step_time(setting.actor, pricer, many, Work.decode(batch_P / pp, context_P), engine)
+    parts = _fit(batch_P, context_P, timed.seconds)
+    fitted = parts[0] + parts[1] * batch_P + parts[2] * batch_P * context_P
+    error = float(np.abs(fitted / timed.seconds - 1.0).max())
+    prefill = step_time(setting.actor, pricer, shards, Work.prefill(float(PREFILL_TOKENS)), engine)
+    rate = PREFILL_TOKENS * pp / float(prefill.seconds[0])
+    middle = len(batch_P) // 2
+    curve = DecodeCurve(parts[0], parts[1], parts[2], rate, setting.options.max_running, kv_tokens)
+    return curve, error, timed.shares(middle)
+
+
+def _fit(batch_P: FloatArray, context_P: FloatArray, seconds_P: FloatArray) -> tuple[float, float, float]:
+    """Non-negative coefficients of 1, b and b S / b, in relative errors."""
+    from scipy.optimize import nnls
+
+    columns = np.stack([np.ones_like(batch_P), batch_P, batch_P * context_P], axis=1) / seconds_P[:, None]
+    scale = columns.max(axis=0)
+    found, _ = nnls(columns / scale, np.ones(len(seconds_P)))
+    step, sequence, token = (float(value) for value in found / scale)
+    return step, sequence, token

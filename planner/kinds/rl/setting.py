@@ -1,0 +1,193 @@
+"""A resolved RL problem with its parts named: who plays which part, on which pools, with which lengths.
+
+Array suffixes: N samples of one iteration.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.parameters import Calibration, load_calibration
+from planner.costs.source import open_store, profile_paths
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.kinds.rl.decision import CRITIC_FREE, RlOptions, ToolCalls
+from planner.models.architecture import Architecture
+from planner.problem.resolve import Resolved, Workload
+from planner.rl.problem import Batch
+from planner.simulate.plan_load import drawn_lengths
+
+if TYPE_CHECKING:
+    from planner.hardware.profiles.store import ProfileStore
+
+PARTS = ("actor", "critic", "reference", "reward")
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything the solve reads; `keys` names the model of each part that there is."""
+
+    resolved: Resolved
+    options: RlOptions
+    keys: dict[str, str]
+    workload: Workload
+    calibration: Calibration
+    store: "ProfileStore | None"
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        return self.resolved.pools
+
+    def model(self, part: str) -> Architecture | None:
+        """The architecture of a part; None where the algorithm runs without it."""
+        return self.resolved.models[self.keys[part]] if part in self.keys else None
+
+    @property
+    def actor(self) -> Architecture:
+        return self.resolved.models[self.keys["actor"]]
+
+    @property
+    def samples(self) -> int:
+        """Samples that an iteration trains on."""
+        return self.options.prompts * self.options.samples_per_prompt
+
+    @property
+    def generated(self) -> int:
+        """Samples that an iteration generates."""
+        return max(self.samples, round(self.samples * self.options.over_sampling))
+
+
+def read_setting(resolved: Resolved) -> Setting:
+    """The setting of a problem; raises PlannerError for parts without a model, and for several workloads or none."""
+    problem, where = resolved.problem, resolved.where
+    options = RlOptions.model_validate(problem.options)
+    if len(resolved.workloads) != 1:
+        what = f"{len(resolved.workloads)} workloads; the prompts and outputs of an iteration are one"
+        raise PlannerError(what, where=where(("workloads",)), hint="give one workload with `output_tokens`")
+    if problem.objective.minimize not in ("iteration_time", "cost") and problem.objective.maximize != "tokens_per_usd":
+        hint = "write `minimize: iteration_time`, `minimize: cost` or `maximize: tokens_per_usd`"
+        raise PlannerError("no objective of RL plans", where=where(("objective",)), hint=hint)
+    _require_consistent(resolved, options)
+    keys = _keys(resolved, options)
+    for key in sorted(set(keys.values())):
+        _require_priceable(resolved, key)
+    calibration = load_calibration(problem.costs.calibration)
+    store = open_store(profile_paths(problem.costs.profiles))
+    return Setting(resolved, options, keys, resolved.workloads[0], calibration, store)
+
+
+def _require_consistent(resolved: Resolved, options: RlOptions) -> None:
+    """Refuses what no cluster can mend."""
+    samples, where = options.prompts * options.samples_per_prompt, resolved.where
+    if samples % options.minibatches:
+        divisors = (count for count in range(1, samples + 1) if samples % count == 0)
+        near = min(divisors, key=lambda count: (abs(count - options.minibatches), count))
+        what = f"{samples} samples do not divide into {options.minibatches} minibatches"
+        raise PlannerError(what, where=where(("options", "minibatches")), hint=f"write `minibatches: {near}`")
+    if "asynchronous" in (options.synchrony or ()) and options.max_staleness == 0:
+        hint = "write `max_staleness: 1` or more, or leave `asynchronous` out"
+        what = "asynchronous training with a staleness of 0"
+        raise PlannerError(what, where=where(("options", "max_staleness")), hint=hint)
+    if "disaggregated" not in options.arrangements and "synchronous" not in (options.synchrony or ("synchronous",)):
+        hint = "add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`"
+        what = "colocated roles take turns and cannot stream or run ahead"
+        raise PlannerError(what, where=where(("options", "arrangements")), hint=hint)
+
+
+def _keys(resolved: Resolved, options: RlOptions) -> dict[str, str]:
+    """The model of each part; an actor there always is, a critic where the algorithm has one."""
+    models, where = resolved.problem.models, resolved.where
+    named = {part: getattr(options, part) for part in PARTS}
+    if named["actor"] is None:
+        known = [key for key in ("actor", "policy") if key in models]
+        if not known and len(models) > 1:
+            hint = "call it `actor`, or name it: `actor: ...`"
+            raise PlannerError("no model is said to be the actor", where=where(("models",)), hint=hint)
+        named["actor"] = known[0] if known else next(iter(models))
+    if options.algorithm in CRITIC_FREE:
+        if named["critic"] is not None:
+            what = f"`{options.algorithm}` has no critic"
+            raise PlannerError(what, where=where(("options", "critic")), hint="leave `critic` out, or use `ppo`")
+    elif named["critic"] is None:
+        if "critic" not in models:
+            what = f"`{options.algorithm}` trains a critic, and no model is called `critic`"
+            raise PlannerError(what, where=where(("models",)), hint="add `critic:`, or use `grpo`")
+        named["critic"] = "critic"
+    for part, key in named.items():
+        if key is not None and key not in models:
+            known_keys = ", ".join(f"`{name}`" for name in models)
+            what = f"no model is called `{key}`"
+            raise PlannerError(what, where=where(("options", part)), hint=f"use one of {known_keys}")
+    return {part: key for part, key in named.items() if key is not None}
+
+
+def _require_priceable(resolved: Resolved, key: str) -> None:
+    reasons = resolved.models[key].unsupported_parts()
+    if reasons:
+        raise PlannerError(
+            f"{resolved.models[key].name} has parts without a cost: unsupported {'; '.join(reasons)}",
+            where=resolved.where(("models", key)),
+            hint="choose a model whose layers all have costs; `planner models show` tells which do",
+        )
+
+
+def draw_batches(setting: Setting) -> tuple[Batch, ...]:
+    """Lengths of successive iterations, drawn once by the problem's seed.
+
+    Samples of one prompt share its length. Outputs longer than `max_output_tokens` are cut there. Tool waits make turns
+    of a sample: geometrically many calls at even distances in its output, each waiting an exponential time.
+    """
+    options, rng = setting.options, np.random.default_rng(setting.resolved.problem.seed)
+    return tuple(_batch(setting, options, rng) for _ in range(options.iterations))
+
+
+def _batch(setting: Setting, options: RlOptions, rng: np.random.Generator) -> Batch:
+    count = setting.generated
+    prompts = -(-count // options.samples_per_prompt)
+    prompt = np.repeat(_drawn(setting, "input_tokens", prompts, rng), options.samples_per_prompt)[:count]
+    output = _drawn(setting, "output_tokens", count, rng)
+    if options.max_output_tokens is not None:
+        output = np.minimum(output, options.max_output_tokens)
+    key: NDArray[np.float64] | None = None
+    if options.length_error is not None:
+        key = output.astype(np.float64) * np.exp(rng.normal(0.0, options.length_error, count))
+    if options.tools is None:
+        return Batch(prompt, output, key)
+    return _with_tools(prompt, output, key, options.tools, rng)
+
+
+def _drawn(setting: Setting, side: str, count: int, rng: np.random.Generator) -> Ints:
+    try:
+        return drawn_lengths(setting.workload.spec, side, count, rng)
+    except PlannerError:
+        where = setting.resolved.where(("workloads", 0, side))
+        hint = "give `{mean: ..., cv: ...}` or `{low: ..., high: ...}`, as the trace has them"
+        raise PlannerError("RL plans do not read traces of lengths", where=where, hint=hint) from None
+
+
+def _with_tools(
+    prompt_N: Ints,
+    output_N: Ints,
+    key_N: "NDArray[np.float64] | None",
+    tools: ToolCalls,
+    rng: np.random.Generator,
+) -> Batch:
+    from planner.rl.rollout import Trajectories
+
+    calls_N = np.minimum(rng.geometric(1.0 / (1.0 + tools.calls), len(output_N)) - 1, output_N - 1)
+    turns_N = calls_N + 1
+    first_N = np.concatenate([np.zeros(1, np.int64), np.cumsum(turns_N)])
+    of_T = np.repeat(np.arange(len(output_N)), turns_N)
+    turn_T = np.arange(len(of_T)) - first_N[of_T]
+    output_T = output_N[of_T] * (turn_T + 1) // turns_N[of_T] - output_N[of_T] * turn_T // turns_N[of_T]
+    called_T = turn_T < calls_N[of_T]
+    wait_T = np.where(called_T, rng.exponential(tools.wait_s or 1e-12, len(of_T)), 0.0)
+    observed_T = np.where(called_T, tools.observation_tokens, 0).astype(np.int64)
+    predicted = output_N.astype(float) if key_N is None else key_N
+    left_T = predicted[of_T] * (1.0 - turn_T / turns_N[of_T])
+    turns = Trajectories(prompt_N, first_N, output_T, wait_T, observed_T, left_T)
+    held_N = prompt_N + calls_N * tools.observation_tokens
+    return Batch(held_N, output_N, key_N, turns)

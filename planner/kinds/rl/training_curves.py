@@ -1,0 +1,270 @@
+"""Training replicas as curves: tokens a second, the memory that decides how many must share the optimizer, and turns.
+
+A replica is tp x cp x pp GPUs, or as many as its experts are spread over. A micro-batch is the longest sample, or as
+many shorter ones packed to its length; attention is priced at the length that the mean token lives in. Training of the
+critic, and forward passes of reference and reward, run on the actor's GPUs in turn.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from planner.costs.training.config import Recompute, TrainingConfig, machine_of
+from planner.costs.training.memory import RankMemory
+from planner.costs.training.memory import memory as training_memory
+from planner.costs.training.parameters import rank_parameters, state_bytes
+from planner.costs.training.rates import default_rates
+from planner.costs.training.step import data_parallel, message_seconds, stage_cost
+from planner.hardware.cluster import Pool
+from planner.kinds.rl.generation_curves import splits
+from planner.kinds.rl.setting import Setting
+from planner.models.architecture import Architecture, MoeFfn
+from planner.rl.problem import NEVER_FITS, Batch, TrainingOption
+
+MEMORY_SHARE = 0.95  # of a device that training may fill; the rest is for fragments
+CRITIC_SHARE = 0.15  # of a device that the critic keeps while the actor is in turn
+Recomputed = Literal["none", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Of whole samples: the longest, and the one that the mean token lives in, E[n^2] / E[n]."""
+
+    longest: int
+    typical: int
+
+    @classmethod
+    def of(cls, batches: tuple[Batch, ...]) -> "Lengths":
+        total = np.concatenate([batch.prompt_tokens_N + batch.output_tokens_N for batch in batches]).astype(float)
+        longest = int(total.max())
+        return cls(longest, max(1, min(longest, round(float((total**2).sum() / total.sum())))))
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A model beside the actor on the training GPUs: what a token costs there, in GPU seconds, and what it keeps."""
+
+    part: str  # critic, reference or reward
+    tp: int
+    pp: int
+    train_gpu_s: float
+    forward_gpu_s: float
+    kept_bytes: float  # of a device, while others are in turn
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.pp
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """A kind of training replica; `config` has dp 1 of them, None for measured curves."""
+
+    option: TrainingOption
+    config: TrainingConfig | None
+    inner_dp: int = 1  # data-parallel ranks of one replica, where experts spread over several
+    helpers: tuple[Helper, ...] = ()
+
+    def at(self, dp: int) -> TrainingConfig:
+        """The configuration with `dp` replicas."""
+        assert self.config is not None
+        return _with_dp(self.config, dp * self.inner_dp)
+
+    def memory(self, dp: int) -> RankMemory:
+        """The fullest device with `dp` replicas."""
+        return training_memory(self.at(dp))
+
+    @property
+    def actor_gpu_s(self) -> tuple[float, float]:
+        """GPU seconds of a token in training and in log-probabilities, the actor alone."""
+        option = self.option
+        train = option.gpus / option.train_tokens_per_s - sum(one.train_gpu_s for one in self.helpers)
+        return train, option.gpus / option.forward_tokens_per_s - sum(one.forward_gpu_s for one in self.helpers)
+
+
+def modelled_trainers(setting: Setting, pool: Pool, lengths: Lengths) -> Iterator[Trainer]:
+    """Every way to train the actor on `pool` that fits there at some data parallelism, the other models beside it."""
+    scorers = tuple(
+        _scorer(part, arch, pool, lengths)
+        for part in ("reference", "reward")
+        if (arch := setting.model(part)) is not None
+    )
+    critic = setting.model("critic")
+    learners = list(_trainers(critic, setting, pool, lengths, lambda gpus: ())) if critic is not None else []
+    learner = _learner(learners, pool)
+    if critic is not None and learner is None:
+        return
+
+    def beside(gpus: int) -> tuple[Helper, ...]:
+        return scorers if learner is None else (_critic(learner, gpus), *scorers)
+
+    yield from _trainers(setting.actor, setting, pool, lengths, beside)
+
+
+def _learner(learners: list[Trainer], pool: Pool) -> Trainer | None:
+    """How the critic trains: fastest of those that keep little of a device, else the one that keeps least."""
+    room = pool.node.accelerator.memory_bytes * CRITIC_SHARE
+    kept = {id(one): _critic(one, pool.num_gpus).kept_bytes for one in learners}
+    small = [one for one in learners if kept[id(one)] <= room]
+    if small:
+        return min(small, key=lambda one: one.option.gpus / one.option.train_tokens_per_s)
+    return min(learners, key=lambda one: kept[id(one)], default=None)
+
+
+def _critic(learner: Trainer, gpus: int) -> Helper:
+    """The critic trained on the actor's GPUs, of which there are at least `gpus`."""
+    option = learner.option
+    config = learner.at(max(learner.option.min_dp, gpus // option.gpus))
+    kept = max(state_bytes(config, rank_parameters(config, rank)).total_bytes for rank in (0, config.pp - 1))
+    train, forward = option.gpus / option.train_tokens_per_s, option.gpus / option.forward_tokens_per_s
+    return Helper("critic", option.tp, option.pp, train, forward, kept)
+
+
+def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths) -> Helper:
+    """A model that only runs forward, cut over as many GPUs of a node as it can be."""
+    tp = 1
+    while 2 * tp <= pool.node.num_gpus and splits(arch, 2 * tp, 2 * tp, 1):
+        tp *= 2
+    packed = max(1, lengths.longest // lengths.typical)
+    config = TrainingConfig(arch, machine_of(pool.node), lengths.typical, packed, packed, tp=tp, etp=tp)
+    seconds = stage_cost(config, 0, default_rates()).forward_s
+    kept = _weight_bytes(arch) / tp
+    return Helper(part, tp, 1, 0.0, tp * seconds / (packed * lengths.typical), kept)
+
+
+def measured_trainers(setting: Setting) -> Iterator[Trainer]:
+    """The curves that the problem brings along."""
+    for one in setting.options.costs.training:
+        yield Trainer(
+            TrainingOption(
+                pool=one.pool,
+                gpus=one.tp * one.pp,
+                train_tokens_per_s=one.train_tokens_per_s,
+                forward_tokens_per_s=one.forward_tokens_per_s,
+                micro_tokens=one.micro_tokens,
+                tp=one.tp,
+                pp=one.pp,
+                min_dp=one.min_dp,
+                optimizer_s=one.optimizer_s,
+                offload_s=one.offload_s,
+                offload_sharded_s=one.offload_sharded_s,
+            ),
+            None,
+        )
+
+
+def _trainers(
+    arch: Architecture,
+    setting: Setting,
+    pool: Pool,
+    lengths: Lengths,
+    beside: Callable[[int], tuple[Helper, ...]],
+) -> Iterator[Trainer]:
+    """Trainers of one model, with the helpers that lie beside a replica of so many GPUs."""
+    for base, inner in _configs(arch, setting, pool, lengths):
+        gpus = base.num_gpus * inner
+        helpers = beside(gpus)
+        room = pool.node.accelerator.memory_bytes * MEMORY_SHARE - sum(one.kept_bytes for one in helpers)
+        most = pool.num_gpus // gpus
+        granularities: tuple[Recomputed, ...] = ("none", "full")
+        for recomputed in granularities:
+            config = replace(base, recompute=Recompute(granularity=recomputed))
+            least = _least_dp(config, inner, most, room)
+            if least < NEVER_FITS:
+                option = _with_helpers(_option(config, inner, pool, least, most, recomputed), helpers, pool)
+                yield Trainer(option, config, inner, helpers)
+                break
+
+
+def _with_helpers(option: TrainingOption, helpers: tuple[Helper, ...], pool: Pool) -> TrainingOption:
+    """The option when helpers take their turns on the same GPUs, and leave them too while generators are in turn."""
+    host = pool.node.pcie_bandwidth_bytes_per_s
+    train = sum(one.train_gpu_s for one in helpers) / option.gpus
+    forward = sum(one.forward_gpu_s for one in helpers) / option.gpus
+    return replace(
+        option,
+        train_tokens_per_s=1.0 / (1.0 / option.train_tokens_per_s + train),
+        forward_tokens_per_s=1.0 / (1.0 / option.forward_tokens_per_s + forward),
+        offload_s=option.offload_s + 2.0 * sum(one.kept_bytes for one in helpers) / host,
+    )
+
+
+def _configs(
+    arch: Architecture, setting: Setting, pool: Pool, lengths: Lengths
+) -> Iterator[tuple[TrainingConfig, int]]:
+    """Configurations with one data-parallel rank, and how many ranks make a replica."""
+    machine, options = machine_of(pool.node), setting.options
+    node = max(pool.node.num_gpus, 1)
+    experts = max((layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)), default=1)
+    packed = max(1, lengths.longest // lengths.typical)
+    for tp in options.training_tp or tuple(1 << power for power in range(node.bit_length())):
+        for pp in options.training_pp or (1, 2, 4, 8, 16):
+            for cp in (1, 2, 4):
+                for ep in {1: (1,)}.get(experts, (1, 4, 8, 16, 32)):
+                    inner = max(1, ep // (tp * cp))
+                    fits = tp * pp * cp * inner <= pool.num_gpus and pp <= arch.num_layers and tp <= node
+                    whole = ep % (tp * cp) == 0 or (tp * cp) % ep == 0
+                    if not fits or not whole or not splits(arch, tp, 1, ep) or lengths.typical < 2 * cp:
+                        continue
+                    yield (
+                        TrainingConfig(arch, machine, lengths.typical, packed, packed, tp=tp, pp=pp, cp=cp, ep=ep),
+                        inner,
+                    )
+
+
+def _with_dp(config: TrainingConfig, ranks: int) -> TrainingConfig:
+    """`ranks` data-parallel ranks, with as many micro-batches in flight as the pipeline takes."""
+    return replace(config, dp=ranks, global_batch=config.micro_batch * ranks * max(config.pp, 1))
+
+
+def _least_dp(config: TrainingConfig, inner: int, most: int, room: float) -> int:
+    """The fewest replicas whose fullest device stays within `room`; what they share only falls with their number."""
+    if most < 1 or training_memory(_with_dp(config, most * inner)).total_bytes > room:
+        return NEVER_FITS
+    low, high = 1, most
+    while low < high:
+        middle = (low + high) // 2
+        if training_memory(_with_dp(config, middle * inner)).total_bytes <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _option(config: TrainingConfig, inner: int, pool: Pool, least: int, most: int, recomputed: str) -> TrainingOption:
+    """The curve of one configuration; the exchange of gradients as with all GPUs of the pool."""
+    rates = default_rates()
+    whole = _with_dp(config, max(most, least) * inner)
+    stages = [stage_cost(whole, rank, rates) for rank in range(config.pp)]
+    hop = 2.0 * message_seconds(whole, rates)
+    slowest = max(stage.total_s for stage in stages) + hop
+    forward = max(stage.forward_s for stage in stages) + hop / 2.0
+    tokens = config.micro_batch * config.sequence_tokens * inner
+    exchange = [data_parallel(whole, rank_parameters(whole, rank), rates) for rank in (0, config.pp - 1)]
+    optimizer = max(one.reduce_s + one.gather_s + one.optimizer_s for one in exchange)
+    alone = state_bytes(_with_dp(config, inner), rank_parameters(config, 0))
+    host = pool.node.pcie_bandwidth_bytes_per_s
+    return TrainingOption(
+        pool=pool.name,
+        gpus=config.num_gpus * inner,
+        train_tokens_per_s=tokens / slowest,
+        forward_tokens_per_s=tokens / forward,
+        micro_tokens=tokens,
+        tp=config.tp,
+        pp=config.pp,
+        min_dp=least,
+        optimizer_s=optimizer + rates.get("step_s"),
+        offload_s=2.0 * (alone.weights_bytes + alone.gradients_bytes) / host,
+        offload_sharded_s=2.0 * alone.optimizer_bytes / host,
+        label=f"cp{config.cp}ep{config.ep}-{recomputed}",
+        ranks=inner,
+    )
+
+
+def _weight_bytes(arch: Architecture) -> float:
+    from planner.costs.memory import weight_bytes
+    from planner.costs.shapes import Shards
+
+    return float(weight_bytes(arch, Shards.of(1))[0])

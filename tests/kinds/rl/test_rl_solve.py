@@ -1,0 +1,186 @@
+"""RL problems solved: certified, equal to trying everything, checked without a fault, and refused with a mend."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.errors import PlannerError
+from planner.infeasible import Infeasible
+from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.formulate import formulate
+from planner.kinds.rl.setting import read_setting
+from planner.load import load_problem
+from planner.plan.schema import Envelope
+from planner.rl.evaluate import evaluate
+from planner.rl.plan import GenerationGroup, RlPlan
+from planner.rl.space import training_choices
+
+CURVE = {"pool": "a", "tp": 1, "step_s": 0.02, "sequence_s": 4e-4, "token_s": 1e-7, "prefill_tokens_per_s": 2e4}
+GENERATION = [
+    {**CURVE, "max_running": 8, "kv_tokens": 40_000},
+    {**CURVE, "tp": 2, "step_s": 0.012, "sequence_s": 2e-4, "max_running": 16, "kv_tokens": 100_000},
+]
+TRAINING = [
+    {"pool": "a", "tp": 1, "train_tokens_per_s": 900, "forward_tokens_per_s": 3000, "micro_tokens": 4096, "min_dp": 2},
+    {"pool": "a", "tp": 2, "pp": 2, "train_tokens_per_s": 3300, "forward_tokens_per_s": 11000, "micro_tokens": 4096},
+]
+
+
+def problem(**changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A small problem with measured curves; `options.x` and `cluster` may be changed."""
+    found: dict[str, Any] = {
+        "schema": "planner.problem/1",
+        "kind": "rl",
+        "models": {"policy": {"name": "Qwen/Qwen2.5-7B"}},
+        "cluster": {"pools": [{"gpu": "h800_sxm", "name": "a", "nodes": 1, "usd_per_gpu_hour": 2.0}]},
+        "workloads": [{"input_tokens": 200, "output_tokens": {"mean": 800, "cv": 1.0}}],
+        "objective": {"minimize": "iteration_time"},
+        "options": {
+            "algorithm": "grpo",
+            "prompts": 8,
+            "samples_per_prompt": 4,
+            "minibatches": 2,
+            "max_staleness": 1,
+            "costs": {"generation": GENERATION, "training": TRAINING},
+        },
+    }
+    found["options"] |= changes.pop("options", {})
+    return found | changes
+
+
+def written(tmp_path: Any, document: dict[str, Any]) -> Any:  # noqa: ANN401
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def solved(tmp_path: Any, document: dict[str, Any]) -> tuple[Envelope, RlDecision]:  # noqa: ANN401
+    envelope = solve(written(tmp_path, document))
+    decision = RlDecision.model_validate(envelope.decision)
+    wrong = [finding for finding in check_plan(envelope, decision) if not finding.ok]
+    assert not wrong
+    return envelope, decision
+
+
+@pytest.mark.parametrize("goal", [{"minimize": "iteration_time"}, {"minimize": "cost"}])
+@pytest.mark.parametrize("tools", [None, {"calls": 2, "wait": "5s", "observation_tokens": 50}])
+def test_the_plan_equals_trying_everything(tmp_path: Any, goal: Any, tools: Any) -> None:  # noqa: ANN401
+    document = problem(objective=goal, options={"tools": tools} if tools else {})
+    envelope, _ = solved(tmp_path, document)
+    curves = formulate(read_setting(load_problem(written(tmp_path, document)))).problem
+    best = np.inf
+    for option in curves.generation:
+        for replicas in range(1, 8 // option.gpus + 1):
+            for choice in training_choices(curves):
+                for mode in curves.modes:
+                    found = evaluate(curves, RlPlan(mode, (GenerationGroup(option, replicas),), choice))
+                    best = min(best, found.objective if found.feasible else np.inf)
+    assert envelope.certificate.status == "optimal"
+    assert envelope.certificate.objective.value == pytest.approx(best, rel=1e-9)
+
+
+def test_throughput_per_dollar_and_cost_of_an_iteration_have_the_same_best_plan(tmp_path: Any) -> None:  # noqa: ANN401
+    cheap, cheap_decision = solved(tmp_path, problem(objective={"minimize": "cost"}))
+    rich, rich_decision = solved(tmp_path, problem(objective={"maximize": "tokens_per_usd"}))
+    assert cheap_decision == rich_decision
+    assert rich.certificate.bound is not None
+    assert rich.certificate.objective.sense == "maximize"
+    assert rich.certificate.bound >= (rich.certificate.objective.value or 0.0) * (1 - 1e-9)
+    assert cheap.certificate.objective.metric == "usd_per_iteration"
+
+
+def test_the_same_seed_gives_the_same_plan_and_another_one_other_lengths(tmp_path: Any) -> None:  # noqa: ANN401
+    first, _ = solved(tmp_path, problem())
+    again, _ = solved(tmp_path, problem())
+    other, _ = solved(tmp_path, problem(seed=1))
+    assert first == again
+    assert other.certificate.objective.value != first.certificate.objective.value
+
+
+def test_a_70b_actor_with_a_critic_on_128_gpus_is_certified_with_roofline_costs(tmp_path: Any) -> None:  # noqa: ANN401
+    document = {
+        "kind": "rl",
+        "models": {"actor": {"name": "meta-llama/Llama-3.1-70B"}, "critic": {"name": "Qwen/Qwen2.5-7B"}},
+        "cluster": {"pools": [{"gpu": "h100_sxm", "nodes": 16}]},
+        "workloads": [{"model": "actor", "input_tokens": 512, "output_tokens": {"mean": 1500, "cv": 0.8}}],
+        "objective": {"minimize": "iteration_time"},
+        "options": {"algorithm": "ppo", "reference": "actor", "prompts": 1024, "minibatches": 4, "max_staleness": 1},
+    }
+    envelope, decision = solved(tmp_path, document)
+    assert envelope.certificate.status == "optimal"
+    assert {role.function for role in decision.roles} == {"rollout", "actor", "critic", "reference"}
+    assert envelope.evidence.basis == {"analytical": 1.0}
+    others: Any = envelope.certificate.next_best
+    assert all(row["loss"] is None or row["loss"] >= 0 for row in others)
+
+
+BAD = {
+    "a batch that minibatches do not divide": (
+        {"options": {"minibatches": 3}},
+        "32 samples do not divide into 3 minibatches",
+        "write `minibatches: 2`",
+    ),
+    "asynchronous without staleness": (
+        {"options": {"max_staleness": 0, "synchrony": ["asynchronous"]}},
+        "a staleness of 0",
+        "max_staleness: 1",
+    ),
+    "turns that run ahead": (
+        {"options": {"arrangements": ["colocated"], "synchrony": ["asynchronous"]}},
+        "cannot stream or run ahead",
+        "add `disaggregated`",
+    ),
+    "lengths beyond every replica": (
+        {"workloads": [{"input_tokens": 200, "output_tokens": 200_000}]},
+        "200200 tokens, the KV cache of any replica holds 100000",
+        "max_output_tokens: 99800",
+    ),
+    "a critic where there is none": (
+        {"options": {"critic": "policy"}},
+        "`grpo` has no critic",
+        "leave `critic` out",
+    ),
+    "PPO without a critic": ({"options": {"algorithm": "ppo"}}, "no model is called `critic`", "add `critic:`"),
+    "a curve of an unknown pool": (
+        {"options": {"costs": {"generation": [{**GENERATION[0], "pool": "b"}], "training": TRAINING}}},
+        "no pool is called `b`",
+        "the pools are a",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_problems_are_refused_with_the_nearest_value_that_works(tmp_path: Any, case: str) -> None:  # noqa: ANN401
+    changes, what, hint = BAD[case]
+    with pytest.raises(PlannerError) as caught:
+        solve(written(tmp_path, problem(**changes)))  # type: ignore[arg-type]  # one keyword each
+    assert what in caught.value.what
+    assert hint in caught.value.hint
+
+
+def test_pools_without_a_network_are_refused(tmp_path: Any) -> None:  # noqa: ANN401
+    pools = [{"gpu": "h800_sxm", "name": name, "nodes": 1} for name in ("a", "b")]
+    with pytest.raises(PlannerError) as caught:
+        solve(written(tmp_path, problem(cluster={"pools": pools})))
+    assert "pools `a` and `b` have no network in common" in caught.value.what
+    assert "links: [{pools: [a, b]" in caught.value.hint
+
+
+def test_a_model_that_fits_no_replica_is_named_with_gpus_that_would_hold_it(tmp_path: Any) -> None:  # noqa: ANN401
+    document = problem(models={"policy": {"name": "meta-llama/Llama-3.1-405B"}})
+    document["options"]["costs"] = {}
+    with pytest.raises(PlannerError) as caught:
+        solve(written(tmp_path, document))
+    assert "fits no replica of any pool" in caught.value.what
+    assert "at least 16 GPUs" in caught.value.hint
+
+
+def test_a_deadline_that_nothing_meets_names_the_nearest(tmp_path: Any) -> None:  # noqa: ANN401
+    with pytest.raises(Infeasible) as caught:
+        solve(written(tmp_path, problem(options={"max_iteration": "1s"})))
+    assert caught.value.conflict[0]["limit"] == "max_iteration <= 1 s"
+    assert float(caught.value.conflict[0]["nearest"].removesuffix(" s")) > 1.0
