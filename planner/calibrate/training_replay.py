@@ -15,8 +15,10 @@ from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, KernelTa
 from planner.costs.training.layer_costs import embedding_table, jitter, layer_table, loss_table, mtp_table, together
 from planner.costs.training.parameters import rank_parameters
 from planner.costs.training.rates import Rates
+from planner.costs.training.shapes import NONE, Shape, shape_of
 from planner.costs.training.step import SCHEDULES, StepParts, rank_contents
 from planner.costs.training.volumes import DataParallelVolume, data_parallel_volume, message_volume
+from planner.models.architecture import Layer
 
 IntArray = NDArray[np.int64]
 _HOSTS = ("graphs", "eager", "legacy")
@@ -35,6 +37,8 @@ class Kernels:
     jitter_U: FloatArray
     chosen_K: IntArray  # kernels that some selective recomputation runs again, by their index
     choice_K: IntArray  # which selection that is for
+    shape_U: tuple[Shape | None, ...]  # of decoder layers
+    table_of_choice: list[int]
 
     def seconds(self, rates: Rates) -> tuple[FloatArray, FloatArray]:
         """Seconds of every pass [U, 3], and of every selection."""
@@ -51,7 +55,13 @@ class Kernels:
         host = np.array([rates.get(f"host_launch_s.{name}") for name in _HOSTS])[np.repeat(self.host_U, PASSES)]
         host = host * (1.0 + rates.get("host_jitter") * np.repeat(self.jitter_U, PASSES))
         pass_U3 = together(device, self.launches_G * host, rates.get("host_overlap")).reshape(-1, PASSES)
-        return pass_U3, np.bincount(self.choice_K, second_K[self.chosen_K], minlength=1)
+        selected = np.bincount(self.choice_K, second_K[self.chosen_K], minlength=1)
+        if rates.shapes is NONE:
+            return pass_U3, selected
+        factor_U = np.array([rates.shapes.factor(shape) if shape else 1.0 for shape in self.shape_U])
+        return pass_U3 * factor_U[:, None], selected * factor_U[
+            self.table_of_choice
+        ] if self.table_of_choice else selected
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,6 +140,7 @@ class _Builder:
         self.tables: dict[KernelTable, int] = {}
         self.hosts: list[int] = []
         self.jitters: list[float] = []
+        self.shapes: list[Shape | None] = []
         self.generation: list[str] = []
         self.choices: dict[tuple[int, tuple[str, ...]], int] = {}
         self.entries: list[tuple[int, int, float, float]] = []
@@ -138,18 +149,18 @@ class _Builder:
 
     def add(self, row: int, config: TrainingConfig) -> None:
         """One run."""
-        kinds: dict[object, int] = {}
+        kinds: dict[tuple[tuple[str, Layer | None, float, float], ...], int] = {}
         for rank in range(config.pp):
             contents = rank_contents(config, rank)
             kinds[contents] = kinds.get(contents, 0) + 1
         for kind, (contents, count) in enumerate(kinds.items()):
             stage = len(self.places)
             self.places.append((row, kind, float(count)))
-            for part, layer, times, full in contents:  # type: ignore[attr-defined]
+            for part, layer, times, full in contents:
                 self._add_part(config, stage, part, layer, times, full)
 
     def _add_part(
-        self, config: TrainingConfig, stage: int, part: str, layer: object, times: float, full: float
+        self, config: TrainingConfig, stage: int, part: str, layer: Layer | None, times: float, full: float
     ) -> None:
         index = self._table(config, part, layer)
         self.entries.append((stage, index, times, full))
@@ -157,14 +168,14 @@ class _Builder:
             choice = self.choices.setdefault((index, config.recompute.modules), len(self.choices))
             self.again.append((stage, choice, times))
 
-    def _table(self, config: TrainingConfig, part: str, layer: object) -> int:
+    def _table(self, config: TrainingConfig, part: str, layer: Layer | None) -> int:
         machine, shard, vocab = config.machine, config.shard, config.arch.vocab_size
-        match part:
-            case "layer":
-                table = layer_table(machine, layer, shard)  # type: ignore[arg-type]
-            case "mtp":
-                table = mtp_table(machine, layer, shard, vocab)  # type: ignore[arg-type]
-            case "embedding":
+        match part, layer:
+            case "layer", Layer():
+                table = layer_table(machine, layer, shard)
+            case "mtp", Layer():
+                table = mtp_table(machine, layer, shard, vocab)
+            case "embedding", _:
                 table = embedding_table(machine, shard)
             case _:
                 table = loss_table(machine, shard, vocab)
@@ -173,6 +184,9 @@ class _Builder:
             self.hosts.append(_HOSTS.index(shard.host))
             self.jitters.append(jitter(shard.tp))
             self.generation.append(machine.generation)
+            self.shapes.append(
+                shape_of(machine, layer, shard) if isinstance(layer, Layer) and part == "layer" else None
+            )
         return self.tables[table]
 
     def _kernels(self) -> Kernels:
@@ -197,17 +211,18 @@ class _Builder:
             if module in modules and tables[index].part_K[k] == FORWARD
         ]
         picked = np.array(chosen, dtype=np.int64).reshape(-1, 2)
-        launches = np.bincount(pass_K, columns[4], minlength=PASSES * len(tables))
         return Kernels(
-            tuple(pairs),
-            pair_K,
-            columns,
-            pass_K,
-            launches,
-            np.array(self.hosts),
-            np.array(self.jitters),
-            picked[:, 0],
-            picked[:, 1],
+            pairs=tuple(pairs),
+            pair_K=pair_K,
+            columns_5K=columns,
+            pass_K=pass_K,
+            launches_G=np.bincount(pass_K, columns[4], minlength=PASSES * len(tables)),
+            host_U=np.array(self.hosts),
+            jitter_U=np.array(self.jitters),
+            chosen_K=picked[:, 0],
+            choice_K=picked[:, 1],
+            shape_U=tuple(self.shapes),
+            table_of_choice=[index for index, _ in self.choices],
         )
 
     def built(self, configs: tuple[TrainingConfig, ...]) -> Replay:

@@ -1,9 +1,10 @@
 """Rows of a table of measured training runs as configurations.
 
-Columns (one row a run): id, model, arch (dense, moe, moe-mla, hybrid-...); hidden, layers, heads, kv_heads, head_dim, ffn,
-gated, vocab; experts, topk, moe_ffn, shared_experts, dense_layers; seq, gpu, num_gpus, gpus_per_node, interconnect; tp,
-pp, vpp, cp, ep, etp, dp; zero, schedule, recompute, mbs, gbs, precision, task, framework, note. Latent attention, hybrid
-and sparse layers do not stand in such columns: these models come from the catalog by name, with the row's layers.
+Columns (one row a run): id, model, arch (dense, moe, moe-mla, hybrid-...); hidden, layers, heads, kv_heads, head_dim,
+ffn, gated, vocab; experts, topk, moe_ffn, shared_experts, dense_layers; seq, gpu, num_gpus, gpus_per_node,
+interconnect; tp, pp, vpp, cp, ep, etp, dp; zero, schedule, recompute, mbs, gbs, precision, task, framework, note.
+Latent attention, hybrid and sparse layers do not stand in such columns: these models come from the catalog by name,
+with the row's layers.
 
 What a row leaves open is chosen as a user would: the least recomputation that fits, and the micro-batch of the least
 predicted step time among those that fit.

@@ -11,6 +11,7 @@ from planner.costs.training.ends import embedding_kernels, loss_kernels, mtp_ker
 from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, Kernel, KernelTable
 from planner.costs.training.layers import layer_kernels
 from planner.costs.training.rates import Rates
+from planner.costs.training.shapes import shape_of
 from planner.models.architecture import Layer
 
 EXCHANGES = {"tp": "tp", "tp.overlapped": "tp", "tp.beside": "tp", "cp": "cp", "ep": "ep", "ep.overlapped": "ep"}
@@ -33,14 +34,24 @@ class LayerCost:
     def total_s(self) -> float:
         return self.forward_s + self.backward_input_s + self.backward_weight_s
 
-
-NOTHING = LayerCost(0.0, 0.0, 0.0, {}, {})
+    def times(self, factor: float) -> "LayerCost":
+        """Every second of it, `factor` times as long."""
+        if factor == 1.0:
+            return self
+        return LayerCost(
+            factor * self.forward_s,
+            factor * self.backward_input_s,
+            factor * self.backward_weight_s,
+            {name: factor * value for name, value in self.exchange_s.items()},
+            {name: factor * value for name, value in self.forward_of_module.items()},
+        )
 
 
 @lru_cache(maxsize=65536)
 def layer_cost(machine: Machine, layer: Layer, shard: Shard, rates: Rates) -> LayerCost:
     """One decoder layer."""
-    return cost_of(layer_table(machine, layer, shard), rates, machine.generation, shard)
+    cost = cost_of(layer_table(machine, layer, shard), rates, machine.generation, shard)
+    return cost.times(rates.shapes.factor(shape_of(machine, layer, shard)))
 
 
 @lru_cache(maxsize=65536)

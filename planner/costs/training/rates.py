@@ -13,6 +13,7 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.training.shapes import NONE, MeasuredShapes, default_shapes
 from planner.documents import parse_document
 
 FloatArray = NDArray[np.float64]
@@ -29,6 +30,8 @@ class Rates:
     date: str = ""
     data: str = ""
     errors: Mapping[str, float] = field(default_factory=dict)  # standard error of the logarithm of each
+    shapes: MeasuredShapes = NONE
+    spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # logs of an 80 % interval, by class
     _found: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict, repr=False)
 
     def get(self, name: str, generation: str = "") -> float:
@@ -49,7 +52,7 @@ class Rates:
         return row
 
     def _find(self, name: str, generation: str, default: float) -> float:
-        """The value of `column.kind` with or without a generation, the kind shortened from its end until one is known."""
+        """The value of `column.kind`, of this generation or of all; the kind is shortened until one is known."""
         while name:
             if f"{name}.{generation}" in self.values:
                 return self.values[f"{name}.{generation}"]
@@ -70,4 +73,6 @@ def default_rates() -> Rates:
         date=str(found["date"]),
         data=str(found["data"]),
         errors={name: float(value) for name, value in found.get("errors", {}).items()},
+        shapes=default_shapes(),
+        spread={name: (float(low), float(high)) for name, (low, high) in found.get("spread", {}).items()},
     )

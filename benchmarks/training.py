@@ -1,0 +1,245 @@
+"""How near training costs are to measured runs, every group of runs predicted by a fit that has not seen it.
+
+Fits the rates of planner/costs/training with one group (model and system) left out after another. Prints errors of step
+times by source and kind, beside the best constant of each GPU; coverage of the 80 % intervals; what choosing the plan of
+the least predicted step costs, beside the rule "least TP, then least PP, then largest micro-batch"; and errors of
+memory, which is computed and not fitted.
+
+    python benchmarks/training.py ../shared/data/training           # the tables
+    python benchmarks/training.py ../shared/data/training --write   # and the calibration of all runs into the package
+"""
+
+import csv
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.training import (
+    REPEATED_WEIGHT,
+    LeftOut,
+    MeasuredRun,
+    Runs,
+    Skipped,
+    fitted,
+    leave_groups_out,
+    read_runs,
+    spreads,
+)
+from planner.calibrate.training_fit import Fit, prior
+from planner.costs.training.kernels import FloatArray
+from planner.costs.training.memory import memory
+from planner.costs.training.parameters import total_parameters
+from planner.costs.training.rates import Rates
+from planner.costs.training.shapes import written
+from planner.errors import PlannerError
+from planner.estimate.training_rows import completed, config_of_row
+from planner.files import digest, write_text_atomic
+
+MANY, MULTI = "measured.csv", "vTrain MICRO24 multi-node measurements"
+SINGLE = "measured_single_node.csv"
+PACKAGE = Path("planner/costs/training")
+GIB = 2.0**30
+Mask = NDArray[np.bool_]
+
+
+def main() -> int:
+    """Print the tables; with --write, write the calibration."""
+    folder = Path(sys.argv[1])
+    runs, single = _read(folder)
+    everything = np.ones(len(runs.runs), dtype=np.bool_)
+    fit, rates = fitted(runs, everything)
+    left_out = leave_groups_out(runs, fit)
+    _print_steps(runs, left_out, ~single)
+    _print_coverage(runs, left_out, ~single)
+    _print_choices(runs, left_out, single)
+    _print_memory(folder)
+    _print_refused(runs)
+    if "--write" in sys.argv[2:]:
+        _write(runs, fit, rates, left_out)
+    return 0
+
+
+def _read(folder: Path) -> tuple[Runs, Mask]:
+    """All runs that can be priced, and which of them are of the table of single nodes."""
+    found: list[MeasuredRun] = []
+    sizes = []
+    for name, weight in ((MANY, 1.0), (SINGLE, REPEATED_WEIGHT)):
+        read = list(read_runs(str(folder / name), weight))
+        for skipped in (one for one in read if isinstance(one, Skipped)):
+            print(f"left out: {skipped.id}, {skipped.reason}")
+        found += [one for one in read if isinstance(one, MeasuredRun)]
+        sizes.append(len(found))
+    return Runs.of(found), np.arange(len(found)) >= sizes[0]
+
+
+def _print_steps(runs: Runs, left_out: LeftOut, main_table: Mask) -> None:
+    error = np.abs(left_out.step_s / runs.measured - 1.0)
+    formulas = np.abs(left_out.formulas_s / runs.measured - 1.0)
+    constant = np.abs(_constants(runs) / runs.measured - 1.0)
+    seen = np.abs(runs.replay.step_s(fitted(runs, main_table | ~main_table)[1]) / runs.measured - 1.0)
+    print(
+        "\nstep time, groups left out          runs    mean  median  formulas alone   one constant a GPU    fitted to"
+    )
+    for name, member in _parts(runs, main_table):
+        if member.any():
+            print(
+                f"{name:34s} {member.sum():5d}  {error[member].mean():6.1%}  {np.median(error[member]):6.1%}"
+                f"  {formulas[member].mean():6.1%} {np.median(formulas[member]):6.1%}"
+                f"     {constant[member].mean():6.1%} {np.median(constant[member]):6.1%}"
+                f"      {seen[member].mean():6.1%} {np.median(seen[member]):6.1%}"
+            )
+
+
+def _parts(runs: Runs, main_table: Mask) -> Iterator[tuple[str, Mask]]:
+    """Named parts of the table."""
+
+    def those(test: Callable[[Mapping[str, str]], bool]) -> Mask:
+        return main_table & np.array([test(run.row) for run in runs.runs])
+
+    yield "all runs", main_table
+    yield "GPT of vTrain and SC'21", those(lambda row: row["source"] == MULTI or "SC'21" in row["source"])
+    yield "mixtures of experts", those(lambda row: row["arch"].startswith("moe"))
+    yield "hybrid models", those(lambda row: row["arch"].startswith("hybrid"))
+    yield "LoRA and SFT", those(lambda row: row["task"] != "pretrain")
+    for source in sorted({run.row["source"] for run in runs.runs}):
+        yield source[:34], those(lambda row, source=source: row["source"] == source)  # type: ignore[misc]
+    for gpu in sorted({run.row["gpu"] for run in runs.runs}):
+        yield gpu[:34], those(lambda row, gpu=gpu: row["gpu"] == gpu)  # type: ignore[misc]
+    yield "single nodes (vTrain)", ~main_table
+
+
+def _constants(runs: Runs) -> FloatArray:
+    """Steps [N] by 6 operations a parameter and token at the median rate of the GPU's other groups."""
+    configs = [run.config for run in runs.runs]
+    tokens = np.array([c.global_batch * c.sequence_tokens / c.num_gpus for c in configs])
+    flop = 6.0 * tokens * np.array([_active_parameters(run.config) for run in runs.runs])
+    rate = flop / runs.measured
+    gpus = np.array([run.row["gpu"] for run in runs.runs])
+    found = np.empty(len(rate))
+    for index, (gpu, group) in enumerate(zip(gpus, runs.groups, strict=True)):
+        others = (gpus == gpu) & (runs.groups != group)
+        found[index] = np.median(rate[others]) if others.any() else np.median(rate[runs.groups != group])
+    return np.asarray(flop / found)
+
+
+def _active_parameters(config: object) -> float:
+    from planner.costs.training.config import TrainingConfig
+    from planner.models.parameters import parameter_counts
+
+    assert isinstance(config, TrainingConfig)
+    counts = parameter_counts(config.arch)
+    return float(counts.active) if counts.experts else total_parameters(config.arch)
+
+
+def _print_coverage(runs: Runs, left_out: LeftOut, main_table: Mask) -> None:
+    low = left_out.step_s * np.exp(np.minimum(left_out.spread_low, 0.0))
+    high = left_out.step_s * np.exp(np.maximum(left_out.spread_high, 0.0))
+    inside = (runs.measured >= low) & (runs.measured <= high)
+    width = (high - low) / left_out.step_s
+    print(
+        f"\n80 % intervals hold {inside[main_table].mean():.1%} of the runs (single nodes {inside[~main_table].mean():.1%});"
+        f" mean width {width[main_table].mean():.1%} of the step"
+    )
+
+
+def _print_choices(runs: Runs, left_out: LeftOut, single: Mask) -> None:
+    multi = np.array([run.row["source"] == MULTI for run in runs.runs]) & ~single
+    print("\nchoice of a plan                  workloads     mean     p90   formulas alone   the rule")
+    for name, member in (("single nodes", single), ("vTrain, several nodes", multi)):
+        columns = [
+            np.array(_regrets(runs, predicted, member)) for predicted in (left_out.step_s, left_out.formulas_s, None)
+        ]
+        cells = "  ".join(f"{c.mean():7.2%} {np.quantile(c, 0.9):7.2%}" for c in columns)
+        print(f"{name:34s} {len(columns[0]):8d}  {cells}")
+
+
+def _regrets(runs: Runs, predicted: FloatArray | None, member: Mask) -> list[float]:
+    """How much slower the chosen plan of each workload is than its best; without predictions, the rule chooses."""
+    workloads: dict[tuple[str, ...], dict[tuple[int, int, int, int], list[tuple[float, float]]]] = {}
+    for index in np.flatnonzero(member):
+        row, config = runs.runs[index].row, runs.runs[index].config
+        workload = tuple(row[name] for name in ("model", "layers", "seq", "gpu", "num_gpus", "gbs"))
+        plan = (config.tp, config.pp, -config.micro_batch, config.dp)
+        price = 0.0 if predicted is None else float(predicted[index])
+        workloads.setdefault(workload, {}).setdefault(plan, []).append((float(runs.measured[index]), price))
+    found = []
+    for plans in workloads.values():
+        if len(plans) >= 3:
+            measured = {plan: float(np.mean([m for m, _ in repeats])) for plan, repeats in plans.items()}
+            price_of = {plan: float(np.mean([p for _, p in repeats])) for plan, repeats in plans.items()}
+            chosen = min(plans) if predicted is None else min(plans, key=lambda plan: price_of[plan])  # noqa: B023
+            found.append(measured[chosen] / min(measured.values()) - 1.0)
+    return found
+
+
+def _print_memory(folder: Path) -> None:
+    """Peaks in GiB, as the allocator counts them."""
+    with open(folder / MANY, newline="", encoding="utf-8") as file:
+        known = {row["id"]: row for row in csv.DictReader(file)}
+    errors: dict[str, list[float]] = {}
+    with open(folder / "memory.csv", newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["unit"] == "GiB" and row["quantity"].startswith(("peak reported", "max_allocated")):
+                error = _memory_error(known.get(row["id"].removeprefix("mem")) or _as_run(row), float(row["value_gib"]))
+                errors.setdefault(row["source"], []).append(error)
+    together = np.abs([error for found in errors.values() for error in found])
+    print(f"\npeak memory, {len(together)} runs: median error {np.median(together):.1%}, mean {together.mean():.1%}")
+    for source, found in errors.items():
+        low, middle, high = min(found), float(np.median(np.abs(found))), max(found)
+        print(f"  {source[:34]:34s} {len(found):4d}  median {middle:.1%}, from {low:+.1%} to {high:+.1%}")
+
+
+def _as_run(row: Mapping[str, str]) -> dict[str, str]:
+    """A row of the table of memory that the table of runs lacks: Llama under torchtitan."""
+    return {**row, "framework": "torchtitan", "gated": "1", "schedule": "", "task": "pretrain", "arch": "dense"}
+
+
+def _memory_error(row: Mapping[str, str], measured_gib: float) -> float:
+    try:
+        config = completed(config_of_row(row))
+    except PlannerError:
+        return 1.0
+    return memory(config).allocated_bytes / GIB / measured_gib - 1.0
+
+
+def _print_refused(runs: Runs) -> None:
+    """Runs that happened, and that the memory model would not let happen."""
+    shares = np.array([memory(run.config).total_bytes / run.config.machine.memory_bytes for run in runs.runs])
+    over = shares > 1.0
+    print(
+        f"\nruns over their device's memory: {over.sum()} of {len(shares)}; by more than 3 %: {(shares > 1.03).sum()}"
+    )
+    for share, run in sorted(((s, r) for s, r in zip(shares, runs.runs, strict=True)), key=lambda f: -f[0])[:8]:
+        if share > 1.0:
+            row = run.row
+            print(
+                f"  {run.id} {row['model']} {row['gpu']} micro-batch {row['mbs']} of {row['seq']}: {share - 1.0:+.1%}"
+            )
+
+
+def _write(runs: Runs, fit: Fit, rates: Rates, left_out: LeftOut) -> None:
+    """The calibration of all runs, with the intervals of those left out."""
+    errors = np.log(runs.measured / left_out.step_s)
+    spread = spreads(errors, runs.classes, runs.weights)
+    lines = [
+        f"source: fitted to {len(runs.runs)} measured training runs by benchmarks/training.py --write",
+        f"date: '{date.today().isoformat()}'",
+        f"data: {digest({'runs': [[run.id, run.step_s] for run in runs.runs]})}",
+        "rates:",
+        *(f"  {name}: {value:.4g}" for name, value in sorted(rates.values.items())),
+        "errors:  # standard error of the logarithm of each fitted rate, its prior included",
+        *(f"  {name}: {error:.2g}" for name, error in zip(prior().names, fit.errors, strict=True)),
+        "spread:  # logarithms of an 80 % interval of measured over predicted steps",
+        *(f"  {name}: [{low:.4f}, {high:.4f}]" for name, (low, high) in spread.items()),
+    ]
+    write_text_atomic(PACKAGE / "calibration.yaml", "\n".join(lines) + "\n")
+    write_text_atomic(PACKAGE / "measured_shapes.csv", "\n".join(written(rates.shapes)) + "\n")
+    print(f"\nwrote {PACKAGE / 'calibration.yaml'} and {PACKAGE / 'measured_shapes.csv'}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

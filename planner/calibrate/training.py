@@ -1,0 +1,150 @@
+"""Measured training runs: read, fitted, predicted with their own group left out, and written as a calibration."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.training_fit import Fit, fit_rates, fit_shapes, with_shapes
+from planner.calibrate.training_replay import Replay, replay
+from planner.costs.training.config import TrainingConfig
+from planner.costs.training.intervals import run_class
+from planner.costs.training.kernels import FloatArray
+from planner.costs.training.rates import Rates
+from planner.costs.training.shapes import Shape, shape_of
+from planner.errors import PlannerError
+from planner.estimate.training_rows import completed, config_of_row
+
+LEVEL = (0.1, 0.9)  # quantiles that bound an 80 % interval
+COMMON_RUNS = 30.0  # runs of all classes that weigh in with the quantiles of one
+REPEATED_WEIGHT = 0.2  # of runs in tables with many plans of few models
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """One row of a table: its configuration, and what was measured."""
+
+    id: str
+    group: str
+    config: TrainingConfig
+    step_s: float
+    weight: float
+    row: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A row that has no prediction, and why."""
+
+    id: str
+    reason: str
+
+
+def read_runs(path: str, weight: float = 1.0) -> Iterator[MeasuredRun | Skipped]:
+    """The runs of a table; those that cannot be priced as `Skipped`."""
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            try:
+                config = completed(config_of_row(row))
+            except PlannerError as error:
+                yield Skipped(row["id"], error.what)
+                continue
+            yield MeasuredRun(row["id"], row["split_group"], config, float(row["step_time_s"]), weight, row)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Runs as arrays [N]."""
+
+    runs: tuple[MeasuredRun, ...]
+    replay: Replay
+    measured: FloatArray
+    weights: FloatArray
+    groups: NDArray[np.str_]
+    shapes: tuple[Shape, ...]
+
+    @classmethod
+    def of(cls, runs: Sequence[MeasuredRun]) -> "Runs":
+        """The arrays of these runs."""
+        return cls(
+            tuple(runs),
+            replay([run.config for run in runs]),
+            np.array([run.step_s for run in runs]),
+            np.array([run.weight for run in runs]),
+            np.array([run.group for run in runs]),
+            tuple(_main_shape(run.config) for run in runs),
+        )
+
+    @property
+    def classes(self) -> NDArray[np.str_]:
+        return np.array([run_class(run.config) for run in self.runs])
+
+
+def _main_shape(config: TrainingConfig) -> Shape:
+    """Of the layer that most of the model is made of."""
+    layer, _ = max(config.arch.layer_groups(), key=lambda found: found[1])
+    return shape_of(config.machine, layer, config.shard)
+
+
+def fitted(runs: Runs, used: NDArray[np.bool_], start: FloatArray | None = None) -> tuple[Fit, Rates]:
+    """Rates fitted to the runs used, alone and with the factors of their shapes."""
+    fit = fit_rates(runs.replay, runs.measured, runs.weights, used, start=start, evaluations=25 if start is None else 4)
+    errors = np.log(runs.measured / runs.replay.step_s(fit.rates))
+    index = np.flatnonzero(used)
+    return fit, with_shapes(fit.rates, fit_shapes([runs.shapes[i] for i in index], errors[index]))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Steps [N] of every run as predicted by fits that saw none of its group."""
+
+    step_s: FloatArray
+    formulas_s: FloatArray  # without the factors of measured shapes
+    spread_low: FloatArray  # logarithms of the 80 % interval's bounds over the prediction
+    spread_high: FloatArray
+
+
+def leave_groups_out(runs: Runs, fit: Fit) -> LeftOut:
+    """Every group predicted by a fit to the other groups, which starts from the fit to all."""
+    steps, formulas = np.empty(len(runs.runs)), np.empty(len(runs.runs))
+    for group in sorted(set(runs.groups.tolist())):
+        out = runs.groups == group
+        part, rates = fitted(runs, ~out, fit.logs)
+        steps[out] = runs.replay.step_s(rates)[out]
+        formulas[out] = runs.replay.step_s(part.rates)[out]
+    low, high = np.empty(len(steps)), np.empty(len(steps))
+    errors, classes = np.log(runs.measured / steps), runs.classes
+    for group in sorted(set(runs.groups.tolist())):
+        out = runs.groups == group
+        spread = spreads(errors[~out], classes[~out], runs.weights[~out])
+        bounds = np.array([spread.get(name, spread["all"]) for name in classes[out]])
+        low[out], high[out] = bounds[:, 0], bounds[:, 1]
+    return LeftOut(steps, formulas, low, high)
+
+
+def spreads(errors: FloatArray, classes: NDArray[np.str_], weights: FloatArray) -> dict[str, tuple[float, float]]:
+    """80 % intervals of ln(measured / predicted) by class of run, drawn to those of all runs where there are few."""
+    everything = _quantiles(errors, weights)
+    found = {"all": everything}
+    for name in sorted(set(classes.tolist())):
+        member = classes == name
+        count = float(weights[member].sum())
+        own, share = _quantiles(errors[member], weights[member]), count / (count + COMMON_RUNS)
+        low, high = (share * a + (1.0 - share) * b for a, b in zip(own, everything, strict=True))
+        found[name] = (low, high)
+    return found
+
+
+def _quantiles(errors: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    order = np.argsort(errors)
+    place = (np.cumsum(weights[order]) - weights[order] / 2.0) / weights.sum()
+    low, high = (float(np.interp(level, place, errors[order])) for level in LEVEL)
+    return low, high
+
+
+def with_spread(rates: Rates, spread: Mapping[str, tuple[float, float]], fit: Fit, names: Sequence[str]) -> Rates:
+    """Rates ready to be written."""
+    errors = dict(zip(names, fit.errors.tolist(), strict=True))
+    return replace(rates, spread=dict(spread), errors=errors, _found={})

@@ -1,0 +1,127 @@
+"""The rates of training costs fitted to measured steps.
+
+Residuals are ln(predicted / measured) / SCALE with a pseudo-Huber loss, and every rate is drawn to its start value by a
+normal prior on its logarithm, so that rates which the runs do not show stay where physics puts them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.training_replay import Replay
+from planner.costs.training.kernels import FloatArray
+from planner.costs.training.rates import Rates
+from planner.costs.training.shapes import MeasuredShape, MeasuredShapes, Shape, nearness
+from planner.documents import parse_document
+
+SCALE = 0.08  # ln of an error beyond which a run counts linearly
+PRIOR_SHARE, PRIOR_TIME, PRIOR_GENERATION = 0.35, 0.7, 0.3  # standard deviations of logarithms
+GENERATIONS = ("ampere", "hopper", "blackwell")
+SHAPE_SPREAD, SHAPE_NOISE = 0.15, 0.04  # of the logarithm of a shape's factor, and of repeated runs around it
+LARGEST_FACTOR = 0.5  # in logarithm: beyond it something other than the shape is wrong
+_STEP = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Start values: `free` ones are fitted, `fixed` ones are kept."""
+
+    free: Mapping[str, float]
+    fixed: Mapping[str, float]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.free)
+
+    def rates(self, logs: FloatArray) -> Rates:
+        """Rates with the free ones at these logarithms."""
+        return Rates({**self.fixed, **dict(zip(self.names, np.exp(logs).tolist(), strict=True))})
+
+    @property
+    def start(self) -> FloatArray:
+        return np.log(np.array(list(self.free.values())))
+
+
+@cache
+def prior() -> Prior:
+    """The start values that come with the package."""
+    text = resources.files("planner.calibrate").joinpath("training_prior.yaml").read_text(encoding="utf-8")
+    found = parse_document(text, "prior of the training costs").data
+    return Prior(*({name: float(value) for name, value in found[key].items()} for key in ("rates", "fixed")))
+
+
+def spread_of(name: str) -> float:
+    """Standard deviation of the prior on the logarithm of a rate."""
+    if name.rpartition(".")[2] in GENERATIONS:
+        return PRIOR_GENERATION
+    return PRIOR_TIME if name.startswith(("start", "host", "step")) and name != "host_overlap" else PRIOR_SHARE
+
+
+def limit_of(name: str) -> float:
+    """The most that a rate may be: shares end at 1, traffic that caches keep may seem faster than memory."""
+    if name == "host_overlap":
+        return 20.0
+    return 1.3 if name.startswith("move") else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Logarithms of the free rates, and the standard error of each."""
+
+    logs: FloatArray
+    errors: FloatArray
+    rates: Rates
+
+
+def fit_rates(
+    replay: Replay, measured: FloatArray, weights: FloatArray, used: NDArray[np.bool_], *,
+    start: FloatArray | None = None, evaluations: int = 25,
+) -> Fit:  # fmt: skip
+    """The rates that explain the runs `used` [N] best; `start` from an earlier fit saves evaluations."""
+    from scipy.optimize import least_squares
+
+    known = prior()
+    centre, spread = known.start, np.array([spread_of(name) for name in known.names])
+    upper = np.log(np.array([limit_of(name) for name in known.names])) + 1e-9
+    root, logs_measured = np.sqrt(weights[used]), np.log(measured[used])
+
+    def residuals(x: FloatArray) -> FloatArray:
+        error = (np.log(replay.step_s(known.rates(x))[used]) - logs_measured) / SCALE
+        robust = np.sign(error) * np.sqrt(2.0 * (np.sqrt(1.0 + error**2) - 1.0))
+        return np.concatenate([root * robust, (x - centre) / spread])
+
+    def jacobian(x: FloatArray) -> FloatArray:
+        at = residuals(x)
+        return np.stack([(residuals(x + _STEP * row) - at) / _STEP for row in np.eye(len(x))], axis=1)
+
+    inside = np.minimum(centre if start is None else start, upper - 1e-6)
+    bounds = (np.full(len(inside), -np.inf), upper)
+    found = least_squares(residuals, inside, jac=jacobian, bounds=bounds, max_nfev=evaluations, xtol=1e-4, ftol=1e-4)
+    x = np.asarray(found.x, dtype=np.float64)
+    errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac)))
+    return Fit(x, errors, known.rates(x))
+
+
+def fit_shapes(shapes: Sequence[Shape], errors: FloatArray) -> MeasuredShapes:
+    """What shapes tell beyond the formulas: `errors` are ln(measured / predicted) of a run with that shape each."""
+    found: list[MeasuredShape] = []
+    by_kind: dict[object, dict[Shape, list[float]]] = {}
+    for shape, error in zip(shapes, np.clip(errors, -LARGEST_FACTOR, LARGEST_FACTOR), strict=True):
+        by_kind.setdefault(shape.kind, {}).setdefault(shape, []).append(float(error))
+    for group in by_kind.values():
+        repeats = np.array([len(values) for values in group.values()])
+        middle = np.array([np.median(values) for values in group.values()])
+        noise = SHAPE_NOISE**2 * (0.3 + 0.7 / repeats)  # part of it is common to all runs of a shape
+        kernel = SHAPE_SPREAD**2 * nearness(group, group)
+        weights = SHAPE_SPREAD**2 * np.linalg.solve(kernel + np.diag(noise), middle)
+        found += [MeasuredShape(shape, round(float(w), 5)) for shape, w in zip(group, weights, strict=True)]
+    return MeasuredShapes(tuple(found))
+
+
+def with_shapes(rates: Rates, shapes: MeasuredShapes) -> Rates:
+    """The same rates with what shapes tell."""
+    return replace(rates, shapes=shapes, _found={})
