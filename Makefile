@@ -37,6 +37,7 @@ bench-propose: $(VENV)/installed
 
 bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate.py
+	$(BIN)/python benchmarks/simulate_distserve.py
 
 bench-serving: $(VENV)/installed
 	$(BIN)/python benchmarks/serving.py ../shared/data/serving/measured.csv

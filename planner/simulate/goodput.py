@@ -13,6 +13,7 @@ from planner.simulate.fleet import Fleet
 from planner.simulate.summary import saturated
 
 TOLERANCE = 0.01  # of a rate, relative
+HIGHEST_PER_S = 1e6  # beyond it all requests of the draws come at once, and are served on time
 SMALLEST = 1e-3  # of the highest rate that is possible; a goodput below it counts as none
 STUDENT_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 
@@ -41,7 +42,7 @@ def goodput(
     tolerance: float = TOLERANCE,
     seed: int = 0,
 ) -> Goodput:
-    """The highest rate that keeps all limits, to `tolerance`, at most `most_per_s`; 0 where none does.
+    """The highest rate that keeps all limits, to `tolerance`, at most `most_per_s`; 0 where none does, inf where all.
 
     Where not even `least_per_s` is kept, one run says so, and the answer is 0.
     """
@@ -60,6 +61,8 @@ def goodput(
     if not math.isfinite(high):
         high = max(2.0 * low, 1.0)
         while good(high):
+            if high > HIGHEST_PER_S:
+                return Goodput(math.inf, runs)
             low, high = high, 2.0 * high
     while high > low * (1.0 + tolerance):
         if low == 0.0 and high <= SMALLEST * most_per_s:
