@@ -1,0 +1,156 @@
+"""Why no plan is legal or fits: the smallest set of limits in conflict, each with its nearest value that works."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.infeasible import Conflict, Infeasible
+from planner.kinds.train.job import Job
+from planner.kinds.train.search import Found
+from planner.kinds.train.space import NUMERIC_AXES, Space, axis_values, offloads, schedules, space_of
+from planner.solvers.conflicts import minimal_conflict
+from planner.units import format_si
+
+MOST_TRIED = 4096  # values of a batch or a sequence to try on each side
+LIMIT_NAMES = ("global_batch", "sequence_tokens", "gpus")
+
+
+@dataclass(frozen=True, slots=True)
+class LegalLimit:
+    """Something that the problem fixes: an axis, the batch, the sequence, or the number of GPUs."""
+
+    name: str
+    value: str
+
+
+def explain(job: Job, found: Found) -> Infeasible:
+    """The conflict behind a search that found no plan."""
+    if not len(found.space) or not found.tally.candidates:
+        return Infeasible(_legal_conflict(job), proved=True)
+    return Infeasible(_memory_conflict(job, found), proved=found.stop_reason == "finished")
+
+
+def has_candidates(job: Job) -> bool:
+    """Whether any combination of the axes is legal."""
+    space = space_of(job)
+    return bool(len(space)) and any(_has_schedule(job, space))
+
+
+def _has_schedule(job: Job, space: Space) -> Iterator[bool]:
+    chunks = axis_values(job)["vpp"]
+    batches_N = job.options.global_batch // (space.dp * space.micro_batch)
+    for pp, batches in np.unique(np.stack([space.pp, batches_N]), axis=1).T:
+        yield any(True for _ in schedules(job, int(pp), int(batches), chunks))
+
+
+def _legal_conflict(job: Job) -> list[Conflict]:
+    """An irreducible set of the problem's limits that leaves no combination, with what each alone would have to be."""
+    limits = list(_limits(job))
+    chosen = minimal_conflict(limits, lambda kept: has_candidates(_without(job, set(limits) - kept)))
+    return [{"limit": f"{limit.name} = {limit.value}", "nearest": _nearest(job, limit)} for limit in chosen]
+
+
+def _limits(job: Job) -> Iterator[LegalLimit]:
+    """Facts of the job first: a conflict keeps earlier limits longest."""
+    yield LegalLimit("gpus", str(job.num_gpus))
+    yield LegalLimit("global_batch", str(job.options.global_batch))
+    yield LegalLimit("sequence_tokens", str(job.options.sequence_tokens))
+    search = job.options.search
+    for name in (*NUMERIC_AXES, "schedule"):
+        values = getattr(search, name)
+        if values is not None:
+            yield LegalLimit(name, ", ".join(map(str, values)))
+
+
+def _without(job: Job, dropped: set[LegalLimit]) -> Job:
+    """The job with these limits set aside: axes free, and batch, sequence and GPUs such that all values divide."""
+    names = {limit.name for limit in dropped}
+    search = job.options.search.model_copy(update=dict.fromkeys(names - set(LIMIT_NAMES)))
+    options = job.options.model_copy(update={"search": search})
+    found = replace(job, options=options)
+    if "gpus" in names:
+        found = replace(found, num_gpus=max(_product(found), found.num_gpus))
+    if "global_batch" in names:
+        unit = _least(found, ("dp", "micro_batch", "pp"))
+        options = options.model_copy(update={"global_batch": _above(options.global_batch, unit)})
+    if "sequence_tokens" in names:
+        unit = 2 * _least(found, ("tp", "cp"))
+        options = options.model_copy(update={"sequence_tokens": _above(options.sequence_tokens, unit)})
+    return replace(found, options=options)
+
+
+def _above(value: int, unit: int) -> int:
+    return max(-(-value // unit), 1) * unit
+
+
+def _least(job: Job, names: tuple[str, ...]) -> int:
+    """Product of the least values that the problem allows these axes."""
+    found = 1
+    for name in names:
+        values = getattr(job.options.search, name)
+        found *= min(values) if values is not None else 1
+    return found
+
+
+def _product(job: Job) -> int:
+    return _least(job, ("tp", "cp", "pp", "dp"))
+
+
+def _nearest(job: Job, limit: LegalLimit) -> str:
+    """The nearest value that works with all other limits as they are; empty where none does."""
+    if limit.name == "global_batch":
+        return _nearest_number(job, limit, lambda value: {"global_batch": value}, job.options.global_batch)
+    if limit.name == "sequence_tokens":
+        return _nearest_number(job, limit, lambda value: {"sequence_tokens": value}, job.options.sequence_tokens)
+    if limit.name == "gpus":
+        wanted = max(_product(job), 1)
+        works = wanted > job.num_gpus and has_candidates(replace(job, num_gpus=wanted))
+        return f"{wanted} GPUs" if works else ""
+    freed = _without(job, {limit})
+    if not has_candidates(freed):
+        return ""
+    if limit.name == "schedule":
+        return next((name for name in ("1f1b", "interleaved") if has_candidates(_fixed(job, "schedule", name))), "")
+    current = min(getattr(job.options.search, limit.name))
+    legal = getattr(
+        space_of(freed), "etp" if limit.name == "moe_tp" else limit.name, np.array(axis_values(freed)["vpp"])
+    )
+    tried = sorted({int(value) for value in legal}, key=lambda value: abs(value - current))
+    found = next((value for value in tried if has_candidates(_fixed(job, limit.name, value))), None)
+    return "" if found is None else f"{limit.name} {found}"
+
+
+def _fixed(job: Job, axis: str, value: object) -> Job:
+    search = job.options.search.model_copy(update={axis: (value,)})
+    return replace(job, options=job.options.model_copy(update={"search": search}))
+
+
+def _nearest_number(job: Job, limit: LegalLimit, update: Callable[[int], dict[str, int]], current: int) -> str:
+    for step in range(1, MOST_TRIED):
+        for value in (current - step, current + step):
+            if value >= 1 and has_candidates(replace(job, options=job.options.model_copy(update=update(value)))):
+                return f"{limit.name} {value}"
+    return ""
+
+
+def _memory_conflict(job: Job, found: Found) -> list[Conflict]:
+    """Memory of a GPU against what the leanest plan needs, and the freedoms that were not given."""
+    need = found.needed_bytes / job.options.memory_utilisation
+    memory = {
+        "limit": f"memory of a GPU = {format_si(job.machine.memory_bytes, 'B')}",
+        "nearest": f"about {format_si(need, 'B')}" if need > job.machine.memory_bytes else "",
+    }
+    conflict: list[Conflict] = [
+        Conflict(limit=memory["limit"], nearest=memory["nearest"]),
+        Conflict(limit=f"gpus = {job.num_gpus}", nearest=""),
+    ]
+    search = job.options.search
+    conflict += [
+        Conflict(limit=f"{name} = {', '.join(map(str, values))}", nearest="")
+        for name in (*NUMERIC_AXES, "schedule", "zero_stage", "recompute")
+        if (values := getattr(search, name)) is not None
+    ]
+    if len(offloads(job)) == 1:
+        conflict.append(Conflict(limit="no offload", nearest="offload: [optimizer]"))
+    return conflict

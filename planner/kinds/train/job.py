@@ -1,0 +1,120 @@
+"""A resolved training problem as the search reads it: model, machine, job, and what may not be decided."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from planner.costs.training.config import MEGATRON, Framework, Machine, machine_of
+from planner.costs.training.rates import Rates, default_rates
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.kinds.train.decision import TrainOptions
+from planner.models.architecture import Architecture, Layer, MoeFfn
+from planner.problem.resolve import Resolved
+
+NEEDED_PRECISION = {"bf16": "bf16", "fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+GOALS = ("step_time", "tokens_per_s_per_gpu")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that stays as it is while plans are compared."""
+
+    resolved: Resolved
+    options: TrainOptions
+    key: str  # of the problem's models
+    arch: Architecture
+    pool: Pool
+    machine: Machine
+    rates: Rates
+    framework: Framework
+    num_gpus: int  # at hand, one behind the other
+    first_device: int
+    per_gpu: bool  # the goal counts time by GPU used
+
+    @cached_property
+    def kinds(self) -> tuple[Layer, ...]:
+        """Layers that differ, in order of first appearance."""
+        return tuple(layer for layer, _ in self.arch.layer_groups())
+
+    @cached_property
+    def kind_of_layer(self) -> tuple[int, ...]:
+        """The kind of each layer of the model."""
+        return tuple(self.kinds.index(layer) for layer in self.arch.layers)
+
+    @cached_property
+    def count_of_kind(self) -> tuple[int, ...]:
+        """Layers of each kind."""
+        return tuple(self.kind_of_layer.count(kind) for kind in range(len(self.kinds)))
+
+    @cached_property
+    def num_experts(self) -> int:
+        """Of the layers that have experts, 0 where none has; of several numbers their greatest common divisor."""
+        from math import gcd
+
+        return gcd(*(layer.ffn.num_experts for layer in self.kinds if isinstance(layer.ffn, MoeFfn)))
+
+    @property
+    def capacity_bytes(self) -> float:
+        """Of one GPU, that the job may use."""
+        return self.machine.memory_bytes * self.options.memory_utilisation
+
+
+def job_of(resolved: Resolved) -> Job:
+    """The job of a problem; raises PlannerError for what no plan of this kind can be made for."""
+    problem, where = resolved.problem, resolved.where
+    options = TrainOptions.model_validate(problem.options)
+    if len(problem.models) != 1 or len(resolved.pools) != 1:
+        what = f"{len(problem.models)} models on {len(resolved.pools)} pools"
+        raise PlannerError(what, where=where(("models",)), hint="train one model on one pool")
+    goal = problem.objective
+    if goal.minimize != "step_time" and goal.maximize != "tokens_per_s_per_gpu":
+        hint = "write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`"
+        raise PlannerError("training has another goal", where=where(("objective",)), hint=hint)
+    ((key, arch),) = resolved.models.items()
+    if arch.unsupported_parts():
+        hint = "choose a model whose layers all have costs; `planner models show` tells which do"
+        raise PlannerError(f"`{arch.name}` cannot be priced: {arch.unsupported_parts()[0]}", hint=hint)
+    pool = resolved.pools[0]
+    _require_precision(options, pool, where(("options", "precision")))
+    node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
+    run = _device_run(pool)
+    sequence_parallel = options.search.sequence_parallel or (True,)
+    return Job(
+        resolved=resolved,
+        options=options,
+        key=key,
+        arch=arch,
+        pool=pool,
+        machine=machine_of(node),
+        rates=default_rates(),
+        framework=replace(MEGATRON, sequence_parallel=sequence_parallel[0]),
+        num_gpus=min(len(run), problem.limits.gpus or len(run)),
+        first_device=run.start,
+        per_gpu=goal.maximize is not None,
+    )
+
+
+def _require_precision(options: TrainOptions, pool: Pool, where: str) -> None:
+    """The GPU computes in the precision asked for."""
+    accelerator = pool.node.accelerator
+    known = [name for name, needed in NEEDED_PRECISION.items() if _computes(pool, needed)]
+    if options.precision not in known:
+        what = f"{accelerator.display_name} of pool `{pool.name}` does not compute in {options.precision}"
+        raise PlannerError(what, where=where, hint=f"write `precision: {known[-1]}`; it computes in {', '.join(known)}")
+
+
+def _computes(pool: Pool, precision: str) -> bool:
+    accelerator = pool.node.accelerator
+    if precision == "mxfp8":  # microscaled formats are those of tensor cores that have 4-bit ones too
+        return accelerator.supports("mxfp8") or (accelerator.supports("fp8") and accelerator.supports("nvfp4"))
+    return accelerator.supports(precision)
+
+
+def _device_run(pool: Pool) -> range:
+    """The devices of the longest run of nodes in service, on which all strides are regular."""
+    best, start = range(0), 0
+    for node in (*sorted(pool.out_of_service), pool.num_nodes):
+        if node - start > len(best):
+            best = range(start, node)
+        start = node + 1
+    return range(best.start * pool.node.num_gpus, best.stop * pool.node.num_gpus)

@@ -1,0 +1,96 @@
+"""Layers onto the stages of a pipeline: as even as ends, memory and whole layers allow.
+
+Ranks that hold one stage each are cut by the partition of `planner.solvers.partition`. Where ranks hold several, and
+all layers cost alike, layers are dealt one by one to the rank that is then the least loaded, which is optimal for the
+slowest rank; each rank spreads its layers evenly over its stages. Shape suffixes: R rank, L layer.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.solvers.partition import PartitionProblem, partition
+
+Floats = NDArray[np.float64]
+Counts = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """Time and bytes of layers and ranks that a layout has to spread."""
+
+    time_L: Floats  # seconds of a micro-batch in each layer
+    held_L: Floats  # bytes of a micro-batch in flight
+    state_L: Floats  # bytes between steps
+    more_time_R: Floats  # ends of the model on each rank
+    room_R: Floats  # bytes of each rank for its layers
+    depth_R: Floats  # micro-batches in flight
+
+
+def cut_layers(load: Load, *, first_may_be_empty: bool = False) -> Counts | None:
+    """Layers of each rank, one stage a rank; None where they do not fit."""
+    ranks = len(load.room_R)
+    least = np.ones(ranks, np.int64)
+    if first_may_be_empty and ranks > 1:
+        least[0] = least[-1] = 0
+    if (load.room_R < 0).any():
+        return None
+    problem = PartitionProblem(
+        time_OL=load.time_L[None, :],
+        held_OL=load.held_L[None, :],
+        fixed_L=load.state_L,
+        depth_S=load.depth_R,
+        more_time_S=load.more_time_R,
+        more_bytes_S=np.zeros(ranks),
+        capacity_S=load.room_R,
+        least_S=least,
+    )
+    found = partition(problem).solution
+    return None if found is None else found.counts
+
+
+def deal_layers(load: Load, least_R: Sequence[int]) -> Counts | None:
+    """Layers of each rank, all layers taken as their mean; None where they do not fit."""
+    layers = len(load.time_L)
+    each, held, state = float(load.time_L.mean()), float(load.held_L.mean()), float(load.state_L.mean())
+    per_layer_R = state + load.depth_R * held
+    most_R = np.floor(np.maximum(load.room_R, 0.0) / np.maximum(per_layer_R, 1e-9) + 1e-9).astype(np.int64)
+    counts = list(least_R)
+    if (load.room_R < 0).any() or any(count > most for count, most in zip(counts, most_R, strict=True)):
+        return None
+    if sum(counts) > layers or int(most_R.sum()) < layers:
+        return None
+    waiting = [
+        (load.more_time_R[rank] + each * (counts[rank] + 1), rank)
+        for rank in range(len(counts))
+        if counts[rank] < most_R[rank]
+    ]
+    heapq.heapify(waiting)
+    for _ in range(layers - sum(counts)):
+        loaded_s, rank = heapq.heappop(waiting)
+        counts[rank] += 1
+        if counts[rank] < most_R[rank]:
+            heapq.heappush(waiting, (loaded_s + each, rank))
+    return tuple(counts)
+
+
+def spread_over_stages(counts_R: Counts, stages_of_rank: Sequence[Sequence[int]]) -> Counts:
+    """Layers of each stage from those of each rank; stages at the ends of the model get the smaller shares."""
+    num_stages = max(max(stages) for stages in stages_of_rank) + 1
+    found = [0] * num_stages
+    for count, stages in zip(counts_R, stages_of_rank, strict=True):
+        each, over = divmod(count, len(stages))
+        first = [stage for stage in reversed(stages) if stage not in (0, num_stages - 1)]
+        order = first + [stage for stage in stages if stage in (0, num_stages - 1)]
+        for place, stage in enumerate(order):
+            found[stage] = each + (place < over)
+    return tuple(found)
+
+
+def least_layers(stages_of_rank: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Fewest layers of each rank: one a stage, and none in stages that hold an end of the model."""
+    last = max(max(stages) for stages in stages_of_rank)
+    return tuple(sum(stage not in (0, last) for stage in stages) or 1 for stages in stages_of_rank)

@@ -1,0 +1,176 @@
+"""The discrete decisions of a training plan: every value of every axis, and the combinations that are legal."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.training.config import Schedule
+from planner.kinds.train.job import Job
+from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
+from planner.solvers.pass_orders import CHUNKS
+
+Ints = NDArray[np.int64]
+MICRO_BATCHES = (1, 2, 4, 8, 16)
+NUMERIC_AXES = ("tp", "pp", "vpp", "dp", "cp", "ep", "moe_tp", "micro_batch")
+MOST_CONTEXT_PARALLEL = 64
+MOST_STAGES_OF_RANK = 16
+LAUNCHABLE: tuple[Schedule, ...] = ("1f1b", "interleaved")
+"""What is searched where the problem names no schedule: those that Megatron-LM runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the costs of a layer hang on."""
+
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    micro_batch: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """Legal combinations [N] of the axes that a micro-batch's cost hangs on, with the counts of those left out."""
+
+    tp: Ints
+    cp: Ints
+    ep: Ints
+    etp: Ints
+    micro_batch: Ints
+    pp: Ints
+    dp: Ints
+    axes: dict[str, tuple[int, ...]]
+    illegal: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def shape(self, node: int) -> Shape:
+        """The shape of one combination."""
+        columns = (self.tp, self.cp, self.ep, self.etp, self.micro_batch)
+        return Shape(*(int(column[node]) for column in columns))
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def powers(most: int) -> tuple[int, ...]:
+    """Powers of two up to `most`."""
+    return tuple(1 << bit for bit in range(max(most, 1).bit_length()))
+
+
+def head_counts(job: Job) -> tuple[int, ...]:
+    """Numbers of heads that tensor parallelism must divide, key-value heads where these are not replicated."""
+    found: set[int] = set()
+    for layer in job.kinds:
+        match layer.mixer:
+            case GroupedQueryAttention() | LatentAttention():
+                found.add(layer.mixer.num_heads)
+            case LinearAttention():
+                found |= {layer.mixer.num_key_heads, layer.mixer.num_value_heads}
+    return tuple(sorted(found))
+
+
+def kv_head_counts(job: Job) -> tuple[int, ...]:
+    """Numbers of key-value heads: a tp must divide them, or be a multiple of them."""
+    mixers = (layer.mixer for layer in job.kinds)
+    return tuple(sorted({mixer.num_kv_heads for mixer in mixers if isinstance(mixer, GroupedQueryAttention)}))
+
+
+def axis_values(job: Job) -> dict[str, tuple[int, ...]]:
+    """Values of every numeric axis: those of the problem, else all that can be legal."""
+    search, options, domain = job.options.search, job.options, job.machine.domain_gpus
+    batch, layers = options.global_batch, job.arch.num_layers
+    expert_tp = tuple(sorted({1, *powers(domain)})) if job.num_experts else (1,)
+    free: dict[str, tuple[int, ...]] = {
+        "tp": powers(domain),
+        "cp": tuple(cp for cp in powers(MOST_CONTEXT_PARALLEL) if options.sequence_tokens % (2 * cp) == 0 or cp == 1),
+        "ep": divisors(job.num_experts) if job.num_experts else (1,),
+        "moe_tp": expert_tp,
+        "micro_batch": tuple(size for size in MICRO_BATCHES if batch % size == 0),
+        "pp": tuple(pp for pp in sorted({*divisors(job.num_gpus), *powers(layers)}) if pp <= layers),
+        "dp": divisors(batch),
+        "vpp": tuple(range(1, MOST_STAGES_OF_RANK + 1)),
+    }
+    given = {name: getattr(search, name) for name in free}
+    return {name: tuple(sorted(set(given[name]))) if given[name] is not None else free[name] for name in free}
+
+
+def space_of(job: Job) -> Space:
+    """All legal combinations of tp, cp, ep, moe_tp, micro-batch, pp and dp."""
+    axes = axis_values(job)
+    names = ("tp", "cp", "ep", "moe_tp", "micro_batch", "pp", "dp")
+    grid = np.meshgrid(*(np.array(axes[name], np.int64) for name in names), indexing="ij", sparse=True)
+    tp, cp, ep, etp, micro_batch, pp, dp = grid
+    alive: NDArray[np.bool_] = np.ones(np.broadcast_shapes(*(axis.shape for axis in grid)), np.bool_)
+    illegal: dict[str, int] = {}
+    for name, legal in _rules(job, tp, cp, ep, etp, micro_batch, pp, dp):
+        before = int(alive.sum())
+        alive &= legal
+        illegal[name] = before - int(alive.sum())
+    kept = [np.broadcast_to(axis, alive.shape)[alive] for axis in grid]
+    counts = {name: count for name, count in illegal.items() if count}
+    return Space(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], axes, counts)
+
+
+def _rules(
+    job: Job, tp: Ints, cp: Ints, ep: Ints, etp: Ints, micro_batch: Ints, pp: Ints, dp: Ints
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """(name, what is legal) of every rule, cheapest first; arrays broadcast."""
+    options = job.options
+    yield "GPUs", tp * cp * pp * dp <= job.num_gpus
+    yield "batch", options.global_batch % (dp * micro_batch) == 0
+    heads = np.ones_like(tp, np.bool_)
+    for count in head_counts(job):
+        heads &= count % tp == 0
+    for count in kv_head_counts(job):
+        heads &= (count % tp == 0) | (tp % count == 0)
+    yield "heads", heads
+    ring = "ring" in (options.search.context_parallel or ("ring",))
+    pieces = np.where(cp > 1, cp * (2 if ring else 1), 1) * np.where(job.framework.sequence_parallel, tp, 1)
+    yield "sequence", options.sequence_tokens % pieces == 0
+    yield "layers", pp <= job.arch.num_layers
+    if job.num_experts:
+        sizes = [layer.ffn.intermediate_size for layer in job.kinds if isinstance(layer.ffn, MoeFfn)]
+        whole = np.ones_like(etp, np.bool_)
+        for size in sizes:
+            whole &= size % etp == 0
+        yield "experts", (job.num_experts % ep == 0) & whole
+        group = ep * etp
+        tiled = ((tp * cp * dp) % group == 0) & ((group % tp == 0) | (tp % group == 0))
+        yield "expert groups", tiled & ((etp == 1) | (etp == tp))
+
+
+def schedules(job: Job, pp: int, num_micro_batches: int, chunks: tuple[int, ...]) -> Iterator[tuple[Schedule, int]]:
+    """Schedules with their stages per rank that run `num_micro_batches` over `pp` ranks."""
+    from planner.solvers.pipeline import size_conflict
+
+    allowed = job.options.search.schedule or LAUNCHABLE
+    most = job.arch.num_layers + 2
+    if pp == 1:
+        if 1 in chunks:
+            yield "1f1b", 1
+        return
+    for schedule in allowed:
+        wanted = CHUNKS.get(schedule)
+        for vpp in (wanted,) if wanted is not None else chunks:
+            if vpp in chunks and pp * vpp <= most and size_conflict(schedule, pp, vpp, num_micro_batches) is None:
+                yield schedule, vpp
+
+
+def zero_stages(job: Job) -> tuple[int, ...]:
+    """ZeRO stages that may be used."""
+    return job.options.search.zero_stage or (0, 1, 2, 3)
+
+
+def offloads(job: Job) -> tuple[frozenset[str], ...]:
+    """Every choice of what is moved to host memory."""
+    allowed = job.options.search.offload
+    return tuple(frozenset(some) for size in range(len(allowed) + 1) for some in combinations(allowed, size))

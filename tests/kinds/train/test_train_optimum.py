@@ -1,0 +1,99 @@
+"""Solved training plans against every plan of small problems, and bounds against what they bound."""
+
+from typing import Any
+
+import pytest
+from train_problems import ALL_SCHEDULES, every_plan, job, problem
+
+from planner.kinds.train.bounds import Floor, floor_s
+from planner.kinds.train.evaluate import Evaluation
+from planner.kinds.train.search import Search
+from planner.progress import Limits
+
+MOE, MIXED = "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V2-Lite"
+SMALL: dict[str, dict[str, Any]] = {
+    "dense": problem(
+        global_batch=16,
+        search={"cp": 1, "tp": [1, 2], "pp": [1, 2], "dp": [4, 8], "micro_batch": [1, 2], "vpp": [1, 2]},
+    ),
+    "all schedules": problem(
+        global_batch=32,
+        search={
+            "cp": 1,
+            "tp": 2,
+            "pp": [2, 4],
+            "micro_batch": 1,
+            "vpp": [1, 2],
+            "zero_stage": [1],
+            "schedule": ALL_SCHEDULES,
+            "recompute": ["none", "full"],
+        },
+    ),
+    "little memory": problem(
+        memory_utilisation=0.3, global_batch=8, search={"cp": 2, "tp": 4, "pp": [1, 2, 4], "vpp": [1, 2]}
+    ),
+    "experts": problem(
+        MOE,
+        nodes=4,
+        global_batch=16,
+        search={
+            "cp": 1,
+            "tp": 2,
+            "ep": [4, 8],
+            "pp": [1, 2],
+            "micro_batch": 1,
+            "vpp": [1, 2],
+            "recompute": ["none", "full"],
+        },
+    ),
+    "two kinds of layers": problem(
+        MIXED,
+        global_batch=16,
+        search={"cp": 1, "tp": 1, "ep": [2, 8], "pp": [1, 2], "dp": [4, 8], "micro_batch": 1, "vpp": [1, 2]},
+    ),
+    "per GPU": problem(
+        objective={"maximize": "tokens_per_s_per_gpu"},
+        global_batch=16,
+        search={"cp": 1, "tp": [1, 2], "pp": [1, 2], "micro_batch": 1, "vpp": 1, "zero_stage": [1, 3]},
+    ),
+    "offload": problem(
+        memory_utilisation=0.4,
+        global_batch=16,
+        search={
+            "cp": 1,
+            "tp": 2,
+            "pp": [1, 2],
+            "vpp": 1,
+            "micro_batch": 1,
+            "zero_stage": [0, 3],
+            "offload": ["optimizer", "activations"],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SMALL)
+def test_the_plan_is_the_best_of_all_plans_and_none_beats_its_bounds(case: str) -> None:
+    small = job(SMALL[case])
+    search = Search(small, Limits())
+    found = search.run()
+    plans = list(every_plan(small))
+    best = min(search.weigh(plan.step_s, plan.choice.num_gpus) for plan in plans)
+    assert found.value == pytest.approx(best, rel=1e-9)
+    assert found.bound == pytest.approx(best, rel=1e-6)
+    tally = found.tally
+    assert tally.candidates == tally.evaluated + tally.unfit + sum(tally.bounded.values())
+    for plan in plans:
+        _bounds_hold(plan)
+
+
+def _bounds_hold(plan: Evaluation) -> None:
+    choice = plan.choice
+    most_s = plan.step_s * (1 + 1e-9)
+    paired = choice.schedule == "dualpipe"
+    computing_s = Floor(choice.table, choice.pp, further_heads=False, paired=paired).slowest_s
+    assert choice.num_micro_batches * computing_s + choice.table.job.rates.get("step_s") <= most_s
+    assert floor_s(choice, Floor(choice.table, choice.pp, paired=paired)) <= most_s
+    mode = None if choice.full_layers else choice.mode
+    again = Floor(choice.table, choice.pp, mode, choice.full_layers * choice.vpp, paired=paired)
+    assert floor_s(choice, again) <= most_s
