@@ -18,7 +18,10 @@ import numpy as np
 import routing_replay
 
 from planner.experts.instance import Instance, Placement, Wishes, read_instance, solve_instance
+from planner.experts.replay import served_imbalance
 from planner.experts.steps import StepPlanner
+from planner.experts.tokens import plan_tokens
+from planner.experts.tradeoff import token_tradeoffs
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "experts"
 REPEATS = 3
@@ -260,17 +263,57 @@ def _affinity_row(folder: Path, score: ModuleType) -> list[Row]:
     instance = read_instance(path)
     meta, arrays = score.load_instance(str(path))
     half = arrays["topk_ids"][: len(arrays["topk_ids"]) // 2]
-    load = np.array([np.bincount(layer.ravel(), minlength=instance.num_experts) for layer in half.transpose(1, 0, 2)])
+    load = _loads_of(half, instance.num_experts)
     parts = []
     for label, nodes in (("global", 1), ("hierarchical", instance.ranks.num_nodes)):
-        scored = score.score(meta, arrays, _baseline(instance, load.astype(float), nodes=nodes))
+        scored = score.score(meta, arrays, _baseline(instance, load, nodes=nodes))
         parts.append(f"{label} {scored['imb']['mean']} at {scored['nodes_per_token']} nodes a token")
     placement = solve_instance(instance)
     scored = score.score(meta, arrays, placement.expert_P)
-    found = f"{scored['imb']['mean']} at {scored['nodes_per_token']} nodes a token; on the half planned on: "
-    found += f"{placement.imbalance.mean():.4f} at {placement.facts['nodes_per_token']:.3f}"
+    found = f"{scored['imb']['mean']} at {scored['nodes_per_token']} nodes a token, "
+    found += f"{placement.facts['fresh_imbalance']:.4f} to expect; "
+    found += f"on the half planned on {placement.imbalance.mean():.4f} at {placement.facts['nodes_per_token']:.3f}"
     met = scored["imb"]["mean"] <= 1.054 and scored["nodes_per_token"] <= 4.23
+    _affinity_curve(instance, half, score, meta, arrays)
+    _affinity_redrawn(instance, arrays["topk_ids"])
     return [Row("extra_affinity_shared", "; ".join(parts), found, "1.054 at 4.23", met)]
+
+
+def _affinity_curve(
+    instance: Instance, half: np.ndarray, score: ModuleType, meta: dict[str, object], arrays: dict[str, np.ndarray]
+) -> None:
+    """What nodes a token buy in balance, on the other half."""
+    print("       nodes a token against balance: imbalance to expect, and found on the other half")
+    for choice in token_tradeoffs(half, instance.ranks, instance.num_experts):
+        scored = score.score(meta, arrays, choice.expert_LP)
+        expected = choice.fresh_imbalance_L.mean()
+        print(f"         {scored['nodes_per_token']:.3f}: {expected:.4f}, {scored['imb']['mean']:.4f}")
+
+
+def _affinity_redrawn(instance: Instance, tokens: np.ndarray) -> None:
+    """Halves drawn anew from all tokens, with replacement: what is skill, and what the luck of one half."""
+    rng = np.random.default_rng(0)
+    print("       halves drawn anew, mean of 3 planned on, each served 5 others")
+    for count in (len(tokens) // 2, len(tokens)):
+        ours, base = [], []
+        for _ in range(3):
+            planned, *served = (tokens[rng.integers(0, len(tokens), count)] for _ in range(6))
+            load = _loads_of(planned, instance.num_experts)
+            rows = plan_tokens(planned, instance.ranks, instance.num_experts).expert_LP
+            for found, layout in ((ours, rows), (base, _baseline(instance, load, nodes=1))):
+                found += [
+                    served_imbalance(instance.ranks, layout, _loads_of(other, instance.num_experts)).mean()
+                    for other in served
+                ]
+        print(
+            f"         {count} tokens: ours {np.mean(ours):.4f} +- {np.std(ours):.4f}, EPLB global {np.mean(base):.4f}"
+        )
+
+
+def _loads_of(tokens: np.ndarray, experts: int) -> np.ndarray:
+    """[L, E]"""
+    rows = [np.bincount(layer.ravel(), minlength=experts) for layer in tokens.transpose(1, 0, 2)]
+    return np.array(rows, np.float64)
 
 
 def _replay_rows(_folder: Path, _score: ModuleType) -> list[Row]:

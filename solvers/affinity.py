@@ -23,7 +23,8 @@ GROUP_PRICE = 300.0
 """Of a group's load above the mean, squared as a share, when copies are first placed: bins cannot mend it later."""
 SWEEPS = 60
 STEPS = 60_000
-HOT, COLD = 6e-5, 6e-7  # of the price: temperatures of the search
+INSIDE = 3e-4, 1e-6  # of the mean time of a bin: temperatures inside groups
+HOT, COLD = 6e-5, 6e-7  # the same across groups, then in groups touched by the price
 MOST_SETS = 8192  # on which the search counts groups
 MOST_BITS = 62
 SOLVER = "clusters, copies, annealing"
@@ -159,9 +160,10 @@ def _shrunk(count: Floats, expected: Floats) -> Floats:
 def solve_affinity(problem: AffinityProblem, *, steps: int = STEPS, seed: int = 0) -> SolveResult[AffinityLayout]:
     """A layout with few groups for each set, weighed against the slowest bin on fresh sets by `price`.
 
-    Clusters as homes, copies one by one, bins of each group packed, then annealing over all slots; O(items^2 + sets)
-    and, for the annealing, O(steps x sets of an item). The objective is groups touched + price x fresh imbalance; the
-    bound is that of sets that fit into the widest groups, on bins that are all as busy. Deterministic in `seed`.
+    Clusters as homes, copies one by one, bins of each group packed, then annealing inside groups and over all slots;
+    O(items^2 + sets) and, for the annealing, O(steps x sets of an item). The objective is groups touched + price x fresh
+    imbalance; the bound is that of sets that fit into the widest groups, on bins that are all as busy. Deterministic in
+    `seed`.
     """
     started = time.perf_counter()
     home_E = home_groups(problem)
@@ -191,7 +193,8 @@ def _start(problem: AffinityProblem, home_E: Ints) -> Ints:
     free_G = slots_G - np.bincount(home_E, minlength=len(slots_G))
     saved_EG = savings(problem.items_NK, home_E, len(slots_G))
     speed_G = np.bincount(problem.group_R, weights=speed_R)
-    calm = problem.price * _rate(problem) * problem.noise * len(speed_R) / weight_E.sum() ** 2 / 2.0
+    poisson = problem.noise * len(speed_R) / weight_E.sum()
+    calm = problem.price * _rate(len(speed_R), poisson) * poisson / weight_E.sum() / 2.0
     item_F, copies_E = place_copies(weight_E, home_E, free_G, speed_G, saved_EG, GROUP_PRICE, calm, SWEEPS)
     group_F = np.repeat(np.arange(len(slots_G)), free_G)
     first_R = np.concatenate([np.zeros(1, np.int64), np.cumsum(problem.slots_R)])
@@ -204,11 +207,9 @@ def _start(problem: AffinityProblem, home_E: Ints) -> Ints:
     return item_P
 
 
-def _rate(problem: AffinityProblem) -> float:
+def _rate(bins: int, variance: float) -> float:
     """The rate of Chernoff's bound that is tight for equal normal bins: sqrt(2 ln bins) over the deviation of one."""
-    bins = len(problem.slots_R)
-    deviation = sqrt(problem.noise * bins / problem.weight_E.sum())
-    return sqrt(2.0 * log(max(bins, 2))) / deviation
+    return sqrt(2.0 * log(max(bins, 2))) / sqrt(max(variance, 1e-9))
 
 
 def _pack(weight_H: Floats, slots_R: Ints, speed_R: Floats) -> Ints:
@@ -237,11 +238,12 @@ def _annealed(
         np.zeros((items, groups), np.int64), np.zeros(items, np.int64),
         np.zeros(bins), np.zeros(bins), np.zeros((bins, items)), np.zeros(bins),
     )  # fmt: skip
-    rate = _rate(problem)
-    fill(state, rate)
+    fill(state)
+    rate = _rate(bins, float(state.variance_R.mean()))
     most_saved = float(savings(sets_NK, home_E, groups).max())
+    anneal(state, rate, 1.0, steps, *INSIDE, 0.0, True, seed)
     price = max(problem.price, 1e-3)
-    anneal(state, rate, problem.price, steps, HOT * price, COLD * price, most_saved, seed)
+    anneal(state, rate, problem.price, steps, HOT * price, COLD * price, most_saved, False, seed)
     return state.item_P
 
 

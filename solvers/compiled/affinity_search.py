@@ -49,8 +49,8 @@ def _term(mean, variance, lam):
 
 
 @njit(cache=True)
-def fill(s, lam):
-    """Everything in `s` that follows from `item_P`; the arrays come zeroed."""
+def fill(s):
+    """What follows from `item_P`, but the terms; the arrays come zeroed."""
     for p in range(len(s.item_P)):
         e, r = s.item_P[p], s.bin_P[p]
         s.copies_E[e] += 1
@@ -66,8 +66,6 @@ def fill(s, lam):
             s.cross_RE[r, f] += share * s.covariance_EE[e, f] * s.scale_R[r] ** 2
     for p in range(len(s.item_P)):
         s.variance_R[s.bin_P[p]] += s.cross_RE[s.bin_P[p], s.item_P[p]] / s.copies_E[s.item_P[p]]
-    for r in range(len(s.mean_R)):
-        s.term_R[r] = _term(s.mean_R[r], s.variance_R[r], lam)
 
 
 @njit(cache=True)
@@ -253,18 +251,24 @@ def _try_recount(s, a, f, lam, price, limit, most_saved):
 
 
 @njit(cache=True)
-def anneal(s, lam, price, steps, hot, cold, most_saved, seed):
+def anneal(s, lam, price, steps, hot, cold, most_saved, inside, seed):
     """`s` changed in place by `steps` trials, one in five a change of copies, at falling temperatures.
 
     Temperatures and `price` are in groups touched by a set; `most_saved` is what one change may save of them, used to
-    skip trials early.
+    skip trials early. `inside` leaves items in their groups, and changes no copies.
     """
     np.random.seed(seed)
     P, E = len(s.item_P), len(s.weight_E)
+    for r in range(len(s.mean_R)):
+        s.term_R[r] = _term(s.mean_R[r], s.variance_R[r], lam)
     for step in range(steps):
         limit = -hot * (cold / hot) ** (step / steps) * np.log(1.0 - np.random.random())
         a = np.random.randint(P)
-        if np.random.random() < 0.2:
+        if inside:
+            b = np.random.randint(P)
+            if s.group_R[s.bin_P[a]] == s.group_R[s.bin_P[b]]:
+                _try_swap(s, a, b, lam, price, limit, most_saved)
+        elif np.random.random() < 0.2:
             _try_recount(s, a, np.random.randint(E), lam, price, limit, most_saved)
         else:
             _try_swap(s, a, np.random.randint(P), lam, price, limit, most_saved)
