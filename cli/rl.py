@@ -42,13 +42,19 @@ def solve(
     """
     from planner.cli.output import say, write_data, write_json
     from planner.documents import load_document
+    from planner.rl.agentic_format import is_agentic
     from planner.rl.benchmark_plan import plan_document
     from planner.rl.benchmark_problem import read_problem
     from planner.rl.search import solve as solve_problem
 
-    given = read_problem(load_document(problem))
-    limit_s = seconds(time_limit, "--time-limit")
-    solution = solve_problem(given, time_limit_s=limit_s, gap=fraction(gap, "--gap"))
+    document = load_document(problem)
+    limit_s, wanted_gap = seconds(time_limit, "--time-limit"), fraction(gap, "--gap")
+    if is_agentic(document):
+        from planner.cli.rl_agentic import solve_document
+
+        return solve_document(document, output, as_json=as_json, time_limit_s=limit_s, gap=wanted_gap)
+    given = read_problem(document)
+    solution = solve_problem(given, time_limit_s=limit_s, gap=wanted_gap)
     if solution.plan is None or solution.evaluation is None:
         return _say_no_plan(given, solution, as_json=as_json)
     plan = plan_document(solution.plan)
@@ -75,11 +81,17 @@ def evaluate(
     """
     from planner.cli.output import write_data, write_json
     from planner.documents import load_document
+    from planner.rl.agentic_format import is_agentic
     from planner.rl.benchmark_plan import read_plan
     from planner.rl.benchmark_problem import read_problem
     from planner.rl.evaluate import evaluate as evaluate_plan
 
-    given = read_problem(load_document(problem))
+    document = load_document(problem)
+    if is_agentic(document):
+        from planner.cli.rl_agentic import evaluate_document
+
+        return evaluate_document(document, load_document(plan), as_json=as_json)
+    given = read_problem(document)
     found = evaluate_plan(given, read_plan(load_document(plan), given))
     if as_json:
         write_json({"schema": "planner.rl.evaluation/1", **_evaluation_document(found)})

@@ -33,14 +33,15 @@ def read_plan(document: Document, problem: RlProblem) -> RlPlan:
     if mode is None and problem.training:
         known = ", ".join(f"{one.placement} with {one.sync}" for one in problem.modes)
         raise top.refuse("this placement and synchrony are not allowed together", f"use {known}", "sync")
-    groups = tuple(_group(part, problem) for part in top.parts("gen"))
+    groups = tuple(group_of(part, problem) for part in top.parts("gen"))
     if len(groups) > 2:
         raise top.refuse(f"{len(groups)} generation groups", "give one or two", "gen")
-    training = _training(top.part("train"), problem) if problem.training else None
+    training = training_of(top.part("train"), problem) if problem.training else None
     return RlPlan(mode or Mode("disaggregated", "sync"), groups, training, top.number("tail_fraction", 0.0))
 
 
-def _group(part: Part, problem: RlProblem) -> GenerationGroup:
+def group_of(part: Part, problem: RlProblem) -> GenerationGroup:
+    """The generation group in `part`; raises PlannerError where `problem` has no such curve."""
     pool, tp = part.text("pool"), part.count("tp")
     for option in problem.generation:
         if (option.pool, option.tp) == (pool, tp):
@@ -49,7 +50,8 @@ def _group(part: Part, problem: RlProblem) -> GenerationGroup:
     raise part.refuse(f"no generation curve for tp {tp} on `{pool}`", f"known: {known}")
 
 
-def _training(part: Part, problem: RlProblem) -> TrainingChoice:
+def training_of(part: Part, problem: RlProblem) -> TrainingChoice:
+    """The training in `part`; raises PlannerError where `problem` has no such curve."""
     wanted = (part.text("pool"), part.count("tp"), part.count("pp"))
     for option in problem.training:
         if (option.pool, option.tp, option.pp) == wanted:

@@ -4,6 +4,7 @@ What the file holds beyond the format is ignored, so that problems may carry not
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,24 +38,34 @@ def read_problem(document: Document) -> RlProblem:
     if not isinstance(document.data, dict):
         raise top.refuse("must be a mapping", "write a problem of docs/rl-problems.md")
     full = top.one_of("stage", ("full", "gen_only"), "full") == "full"
-    pools = _pools(top.part("cluster"))
-    cost, workload = top.part("cost"), top.part("workload")
+    workload = top.part("workload")
     batches = tuple(_batch(part, workload) for part in workload.parts("batches"))
+    problem = read_curves(top, batches, full=full)
+    return replace(
+        problem,
+        modes=_modes(top, full),
+        dispatch=top.one_of("dispatch", DISPATCHES, "fifo"),
+        max_groups=1 if full else 2,
+        tail_fractions=() if full else _tail_fractions(top),
+    )
+
+
+def read_curves(top: Part, batches: tuple[Batch, ...], *, full: bool) -> RlProblem:
+    """Pools, curves and objective of a problem, without modes; without training unless `full`."""
+    pools = _pools(top.part("cluster"))
+    cost = top.part("cost")
     names = [pool.name for pool in pools]
     return RlProblem(
         pools=pools,
         generation=_generation(cost.part("gen"), names),
         training=_training(cost.part("train"), top, names) if full else (),
         batches=batches,
-        minibatches=_minibatches(workload, batches) if full else 1,
-        modes=_modes(top, full),
+        minibatches=_minibatches(top.part("workload"), batches) if full else 1,
+        modes=(),
         weight_sync_s=_weight_sync(cost.part("wsync"), names) if full else {},
         switch_s=cost.part("switch").number("base_s") if full and "switch" in cost else 0.0,
         objective=top.one_of("objective", OBJECTIVES, "iteration_time"),
         max_iteration_s=top.number("max_iteration_s", positive=True) if "max_iteration_s" in top else None,
-        dispatch=top.one_of("dispatch", DISPATCHES, "fifo"),
-        max_groups=1 if full else 2,
-        tail_fractions=() if full else _tail_fractions(top),
     )
 
 

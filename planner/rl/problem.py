@@ -123,8 +123,8 @@ class RlProblem:
     `weight_sync_s` maps (generating pool, training pool) to seconds; a missing pair has no network. `samples` is how
     many an iteration trains on: fewer than a batch holds means over-sampling, the first to finish are taken.
     An empty `training` means that only generation is planned. `max_groups` 2 allows a second group of replicas for the
-    `tail_fractions` of samples with the largest predicted length. With `equal_shares` the data-parallel ranks divide the
-    samples of a minibatch, as most training codes ask for.
+    `tail_fractions` of samples with the largest predicted length. With `equal_shares` the data-parallel ranks divide
+    the samples of a minibatch, as most training codes ask for.
     """
 
     pools: tuple[Pool, ...]

@@ -3,13 +3,13 @@
 Array suffixes: N samples, B batches, C configurations, T training choices, M modes.
 """
 
-import heapq
 import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.rl.best_first import BestFirst
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import finish_times
 from planner.rl.plan import Evaluation, RlPlan
@@ -58,9 +58,10 @@ def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float =
     """
     validate(problem)
     started = time.perf_counter()
-    search = _Search(build_space(problem), gap)
+    space = build_space(problem)
+    search = BestFirst(pricing_of(space), Simulations(space).rollout, gap)
     reason = search.run(started + time_limit_s if time_limit_s is not None else np.inf)
-    plan = search.plan()
+    plan = _plan(space, search.best_at)
     seen, pruned, took = search.seen, search.pricing.total - search.seen, time.perf_counter() - started
     if plan is None and reason == "time_limit":
         return Solution(Status.UNKNOWN, reason, None, None, None, seen, pruned, took)
@@ -83,55 +84,15 @@ def _nearest_s(problem: RlProblem, time_limit_s: float | None) -> float | None:
     return evaluation.iteration_s if evaluation is not None else None
 
 
-class _Search:
-    """Best first: a configuration waits with its quick bound, then with one over its trainings, then is simulated."""
-
-    def __init__(self, space: Space, gap: float) -> None:
-        self.space, self.gap = space, gap
-        self.pricing = pricing_of(space)
-        self.simulations = Simulations(space)
-        self.best, self.best_at = np.inf, (-1, -1, -1)
-        self.bound = np.inf
-        self.seen = 0
-
-    def run(self, deadline: float) -> str:
-        """Searches until nothing can be better, or until `deadline`; returns why it stopped."""
-        quick_C = self.pricing.quick_C
-        order_C = np.argsort(quick_C, kind="stable")
-        refined: list[tuple[float, int]] = []
-        at = 0
-        while True:
-            next_quick = float(quick_C[order_C[at]]) if at < len(order_C) else np.inf
-            next_refined = refined[0][0] if refined else np.inf
-            self.bound = min(next_quick, next_refined, self.best)
-            if min(next_quick, next_refined) >= self.best * (1 - self.gap) or np.isinf(self.bound):
-                return "finished"
-            if time.perf_counter() > deadline:
-                return "time_limit"
-            if next_refined <= next_quick:
-                self._simulate(heapq.heappop(refined)[1])
-            else:
-                config = int(order_C[at])
-                at += 1
-                heapq.heappush(refined, (float(self.pricing.bound_MT(config).min(initial=np.inf)), config))
-
-    def _simulate(self, config: int) -> None:
-        row_MT = self.pricing.exact_MT(config, self.simulations.rollout(config))
-        self.seen += int(np.isfinite(row_MT).sum())
-        if row_MT.size and row_MT.min() < self.best:
-            mode, choice = np.unravel_index(int(row_MT.argmin()), row_MT.shape)
-            self.best, self.best_at = float(row_MT.min()), (config, int(mode), int(choice))
-
-    def plan(self) -> RlPlan | None:
-        """The best plan met."""
-        config, mode, choice = self.best_at
-        if config < 0:
-            return None
-        problem = self.space.problem
-        training = self.space.table.choices[choice] if problem.training else None
-        fraction = int(self.space.fraction_C[config])
-        tail = problem.tail_fractions[fraction] if fraction >= 0 else 0.0
-        return RlPlan(problem.modes[mode], self.space.groups_of(config), training, tail)
+def _plan(space: Space, at: tuple[int, int, int]) -> RlPlan | None:
+    config, mode, choice = at
+    if config < 0:
+        return None
+    problem = space.problem
+    training = space.table.choices[choice] if problem.training else None
+    fraction = int(space.fraction_C[config])
+    tail = problem.tail_fractions[fraction] if fraction >= 0 else 0.0
+    return RlPlan(problem.modes[mode], space.groups_of(config), training, tail)
 
 
 class Simulations:
