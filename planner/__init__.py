@@ -9,6 +9,12 @@ if TYPE_CHECKING:
     from planner.diff import diff_plans
     from planner.errors import PlannerError
     from planner.estimate import estimate_jsonl
+    from planner.experts.ahead import plan_ahead
+    from planner.experts.known_routing import plan_batch
+    from planner.experts.layout import plan_layout
+    from planner.experts.ranks import make_ranks
+    from planner.experts.steps import StepPlanner
+    from planner.experts.tokens import plan_tokens
     from planner.explain import explain_plan
     from planner.infeasible import Infeasible, Stopped
     from planner.load import load_plan, load_problem
@@ -19,6 +25,7 @@ __all__ = [
     "Infeasible",
     "Limits",
     "PlannerError",
+    "StepPlanner",
     "Stopped",
     "__version__",
     "check_plan",
@@ -27,7 +34,12 @@ __all__ = [
     "explain_plan",
     "load_plan",
     "load_problem",
+    "make_ranks",
+    "plan_ahead",
+    "plan_batch",
     "plan_json",
+    "plan_layout",
+    "plan_tokens",
     "solve",
 ]
 __version__ = "0.1.0"
@@ -36,6 +48,7 @@ _HOME = {
     "Infeasible": "planner.infeasible",
     "Limits": "planner.progress",
     "PlannerError": "planner.errors",
+    "StepPlanner": "planner.experts.steps",
     "Stopped": "planner.infeasible",
     "check_plan": "planner.check",
     "diff_plans": "planner.diff",
@@ -43,7 +56,12 @@ _HOME = {
     "explain_plan": "planner.explain",
     "load_plan": "planner.load",
     "load_problem": "planner.load",
+    "make_ranks": "planner.experts.ranks",
+    "plan_ahead": "planner.experts.ahead",
+    "plan_batch": "planner.experts.known_routing",
     "plan_json": "planner.plan.store",
+    "plan_layout": "planner.experts.layout",
+    "plan_tokens": "planner.experts.tokens",
     "solve": "planner.api",
 }
 

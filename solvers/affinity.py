@@ -161,9 +161,9 @@ def solve_affinity(problem: AffinityProblem, *, steps: int = STEPS, seed: int = 
     """A layout with few groups for each set, weighed against the slowest bin on fresh sets by `price`.
 
     Clusters as homes, copies one by one, bins of each group packed, then annealing inside groups and over all slots;
-    O(items^2 + sets) and, for the annealing, O(steps x sets of an item). The objective is groups touched + price x fresh
-    imbalance; the bound is that of sets that fit into the widest groups, on bins that are all as busy. Deterministic in
-    `seed`.
+    O(items^2 + sets) and, for the annealing, O(steps x sets of an item). The objective is groups touched + price x
+    fresh imbalance; the bound is that of sets that fit into the widest groups, on bins that are all as busy.
+    Deterministic in `seed`.
     """
     started = time.perf_counter()
     home_E = home_groups(problem)
