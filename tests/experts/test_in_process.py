@@ -1,4 +1,4 @@
-"""Layouts in a training loop: no files, no heavy packages, no state between calls, nobody's random numbers disturbed."""
+"""Layouts in a training loop: no files, no heavy packages, no state between calls, random numbers left alone."""
 
 import subprocess
 import sys
@@ -27,14 +27,14 @@ def test_planning_imports_no_schema_no_solver_package_and_no_command_line() -> N
 def test_inputs_and_random_numbers_of_the_caller_stay_as_they_are() -> None:
     load, resident = LOADS.copy(), planner.plan_layout(LOADS, RANKS).expert_LP
     before = resident.copy()
-    np.random.seed(7)  # noqa: NPY002 - the global generator is what must not change
-    state = np.random.get_state()[1].copy()  # type: ignore[union-attr,index]  # noqa: NPY002
+    np.random.seed(7)
+    state = np.random.get_state()[1].copy()  # type: ignore[union-attr,index]
     planner.plan_layout(load * 1.1, RANKS, resident_LP=resident)
     planner.plan_ahead(load[None], RANKS, resident_LP=resident)
     planner.StepPlanner(RANKS, 64).plan_rows(load)
     assert (load == LOADS).all()
     assert (resident == before).all()
-    assert (np.random.get_state()[1] == state).all()  # type: ignore[index]  # noqa: NPY002
+    assert (np.random.get_state()[1] == state).all()  # type: ignore[index]
 
 
 def test_threads_get_what_one_caller_gets() -> None:
