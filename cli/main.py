@@ -19,6 +19,7 @@ from planner.cli import (
     execute,
     experts,
     explain,
+    faults,
     hardware,
     init,
     models,
@@ -134,6 +135,7 @@ def _build() -> typer.Typer:
         ("profiles", profiles),
         ("trace", trace),
         ("experts", experts),
+        ("faults", faults),
         ("rl", rl),
     ):
         noun = _group(module.HELP)

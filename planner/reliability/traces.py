@@ -9,6 +9,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +99,17 @@ def to_csv(trace: Sequence[Fault]) -> str:
     return out.getvalue()
 
 
+def load(path: str) -> list[Fault]:
+    """The faults of a CSV file; PlannerError where it cannot be read."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        hint = "draw a trace with `planner faults trace`"
+        raise PlannerError(f"cannot be read: {why}", where=path, hint=hint) from None
+    return read_csv(text, where=path)
+
+
 def read_csv(text: str, *, where: str) -> list[Fault]:
     """The faults of a CSV file in order of time; PlannerError names the line and the column that is wrong."""
     reader = csv.DictReader(io.StringIO(text))
@@ -128,3 +140,21 @@ def _number(row: dict[str, str | None], name: str, where: str) -> float:
         hint = "write a number that is not negative"
         raise PlannerError(f"column `{name}` holds {text!r}", where=where, hint=hint)
     return value
+
+
+def classes_of(trace: Sequence[Fault], fleet: Fleet) -> tuple[FaultClass, ...]:
+    """The classes of the faults of a trace, with their mean rates and times."""
+    duration_s = max((fault.time_s for fault in trace), default=0.0)
+    found: dict[tuple[str, Takes], list[Fault]] = {}
+    for fault in trace:
+        found.setdefault((fault.name, fault.takes), []).append(fault)
+    return tuple(
+        FaultClass(
+            name,
+            takes,
+            len(faults) / duration_s / fleet.num_gpus,
+            sum(fault.detect_s for fault in faults) / len(faults),
+            sum(fault.repair_s for fault in faults) / len(faults),
+        )
+        for (name, takes), faults in found.items()
+    )
