@@ -31,6 +31,12 @@ def _verdict(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"  preempted {summary['preemptions']} times")
     if summary["prefix_hit_share"]:
         lines.append(f"  prefix cache: {summary['prefix_hit_share']:.1%} of the prompt tokens")
+    if summary["accepted_drafts_share"]:
+        lines.append(f"  drafts: {summary['accepted_drafts_share']:.1%} of the decoded tokens")
+    if summary["adapter_loads"]:
+        lines.append(f"  adapters: loaded {summary['adapter_loads']} times")
+    if summary["up_share"] < 1.0:
+        lines.append(f"  engines were up for {summary['up_share']:.1%} of the time")
     spent = "   ".join(f"{name.replace('_', ' ')} {_time(value)}" for name, value in summary["mean_s"].items())
     return [*lines, f"  mean of a request: {spent}"] if spent else lines
 

@@ -1,5 +1,6 @@
 """`planner simulate`: a serving plan played on requests, step by step."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,6 +75,14 @@ def simulate(
             metavar="TIME", help="Look so often for requests to move to freer engines.", rich_help_panel=POLICY
         ),
     ] = None,
+    operation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="What is done to the engines: drafts, failures, starts, autoscaling, adapters, uneven experts.",
+            rich_help_panel=POLICY,
+        ),
+    ] = None,
     profiles: Profiles = None,
     calibration: Annotated[
         str | None, typer.Option(metavar="FILE", help="Of the costs; that of the plan.", rich_help_panel=INPUT)
@@ -99,6 +108,7 @@ def simulate(
       planner simulate plan.json --trace conv.csv --prefix-caching --routing cache-aware --requests out.parquet
     """
     from planner.load import load_plan
+    from planner.simulate.operation_spec import load_operation
     from planner.simulate.plan_fleet import Policies
     from planner.simulate.play import Load, play
     from planner.units import PER_S, parse_quantity
@@ -107,6 +117,8 @@ def simulate(
     load = Load(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)
     period_s = seconds(migrate, "--migrate") or float("inf")
     policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching, period_s)
+    if operation is not None:
+        policies = replace(policies, operation=load_operation(operation))
     announce_compilation()
     played = play(
         *load_plan(plan),

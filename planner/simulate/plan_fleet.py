@@ -6,7 +6,7 @@ sequences, of the KV cache and of the links: its micro-batches. The ranks of an 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +17,15 @@ from planner.costs.shapes import Shards
 from planner.costs.source import make_pricer, open_store, profile_paths
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.models.architecture import Architecture
+from planner.models.architecture import Architecture, MoeFfn
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.plan.schema import Decision, Envelope, Role
 from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
-from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.fleet import Fleet, Instance, Speculation
+from planner.simulate.operation import PoolLink
+from planner.simulate.operation_spec import OperationSpec, SpeculationSpec
 from planner.simulate.requests import Requests
 from planner.simulate.step_grid import StepGrid, step_grid
 
@@ -48,6 +50,7 @@ class Policies:
     migration_period_s: float = math.inf  # Llumnix's live migration; never
     crowded_below: float = 2.0  # freeness: blocks a sequence
     spare_above: float = 16.0
+    operation: OperationSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class FleetSetting:
     profiles: tuple[str, ...]
     requests: Requests
     policies: Policies
+    crossing: bool = False  # caches move between pools, over their fabrics
 
 
 def fleet_of_plan(
@@ -89,6 +93,7 @@ def fleet_of_plan(
     does not name.
     """
     problem = recorded_problem(envelope.inputs)
+    operation = policies.operation or OperationSpec()
     if envelope.kind != "serve" or problem is None:
         raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
     models = {role.model for role in decision.roles}
@@ -102,19 +107,34 @@ def fleet_of_plan(
         profile_paths([*profiles, *problem.costs.profiles]),
         requests,
         policies,
+        len({role.pool for role in decision.roles if role.function != "colocated"}) > 1,
     )
     instances: list[Instance] = []
     names: list[str] = []
+    groups: list[int] = []
+    leaders: dict[str, list[list[int]]] = {}
     for role in decision.roles:
         found = engines_of(role, setting)
+        size = together(role, setting.arch)
+        each = len(found) // role.replicas
+        starts = range(len(instances), len(instances) + len(found), each)
+        leaders[role.name] = [list(range(start, start + each, size)) for start in starts]
+        groups += [size] * (len(found) // size)
         instances += found
         names += [role.name] * len(found)
-    return PlannedFleet(
+    fleet = replace(
         fleet_of_engines(instances, setting),
+        groups=tuple(groups),
+        skew=operation.skew,
+        changes=operation.changes_of(leaders),
+        control=operation.control.control() if operation.control else None,
+    )
+    return PlannedFleet(
+        fleet,
         tuple(names),
         sum(role.replicas * role.parallelism.devices for role in decision.roles),
         problem,
-        tuple(_notes(decision)),
+        tuple(_notes()),
     )
 
 
@@ -138,19 +158,36 @@ def fleet_of_engines(instances: list[Instance], setting: FleetSetting) -> Fleet:
         migration_period_s=policies.migration_period_s,
         crowded_below=policies.crowded_below,
         spare_above=policies.spare_above,
+        pool_links=_pool_links(instances, setting),
         request_overhead_s=setting.calibration.engine(setting.problem.engine.name).request_s,
     )
 
 
-def _notes(decision: Decision) -> list[str]:
-    notes = ["instances of one function take requests by the routing policy, whatever shares the plan routes to roles"]
-    if any(role.parallelism.dp > 1 for role in decision.roles):
-        notes.append("the attention ranks of an instance step independently; in an engine they wait for each other")
-    return notes
+def _notes() -> list[str]:
+    return ["instances of one function take requests by the routing policy, whatever shares the plan routes to roles"]
+
+
+def together(role: Role, arch: Architecture) -> int:
+    """Engines that wait for each other in every step: the attention ranks of a micro-batch, where experts join them."""
+    experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
+    return role.parallelism.dp if experts else 1
+
+
+def _pool_links(instances: list[Instance], setting: FleetSetting) -> tuple[PoolLink, ...]:
+    """The networks between pools that the problem states and that engines are in, in both directions."""
+    number = {label: at for at, label in enumerate(setting.pools)}
+    used = {instance.pool for instance in instances}
+    found = []
+    for link in setting.problem.cluster.links:
+        one, other = (number[name] for name in link.pools)
+        rate = link.bandwidth_bytes_per_s / _moved_bytes(setting)
+        if {one, other} <= used:
+            found += [PoolLink(one, other, rate, link.latency_s), PoolLink(other, one, rate, link.latency_s)]
+    return tuple(found)
 
 
 def engines_of(role: Role, setting: FleetSetting) -> list[Instance]:
-    """Equal engines: attention ranks x micro-batches of all replicas."""
+    """Equal engines: attention ranks x micro-batches of all replicas; the ranks of a micro-batch stand together."""
     if role.function not in FUNCTIONS:
         raise PlannerError(f"role `{role.name}` is of function `{role.function}`", hint="give a serving plan")
     shape, engine = role.parallelism, setting.problem.engine.name
@@ -159,7 +196,9 @@ def engines_of(role: Role, setting: FleetSetting) -> list[Instance]:
     policy = setting.policies.engine_policy or POLICY_OF_ENGINE[engine]
     most = max(math.ceil(int(role.limits.get("max_batch", 256)) / shape.pp), 1)
     chunk = int(role.limits.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
-    grid = _grid(setting, role, pool, shards, most, chunk)
+    grid = _grid(setting, pool, shards, most, chunk, None)
+    operation = setting.policies.operation or OperationSpec()
+    speculation, adapters = operation.speculation, operation.adapters
     token_bytes, kv_tokens = _cache(setting, role, pool, shards)
     one = Instance(
         grid,
@@ -172,13 +211,21 @@ def engines_of(role: Role, setting: FleetSetting) -> list[Instance]:
         preemption=setting.policies.preemption,
         host_kv_tokens=int(pool.node.host_memory_bytes / pool.node.num_gpus * HOST_SHARE / token_bytes / shape.pp),
         swap_tokens_per_s=pool.node.pcie_bandwidth_bytes_per_s / token_bytes,
-        link_tokens_per_s=shape.tp * _link_bytes_per_s(pool) / _moved_bytes(setting) / shape.pp,
+        link_tokens_per_s=shape.tp * _link_bytes_per_s(pool, setting.crossing) / _moved_bytes(setting) / shape.pp,
         link_latency_s=pool.node.nic_latency_s,
+        pool=list(setting.pools).index(role.pool),
     )
+    if speculation is not None and role.function != "prefill":
+        verifying = _grid(setting, pool, shards, most, chunk, speculation)
+        one = replace(one, speculation=Speculation(speculation.draft_tokens, speculation.acceptance, verifying))
+    if adapters is not None:
+        one = replace(one, adapter_slots=adapters.slots, adapter_load_s=adapters.load_s)
     return [one] * (role.replicas * shape.dp * shape.pp)
 
 
-def _grid(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, most: int, chunk: int) -> StepGrid:
+def _grid(
+    setting: FleetSetting, pool: Pool, shards: Shards, most: int, chunk: int, speculation: SpeculationSpec | None
+) -> StepGrid:
     problem = setting.problem
     pricer = make_pricer(
         pool.node.accelerator,
@@ -198,6 +245,8 @@ def _grid(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, most: i
         most_sequences=most,
         longest_tokens=longest,
         chunk_tokens=chunk,
+        draft_tokens=speculation.draft_tokens if speculation else 0,
+        draft_step_s=speculation.draft_step_s if speculation else 0.0,
     )
 
 
@@ -230,8 +279,8 @@ def _moved_bytes(setting: FleetSetting) -> float:
     return float(moved[0]) / length
 
 
-def _link_bytes_per_s(pool: Pool) -> float:
+def _link_bytes_per_s(pool: Pool, crossing: bool) -> float:
     """Bandwidth of one device to devices of other instances: the fabric, or the scale-up links of a lone domain."""
-    if pool.num_nodes * pool.node.num_gpus <= pool.node.scale_up_size:
+    if not crossing and pool.num_nodes * pool.node.num_gpus <= pool.node.scale_up_size:
         return pool.node.scale_up_bandwidth_bytes_per_s
     return pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription

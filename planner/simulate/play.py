@@ -56,6 +56,8 @@ def play(
 ) -> Played:
     """Plays a serving plan; raises PlannerError for what cannot be played."""
     requests = requests_of(envelope, load, seed)
+    if policies.operation is not None:
+        requests = policies.operation.with_adapters(requests, seed)
     planned = fleet_of_plan(envelope, decision, requests, policies, profiles=profiles, calibration=calibration)
     result = simulate(planned.fleet, requests, seed=seed, limit_s=limit_s)
     slo = planned.problem.workloads[0].slo if planned.problem.workloads else SloSpec()

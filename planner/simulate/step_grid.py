@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.costs.graphs import pad_graph_batch
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.costs.parameters import EngineOverheads
-    from planner.costs.shapes import Shards
+    from planner.costs.shapes import Shards, Work
     from planner.costs.step import Pricer
     from planner.costs.tables import StepTable
     from planner.models.architecture import Architecture
 
 FloatArray = NDArray[np.float64]
-GRAPH_BATCHES = (1, 2, 4)  # then multiples of GRAPH_STRIDE: the CUDA graphs that engines capture by default
-GRAPH_STRIDE = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,11 +109,14 @@ def step_grid(
     longest_tokens: int,
     chunk_tokens: int,
     padded: bool = True,
+    draft_tokens: int = 0,
+    draft_step_s: float = 0.0,
 ) -> StepGrid:
     """Prices the steps of one shape: batches and chunks up to those given, sequences of up to `longest_tokens`.
 
     Two values a doubling on the axes of batch, context and tokens; a step of several prompts is priced as such, by the
-    mean tokens that each token attends to.
+    mean tokens that each token attends to. With `draft_tokens`, a decoding sequence is a prompt of so many tokens and
+    one behind its context, and the drafts take `draft_step_s` each before that.
     """
     from planner.costs.shapes import Work
     from planner.costs.step import step_time
@@ -134,27 +136,31 @@ def step_grid(
         prompts_N = np.where(count_N > 0, np.clip(count_N / np.maximum(2.0 * mean_N - 1.0, 1.0), 1.0, None), 0.0)
         before_N = np.maximum(mean_N - (count_N / np.maximum(prompts_N, 1.0) + 1.0) / 2.0, 0.0)
         work = Work.of(count_N, prompts_N, np.where(count_N > 0, before_N, 0.0), batch_N, context_N)
+        if draft_tokens:
+            work = _verifying(work, draft_tokens + 1)
         times = step_time(arch, pricer, shards.take(np.zeros(len(batch_N), dtype=np.intp)), work, engine)
-        return np.asarray(times.seconds, dtype=np.float64)
+        drafting = np.where(batch_N > 0, draft_tokens * draft_step_s, 0.0)
+        return np.asarray(times.seconds + drafting, dtype=np.float64)
 
     mixed = price(batches, contexts, tokens, attended).reshape(len(batches), len(contexts), len(tokens), len(attended))
     decode = _by_batch(batches, mixed[:, :, 0, 0], most_sequences, padded)
     return StepGrid(decode, mixed, batches, contexts, tokens, attended)
 
 
-def padded_batch(sequences: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """The CUDA-graph batch that runs so many sequences; the largest one that an engine may run is captured too."""
-    small = 2 ** np.ceil(np.log2(np.maximum(sequences, 1))).astype(np.int64)
-    strided = -(-sequences // GRAPH_STRIDE) * GRAPH_STRIDE
-    padded = np.where(sequences <= GRAPH_BATCHES[-1], small, strided)
-    return np.where(sequences == 0, 0, np.minimum(padded, max(most, 0)))
+def _verifying(work: "Work", tokens: int) -> "Work":
+    """The same steps with so many tokens of every decoding sequence, all behind its context, in place of one."""
+    decoded = work.decode_sequences * tokens
+    whole = np.maximum(work.prefill_tokens + decoded, 1.0)
+    before = (work.prefill_tokens * work.prefill_context + decoded * work.decode_context) / whole
+    sequences = work.prefill_sequences + work.decode_sequences
+    return work.of(work.prefill_tokens + decoded, sequences, before, 0.0, 0.0)
 
 
 def _by_batch(batches: FloatArray, seconds: FloatArray, most: int, padded: bool) -> FloatArray:
     """Decode steps [N, C] of every batch from those [N', C] on an axis."""
-    counts = np.arange(most + 1)
-    runs = padded_batch(counts, most) if padded else counts
-    return np.ascontiguousarray(_interpolated(batches, seconds.T, runs.astype(np.float64)).T)
+    counts = np.arange(most + 1, dtype=np.float64)
+    runs = np.where(counts == 0, 0.0, pad_graph_batch(counts, most)) if padded else counts
+    return np.ascontiguousarray(_interpolated(batches, seconds.T, runs).T)
 
 
 def _interpolated(axis: FloatArray, values: FloatArray, points: FloatArray) -> FloatArray:

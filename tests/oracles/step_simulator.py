@@ -465,7 +465,7 @@ class StepSimulator:
         self.link_free_s[pools] = max(self.now, self.link_free_s.get(pools, 0.0)) + tokens / shared
         source.sent_s = goal.received_s = max(free_s, self.link_free_s[pools])
         latency = of_pools[-1].latency_s if of_pools else 0.0
-        return source.sent_s + max(source.rules.link_latency_s, goal.rules.link_latency_s, latency)
+        return source.sent_s + (max(source.rules.link_latency_s, goal.rules.link_latency_s) + latency)
 
     def move(self, e: Engine) -> None:
         r, goal = e.migrant, e.goal

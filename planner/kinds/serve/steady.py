@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.costs.graphs import pad_graph_batch as pad_graph_batch
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.step import Pricer, StepTime, step_time
@@ -93,9 +94,3 @@ def prefill_mixed(
 def colocated_tpot_s(decode_s: FloatArray, stretch_s: FloatArray, sequences: FloatArray, osl: FloatArray) -> FloatArray:
     """Mean time per output token of a rank that prefills and decodes `sequences`."""
     return decode_s + sequences / osl * stretch_s
-
-
-def pad_graph_batch(sequences: FloatArray) -> FloatArray:
-    """The CUDA-graph batch that a decode batch is padded to: 1, 2, 4, then multiples of 8 (engines' default)."""
-    small = 2.0 ** np.ceil(np.log2(np.maximum(sequences, 1.0)))
-    return np.where(sequences <= 4, small, np.ceil(sequences / 8.0) * 8.0)

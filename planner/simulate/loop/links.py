@@ -18,4 +18,4 @@ def transferred_s(s: State, source: int, goal: int, tokens: int, now_s: float) -
     free = max(free, link[FREE_FROM])
     s.instance_s[source, SENT] = free
     s.instance_s[goal, RECEIVED] = free
-    return float(free + max(s.instance_s[source, LINK_LATENCY], s.instance_s[goal, LINK_LATENCY], link[LATENCY]))
+    return float(free + (max(s.instance_s[source, LINK_LATENCY], s.instance_s[goal, LINK_LATENCY]) + link[LATENCY]))
