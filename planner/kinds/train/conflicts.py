@@ -136,14 +136,13 @@ def _nearest_number(job: Job, limit: LegalLimit, update: Callable[[int], dict[st
 
 def _memory_conflict(job: Job, found: Found) -> list[Conflict]:
     """Memory of a GPU against what the leanest plan needs, and the freedoms that were not given."""
-    need = found.needed_bytes / job.options.memory_utilisation
-    memory = {
-        "limit": f"memory of a GPU = {format_si(job.machine.memory_bytes, 'B')}",
-        "nearest": f"about {format_si(need, 'B')}" if need > job.machine.memory_bytes else "",
-    }
+    need, room = found.needed_bytes, job.capacity_bytes
     conflict: list[Conflict] = [
-        Conflict(limit=memory["limit"], nearest=memory["nearest"]),
-        Conflict(limit=f"gpus = {job.num_gpus}", nearest=""),
+        {
+            "limit": f"memory of a GPU = {format_si(room, 'B')}",
+            "nearest": f"about {format_si(need, 'B')}" if need > room else "",
+        },
+        {"limit": f"gpus = {job.num_gpus}", "nearest": ""},
     ]
     search = job.options.search
     conflict += [

@@ -137,7 +137,9 @@ def _rules(
     pieces = np.where(cp > 1, cp * (2 if ring else 1), 1) * np.where(job.framework.sequence_parallel, tp, 1)
     yield "sequence", options.sequence_tokens % pieces == 0
     yield "layers", pp <= job.arch.num_layers
-    if job.num_experts:
+    if not job.num_experts:
+        yield "experts", (ep == 1) & (etp == 1)
+    else:
         sizes = [layer.ffn.intermediate_size for layer in job.kinds if isinstance(layer.ffn, MoeFfn)]
         whole = np.ones_like(etp, np.bool_)
         for size in sizes:

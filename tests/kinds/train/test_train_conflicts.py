@@ -1,0 +1,94 @@
+"""Training problems without a plan: a named conflict, and the nearest values that work do work."""
+
+from typing import Any
+
+import pytest
+from train_problems import job, problem
+
+from planner.api import solve
+from planner.errors import PlannerError
+from planner.infeasible import Infeasible
+from planner.kinds.train.conflicts import has_candidates
+
+MOE = "Qwen/Qwen3-30B-A3B"
+CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "heads over tensor ranks": (problem(search={"tp": 3}), {"tp = 3": "tp 2"}),
+    "a batch smaller than dp": (
+        problem(global_batch=3, search={"dp": 4}),
+        {"global_batch = 3": "global_batch 4", "dp = 4": "dp 3"},
+    ),
+    "a batch smaller than dp times micro-batch": (
+        problem(global_batch=8, search={"dp": 8, "micro_batch": 2}),
+        {"global_batch = 8": "global_batch 16", "dp = 8": "dp 4", "micro_batch = 2": "micro_batch 1"},
+    ),
+    "a sequence that cp does not divide": (
+        problem(sequence_tokens=4098, search={"cp": 4}),
+        {"sequence_tokens = 4098": "sequence_tokens 4096", "cp = 4": "cp 1"},
+    ),
+    "experts over expert ranks": (problem(MOE, search={"ep": 12}), {"ep = 12": "ep 8"}),
+    "too many expert ranks": (problem(MOE, search={"ep": 32}), {"ep = 32": "ep 16"}),
+    "experts of a dense model": (problem(search={"ep": 2}), {"ep = 2": "ep 1"}),
+    "more ranks than GPUs": (
+        problem(search={"tp": 8, "pp": 4}),
+        {"gpus = 16": "32 GPUs", "tp = 8": "tp 4", "pp = 4": "pp 2"},
+    ),
+    "rounds of the interleaved schedule": (
+        problem(global_batch=20, search={"pp": 8, "dp": 1, "micro_batch": 1, "schedule": "interleaved"}),
+        {
+            "global_batch = 20": "global_batch 16",
+            "pp = 8": "pp 4",
+            "schedule = interleaved": "1f1b",
+        },
+    ),
+}
+
+
+def _conflict(data: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(Infeasible) as raised:
+        solve(data)
+    assert raised.value.proved
+    return {row["limit"]: row["nearest"] for row in raised.value.conflict}
+
+
+@pytest.mark.parametrize("case", CONFLICTS)
+def test_limits_in_conflict_are_named_with_the_nearest_value_of_each(case: str) -> None:
+    data, wanted = CONFLICTS[case]
+    assert _conflict(data) == wanted
+
+
+@pytest.mark.parametrize("case", ["heads over tensor ranks", "a batch smaller than dp", "experts over expert ranks"])
+def test_the_nearest_value_alone_mends_the_problem(case: str) -> None:
+    data, _ = CONFLICTS[case]
+    for limit, nearest in _conflict(data).items():
+        name, value = limit.split(" = ")[0], int(nearest.split()[-1])
+        options = dict(data["options"])
+        if name in options:
+            options[name] = value
+        else:
+            options["search"] = {**options["search"], name: value}
+        assert has_candidates(job({**data, "options": options}))
+
+
+def test_memory_that_no_plan_fits_in_is_named_with_what_the_leanest_needs() -> None:
+    data = problem("meta-llama/Llama-3.1-70B", nodes=1, memory_utilisation=0.5, search={"tp": 8, "pp": 1})
+    found = _conflict(data)
+    (memory,) = (nearest for limit, nearest in found.items() if limit.startswith("memory of a GPU"))
+    needed = float(memory.removeprefix("about ").split()[0]) * 1e9
+    assert needed > 0.5 * 85.5e9
+    assert "offload: [optimizer]" in found.values()
+
+
+def test_a_precision_that_the_gpu_lacks_is_refused_with_one_that_it_has() -> None:
+    with pytest.raises(PlannerError, match=r"does not compute in fp8(.|\n)*precision: bf16"):
+        solve(problem(gpu="a100_sxm", precision="fp8"))
+    with pytest.raises(PlannerError, match="does not compute in nvfp4"):
+        solve(problem(precision="nvfp4"))
+
+
+def test_goals_pools_and_models_of_other_kinds_are_refused() -> None:
+    with pytest.raises(PlannerError, match="minimize: step_time"):
+        solve(problem(objective={"minimize": "gpus"}))
+    two = problem()
+    two["cluster"] = {"pools": [{"gpu": "h100_sxm", "nodes": 1}, {"gpu": "a100_sxm", "nodes": 1}]}
+    with pytest.raises(PlannerError, match="one model on one pool"):
+        solve(two)
