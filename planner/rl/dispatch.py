@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.rl.problem import DecodeCurve
-from planner.rl.rollout import Worker
+from planner.rl.problem import Batch, DecodeCurve
+from planner.rl.rollout import Trajectories, Worker, simulate
 from planner.solvers.presorted import solve_presorted
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+TAIL_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +76,27 @@ def skewness_aware(
     return Dispatched(workers, [tail, rest])
 
 
+def split_simulated(curves: tuple[DecodeCurve, ...], predicted_N: Floats, *, prompt: float = 0.0) -> Dispatched:
+    """As `skewness_aware`, but the share of the tail and its workers are those whose rollout ends first when simulated.
+
+    The simulation takes predictions for lengths; no tail group is one of the choices.
+    """
+    output = np.maximum(1, np.round(predicted_N)).astype(np.int64)
+    samples = Trajectories.single_turn(Batch(np.full(len(output), int(prompt), np.int64), output))
+    best = longest_first(curves, predicted_N)
+    best_s = simulate(best.workers, samples, best.queues).end_s
+    order = best.queues[0]
+    for share in TAIL_SHARES:
+        count = round(share * len(order))
+        for tail_workers in range(1, len(curves)) if count else ():
+            workers = tuple(Worker(curve, int(index >= tail_workers)) for index, curve in enumerate(curves))
+            queues = [order[:count], order[count:]]
+            end_s = simulate(workers, samples, queues).end_s
+            if end_s < best_s:
+                best, best_s = Dispatched(workers, queues), end_s
+    return best
+
+
 def placed(
     curves: tuple[DecodeCurve, ...], predicted_N: Floats, *, context_share: float = 0.5, prompt: float = 0.0
 ) -> Dispatched:
@@ -108,5 +130,6 @@ POLICIES: dict[str, Callable[[tuple[DecodeCurve, ...], Floats], Dispatched]] = {
     "fifo": fifo,
     "longest_first": longest_first,
     "skewness_aware": skewness_aware,
+    "split_simulated": split_simulated,
     "placed": placed,
 }

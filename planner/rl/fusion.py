@@ -70,7 +70,7 @@ def fuse(
     seen = 1
     for threshold in sorted({one for one in thresholds if 0 < one < trajectories.size}):
         cut = simulate(workers, trajectories, queues, policy, stop_after=trajectories.size - threshold)
-        if len(not_started(cut)):
+        if len(not_started(cut)) or not len(under_way(cut)):
             continue
         for kept in range(1, len(workers)):
             done_s_N = _moved_together(workers, trajectories, cut, kept, move, policy)
@@ -171,7 +171,7 @@ def change_workers(
     best = Change(0, unchanged_s, unchanged_s)
     for threshold in sorted({one for one in thresholds if 0 < one < trajectories.size}):
         cut = simulate(early, trajectories, queues, policy, stop_after=trajectories.size - threshold)
-        if len(not_started(cut)):
+        if len(not_started(cut)) or not len(under_way(cut)):
             continue
         left_N = tokens_left(trajectories, cut)
         moving = sorted((int(one) for one in under_way(cut)), key=lambda one: (-left_N[one], one))
