@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts bench-rl fuzz clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts bench-rl bench-training fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -41,6 +41,9 @@ bench-simulate: $(VENV)/installed
 
 bench-serving: $(VENV)/installed
 	$(BIN)/python benchmarks/serving.py ../shared/data/serving/measured.csv
+
+bench-training: $(VENV)/installed
+	$(BIN)/python benchmarks/training.py ../shared/data/training
 
 bench-sweep: $(VENV)/installed
 	$(BIN)/python benchmarks/sweep.py

@@ -1,8 +1,8 @@
 """How near training costs are to measured runs, every group of runs predicted by a fit that has not seen it.
 
 Fits the rates of planner/costs/training with one group (model and system) left out after another. Prints errors of step
-times by source and kind, beside the best constant of each GPU; coverage of the 80 % intervals; what choosing the plan of
-the least predicted step costs, beside the rule "least TP, then least PP, then largest micro-batch"; and errors of
+times by source and kind, beside the best constant of each GPU; coverage of the 80 % intervals; what choosing the plan
+of the least predicted step costs, beside the rule "least TP, then least PP, then largest micro-batch"; and errors of
 memory, which is computed and not fitted.
 
     python benchmarks/training.py ../shared/data/training           # the tables
@@ -98,7 +98,7 @@ def _parts(runs: Runs, main_table: Mask) -> Iterator[tuple[str, Mask]]:
     """Named parts of the table."""
 
     def those(test: Callable[[Mapping[str, str]], bool]) -> Mask:
-        return main_table & np.array([test(run.row) for run in runs.runs])
+        return np.asarray(main_table & np.array([test(run.row) for run in runs.runs]), dtype=np.bool_)
 
     yield "all runs", main_table
     yield "GPT of vTrain and SC'21", those(lambda row: row["source"] == MULTI or "SC'21" in row["source"])
@@ -136,14 +136,19 @@ def _active_parameters(config: object) -> float:
 
 
 def _print_coverage(runs: Runs, left_out: LeftOut, main_table: Mask) -> None:
-    low = left_out.step_s * np.exp(np.minimum(left_out.spread_low, 0.0))
-    high = left_out.step_s * np.exp(np.maximum(left_out.spread_high, 0.0))
-    inside = (runs.measured >= low) & (runs.measured <= high)
-    width = (high - low) / left_out.step_s
-    print(
-        f"\n80 % intervals hold {inside[main_table].mean():.1%} of the runs (single nodes {inside[~main_table].mean():.1%});"
-        f" mean width {width[main_table].mean():.1%} of the step"
-    )
+    """Intervals of every group from the errors of the others."""
+    errors = left_out.errors(runs.measured)
+    inside, width = np.empty(len(errors)), np.empty(len(errors))
+    for group in sorted(set(runs.groups.tolist())):
+        out, kept = runs.groups == group, main_table & (runs.groups != group)
+        if not main_table[out].any():
+            kept = ~main_table & (runs.groups != group)
+        spread = spreads(errors[kept], left_out.classes[kept], runs.groups[kept])
+        low, high = np.array([spread.get(name, spread["all"]) for name in left_out.classes[out]]).T
+        inside[out] = (errors[out] >= low) & (errors[out] <= high)
+        width[out] = np.exp(high) - np.exp(low)
+    for name, member in (("all runs", main_table), ("single nodes", ~main_table)):
+        print(f"\n80 % intervals of {name} hold {inside[member].mean():.1%}, mean width {width[member].mean():.1%}")
 
 
 def _print_choices(runs: Runs, left_out: LeftOut, single: Mask) -> None:
@@ -171,7 +176,7 @@ def _regrets(runs: Runs, predicted: FloatArray | None, member: Mask) -> list[flo
         if len(plans) >= 3:
             measured = {plan: float(np.mean([m for m, _ in repeats])) for plan, repeats in plans.items()}
             price_of = {plan: float(np.mean([p for _, p in repeats])) for plan, repeats in plans.items()}
-            chosen = min(plans) if predicted is None else min(plans, key=lambda plan: price_of[plan])  # noqa: B023
+            chosen = min(plans) if predicted is None else min(plans, key=lambda plan: price_of[plan])
             found.append(measured[chosen] / min(measured.values()) - 1.0)
     return found
 
@@ -223,8 +228,8 @@ def _print_refused(runs: Runs) -> None:
 
 def _write(runs: Runs, fit: Fit, rates: Rates, left_out: LeftOut) -> None:
     """The calibration of all runs, with the intervals of those left out."""
-    errors = np.log(runs.measured / left_out.step_s)
-    spread = spreads(errors, runs.classes, runs.weights)
+    member = runs.weights >= 1.0
+    spread = spreads(left_out.errors(runs.measured)[member], left_out.classes[member], runs.groups[member])
     lines = [
         f"source: fitted to {len(runs.runs)} measured training runs by benchmarks/training.py --write",
         f"date: '{date.today().isoformat()}'",

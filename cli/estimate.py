@@ -13,7 +13,10 @@ def estimate(
     measured: Annotated[
         str | None,
         typer.Option(
-            "--measured", metavar="CSV", help="A table of measured deployments instead.", rich_help_panel=INPUT
+            "--measured",
+            metavar="CSV",
+            help="A table of measured deployments or training runs instead.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     profiles: Profiles = None,

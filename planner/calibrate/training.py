@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,13 @@ from planner.costs.training.config import TrainingConfig
 from planner.costs.training.intervals import run_class
 from planner.costs.training.kernels import FloatArray
 from planner.costs.training.rates import Rates
-from planner.costs.training.shapes import Shape, shape_of
+from planner.costs.training.shapes import Shape, main_shape
 from planner.errors import PlannerError
 from planner.estimate.training_rows import completed, config_of_row
 
 LEVEL = (0.1, 0.9)  # quantiles that bound an 80 % interval
-COMMON_RUNS = 30.0  # runs of all classes that weigh in with the quantiles of one
+COMMON_RUNS = 5.0  # runs of all classes that weigh in with the quantiles of one
+COVERED = 0.85  # of the runs that intervals are fitted to: groups not seen are a little worse
 REPEATED_WEIGHT = 0.2  # of runs in tables with many plans of few models
 
 
@@ -74,18 +75,8 @@ class Runs:
             np.array([run.step_s for run in runs]),
             np.array([run.weight for run in runs]),
             np.array([run.group for run in runs]),
-            tuple(_main_shape(run.config) for run in runs),
+            tuple(main_shape(run.config) for run in runs),
         )
-
-    @property
-    def classes(self) -> NDArray[np.str_]:
-        return np.array([run_class(run.config) for run in self.runs])
-
-
-def _main_shape(config: TrainingConfig) -> Shape:
-    """Of the layer that most of the model is made of."""
-    layer, _ = max(config.arch.layer_groups(), key=lambda found: found[1])
-    return shape_of(config.machine, layer, config.shard)
 
 
 def fitted(runs: Runs, used: NDArray[np.bool_], start: FloatArray | None = None) -> tuple[Fit, Rates]:
@@ -102,39 +93,53 @@ class LeftOut:
 
     step_s: FloatArray
     formulas_s: FloatArray  # without the factors of measured shapes
-    spread_low: FloatArray  # logarithms of the 80 % interval's bounds over the prediction
-    spread_high: FloatArray
+    classes: NDArray[np.str_]  # as the fit without the group sees them
+
+    def errors(self, measured: FloatArray) -> FloatArray:
+        """ln(measured / predicted)."""
+        return np.asarray(np.log(measured / self.step_s))
 
 
 def leave_groups_out(runs: Runs, fit: Fit) -> LeftOut:
     """Every group predicted by a fit to the other groups, which starts from the fit to all."""
     steps, formulas = np.empty(len(runs.runs)), np.empty(len(runs.runs))
+    classes = np.empty(len(runs.runs), dtype="U64")
     for group in sorted(set(runs.groups.tolist())):
         out = runs.groups == group
         part, rates = fitted(runs, ~out, fit.logs)
         steps[out] = runs.replay.step_s(rates)[out]
         formulas[out] = runs.replay.step_s(part.rates)[out]
-    low, high = np.empty(len(steps)), np.empty(len(steps))
-    errors, classes = np.log(runs.measured / steps), runs.classes
-    for group in sorted(set(runs.groups.tolist())):
-        out = runs.groups == group
-        spread = spreads(errors[~out], classes[~out], runs.weights[~out])
-        bounds = np.array([spread.get(name, spread["all"]) for name in classes[out]])
-        low[out], high[out] = bounds[:, 0], bounds[:, 1]
-    return LeftOut(steps, formulas, low, high)
+        classes[out] = [run_class(runs.runs[i].config, rates) for i in np.flatnonzero(out)]
+    return LeftOut(steps, formulas, classes)
 
 
-def spreads(errors: FloatArray, classes: NDArray[np.str_], weights: FloatArray) -> dict[str, tuple[float, float]]:
-    """80 % intervals of ln(measured / predicted) by class of run, drawn to those of all runs where there are few."""
+def spreads(errors: FloatArray, classes: NDArray[np.str_], groups: NDArray[np.str_]) -> dict[str, tuple[float, float]]:
+    """80 % intervals of ln(measured / predicted) by class of run, drawn to those of all runs where there are few.
+
+    Runs of one group err alike, so each group of a class counts as the root of its runs; all intervals are widened by
+    one factor until they hold `COVERED` of the runs.
+    """
+    weights = np.empty(len(errors))
+    for group, name in set(zip(groups.tolist(), classes.tolist(), strict=True)):
+        member = (groups == group) & (classes == name)
+        weights[member] = 1.0 / np.sqrt(member.sum())
     everything = _quantiles(errors, weights)
     found = {"all": everything}
     for name in sorted(set(classes.tolist())):
         member = classes == name
         count = float(weights[member].sum())
         own, share = _quantiles(errors[member], weights[member]), count / (count + COMMON_RUNS)
-        low, high = (share * a + (1.0 - share) * b for a, b in zip(own, everything, strict=True))
-        found[name] = (low, high)
-    return found
+        found[name] = _mixed(own, everything, share)
+    for factor in np.arange(1.0, 3.0, 0.02):
+        bounds = np.array([found[name] for name in classes]) * factor
+        if np.mean((errors >= bounds[:, 0]) & (errors <= bounds[:, 1])) >= COVERED:
+            break
+    return {name: (float(low * factor), float(high * factor)) for name, (low, high) in found.items()}
+
+
+def _mixed(own: tuple[float, float], common: tuple[float, float], share: float) -> tuple[float, float]:
+    low, high = (share * a + (1.0 - share) * b for a, b in zip(own, common, strict=True))
+    return low, high
 
 
 def _quantiles(errors: FloatArray, weights: FloatArray) -> tuple[float, float]:
@@ -142,9 +147,3 @@ def _quantiles(errors: FloatArray, weights: FloatArray) -> tuple[float, float]:
     place = (np.cumsum(weights[order]) - weights[order] / 2.0) / weights.sum()
     low, high = (float(np.interp(level, place, errors[order])) for level in LEVEL)
     return low, high
-
-
-def with_spread(rates: Rates, spread: Mapping[str, tuple[float, float]], fit: Fit, names: Sequence[str]) -> Rates:
-    """Rates ready to be written."""
-    errors = dict(zip(names, fit.errors.tolist(), strict=True))
-    return replace(rates, spread=dict(spread), errors=errors, _found={})

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planner.calibrate.training_replay import Replay
 from planner.costs.training.kernels import FloatArray
 from planner.costs.training.rates import Rates
-from planner.costs.training.shapes import MeasuredShape, MeasuredShapes, Shape, nearness
+from planner.costs.training.shapes import MeasuredShape, MeasuredShapes, Shape, ShapeKind, nearness
 from planner.documents import parse_document
 
 SCALE = 0.08  # ln of an error beyond which a run counts linearly
@@ -43,7 +43,7 @@ class Prior:
 
     @property
     def start(self) -> FloatArray:
-        return np.log(np.array(list(self.free.values())))
+        return np.asarray(np.log(np.array(list(self.free.values()), dtype=np.float64)))
 
 
 @cache
@@ -102,14 +102,15 @@ def fit_rates(
     bounds = (np.full(len(inside), -np.inf), upper)
     found = least_squares(residuals, inside, jac=jacobian, bounds=bounds, max_nfev=evaluations, xtol=1e-4, ftol=1e-4)
     x = np.asarray(found.x, dtype=np.float64)
-    errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac)))
+    sensitivity = jacobian(x)
+    errors = np.sqrt(np.diag(np.linalg.inv(sensitivity.T @ sensitivity)))
     return Fit(x, errors, known.rates(x))
 
 
 def fit_shapes(shapes: Sequence[Shape], errors: FloatArray) -> MeasuredShapes:
     """What shapes tell beyond the formulas: `errors` are ln(measured / predicted) of a run with that shape each."""
     found: list[MeasuredShape] = []
-    by_kind: dict[object, dict[Shape, list[float]]] = {}
+    by_kind: dict[ShapeKind, dict[Shape, list[float]]] = {}
     for shape, error in zip(shapes, np.clip(errors, -LARGEST_FACTOR, LARGEST_FACTOR), strict=True):
         by_kind.setdefault(shape.kind, {}).setdefault(shape, []).append(float(error))
     for group in by_kind.values():

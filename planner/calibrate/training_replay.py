@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.training.config import TrainingConfig
-from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, KernelTable
+from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, KernelTable, sums
 from planner.costs.training.layer_costs import embedding_table, jitter, layer_table, loss_table, mtp_table, together
 from planner.costs.training.parameters import rank_parameters
 from planner.costs.training.rates import Rates
@@ -51,11 +51,11 @@ class Kernels:
             + columns[3] / fabric
             + columns[4] * start
         )
-        device = np.bincount(self.pass_K, second_K, minlength=len(self.launches_G))
+        device = sums(self.pass_K, second_K, len(self.launches_G))
         host = np.array([rates.get(f"host_launch_s.{name}") for name in _HOSTS])[np.repeat(self.host_U, PASSES)]
         host = host * (1.0 + rates.get("host_jitter") * np.repeat(self.jitter_U, PASSES))
         pass_U3 = together(device, self.launches_G * host, rates.get("host_overlap")).reshape(-1, PASSES)
-        selected = np.bincount(self.choice_K, second_K[self.chosen_K], minlength=1)
+        selected = sums(self.choice_K, second_K[self.chosen_K], 1)
         if rates.shapes is NONE:
             return pass_U3, selected
         factor_U = np.array([rates.shapes.factor(shape) if shape else 1.0 for shape in self.shape_U])
@@ -89,12 +89,12 @@ class Replay:
         pass_U3, selected = self.kernels.seconds(rates)
         size = len(self.place_S)
         stage_S3 = np.stack(
-            [np.bincount(self.entry_S, self.count_E * pass_U3[self.entry_U, p], minlength=size) for p in range(PASSES)],
+            [sums(self.entry_S, self.count_E * pass_U3[self.entry_U, p], size) for p in range(PASSES)],
             axis=1,
         )
-        stage_S3[:, 1] += np.bincount(self.entry_S, self.full_E * pass_U3[self.entry_U, FORWARD], minlength=size)
+        stage_S3[:, 1] += sums(self.entry_S, self.full_E * pass_U3[self.entry_U, FORWARD], size)
         if len(self.again_S):
-            stage_S3[:, 1] += np.bincount(self.again_S, self.again_count * selected[self.again_choice], minlength=size)
+            stage_S3[:, 1] += sums(self.again_S, self.again_count * selected[self.again_choice], size)
         stage_NK3 = np.zeros((*self.ranks_NK.shape, PASSES))
         stage_NK3.reshape(-1, PASSES)[self.place_S] = stage_S3
         parts = self._parts(rates, stage_NK3)
@@ -216,7 +216,7 @@ class _Builder:
             pair_K=pair_K,
             columns_5K=columns,
             pass_K=pass_K,
-            launches_G=np.bincount(pass_K, columns[4], minlength=PASSES * len(tables)),
+            launches_G=sums(pass_K, columns[4], PASSES * len(tables)),
             host_U=np.array(self.hosts),
             jitter_U=np.array(self.jitters),
             chosen_K=picked[:, 0],

@@ -12,11 +12,16 @@ def estimate_jsonl(lines: Iterable[str], *, profiles: tuple[str, ...] = ()) -> I
 
 
 def estimate_measured(path: str, *, profiles: tuple[str, ...] = ()) -> Iterator[str]:
-    """One JSON line of prediction or error for every row of a table of measured deployments, in order.
+    """One JSON line of prediction or error for every row of a table of measured deployments or training runs, in order.
 
-    Raises PlannerError when the file is none; what is wrong with a row stands in its own line.
+    The columns tell which of the two it is. Raises PlannerError when the file is none; what is wrong with a row stands
+    in its own line.
     """
     from planner.estimate.answers import answer_lines
     from planner.estimate.measured import cases_of_table
+    from planner.estimate.training import is_training_table, training_lines
 
+    if is_training_table(path):
+        yield from training_lines(path)
+        return
     yield from answer_lines(cases_of_table(path), profiles)

@@ -7,7 +7,7 @@ Latent attention, hybrid and sparse layers do not stand in such columns: these m
 with the row's layers.
 
 What a row leaves open is chosen as a user would: the least recomputation that fits, and the micro-batch of the least
-predicted step time among those that fit.
+predicted step time among those that fit. A run that would not fit as stated is taken to shard more than was printed.
 """
 
 import re
@@ -146,7 +146,20 @@ def completed(row: TrainingRow) -> TrainingConfig:
     config = row.config
     if row.micro_batch_open:
         return min(_micro_batches(row), key=_predicted_s)
+    for candidate in _sharded_further(config):
+        chosen = _with_recompute(candidate) if row.recompute_open else candidate
+        if _fits(chosen):
+            return chosen
     return _with_recompute(config) if row.recompute_open else config
+
+
+def _sharded_further(config: TrainingConfig) -> Iterator[TrainingConfig]:
+    """As stated; with gradients added up in bf16; with gradients, and then weights, sharded too."""
+    yield config
+    narrow = replace(config, framework=replace(config.framework, gradient_bytes=2.0))
+    yield narrow
+    for stage in range(config.zero_stage + 1, 4):
+        yield replace(narrow, zero_stage=stage)
 
 
 def _predicted_s(config: TrainingConfig) -> float:

@@ -36,12 +36,15 @@ def layer_activations(layer: Layer, shard: Shard) -> Kept:
     """What one layer keeps of one micro-batch on one rank."""
     kept: dict[str, float] = {}
     width = shard.tokens * shard.hidden * BF16 / shard.spread
+    masks = width / BF16 if shard.scores_written else 0.0  # codes of 2021 drop outputs of both parts: a byte a value
     if layer.mixer is not None:
         _add(kept, "layernorm", width)
+        _add(kept, "attention", masks)
         _mixer(kept, layer, shard)
     match layer.ffn:
         case DenseFfn():
             _add(kept, "layernorm", width)
+            _add(kept, "mlp", masks)
             _dense(kept, layer.ffn, shard)
         case MoeFfn():
             _add(kept, "layernorm", width)
@@ -89,7 +92,8 @@ def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
             query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
             written = heads * mixer.v_head_dim
             read = heads * (2.0 * query_dim + mixer.v_head_dim)
-            _add(kept, "core_attention", _core(shard, heads, read, written))
+            _add(kept, "mla_up_projection", tokens * read * BF16)
+            _add(kept, "core_attention", _core(shard, heads, 0.0, written))
         case LinearAttention() as mixer:
             values = max(mixer.num_value_heads / shard.tp, 1.0) * mixer.value_head_dim
             keys = 2.0 * max(mixer.num_key_heads / shard.tp, 1.0) * mixer.key_head_dim

@@ -86,7 +86,7 @@ def exchange(machine: Machine, ffn: MoeFfn, shard: Shard, kernel: Kernel, size_b
 def distinct_domains(domains: float, ffn: MoeFfn) -> float:
     """Expected domains with at least one of a token's experts, each equally likely."""
     missed = (1.0 - 1.0 / domains) ** ffn.experts_per_token
-    return domains * (1.0 - missed)
+    return float(domains * (1.0 - missed))
 
 
 def _shared(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kernel]:

@@ -62,3 +62,8 @@ class KernelTable:
         compute = np.maximum(self.flop_K / rate_RK[0], self.move_K / rate_RK[1])
         moved = self.inside_K / rate_RK[2] + self.outside_K / rate_RK[3]
         return np.asarray(rate_RK[5] * (compute + moved + self.launches_K * rate_RK[4]))
+
+
+def sums(index: NDArray[np.int64], values: FloatArray, size: int) -> FloatArray:
+    """The sum of `values` [K] for every index below `size`."""
+    return np.asarray(np.bincount(index, values, minlength=size), dtype=np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.ends import embedding_kernels, loss_kernels, mtp_kernels
-from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, Kernel, KernelTable
+from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, Kernel, KernelTable, sums
 from planner.costs.training.layers import layer_kernels
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import shape_of
@@ -104,8 +104,8 @@ def merged(kernels: Iterable[Kernel]) -> list[Kernel]:
 def cost_of(table: KernelTable, rates: Rates, generation: str, shard: Shard) -> LayerCost:
     """Seconds of the passes: those of the device, or of the host where it cannot launch kernels as fast."""
     second_K = table.seconds(rates, generation)
-    device = np.bincount(table.part_K, second_K, minlength=PASSES)
-    host = np.bincount(table.part_K, table.launches_K, minlength=PASSES) * host_launch_s(rates, shard)
+    device = sums(table.part_K, second_K, PASSES)
+    host = sums(table.part_K, table.launches_K, PASSES) * host_launch_s(rates, shard)
     passes = together(device, host, rates.get("host_overlap"))
     exchange: dict[str, float] = {}
     module: dict[str, float] = {}

@@ -85,7 +85,7 @@ def chunks_in_flight(config: TrainingConfig, rank: int) -> tuple[float, ...]:
     match config.schedule:
         case "interleaved" if v > 1:
             chunks = min(p * (v - 1) + 2 * (p - rank) - 1, m * v)
-            return tuple(float(n) for n in _interleaved(chunks, p, v))
+            return tuple(float(n) for n in _interleaved(chunks, min(p, m), v))
         case "zb_h1":
             held = p
         case "zb_h2":
@@ -99,13 +99,10 @@ def chunks_in_flight(config: TrainingConfig, rank: int) -> tuple[float, ...]:
     return tuple(float(min(m, held)) for _ in range(v))
 
 
-def _interleaved(chunks: int, p: int, v: int) -> list[int]:
-    """Chunks in flight by stage of the rank: micro-batches pass in groups of p, through all of its stages in turn."""
-    whole, over = divmod(chunks, p * v)
-    held = [whole * p] * v
-    for stage in range(v):
-        held[stage] += min(max(over - stage * p, 0), p)
-    return held
+def _interleaved(chunks: int, group: int, v: int) -> list[int]:
+    """Chunks in flight by stage of the rank: micro-batches pass in groups, each through all of its stages in turn."""
+    whole, over = divmod(chunks, group * v)
+    return [whole * group + min(max(over - stage * group, 0), group) for stage in range(v)]
 
 
 def ends_bytes(config: TrainingConfig) -> float:
@@ -143,7 +140,7 @@ def buffers_bytes(config: TrainingConfig, rank: int) -> float:
     size = max(working_bytes(layer, shard) for layer in layers)
     if config.zero_stage == 3:
         held = [layer_parameters(x, config.arch.hidden_size, config.tp, config.ep, config.etp) for x in layers]
-        size += max(p.total for p in held) * (2.0 * BF16 + config.framework.gradient_bytes)
+        size += max(p.total for p in held) * (2.0 * BF16 + config.framework.reduce_bytes)
     if config.recompute.granularity == "full":
         size += max(layer_activations(layer, shard).total_bytes for layer in layers)
     return size

@@ -19,13 +19,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.training.config import Machine, Shard
+from planner.costs.training.config import Machine, Shard, TrainingConfig
 from planner.models.architecture import Layer, MoeFfn
 
 FloatArray = NDArray[np.float64]
 
 FADING = 8.0  # of the squared distance in doublings
 OTHER_ACCELERATOR = 0.5  # of one generation
+NEAR = 0.7  # of the kernel: a fifth of a doubling in one size
 
 
 class ShapeKind(NamedTuple):
@@ -51,6 +52,12 @@ class MeasuredShape(NamedTuple):
 
     shape: Shape
     weight: float
+
+
+def main_shape(config: TrainingConfig) -> Shape:
+    """Of the layer that most of the model is made of."""
+    layer, _ = max(config.arch.layer_groups(), key=lambda found: found[1])
+    return shape_of(config.machine, layer, config.shard)
 
 
 @lru_cache(maxsize=65536)
@@ -94,6 +101,11 @@ class MeasuredShapes:
         if found is None:
             return 1.0
         return float(np.exp(nearness((shape,), found[0])[0] @ found[1]))
+
+    def knows(self, shape: Shape) -> bool:
+        """Whether a shape next to this one was measured."""
+        found = self._of_kind.get(shape.kind)
+        return found is not None and bool(nearness((shape,), found[0]).max() > NEAR)
 
 
 NONE = MeasuredShapes(())

@@ -202,7 +202,7 @@ class StepParts:
         pipeline, bubble, shown = self.parts(rates)
         total = pipeline + shown + self.optimizer_s + rates.get("step_s")
         columns = np.stack([total, pipeline, bubble, shown, self.optimizer_s], axis=1).tolist()
-        return [StepTime(*row, tuple(of)) for row, of in zip(columns, stages, strict=True)]
+        return [StepTime(a, b, c, d, e, tuple(of)) for (a, b, c, d, e), of in zip(columns, stages, strict=True)]
 
     def parts(self, rates: Rates) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Pipeline, its bubbles, and what shows of the data-parallel exchange [N]."""

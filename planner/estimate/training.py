@@ -1,0 +1,52 @@
+"""Rows of measured training runs to lines of predictions."""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+
+from planner.costs.training.config import TrainingConfig
+from planner.costs.training.intervals import step_interval_s
+from planner.costs.training.memory import memory
+from planner.costs.training.rates import default_rates
+from planner.costs.training.step import step_time
+from planner.errors import PlannerError
+from planner.estimate.training_rows import REQUIRED, completed, config_of_row
+
+
+def is_training_table(path: str) -> bool:
+    """Whether the columns of this table are those of training runs; false for what cannot be read."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            header = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False
+    return "isl" not in header and {"seq", "gbs", "num_gpus"} <= set(header)
+
+
+def training_lines(path: str) -> Iterator[str]:
+    """One line of JSON for every row, in order; raises PlannerError for a table that lacks a column."""
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
+        if missing:
+            hint = f"its columns must hold {', '.join(REQUIRED)}"
+            raise PlannerError(f"has no column `{missing[0]}`", where=f"{path}:1", hint=hint)
+        yield from (_line(row) for row in reader)
+
+
+def _line(row: Mapping[str, str]) -> str:
+    name = row.get("id") or ""
+    try:
+        return json.dumps({"id": name, "prediction": _prediction(completed(config_of_row(row)))})
+    except PlannerError as error:
+        return json.dumps({"id": name, "error": error.what})
+
+
+def _prediction(config: TrainingConfig) -> dict[str, object]:
+    time = step_time(config)
+    return {
+        "step_time_s": time.step_s,
+        "step_time_s_interval": step_interval_s(config, time.step_s, default_rates()),
+        "tokens_per_s_per_gpu": time.tokens_per_s_per_gpu(config),
+        "memory_bytes": memory(config).allocated_bytes,
+    }

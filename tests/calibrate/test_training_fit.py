@@ -1,0 +1,93 @@
+"""Rates fitted to training runs, factors of measured shapes, and intervals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.calibrate.training import spreads
+from planner.calibrate.training_fit import fit_rates, fit_shapes, limit_of, prior
+from planner.calibrate.training_replay import replay
+from planner.costs.training.config import TrainingConfig, machine_of
+from planner.costs.training.rates import Rates, default_rates
+from planner.costs.training.shapes import Shape, main_shape, nearness, read, written
+from planner.hardware.library import find_node
+from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, Precisions
+
+
+def configuration(hidden: int = 4096, micro_batch: int = 1, tp: int = 1) -> TrainingConfig:
+    layer = Layer(GroupedQueryAttention(hidden // 128, 8, 128, 128), DenseFfn(4 * hidden))
+    arch = Architecture("test", hidden, 64000, (layer,) * 8, False, 0, Precisions())
+    return TrainingConfig(arch, machine_of(find_node("hgx_h100")), 4096, 64, micro_batch, tp=tp, dp=8)
+
+
+def shapes() -> list[Shape]:
+    return [main_shape(configuration(tp=tp, micro_batch=size)) for tp in (1, 2, 8) for size in (1, 4)]
+
+
+def test_a_fit_finds_the_rate_that_runs_were_made_with() -> None:
+    found = replay([configuration(hidden, size) for hidden in (2048, 4096, 8192) for size in (1, 2, 4)])
+    truth = dict(zip(prior().names, np.exp(prior().start), strict=True)) | dict(prior().fixed)
+    truth["flop.gemm.hopper"] = 0.55
+    measured = found.step_s(Rates(truth))
+    everything = np.ones(len(measured), dtype=np.bool_)
+    fit = fit_rates(found, measured, 100.0 * np.ones(len(measured)), everything)
+    assert fit.rates.values["flop.gemm.hopper"] == pytest.approx(0.55, rel=0.05)
+    assert found.step_s(fit.rates) == pytest.approx(measured, rel=0.01)
+
+
+def test_start_values_are_inside_their_limits() -> None:
+    assert all(value <= limit_of(name) for name, value in prior().free.items())
+
+
+def test_every_rate_of_the_prior_is_in_the_calibration() -> None:
+    known = default_rates()
+    assert set(prior().free) | set(prior().fixed) == set(known.values)
+    assert set(known.errors) == set(prior().free)
+
+
+def test_a_measured_shape_is_met_and_its_factor_fades() -> None:
+    at = shapes()
+    fitted = fit_shapes(at, np.array([0.2, 0.0, 0.0, 0.0, 0.0, -0.1]))
+    assert fitted.factor(at[0]) == pytest.approx(np.exp(0.2), rel=0.03)
+    assert fitted.factor(at[5]) == pytest.approx(np.exp(-0.1), rel=0.03)
+    far = main_shape(configuration(hidden=16384))
+    assert fitted.factor(far) == pytest.approx(1.0)
+    assert fitted.knows(at[0])
+    assert not fitted.knows(far)
+
+
+def test_other_codes_and_formats_learn_nothing() -> None:
+    at = shapes()
+    fitted = fit_shapes(at, np.full(len(at), 0.2))
+    other = replace(configuration(), precision="fp8")
+    assert fitted.factor(main_shape(other)) == 1.0
+
+
+def test_repeats_of_a_shape_count_once_by_their_median() -> None:
+    one = shapes()[:1]
+    fitted = fit_shapes(one * 3, np.array([0.1, 0.1, 0.5]))
+    assert fitted.factor(one[0]) == pytest.approx(np.exp(0.1), rel=0.02)
+
+
+def test_shapes_survive_being_written() -> None:
+    at = shapes()
+    fitted = fit_shapes(at, np.linspace(-0.2, 0.2, len(at)))
+    again = read(list(written(fitted)))
+    assert [again.factor(shape) for shape in at] == pytest.approx([fitted.factor(shape) for shape in at])
+
+
+def test_nearness_is_symmetric_and_one_at_itself() -> None:
+    matrix = nearness(shapes(), shapes())
+    assert np.allclose(matrix, matrix.T)
+    assert np.allclose(np.diag(matrix), 1.0)
+
+
+def test_intervals_hold_what_they_were_fitted_to() -> None:
+    generator = np.random.default_rng(0)
+    errors = generator.normal(0.0, 0.1, 400)
+    classes = np.array(["a", "b"] * 200)
+    groups = np.array([str(n) for n in range(400)])
+    found = spreads(errors, classes, groups)
+    low, high = np.array([found[name] for name in classes]).T
+    assert 0.78 < np.mean((errors >= low) & (errors <= high)) < 0.9

@@ -1,0 +1,241 @@
+"""Layers, steps and memory of training: formulas of papers where there are some, and what must hold everywhere."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.calibrate.training_replay import replay
+from planner.costs.training.activations import layer_activations
+from planner.costs.training.config import (
+    FRAMEWORKS,
+    Machine,
+    Recompute,
+    Shard,
+    TrainingConfig,
+    even_layout,
+    machine_of,
+    stage_layers,
+)
+from planner.costs.training.ends import padded_vocabulary
+from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from planner.costs.training.layer_costs import layer_cost, together
+from planner.costs.training.layers import layer_kernels
+from planner.costs.training.memory import chunks_in_flight, memory, rank_memory
+from planner.costs.training.parameters import layer_parameters, rank_parameters, state_bytes, total_parameters
+from planner.costs.training.rates import default_rates
+from planner.costs.training.sizes import spread_ranks, sweep, tile_waste
+from planner.costs.training.step import StepParts, step_time
+from planner.hardware.library import find_node
+from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
+
+HIDDEN, HEADS, LENGTH = 4096, 32, 2048
+GPT = Layer(GroupedQueryAttention(HEADS, HEADS, 128, 128), DenseFfn(4 * HIDDEN, gated=False))
+LLAMA = Layer(GroupedQueryAttention(HEADS, 8, 128, 128), DenseFfn(14336))
+SPARSE = Layer(GroupedQueryAttention(HEADS, 8, 128, 128), MoeFfn(64, 4, 1024))
+
+
+def machine() -> Machine:
+    return machine_of(find_node("hgx_h100"))
+
+
+def architecture(layer: Layer = GPT, num_layers: int = 16) -> Architecture:
+    return Architecture("test", HIDDEN, 51200, (layer,) * num_layers, False, 0, Precisions())
+
+
+def configuration(layer: Layer = GPT, num_layers: int = 16, **choices: object) -> TrainingConfig:
+    base = TrainingConfig(architecture(layer, num_layers), machine(), LENGTH, 256, 1, dp=8)
+    return replace(base, **choices)  # type: ignore[arg-type]
+
+
+def shard(**choices: object) -> Shard:
+    return replace(configuration(framework=FRAMEWORKS["megatron_2021"]).shard, **choices)  # type: ignore[arg-type]
+
+
+def flop(layer: Layer, of: Shard, part: int) -> float:
+    """Operations of a pass at the data sheet's rate, without the padding of tiles."""
+    kernels = [k for k in layer_kernels(machine(), layer, of) if k.part == part]
+    return sum(k.flop_s for k in kernels) * machine().peak_flop_per_s["bf16"]
+
+
+def test_a_gpt_layer_does_24_b_s_h_squared_and_4_b_s_squared_h_operations() -> None:
+    expected = 24.0 * LENGTH * HIDDEN**2 + 4.0 * LENGTH**2 * HIDDEN  # arXiv:2104.04473, appendix
+    assert flop(GPT, shard(), FORWARD) == pytest.approx(expected, rel=0.1)  # ragged waves add some
+    assert flop(GPT, shard(), FORWARD) >= expected
+
+
+def test_backward_products_are_twice_the_forward_ones() -> None:
+    forward = flop(GPT, shard(), FORWARD)
+    backward = flop(GPT, shard(), BACKWARD_INPUT) + flop(GPT, shard(), BACKWARD_WEIGHT)
+    assert backward == pytest.approx(2.0 * forward, rel=0.1)
+
+
+def test_adapters_leave_frozen_weights_without_a_gradient() -> None:
+    full, adapted = flop(LLAMA, shard(), BACKWARD_WEIGHT), flop(LLAMA, shard(lora_rank=16), BACKWARD_WEIGHT)
+    assert 0.0 < adapted < 0.2 * full
+
+
+def test_activations_of_a_layer_are_34_sbh_and_5_abs_squared() -> None:
+    """Korthikanti et al., arXiv:2205.05198, eqs (1) and (2)."""
+    sbh, scores = LENGTH * HIDDEN, HEADS * LENGTH**2
+    assert layer_activations(GPT, shard()).total_bytes == pytest.approx(34 * sbh + 5 * scores)
+    split = layer_activations(GPT, shard(tp=8)).total_bytes
+    assert split == pytest.approx(10 * sbh + 24 * sbh / 8 + 5 * scores / 8)
+
+
+def test_sequence_parallelism_divides_all_activations() -> None:
+    """arXiv:2205.05198, eq. (4)."""
+    whole = layer_activations(GPT, shard()).total_bytes
+    divided = layer_activations(GPT, shard(tp=8, sequence_parallel=True)).total_bytes
+    assert divided == pytest.approx(whole / 8)
+
+
+def test_recomputed_scores_leave_34_sbh() -> None:
+    kept = layer_activations(GPT, shard())
+    without_scores = kept.without(("core_attention",)) + 6 * LENGTH * HIDDEN
+    assert without_scores == pytest.approx(34 * LENGTH * HIDDEN)
+    assert kept.input_bytes == 2 * LENGTH * HIDDEN
+
+
+def test_parameters_are_those_of_the_model() -> None:
+    each = layer_parameters(GPT, HIDDEN, 1, 1, 1).total
+    assert each == pytest.approx(12 * HIDDEN**2, rel=1e-3)
+    config = configuration(tp=4, pp=4, dp=1)
+    held = sum(rank_parameters(config, rank).dense for rank in range(4)) * 4
+    assert held == pytest.approx(total_parameters(config.arch), rel=0.01)
+
+
+@given(stage=st.integers(0, 2))
+def test_each_zero_stage_keeps_less(stage: int) -> None:
+    low, high = (configuration(zero_stage=s) for s in (stage + 1, stage))
+    held = rank_parameters(low, 0)
+    assert state_bytes(low, held).total_bytes < state_bytes(high, held).total_bytes
+
+
+def test_unsharded_adam_keeps_18_bytes_a_parameter() -> None:
+    config = configuration(zero_stage=0)
+    held = rank_parameters(config, 0)
+    assert state_bytes(config, held).total_bytes == pytest.approx(18 * held.total)
+
+
+def test_recomputation_trades_time_for_memory() -> None:
+    options = (Recompute(), Recompute("selective", ("mlp",)), Recompute("full", num_layers=8), Recompute("full"))
+    found = [configuration(LLAMA, micro_batch=4, recompute=option) for option in options]
+    seconds = [step_time(config).step_s for config in found]
+    kept = [rank_memory(config, 0).activations_bytes for config in found]
+    assert seconds[0] < seconds[1]
+    assert seconds[0] < seconds[2] < seconds[3]
+    assert kept[0] > kept[1]
+    assert kept[0] > kept[2] > kept[3]
+
+
+@pytest.mark.parametrize(("schedule", "vpp"), [("1f1b", 1), ("interleaved", 2), ("interleaved", 4)])
+def test_equal_stages_have_the_bubble_of_the_formula(schedule: str, vpp: int) -> None:
+    """(p - 1)(F + B) / v (arXiv:2104.04473, section 2.2)."""
+    p, m = 4, 8
+    parts = _equal_stages(p, m, vpp, schedule)
+    pipeline, bubble, _ = parts.parts(default_rates())
+    assert bubble[0] == pytest.approx((p - 1) * 6.0 / vpp)
+    assert pipeline[0] == pytest.approx(m * 6.0 + (p - 1) * 6.0 / vpp)
+
+
+def test_zero_bubble_schedules_have_the_bubbles_of_their_paper() -> None:
+    """(p - 1)(F + B - W) and (p - 1)(F + B - 2W), never below zero (arXiv:2401.10241, table 2)."""
+    for schedule, times, left in (
+        ("zb_h1", (2.0, 2.0, 1.0), 3.0),
+        ("zb_h2", (2.0, 2.0, 1.0), 2.0),
+        ("zb_h2", (1.0, 2.0, 3.0), 0.0),
+    ):
+        bubble = _equal_stages(4, 8, 1, schedule, times).parts(default_rates())[1]
+        assert bubble[0] == pytest.approx(3 * left)
+
+
+def _equal_stages(
+    p: int, m: int, vpp: int, schedule: str, times: tuple[float, float, float] = (1.0, 2.0, 3.0)
+) -> StepParts:
+    one, yes = np.ones(1), np.ones(1, dtype=np.bool_)
+    return StepParts(
+        stage_NK3=np.array([[times]]),
+        ranks_NK=np.array([[float(p)]]),
+        micro_batches=m * one,
+        vpp=vpp * one,
+        schedule=np.array([("1f1b", "interleaved", "zb_h1", "zb_h2").index(schedule)]),
+        message_s=0.0 * one,
+        p2p_overlapped=yes,
+        reduce_s=0.0 * one,
+        gather_s=0.0 * one,
+        reduce_overlapped=yes,
+        gather_overlapped=yes,
+        zero_3=~yes,
+        optimizer_s=0.0 * one,
+    )
+
+
+def test_micro_batches_in_flight_are_those_of_the_schedule() -> None:
+    assert chunks_in_flight(configuration(pp=4, dp=2), 0) == (4.0,)
+    assert chunks_in_flight(configuration(pp=4, dp=2), 3) == (1.0,)
+    interleaved = configuration(pp=4, vpp=2, dp=2, schedule="interleaved")
+    assert sum(chunks_in_flight(interleaved, 0)) == 4 * (2 - 1) + 2 * 4 - 1  # arXiv:2104.04473, section 2.2.2
+    assert chunks_in_flight(configuration(pp=4, dp=2, schedule="zb_h2"), 0) == (7.0,)
+
+
+def test_a_batch_of_one_micro_batch_is_all_there_is_in_flight() -> None:
+    config = configuration(pp=4, vpp=2, dp=2, global_batch=2, schedule="interleaved")
+    assert chunks_in_flight(config, 0) == (1.0, 1.0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(tp=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2, 4]), micro_batch=st.sampled_from([1, 2, 4]))
+def test_steps_and_memory_are_positive_and_finite(tp: int, pp: int, micro_batch: int) -> None:
+    config = configuration(LLAMA, tp=tp, pp=pp, micro_batch=micro_batch)
+    time, held = step_time(config), memory(config)
+    assert 0.0 < time.pipeline_s < time.step_s < 1e4
+    assert held.total_bytes > held.allocated_bytes > held.state.total_bytes > 0.0
+
+
+def test_arrays_of_runs_price_as_one_run_does() -> None:
+    configs = [
+        configuration(LLAMA, tp=4, dp=2),
+        configuration(SPARSE, ep=8),
+        configuration(GPT, pp=4, vpp=2, schedule="interleaved", dp=2, recompute=Recompute("full")),
+        configuration(LLAMA, recompute=Recompute("selective", ("mlp",)), zero_stage=3),
+        configuration(LLAMA, task="lora", precision="fp8", framework=FRAMEWORKS["composer"]),
+    ]
+    together_s = replay(configs).step_s(default_rates())
+    assert together_s == pytest.approx([step_time(config).step_s for config in configs], rel=0.01)
+
+
+def test_a_product_pays_for_ragged_tiles_and_waves() -> None:
+    assert tile_waste(128 * 132, 256, 1, 132) == pytest.approx(1.0)
+    assert tile_waste(100, 256, 1, 132) > tile_waste(128, 256, 1, 132)
+    assert tile_waste(64, 64, 1, 132) > 4.0
+
+
+def test_a_sweep_leaves_the_node_only_once_a_node() -> None:
+    assert spread_ranks(machine(), 16, 1) == (8.0, 2.0)
+    assert spread_ranks(machine(), 16, 8) == (1.0, 16.0)
+    found = sweep(machine(), "dp", 0, "", 8e9, 16, 1, 1.0)
+    assert found.inside_s == pytest.approx(7e9 / 450e9)
+    assert found.outside_s == pytest.approx(0.5 * 8e9 / 8 / 50e9)
+
+
+def test_slow_hosts_bound_small_layers() -> None:
+    small = replace(configuration(GPT, framework=FRAMEWORKS["megatron_2021"]), sequence_tokens=64)
+    graphs = replace(small, framework=replace(small.framework, host="graphs"))
+    slow, fast = (layer_cost(c.machine, GPT, c.shard, default_rates()).total_s for c in (small, graphs))
+    assert slow > 2.0 * fast
+    assert together(np.array([2.0]), np.array([1.0]), 50.0)[0] == pytest.approx(2.0)
+
+
+def test_layouts_hold_every_layer() -> None:
+    assert even_layout(126, 64, True) == (1, *(2 for _ in range(62)), 1)
+    assert sum(even_layout(61, 16, False)) == 61
+    assert stage_layers(configuration(layers_of_stage=(5, 5, 6))) == (5, 5, 6)
+
+
+def test_whole_vocabularies_that_do_not_align_are_slow() -> None:
+    assert padded_vocabulary(50257, 1) == (50257.0, "unaligned")
+    assert padded_vocabulary(50257, 2) == (25216.0, "gemm")
+    assert padded_vocabulary(51200, 1) == (51200.0, "gemm")

@@ -1,0 +1,136 @@
+"""Rows of measured training runs: what they state, what is chosen, and the lines of predictions."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from planner.costs.training.memory import memory
+from planner.costs.training.step import step_time
+from planner.errors import PlannerError
+from planner.estimate import estimate_measured
+from planner.estimate.training import is_training_table
+from planner.estimate.training_rows import completed, config_of_row, network_bytes_per_s
+
+SHARED = Path(__file__).parents[3] / "shared/data/training"
+ROW = {
+    "id": "run", "model": "a-model", "arch": "dense", "hidden": "4096", "layers": "32", "heads": "32", "kv_heads": "8",
+    "head_dim": "128", "ffn": "14336", "gated": "1", "vocab": "128256", "seq": "8192", "gpu": "H100-SXM5-80GB",
+    "num_gpus": "16", "gpus_per_node": "8", "interconnect": "NVLink4 900GB/s intra; 8x400Gb/s IB NDR", "tp": "2",
+    "pp": "2", "vpp": "", "cp": "", "ep": "", "etp": "", "dp": "4", "zero": "distopt(ZeRO-1)", "schedule": "1f1b",
+    "recompute": "none", "mbs": "1", "gbs": "64", "precision": "bf16", "task": "pretrain", "framework": "NeMo v25.04",
+    "note": "",
+}  # fmt: skip
+
+
+def row(**changes: str) -> dict[str, str]:
+    return {**ROW, **changes}
+
+
+def test_a_row_becomes_its_configuration() -> None:
+    config = completed(config_of_row(row()))
+    assert (config.tp, config.pp, config.dp, config.num_gpus, config.num_micro_batches) == (2, 2, 4, 16, 16)
+    assert config.machine.fabric_bytes_per_s == 50e9
+    assert config.zero_stage == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("NVLink4 900GB/s intra; 8x400Gb/s IB NDR", 50e9),
+        ("NVLink3; 1600Gb/s RoCE per node", 25e9),
+        ("NVLink5 NVL72 domain 72 GPUs; 800Gb/s IB per GPU", 100e9),
+        ("4x200Gb/s HDR per node", 12.5e9),
+        ("4 nodes RoCE", 0.0),
+    ],
+)
+def test_networks_are_read_from_their_description(text: str, expected: float) -> None:
+    assert network_bytes_per_s(text, 8) == expected
+
+
+def test_two_systems_in_one_description_are_told_apart() -> None:
+    text = "400Gb/s per node RoCE (A100) / 800Gb/s (H100)"
+    fast = config_of_row(row(interconnect=text)).config.machine
+    slow = config_of_row(row(interconnect=text, gpu="A100-SXM4-80GB")).config.machine
+    assert fast.fabric_bytes_per_s == 2 * slow.fabric_bytes_per_s == 12.5e9
+
+
+def test_the_least_recomputation_that_fits_is_chosen_where_none_is_stated() -> None:
+    easy = completed(config_of_row(row(recompute="")))
+    hard = completed(config_of_row(row(recompute="", mbs="16", gbs="64")))
+    assert easy.recompute.granularity == "none"
+    assert hard.recompute.granularity != "none"
+    assert memory(hard).total_bytes <= hard.machine.memory_bytes
+
+
+def test_the_micro_batch_of_the_least_step_is_chosen_where_none_is_stated() -> None:
+    chosen = completed(config_of_row(row(mbs="")))
+    stated = [completed(config_of_row(row(mbs=str(size)))) for size in (1, 2)]
+    assert step_time(chosen).step_s <= min(step_time(config).step_s for config in stated)
+
+
+def test_layers_that_do_not_divide_leave_room_for_embedding_and_loss() -> None:
+    assert config_of_row(row(layers="30", pp="8", dp="1")).config.ends_count_as_layers
+    uneven = config_of_row(row(layers="29", pp="4", dp="2")).config
+    assert uneven.layers_of_stage == (8, 8, 8, 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"gpu": "H9000"}, "H9000"),
+        ({"num_gpus": "15"}, "15 GPUs"),
+        ({"hidden": "wide"}, "no number"),
+        ({"mbs": "-1"}, "positive"),
+        ({"arch": "hybrid-mamba", "model": "no-such-model"}, "no-such-model"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused_by_name(changes: dict[str, str], named: str) -> None:
+    with pytest.raises(PlannerError, match=named):
+        config_of_row(row(**changes))
+
+
+def test_a_table_of_training_runs_gives_a_line_a_row(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(ROW))
+        writer.writeheader()
+        writer.writerows([row(), row(id="wrong", gpu="H9000")])
+    assert is_training_table(str(table))
+    good, bad = (json.loads(line) for line in estimate_measured(str(table)))
+    prediction = good["prediction"]
+    low, high = prediction["step_time_s_interval"]
+    assert 0.0 < low <= prediction["step_time_s"] <= high
+    tokens = 64 * 8192 / prediction["step_time_s"] / 16
+    assert prediction["tokens_per_s_per_gpu"] == pytest.approx(tokens)
+    assert prediction["memory_bytes"] > 1e9
+    assert bad["id"] == "wrong"
+    assert "H9000" in bad["error"]
+
+
+def test_tables_of_deployments_are_told_apart(tmp_path: Path) -> None:
+    table = tmp_path / "serving.csv"
+    table.write_text("id,source,model,isl,osl,concurrency\n")
+    assert not is_training_table(str(table))
+    assert not is_training_table(str(tmp_path / "missing.csv"))
+
+
+def test_a_training_table_without_a_column_names_it(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("id,model,seq,gpu,num_gpus,tp,pp,gbs,precision\n")
+    with pytest.raises(PlannerError, match="mbs"):
+        list(estimate_measured(str(table)))
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data/training")
+def test_published_runs_are_predicted_and_fit() -> None:
+    errors, peaks = [], []
+    with (SHARED / "measured.csv").open(newline="") as file:
+        for index, known in enumerate(csv.DictReader(file)):
+            if index % 4 == 0 and known["model"] != "deepseek-v4-flash":
+                config = completed(config_of_row(known))
+                errors.append(abs(step_time(config).step_s / float(known["step_time_s"]) - 1.0))
+                peaks.append(memory(config).total_bytes / config.machine.memory_bytes)
+    assert sum(errors) / len(errors) < 0.06
+    assert max(peaks) < 1.03
