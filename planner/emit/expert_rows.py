@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.errors import PlannerError
 from planner.experts.forms import LaunchRows, files_of, launch_rows
-from planner.experts.model_layers import layers_of
+from planner.experts.model_layers import ModelLayers, layers_of
 from planner.kinds.experts.decision import ExpertsDecision
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_model, recorded_problem
@@ -22,7 +22,7 @@ def emit_form(form: str) -> Callable[[Envelope, Decision], dict[str, str]]:
 
 
 def read_rows(envelope: Envelope, decision: Decision) -> LaunchRows:
-    """The rows of a plan; PlannerError for layouts that no engine holds, and models that the catalog does not know."""
+    """The rows of a plan; PlannerError for layouts that no engine holds, and for models of which nothing is known."""
     assert isinstance(decision, ExpertsDecision)
     if decision.policy == "realtime":
         hint = "plan with `policy: static` or `periodic`"
@@ -35,9 +35,21 @@ def read_rows(envelope: Envelope, decision: Decision) -> LaunchRows:
         raise PlannerError("layers have different numbers of slots", where="decision.layouts", hint="solve again")
     role = decision.roles[0]
     free = any(layout.quota is not None for layout in decision.layouts)
+    layers = _layers(envelope, decision)
+    return launch_rows(np.array(repeated, np.int64), role.parallelism.ep, layers, free_shares=free)
+
+
+def _layers(envelope: Envelope, decision: ExpertsDecision) -> ModelLayers:
+    """The model's layers as the plan gives them, else as the catalog does."""
+    key = decision.roles[0].model
+    if decision.layer_ids:
+        without_mtp = tuple(layer for layer in decision.layer_ids if layer not in decision.mtp_layer_ids)
+        return ModelLayers(
+            str(key), decision.num_model_layers, without_mtp, decision.mtp_layer_ids, decision.num_experts
+        )
     problem = recorded_problem(envelope.inputs)
-    model = None if problem is None else recorded_model(problem, role.model)
+    model = None if problem is None else recorded_model(problem, key)
     if model is None:
         hint = "give the model by its catalog name"
-        raise PlannerError(f"the catalog does not know model `{role.model}`", where="decision.roles.0.model", hint=hint)
-    return launch_rows(np.array(repeated, np.int64), role.parallelism.ep, layers_of(model), free_shares=free)
+        raise PlannerError(f"the catalog does not know model `{key}`", where="decision.roles.0.model", hint=hint)
+    return layers_of(model)

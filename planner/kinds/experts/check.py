@@ -105,9 +105,11 @@ def _quota(layout: LayerLayout, where: str) -> Finding:
 
 def _asked(decision: ExpertsDecision, options: ExpertsOptions) -> Iterator[Finding]:
     ep = decision.roles[0].parallelism.ep
-    most = max(decision.slots_per_rank)
-    what = f"ep {ep} with up to {most} slots a rank, the problem gives {options.ep} and {options.slots_per_rank}"
-    right = ep == options.ep and most <= options.slots_per_rank
+    given = decision.slots_per_rank if len(decision.slots_per_rank) > 1 else decision.slots_per_rank * ep
+    what = (
+        f"ep {ep} with up to {max(given)} slots a rank, the problem gives {options.ep} and {max(options.slots_by_rank)}"
+    )
+    right = ep == options.ep and all(a <= b for a, b in zip(given, options.slots_by_rank, strict=False))
     yield Finding("experts.asked", right, what, "slots_per_rank", "keep to the ranks and slots of the problem")
     what = f"plans `{decision.policy}`, the problem asks for `{options.policy}`"
     yield Finding("experts.policy", decision.policy == options.policy, what, "policy", "use the policy asked for")

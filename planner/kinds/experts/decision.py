@@ -15,7 +15,15 @@ class ExpertsOptions(Spec):
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"interval": ("interval_s", TIME_S)}
     paths: ClassVar[tuple[str, ...]] = ("loads", "resident")
     ep: Count = Field(description="ranks that share the experts of a layer")
-    slots_per_rank: Count = Field(description="experts that fit on a rank in one layer")
+    slots_per_rank: Count | Annotated[tuple[Count, ...], Field(min_length=1)] = Field(
+        description="experts that fit on a rank in one layer; one figure, or one by rank"
+    )
+    rank_speeds: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] | None = Field(
+        default=None, description="relative, one by rank; all alike when absent"
+    )
+    peak_tokens: Count | None = Field(
+        default=None, description="most that a rank has memory for in one layer, in the units of the loads"
+    )
     policy: Literal["static", "periodic", "realtime"] = "static"
     loads: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="file of recorded loads, needed to solve"
@@ -26,6 +34,20 @@ class ExpertsOptions(Spec):
     )
     groups: Count = Field(default=1, description="routing groups of the model, which rise and fall together")
     interval_s: Annotated[float, Field(gt=0)] | None = Field(default=None, description="between periodic layouts")
+
+    @model_validator(mode="after")
+    def one_of_each_rank(self) -> "ExpertsOptions":
+        for name in ("slots_per_rank", "rank_speeds"):
+            given = getattr(self, name)
+            if isinstance(given, tuple) and len(given) != self.ep:
+                raise refuse(f"{len(given)} figures for {self.ep} ranks", "give one for every rank", name)
+        return self
+
+    @property
+    def slots_by_rank(self) -> tuple[int, ...]:
+        """Slots of every rank."""
+        given = self.slots_per_rank
+        return given if isinstance(given, tuple) else (given,) * self.ep
 
 
 class LayerLayout(Spec):
@@ -49,6 +71,9 @@ class ExpertsDecision(Decision):
     policy: Literal["static", "periodic", "realtime"] = "static"
     num_experts: Count
     num_layers: Count = Field(description="layers with experts, counted from 0 without the dense ones")
+    layer_ids: tuple[Index, ...] = Field(default=(), description="their numbers in the model")
+    mtp_layer_ids: tuple[Index, ...] = Field(default=(), description="those of multi-token prediction in the model")
+    num_model_layers: Index = Field(default=0, description="dense ones too, without multi-token prediction")
     slots_per_rank: Annotated[tuple[Count, ...], Field(min_length=1)] = Field(description="one figure, or one by rank")
     home_slots_per_rank: Index = Field(default=0, description="first slots of each rank whose expert never moves")
     interval_s: Annotated[float, Field(gt=0)] | None = Field(default=None, description="between two periodic layouts")

@@ -50,7 +50,7 @@ ROLE = "experts"
 TOLERANCE = 1e-6
 ASSUMPTIONS = (
     "loads come as recorded; copies of an expert share its tokens equally unless the plan gives quotas",
-    "a rank's time is its load: all ranks are equally fast",
+    "a rank's time is its load over its speed; ranks are equally fast unless the problem gives speeds",
 )
 
 
@@ -76,6 +76,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     setting = _setting(resolved)
     memory = _memory(setting)
     layout = _layout(setting, limits)
+    _require_room(setting, layout)
     return _envelope(setting, layout, memory)
 
 
@@ -99,11 +100,15 @@ def _setting(resolved: Resolved) -> Setting:
     loads = _loads(options, model, where)
     _require_devices(options, pool, where(("options", "ep")))
     experts = loads.load_WLE.shape[2]
-    if options.ep * options.slots_per_rank < experts:
+    if sum(options.slots_by_rank) < experts:
         raise _too_few_slots(options, experts)
     home = experts // options.ep if options.policy == "realtime" else 0
     ranks = make_ranks(
-        options.ep, options.slots_per_rank, ranks_per_node=min(pool.node.num_gpus, options.ep), home_slots=home
+        options.ep,
+        options.slots_by_rank,
+        speeds=options.rank_speeds,
+        ranks_per_node=min(pool.node.num_gpus, options.ep),
+        home_slots=home,
     )
     return Setting(resolved, options, key, model, pool, loads, ranks)
 
@@ -140,12 +145,22 @@ def _device_run(pool: Pool) -> range:
 
 
 def _too_few_slots(options: ExpertsOptions, experts: int) -> Infeasible:
-    slots, ranks = -(-experts // options.ep), -(-experts // options.slots_per_rank)
+    total, ranks = sum(options.slots_by_rank), options.ep
+    more = -(-experts * ranks // total)
     conflict: list[Conflict] = [
-        {"limit": f"slots_per_rank = {options.slots_per_rank}", "nearest": f"{slots} slots with {options.ep} ranks"},
-        {"limit": f"ep = {options.ep}", "nearest": f"{ranks} ranks with {options.slots_per_rank} slots"},
+        {"limit": f"{_slots(options)}", "nearest": f"{-(-experts // ranks)} slots with {ranks} ranks"},
+        {"limit": f"ep = {ranks}", "nearest": f"{more} ranks with {_each(options)}"},
     ]
     return Infeasible(conflict, proved=True)
+
+
+def _slots(options: ExpertsOptions) -> str:
+    return f"slots_per_rank = {_each(options).removesuffix(' slots')}"
+
+
+def _each(options: ExpertsOptions) -> str:
+    given = sorted(set(options.slots_by_rank))
+    return f"{given[0]} slots" if len(given) == 1 else f"{given[0]} to {given[-1]} slots"
 
 
 def _memory(setting: Setting) -> Memory:
@@ -154,14 +169,15 @@ def _memory(setting: Setting) -> Memory:
     shards = Shards.of(1, dp=options.ep, ep=options.ep)
     costs = MoeCosts(model, pool, options.ep, 1.0)
     layers, experts = setting.loads.load_WLE.shape[1:]
-    redundant = options.slots_per_rank - experts / options.ep
+    widest = max(options.slots_by_rank)
+    redundant = widest - experts / options.ep
     weights = float(weight_bytes(model, shards)[0]) + redundant * layers * costs.expert_bytes
     share = setting.resolved.problem.engine.memory_utilisation
     capacity = pool.node.accelerator.memory_bytes * share
     if weights > capacity:
-        most = int(options.slots_per_rank - (weights - capacity) / (layers * costs.expert_bytes))
+        most = int(widest - (weights - capacity) / (layers * costs.expert_bytes))
         conflict: list[Conflict] = [
-            {"limit": f"slots_per_rank = {options.slots_per_rank}", "nearest": f"{most} slots" if most > 0 else ""},
+            {"limit": f"slots_per_rank = {widest}", "nearest": f"{most} slots" if most > 0 else ""},
             {"limit": f"memory of {pool.name} = {format_si(capacity, 'B')}", "nearest": format_si(weights, "B")},
         ]
         raise Infeasible(conflict, proved=True)
@@ -177,6 +193,24 @@ def _layout(setting: Setting, limits: Limits) -> Layout:
         return plan_ahead(loads.load_WLE, ranks, groups=options.groups, resident_LP=resident)
     tolerance = {} if limits.gap == 0.0 else {"tolerance": limits.gap}
     return plan_layout(loads.total_LE, ranks, resident_LP=resident, seed=limits.seed, **tolerance)  # type: ignore[arg-type]  # one key of a known type
+
+
+def _require_room(setting: Setting, layout: Layout) -> None:
+    """Infeasible where a rank gets more tokens of one layer than it has room for, in any window."""
+    most = setting.options.peak_tokens
+    if most is None:
+        return
+    planned = setting.loads.load_WLE[-1] if setting.options.policy == "periodic" else setting.loads.total_LE
+    top = float(setting.ranks.speed_R.max() / setting.ranks.speed_R.sum())
+    reached, least = (
+        float((planned.sum(axis=1) * ratio * top).max()) for ratio in (layout.imbalance_L, layout.bound_L)
+    )
+    if reached > most:
+        conflict: list[Conflict] = [
+            {"limit": f"peak_tokens = {most}", "nearest": f"{int(np.ceil(reached))} tokens"},
+            {"limit": f"ep = {setting.options.ep}", "nearest": "more ranks, or smaller steps"},
+        ]
+        raise Infeasible(conflict, proved=least > most)
 
 
 def _homes(ranks: Ranks, load_LE: Floats) -> Layout:
@@ -263,7 +297,10 @@ def _decision(setting: Setting, layout: Layout, memory: Memory) -> ExpertsDecisi
         policy=options.policy,
         num_experts=setting.loads.load_WLE.shape[2],
         num_layers=len(layout.expert_LP),
-        slots_per_rank=(options.slots_per_rank,),
+        layer_ids=setting.loads.layer_ids,
+        mtp_layer_ids=layers_of(setting.model).mtp_ids,
+        num_model_layers=setting.model.num_layers,
+        slots_per_rank=options.slots_by_rank if len(set(options.slots_by_rank)) > 1 else options.slots_by_rank[:1],
         home_slots_per_rank=setting.ranks.home_slots,
         interval_s=options.interval_s,
         moved_bytes=moved * costs.expert_bytes,

@@ -88,6 +88,35 @@ def test_too_few_slots_are_infeasible_and_say_what_would_do(loads: Path) -> None
     ]
 
 
+def test_ranks_may_differ_in_slots_and_speed(loads: Path) -> None:
+    slots, speeds = [9, 10] * 8, [1.0, 1.25] * 8
+    decision = _checked(solve(_problem(loads, slots_per_rank=slots, rank_speeds=speeds)))
+    assert decision.slots_per_rank == tuple(slots)
+    total = np.load(loads)["load"].sum(axis=0)[0]
+    row = np.array(decision.layouts[0].expert_of_slot)
+    each = (total / np.bincount(row, minlength=128))[row]
+    rank_loads = np.bincount(np.repeat(np.arange(16), slots), weights=each)
+    assert (rank_loads / speeds).max() / (total.sum() / sum(speeds)) < 1.002
+    with pytest.raises(PlannerError, match="3 figures for 16 ranks"):
+        solve(_problem(loads, slots_per_rank=[9, 9, 9]))
+
+
+def test_more_tokens_than_a_rank_has_memory_for_are_infeasible(loads: Path) -> None:
+    busiest = float(np.load(loads)["load"].sum(axis=(0, 2)).max()) / 16
+    assert _checked(solve(_problem(loads, peak_tokens=int(busiest * 1.01)))).num_layers == 48
+    with pytest.raises(Infeasible) as raised:
+        solve(_problem(loads, peak_tokens=int(busiest * 0.99)))
+    assert raised.value.proved
+
+
+def test_plans_of_a_model_outside_the_catalog_leave_for_launchers(loads: Path) -> None:
+    envelope = solve(_problem(loads))
+    unknown = envelope.model_copy(update={"inputs": {**envelope.inputs, "models": {"moe": {"config": "somewhere"}}}})
+    found = emit(unknown, ExpertsDecision.model_validate(envelope.decision), "tensorrt-llm-experts")
+    balancer = yaml.safe_load(found["load-balancer.yaml"])
+    assert sorted(balancer["initial_global_assignments"]) == list(range(48))
+
+
 def test_slots_beyond_the_memory_are_infeasible(loads: Path) -> None:
     with pytest.raises(Infeasible) as raised:
         solve(
