@@ -1,0 +1,69 @@
+"""Plans over training time."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rl_problems import random_problem
+
+from planner.documents import given_document
+from planner.errors import PlannerError
+from planner.rl.benchmark_problem import read_problem
+from planner.rl.evaluate import evaluate
+from planner.rl.horizon import ChangeCosts, Period, plan_horizon
+from planner.rl.problem import Batch, RlProblem
+from planner.rl.search import solve
+from planner.solvers.result import Status
+
+
+def _drifting(objective: str = "iteration_time") -> tuple[RlProblem, list[Period]]:
+    data: dict[str, Any] = random_problem(4, "async")
+    problem = read_problem(given_document({**data, "objective": objective}, "problem"))
+    draw = random.Random(9)
+    size = problem.batches[0].size
+    periods = []
+    for scale in (0.4, 0.7, 1.0, 1.6, 2.4, 3.0):
+        output = np.array([min(60, 1 + int(draw.lognormvariate(1.8, 0.8) * scale)) for _ in range(size)])
+        periods.append(Period((Batch(problem.batches[0].prompt_tokens_N, output),), 10))
+    return problem, periods
+
+
+def test_free_changes_give_the_optimum_of_every_period() -> None:
+    problem, periods = _drifting()
+    found = plan_horizon(problem, periods, ChangeCosts(0.0, 0.0))
+    alone = [solve(replace(problem, batches=period.batches)).objective for period in periods]
+    assert found.status is Status.OPTIMAL
+    assert found.total == pytest.approx(10 * sum(one or 0.0 for one in alone))
+    assert found.total == pytest.approx(found.greedy_total)
+    assert found.total <= found.fixed_total
+
+
+def test_dear_changes_give_one_plan_for_all_periods() -> None:
+    problem, periods = _drifting()
+    found = plan_horizon(problem, periods, ChangeCosts(1e6, 1e6))
+    assert found.changes == 0
+    assert found.total == pytest.approx(found.fixed_total)
+    assert found.plans == (found.fixed_plan,) * len(periods)
+
+
+@pytest.mark.parametrize("objective", ["iteration_time", "cost_per_iter"])
+def test_the_horizon_is_never_behind_one_plan_or_the_best_of_every_period(objective: str) -> None:
+    problem, periods = _drifting(objective)
+    for seconds in (0.1, 1.0, 4.0):
+        found = plan_horizon(problem, periods, ChangeCosts(seconds, 2 * seconds, 0.5 * seconds))
+        assert found.total <= min(found.fixed_total, found.greedy_total) + 1e-9
+        iterations = sum(
+            10 * evaluate(replace(problem, batches=period.batches), plan).objective
+            for period, plan in zip(periods, found.plans, strict=True)
+        )
+        assert found.total >= iterations - 1e-9
+        assert (found.changes > 0) == (found.total > iterations + 1e-9)
+
+
+def test_a_period_without_a_plan_is_named() -> None:
+    problem, periods = _drifting()
+    capped = replace(problem, max_iteration_s=1e-3)
+    with pytest.raises(PlannerError, match="period 0 has no plan"):
+        plan_horizon(capped, periods, ChangeCosts(1.0, 1.0))
