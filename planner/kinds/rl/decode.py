@@ -110,7 +110,7 @@ def _rollout(solved: Solved, name: str, group: GenerationGroup) -> Role:
 def _actor(solved: Solved) -> Role:
     trainer, choice = solved.trainer, solved.training
     shape = Parallelism(tp=choice.option.tp, pp=choice.option.pp, dp=choice.dp)
-    limits: dict[str, float | int | str] = {"micro_tokens": choice.option.micro_tokens}
+    limits: dict[str, float | int | str] = {"micro_tokens": choice.option.micro_tokens // trainer.inner_dp}
     if trainer.config is not None:
         config = trainer.at(choice.dp)
         shape = Parallelism(tp=config.tp, pp=config.pp, cp=config.cp, dp=config.dp, ep=config.ep)
