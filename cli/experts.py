@@ -35,7 +35,14 @@ RanksOption = Annotated[
     typer.Option("--ranks", min=1, help="That share the experts; an instance says so.", rich_help_panel=INPUT),
 ]
 Slots = Annotated[
-    int | None, typer.Option("--slots-per-rank", min=1, help="Experts that fit on one.", rich_help_panel=INPUT)
+    str | None,
+    typer.Option(
+        "--slots-per-rank", metavar="N", help="Experts that fit on one; 9, or 9,9,8 by rank.", rich_help_panel=INPUT
+    ),
+]
+Speeds = Annotated[
+    str | None,
+    typer.Option("--rank-speeds", metavar="LIST", help="Relative, such as 1,1,0.5.", rich_help_panel=INPUT),
 ]
 PerNode = Annotated[int | None, typer.Option("--ranks-per-node", min=1, help="8 unless given.", rich_help_panel=INPUT)]
 Groups = Annotated[
@@ -68,6 +75,7 @@ def solve(
     array: Array = None,
     ranks: RanksOption = None,
     slots_per_rank: Slots = None,
+    rank_speeds: Speeds = None,
     ranks_per_node: PerNode = None,
     groups: Groups = 1,
     model: Annotated[
@@ -125,7 +133,7 @@ def solve(
     from planner.cli.output import say, write_data, write_json
     from planner.experts.instance import solve_instance, write_placement
 
-    instance = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, groups, model)
+    instance = instance_of(loads, array, ranks, slots_per_rank, rank_speeds, ranks_per_node, groups, model)
     placement = solve_instance(
         instance,
         wishes_of(shares, ahead, tolerance, most_moved, nodes_per_group, resident, seed, imbalance_price),
@@ -199,6 +207,7 @@ def replay(
     array: Array = None,
     ranks: RanksOption = None,
     slots_per_rank: Slots = None,
+    rank_speeds: Speeds = None,
     ranks_per_node: PerNode = None,
     groups: Groups = 1,
     model: Model = None,
@@ -208,7 +217,10 @@ def replay(
         int, typer.Option("--steps", min=1, help="Served in a window, with --model.", rich_help_panel=INPUT)
     ] = 1,
     plot: Annotated[
-        str | None, typer.Option("--plot", metavar="FILE", help="Imbalance by window, as SVG.", rich_help_panel=OUTPUT)
+        str | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Imbalance, traffic and step time, as SVG.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     as_json: Json = False,
     output: Output = None,
@@ -226,12 +238,12 @@ def replay(
     from planner.experts.replay import POLICIES
     from planner.experts.replay import replay as replay_policy
 
-    instance = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, groups, model)
+    instance = instance_of(loads, array, ranks, slots_per_rank, rank_speeds, ranks_per_node, groups, model)
     load, _ = loads_of(loads, array, instance.ranks.num_ranks, model)
     costs = costs_of(model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
     homes, uneven = divmod(instance.num_experts, instance.ranks.num_ranks)
     fits = not uneven and int(instance.ranks.slots_R.min()) >= homes
-    able = {"realtime": fits, "worthwhile": costs is not None}
+    able = {"realtime": fits, "worthwhile": costs is not None, "hindsight": costs is not None}
     chosen = policies or [policy for policy in POLICIES if able.get(policy, True)]
     found = [
         replay_policy(
@@ -241,11 +253,13 @@ def replay(
         for policy in chosen
     ]  # fmt: skip
     if plot is not None:
-        write_data(draw(found), plot)
+        write_data(draw(found, instance.expert_bytes or (costs.expert_bytes if costs else 0.0)), plot)
     if as_json:
-        write_json({"schema": "planner.experts-replay/1", "policies": [replayed(row) for row in found]}, output)
+        rows = [replayed(row, costs) for row in found]
+        write_json({"schema": "planner.experts-replay/1", "policies": rows}, output)
     else:
-        write_data(replay_table(found, instance.expert_bytes or (costs.expert_bytes if costs else 0.0)), output)
+        each = instance.expert_bytes or (costs.expert_bytes if costs else 0.0)
+        write_data(replay_table(found, each, costs), output)
     return 0
 
 
@@ -261,6 +275,7 @@ def tradeoff(
     array: Array = None,
     ranks: RanksOption = None,
     slots_per_rank: Slots = None,
+    rank_speeds: Speeds = None,
     ranks_per_node: PerNode = None,
     model: Model = None,
     gpu: Gpu = None,
@@ -289,7 +304,7 @@ def tradeoff(
     from planner.experts.ranks import linear_layout
     from planner.experts.tradeoff import token_tradeoffs, tradeoffs
 
-    instance = instance_of(loads, array, ranks, slots_per_rank, ranks_per_node, 1, model)
+    instance = instance_of(loads, array, ranks, slots_per_rank, rank_speeds, ranks_per_node, 1, model)
     if instance.kind == "affinity":
         by_price = token_tradeoffs(instance.array, instance.ranks, instance.num_experts)
         rows, show = token_rows(by_price), token_table

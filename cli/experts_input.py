@@ -15,7 +15,8 @@ def instance_of(
     path: str,
     array: str | None,
     ranks: int | None,
-    slots: int | None,
+    slots: str | None,
+    speeds: str | None,
     ranks_per_node: int | None,
     groups: int,
     model: str | None = None,
@@ -25,7 +26,10 @@ def instance_of(
     from planner.experts.ranks import make_ranks
 
     if has_meta(path):
-        given = {"--array": array, "--ranks": ranks, "--slots-per-rank": slots, "--ranks-per-node": ranks_per_node}
+        given = {
+            "--array": array, "--ranks": ranks, "--slots-per-rank": slots, "--rank-speeds": speeds,
+            "--ranks-per-node": ranks_per_node,
+        }  # fmt: skip
         extra = [flag for flag, value in given.items() if value is not None]
         if extra:
             raise PlannerError("an instance says so itself", where=extra[0], hint=f"leave {extra[0]} out")
@@ -41,11 +45,33 @@ def instance_of(
         name=path,
         kind="drift" if windows > 1 else "static",
         array=found.load_WLE if windows > 1 else found.load_WLE[0],
-        ranks=make_ranks(ranks, slots, ranks_per_node=min(ranks_per_node or 8, ranks)),
+        ranks=make_ranks(
+            ranks,
+            [int(count) for count in _by_rank(slots, ranks, "--slots-per-rank", whole=True)],
+            speeds=None if speeds is None else _by_rank(speeds, ranks, "--rank-speeds"),
+            ranks_per_node=min(ranks_per_node or 8, ranks),
+        ),
         num_experts=found.load_WLE.shape[2],
         groups=groups,
         expert_bytes=0.0,
     )
+
+
+def _by_rank(text: str, ranks: int, flag: str, *, whole: bool = False) -> list[float]:
+    """`9` for every rank, or one figure for each of them as `9,9,8`."""
+    wanted = "a whole number of at least 1" if whole else "a positive number"
+    found = []
+    for part in text.split(","):
+        try:
+            value = float(int(part)) if whole else float(part)
+        except ValueError:
+            value = 0.0
+        if not 0.0 < value < float("inf"):
+            raise PlannerError(f"must be {wanted}, or one for every rank, found `{text}`", where=flag)
+        found.append(value)
+    if len(found) not in (1, ranks):
+        raise PlannerError(f"{len(found)} figures for {ranks} ranks", where=flag, hint=f"give one, or {ranks}")
+    return found if len(found) == ranks else found * ranks
 
 
 def _read(path: str, array: str | None, model: str | None) -> "Loads":

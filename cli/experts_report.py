@@ -6,6 +6,7 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.experts.instance import Instance, Placement
+    from planner.experts.replay import Replayed
     from planner.experts.step_time import MoeCosts
     from planner.experts.tokens import TokenLayout
     from planner.experts.tradeoff import Tradeoff
@@ -75,6 +76,8 @@ def summary_of(instance: "Instance", placement: "Placement") -> str:
     moved = placement.facts.get("moved_bytes_after_first")
     if moved:
         lines.append(f"  moved      {format_si(moved, 'B')} after the first window")
+    if "leaving_share" in placement.facts:
+        lines.append(f"  leave node {100 * placement.facts['leaving_share']:.1f} % of visits to experts")
     if "nodes_per_token" in placement.facts:
         lines.append(f"  nodes      {placement.facts['nodes_per_token']:.3f} for each token")
         lines.append(f"  to expect  {placement.facts['fresh_imbalance']:.4f} on as many fresh tokens")
@@ -131,18 +134,27 @@ def size_table(rows: list[Any], verdict: dict[str, Any] | None) -> str:
     )
 
 
-def replayed(row: Any) -> dict[str, Any]:  # noqa: ANN401 - planner.experts.replay.Replayed, imported late
+def replayed(row: "Replayed", costs: "MoeCosts | None") -> dict[str, Any]:
     return {
         "policy": row.policy,
         "imbalance_mean": float(row.imbalance_WL.mean()),
         "imbalance_worst": float(row.imbalance_WL.max()),
         "imbalance_by_window": row.imbalance_WL.mean(axis=1).tolist(),
         "moved_experts": int(row.moved_experts_W.sum()),
+        "moved_experts_by_window": row.moved_experts_W.tolist(),
         "step_s": row.mean_step_s,
+        "tokens_per_s": tokens_per_s(row, costs),
     }
 
 
-def replay_table(found: list[Any], expert_bytes: float) -> str:
+def tokens_per_s(row: "Replayed", costs: "MoeCosts | None") -> float | None:
+    """Of all ranks, net of moves and planning."""
+    if costs is None or row.mean_step_s is None:
+        return None
+    return costs.tokens_per_rank * costs.ranks / row.mean_step_s
+
+
+def replay_table(found: "list[Replayed]", expert_bytes: float, costs: "MoeCosts | None") -> str:
     from planner.cli.render import table
     from planner.units import format_si
 
@@ -154,10 +166,11 @@ def replay_table(found: list[Any], expert_bytes: float) -> str:
             str(int(row.moved_experts_W.sum())),
             format_si(float(row.moved_experts_W.sum()) * expert_bytes, "B") if expert_bytes else "-",
             "-" if row.mean_step_s is None else f"{1e3 * row.mean_step_s:.2f} ms",
+            "-" if costs is None else f"{tokens_per_s(row, costs):.4g}",
         ]
         for row in found
     ]
-    return table(("policy", "mean", "worst", "copies moved", "bytes moved", "step"), rows)
+    return table(("policy", "mean", "worst", "copies moved", "bytes moved", "step", "tokens/s"), rows)
 
 
 def verdict_of(

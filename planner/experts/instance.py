@@ -1,7 +1,8 @@
 """Instances of expert layout in one `.npz` file, and their solutions: the interchange format of benchmarks.
 
-`meta` (JSON) holds experts, ranks, nodes, node_of_rank, slots_per_rank, speed_of_rank, groups, expert_bytes and kind:
-`static` (load [L, E]), `drift` (load [W, L, E]), `realtime` (src [T, L, R, E] tokens by source rank, home_slots),
+`meta` (JSON) holds experts, ranks, nodes, node_of_rank, slots_per_rank (by rank; of static instances also [L, R], where
+layers differ: slots of a layout are then as many as the widest layer has), speed_of_rank, groups, expert_bytes and
+kind: `static` (load [L, E]), `drift` (load [W, L, E]), `realtime` (src [T, L, R, E] tokens by source rank, home_slots),
 `affinity` (topk_ids [N, L, k]). A solution holds phy2log ([..., P], slots rank by rank, -1 empty) and, where shares are
 free, quota of the same shape.
 """
@@ -22,6 +23,7 @@ from planner.experts.layout import Layout, Shares, plan_layout
 from planner.experts.ranks import Floats, Ints, Ranks, make_ranks, require_loads
 from planner.experts.steps import StepPlanner
 from planner.experts.tokens import plan_tokens
+from planner.experts.traffic import leaving_share
 from planner.files import write_bytes_atomic
 from planner.solvers.affinity import PRICE
 from planner.solvers.exports import TOLERANCE as STEP_TOLERANCE
@@ -44,6 +46,7 @@ class Instance:
     num_experts: int
     groups: int
     expert_bytes: float
+    slots_LR: Ints | None = None  # of layers that differ in slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,9 +104,10 @@ def _instance(meta: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Inst
     missing = [name for name in wanted if name not in meta] + [n for n in (ARRAYS[kind],) if n not in arrays]
     if missing:
         raise PlannerError(f"has no `{missing[0]}`", where="meta", hint="write every field of the format")
+    slots, slots_LR = _slots(meta, kind)
     ranks = make_ranks(
         int(meta["ranks"]),
-        meta["slots_per_rank"],
+        slots,
         speeds=meta.get("speed_of_rank"),
         node_of_rank=meta.get("node_of_rank"),
         home_slots=int(meta.get("home_slots", 0)),
@@ -122,7 +126,19 @@ def _instance(meta: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Inst
         num_experts=int(meta["experts"]),
         groups=int(meta.get("groups", 1)),
         expert_bytes=float(meta.get("expert_bytes", 0.0)),
+        slots_LR=slots_LR,
     )
+
+
+def _slots(meta: dict[str, Any], kind: str) -> tuple[list[int], Ints | None]:
+    """(slots of every rank in its widest layer, those by layer where layers differ)."""
+    given = np.asarray(meta["slots_per_rank"])
+    if given.dtype.kind not in "iu" or given.ndim not in (0, 1, 2) or (given.ndim == 2 and kind != "static"):
+        what = f"must be whole numbers by rank, or by layer and rank in static instances, found {given.tolist()!s:.60}"
+        raise PlannerError(what, where="meta.slots_per_rank", hint="write for example [9, 9, 8]")
+    if given.ndim == 0:
+        return [int(given)] * int(meta["ranks"]), None
+    return (given.tolist(), None) if given.ndim == 1 else (given.max(axis=0).tolist(), given.astype(np.int64))
 
 
 def _axes(kind: str) -> str:
@@ -190,6 +206,7 @@ def _static(instance: Instance, wishes: Wishes) -> Placement:
             shares=wishes.shares,
             tolerance=tolerance,
             seed=wishes.seed,
+            slots_LR=instance.slots_LR,
             allowed_ER=_confined(instance, wishes, instance.array),
         )
     return Placement(
@@ -198,7 +215,7 @@ def _static(instance: Instance, wishes: Wishes) -> Placement:
         layout.imbalance_L,
         layout.bound_L,
         layout.status.value,
-        _moved_facts(instance, layout),
+        {**_moved_facts(instance, layout), **_leaving(instance, layout.expert_LP, layout.quota_LP)},
     )
 
 
@@ -217,8 +234,35 @@ def _drift(instance: Instance, wishes: Wishes) -> Placement:
         np.array([layout.imbalance_L for layout in found]),
         np.array([layout.bound_L for layout in found]),
         "optimal" if all(layout.status.value == "optimal" for layout in found) else "feasible",
-        {"moved_bytes_after_first": moved * instance.expert_bytes},
+        {"moved_bytes_after_first": moved * instance.expert_bytes, **_leaving_windows(instance, found)},
     )
+
+
+def _leaving(instance: Instance, expert_LP: Ints, quota_LP: Floats | None) -> dict[str, float]:
+    """Share of tokens that leave their node, on several nodes; every rank sends as many."""
+    if instance.ranks.num_nodes < 2:
+        return {}
+    load = np.asarray(instance.array, np.float64)
+    return {"leaving_share": float(leaving_share(load, instance.ranks, expert_LP, quota_LP).mean())}
+
+
+def _leaving_windows(instance: Instance, found: list[Layout]) -> dict[str, float]:
+    if instance.ranks.num_nodes < 2:
+        return {}
+    windows = zip(np.asarray(instance.array, np.float64), found, strict=True)
+    shares = [leaving_share(load, instance.ranks, row.expert_LP, row.quota_LP) for load, row in windows]
+    return {"leaving_share": float(np.mean(shares))}
+
+
+def _leaving_batches(instance: Instance, expert_TLP: Ints, quota_TLP: Floats) -> dict[str, float]:
+    """The same where source ranks are known."""
+    if instance.ranks.num_nodes < 2:
+        return {}
+    shares = [
+        leaving_share(source.sum(axis=1, dtype=np.float64), instance.ranks, expert_LP, quota_LP, source)
+        for source, expert_LP, quota_LP in zip(instance.array, expert_TLP, quota_TLP, strict=True)
+    ]
+    return {"leaving_share": float(np.mean(shares))}
 
 
 def _confined(instance: Instance, wishes: Wishes, load_LE: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
@@ -273,7 +317,10 @@ def _realtime(instance: Instance, wishes: Wishes) -> Placement:
         imbalance,
         np.ones_like(imbalance),
         "optimal" if bool((imbalance <= 1.0 + 1e-9).all()) else "feasible",
-        {"moved_bytes_after_first": float(moved.sum()) * instance.expert_bytes},
+        {
+            "moved_bytes_after_first": float(moved.sum()) * instance.expert_bytes,
+            **_leaving_batches(instance, rows.expert_NP.reshape(shape), rows.quota_NP.reshape(shape)),
+        },
     )
 
 

@@ -1,9 +1,10 @@
 """A trace of loads replayed under policies: how balanced, how many bytes moved, how fast the steps, net of both.
 
 Policies: `linear` never moves anything; `static` keeps a layout planned on the first window; `periodic` plans on the
-window just served; `ahead` does so hedged; `worthwhile` moves as much as pays by the next window; `realtime` plans
-every window as it comes, around fixed homes; `oracle` knows each window before it is served. Windows may be
-micro-batches. Shape suffixes: W window, L layer, E expert, P slot.
+window just served; `ahead` does so hedged; `worthwhile` moves as much as pays by the next window; `hindsight` chooses
+when to move and to which of the layouts planned by then, knowing the whole trace; `realtime` plans every window as it
+comes, around fixed homes; `oracle` knows each window before it is served. Windows may be micro-batches. Shape suffixes:
+W window, L layer, E expert, P slot, K layout.
 """
 
 from collections.abc import Callable, Iterator
@@ -157,6 +158,45 @@ def _worthwhile(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served
                 best_s, layout_LP = net_s, found.expert_LP
 
 
+def _hindsight(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served]:
+    """The best times to move, by dynamic programming over windows: what any rule of when to move can reach at most.
+
+    Layout k is planned on window k, near the one before it, and may serve from window k + 1 on (layout 0 from the
+    start). T(w, k) = s(w, k) + min_j (T(w - 1, j) + m(j, k)), with the seconds of a window's steps and of moving from
+    layout j to k; O(windows^3) once they are counted.
+    """
+    costs = terms.costs
+    if costs is None:
+        raise PlannerError("policy `hindsight` weighs seconds", where="--policy", hint="give both --model and --gpu")
+    planned = [plan_layout(load_WLE[0], ranks).expert_LP]
+    for load_LE in load_WLE[1:-1]:
+        planned.append(plan_layout(load_LE, ranks, resident_LP=planned[-1], tolerance=SLACK).expert_LP)
+    steps = terms.steps_per_window
+    served_s = np.array(
+        [[costs.step_s(served_imbalance(ranks, row, load)) * steps for row in planned] for load in load_WLE]
+    )
+    sent = [[copies_moved(ranks, before, after) for after in planned] for before in planned]
+    moving_s = np.array([[costs.move_s(count * terms.expert_bytes) for count in row] for row in sent])
+    for window, layout in enumerate(cheapest_path(served_s, moving_s)):
+        yield Served(planned[layout], served_imbalance(ranks, planned[layout], load_WLE[window]))
+
+
+def cheapest_path(served_s: Floats, moving_s: Floats) -> list[int]:
+    """The layout of every window with least seconds in all; layout k serves from window k + 1 on, layout 0 always."""
+    windows, layouts = served_s.shape
+    open_WK = np.arange(layouts)[None] <= np.maximum(np.arange(windows)[:, None] - 1, 0)
+    allowed_s = np.where(open_WK, served_s, np.inf)
+    total_s, came = allowed_s[0], []
+    for window in range(1, windows):
+        reached_s = total_s[:, None] + moving_s
+        came.append(reached_s.argmin(axis=0))
+        total_s = allowed_s[window] + reached_s.min(axis=0)
+    path = [int(total_s.argmin())]
+    for before in reversed(came):
+        path.append(int(before[path[-1]]))
+    return path[::-1]
+
+
 def _oracle(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
     layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
     for load_LE in load_WLE:
@@ -177,6 +217,7 @@ POLICIES: dict[str, Policy] = {
     "periodic": _periodic,
     "ahead": _ahead,
     "worthwhile": _worthwhile,
+    "hindsight": _hindsight,
     "realtime": _realtime,
     "oracle": _oracle,
 }

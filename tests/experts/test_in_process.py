@@ -28,7 +28,7 @@ def test_inputs_and_random_numbers_of_the_caller_stay_as_they_are() -> None:
     load, resident = LOADS.copy(), planner.plan_layout(LOADS, RANKS).expert_LP
     before = resident.copy()
     np.random.seed(7)
-    state = np.random.get_state()[1].copy()  # type: ignore[union-attr,index]
+    state = np.random.get_state()[1].copy()  # type: ignore[index]
     planner.plan_layout(load * 1.1, RANKS, resident_LP=resident)
     planner.plan_ahead(load[None], RANKS, resident_LP=resident)
     planner.StepPlanner(RANKS, 64).plan_rows(load)

@@ -34,6 +34,24 @@ def test_static_instances_give_a_layout_a_layer(tmp_path: Path) -> None:
     assert (placement.imbalance <= placement.bound * 1.002).all()
 
 
+def test_layers_of_an_instance_may_differ_in_slots(tmp_path: Path) -> None:
+    path = tmp_path / "uneven.npz"
+    slots = [[9] * 8, [8] * 8]
+    np.savez(path, meta=json.dumps(META | {"kind": "static", "slots_per_rank": slots}), load=zipf_loads(2, 64))
+    placement = solve_instance(read_instance(path))
+    assert placement.expert_P.shape == (2, 72)
+    assert (placement.expert_P < 0).sum(axis=1).tolist() == [0, 8]
+
+
+def test_traffic_between_nodes_is_stated_and_uses_the_sources_of_micro_batches(tmp_path: Path) -> None:
+    home = np.zeros((1, 1, 8, 64))
+    home[0, 0, np.arange(64) // 8, np.arange(64)] = 10.0
+    kept = solve_instance(read_instance(_write(tmp_path, "realtime", src=home)))
+    assert kept.facts["leaving_share"] == pytest.approx(0.0)
+    static = solve_instance(read_instance(_write(tmp_path, "static", load=zipf_loads(1, 64))))
+    assert 0.3 < static.facts["leaving_share"] < 0.5
+
+
 def test_drifting_instances_count_the_bytes_moved_and_keep_a_budget(tmp_path: Path) -> None:
     loads = np.array([zipf_loads(2, 64) * np.random.default_rng(w).lognormal(0, 0.3, (2, 64)) for w in range(3)])
     instance = read_instance(_write(tmp_path, "drift", load=loads))

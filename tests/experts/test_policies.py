@@ -1,5 +1,7 @@
 """Policies replayed, redundancy sized, and moves that do or do not pay."""
 
+from itertools import pairwise, product
+
 import numpy as np
 import pytest
 from expert_loads import imbalance, zipf_loads
@@ -7,7 +9,7 @@ from expert_loads import imbalance, zipf_loads
 from planner.errors import PlannerError
 from planner.experts.chart import draw
 from planner.experts.ranks import make_ranks
-from planner.experts.replay import POLICIES, replay, served_imbalance
+from planner.experts.replay import POLICIES, cheapest_path, replay, served_imbalance
 from planner.experts.sizing import size, worth_moving
 from planner.experts.step_time import MoeCosts
 from planner.hardware.cluster import Pool
@@ -27,7 +29,7 @@ def test_knowing_what_comes_beats_looking_back_beats_never_moving() -> None:
     mean = {
         policy: float(replay(WINDOWS, RANKS, policy).imbalance_WL.mean())
         for policy in POLICIES
-        if policy != "worthwhile"
+        if policy not in ("worthwhile", "hindsight")
     }
     assert mean["oracle"] < 1.005
     assert mean["realtime"] < mean["periodic"] < mean["linear"]
@@ -111,7 +113,41 @@ def test_a_replay_needs_windows_and_a_policy_that_exists() -> None:
 
 
 def test_the_drawing_has_a_line_for_every_policy() -> None:
-    text = draw([replay(WINDOWS, RANKS, policy) for policy in ("linear", "static")])
-    assert text.count("<polyline") == 2
+    replays = [replay(WINDOWS, RANKS, policy) for policy in ("linear", "static")]
+    text = draw(replays)
+    assert text.count("<polyline") == 2 * 2  # imbalance and copies
     assert ">linear<" in text
+    assert ">copies moved<" in text
     assert text.startswith("<svg")
+    assert ">GB moved<" in draw(replays, 1e9)
+
+
+def test_the_drawing_shows_steps_where_their_cost_is_known(costs: MoeCosts) -> None:
+    text = draw([replay(WINDOWS, RANKS, policy, costs=costs) for policy in ("linear", "static")])
+    assert text.count("<polyline") == 3 * 2
+    assert ">step, ms<" in text
+
+
+def test_hindsight_is_never_slower_than_a_rule_that_uses_the_same_layouts(costs: MoeCosts) -> None:
+    for steps in (1, 100, 10**6):
+        seconds = {
+            policy: replay(WINDOWS, RANKS, policy, costs=costs, expert_bytes=1e9, steps_per_window=steps).mean_step_s
+            for policy in ("hindsight", "static", "periodic")
+        }
+        assert None not in seconds.values()
+        assert seconds["hindsight"] <= min(seconds["static"], seconds["periodic"]) * (1 + 1e-12)  # type: ignore[operator,type-var]  # not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_cheapest_path_is_the_best_of_all_paths(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    served, moving = rng.random((5, 4)), rng.random((4, 4))
+    np.fill_diagonal(moving, 0.0)
+
+    def seconds(path: tuple[int, ...]) -> float:
+        late = any(layout > max(window - 1, 0) for window, layout in enumerate(path))
+        moves = sum(moving[a, b] for a, b in pairwise(path))
+        return np.inf if late else float(sum(served[w, k] for w, k in enumerate(path)) + moves)
+
+    best = min(product(range(4), repeat=5), key=seconds)
+    assert cheapest_path(served, moving) == list(best)
