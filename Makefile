@@ -44,6 +44,9 @@ bench-serving: $(VENV)/installed
 
 bench-training: $(VENV)/installed
 	$(BIN)/python benchmarks/training.py ../shared/data/training
+	$(BIN)/python benchmarks/training_search.py
+	$(BIN)/python benchmarks/training_megascale.py
+	$(BIN)/python benchmarks/training_at_scale.py
 
 bench-sweep: $(VENV)/installed
 	$(BIN)/python benchmarks/sweep.py

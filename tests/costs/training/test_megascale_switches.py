@@ -1,0 +1,59 @@
+"""Switches of the training costs that MegaScale's ablation turns: what each one changes, and by how much it may."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.costs.training.config import FRAMEWORKS, MEGATRON, TrainingConfig, machine_of
+from planner.costs.training.idle import READ_S, HostHabits, idle_s
+from planner.costs.training.layer_costs import layer_cost
+from planner.costs.training.rates import default_rates
+from planner.costs.training.step import step_time
+from planner.hardware.library import find_node
+from planner.models.library import find_model
+
+RATES = default_rates()
+CONFIG = TrainingConfig(
+    find_model("openai/gpt-3-175b"), machine_of(find_node("a100_sxm")), 2048, 256, 1,
+    tp=8, pp=8, vpp=6, dp=4, zero_stage=2, schedule="interleaved", overlap=frozenset(),
+)  # fmt: skip
+
+
+def test_a_parallel_block_exchanges_half_as_much() -> None:
+    layer = CONFIG.arch.layers[0]
+    serial = layer_cost(CONFIG.machine, layer, CONFIG.shard, RATES)
+    parallel = replace(CONFIG, framework=replace(MEGATRON, parallel_block=True))
+    found = layer_cost(parallel.machine, layer, parallel.shard, RATES)
+    assert found.exchange_s["tp"] == pytest.approx(serial.exchange_s["tp"] / 2)
+    assert found.backward_weight_s == pytest.approx(serial.backward_weight_s)
+    assert found.total_s < serial.total_s
+
+
+def test_experts_take_no_part_in_a_parallel_block() -> None:
+    config = TrainingConfig(find_model("Qwen/Qwen3-30B-A3B"), CONFIG.machine, 4096, 256, 1, tp=2, ep=8, dp=16)
+    parallel = replace(config, framework=replace(MEGATRON, parallel_block=True))
+    assert step_time(parallel).step_s == step_time(config).step_s
+
+
+@pytest.mark.parametrize("overlap", ["tp_comm", "p2p", "grad_reduce"])
+def test_every_overlap_shortens_the_step(overlap: str) -> None:
+    assert step_time(replace(CONFIG, overlap=frozenset({overlap}))).step_s < step_time(CONFIG).step_s
+
+
+def test_a_larger_batch_spends_less_of_its_time_in_bubbles() -> None:
+    small, large = step_time(CONFIG), step_time(replace(CONFIG, global_batch=768))
+    assert large.step_s < 3.0 * small.step_s
+    assert large.bubble_s == pytest.approx(small.bubble_s)
+
+
+def test_hosts_wait_for_every_hand_over_and_read_every_sample() -> None:
+    assert idle_s(CONFIG, HostHabits(), RATES) == 0.0
+    waits = idle_s(CONFIG, HostHabits(blocking_hand_overs=True), RATES)
+    assert waits == pytest.approx(2 * 64 * 6 * RATES.get("start.sync"))
+    assert idle_s(replace(CONFIG, pp=1, vpp=1), HostHabits(blocking_hand_overs=True), RATES) == 0.0
+    assert idle_s(CONFIG, HostHabits(loaders_per_node=8), RATES) == pytest.approx(64 * 8 * READ_S)
+
+
+def test_older_codes_are_slower() -> None:
+    older = replace(CONFIG, framework=replace(FRAMEWORKS["megatron_2021"], sequence_parallel=True))
+    assert step_time(older).step_s > step_time(CONFIG).step_s
