@@ -1,0 +1,145 @@
+"""Search for training plans: user CPU of whole `planner solve` processes, the plan, its gap, and what a rule answers.
+
+The rule is "least TP, then least PP, then the largest micro-batch that fits", priced by the same costs: 1F1B, ZeRO 1, no
+context parallelism, experts over a node, nothing computed again unless nothing fits otherwise. The last table mixes strategies by layer on 64 GPUs.
+
+    python benchmarks/training_search.py
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SCHEDULES = "options.search.schedule=[1f1b,interleaved,zb_h1,zb_h2,zb_v,dualpipe,dualpipev]"
+TENSOR, PIPELINE, MICRO_BATCHES = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64), (16, 8, 4, 2, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A problem with its overrides, and the user CPU that a solve of it may take."""
+
+    name: str
+    problem: str
+    overrides: tuple[str, ...]
+    limit_s: float
+
+
+CASES = (
+    Case(
+        "GPT-3 175B, 4,096 A100",
+        "train-gpt3-175b-megascale.yaml",
+        ("cluster.pools.0.nodes=512", "options.global_batch=1536", SCHEDULES),
+        5.0,
+    ),
+    Case("Llama-3.1-405B, 16,384 H100", "train-llama3-405b-h100.yaml", (SCHEDULES,), 10.0),
+    Case("DeepSeek-V3, 2,048 H800", "train-deepseek-v3-h800.yaml", (SCHEDULES,), 10.0),
+    Case("GPT-3 175B, 256 A100", "train-gpt3-175b-megascale.yaml", (), 5.0),
+)
+
+
+def user_cpu_s(case: Case, plan: Path) -> float:
+    """User CPU seconds of one `planner solve`, interpreter start included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    settings = [part for text in case.overrides for part in ("--set", text)]
+    command = [sys.executable, "-m", "planner", "solve", str(EXAMPLES / case.problem), "-o", str(plan), *settings]
+    environment = {**os.environ, "PLANNER_NO_PROGRESS": "1"}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+def rule_of_thumb(case: Case) -> float | None:
+    """Step time of the rule's plan; None where the rule finds none that fits."""
+    from planner import load_problem
+    from planner.infeasible import Infeasible
+    from planner.kinds.train.job import job_of
+    from planner.kinds.train.search import Search
+    from planner.progress import Limits
+
+    for fixed in _rules(case):
+        resolved = load_problem(EXAMPLES / case.problem, overrides=[*case.overrides, *fixed])
+        try:
+            found = Search(job_of(resolved), Limits()).run()
+        except Infeasible:
+            continue
+        if found.best is not None:
+            return found.best.step_s
+    return None
+
+
+def _rules(case: Case) -> Iterator[Sequence[str]]:
+    """Overrides that fix one plan after another in the order of the rule."""
+    experts = ["options.search.ep=8"] if "deepseek" in case.problem else []
+    sizes = {"train-llama3-405b-h100.yaml": 16384, "train-deepseek-v3-h800.yaml": 2048}
+    gpus = 4096 if "cluster.pools.0.nodes=512" in case.overrides else sizes.get(case.problem, 256)
+    common = ["options.search.cp=1", "options.search.schedule=1f1b", "options.search.zero_stage=1", *experts]
+    for recompute, tp, pp, size in product(("none", "selective", "full"), TENSOR, PIPELINE, MICRO_BATCHES):
+        degrees = {"tp": tp, "pp": pp, "micro_batch": size, "dp": gpus // (tp * pp), "recompute": recompute}
+        yield [*common, *(f"options.search.{name}={value}" for name, value in degrees.items())]
+
+
+def search_table() -> None:
+    """A row for each case."""
+    from planner.plan.reader import read_plan
+
+    print(f"{'problem':28} {'user CPU':>10} {'limit':>6} {'step':>8} {'gap':>7} {'rule':>8} {'plan'}")
+    with tempfile.TemporaryDirectory() as folder:
+        for case in CASES:
+            path = Path(folder) / "plan.json"
+            took_s = user_cpu_s(case, path)
+            plan = read_plan(path)
+            certificate: dict[str, Any] = dict(plan.certificate)
+            step_s = certificate["objective"]["value"]
+            ruled_s = rule_of_thumb(case)
+            shape = plan.roles[0].parallelism
+            what = f"tp{shape.tp} cp{shape.cp} pp{shape.pp}x{shape.vpp} dp{shape.dp} ep{shape.ep}"
+            what += (
+                f" micro-batch {plan.extra['micro_batch']}, {plan.extra['schedule']}, ZeRO {plan.extra['zero_stage']}"
+            )
+            rule = "-" if ruled_s is None else f"{ruled_s:.3g} s"
+            print(
+                f"{case.name:28} {took_s:8.2f} s {case.limit_s:4.0f} s {step_s:6.3g} s {certificate['gap']:7.1%}"
+                f" {rule:>8} {what}; {certificate['candidates']:,} candidates"
+            )
+
+
+def layer_table() -> None:
+    """Strategies by layer of a model of 28 layers on 64 GPUs, with less and less memory."""
+    from planner.documents import given_document
+    from planner.kinds.train.job import job_of
+    from planner.kinds.train.layerwise import plan_layers, runs
+    from planner.load import resolve_document
+
+    print("\nQwen2.5-7B, 28 layers, 64 H100: strategies by layer (limit 1 s of user CPU)")
+    for share in (0.95, 0.3, 0.2, 0.15):
+        data = {
+            "schema": "planner.problem/1",
+            "kind": "train",
+            "models": {"policy": {"name": "Qwen/Qwen2.5-7B"}},
+            "cluster": {"pools": [{"gpu": "h100_sxm", "nodes": 8}]},
+            "objective": {"minimize": "step_time"},
+            "options": {"global_batch": 256, "sequence_tokens": 8192, "memory_utilisation": share},
+        }
+        job = job_of(resolve_document(given_document(data, "problem"), Path()))
+        started_s = time.process_time()
+        plan = plan_layers(job)
+        took_s = time.process_time() - started_s
+        uniform = "none fits" if plan.uniform_step_s is None else f"{plan.uniform_step_s:.3f} s"
+        strategies = len({strategy for _, strategy in runs(plan)})
+        print(
+            f"  {share:4.0%} of memory: {took_s:5.2f} s CPU, step {plan.step_s:.3f} s with {strategies} strategies,"
+            f" {uniform} with one for all layers"
+        )
+
+
+if __name__ == "__main__":
+    search_table()
+    layer_table()
