@@ -137,7 +137,7 @@ def _nodes(prefix: str, share: Share) -> Overrides:
 
 
 def _text(value: object) -> str:
-    """A value of Hydra's grammar; a name that is more than letters and digits is quoted, so as not to be read as such."""
+    """A value of Hydra's grammar; a name that is more than letters and digits is quoted, so it is not read as such."""
     if isinstance(value, bool | int | float):
         return str(value)
     if _PLAIN.fullmatch(str(value)):
