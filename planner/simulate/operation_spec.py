@@ -1,6 +1,6 @@
 """The file that says how a plan is operated while it is played: `planner simulate PLAN --operation FILE`."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -13,7 +13,7 @@ from planner.simulate.operation import Change, Control
 from planner.simulate.requests import Requests
 from planner.units import FRACTION, TIME_S
 
-SCHEMA = "planner.operation/1"
+SCHEMA: Final = "planner.operation/1"
 Seconds = Annotated[float, Field(ge=0)]
 
 

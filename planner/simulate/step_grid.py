@@ -50,6 +50,11 @@ class StepGrid:
         """The largest decode batch."""
         return len(self.decode_s) - 1
 
+    def prefill_s(self, tokens: float, attended: float) -> float:
+        """A step that only prefills tokens that attend to so many each on average."""
+        by_tokens = _interpolated(self.attended, self.mixed_s[0, 0], np.array([attended]))[:, 0]
+        return float(_interpolated(self.tokens, by_tokens, np.array([tokens]))[0])
+
     @classmethod
     def of_table(cls, table: "StepTable", *, most_sequences: int | None = None, padded: bool = True) -> "StepGrid":
         """The grid of a table by `planner.costs.tables.step_table`, for batches up to `most_sequences`.
