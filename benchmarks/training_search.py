@@ -1,7 +1,8 @@
 """Search for training plans: user CPU of whole `planner solve` processes, the plan, its gap, and what a rule answers.
 
-The rule is "least TP, then least PP, then the largest micro-batch that fits", priced by the same costs: 1F1B, ZeRO 1, no
-context parallelism, experts over a node, nothing computed again unless nothing fits otherwise. The last table mixes strategies by layer on 64 GPUs.
+The rule is "least TP, then least PP, then the largest micro-batch that fits", priced by the same costs: 1F1B, ZeRO 1,
+no context parallelism, experts over a node, nothing computed again unless nothing fits otherwise. The last table mixes
+strategies by layer on 64 GPUs.
 
     python benchmarks/training_search.py
 """

@@ -7,9 +7,12 @@ from planner.models.architecture import Architecture, GroupedQueryAttention, Lat
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Parallelism
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
+from planner.units import format_si
 
 _CHUNKS = {"zb_v": 2, "dualpipev": 2}
 """Model chunks per pipeline rank where the schedule fixes them (Qi et al., arXiv:2405.15362; DeepSeek DualPipe)."""
+REL_TOL, REPRICED_TOL = 1e-9, 1e-6
+"""Of sums of the plan's own figures, and of figures derived again from its decision."""
 _SINGLE_CHUNK = ("1f1b", "zb_h1", "zb_h2", "dualpipe")
 
 
@@ -18,6 +21,7 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     role = decision.roles[0]
     shape = role.parallelism
     findings = [_role(decision), *_stages(decision, shape), *_schedule(decision, shape), *_recompute(decision)]
+    findings += [*_sharding(decision, shape), *_ranks(decision, shape), *_groups(decision, shape)]
     problem = recorded_problem(envelope.inputs)
     options = recorded_options(problem, TrainOptions)
     if problem is None or options is None:
@@ -27,7 +31,10 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     if model is None:
         what = f"not judged: the catalog does not know model `{role.model}`"
         return [*findings, Finding("train.layers", True, what, "stage_runs", skipped=True)]
-    return [*findings, _layers(decision, model), *_divisible(model, shape)]
+    findings += [_layers(decision, model), *_divisible(model, shape), _context(decision, model, shape)]
+    if all(finding.ok for finding in findings):
+        findings += _repriced(envelope, decision)
+    return findings
 
 
 def _role(decision: TrainDecision) -> Finding:
@@ -85,6 +92,91 @@ def _recompute(decision: TrainDecision) -> Iterator[Finding]:
         what = f"`{recompute.granularity}` with {len(recompute.modules)} modules and {recompute.num_layers} layers"
         hint = "name modules for `selective`, a number of the stage's layers for `full`, nothing for `none`"
         yield Finding("train.recompute", right, what, f"stage_runs.{index}.recompute", hint)
+
+
+def _sharding(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
+    ranks, shards = shape.dp * shape.cp, decision.zero_shards
+    right = shards is None or (ranks % shards == 0 and decision.zero_stage > 0)
+    what = f"ZeRO {decision.zero_stage} over {shards or ranks} of dp x cp = {ranks} ranks"
+    hint = f"shard over a divisor of {ranks} ranks, with a ZeRO stage of at least 1"
+    yield Finding("train.zero_shards", right, what, "zero_shards", hint)
+
+
+def _ranks(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
+    """What is said of each rank of the pipeline: so many of them, all within memory, the fullest that of the role."""
+    ranks, stated = decision.pipeline_ranks, decision.roles[0].memory
+    if not ranks:
+        return
+    what = f"{len(ranks)} ranks described, pp is {shape.pp}"
+    yield Finding("train.ranks", len(ranks) == shape.pp, what, "pipeline_ranks", "describe every rank of the pipeline")
+    fullest = max(ranks, key=lambda rank: rank.memory.used_bytes).memory
+    over = fullest.used_bytes > fullest.capacity_bytes * (1 + REL_TOL)
+    what = f"the fullest needs {format_si(fullest.used_bytes, 'B')}, may use {format_si(fullest.capacity_bytes, 'B')}"
+    yield Finding("train.rank_memory", not over, what, "pipeline_ranks", "recompute more, or spread over more GPUs")
+    same = stated is None or abs(stated.used_bytes - fullest.used_bytes) <= REL_TOL * fullest.used_bytes
+    what = (
+        "the role's memory is that of its fullest rank" if same else "the role's memory is not that of its fullest rank"
+    )
+    yield Finding("train.role_memory", same, what, "roles.0.memory", "state the memory of the fullest rank")
+
+
+def _groups(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
+    """Groups of ranks have the sizes of the degrees, and the strides that Megatron-LM gives them."""
+    if not decision.groups:
+        return
+    stage = shape.tp * shape.cp * shape.dp
+    wanted = {
+        "tp": (shape.tp, 1),
+        "cp": (shape.cp, shape.tp),
+        "dp": (shape.dp, shape.tp * shape.cp),
+        "pp": (shape.pp, stage),
+        "moe_tp": (shape.moe_tp, 1),
+        "ep": (shape.ep, shape.moe_tp),
+        "expert_dp": (stage // (shape.ep * shape.moe_tp), shape.ep * shape.moe_tp),
+        "zero": (decision.zero_shards or shape.dp * shape.cp, shape.tp),
+    }
+    wrong = [group for group in decision.groups if (group.size, group.stride) != wanted[group.name]]
+    what = "groups have the sizes and strides of the degrees"
+    if wrong:
+        size, stride = wanted[wrong[0].name]
+        what = (
+            f"group `{wrong[0].name}` of {wrong[0].size} ranks {wrong[0].stride} apart; it has {size}, {stride} apart"
+        )
+    yield Finding("train.groups", not wrong, what, "groups", "derive the groups from the degrees")
+
+
+def _context(decision: TrainDecision, model: Architecture, shape: Parallelism) -> Finding:
+    """Ulysses gives each rank whole heads (arXiv:2309.14509, section 3)."""
+    heads = sorted({count for layer, _ in model.layer_groups() for count in _head_counts(layer.mixer)})
+    ranks = shape.tp * shape.cp
+    odd = [count for count in heads if count % ranks] if decision.context_parallel == "ulysses" and shape.cp > 1 else []
+    what = f"{odd[0]} heads over tp x cp = {ranks}" if odd else f"`{decision.context_parallel}` suits the heads"
+    return Finding(
+        "train.context", not odd, what, "context_parallel", "use `ring`, or a cp whose tp x cp divides the heads"
+    )
+
+
+def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
+    """The step time and the fullest rank's memory, derived again from the decision by the costs of this version."""
+    stated = {prediction.metric: prediction.value for prediction in envelope.predictions}
+    if envelope.certificate.status == "stated" or "step_time_s" not in stated:
+        return
+    from planner.kinds.train.reprice import repriced
+
+    found = repriced(envelope, decision)
+    if isinstance(found, str):
+        yield Finding("train.step_time", True, f"not judged: {found}", "predictions", skipped=True)
+        return
+    value = stated["step_time_s"]
+    what = f"states a step of {format_si(value, 's')}, its decision gives {format_si(found.step_s, 's')}"
+    right = abs(found.step_s - value) <= REPRICED_TOL * value
+    yield Finding("train.step_time", right, what, "predictions", "solve again with the costs of this version")
+    memory = decision.roles[0].memory
+    if memory is not None:
+        used, derived = memory.used_bytes, float(found.memory.total_R.max())
+        what = f"states {format_si(used, 'B')} on the fullest rank, its decision gives {format_si(derived, 'B')}"
+        right = abs(used - derived) <= REPRICED_TOL * derived
+        yield Finding("train.memory", right, what, "roles.0.memory", "solve again with the costs of this version")
 
 
 def _job(decision: TrainDecision, options: TrainOptions, shape: Parallelism) -> Iterator[Finding]:

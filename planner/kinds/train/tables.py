@@ -181,26 +181,23 @@ class Table:
                 best.append(mode)
         return tuple(best)
 
-    def _all_modes(self) -> list[Mode]:
+    def mode(self, recompute: Recompute) -> Mode:
+        """What a choice of what is computed again adds to each kind of layer, and leaves of its bytes."""
         kinds = range(len(self.job.kinds))
-        none = Mode(Recompute(), (0.0,) * len(kinds), tuple(self.kept[k].total_bytes for k in kinds))
-        full = Mode(
-            Recompute("full"),
-            tuple(self.layers[k].forward_s for k in kinds),
-            tuple(self.kept[k].input_bytes for k in kinds),
-        )
+        if recompute.granularity == "full":
+            extra = [self.layers[k].forward_s for k in kinds]
+            held = [self.kept[k].input_bytes for k in kinds]
+        else:
+            extra = [sum(self.layers[k].forward_of_module.get(m, 0.0) for m in recompute.modules) for k in kinds]
+            held = [self.kept[k].without(recompute.modules) for k in kinds]
+        return Mode(recompute, tuple(extra), tuple(held))
+
+    def _all_modes(self) -> list[Mode]:
         names = [name for name in get_args(Module) if any(name in kept.of_module for kept in self.kept)]
         names = [name for name in names if any(cost.forward_of_module.get(name, 0.0) > 0.0 for cost in self.layers)]
-        some = [
-            Mode(
-                Recompute("selective", chosen),
-                tuple(sum(self.layers[k].forward_of_module.get(name, 0.0) for name in chosen) for k in kinds),
-                tuple(self.kept[k].without(chosen) for k in kinds),
-            )
-            for size in range(1, len(names) + 1)
-            for chosen in combinations(names, size)
-        ]
-        return [none, *some, full]
+        sets = [chosen for size in range(1, len(names) + 1) for chosen in combinations(names, size)]
+        some = [self.mode(Recompute("selective", chosen)) for chosen in sets]
+        return [self.mode(Recompute()), *some, self.mode(Recompute("full"))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,7 +218,7 @@ def ways_of(table: Table, stages: int, stages_of_rank: int) -> Ways:
     ranks = stages / stages_of_rank
     found = [(float(counts @ mode.extra_s) / ranks, mode, 0) for mode in table.modes]
     if "full" in allowed:
-        none = Mode(Recompute(), (0.0,) * len(job.kinds), tuple(kept.total_bytes for kept in table.kept))
+        none = table.mode(Recompute())
         each = float(table.pass_K3[:, 0].max()) * stages_of_rank
         found += [(each * whole, none, whole) for whole in range(1, job.arch.num_layers // stages)]
     found.sort(key=lambda row: (row[0], row[2]))

@@ -1,0 +1,85 @@
+"""A plan's own decision priced again: what its step time and memory must be under the costs of this version."""
+
+from dataclasses import replace
+
+from planner.costs.training.config import Recompute as Recomputed
+from planner.errors import PlannerError
+from planner.kinds.train.decision import StageRun, TrainDecision
+from planner.kinds.train.evaluate import Choice, Evaluation, evaluate
+from planner.kinds.train.job import Job, job_of
+from planner.kinds.train.space import Shape
+from planner.kinds.train.tables import Mode, Table, sharing_of
+from planner.plan.schema import Envelope
+from planner.problem.recorded import INPUTS, recorded_problem
+from planner.problem.resolve import resolve
+
+
+def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
+    """The plan evaluated again, or why it cannot be."""
+    problem = recorded_problem(envelope.inputs)
+    if problem is None:
+        return "its inputs are no valid problem"
+    if any(model.name is None for model in problem.models.values()):
+        return "the config.json of its model is not at hand"
+    try:
+        job = job_of(resolve(problem, INPUTS))
+    except PlannerError as error:
+        return error.what
+    if decision.layer_runs:
+        return "layers under strategies of their own"
+    choice = _choice(job, decision)
+    if isinstance(choice, str):
+        return choice
+    counts = tuple(run.num_layers for run in decision.stage_runs for _ in range(run.stages))
+    if len(counts) != choice.pp * choice.vpp or sum(counts) != job.arch.num_layers:
+        return "its stages do not hold every layer once"
+    return evaluate(choice, counts)
+
+
+def _choice(job: Job, decision: TrainDecision) -> Choice | str:
+    """The decision as the search knows it, or why it knows no such one."""
+    degrees = decision.roles[0].parallelism
+    options = job.options.model_copy(update={"overlap": decision.overlap})
+    framework = replace(job.framework, sequence_parallel=decision.sequence_parallel)
+    table = Table(
+        replace(job, options=options, framework=framework),
+        Shape(degrees.tp, degrees.cp, degrees.ep, degrees.moe_tp, decision.micro_batch),
+    )
+    mode = _mode(table, decision)
+    if isinstance(mode, str):
+        return mode
+    if decision.zero_shards not in (None, degrees.dp * degrees.cp):
+        return "states sharded over a part of the ranks"
+    offload = frozenset(decision.offload)
+    return Choice(
+        table=table,
+        sharing=sharing_of(table, degrees.dp, decision.zero_stage, offload),
+        pp=degrees.pp,
+        dp=degrees.dp,
+        schedule=decision.schedule,
+        vpp=degrees.vpp,
+        zero_stage=decision.zero_stage,
+        offload=offload,
+        mode=mode[0],
+        full_layers=mode[1],
+    )
+
+
+def _mode(table: Table, decision: TrainDecision) -> tuple[Mode, int] | str:
+    """What all stages recompute, and how many layers of each whole where that is not all of them."""
+    runs = [run for run in decision.stage_runs if run.num_layers]
+    if len({_kind(run) for run in runs}) > 1:
+        return "stages that recompute differently"
+    recompute = runs[0].recompute
+    if recompute.granularity != "full":
+        return table.mode(Recomputed(recompute.granularity, recompute.modules)), 0
+    if all(run.recompute.num_layers == run.num_layers for run in runs):
+        return table.mode(Recomputed("full")), 0
+    most = max(run.recompute.num_layers for run in runs)
+    if any(run.recompute.num_layers != min(most, run.num_layers) for run in runs):
+        return "stages that recompute differently"
+    return table.mode(Recomputed()), most
+
+
+def _kind(run: StageRun) -> tuple[str, tuple[str, ...]]:
+    return run.recompute.granularity, run.recompute.modules

@@ -1,0 +1,74 @@
+"""Solved training plans pass every rule; a plan that says something else than its decision gives fails by name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from train_problems import problem
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.kinds.train.decision import TrainDecision
+from planner.plan.schema import Envelope
+
+SEARCH = {"cp": 1, "tp": 2, "pp": 2, "dp": 4, "vpp": 1, "micro_batch": 1, "recompute": ["none", "full"]}
+
+
+@pytest.fixture(scope="module")
+def plan() -> dict[str, Any]:
+    return solve(problem(global_batch=16, train_tokens=1e9, search=SEARCH)).model_dump(mode="json", by_alias=True)
+
+
+def _failing(data: dict[str, Any]) -> set[str]:
+    envelope = Envelope.model_validate(data)
+    decision = TrainDecision.model_validate(envelope.decision)
+    return {finding.rule for finding in check_plan(envelope, decision) if not finding.ok}
+
+
+def _edited(data: dict[str, Any], edit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    copy = Envelope.model_validate(data).model_dump(mode="json", by_alias=True)
+    edit(copy)
+    return copy
+
+
+def _rank(data: dict[str, Any], **figures: float) -> None:
+    data["decision"]["pipeline_ranks"][0]["memory"].update(figures)
+
+
+def _prediction(data: dict[str, Any], value: float) -> None:
+    for prediction in data["predictions"]:
+        if prediction["metric"] == "step_time_s":
+            prediction["value"] = value
+    data["certificate"]["objective"]["value"] = value
+    data["certificate"]["gap"] = abs(value - data["certificate"]["bound"]) / value
+    data["certificate"]["status"] = "feasible"
+
+
+EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], set[str]]] = {
+    "a step faster than the decision's": (lambda d: _prediction(d, 0.5), {"train.step_time", "certificate.bound"}),
+    "a step slower than the decision's": (lambda d: _prediction(d, 50.0), {"train.step_time"}),
+    "memory of another rank": (lambda d: _rank(d, activations_bytes=1.0, weights_bytes=1.0), {"train.role_memory"}),
+    "a rank too few": (lambda d: d["decision"]["pipeline_ranks"].pop(), {"train.ranks"}),
+    "a group of another stride": (lambda d: d["decision"]["groups"][0].update(stride=7), {"train.groups"}),
+    "shards that do not divide the ranks": (lambda d: d["decision"].update(zero_shards=3), {"train.zero_shards"}),
+}
+
+
+def test_a_solved_plan_passes_every_rule(plan: dict[str, Any]) -> None:
+    assert not _failing(plan)
+    predicted = {prediction["metric"]: prediction["value"] for prediction in plan["predictions"]}
+    tokens_per_s = 16 * 4096 / predicted["step_time_s"]
+    assert predicted["tokens_per_s"] == pytest.approx(tokens_per_s)
+    assert predicted["train_days"] == pytest.approx(1e9 / tokens_per_s / 86400)
+    assert 0.1 < predicted["mfu"] < 0.8
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_what_does_not_follow_from_the_decision_fails_by_name(plan: dict[str, Any], name: str) -> None:
+    edit, wanted = EDITS[name]
+    assert wanted <= _failing(_edited(plan, edit))
+
+
+def test_the_same_problem_gives_the_same_bytes(plan: dict[str, Any]) -> None:
+    again = solve(problem(global_batch=16, train_tokens=1e9, search=SEARCH)).model_dump(mode="json", by_alias=True)
+    assert again == plan
