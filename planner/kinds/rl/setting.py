@@ -71,12 +71,23 @@ def read_setting(resolved: Resolved) -> Setting:
         hint = "write `minimize: iteration_time`, `minimize: cost` or `maximize: tokens_per_usd`"
         raise PlannerError("no objective of RL plans", where=where(("objective",)), hint=hint)
     _require_consistent(resolved, options)
+    _require_prices(resolved)
     keys = _keys(resolved, options)
     for key in sorted(set(keys.values())):
         _require_priceable(resolved, key)
     calibration = load_calibration(problem.costs.calibration)
     store = open_store(profile_paths(problem.costs.profiles))
     return Setting(resolved, options, keys, resolved.workloads[0], calibration, store)
+
+
+def _require_prices(resolved: Resolved) -> None:
+    """A goal in dollars needs the price of every pool."""
+    goal = resolved.problem.objective
+    unpriced = [index for index, pool in enumerate(resolved.pools) if not pool.usd_per_gpu_hour]
+    if unpriced and goal.minimize != "iteration_time":
+        where = resolved.where(("cluster", "pools", unpriced[0]))
+        what = f"pool `{resolved.pools[unpriced[0]].name}` has no price, and the objective is in dollars"
+        raise PlannerError(what, where=where, hint="add `price: 2.50 USD/h`, of one GPU")
 
 
 def _require_consistent(resolved: Resolved, options: RlOptions) -> None:

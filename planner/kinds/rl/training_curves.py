@@ -24,7 +24,7 @@ from planner.models.architecture import Architecture, MoeFfn
 from planner.rl.problem import NEVER_FITS, Batch, TrainingOption
 
 MEMORY_SHARE = 0.95  # of a device that training may fill; the rest is for fragments
-CRITIC_SHARE = 0.15  # of a device that the critic keeps while the actor is in turn
+HELPER_SHARE = 0.15  # of a device that another model may keep while the actor is in turn
 Recomputed = Literal["none", "full"]
 
 
@@ -105,7 +105,7 @@ def modelled_trainers(setting: Setting, pool: Pool, lengths: Lengths) -> Iterato
 
 def _learner(learners: list[Trainer], pool: Pool) -> Trainer | None:
     """How the critic trains: fastest of those that keep little of a device, else the one that keeps least."""
-    room = pool.node.accelerator.memory_bytes * CRITIC_SHARE
+    room = pool.node.accelerator.memory_bytes * HELPER_SHARE
     kept = {id(one): _critic(one, pool.num_gpus).kept_bytes for one in learners}
     small = [one for one in learners if kept[id(one)] <= room]
     if small:
@@ -123,15 +123,14 @@ def _critic(learner: Trainer, gpus: int) -> Helper:
 
 
 def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths) -> Helper:
-    """A model that only runs forward, cut over as many GPUs of a node as it can be."""
-    tp = 1
-    while 2 * tp <= pool.node.num_gpus and splits(arch, 2 * tp, 2 * tp, 1):
+    """A model that only runs forward, cut over as few GPUs of a node as keep little on each."""
+    tp, weights, room = 1, _weight_bytes(arch), pool.node.accelerator.memory_bytes * HELPER_SHARE
+    while weights / tp > room and 2 * tp <= pool.node.num_gpus and splits(arch, 2 * tp, 2 * tp, 1):
         tp *= 2
     packed = max(1, lengths.longest // lengths.typical)
     config = TrainingConfig(arch, machine_of(pool.node), lengths.typical, packed, packed, tp=tp, etp=tp)
     seconds = stage_cost(config, 0, default_rates()).forward_s
-    kept = _weight_bytes(arch) / tp
-    return Helper(part, tp, 1, 0.0, tp * seconds / (packed * lengths.typical), kept)
+    return Helper(part, tp, 1, 0.0, tp * seconds / (packed * lengths.typical), weights / tp)
 
 
 def measured_trainers(setting: Setting) -> Iterator[Trainer]:
