@@ -7,10 +7,11 @@ from pydantic import JsonValue
 from planner import __version__
 from planner.costs.profiled import Profiled
 from planner.files import digest
+from planner.kinds.serve.attention_ffn import advice
 from planner.kinds.serve.certificate import certificate
 from planner.kinds.serve.demand import Target
 from planner.kinds.serve.formulate import gpus_at_hand
-from planner.kinds.serve.options import FrontierPoint, ServeDecision
+from planner.kinds.serve.options import AttentionFfn, FrontierPoint, ServeDecision
 from planner.kinds.serve.place import place
 from planner.kinds.serve.predict import resting_scale, times
 from planner.kinds.serve.solve import Outcome, Setting
@@ -123,7 +124,15 @@ def _decision(
         routing=tuple(_routes(setting, outcome, used)),
         kv_transfer_bytes_per_s=moved,
         frontier=tuple(frontier),
+        attention_ffn=_apart(setting),
     )
+
+
+def _apart(setting: Setting) -> AttentionFfn | None:
+    """Whether the first workload would decode better with attention and feed-forward apart, on the first pool."""
+    if not setting.options.attention_ffn:
+        return None
+    return advice(setting.places[setting.resolved.workloads[0].model, 0], setting.targets[0], setting.calibration)
 
 
 def role_of(setting: Setting, item: Used) -> Role:

@@ -25,6 +25,9 @@ class ServeOptions(Spec):
     max_prefill_utilisation: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.95, description="how busy prefill may run, even where the limits would allow more"
     )
+    attention_ffn: bool = Field(
+        default=False, description="weigh decoding with attention and feed-forward layers on devices of their own"
+    )
     judged_by: Literal["queueing", "simulation"] = Field(
         default="queueing", description="what judges whether a plan keeps its limits"
     )
@@ -42,6 +45,25 @@ class FrontierPoint(Spec):
     roles: tuple[str, ...]  # such as `4 x decode tp2, batch 128`
 
 
+class AttentionFfn(Spec):
+    """The best way to decode with attention and feed-forward apart, on as many devices as yield most, and its rival.
+
+    Rates are output tokens a second and device of decoding alone, a step no longer than the limit.
+    """
+
+    pays: bool
+    attention_gpus: int
+    ffn_gpus: int
+    attention_tp: int
+    ffn_tp: int
+    ep: int
+    micro_batches: int
+    sequences: int
+    tokens_per_s_per_gpu: float
+    limited_by: Literal["attention", "feed-forward", "network", "latency"]
+    together_tokens_per_s_per_gpu: float
+
+
 class ServeDecision(Decision):
     """Instances by role with their shapes and limits, where they stand, and how requests flow.
 
@@ -52,3 +74,4 @@ class ServeDecision(Decision):
     mode: Literal["colocated", "disaggregated", "mixed"]
     kv_transfer_bytes_per_s: float = 0.0  # all prefill to decode traffic of the plan
     frontier: tuple[FrontierPoint, ...] = ()  # where the objective is a trade-off
+    attention_ffn: AttentionFfn | None = None  # where the options ask for it, and a design keeps the limit

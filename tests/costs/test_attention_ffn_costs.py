@@ -1,0 +1,120 @@
+"""Attention and feed-forward apart: costs of a token against Step-3's tables, and the turns of micro-batches."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.costs.attention_ffn import Rates, TokenDemand, cycle_s, ffn_weight_bytes, token_demand, travelling_bytes
+from planner.costs.memory import weight_bytes
+from planner.costs.shapes import Shards
+from planner.models.architecture import Architecture
+from planner.models.library import find_model
+
+CELLS = Path(__file__).parents[2].parent / "shared" / "data" / "serving" / "step3_cost_cases.csv"
+MODELS = {
+    "DSv3": "deepseek-ai/DeepSeek-V3",
+    "Kimi_K2": "moonshotai/Kimi-K2-Instruct",
+    "Qwen3_MoE": "Qwen/Qwen3-235B-A22B",
+    "Step-3": "stepfun-ai/step3",
+}
+
+
+def with_fp8_cache(name: str) -> Architecture:
+    arch = find_model(name)
+    return replace(arch, precisions=replace(arch.precisions, kv_cache="fp8"))
+
+
+def cells() -> list[dict[str, str]]:
+    if not CELLS.exists():
+        pytest.skip(f"needs {CELLS}")
+    with open(CELLS, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def demand_of(row: dict[str, str]) -> TokenDemand:
+    names = ("kv_bytes_per_tok", "attn_flop_per_tok", "linear_flop_per_tok", "ffn_flop_per_tok")
+    return TokenDemand(*(float(row[name]) for name in names))
+
+
+def rates_of(row: dict[str, str]) -> Rates:
+    return Rates(*(float(row[name]) for name in ("usd_per_gpu_hour", "peak_flops", "mem_bw_Bps")))
+
+
+def test_cells_of_cost_are_those_of_the_paper() -> None:
+    for row in cells():
+        token, rates = demand_of(row), rates_of(row)
+        found = rates.attention_usd(token) if row["part"] == "attn" else rates.ffn_usd(token)
+        assert found == pytest.approx(float(row["stated_usd_per_1M_tok"]), abs=0.0013)
+
+
+def test_hardware_choices_are_those_of_the_paper() -> None:
+    """The cheapest device of each side gives the totals that the paper states for 8K and 32K."""
+    totals: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    for row in cells():
+        token, rates = demand_of(row), rates_of(row)
+        usd = rates.attention_usd(token) if row["part"] == "attn" else rates.ffn_usd(token)
+        totals.setdefault((row["model"], row["context"]), {}).setdefault(row["part"], {})[row["hardware"]] = usd
+    wanted = {("Step-3", "8k"): 0.055, ("DSv3", "8k"): 0.068, ("Qwen3_MoE", "8k"): 0.062}
+    wanted |= {("Step-3", "32k"): 0.129, ("DSv3", "32k"): 0.211, ("Qwen3_MoE", "32k"): 0.193}
+    for key, stated in wanted.items():
+        attention, ffn = totals[key]["attn"], totals[key[0], "8k"]["ffn"]  # which does not depend on the context
+        assert min(attention.values()) + min(ffn.values()) == pytest.approx(stated, abs=0.0015)
+    best = {part: min(usd, key=usd.__getitem__) for part, usd in totals["DSv3", "8k"].items()}
+    assert best == {"attn": "H800", "ffn": "H800"}
+    assert min(totals["Qwen3_MoE", "8k"]["attn"].items(), key=lambda pair: pair[1])[0] == "H20"
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_what_a_token_asks_for_follows_from_the_architecture(model: str) -> None:
+    arch = with_fp8_cache(MODELS[model])
+    for row in cells():
+        if row["model"] == model and (row["part"], row["hardware"]) == ("attn", "H800"):
+            found, stated = token_demand(arch, float(row["context"][:-1]) * 1024), demand_of(row)
+            assert found.kv_bytes == pytest.approx(stated.kv_bytes, rel=0.01)
+            assert found.attention_flop == pytest.approx(stated.attention_flop, rel=0.06)
+            assert found.linear_flop == pytest.approx(stated.linear_flop, rel=0.01)
+            assert found.ffn_flop == pytest.approx(stated.ffn_flop, rel=0.01)
+
+
+def turns(stages: list[float], micro_batches: int, layers: int) -> float:
+    """Seconds a layer of micro-batches that pass four stages in turn, each stage one at a time, first come first."""
+    free = [0.0] * 4
+    ready = [0.0] * micro_batches
+    half = 0.0
+    for layer in range(2 * layers):
+        for stage in range(4):
+            for batch in sorted(range(micro_batches), key=lambda one: ready[one]):
+                start = max(ready[batch], free[stage])
+                ready[batch] = free[stage] = start + stages[stage]
+        if layer == layers - 1:
+            half = max(ready)
+    return (max(ready) - half) / layers
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=4, max_size=4), st.integers(1, 5))
+def test_a_cycle_is_what_micro_batches_take_that_are_played(stages: list[int], micro_batches: int) -> None:
+    times = [np.array([float(value)]) for value in stages]
+    formula = float(cycle_s(times[0], times[1], times[2], times[3], micro_batches)[0])
+    attention, ffn, there, back = (float(value) for value in stages)
+    assert turns([attention, there, ffn, back], micro_batches, 100) == pytest.approx(formula, rel=0.02)
+
+
+def test_feed_forward_weights_are_most_of_a_sparse_model_and_shrink_with_both_degrees() -> None:
+    arch = find_model("deepseek-ai/DeepSeek-V3")
+    whole = float(ffn_weight_bytes(arch, Shards.of(1))[0])
+    assert 0.9 < whole / float(weight_bytes(arch, Shards.of(1))[0]) < 1.0
+    parts = ffn_weight_bytes(arch, Shards.of([1, 1, 2], 1, [8, 8, 4], [8, 1, 1], [1, 8, 8]))
+    assert np.all(parts < whole / 6.0)
+    assert parts[2] < parts[1]
+
+
+def test_a_token_travels_to_no_more_places_than_it_has_experts() -> None:
+    arch = find_model("deepseek-ai/DeepSeek-V3")
+    alone, few, many = (travelling_bytes(arch, ep)[0] for ep in (1.0, 8.0, 256.0))
+    assert alone < few < many <= 61 * 8 * arch.hidden_size
