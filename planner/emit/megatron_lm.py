@@ -34,8 +34,9 @@ def _flag(name: str, value: Value) -> Iterator[Flag]:
     """A field as a flag; fields at the launcher's own default give none."""
     flag = "--" + _NAMES.get(name, name).replace("_", "-")
     match name, value:
-        case "add_bias_linear", False:
-            yield "--disable-bias-linear", ()
+        case "add_bias_linear", _:
+            if not value:
+                yield "--disable-bias-linear", ()
         case "window_size", [before, after]:
             yield flag, (f"({before}, {after})",)
         case "moe_layer_freq", list():

@@ -65,7 +65,8 @@ def megatron_core(folder: Path) -> None:
 
     flags = _flags((folder / "launch.sh").read_text())
     fields = _fields(flags)
-    fields |= {"bf16": True, "params_dtype": torch.bfloat16, "pipeline_dtype": torch.bfloat16, "add_bias_linear": False}
+    fields |= {"bf16": True, "params_dtype": torch.bfloat16, "pipeline_dtype": torch.bfloat16}
+    fields["add_bias_linear"] = "--disable-bias-linear" not in flags
     latent = fields.get("multi_latent_attention", False)
     config = (MLATransformerConfig if latent else TransformerConfig)(**fields)
     layout = fields.get("pipeline_model_parallel_layout")

@@ -119,6 +119,16 @@ MEGATRON: dict[str, TrainCase] = {
         more={"sequence_parallel": True, "zero_stage": 1, "zero_shards": 1, "overlap": ("grad_reduce", "tp_comm")},
         options={"train_tokens": 1e12},
     ),
+    "dense-biased": TrainCase(
+        "openai/gpt-3-175b",
+        32,
+        {"tp": 8, "pp": 8, "dp": 4, "vpp": 6},
+        ((1, 2, ("embedding",)), (46, 2, ()), (1, 2, ("loss",))),
+        global_batch=256,
+        sequence_tokens=2048,
+        schedule="interleaved",
+        more={"sequence_parallel": True, "zero_stage": 1, "overlap": ("p2p", "tp_comm")},
+    ),
     "moe-latent-mtp": TrainCase(
         DEEPSEEK,
         64,

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Plan "training", sha256:PLAN, by planner 0.1.0
+# Run this on every node of the plan with NODE_RANK=0, 1, ...; rank 0 is on node 0 of pool "h100".
+# It runs Megatron-LM's pretrain_gpt.py. Tokenizer, data and learning rate are no part of a plan: give their flags
+# as arguments of this script.
+set -euo pipefail
+: "${MEGATRON_LM:?set MEGATRON_LM to the folder that holds pretrain_gpt.py}"
+: "${NODE_RANK:?set NODE_RANK to the number of this node}"
+[ -n "${MASTER_ADDR:-}" ] || MASTER_ADDR=node-00
+MASTER_PORT="${MASTER_PORT:-29500}"
+
+exec torchrun \
+  --nnodes 32 \
+  --nproc-per-node 8 \
+  --node-rank "${NODE_RANK}" \
+  --master-addr "${MASTER_ADDR}" \
+  --master-port "${MASTER_PORT}" \
+  "${MEGATRON_LM}"/pretrain_gpt.py \
+    --num-layers 96 \
+    --hidden-size 12288 \
+    --num-attention-heads 96 \
+    --kv-channels 128 \
+    --add-qkv-bias \
+    --ffn-hidden-size 49152 \
+    --normalization LayerNorm \
+    --tensor-model-parallel-size 8 \
+    --pipeline-model-parallel-size 8 \
+    --context-parallel-size 1 \
+    --expert-model-parallel-size 1 \
+    --sequence-parallel \
+    --tp-comm-overlap \
+    --seq-length 2048 \
+    --max-position-embeddings 2048 \
+    --position-embedding-type learned_absolute \
+    --micro-batch-size 1 \
+    --global-batch-size 256 \
+    --bf16 \
+    --optimizer adam \
+    --pipeline-model-parallel-layout 'Et*2|(t*2|)*46t*2L' \
+    --use-distributed-optimizer \
+    "$@"
