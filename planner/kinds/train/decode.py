@@ -7,6 +7,7 @@ import numpy as np
 
 from planner import __version__
 from planner.costs.training.flops import model_flop_per_token
+from planner.costs.training.intervals import step_interval_s
 from planner.files import digest
 from planner.kinds.train.certificate import certificate
 from planner.kinds.train.decision import Group, PipelineRank, Recompute, StageRun, TrainDecision
@@ -202,17 +203,25 @@ def predictions(best: Evaluation) -> Iterator[Prediction]:
     """Figures of the whole plan."""
     choice = best.choice
     job, options = choice.table.job, choice.table.job.options
-    tokens_per_s = options.global_batch * options.sequence_tokens / best.step_s
-    flop_per_s = tokens_per_s * model_flop_per_token(job.arch, options.sequence_tokens) / choice.num_gpus
-    yield Prediction(metric="step_time_s", value=best.step_s)
-    yield Prediction(metric="tokens_per_s", value=tokens_per_s)
-    yield Prediction(metric="tokens_per_s_per_gpu", value=tokens_per_s / choice.num_gpus)
-    yield Prediction(metric="model_flop_per_s", value=flop_per_s)
-    yield Prediction(metric="mfu", value=flop_per_s / job.pool.node.accelerator.peak("bf16"))
+    tokens = float(options.global_batch * options.sequence_tokens)
+    tokens_per_s = tokens / best.step_s
+    flop = model_flop_per_token(job.arch, options.sequence_tokens) / choice.num_gpus
+    low_s, high_s = step_interval_s(choice.config, best.step_s, job.rates)
+    yield Prediction(metric="step_time_s", value=best.step_s, interval=(low_s, high_s))
+    rates = {
+        "tokens_per_s": 1.0,
+        "tokens_per_s_per_gpu": 1.0 / choice.num_gpus,
+        "model_flop_per_s": flop,
+        "mfu": flop / job.pool.node.accelerator.peak("bf16"),
+    }
+    for metric, factor in rates.items():
+        interval = (tokens / high_s * factor, tokens / low_s * factor)
+        yield Prediction(metric=metric, value=tokens_per_s * factor, interval=interval)
     yield Prediction(metric="memory_bytes", statistic="max", value=float(best.memory.total_R.max()))
     yield Prediction(metric="gpus", value=float(choice.num_gpus))
     if options.train_tokens is not None:
-        yield Prediction(metric="train_days", value=options.train_tokens / tokens_per_s / SECONDS_A_DAY)
+        days = options.train_tokens / tokens / SECONDS_A_DAY
+        yield Prediction(metric="train_days", value=days * best.step_s, interval=(days * low_s, days * high_s))
 
 
 def _evidence(best: Evaluation) -> Evidence:

@@ -4,12 +4,12 @@ Shape suffixes: S stage, R rank of the pipeline, K kind of layer, L layer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.training.config import Schedule
+from planner.costs.training.config import Schedule, TrainingConfig
 from planner.kinds.train.job import Job
 from planner.kinds.train.layout import (
     Counts,
@@ -52,6 +52,20 @@ class Choice:
     @property
     def num_gpus(self) -> int:
         return self.table.shape.tp * self.table.shape.cp * self.pp * self.dp
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The choice as the costs know it, layers laid out evenly."""
+        return replace(
+            self.table.config,
+            pp=self.pp,
+            vpp=self.vpp,
+            dp=self.dp,
+            schedule=self.schedule,
+            zero_stage=self.zero_stage,
+            offload=self.offload,
+            recompute=self.mode.recompute,
+        )
 
     @property
     def pipe(self) -> Pipe:
