@@ -133,7 +133,7 @@ REFUSED = [
     ("megatron-lm", _changed(UNEVEN, options={"optimizer": "lamb"}), "has no optimizer `lamb`"),
     ("megatron-lm", _changed(UNEVEN, options={"task": "lora"}), "trains no adapters"),
     ("megatron-lm", _more(UNEVEN, offload=("activations",)), "activations are offloaded with pp 4"),
-    ("megatron-lm", _more(UNEVEN, zero_stage=0, offload=("optimizer",)), "offloaded and not sharded"),
+    ("megatron-lm", _more(UNEVEN, zero_stage=0, zero_shards=None, offload=("optimizer",)), "offloaded and not sharded"),
     (
         "megatron-lm",
         _more(MEGATRON["moe-context-ulysses"], sequence_parallel=False),
