@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.plan.schema import Amount, Count, Decision, Index, Memory
 from planner.schema_base import Spec
 
@@ -59,10 +60,13 @@ class TrainOptions(Spec):
         default=0.95, description="share of device memory the job may use; the rest is lost to fragmentation"
     )
     overlap: tuple[Overlap, ...] = Field(
-        default=("grad_reduce", "param_gather", "tp_comm", "p2p"),
+        default=("grad_reduce", "param_gather", "p2p"),
         description="communication that the framework runs behind computation",
     )
     search: Search = Search()
+    reliability: Reliability | None = Field(
+        default=None, description="where checkpoints go and what fails; a plan then decides its checkpoints"
+    )
 
 
 class Recompute(Spec):
@@ -131,4 +135,5 @@ class TrainDecision(Decision):
     overlap: tuple[Overlap, ...] = ()
     pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")
     groups: tuple[Group, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
+    checkpointing: Checkpointing | None = Field(default=None, description="where the problem says what may fail")
     layer_runs: tuple[LayerRun, ...] = Field(default=(), description="strategies by layer, where they differ")
