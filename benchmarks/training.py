@@ -189,18 +189,13 @@ def _print_memory(folder: Path) -> None:
     with open(folder / "memory.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["unit"] == "GiB" and row["quantity"].startswith(("peak reported", "max_allocated")):
-                error = _memory_error(known.get(row["id"].removeprefix("mem")) or _as_run(row), float(row["value_gib"]))
+                error = _memory_error(known.get(row["id"].removeprefix("mem")) or row, float(row["value_gib"]))
                 errors.setdefault(row["source"], []).append(error)
     together = np.abs([error for found in errors.values() for error in found])
     print(f"\npeak memory, {len(together)} runs: median error {np.median(together):.1%}, mean {together.mean():.1%}")
     for source, found in errors.items():
         low, middle, high = min(found), float(np.median(np.abs(found))), max(found)
         print(f"  {source[:34]:34s} {len(found):4d}  median {middle:.1%}, from {low:+.1%} to {high:+.1%}")
-
-
-def _as_run(row: Mapping[str, str]) -> dict[str, str]:
-    """A row of the table of memory that the table of runs lacks: Llama under torchtitan."""
-    return {**row, "framework": "torchtitan", "gated": "1", "schedule": "", "task": "pretrain", "arch": "dense"}
 
 
 def _memory_error(row: Mapping[str, str], measured_gib: float) -> float:

@@ -21,7 +21,7 @@ from planner.costs.training.volumes import DataParallelVolume, data_parallel_vol
 from planner.models.architecture import Layer
 
 IntArray = NDArray[np.int64]
-_HOSTS = ("graphs", "eager", "legacy")
+_HOSTS = ("graphs", "plain", "eager", "legacy")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

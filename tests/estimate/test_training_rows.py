@@ -11,7 +11,9 @@ from planner.costs.training.step import step_time
 from planner.errors import PlannerError
 from planner.estimate import estimate_measured
 from planner.estimate.training import is_training_table
-from planner.estimate.training_rows import completed, config_of_row, network_bytes_per_s
+from planner.estimate.training_columns import network_bytes_per_s
+from planner.estimate.training_rows import completed, config_of_row
+from planner.models.architecture import DenseFfn
 
 SHARED = Path(__file__).parents[3] / "shared/data/training"
 ROW = {
@@ -107,6 +109,17 @@ def test_a_table_of_training_runs_gives_a_line_a_row(tmp_path: Path) -> None:
     assert prediction["memory_bytes"] > 1e9
     assert bad["id"] == "wrong"
     assert "H9000" in bad["error"]
+
+
+def test_tables_of_memory_need_fewer_columns() -> None:
+    left_out = ("framework", "gated", "schedule", "arch", "zero")
+    short = row(note="schedule=ZB-1p; as printed", pp="4", dp="2")
+    config = config_of_row({name: value for name, value in short.items() if name not in left_out}).config
+    assert config.schedule == "zb_h1"
+    assert config_of_row({**short, "gbs": ""}).config.global_batch == 2
+    layer = config.arch.layers[0]
+    assert isinstance(layer.ffn, DenseFfn)
+    assert layer.ffn.gated
 
 
 def test_tables_of_deployments_are_told_apart(tmp_path: Path) -> None:

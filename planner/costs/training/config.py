@@ -79,7 +79,7 @@ class Framework:
     parameter_bytes: float = 2.0  # working weights kept between steps; 4 where FSDP keeps fp32 shards and casts
     embeddings_tied: bool = False  # input and output matrices tied although the model description unties them
     logit_bytes: float = 2.0  # per logit at the peak of the loss: 2 where it is fused, up to 14 with fp32 copies
-    host: str = "eager"  # how its host launches kernels: graphs, eager or legacy
+    host: str = "eager"  # how its host launches kernels: graphs, plain, eager or legacy
     reduce_bytes: float = 2.0  # of a gradient on its way between ranks
     forwarded_experts: bool = True  # tokens cross to a node once for all of its experts (DeepEP), else once an expert
     parallel_block: bool = False  # attention and feed-forward part read one norm's output, and their sum is added once
@@ -102,6 +102,7 @@ FRAMEWORKS: dict[str, Framework] = {
     "megatron_graphs": replace(MEGATRON, name="megatron_graphs", host="graphs"),
     "nemo": replace(MEGATRON, name="nemo", forwarded_experts=False),
     "megatron_2021": _2021,
+    "megatron_2023": replace(_2021, name="megatron_2023", host="plain"),
     "megatron_deepspeed": replace(_2021, name="megatron_deepspeed", gradient_bytes=2.0, reduce_bytes=2.0),
     "composer": Framework(
         "composer", attention="triton", fused=False, parameter_bytes=4.0, embeddings_tied=True, logit_bytes=4.0
