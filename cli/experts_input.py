@@ -24,6 +24,7 @@ def instance_of(
     """The instance in a file, or one made of loads and flags; `model` says which layers of the loads have experts."""
     from planner.experts.instance import Instance, has_meta, read_instance
     from planner.experts.ranks import make_ranks
+    from planner.experts.step_time import expert_bytes
 
     if has_meta(path):
         given = {
@@ -53,7 +54,7 @@ def instance_of(
         ),
         num_experts=found.load_WLE.shape[2],
         groups=groups,
-        expert_bytes=0.0,
+        expert_bytes=0.0 if model is None else expert_bytes(model_of(model)),
     )
 
 
@@ -117,11 +118,14 @@ def wishes_of(
     if ahead and (shares == "free" or most_moved is not None):
         what = "layouts made ahead have equal shares, and moves as --tolerance allows"
         raise PlannerError(what, where="--ahead", hint="leave out --shares and --most-moved")
+    most_bytes = None if most_moved is None else parse_quantity(most_moved, BYTES, where="--most-moved")
+    if most_bytes is not None and most_bytes < 0:
+        raise PlannerError(f"must be at least 0, found `{most_moved}`", where="--most-moved", hint="write `50GB`")
     return Wishes(
         shares="free" if shares == "free" else "equal",
         ahead=ahead,
         tolerance=None if tolerance is None else fraction(tolerance, "--tolerance"),
-        most_moved_bytes=None if most_moved is None else parse_quantity(most_moved, BYTES, where="--most-moved"),
+        most_moved_bytes=most_bytes,
         nodes_per_group=nodes_per_group,
         resident_LP=None if resident is None else read_resident(resident),
         seed=seed,

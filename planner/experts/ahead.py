@@ -35,7 +35,7 @@ def uncertainty_of(history_WE: Floats, groups: int) -> Uncertainty:
     experts = len(last_E)
     level_E = 0.5 * (last_E + total / experts)
     factors = [last_E - before_E for before_E in scaled_WE[:-1][-MOST_CHANGES:]]
-    if groups > 1 and experts % groups == 0:
+    if groups > 1:
         group_E = np.arange(experts) // (experts // groups)
         factors += [np.where(group_E == group, GROUP_NOISE * level_E, 0.0) for group in range(groups)]
     return Uncertainty((OWN_NOISE * level_E) ** 2, np.array(factors).reshape(len(factors), experts), DEVIATIONS)
@@ -56,6 +56,9 @@ def plan_ahead(
     """
     history = np.ascontiguousarray(history_WLE, np.float64)
     require_loads(history, "window,layer,expert")
+    if groups < 1 or history.shape[2] % groups:
+        what = f"{groups} groups do not divide {history.shape[2]} experts"
+        raise PlannerError(what, where="groups", hint="give the routing groups of the model, 1 for none")
     if move_slack < 0:
         raise PlannerError(f"must be at least 0, found {move_slack}", where="move slack")
     with of_experts():

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +87,7 @@ def read_instance(path: str | Path) -> Instance:
         meta = json.loads(str(arrays.pop("meta")))
     except FileNotFoundError:
         raise PlannerError("there is no such file", where=where, hint="name an instance") from None
-    except (OSError, ValueError, KeyError, EOFError) as problem:
+    except (OSError, ValueError, KeyError, EOFError, RecursionError, BadZipFile) as problem:
         hint = "an instance is an .npz file with `meta` and the loads"
         raise PlannerError(f"is no instance: {problem}", where=where, hint=hint) from None
     try:
@@ -95,9 +96,11 @@ def read_instance(path: str | Path) -> Instance:
         raise PlannerError(error.what, where=f"{where}: {error.where}", hint=error.hint) from None
 
 
-def _instance(meta: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Instance:
+def _instance(meta: object, arrays: dict[str, npt.NDArray[Any]]) -> Instance:
+    if not isinstance(meta, dict):
+        raise PlannerError("is no mapping", where="meta", hint="write every field of the format")
     kind = meta.get("kind")
-    if kind not in ARRAYS:
+    if not isinstance(kind, str) or kind not in ARRAYS:
         known = ", ".join(f"`{name}`" for name in ARRAYS)
         raise PlannerError(f"is of kind `{kind}`", where="meta.kind", hint=f"the kinds are {known}")
     wanted = ("experts", "ranks", "slots_per_rank")
@@ -105,29 +108,59 @@ def _instance(meta: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Inst
     if missing:
         raise PlannerError(f"has no `{missing[0]}`", where="meta", hint="write every field of the format")
     slots, slots_LR = _slots(meta, kind)
-    ranks = make_ranks(
-        int(meta["ranks"]),
-        slots,
-        speeds=meta.get("speed_of_rank"),
-        node_of_rank=meta.get("node_of_rank"),
-        home_slots=int(meta.get("home_slots", 0)),
-    )
+    experts, num_ranks = _figure(meta, "experts"), _figure(meta, "ranks")
+    try:
+        ranks = make_ranks(
+            num_ranks,
+            slots,
+            speeds=meta.get("speed_of_rank"),
+            node_of_rank=meta.get("node_of_rank"),
+            home_slots=_figure(meta, "home_slots", least=0, otherwise=0),
+        )
+    except (TypeError, ValueError) as problem:
+        raise PlannerError(f"does not describe ranks: {problem}", where="meta", hint="give numbers by rank") from None
     array = arrays[ARRAYS[kind]]
+    if array.dtype.kind not in "iuf":
+        raise PlannerError(f"holds no numbers but `{array.dtype}`", where=ARRAYS[kind], hint="give numbers of tokens")
     if kind in AXES:
         require_loads(array.astype(np.float64).sum(axis=2) if kind == "realtime" else array, _axes(kind), where="load")
-        if array.shape[-1] != int(meta["experts"]):
-            what = f"has {array.shape[-1]} experts, `meta` says {meta['experts']}"
-            raise PlannerError(what, where=ARRAYS[kind], hint="make both agree")
+        _require_axis(array, -1, "experts", experts, ARRAYS[kind])
+    if kind == "realtime":
+        _require_axis(array, 2, "source ranks", num_ranks, ARRAYS[kind])
     return Instance(
         name=str(meta.get("name", "instance")),
         kind=kind,
         array=array,
         ranks=ranks,
-        num_experts=int(meta["experts"]),
-        groups=int(meta.get("groups", 1)),
-        expert_bytes=float(meta.get("expert_bytes", 0.0)),
+        num_experts=experts,
+        groups=_figure(meta, "groups", otherwise=1),
+        expert_bytes=_bytes_each(meta),
         slots_LR=slots_LR,
     )
+
+
+def _figure(meta: dict[str, Any], name: str, *, least: int = 1, otherwise: int | None = None) -> int:
+    """A whole number of `meta`, at least `least`."""
+    value = meta.get(name, otherwise)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        what = f"must be a whole number of at least {least}, found {value!r}"
+        raise PlannerError(what, where=f"meta.{name}", hint=f"write a number for `{name}`")
+    return value
+
+
+def _bytes_each(meta: dict[str, Any]) -> float:
+    """Bytes of one expert, 0 where `meta` does not say."""
+    value = meta.get("expert_bytes", 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        what = f"must be a number of bytes, found {value!r}"
+        raise PlannerError(what, where="meta.expert_bytes", hint="write the bytes of one expert of one layer")
+    return float(value)
+
+
+def _require_axis(array: npt.NDArray[Any], axis: int, name: str, wanted: int, where: str) -> None:
+    if array.shape[axis] != wanted:
+        what = f"has {array.shape[axis]} {name}, `meta` says {wanted}"
+        raise PlannerError(what, where=where, hint="make both agree")
 
 
 def _slots(meta: dict[str, Any], kind: str) -> tuple[list[int], Ints | None]:
@@ -152,7 +185,7 @@ def has_meta(path: str | Path) -> bool:
     try:
         with np.load(path, allow_pickle=False) as content:
             return "meta" in content.files
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError, BadZipFile):
         return False
 
 
@@ -160,13 +193,18 @@ def read_resident(path: str | Path) -> Ints:
     """[L, P] the layout in a placement file; of windows, the last."""
     try:
         with np.load(path, allow_pickle=False) as content:
-            found = np.asarray(content["phy2log"], np.int64)
+            held = np.asarray(content["phy2log"])
     except FileNotFoundError:
         raise PlannerError("there is no such file", where=str(path), hint="name a placement") from None
-    except (OSError, ValueError, KeyError, EOFError) as problem:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
         raise PlannerError(f"is no placement: {problem}", where=str(path), hint="it holds `phy2log`") from None
-    if found.ndim not in (2, 3):
-        raise PlannerError(f"has a layout of shape {found.shape}", where=str(path), hint="give [layer, slot]")
+    if held.ndim not in (2, 3) or held.size == 0 or held.dtype.kind not in "iu":
+        what = f"has a layout of shape {held.shape} and type {held.dtype}"
+        raise PlannerError(what, where=str(path), hint="give whole numbers as [layer, slot]")
+    found = held.astype(np.int64)
+    if int(found.min()) < -1:
+        what = f"names expert {int(found.min())}"
+        raise PlannerError(what, where=str(path), hint="experts count from 0, and -1 is an empty slot")
     resident: Ints = found[-1] if found.ndim == 3 else found
     return resident
 
@@ -184,11 +222,33 @@ def write_placement(placement: Placement, path: str | Path) -> None:
 def solve_instance(instance: Instance, wishes: Wishes | None = None) -> Placement:
     """The layouts of every layer (and window, and micro-batch) of an instance."""
     asked = wishes if wishes is not None else Wishes()
-    if asked.nodes_per_group is not None and instance.kind != "static":
-        what = "groups are confined to nodes in layouts of one window"
-        raise PlannerError(what, where="nodes per group", hint="leave it out, or add the windows up")
+    _require_used(instance.kind, asked)
     solvers = {"static": _static, "drift": _drift, "realtime": _realtime, "affinity": _affinity}
     return solvers[instance.kind](instance, asked)
+
+
+def _require_used(kind: str, asked: Wishes) -> None:
+    """Refuses wishes that instances of this kind would pass over."""
+    windows = kind in ("static", "drift")
+    near = asked.ahead or asked.resident_LP is not None or asked.most_moved_bytes is not None
+    unused = {
+        "ahead": asked.ahead and not windows,
+        "resident": asked.resident_LP is not None and not windows,
+        "most moved": asked.most_moved_bytes is not None and not windows,
+        "shares": asked.shares == "free" and kind == "affinity",
+        "tolerance": asked.tolerance is not None and kind == "affinity",
+        "imbalance price": asked.imbalance_price is not None and kind != "affinity",
+        "nodes per group": asked.nodes_per_group is not None and (kind != "static" or near),
+    }
+    for name, wrong in unused.items():
+        if wrong:
+            what = f"has no effect on instances of kind `{kind}`"
+            if name == "nodes per group":
+                what = "groups are confined to nodes in layouts of one window, made from nothing"
+            raise PlannerError(what, where=name, hint="leave it out")
+    if kind == "static" and asked.most_moved_bytes is not None and asked.resident_LP is None:
+        hint = "name the layout that runs now with `--resident`"
+        raise PlannerError("moves are counted from a resident layout", where="most moved", hint=hint)
 
 
 def _or(given: float | None, otherwise: float) -> float:
@@ -289,7 +349,8 @@ def _window(instance: Instance, wishes: Wishes, seen: Floats, resident: Ints | N
     moves = None
     if wishes.most_moved_bytes is not None:
         if instance.expert_bytes <= 0:
-            raise PlannerError("gives no bytes of an expert", where="meta.expert_bytes", hint="add `expert_bytes`")
+            hint = "name the model with `--model`, or add `expert_bytes` to an instance"
+            raise PlannerError("nothing says how many bytes an expert has", where="most moved", hint=hint)
         moves = int(wishes.most_moved_bytes // instance.expert_bytes)
     return plan_layout(
         seen[-1],

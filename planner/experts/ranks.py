@@ -13,6 +13,9 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 
+MOST_NODES = 1 << 16
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
     """Slots, relative speed and node of every rank; the slots of a layout count rank by rank.
@@ -34,6 +37,10 @@ class Ranks:
             raise PlannerError("slots and speeds must be positive", where="ranks", hint=hint)
         if (self.node_R < 0).any():
             raise PlannerError("a rank has a negative node", where="ranks", hint="nodes count from 0")
+        ranks_N = np.bincount(self.node_R, minlength=1) if int(self.node_R.max()) < MOST_NODES else np.zeros(1)
+        if (ranks_N == 0).any():
+            what = f"node {int(np.argmin(ranks_N))} has no rank, and node {int(self.node_R.max())} has"
+            raise PlannerError(what, where="ranks", hint="number the nodes from 0 without gaps")
 
     @property
     def num_ranks(self) -> int:
@@ -72,6 +79,9 @@ def make_ranks(
     home_slots: int = 0,
 ) -> Ranks:
     """Ranks from plain numbers; all on one node, and equally fast, unless told."""
+    if ranks < 1 or (ranks_per_node is not None and ranks_per_node < 1):
+        hint = "give at least 1 of each"
+        raise PlannerError(f"{ranks} ranks, {ranks_per_node or ranks} on a node", where="ranks", hint=hint)
     slots_R = np.full(ranks, slots_per_rank) if isinstance(slots_per_rank, int) else np.asarray(slots_per_rank)
     node_R = np.asarray(node_of_rank) if node_of_rank is not None else np.arange(ranks) // (ranks_per_node or ranks)
     speed_R = np.ones(ranks) if speeds is None else np.asarray(speeds, np.float64)
@@ -91,7 +101,7 @@ def require_loads(load: Floats, axes: str, *, where: str = "load") -> None:
     idle = load.sum(axis=-1) == 0
     if idle.any():
         at = tuple(int(index) for index in np.argwhere(idle)[0])
-        hint = "leave out dense layers, which have no experts"
+        hint = "leave out dense layers, and windows too short to hold tokens of every layer"
         raise PlannerError(f"has no load at all at {list(at)} of [{axes.rpartition(',')[0]}]", where=where, hint=hint)
 
 

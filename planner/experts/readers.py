@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from planner.experts.ranks import Floats, require_loads
 
 COLUMNS = ("layer", "expert", "load")
 MOST_EXPERTS = 1 << 16
+MOST_TOKENS = 1e30  # beyond any recording; sums and squares of it are still numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,13 +67,18 @@ def read_loads(path: str | Path, *, array: str | None = None, model: ModelLayers
     if suffix not in readers or (suffix == "" and not place.is_dir()):
         hint = "loads come as .npz, .npy, .parquet, .json, .pt, .jsonl, or a folder of .jsonl"
         raise PlannerError(f"files of `{place.suffix}` are not read", where=str(path), hint=hint)
+    if place.is_file() and place.stat().st_size == 0:
+        raise PlannerError("is empty", where=str(path), hint="record while the engine serves")
     if array is not None and suffix != ".npz":
         raise PlannerError("only .npz files hold arrays by name", where="--array", hint="leave it out")
     try:
         return _loads(readers[suffix](place, array), model)
     except PlannerError as error:
         raise PlannerError(error.what, where=f"{path}: {error.where}".removesuffix(": "), hint=error.hint) from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as problem:
+    except KeyError as problem:
+        hint = "give the file as the engine wrote it"
+        raise PlannerError(f"has a record without `{problem.args[0]}`", where=str(path), hint=hint) from None
+    except (OSError, ValueError, TypeError, EOFError, RecursionError, BadZipFile) as problem:
         raise PlannerError(
             f"cannot be read: {problem}", where=str(path), hint="name a file of recorded loads"
         ) from None
@@ -79,7 +86,10 @@ def read_loads(path: str | Path, *, array: str | None = None, model: ModelLayers
 
 def _loads(found: Counts, model: ModelLayers | None) -> Loads:
     """Counts checked; dense layers, and windows without any load, left out."""
-    load = np.asarray(found.counts, np.float64)
+    counts = np.asarray(found.counts)
+    if counts.dtype.kind not in "iuf":
+        raise PlannerError(f"holds no counts but `{counts.dtype}`", where="load", hint="give whole or real numbers")
+    load = counts.astype(np.float64)
     load = load[None] if load.ndim == 2 else load
     if load.ndim != 3 or load.size == 0:
         hint = "give [layer, expert] or [window, layer, expert]"
@@ -90,8 +100,8 @@ def _loads(found: Counts, model: ModelLayers | None) -> Loads:
         raise PlannerError(f"is {load[tuple(at)]} at {at}", where="load", hint="loads are finite and at least 0")
     if not load.any():
         raise PlannerError("every load is 0", where="load", hint="record while the engine serves")
-    if not np.isfinite(load.sum()):
-        raise PlannerError("adds up to more than a number holds", where="load", hint="scale the loads down")
+    if load.max() > MOST_TOKENS:
+        raise PlannerError(f"is {load.max():.3g}, more than {MOST_TOKENS:.0e}", where="load", hint="give tokens")
     ids = tuple(range(load.shape[1])) if found.layer_ids is None else found.layer_ids
     load = load[load.any(axis=(1, 2))]
     load, ids = _without_dense(load, ids) if model is None else _of_model(load, ids, model, sparse=found.sparse)
@@ -176,9 +186,21 @@ def _parquet(path: Path, _: str | None) -> Counts:
     if missing:
         known = ", ".join(f"`{name}`" for name in table.column_names)
         raise PlannerError(f"has no column `{missing[0]}`, only {known}", hint="name them layer, expert, load, window")
-    layer, expert = (table[name].to_numpy().astype(np.int64) for name in COLUMNS[:2])
-    window = table["window"].to_numpy().astype(np.int64) if "window" in table.column_names else np.zeros_like(layer)
+    layer, expert = (_whole(table[name].to_numpy(), name) for name in COLUMNS[:2])
+    window = _whole(table["window"].to_numpy(), "window") if "window" in table.column_names else np.zeros_like(layer)
     return Counts(_scattered(window, layer, expert, table["load"].to_numpy().astype(np.float64)), sparse=True)
+
+
+def _whole(values: npt.ArrayLike, where: str) -> npt.NDArray[np.int64]:
+    """Whole numbers; PlannerError for others, for missing ones and for text."""
+    found = np.asarray(values)
+    if found.dtype.kind in "iu" or found.size == 0:
+        return found.astype(np.int64)
+    if found.dtype.kind != "f" or not np.isfinite(found).all() or (found != np.floor(found)).any():
+        raise PlannerError(
+            "holds values that are no whole numbers", where=where, hint="layers and experts count from 0"
+        )
+    return found.astype(np.int64)
 
 
 def _scattered(
@@ -249,7 +271,11 @@ def _of_records(records: Iterator[dict[str, Any]]) -> Counts:
     found = list(records)
     stats = [record for record in found if record.get("record_type") == "eplb_load_stats"]
     if stats:
-        return Counts(np.array([_vllm_window(record) for record in stats]))
+        windows = [_vllm_window(record) for record in stats]
+        layers, experts = (max(window.shape[axis] for window in windows) for axis in range(2))
+        if any(len(window) != layers for window in windows):
+            raise PlannerError("has records of different numbers of layers", where="expert_load", hint="name one run")
+        return Counts(np.array([np.pad(row, ((0, 0), (0, experts - row.shape[1]))) for row in windows]), sparse=True)
     routed = [record for record in found if "top_indices" in record]
     if routed:
         return _megatron(routed)
@@ -261,12 +287,15 @@ def _of_records(records: Iterator[dict[str, Any]]) -> Counts:
 
 def _vllm_window(record: dict[str, Any]) -> npt.NDArray[np.float64]:
     """[L, E] one record: loads of slots, added up by the expert that each slot held then."""
-    load_LP, expert_LP = np.array(record["expert_load"], np.float64), np.array(record["p2l_map"], np.int64)
+    load_LP, expert_LP = np.array(record["expert_load"], np.float64), _whole(record["p2l_map"], "p2l_map")
     if load_LP.shape != expert_LP.shape or load_LP.ndim != 2:
         what = f"has loads {load_LP.shape} for slots {expert_LP.shape} at step {record.get('step')}"
         raise PlannerError(what, where="expert_load", hint="both are [layers, slots]")
+    if load_LP.size == 0 or int(expert_LP.min()) < -1 or int(expert_LP.max()) >= MOST_EXPERTS:
+        raise PlannerError(f"names an expert out of range at step {record.get('step')}", where="p2l_map")
     counts = np.zeros((len(load_LP), int(expert_LP.max()) + 1))
-    np.add.at(counts, (np.arange(len(load_LP))[:, None], expert_LP), load_LP)
+    layer, slot = np.nonzero(expert_LP >= 0)  # -1: an empty slot
+    np.add.at(counts, (layer, expert_LP[layer, slot]), load_LP[layer, slot])
     return counts
 
 
@@ -278,7 +307,7 @@ def _megatron(records: list[dict[str, Any]]) -> Counts:
     ]
     layers = sorted(set(keys))
     steps = sorted({int(record["step"]) for record in records})
-    chosen = [np.asarray(record["top_indices"], np.int64).ravel() for record in records]
+    chosen = [_whole(record["top_indices"], "top_indices").ravel() for record in records]
     experts = max((int(ids.max()) for ids in chosen if ids.size), default=0) + 1
     if experts > MOST_EXPERTS or any(ids.size and int(ids.min()) < 0 for ids in chosen):
         raise PlannerError("names an expert out of range", where="top_indices")

@@ -48,12 +48,7 @@ class MoeCosts:
     @property
     def expert_bytes(self) -> float:
         """Weights of one expert of one layer."""
-        from planner.costs.operators import bytes_per
-
-        ffn = next(layer.ffn for layer in self.model.layers if isinstance(layer.ffn, MoeFfn))
-        matrices = 3 if ffn.gated else 2
-        width = ffn.latent_size or self.model.hidden_size
-        return matrices * width * ffn.intermediate_size * bytes_per(self.model.precisions.experts)
+        return expert_bytes(self.model)
 
     @cached_property
     def _seconds(self) -> tuple[Floats, float]:
@@ -76,3 +71,14 @@ class MoeCosts:
         """Seconds to send weights between nodes, every rank sending and receiving its share."""
         efficiency = load_calibration().efficiencies.fabric_bandwidth
         return moved_bytes / self.ranks / (self.pool.node.nic_bandwidth_bytes_per_s * efficiency)
+
+
+def expert_bytes(model: Architecture) -> float:
+    """Weights of one expert of one layer of a mixture-of-experts model, in the precision it is stored in."""
+    from planner.costs.operators import bytes_per
+
+    ffn = next(layer.ffn for layer in model.layers if isinstance(layer.ffn, MoeFfn))
+    matrices = 3 if ffn.gated else 2
+    return (
+        matrices * (ffn.latent_size or model.hidden_size) * ffn.intermediate_size * bytes_per(model.precisions.experts)
+    )

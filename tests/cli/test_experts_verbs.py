@@ -160,7 +160,7 @@ def test_sizes_and_replays_are_printed(run: "Run", tmp_path: Path) -> None:
     ("flags", "said"),
     [
         (("--slots-per-rank", "6"), "--ranks"),
-        (("--ranks", "8", "--slots-per-rank", "3"), "24 slots cannot hold 32 items"),
+        (("--ranks", "8", "--slots-per-rank", "3"), "24 slots cannot hold 32 experts"),
         (("--ranks", "8", "--slots-per-rank", "6", "--form", "sglan"), "did you mean `sglang`"),
         (("--ranks", "8", "--slots-per-rank", "6", "--shares", "some"), "must be `equal` or `free`"),
         ((*ON, "--form", "vllm", "--model", "deepseek-v3"), "holds 2 layers of 32 experts"),
