@@ -55,8 +55,12 @@ bench-experts: $(VENV)/installed
 	$(BIN)/python benchmarks/experts.py
 
 bench-rl: $(VENV)/installed
+	$(BIN)/python benchmarks/rl.py ../shared/data/rl
+	$(BIN)/python benchmarks/rl_agentic.py
+	$(BIN)/python benchmarks/rl_rollouts.py ../shared/data/rl
 	$(BIN)/python benchmarks/rl_fused.py ../shared/data/rl/flexfusion_instances.csv
 	$(BIN)/python benchmarks/rl_measured.py ../shared/data/rl/measured.csv
+	$(BIN)/python benchmarks/rl_plans.py
 
 fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz.py

@@ -12,7 +12,7 @@ Algorithm = Literal["ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo"]
 CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo")
 
 
-Arrangement = Literal["colocated", "disaggregated"]
+Arrangement = Literal["colocated", "disaggregated", "hybrid"]
 Synchrony = Literal["synchronous", "stream", "asynchronous"]
 Positive = Annotated[float, Field(gt=0)]
 Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]

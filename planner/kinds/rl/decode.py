@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import RlDecision, WeightSync
@@ -35,8 +36,20 @@ class Solved:
         return self.formulated.trainers[self.training.option]
 
     @property
-    def colocated(self) -> bool:
-        return self.plan.mode.placement == "colocated"
+    def takes_turns(self) -> bool:
+        """Whether some GPUs both generate and train."""
+        return self.arrangement != "disaggregated"
+
+    @property
+    def arrangement(self) -> Literal["colocated", "disaggregated", "hybrid"]:
+        """As the GPUs say: a hybrid mode whose groups lie in other pools shares none."""
+        generating: dict[str, int] = {}
+        for group in self.plan.groups:
+            generating[group.option.pool] = generating.get(group.option.pool, 0) + group.gpus
+        trained = {self.training.option.pool: self.training.gpus}
+        if self.plan.mode.placement == "disaggregated" or not set(generating) & set(trained):
+            return "disaggregated"
+        return "colocated" if generating == trained else "hybrid"
 
     @property
     def asynchronous(self) -> bool:
@@ -52,15 +65,15 @@ def decode(solved: Solved) -> RlDecision:
     roles = [*(_rollout(solved, n, g) for n, g in zip(names, solved.plan.groups, strict=True)), _actor(solved)]
     roles += [_helper(solved, helper) for helper in solved.trainer.helpers]
     tail = solved.plan.tail_fraction if len(names) > 1 else 0.0
-    kept = {} if solved.colocated else {helper.part: helper.kept_bytes for helper in solved.trainer.helpers}
-    if not solved.colocated and solved.trainer.config is not None and solved.trainer.helpers:
+    kept = {} if solved.takes_turns else {helper.part: helper.kept_bytes for helper in solved.trainer.helpers}
+    if not solved.takes_turns and solved.trainer.config is not None and solved.trainer.helpers:
         kept["actor"] = solved.trainer.memory(solved.training.dp).state.total_bytes
     return RlDecision(
         roles=tuple(roles),
         placement=tuple(_placement(solved, names)),
         phases=tuple(timeline(solved)),
         algorithm=solved.setting.options.algorithm,
-        arrangement="colocated" if solved.colocated else "disaggregated",
+        arrangement=solved.arrangement,
         synchrony=_SYNCHRONY[solved.plan.mode.sync],  # type: ignore[arg-type]  # names of the literal
         staleness=solved.plan.mode.staleness if solved.asynchronous else 0,
         minibatches=solved.setting.options.minibatches,
@@ -80,7 +93,7 @@ def rollout_names(solved: Solved) -> tuple[str, ...]:
 def _weight_sync(solved: Solved) -> WeightSync:
     across = {group.option.pool for group in solved.plan.groups} != {solved.training.option.pool}
     return WeightSync(
-        method="reshard" if solved.colocated else "relay" if across else "broadcast",
+        method="reshard" if solved.takes_turns else "relay" if across else "broadcast",
         duration_s=solved.evaluation.handover_s,
         overlapped=solved.asynchronous and solved.formulated.problem.weight_sync_overlapped,
     )
@@ -168,10 +181,11 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
     ]
     parts.append((trained.tp, "actor", trained.pool, _actor_axes(solved), solved.training.gpus))
     for _, name, pool, axes, gpus in sorted(parts, key=lambda part: -part[0]):
-        start = 0 if solved.colocated else taken.get(pool, 0)
+        start = 0 if name == "actor" and solved.takes_turns else taken.get(pool, 0)
         first = device_run(solved.pool(pool)).start + start
         yield Block(role=name, pool=pool, first_device=first, axes=axes)
-        taken[pool] = start + gpus
+        if not (name == "actor" and solved.takes_turns):
+            taken[pool] = start + gpus
         if name == "actor":
             for helper in solved.trainer.helpers:
                 count = solved.training.gpus // helper.gpus
@@ -221,7 +235,7 @@ def timeline(solved: Solved) -> Iterator[Phase]:
     for name, roles, duration in train:
         yield Phase(name=name, start_s=clock, duration_s=duration, roles=roles)
         clock += duration
-    action = "take turns" if solved.colocated else "send weights to rollout"
+    action = "take turns" if solved.takes_turns else "send weights to rollout"
     if evaluation.handover_s > 0:
         yield Phase(name="synchronise", start_s=clock, duration_s=evaluation.handover_s, actions=(action,))
 

@@ -101,13 +101,15 @@ def _modes(setting: Setting) -> tuple[Mode, ...]:
     modes: list[Mode] = []
     if "colocated" in options.arrangements and "synchronous" in synchrony:
         modes.append(Mode("colocated", "sync"))
+    if "hybrid" in options.arrangements and "synchronous" in synchrony:
+        modes.append(Mode("hybrid", "sync"))
     if "disaggregated" in options.arrangements:
         modes += [Mode("disaggregated", "sync")] if "synchronous" in synchrony else []
         modes += [Mode("disaggregated", "stream_sync")] if "stream" in synchrony else []
         ahead = range(1, options.max_staleness + 1) if "asynchronous" in synchrony else ()
         modes += [Mode("disaggregated", "k_step_async", staleness) for staleness in ahead]
     if not modes:
-        hint = "add `disaggregated` to `arrangements`"
+        hint = "add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`"
         raise PlannerError(
             "no arrangement can be so synchronised", where=setting.resolved.where(("options",)), hint=hint
         )

@@ -83,6 +83,17 @@ def test_the_plan_equals_trying_everything(tmp_path: Any, goal: Any, tools: Any)
     assert envelope.certificate.objective.value == pytest.approx(best, rel=1e-9)
 
 
+def test_hybrid_plans_share_some_gpus(tmp_path: Any) -> None:  # noqa: ANN401
+    options = {"arrangements": ["hybrid"], "max_staleness": 0}
+    envelope, decision = solved(tmp_path, problem(options=options))
+    assert decision.arrangement in ("hybrid", "colocated")
+    turns, _ = solved(tmp_path, problem(options={**options, "arrangements": ["colocated"]}))
+    hybrid, apart = envelope.certificate.objective.value, turns.certificate.objective.value
+    assert hybrid is not None
+    assert apart is not None
+    assert hybrid <= apart + 2.0  # a hybrid of all GPUs is colocated, but for the sending of weights
+
+
 def test_throughput_per_dollar_and_cost_of_an_iteration_have_the_same_best_plan(tmp_path: Any) -> None:  # noqa: ANN401
     cheap, cheap_decision = solved(tmp_path, problem(objective={"minimize": "cost"}))
     rich, rich_decision = solved(tmp_path, problem(objective={"maximize": "tokens_per_usd"}))

@@ -1,0 +1,74 @@
+"""Whole `planner solve` processes of RL examples: user CPU, what is proven, and recipes beside the plan.
+
+Usage: rl_plans.py [EXAMPLE ...]. The recipes are what a launch script does without a plan: everything on all GPUs in
+turn, and half the GPUs each, with a node's GPUs as one generating replica and the fastest training that fits. Exits 1
+where a process takes more than 10 s of user CPU, its plan is not certified, or a recipe beats it.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from planner.kinds.rl.formulate import formulate
+from planner.kinds.rl.setting import read_setting
+from planner.load import load_problem
+from planner.rl.evaluate import evaluate
+from planner.rl.plan import GenerationGroup, RlPlan
+from planner.rl.problem import RlProblem
+from planner.rl.space import training_choices
+
+CPU_LIMIT_S = 10.0
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def recipes(problem: RlProblem) -> Iterator[tuple[str, float]]:
+    """(name, objective) of each recipe that runs at all: the better of its trainings."""
+    node = max(option.tp for option in problem.generation)
+    kinds = [option for option in problem.generation if option.tp == node]
+    for name, placement, share in (("all in turn", "colocated", 1.0), ("half and half", "disaggregated", 0.5)):
+        found = []
+        for mode in problem.modes:
+            if mode.placement != placement:
+                continue
+            for choice in training_choices(problem):
+                pool = problem.pool_of[choice.option.pool]
+                gpus = int(pool.gpus * share)
+                if choice.gpus != gpus:
+                    continue
+                for option in kinds:
+                    if option.pool == pool.name and gpus % option.gpus == 0:
+                        plan = RlPlan(mode, (GenerationGroup(option, gpus // option.gpus),), choice)
+                        priced = evaluate(problem, plan)
+                        found += [priced.objective] if priced.feasible else []
+        if found:
+            yield name, min(found)
+
+
+def main(paths: list[Path]) -> int:
+    bad = 0
+    for path in paths:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "plan.json"
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            command = [sys.executable, "-m", "planner", "solve", str(path), "-o", str(out)]
+            subprocess.run(command, check=True, capture_output=True)
+            cpu_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            certificate = json.loads(out.read_text(encoding="utf-8"))["certificate"]
+        value = certificate["objective"]["value"]
+        trivial = dict(recipes(formulate(read_setting(load_problem(path))).problem))
+        beside = ", ".join(f"{name} {other:.4g} (+{other / value - 1:.0%})" for name, other in trivial.items())
+        print(
+            f"{path.stem:<24} {certificate['objective']['metric']:<18} {value:8.4g}  gap {certificate['gap']:.1e}  "
+            f"{certificate['candidates']:>8} plans  {cpu_s:4.1f} s CPU | {beside or 'no recipe fits'}"
+        )
+        beaten = any(other < value * (1 - 1e-9) for other in trivial.values())
+        bad += certificate["status"] != "optimal" or cpu_s > CPU_LIMIT_S or beaten
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main([Path(name) for name in sys.argv[1:]] or sorted(EXAMPLES.glob("rl-*.yaml"))))
