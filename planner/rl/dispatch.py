@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.rl.problem import Batch, DecodeCurve
+from planner.rl.ranker import keys_of_recall
 from planner.rl.rollout import Trajectories, Worker, simulate
 from planner.solvers.presorted import solve_presorted
 
@@ -76,25 +77,38 @@ def skewness_aware(
     return Dispatched(workers, [tail, rest])
 
 
-def split_simulated(curves: tuple[DecodeCurve, ...], predicted_N: Floats, *, prompt: float = 0.0) -> Dispatched:
-    """As `skewness_aware`, but the share of the tail and its workers are those whose rollout ends first when simulated.
+def split_simulated(
+    curves: tuple[DecodeCurve, ...],
+    predicted_N: Floats,
+    *,
+    prompt: float = 0.0,
+    recall: float = 1.0,
+    recalled_share: float = 0.2,
+    draws: int = 4,
+) -> Dispatched:
+    """The order, the share of the tail and its workers whose simulated rollout ends first, in the mean over `draws`.
 
-    The simulation takes predictions for lengths; no tail group is one of the choices.
+    Lengths are drawn from predictions that miss 1 - `recall` of the longest `recalled_share`. The order given, and
+    longest first without a tail group, are among the choices.
     """
-    output = np.maximum(1, np.round(predicted_N)).astype(np.int64)
-    samples = Trajectories.single_turn(Batch(np.full(len(output), int(prompt), np.int64), output))
-    best = longest_first(curves, predicted_N)
-    best_s = simulate(best.workers, samples, best.queues).end_s
-    order = best.queues[0]
+    samples = [
+        _as_samples(keys_of_recall(predicted_N, recalled_share, recall, seed), prompt)
+        for seed in range(draws if recall < 1 else 1)
+    ]
+    choices = [fifo(curves, predicted_N), longest_first(curves, predicted_N)]
+    order = choices[1].queues[0]
     for share in TAIL_SHARES:
         count = round(share * len(order))
         for tail_workers in range(1, len(curves)) if count else ():
             workers = tuple(Worker(curve, int(index >= tail_workers)) for index, curve in enumerate(curves))
-            queues = [order[:count], order[count:]]
-            end_s = simulate(workers, samples, queues).end_s
-            if end_s < best_s:
-                best, best_s = Dispatched(workers, queues), end_s
-    return best
+            choices.append(Dispatched(workers, [order[:count], order[count:]]))
+    ends_s = [sum(simulate(one.workers, drawn, one.queues).end_s for drawn in samples) for one in choices]
+    return choices[int(np.argmin(ends_s))]
+
+
+def _as_samples(length_N: Floats, prompt: float) -> Trajectories:
+    output = np.maximum(1, np.round(length_N)).astype(np.int64)
+    return Trajectories.single_turn(Batch(np.full(len(output), int(prompt), np.int64), output))
 
 
 def placed(
