@@ -95,18 +95,18 @@ def main() -> int:
     for names in (("mode",), ("backend",), ("system",), ("mode", "backend", "system")):
         breakdown(data, families.played, data.column(*names))
     show("system left out", data, left_out(data, terms, start, data.column("system")))
-    pairs = left_out(data, terms, start, data.column("system", "backend"))
+    pairs = left_out(data, terms, start, data.column("system", "backend"), data.apart)
     show("system and engine left out, disaggregated", data, pairs, data.apart)
     bounds = intervals(data, families)
     decisions(sys.argv[1], data, families.played, bounds)
     return 0
 
 
-def left_out(data: Data, terms: Terms, start: Parameters, group: Texts) -> LeftOut:
-    """Every group predicted by a fit to all others."""
-    ttft, tpot = np.zeros(len(group)), np.zeros(len(group))
+def left_out(data: Data, terms: Terms, start: Parameters, group: Texts, chosen: Rows | None = None) -> LeftOut:
+    """Every group predicted by a fit to all others; with `chosen`, only groups that have such rows."""
+    ttft, tpot = np.full(len(group), np.nan), np.full(len(group), np.nan)
     found = np.zeros((len(group), 3))
-    for name in np.unique(group):
+    for name in np.unique(group if chosen is None else group[chosen]):
         held = group == name
         print(f"... without {name}", file=sys.stderr, flush=True)
         parameters = fit(terms, data.measured, start, ~held).parameters

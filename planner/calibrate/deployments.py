@@ -35,8 +35,8 @@ NOISE = 0.12  # relative error of a time per output token that is taken as ordin
 PRIOR = 0.17  # of an efficiency, in logarithms: kernel tables put them within this of their start
 FLOP_PRIOR = 0.06  # of a share of a peak rate, on which the tables of all devices nearly agree
 LOOSE_PRIOR = 0.5  # of what no table tells
-WIDE_PRIOR = 0.3  # of a share of a peak rate on which tables disagree
-TTFT_NOISE = 0.3  # relative error of a time to first token that is taken as ordinary
+WIDE_PRIOR = 0.25  # of a share of a peak rate on which tables disagree
+TTFT_NOISE = 0.5  # relative error of a time to first token that is taken as ordinary
 KERNEL_PRIOR = 0.1  # of an engine's multiple of kernel starts
 FEWEST = 12  # rows of an engine from which it has parameters of its own
 MOST_SHARE = 1.0  # of a rate of the data sheet
@@ -163,7 +163,7 @@ def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Rows)
     names = [("", name) for name in NAMES if "_flop" in name or name == "experts_width"]
     at = np.array([math.log(_value(start, *name)) for name in names])
     low, high = (np.array([math.log(_bounds(name)[side]) for _, name in names]) for side in (0, 1))
-    prior = np.array([_prior(name) for _, name in names]) + WIDE_PRIOR / 2.0
+    prior = np.array([_prior(name) for _, name in names])
     unqueued = chosen & ~measured.queued
 
     def residuals(x: FloatArray) -> FloatArray:

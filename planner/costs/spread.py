@@ -11,7 +11,7 @@ import numpy as np
 from planner.costs.shapes import FloatArray
 
 FEATURES = ("constant", "queue", "queue_squared")
-MOST_QUEUE = 1e6  # a load beyond what can be served waits for ever
+MOST_QUEUE = 20.0  # times the idle one: longer queues say no more of how wide errors are
 WIDEST = 4.0  # logarithm of a bound over its estimate
 
 

@@ -3,7 +3,8 @@
 Columns (one row a benchmark point): id, source, aic_model or model, weights, system, backend, backend_version, mode
 (agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the prefixes
 prefill_ and decode_, and workers. Columns that may be left out: workers of agg (1), rate_per_s of an open loop (whose
-concurrency is empty), isl_cv (0), memory_utilisation.
+concurrency is empty), isl_cv (0), memory_utilisation, and the engine's limits max_batch (sequences of a decoding rank)
+and chunk_tokens (prompt tokens of a step).
 Where `source` is inferencex, lengths are uniform in [0.8, 1.0] of the nominal ones, and engines run as its recipes set
 them (`recipes.py`). Checkpoints in fp8 with one scale a tensor and in nvfp4 are those of NVIDIA's Model Optimizer,
 which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
@@ -99,7 +100,7 @@ def _build(row: Mapping[str, str]) -> Case:
     set_to = recipe_of(row, clients, decode.replicas * decode.dp)
     prefill = _part(row, "prefill_") if disaggregated else None
     if prefill is None:
-        decode = replace(decode, chunk_tokens=set_to.step_tokens)
+        decode = replace(decode, chunk_tokens=int(float(row.get("chunk_tokens") or set_to.step_tokens)))
     return Case(
         id=row["id"],
         arch=_model(row.get("aic_model") or row["model"], row.get("weights") or "", _cache_format(row, set_to)),
@@ -113,7 +114,7 @@ def _build(row: Mapping[str, str]) -> Case:
         clients=clients,
         rate_per_s=rate_per_s,
         prefill=prefill,
-        decode=replace(decode, max_batch=set_to.max_batch),
+        decode=replace(decode, max_batch=int(float(row.get("max_batch") or set_to.max_batch))),
         gpus=gpus,
         staggered=set_to.staggered,
         hold_steps=set_to.hold_steps,

@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.costs.evidence import Basis
-from planner.costs.operators import DecodeAttention, Gemm, MemoryPass
+from planner.costs.forward import forward
+from planner.costs.operators import DecodeAttention, Experts, Gemm, MemoryPass
 from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.roofline import Roofline
 from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.step import StepTime, step_time
+from planner.costs.step import StepTime, launches, step_time
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.library import find_model
@@ -53,6 +54,37 @@ def test_efficiencies_and_starts_apply_to_their_kind_of_kernel(ideal: Roofline) 
     assert slow.price(decode).seconds == pytest.approx(4 * ideal.price(decode).seconds)
     assert slow.price(MemoryPass("m", 1.0, one * 1e9, 2.0)).seconds == pytest.approx([1e9 / 1e11 + 6e-6])
     assert slow.price(MemoryPass("m", 1.0, one, 2.0)).seconds == pytest.approx([6e-6], rel=1e-4)
+
+
+def test_experts_in_blocks_and_narrow_shards_have_rates_of_their_own(ideal: Roofline) -> None:
+    one = np.ones(1)
+
+    def seconds(known: Efficiencies, moe_tp: float, precision: str) -> float:
+        op = Experts("e", 1.0, one * 1e6, one * moe_tp, one, 4096, 2048, 8, 64, True, precision, "fp8")
+        return float(Roofline(ideal.accelerator, ideal.topology, known).price(op).seconds[0])
+
+    plain = seconds(Efficiencies(), 1.0, "fp8")
+    assert seconds(Efficiencies(experts_flop_block=0.2), 1.0, "fp8_block") == pytest.approx(5 * plain)
+    assert seconds(Efficiencies(experts_flop_block=0.2), 1.0, "fp8") == pytest.approx(plain)
+    assert seconds(Efficiencies(experts_width=1024), 2.0, "fp8") == pytest.approx(2 * plain / 2)
+
+
+def test_a_step_with_prompts_takes_no_less_than_its_launches() -> None:
+    """Of few tokens the host is slower; of many the device; decoding replays a graph."""
+    arch, one = find_model(MODELS[0]), Shards.of(1)
+    slow = EngineOverheads(launch_s=5e-5)
+    few, many, decode = (
+        Work.of(64.0, 1.0, 0.0, 0.0, 0.0),
+        Work.of(32768.0, 4.0, 0.0, 0.0, 0.0),
+        Work.decode(8.0, 1000.0),
+    )
+    for work, hurried in ((few, True), (many, False), (decode, False)):
+        found = step_time(arch, H200, one, work, slow)
+        kernels = launches(forward(arch, one, work))
+        plain = step_time(arch, H200, one, work, EngineOverheads())
+        least = 5e-5 * float(np.max(kernels)) if hurried else 0.0
+        assert found.seconds[0] == pytest.approx(max(plain.seconds[0], least))
+        assert not hurried or found.seconds[0] > plain.seconds[0]
 
 
 def test_a_roofline_rests_on_analysis(ideal: Roofline) -> None:
