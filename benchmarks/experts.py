@@ -295,7 +295,8 @@ def _affinity_redrawn(instance: Instance, tokens: np.ndarray) -> None:
     rng = np.random.default_rng(0)
     print("       halves drawn anew, mean of 3 planned on, each served 5 others")
     for count in (len(tokens) // 2, len(tokens)):
-        ours, base = [], []
+        ours: list[float] = []
+        base: list[float] = []
         for _ in range(3):
             planned, *served = (tokens[rng.integers(0, len(tokens), count)] for _ in range(6))
             load = _loads_of(planned, instance.num_experts)

@@ -23,28 +23,22 @@ SWEEPS = 20
 SOLVER = "descent towards sources"
 
 
-def far_share(
-    problem: SpreadProblem, group_R: Ints, spread: Spread, source_RE: Floats | None = None
-) -> tuple[float, float]:
-    """(share of all weight that must leave its group, and its bin), the least that the layout's shares allow.
+def far_share(weight_E: Floats, group_P: Ints, item_P: Ints, share_P: Floats, source_GE: Floats) -> float:
+    """Share of all weight that must leave its group: the least that the layout's shares allow.
 
-    Of an item, a group keeps what comes from it or what its copies carry, whichever is less. `source_RE` is the weight
-    of each item that comes from each bin; the same from all unless given.
+    Of an item, a group keeps what comes from it or what its copies carry, whichever is less. `group_P` is the group of
+    every slot, `source_GE` the weight of each item that comes from each group; empty slots are -1.
     """
-    bins, items = len(problem.slots_R), len(problem.weight_E)
-    if source_RE is None:
-        source_RE = np.tile(problem.weight_E / bins, (bins, 1))
-    carried_RE = np.zeros((bins, items))
-    filled = spread.item_P >= 0
-    at = (problem.bin_P[filled], spread.item_P[filled])
-    np.add.at(carried_RE, at, (spread.share_P[filled] * problem.weight_E[spread.item_P[filled]]))
-    groups = int(group_R.max()) + 1
-    carried_GE, source_GE = np.zeros((groups, items)), np.zeros((groups, items))
-    np.add.at(carried_GE, group_R, carried_RE)
-    np.add.at(source_GE, group_R, source_RE)
-    total = float(problem.weight_E.sum())
-    near, own = np.minimum(carried_GE, source_GE).sum(), np.minimum(carried_RE, source_RE).sum()
-    return max(0.0, 1.0 - float(near) / total), max(0.0, 1.0 - float(own) / total)
+    groups, items = source_GE.shape
+    filled = item_P >= 0
+    at, carried = group_P[filled] * items + item_P[filled], share_P[filled] * weight_E[item_P[filled]]
+    carried_GE = np.bincount(at, weights=carried, minlength=groups * items).reshape(groups, items)
+    return max(0.0, 1.0 - float(np.minimum(carried_GE, source_GE).sum()) / float(weight_E.sum()))
+
+
+def even_sources(weight_E: Floats, group_R: Ints) -> Floats:
+    """[G, E] weight that comes from each group when every bin sends as much."""
+    return np.outer(np.bincount(group_R) / len(group_R), weight_E)
 
 
 def far_bound(problem: SpreadProblem, group_R: Ints) -> float:
@@ -76,7 +70,8 @@ def solve_nearby(problem: SpreadProblem, group_R: Ints, start_P: Ints, goal: flo
     source_G = np.bincount(group_R) / len(group_R)
     draw_near(item_P, problem.bin_P, group_R, problem.weight_E, problem.speed_R, source_G, max(goal, slowest), SWEEPS)
     spread = Spread(item_P, equal_shares(item_P, len(problem.weight_E)))
-    far = far_share(problem, group_R, spread)[0]
+    source_GE = even_sources(problem.weight_E, group_R)
+    far = far_share(problem.weight_E, group_R[problem.bin_P], item_P, spread.share_P, source_GE)
     bound = min(far_bound(problem, group_R), far)
     status = Status.OPTIMAL if far <= bound + 1e-9 else Status.FEASIBLE
     return SolveResult(status, "finished", spread, far, bound, time.perf_counter() - started, SOLVER)

@@ -10,8 +10,8 @@ from planner.errors import PlannerError
 from planner.experts.layout import Layout, assemble
 from planner.experts.ranks import Floats, Ints, Ranks
 from planner.experts.wording import of_experts
-from planner.solvers.nearby import far_share, solve_nearby
-from planner.solvers.spread import Spread, SpreadProblem, bin_times, equal_shares
+from planner.solvers.nearby import even_sources, far_share, solve_nearby
+from planner.solvers.spread import SpreadProblem, bin_times, equal_shares
 
 
 def leaving_share(
@@ -29,14 +29,16 @@ def leaving_share(
     if sources is not None and sources.shape != (len(load_LE), ranks.num_ranks, load_LE.shape[1]):
         what = f"has the shape {sources.shape}"
         raise PlannerError(what, where="source", hint="give tokens as [layer, source rank, expert]")
-    shares = np.empty(len(load_LE))
-    for layer, load_E in enumerate(load_LE):
-        with of_experts(f"layer {layer}"):
-            problem = SpreadProblem(np.asarray(load_E, np.float64), ranks.slots_R, ranks.speed_R)
+    shares, node_P = np.empty(len(load_LE)), ranks.node_R[ranks.rank_P]
+    for layer, load_E in enumerate(np.asarray(load_LE, np.float64)):
         row_P = expert_LP[layer]
         share_P = equal_shares(row_P, len(load_E)) if quota_LP is None else quota_LP[layer]
-        source_RE = None if sources is None else sources[layer]
-        shares[layer] = far_share(problem, ranks.node_R, Spread(row_P, share_P), source_RE)[0]
+        if sources is None:
+            source_NE = even_sources(load_E, ranks.node_R)
+        else:
+            source_NE = np.zeros((ranks.num_nodes, len(load_E)))
+            np.add.at(source_NE, ranks.node_R, sources[layer])
+        shares[layer] = far_share(load_E, node_P, row_P, share_P, source_NE)
     return shares
 
 

@@ -4,15 +4,21 @@ from itertools import combinations
 
 import networkx as nx
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.nearby import far_bound, far_share, solve_nearby
-from planner.solvers.spread import Spread, SpreadProblem, bin_times, equal_shares, problem_of, solve_spread
+from planner.solvers.nearby import even_sources, far_bound, far_share, solve_nearby
+from planner.solvers.spread import SpreadProblem, bin_times, equal_shares, problem_of, solve_spread
 
 GROUP_R = np.array([0, 0, 1, 1])
+
+
+def _far(problem: SpreadProblem, row: npt.NDArray[np.int64]) -> float:
+    weight, shares = problem.weight_E, equal_shares(row, len(problem.weight_E))
+    return far_share(weight, GROUP_R[problem.bin_P], row, shares, even_sources(weight, GROUP_R))
 
 
 def _problem(seed: int, items: int = 8, slots: int = 3) -> SpreadProblem:
@@ -38,7 +44,7 @@ def _far_by_flow(seed: int) -> tuple[float, float]:
             graph.add_edge(f"source {group}", f"copies {group}")
             graph.add_edge(f"copies {group}", "to", capacity=carried)
         near += nx.maximum_flow_value(graph, "from", "to")
-    return 1.0 - near / problem.weight_E.sum(), far_share(problem, GROUP_R, found)[0]
+    return 1.0 - near / problem.weight_E.sum(), _far(problem, found.item_P)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -58,11 +64,11 @@ def test_more_is_carried_nearby_within_the_goal_and_never_below_the_bound(seed: 
     assert result.solution is not None
     assert result.objective is not None
     assert result.bound is not None
-    assert result.objective <= far_share(problem, GROUP_R, start)[0] + 1e-9
+    assert result.objective <= _far(problem, start.item_P) + 1e-9
     assert float(bin_times(problem, result.solution.item_P).max()) <= goal * (1 + 1e-9)
     assert np.bincount(result.solution.item_P, minlength=8).min() >= 1
     assert all(len(set(row)) == 3 for row in result.solution.item_P.reshape(4, 3).tolist())
-    assert result.objective == pytest.approx(far_share(problem, GROUP_R, result.solution)[0])
+    assert result.objective == pytest.approx(_far(problem, result.solution.item_P))
     assert far_bound(problem, GROUP_R) - 1e-9 <= result.bound <= result.objective
 
 
@@ -80,7 +86,7 @@ def test_with_time_to_spare_the_best_of_all_layouts_is_found() -> None:
                     for d in pairs:
                         row = np.array([*a, *b, *c, *d])
                         if len(set(row.tolist())) == 5:
-                            best = min(best, far_share(problem, GROUP_R, Spread(row, equal_shares(row, 5)))[0])
+                            best = min(best, _far(problem, row))
         found = solve_nearby(problem, GROUP_R, start.item_P, float("inf"))
         assert found.objective is not None
         assert best - 1e-9 <= found.objective <= best + 0.02
