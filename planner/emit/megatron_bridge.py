@@ -63,9 +63,14 @@ def sections(job: TrainJob) -> dict[str, Fields]:
     if options.train_tokens is not None:
         tokens = options.global_batch * options.sequence_tokens
         train["train_iters"] = -(-int(options.train_tokens) // tokens)
+    made = decision.checkpointing
+    checkpoint: Fields = {}
+    if made is not None:
+        checkpoint = {"save_interval": made.interval_steps, "async_save": made.tier != "synchronous"}
     return {
         "model": model,
         "train": train,
+        **({"checkpoint": checkpoint} if checkpoint else {}),
         "dataset": {"seq_length": options.sequence_tokens},
         "ddp": _ddp(job),
         "optimizer": {

@@ -27,7 +27,7 @@ def flags(job: TrainJob) -> list[Flag]:
     _require_megatron_lm(job)
     fields = model_fields(job) | parallel_fields(job) | precision_fields(job.decision.precision)
     found = [flag for name, value in fields.items() for flag in _flag(name, value)]
-    return found + list(_job_flags(job)) + list(_data_parallel_flags(job))
+    return found + list(_job_flags(job)) + list(_data_parallel_flags(job)) + list(_checkpoint_flags(job))
 
 
 def _flag(name: str, value: Value) -> Iterator[Flag]:
@@ -104,6 +104,16 @@ def _data_parallel_flags(job: TrainJob) -> Iterator[Flag]:
     if "optimizer" in decision.offload:
         yield "--optimizer-cpu-offload", ()
         yield "--use-precision-aware-optimizer", ()
+
+
+def _checkpoint_flags(job: TrainJob) -> Iterator[Flag]:
+    """How often, and whether behind training; where to is for whoever starts the script, with `--save`."""
+    made = job.decision.checkpointing
+    if made is not None:
+        yield "--save-interval", (str(made.interval_steps),)
+        if made.tier != "synchronous":
+            yield "--async-save", ()
+            yield "--use-persistent-ckpt-worker", ()
 
 
 def _require_megatron_lm(job: TrainJob) -> None:

@@ -126,6 +126,7 @@ def megatron_bridge(folder: Path) -> None:
         "ddp": set(DistributedDataParallelConfig.__dataclass_fields__) | classes["DistributedDataParallelConfig"],
         "optimizer": set(OptimizerConfig.__dataclass_fields__),
         "dist": classes["DistributedInitConfig"],
+        "checkpoint": classes["CheckpointConfig"],
     }
     for section, fields in yaml.safe_load((folder / "overrides.yaml").read_text()).items():
         unknown = set(fields) - known[section]

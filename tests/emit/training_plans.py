@@ -127,7 +127,12 @@ MEGATRON: dict[str, TrainCase] = {
         global_batch=256,
         sequence_tokens=2048,
         schedule="interleaved",
-        more={"sequence_parallel": True, "zero_stage": 1, "overlap": ("p2p", "tp_comm")},
+        more={
+            "sequence_parallel": True,
+            "zero_stage": 1,
+            "overlap": ("p2p", "tp_comm"),
+            "checkpointing": {"tier": "asynchronous", "interval_steps": 40, "spare_nodes": 1},
+        },
     ),
     "moe-latent-mtp": TrainCase(
         DEEPSEEK,

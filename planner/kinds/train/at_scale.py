@@ -1,23 +1,27 @@
 """A training plan on machines that fail: what `planner.reliability` asks, read off the plan."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.errors import PlannerError
 from planner.hardware.cluster import NodeType
 from planner.hardware.library import find_node
+from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.kinds.train.decision import TrainDecision, TrainOptions
 from planner.models.parameters import parameter_counts
-from planner.plan.schema import Block, Envelope
+from planner.plan.findings import Finding
+from planner.plan.schema import Block, Envelope, Prediction
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
-from planner.reliability.effective import Job
+from planner.reliability.effective import Job, at_scale
 from planner.reliability.faults import DEFAULT, FaultClass, Fleet, Stragglers, scaled
 from planner.reliability.replan import Running
-from planner.reliability.tiers import State, Storage
+from planner.reliability.tiers import TIERS, State, Storage
 
 STATE_BYTES = {"adamw": 14.0, "lamb": 14.0, "sgd": 10.0}
 """Of a parameter in a checkpoint: the weight in bf16 and in fp32, and one or two moments in fp32."""
 SLOW_FOUND_AFTER_S = 3600.0
+NOTHING_FAILS = "nothing fails, and no checkpoint is written"
+FAULTS_COME = "faults come without memory, and each stops the whole job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,65 @@ def job_at_scale(envelope: Envelope, decision: TrainDecision, around: Surroundin
         slow = Stragglers(around.slow_share / SLOW_FOUND_AFTER_S, around.slow_speed, SLOW_FOUND_AFTER_S)
     step_s = around.step_s or _step_s(envelope)
     return Job(fleet, state, storage, step_s, options.global_batch * options.sequence_tokens, tuple(faults), slow)
+
+
+def with_checkpoints(envelope: Envelope, decision: TrainDecision) -> Envelope:
+    """The plan with its checkpoints decided and its days corrected, where the problem says what may fail."""
+    options = recorded_options(recorded_problem(envelope.inputs), TrainOptions)
+    if options is None or options.reliability is None:
+        return envelope
+    wishes = options.reliability
+    job = job_at_scale(envelope, decision, surroundings_of(wishes))
+    tiers = TIERS if wishes.tier is None else (wishes.tier,)
+    best = max((at_scale(job, tier, spares=wishes.spare_nodes) for tier in tiers), key=lambda one: one.machine_yield)
+    made = Checkpointing(tier=best.tier, interval_steps=best.interval, spare_nodes=best.spares)
+    share = Prediction(metric="effective_share", value=best.effective_share)
+    return envelope.model_copy(
+        update={
+            "decision": {**envelope.decision, "checkpointing": made.model_dump(mode="json")},
+            "predictions": (*(_slowed(one, best.effective_share) for one in envelope.predictions), share),
+            "assumptions": (*(one for one in envelope.assumptions if one != NOTHING_FAILS), FAULTS_COME),
+        }
+    )
+
+
+def check_checkpoints(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
+    """Whether the effective share is what the plan's checkpoints give; nothing where the plan has none."""
+    options = recorded_options(recorded_problem(envelope.inputs), TrainOptions)
+    made = decision.checkpointing
+    stated = next((one.value for one in envelope.predictions if one.metric == "effective_share"), None)
+    if options is None or options.reliability is None or made is None or stated is None:
+        return
+    try:
+        job = job_at_scale(envelope, decision, surroundings_of(options.reliability))
+        found = at_scale(job, made.tier, interval=made.interval_steps, spares=made.spare_nodes).effective_share
+    except PlannerError as error:
+        yield Finding("train.checkpoints", False, error.what, "checkpointing", error.hint)
+        return
+    what = f"states an effective share of {stated:.4f}; its checkpoints give {found:.4f}"
+    hint = "solve the problem again with this version"
+    yield Finding("train.checkpoints", abs(stated - found) <= 1e-6, what, "predictions", hint)
+
+
+def surroundings_of(wishes: Reliability) -> Surroundings:
+    """The part of a problem that says where the job runs."""
+    return Surroundings(
+        wishes.remote_write_bytes_per_s,
+        wishes.remote_read_bytes_per_s,
+        wishes.nodes_per_rack,
+        wishes.mtbf_s,
+        None,
+        wishes.slow_nodes,
+        wishes.slow_speed,
+    )
+
+
+def _slowed(prediction: Prediction, share: float) -> Prediction:
+    """Days of wall-clock time; every other figure is one of a step."""
+    if prediction.metric != "train_days":
+        return prediction
+    interval = prediction.interval and (prediction.interval[0] / share, prediction.interval[1] / share)
+    return prediction.model_copy(update={"value": prediction.value / share, "interval": interval})
 
 
 def running_of(envelope: Envelope, decision: TrainDecision) -> Running:

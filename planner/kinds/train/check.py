@@ -34,6 +34,7 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     findings += [_layers(decision, model), *_divisible(model, shape), _context(decision, model, shape)]
     if all(finding.ok for finding in findings):
         findings += _repriced(envelope, decision)
+        findings += _checkpoints(envelope, decision)
     return findings
 
 
@@ -177,6 +178,15 @@ def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
         what = f"states {format_si(used, 'B')} on the fullest rank, its decision gives {format_si(derived, 'B')}"
         right = abs(used - derived) <= REPRICED_TOL * derived
         yield Finding("train.memory", right, what, "roles.0.memory", "solve again with the costs of this version")
+
+
+def _checkpoints(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
+    """The share of time that counts, derived again from the plan's checkpoints; nothing where it has none."""
+    if decision.checkpointing is None:
+        return
+    from planner.kinds.train.at_scale import check_checkpoints
+
+    yield from check_checkpoints(envelope, decision)
 
 
 def _job(decision: TrainDecision, options: TrainOptions, shape: Parallelism) -> Iterator[Finding]:

@@ -1,7 +1,9 @@
 """A training problem to a certified plan."""
 
 from planner.infeasible import Stopped
+from planner.kinds.train.at_scale import with_checkpoints
 from planner.kinds.train.conflicts import explain
+from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.decode import decode
 from planner.kinds.train.job import job_of
 from planner.kinds.train.search import Search
@@ -22,4 +24,5 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         if found.stop_reason != "finished":
             raise Stopped(found.stop_reason, bound=found.bound)
         raise explain(job, found)
-    return decode(job, found)
+    envelope = decode(job, found)
+    return with_checkpoints(envelope, TrainDecision.model_validate(envelope.decision))
