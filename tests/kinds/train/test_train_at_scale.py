@@ -1,0 +1,129 @@
+"""Checkpoints that a training plan decides where its problem says what may fail, and what a check makes of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.kinds.train.at_scale import (
+    check_checkpoints,
+    job_at_scale,
+    running_of,
+    state_of,
+    surroundings_of,
+    with_checkpoints,
+)
+from planner.kinds.train.checkpointing import Reliability
+from planner.kinds.train.decision import TrainDecision
+from planner.plan.schema import Envelope
+from planner.reliability.faults import Fleet
+from planner.reliability.replan import replan
+
+PLAN = Path(__file__).parents[2] / "plans" / "train.json"
+STORE = {"remote_write_bytes_per_s": 5e11, "nodes_per_rack": 2}
+
+
+def _plan(reliability: dict[str, Any] | None = None, **decision: Any) -> tuple[Envelope, TrainDecision]:  # noqa: ANN401
+    data = json.loads(PLAN.read_text())
+    data["decision"] |= decision
+    if reliability is not None:
+        data["inputs"]["options"]["reliability"] = reliability
+    envelope = Envelope.model_validate(data)
+    return envelope, TrainDecision.model_validate(envelope.decision)
+
+
+def _share(envelope: Envelope) -> float:
+    return next(one.value for one in envelope.predictions if one.metric == "effective_share")
+
+
+def _every(decision: TrainDecision, steps: int) -> TrainDecision:
+    """The same with snapshots every `steps` steps."""
+    assert decision.checkpointing is not None
+    changed = decision.checkpointing.model_copy(update={"interval_steps": steps})
+    return decision.model_copy(update={"checkpointing": changed})
+
+
+def test_a_plan_decides_tier_interval_and_spares_where_the_problem_says_what_fails() -> None:
+    made = with_checkpoints(*_plan(STORE))
+    checkpointing = TrainDecision.model_validate(made.decision).checkpointing
+    assert checkpointing is not None
+    assert checkpointing.tier != "synchronous"
+    assert checkpointing.interval_steps >= 1
+    assert checkpointing.spare_nodes > 0
+    assert 0.9 < _share(made) < 0.95
+    assert "nothing fails, and no checkpoint is written" not in made.assumptions
+
+
+def test_wishes_for_tier_and_spares_are_kept() -> None:
+    made = with_checkpoints(*_plan({**STORE, "tier": "synchronous", "spare_nodes": 40}))
+    checkpointing = TrainDecision.model_validate(made.decision).checkpointing
+    assert checkpointing is not None
+    assert (checkpointing.tier, checkpointing.spare_nodes) == ("synchronous", 40)
+    assert _share(made) < _share(with_checkpoints(*_plan(STORE)))
+
+
+def test_without_wishes_the_plan_stays_as_it_is() -> None:
+    envelope, decision = _plan()
+    assert with_checkpoints(envelope, decision) is envelope
+    assert list(check_checkpoints(envelope, decision)) == []
+
+
+def test_days_are_those_of_machines_that_fail() -> None:
+    envelope, decision = _plan(STORE)
+    days = {"metric": "train_days", "value": 60.0, "interval": [55.0, 70.0]}
+    envelope = Envelope.model_validate(
+        {
+            **envelope.model_dump(by_alias=True),
+            "predictions": [*(one.model_dump() for one in envelope.predictions), days],
+        }
+    )
+    made = with_checkpoints(envelope, decision)
+    found = next(one for one in made.predictions if one.metric == "train_days")
+    assert found.value == pytest.approx(60.0 / _share(made))
+    assert found.interval == pytest.approx((55.0 / _share(made), 70.0 / _share(made)))
+
+
+def test_a_check_derives_the_share_again_and_catches_another() -> None:
+    made = with_checkpoints(*_plan(STORE))
+    decision = TrainDecision.model_validate(made.decision)
+    assert [finding.ok for finding in check_checkpoints(made, decision)] == [True]
+    other = _every(decision, 900)
+    assert [finding.ok for finding in check_checkpoints(made, other)] == [False]
+
+
+def test_an_interval_shorter_than_the_way_to_the_store_is_found() -> None:
+    made = with_checkpoints(*_plan({**STORE, "remote_write_bytes_per_s": 1e10}))
+    decision = TrainDecision.model_validate(made.decision)
+    other = _every(decision, 1)
+    findings = list(check_checkpoints(made, other))
+    assert not findings[0].ok
+    assert "durable after" in findings[0].what
+
+
+@pytest.mark.parametrize(
+    ("zero", "copies", "node", "rack"),
+    [
+        ({"zero_stage": 1}, 1, 0.0, 0.0),
+        ({"zero_stage": 1, "zero_shards": 64}, 2, 1.0, 1.0),
+        ({"zero_stage": 0}, 128, 1.0, 1.0),
+    ],
+)
+def test_copies_of_a_shard_survive_losses_that_they_reach_beyond(
+    zero: dict[str, Any], copies: int, node: float, rack: float
+) -> None:
+    _, decision = _plan(**zero)
+    state = state_of(decision, 5e12, decision.placement[0], Fleet(16384, 8, 2))
+    assert (state.copies, state.node_loss_kept, state.rack_loss_kept) == (copies, node, rack)
+
+
+def test_a_checkpoint_holds_fourteen_bytes_a_parameter() -> None:
+    envelope, decision = _plan(STORE)
+    job = job_at_scale(envelope, decision, surroundings_of(Reliability(remote_write_bytes_per_s=5e11)))
+    assert job.state.total_bytes == pytest.approx(14 * 405.85e9, rel=1e-3)
+    assert job.fleet == Fleet(16384, 8, 1)
+
+
+def test_a_lost_node_takes_one_cell_of_the_plan() -> None:
+    found = replan(running_of(*_plan()), [5])
+    assert (found.lost_gpus, found.replicas, found.moves.loads) == (8, 127, 0)
