@@ -182,7 +182,7 @@ def verdict_of(
     steps: int,
 ) -> dict[str, Any]:
     """Whether to rebalance once a window, from what engines start with, at the fewest slots that allow copies."""
-    from planner.experts.layout import plan_layout
+    from planner.experts.layout import copies_moved, plan_layout
     from planner.experts.ranks import make_ranks
     from planner.experts.replay import replay
     from planner.experts.sizing import worth_moving
@@ -199,8 +199,9 @@ def verdict_of(
 
         layout = plan_layout(load_WLE[0], on)
         start = linear_layout(on, load_WLE.shape[2])
-        before = served_imbalance(on, start[None].repeat(load_WLE.shape[1], axis=0), load_WLE[0])
-        moved, after = float(layout.expert_LP.size) * costs.expert_bytes, layout.imbalance_L
+        start_LP = start[None].repeat(load_WLE.shape[1], axis=0)
+        before = served_imbalance(on, start_LP, load_WLE[0])
+        moved, after = copies_moved(on, start_LP, layout.expert_LP) * costs.expert_bytes, layout.imbalance_L
     verdict = worth_moving(costs, before, after, moved, steps)
     return {
         "slots_per_rank": slots,

@@ -6,7 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
+from planner.solvers.backends.solve import solve
 from planner.solvers.exports import ExportProblem, export_times, solve_export
+from planner.solvers.exports_exact import build_exports
+from planner.solvers.result import Status
 
 
 def _problem(weights: list[float], bins: int, free: int) -> ExportProblem:
@@ -74,3 +77,24 @@ def test_faster_bins_carry_more() -> None:
 def test_homes_that_do_not_match_the_weights_are_refused() -> None:
     with pytest.raises(PlannerError, match="3 items at home for 2 weights"):
         ExportProblem(np.ones(2), np.array([2, 1]), np.array([1, 1]), np.ones(2))
+
+
+def _random(seed: int) -> ExportProblem:
+    rng = np.random.default_rng(seed)
+    return _problem(rng.integers(1, 100, 8).astype(float).tolist(), 4, 1)
+
+
+@pytest.mark.parametrize("backend", ["mathopt-highs", "cpsat"])
+def test_the_exact_formulation_is_never_beaten_and_mostly_met_within_a_twentieth(backend: str) -> None:
+    near = 0
+    for seed in range(6):
+        problem = _random(seed)
+        exact = solve(build_exports(problem, whole=backend == "cpsat"), backend=backend, time_limit_s=20.0)
+        assert exact.status is Status.OPTIMAL
+        assert exact.objective is not None
+        found = solve_export(problem, tolerance=0.0)
+        assert found.objective is not None
+        unit = 1.0 if backend == "cpsat" else 1e-6  # whole units of weight are up to one above the optimum
+        assert found.objective >= exact.objective - unit
+        near += found.objective <= exact.objective * 1.05
+    assert near >= 5
