@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import SOLVER, Json, Output, fraction, seconds
+from planner.cli.rl_predict import predict
 from planner.cli.rl_timeline import timeline
 
 if TYPE_CHECKING:
@@ -189,4 +190,4 @@ def _evaluation_lines(problem: "RlProblem", found: "Evaluation") -> list[str]:
     ]
 
 
-COMMANDS = {"solve": solve, "evaluate": evaluate, "timeline": timeline}
+COMMANDS = {"solve": solve, "evaluate": evaluate, "predict": predict, "timeline": timeline}

@@ -14,9 +14,10 @@ update costs the share `own_memory`; each of its calls a step adds `call` of tha
 With staleness s > 0 unfinished samples carry on, and s of a batch waits when a step starts: training waits for the
 first finished samples, a share `first` of a rollout, less the time that those in store keep it busy:
 
-    U' = own_memory U(x_t) (1 + call calls);    step = U' + max(0, first G(x_g) - s U') + sync
+    U' = own_memory U(x_t) (1 + call calls);    step = max(U' + max(0, first G(x_g) - s U'), (1 - u) G / x_g) + sync
 
-With s = 0 every step drains its rollout: step = max(G(x_g), U') + sync.
+where the last is what generators take that never wait for their longest sample, the least for so many samples. With
+s = 0 every step drains its rollout: step = max(G(x_g), U') + sync.
 
 Calibrated on the rows of measured steps that are not suspect, all at once, never by row: `benchmarks/rl_measured.py`
 prints the fit (`--fit`) and the errors with each setup left out of it.
@@ -25,7 +26,9 @@ prints the fit (`--fit`) and the errors with each setup left out of it.
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.documents import Document
 from planner.errors import PlannerError
+from planner.rl.document_part import Part
 
 Asynchrony = Literal["one_step", "fully"]
 BYTES_PER_PARAMETER = 2.0
@@ -98,7 +101,45 @@ def predict_step_s(measured: PhaseTimes, split: Split, parameters: float, respon
     sync_s = parameters * BYTES_PER_PARAMETER / response.sync_bytes_per_s
     if split.staleness == 0:
         return max(generation_s, update_s) + sync_s
-    return update_s + max(0.0, response.first * generation_s - split.staleness * update_s) + sync_s
+    wait_s = max(0.0, response.first * generation_s - split.staleness * update_s)
+    steady_s = measured.generation_s * (1 - response.generation_unshortened) * measured.gpus / split.generation_gpus
+    return max(update_s + wait_s, steady_s) + sync_s
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A measured colocated step of a model, on nodes of so many GPUs; `calls` of the trainer when asynchronous."""
+
+    times: PhaseTimes
+    parameters: float
+    gpus_per_node: int
+    calls: float
+
+    @classmethod
+    def read(cls, document: Document) -> "Measurement":
+        """Raises PlannerError for fields that are missing or no times."""
+        part = Part(document, document.data)
+        if not isinstance(document.data, dict):
+            raise part.refuse("must be a mapping", "write `gpus: 16` and the times of the step")
+        times = PhaseTimes(
+            part.count("gpus"),
+            part.number("step_s", positive=True),
+            part.number("generation_s", positive=True),
+            part.number("training_s", positive=True),
+            part.number("logprob_s", 0.0),
+        )
+        node = part.count("gpus_per_node", 8)
+        return cls(times, part.number("parameters", positive=True), node, part.number("calls", 1.0, positive=True))
+
+    def splits(self, asynchrony: Asynchrony, staleness: float) -> list[tuple[Split, float]]:
+        """Every split into whole nodes (into GPUs within one node) with its predicted step, seconds."""
+        whole = self.times.gpus
+        unit = self.gpus_per_node if whole > self.gpus_per_node and whole % self.gpus_per_node == 0 else 1
+        found = []
+        for generating in range(unit, whole, unit):
+            split = Split(generating, whole - generating, asynchrony, staleness, self.calls)
+            found.append((split, predict_step_s(self.times, split, self.parameters)))
+        return found
 
 
 def _stretch(unshortened: float, share: float) -> float:

@@ -1,5 +1,6 @@
 """Asynchronous steps from a measured colocated one: limits that must hold, and measured rows."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.rl.measured_step import PhaseTimes, Response, Split, predict_step_s
 
@@ -49,3 +51,35 @@ def test_measured_asynchronous_steps_are_predicted_within_the_target(capsys: pyt
         sys.path.remove(str(ROOT / "benchmarks"))
     printed = capsys.readouterr().out
     assert "median error, left out" in printed
+
+
+def test_few_generators_keep_training_waiting() -> None:
+    steps = [predict_step_s(STEP, Split(count, 16 - count, "fully", 1.0, 4), 7e9) for count in (1, 2)]
+    assert steps[0] > 1.5 * steps[1]
+
+
+def measured_file(tmp_path: Path, **changes: object) -> str:
+    fields = {"gpus": 16, "parameters": 7.6e9, "step_s": 749, "generation_s": 321, "training_s": 286, "logprob_s": 88}
+    path = tmp_path / "step.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in (fields | changes).items()), encoding="utf-8")
+    return str(path)
+
+
+def test_splits_are_listed_by_their_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rl", "predict", measured_file(tmp_path, gpus_per_node=4), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["splits"]
+    assert [row["step_s"] for row in found] == sorted(row["step_s"] for row in found)
+    assert {(row["generation_gpus"], row["training_gpus"]) for row in found} == {(4, 12), (8, 8), (12, 4)}
+    one_step = next(row for row in found if row["asynchrony"] == "one_step" and row["generation_gpus"] == 4)
+    assert one_step["step_s"] == pytest.approx(predict_step_s(STEP, Split(4, 12, "one_step"), 7.6e9))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [({"step_s": 300}, "phases of 695 s in a step of 300 s"), ({"gpus": "many"}, "must be a number")],
+)
+def test_a_step_that_cannot_be_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], what: str
+) -> None:
+    assert main(["rl", "predict", measured_file(tmp_path, **changes)]) == 2
+    assert what in capsys.readouterr().err
