@@ -38,6 +38,8 @@ bench-propose: $(VENV)/installed
 bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/simulate_distserve.py
+	$(BIN)/python benchmarks/simulate_goodput.py
+	$(BIN)/python benchmarks/simulate_attention_ffn.py
 
 bench-serving: $(VENV)/installed
 	$(BIN)/python benchmarks/serving.py ../shared/data/serving/measured.csv

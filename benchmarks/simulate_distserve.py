@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -203,7 +203,7 @@ def steady_rate(case: Case, unit: Unit) -> float:
     context = isl + osl / 2.0
     step_s = times.decode_s[:, 0] + (times.decode_s[:, 1] - times.decode_s[:, 0]) * context / times.contexts[1]
     fits = kv_tokens(case.model)[decode] // decode[1] // (isl + osl)
-    batch = int(min(np.searchsorted(step_s, case.tpot_s, side="right") - 1, fits))
+    batch = min(int(np.searchsorted(step_s, case.tpot_s, side="right")) - 1, int(fits))
     if batch < 1:
         return 0.0
     return float(min(busy * prefill[1] / service_s, decode[1] * batch / (osl * step_s[batch])))
@@ -220,7 +220,7 @@ def placements(case: Case) -> list[tuple[Unit, Placement]]:
         if all(shape in known for shape in shapes):
             name = " ".join(f"tp{tp} pp{pp}" for tp, pp in shapes)
             rate = steady_rate(case, unit)
-            found.append((unit, Placement(name, lambda u=unit: apart(case.model, u), 1.0 / unit.gpus, rate)))
+            found.append((unit, Placement(name, partial(apart, case.model, unit), 1.0 / unit.gpus, rate)))
     return found
 
 
@@ -260,12 +260,12 @@ def fidelity() -> None:
     for rate, real_vllm, real_apart in TABLE_2:
         requests = own_run(300, rate)
         fleets = apart("opt-66b", CASES[1].published), vllm("opt-66b", 4)
-        found = [100.0 * attainment(simulate(fleet, requests), slo) for fleet in fleets]
+        both = [100.0 * attainment(simulate(fleet, requests), slo) for fleet in fleets]
         spread = np.std([100.0 * attainment(simulate(fleets[0], other_run(rate, seed)), slo) for seed in range(10)])
-        table.append((real_apart, found[0], real_vllm, found[1]))
+        table.append((real_apart, both[0], real_vllm, both[1]))
         print(
-            f"  {rate:.1f}/s  DistServe {real_apart:6.1f} {found[0]:6.1f} (other draws: +-{spread:.1f})"
-            f"   vLLM {real_vllm:6.1f} {found[1]:6.1f}"
+            f"  {rate:.1f}/s  DistServe {real_apart:6.1f} {both[0]:6.1f} (other draws: +-{spread:.1f})"
+            f"   vLLM {real_vllm:6.1f} {both[1]:6.1f}"
         )
     report_errors("DistServe", [(row[0], row[1]) for row in table])
     report_errors("vLLM", [(row[2], row[3]) for row in table])
@@ -309,7 +309,7 @@ def five_cases(file: str | None) -> None:
             steady = (units[at][1].steady_per_s or 0.0) * units[at][1].weight
             print(f"  {label:24} {units[at][1].name:20} {worth[at]:.3f}   (steady state: {steady:.3f})")
         tp = {"opt-13b": 1, "opt-66b": 4, "opt-175b": 8}[case.model]
-        lone = [Placement("vLLM", lambda m=case.model, t=tp: vllm(m, t), 1.0 / tp)]
+        lone = [Placement("vLLM", partial(vllm, case.model, tp), 1.0 / tp)]
         alone = search_placements(lone, draws, case.slo, everything=True)
         print(f"  {'vLLM':24} {'tp' + str(tp):20} {alone.worth:.3f}   bound over all placements {found.bound:.3f}")
         report_reversals(found)

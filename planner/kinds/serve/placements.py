@@ -17,6 +17,8 @@ from planner.simulate.plan_fleet import FleetSetting, Policies, engines_of, flee
 from planner.simulate.requests import Requests
 from planner.solvers.mix import Flow, MixSolution
 
+MOST_PLACEMENTS = 400  # on a number of GPUs; on large clusters there are many thousands
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -74,9 +76,10 @@ def require_playable(setting: Setting) -> None:
 
 
 def list_placements(candidates: Sequence[Candidate], gpus: int, outcome: Outcome) -> list[Parts]:
-    """All placements on so many GPUs, and the mix that steady state prefers, whatever it is made of."""
-    found: dict[tuple[tuple[int, int], ...], Parts] = {}
-    for parts in (*_alone(candidates, gpus), *_apart(candidates, gpus), _preferred(candidates, outcome)):
+    """The mix that steady state prefers, whatever it is made of, and placements on so many GPUs, its best first."""
+    found = {(one := _preferred(candidates, outcome)).counts: one}
+    ranked = sorted((*_alone(candidates, gpus), *_apart(candidates, gpus)), key=lambda parts: -parts.steady_per_s)
+    for parts in ranked[:MOST_PLACEMENTS]:
         found.setdefault(parts.counts, parts)
     return list(found.values())
 

@@ -26,8 +26,10 @@ from planner.simulate.goodput import goodput, interval, keeps
 from planner.simulate.optimistic import Optimist
 from planner.simulate.placements import Placement, PlacementSearch, Tried, search_placements
 from planner.simulate.plan_load import drawn_lengths
+from planner.simulate.requests import Requests
 from planner.units import format_si
 
+SIDES = ("input_tokens", "output_tokens")
 STREAMS = 5  # independent ones, whose goodputs give the interval
 FEWEST, MOST = 2_000, 20_000  # requests of a run
 FLIGHTS = 12.0  # as many requests are in a run as are in the system at a time, so many times
@@ -46,6 +48,7 @@ class Judge:
     slo: SloSpec
     workshop: Workshop
     optimist: Optimist
+    streams: tuple[Draws, ...]  # independent ones of the same workload
 
     @classmethod
     def of(cls, setting: Setting, outcome: Outcome) -> "Judge":
@@ -59,23 +62,19 @@ class Judge:
         flight = solution.served_per_s[0] * max(stays)
         count = setting.options.simulated_requests or int(min(max(FLIGHTS * flight, FEWEST), MOST))
         warm_up = min(int(max(WARM_UP * flight, LEAST_WARM_UP * count)), count // 3)
-        draws = drawn(setting, count, warm_up, setting.resolved.problem.seed)
+        seed = setting.resolved.problem.seed
+        draws, *streams = (drawn(setting, count, warm_up, seed + 1000 * n) for n in range(STREAMS + 1))
+        inputs, outputs = (np.concatenate([getattr(one, side) for one in (draws, *streams)]) for side in SIDES)
+        every = Requests.open_stream(np.zeros(len(inputs)), inputs, outputs)
         slo = divided(setting.resolved.workloads[0].spec.slo, setting.targets[0].margins)
-        workshop = Workshop.of(setting, outcome.formulated.candidates, draws.requests(1.0))
-        return cls(setting, draws, slo, workshop, Optimist(draws, required(slo)))
-
-    def streams(self) -> list[Draws]:
-        """Independent streams of the same workload."""
-        seed = self.setting.resolved.problem.seed
-        return [
-            drawn(self.setting, len(self.draws), self.draws.warm_up, seed + 1000 * n) for n in range(1, STREAMS + 1)
-        ]
+        workshop = Workshop.of(setting, outcome.formulated.candidates, every)
+        return cls(setting, draws, slo, workshop, Optimist(draws, required(slo)), tuple(streams))
 
 
 def drawn(setting: Setting, count: int, warm_up: int, seed: int) -> Draws:
     """Requests of the one workload of a problem."""
     spec, rng = setting.resolved.workloads[0].spec, np.random.default_rng(seed)
-    inputs, outputs = (drawn_lengths(spec, side, count, rng) for side in ("input_tokens", "output_tokens"))
+    inputs, outputs = (drawn_lengths(spec, side, count, rng) for side in SIDES)
     cv = math.sqrt(setting.targets[0].arrival_cv2)
     return Draws.renewal(inputs, outputs, cv=cv, seed=seed + 1, warm_up=warm_up)
 
@@ -122,7 +121,7 @@ def _most(setting: Setting, outcome: Outcome, judge: Judge) -> Envelope:
     for at in sorted(ranked, key=lambda at: -(search.tried[at].goodput_per_s or 0.0)):
         found = search.tried[at].goodput_per_s or 0.0
         fleet = judge.workshop.fleet(parts[at])
-        low, high = interval(fleet, judge.streams(), judge.slo, near_per_s=found, most_per_s=wanted)
+        low, high = interval(fleet, judge.streams, judge.slo, near_per_s=found, most_per_s=wanted)
         claimed = min(found, low) or found
         result = Finding(search, tuple(parts), at, claimed, (low, high), search.bound, claimed)
         try:
@@ -162,7 +161,7 @@ def _least(setting: Setting, outcome: Outcome, judge: Judge) -> Envelope:
         bound = min(bound, _price(outcome, one))
         good = keeps(fleet, judge.draws, judge.slo, rate)
         tried.append(Tried("simulated", most, rate) if good else Tried("beaten", most))
-        if not good or not all(keeps(fleet, stream, judge.slo, SURE * rate) for stream in judge.streams()):
+        if not good or not all(keeps(fleet, stream, judge.slo, SURE * rate) for stream in judge.streams):
             continue
         placements = tuple(_placement(judge, each, 1.0) for each in parts[: at + 1])
         search = PlacementSearch(placements, tuple(tried), at, len(tried))

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from planner.kinds.serve.certificate import axes_of
 from planner.kinds.serve.decode import envelope
 from planner.kinds.serve.formulate import gpus_at_hand
-from planner.kinds.serve.placements import Parts, Workshop, with_placement
+from planner.kinds.serve.placements import MOST_PLACEMENTS, Parts, Workshop, with_placement
 from planner.kinds.serve.solve import Outcome, Setting
 from planner.plan.schema import Certificate, Envelope, Objective, Prediction
 from planner.problem.schema import SloSpec
@@ -28,7 +28,8 @@ ASSUMPTIONS = (
     "limits are judged by simulation of every step, with the step times that plans are costed with",
     "prefix caching, speculative decoding and swapping are off",
     "what is in the space is one instance type that does both, or one for prefill and one for decode, each shape with "
-    "the batch and chunk that steady state finds best, and the mix that steady state prefers",
+    f"the batch and chunk that steady state finds best, the {MOST_PLACEMENTS} that it ranks highest, and the mix that "
+    "it prefers",
     "the bound holds for simulations of any placement of the space on the draws of the search",
 )
 
