@@ -79,7 +79,7 @@ def young_row() -> None:
 def recompute_rows() -> list[float]:
     """Prints the gain of a table over the set of the longest input for several jobs."""
     print("\nrecomputation by input size, lengths with equal shares of the tokens")
-    print(f"{'model':28}{'longest':>9}{'table':>11}{'one set':>11}{'gain':>8}{'user CPU':>10}")
+    print(f"{'model':32}{'longest':>9}{'table':>11}{'one set':>11}{'gain':>8}{'user CPU':>10}")
     gains = []
     for config in _jobs():
         started = time.process_time()
@@ -87,7 +87,7 @@ def recompute_rows() -> list[float]:
         took_s = time.process_time() - started
         gains.append(table.gain(SHARES))
         mean_s = table.mean_s(SHARES)
-        cells = f"{config.arch.name:28}{SIZES[-1]:>9}{1e3 * mean_s:>8.1f} ms{1e3 * mean_s * (1 + gains[-1]):>8.1f} ms"
+        cells = f"{config.arch.name:32}{SIZES[-1]:>9}{1e3 * mean_s:>8.1f} ms{1e3 * mean_s * (1 + gains[-1]):>8.1f} ms"
         print(f"{cells}{100 * gains[-1]:>6.1f} %{took_s:>8.2f} s")
         assert all(row.bytes <= CAPACITY * (1 + 1e-9) for row in table.rows)
     return gains
