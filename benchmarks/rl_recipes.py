@@ -8,41 +8,44 @@ from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
 from planner.rl.problem import NEVER_FITS, GenerationOption, Mode, RlProblem, TrainingOption
 
 
-def best_recipe(problem: RlProblem) -> tuple[str, float]:
-    """The name and the objective of the best feasible recipe; infinite where none is."""
-    found = [(evaluate(problem, plan), name) for name, plan in recipes(problem)]
+def best_recipe(problem: RlProblem, *, tuned: bool) -> tuple[str, float]:
+    """The name and the objective of the best feasible recipe; infinite where none is.
+
+    Every split takes the smallest TP that fits, or, `tuned`, each TP in turn, priced by our evaluator.
+    """
+    found = [(evaluate(problem, plan), name) for name, plan in recipes(problem, tuned=tuned)]
     feasible = [(one.objective, name) for one, name in found if one.feasible]
     value, name = min(feasible, default=(math.inf, "none"))
     return name, value
 
 
-def recipes(problem: RlProblem) -> Iterator[tuple[str, RlPlan]]:
-    """Colocated on everything; halves; three quarters for generation; one pool each. Each with every TP."""
+def recipes(problem: RlProblem, *, tuned: bool) -> Iterator[tuple[str, RlPlan]]:
+    """Colocated on everything; halves; three quarters for generation; one pool each."""
     sizes = {pool.name: pool.gpus for pool in problem.pools}
     dearest = max(problem.pools, key=lambda pool: pool.usd_per_gpu_hour).name
     cheapest = min(problem.pools, key=lambda pool: pool.usd_per_gpu_hour).name
     if not problem.training:
-        for option in _generation(problem, dearest):
+        for option in _generation(problem, dearest, tuned):
             plan = RlPlan(problem.modes[0], (_all_of(option, sizes[dearest]),), None)
             yield f"one group of tp{option.tp}", plan
         return
     syncs = [mode for mode in problem.modes if mode.placement == "disaggregated"]
     for mode in problem.modes:
         if mode.placement == "colocated":
-            yield from _split(problem, "colocated", mode, dearest, dearest, sizes[dearest], sizes[dearest])
+            yield from _split(problem, "colocated", mode, dearest, dearest, sizes[dearest], sizes[dearest], tuned)
     for mode in syncs[-1:]:
         size = sizes[dearest]
-        yield from _split(problem, "half and half", mode, dearest, dearest, size // 2, size // 2)
-        yield from _split(problem, "3 : 1", mode, dearest, dearest, size * 3 // 4, size // 4)
+        yield from _split(problem, "half and half", mode, dearest, dearest, size // 2, size // 2, tuned)
+        yield from _split(problem, "3 : 1", mode, dearest, dearest, size * 3 // 4, size // 4, tuned)
         if cheapest != dearest:
-            yield from _split(problem, "a pool each", mode, cheapest, dearest, sizes[cheapest], size)
+            yield from _split(problem, "a pool each", mode, cheapest, dearest, sizes[cheapest], size, tuned)
 
 
 def _split(
-    problem: RlProblem, name: str, mode: Mode, one: str, other: str, generating: int, training: int
+    problem: RlProblem, name: str, mode: Mode, one: str, other: str, generating: int, training: int, tuned: bool
 ) -> Iterator[tuple[str, RlPlan]]:
     choice = _training(problem, other, training)
-    for option in _generation(problem, one):
+    for option in _generation(problem, one, tuned):
         if choice is not None and generating >= option.gpus:
             yield f"{name}, tp{option.tp}", RlPlan(mode, (_all_of(option, generating),), choice)
 
@@ -51,11 +54,11 @@ def _all_of(option: GenerationOption, gpus: int) -> GenerationGroup:
     return GenerationGroup(option, gpus // option.gpus)
 
 
-def _generation(problem: RlProblem, pool: str) -> list[GenerationOption]:
-    """Options that hold the longest sample, smallest first."""
+def _generation(problem: RlProblem, pool: str, tuned: bool) -> list[GenerationOption]:
+    """The smallest option that holds the longest sample, or all that do."""
     longest = max(int((batch.prompt_tokens_N + batch.output_tokens_N).max()) for batch in problem.batches)
     fitting = [one for one in problem.generation if one.pool == pool and one.curve.kv_tokens >= longest]
-    return sorted(fitting, key=lambda one: one.gpus)
+    return sorted(fitting, key=lambda one: one.gpus)[: None if tuned else 1]
 
 
 def _training(problem: RlProblem, pool: str, gpus: int) -> TrainingChoice | None:

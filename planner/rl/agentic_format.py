@@ -6,9 +6,16 @@ from math import inf
 import numpy as np
 
 from planner.documents import Document
-from planner.rl.agentic import AgenticDispatch, AgenticPlan, AgenticProblem, Priority, require_divisible
+from planner.rl.agentic import (
+    AgenticDispatch,
+    AgenticPlan,
+    AgenticProblem,
+    Priority,
+    check_agentic,
+    require_divisible,
+)
 from planner.rl.benchmark_plan import group_of, training_of
-from planner.rl.benchmark_problem import read_curves
+from planner.rl.benchmark_problem import placed_errors, read_curves
 from planner.rl.document_part import Part
 from planner.rl.problem import Batch, Mode, Placement
 from planner.rl.rollout import Trajectories
@@ -34,7 +41,7 @@ def read_agentic(document: Document) -> AgenticProblem:
     plain = tuple(Batch(one.final_context_N - _outputs(one), _outputs(one)) for one in batches)
     curves = replace(read_curves(top, plain, full=True), modes=_modes(allowed))
     move = rollout.part("move") if "move" in rollout else None
-    return AgenticProblem(
+    problem = AgenticProblem(
         curves=curves,
         batches=batches,
         keep_kv=rollout.data.get("keep_kv", True) is not False,
@@ -44,6 +51,9 @@ def read_agentic(document: Document) -> AgenticProblem:
         priorities=tuple(allowed.some_of("priority", PRIORITIES)),
         move_thresholds=_thresholds(allowed),
     )
+    with placed_errors(document):
+        check_agentic(problem)
+    return problem
 
 
 def _outputs(batch: Trajectories) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

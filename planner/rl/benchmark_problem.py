@@ -4,11 +4,14 @@ What the file holds beyond the format is ignored, so that problems may carry not
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
-from planner.documents import Document
+from planner.documents import Document, Key
+from planner.errors import PlannerError
 from planner.rl.document_part import Part
 from planner.rl.problem import (
     NEVER_FITS,
@@ -23,6 +26,7 @@ from planner.rl.problem import (
     RlProblem,
     Sync,
     TrainingOption,
+    validate,
 )
 
 PLACEMENTS: tuple[Placement, ...] = ("colocated", "disaggregated")
@@ -40,14 +44,43 @@ def read_problem(document: Document) -> RlProblem:
     full = top.one_of("stage", ("full", "gen_only"), "full") == "full"
     workload = top.part("workload")
     batches = tuple(_batch(part, workload) for part in workload.parts("batches"))
-    problem = read_curves(top, batches, full=full)
-    return replace(
-        problem,
+    problem = replace(
+        read_curves(top, batches, full=full),
         modes=_modes(top, full),
         dispatch=top.one_of("dispatch", DISPATCHES, "fifo"),
         max_groups=1 if full else 2,
         tail_fractions=() if full else _tail_fractions(top),
     )
+    with placed_errors(document):
+        validate(problem)
+    return problem
+
+
+FIELDS: dict[str, tuple[Key, ...]] = {
+    "batches": ("workload", "batches"),
+    "samples": ("workload", "samples"),
+    "minibatches": ("workload", "minibatches"),
+    "generation": ("cost", "gen"),
+    "training": ("cost", "train"),
+    "weight_sync_s": ("cost", "wsync", "cross_gbs"),
+    "pools": ("cluster", "pools"),
+    "modes": ("allowed",),
+}
+"""Where the document states what `planner.rl.problem.validate` names by its own fields."""
+
+
+@contextmanager
+def placed_errors(document: Document) -> Iterator[None]:
+    """Errors about a field of `RlProblem` name the line of `document` that it came from."""
+    try:
+        yield
+    except PlannerError as error:
+        path = FIELDS.get(error.where)
+        if path is None:
+            raise
+        dotted = ".".join(str(key) for key in path)
+        where = f"{document.where(path)}: {dotted}"
+        raise PlannerError(error.what, where=where, hint=error.hint) from None
 
 
 def read_curves(top: Part, batches: tuple[Batch, ...], *, full: bool) -> RlProblem:
