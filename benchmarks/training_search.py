@@ -21,6 +21,7 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCHEDULES = "options.search.schedule=[1f1b,interleaved,zb_h1,zb_h2,zb_v,dualpipe,dualpipev]"
+CONTEXTS = "options.search.cp=[1,2,4,8,16,32,64]"
 TENSOR, PIPELINE, MICRO_BATCHES = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64), (16, 8, 4, 2, 1)
 
 
@@ -41,9 +42,16 @@ CASES = (
         ("cluster.pools.0.nodes=512", "options.global_batch=1536", SCHEDULES),
         5.0,
     ),
+    Case(
+        "the same, every cp",
+        "train-gpt3-175b-megascale.yaml",
+        ("cluster.pools.0.nodes=512", "options.global_batch=1536", SCHEDULES, CONTEXTS),
+        5.0,
+    ),
     Case("Llama-3.1-405B, 16,384 H100", "train-llama3-405b-h100.yaml", (SCHEDULES,), 10.0),
+    Case("the same, every cp", "train-llama3-405b-h100.yaml", (SCHEDULES, CONTEXTS), 10.0),
     Case("DeepSeek-V3, 2,048 H800", "train-deepseek-v3-h800.yaml", (SCHEDULES,), 10.0),
-    Case("GPT-3 175B, 256 A100", "train-gpt3-175b-megascale.yaml", (), 5.0),
+    Case("the same, every cp", "train-deepseek-v3-h800.yaml", (SCHEDULES, CONTEXTS), 10.0),
 )
 
 

@@ -104,11 +104,15 @@ def _unfused(machine: Machine, shard: Shard, heads: float, head_dim: float, v_he
 
 
 def _context_exchange(machine: Machine, shard: Shard, keys: float) -> Iterator[Kernel]:
-    """Keys and values of all context-parallel ranks forward; they and their gradients backward."""
+    """Keys and values of all context-parallel ranks forward; they and their gradients backward.
+
+    A ring starts an exchange for each of the other ranks (Liu et al., arXiv:2310.01889, section 3).
+    """
     if shard.cp > 1:
         size = shard.tokens * shard.cp * keys * ACTIVATION_BYTES
-        yield sweep(machine, "cp", FORWARD, _CORE, size, shard.cp, shard.tp, 1.0)
-        yield sweep(machine, "cp", BACKWARD_INPUT, _CORE, size, shard.cp, shard.tp, 2.0)
+        for part, runs in ((FORWARD, 1.0), (BACKWARD_INPUT, 2.0)):
+            moved = sweep(machine, "cp", part, _CORE, size, shard.cp, shard.tp, runs)
+            yield moved._replace(launches=runs * (shard.cp - 1))
 
 
 def _recurrent(machine: Machine, mixer: LinearAttention, shard: Shard) -> Iterator[Kernel]:

@@ -16,6 +16,8 @@ Ints = NDArray[np.int64]
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 NUMERIC_AXES = ("tp", "pp", "vpp", "dp", "cp", "ep", "moe_tp", "micro_batch")
 MOST_CONTEXT_PARALLEL = 64
+LEAST_PIECE_TOKENS = 4096
+"""Of a sequence on one context-parallel rank, as in nearly all measured runs; shorter ones have to be asked for."""
 MOST_STAGES_OF_RANK = 16
 LAUNCHABLE: tuple[Schedule, ...] = ("1f1b", "interleaved")
 """What is searched where the problem names no schedule: those that Megatron-LM runs."""
@@ -91,7 +93,7 @@ def axis_values(job: Job) -> dict[str, tuple[int, ...]]:
     expert_tp = tuple(sorted({1, *powers(domain)})) if job.num_experts else (1,)
     free: dict[str, tuple[int, ...]] = {
         "tp": powers(domain),
-        "cp": tuple(cp for cp in powers(MOST_CONTEXT_PARALLEL) if options.sequence_tokens % (2 * cp) == 0 or cp == 1),
+        "cp": tuple(cp for cp in powers(MOST_CONTEXT_PARALLEL) if cp == 1 or _long_enough(job, cp)),
         "ep": divisors(job.num_experts) if job.num_experts else (1,),
         "moe_tp": expert_tp,
         "micro_batch": tuple(size for size in MICRO_BATCHES if batch % size == 0),
@@ -101,6 +103,11 @@ def axis_values(job: Job) -> dict[str, tuple[int, ...]]:
     }
     given = {name: getattr(search, name) for name in free}
     return {name: tuple(sorted(set(given[name]))) if given[name] is not None else free[name] for name in free}
+
+
+def _long_enough(job: Job, cp: int) -> bool:
+    tokens = job.options.sequence_tokens
+    return tokens % (2 * cp) == 0 and tokens // cp >= LEAST_PIECE_TOKENS
 
 
 def space_of(job: Job) -> Space:
