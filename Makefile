@@ -40,6 +40,8 @@ bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate_distserve.py
 	$(BIN)/python benchmarks/simulate_goodput.py
 	$(BIN)/python benchmarks/simulate_attention_ffn.py
+	$(BIN)/python benchmarks/simulate_policies.py
+	$(BIN)/python benchmarks/simulate_elastic.py
 
 bench-serving: $(VENV)/installed
 	$(BIN)/python benchmarks/serving.py ../shared/data/serving/measured.csv

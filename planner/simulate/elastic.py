@@ -61,8 +61,8 @@ class ElasticFleet:
     def decode_s(self, k: int, sequences: int, context: int) -> float:
         """A step that decodes sequences held by k instances."""
         share = -(-sequences // k)
-        row = self.grid.decode_s[share]
-        return float(np.interp(context / sequences, self.grid.contexts, row)) + (self.exchange_s if k > 1 else 0.0)
+        seconds = float(np.interp(context / sequences, self.grid.contexts, self.grid.decode_s[share]))
+        return seconds + (self.exchange_s if k > 1 else 0.0)
 
     def fitted(self) -> NDArray[np.float64]:
         """A, B, C of A + B sum of lengths + C sum of squares [s] of a prefill on one instance, by least squares."""
@@ -122,7 +122,9 @@ class _Run:
         self.coefficients = fleet.fitted()
         self.room = [fleet.kv_tokens] * fleet.instances
         self.held: dict[int, dict[int, int]] = {}  # request -> instance -> tokens kept for it
-        self.generated = np.zeros(count, dtype=np.int64)
+        self.generated = [0] * count
+        self.inputs, self.outputs = requests.input_tokens.tolist(), requests.output_tokens.tolist()
+        self.known_groups: list[_Batch] | None = None
         self.started_s, self.first_s, self.finished_s = (np.full(count, math.nan) for _ in range(3))
         self.degrees = np.zeros(count, dtype=np.int64)
         self.waiting: list[int] = []
@@ -148,7 +150,7 @@ class _Run:
 
     def length(self, r: int) -> int:
         """Tokens that are kept for a request."""
-        return int(self.requests.input_tokens[r] + self.requests.output_tokens[r])
+        return int(self.inputs[r] + self.outputs[r])
 
     def end(self, batch: _Batch) -> None:
         """Tokens of a step are there; requests that have all leave."""
@@ -156,9 +158,11 @@ class _Run:
         for r in batch.prompts:
             self.first_s[r] = self.now_s
             self.decoding.add(r)
+            self.known_groups = None
         for r in batch.prompts + batch.decoding:
             self.generated[r] += 1
-            if self.generated[r] == self.requests.output_tokens[r]:
+            if self.generated[r] == self.outputs[r]:
+                self.known_groups = None
                 self.finished_s[r] = self.now_s
                 self.decoding.discard(r)
                 for instance, tokens in self.held.pop(r).items():
@@ -198,7 +202,7 @@ class _Run:
 
     def idle(self) -> list[int]:
         """Instances that neither step nor hold a batch that decodes."""
-        decoding = {instance for r in self.decoding for instance in self.held[r]}
+        decoding = {instance for group in self.groups() for instance in group.instances}
         return [i for i in range(self.fleet.instances) if i not in self.busy and i not in decoding]
 
     def taken(self, instances: list[int]) -> list[int]:
@@ -207,7 +211,7 @@ class _Run:
         tokens = self.fleet.token_budget * len(instances)
         found: list[int] = []
         for r in self.waiting[:MOST_JOBS]:
-            prompt = int(self.requests.input_tokens[r])
+            prompt = self.inputs[r]
             if self.length(r) > room or not instances or (found and prompt > tokens):
                 break
             room -= self.length(r)
@@ -225,7 +229,7 @@ class _Run:
         reach, still = chosen, 0.0
         for group in groups:
             reach = [*reach, *sorted(group.instances)]
-            still += sum(1.0 / max(int(self.generated[r]), 1) for r in group.decoding)
+            still += sum(1.0 / max(self.generated[r], 1) for r in group.decoding)
             taken = self.taken(reach)
             if taken and (not self.taken(chosen) or self.saved(taken, len(chosen), len(reach)) > still):
                 chosen, still = reach, 0.0
@@ -259,6 +263,8 @@ class _Run:
     # --- decode
     def groups(self) -> list[_Batch]:
         """Decoding requests that share instances, directly or by others, as one batch each."""
+        if self.known_groups is not None:
+            return self.known_groups
         found: list[_Batch] = []
         for r in sorted(self.decoding):
             instances, requests = frozenset(self.held[r]), [r]
@@ -270,7 +276,8 @@ class _Run:
                 else:
                     apart.append(group)
             found = [*apart, _Batch(instances, decoding=requests)]
-        return found
+        self.known_groups = [_Batch(group.instances, decoding=sorted(group.decoding)) for group in found]
+        return self.known_groups
 
     def decode(self) -> None:
         """Starts the next step of every decoding batch whose instances are all between steps."""
@@ -278,7 +285,6 @@ class _Run:
             if group.instances & self.busy:
                 continue
             k = len(group.instances)
-            group.decoding = sorted(group.decoding)[: k * self.fleet.most_sequences]
-            batch = group.decoding
-            context = int((self.requests.input_tokens[batch] + self.generated[batch]).sum())
-            self.start(group, self.fleet.decode_s(k, len(batch), context))
+            batch = group.decoding[: k * self.fleet.most_sequences]
+            context = sum(self.inputs[r] + self.generated[r] for r in batch)
+            self.start(_Batch(group.instances, decoding=batch), self.fleet.decode_s(k, len(batch), context))

@@ -1,0 +1,209 @@
+"""Elastic sequence parallelism (LoongServe, arXiv:2404.09526) against static plans on a mix of short and long contexts.
+
+Llama 3.1 8B on the eight H100s of a node, lengths of Mooncake's conversations (../shared/data/traces; no prefix is
+kept), Poisson arrivals. A request is on time if its first token comes within `BASE_S` and `SLOWER` times what its
+prompt takes alone on all eight GPUs, and its later tokens within `TPOT_S` on average. The highest rate with 90 % on
+time, for the plan that `planner solve` finds, for every other static fleet of equal engines, and for elastic instances.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.api import solve
+from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.costs.parameters import load_calibration
+from planner.costs.shapes import Shards
+from planner.costs.source import make_pricer
+from planner.hardware.cluster import Pool
+from planner.hardware.library import find_node
+from planner.kinds.serve.options import ServeDecision
+from planner.models.library import find_model
+from planner.simulate.elastic import ElasticFleet, ElasticResult, simulate_elastic
+from planner.simulate.engine import simulate
+from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.requests import Requests
+from planner.simulate.result import SimulationResult
+from planner.simulate.step_grid import StepGrid, step_grid
+from planner.simulate.traces import read_trace
+
+TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "mooncake_fast25_conversation.jsonl.gz"
+MODEL, GPUS, LONGEST, SEQUENCES = "meta-llama/Llama-3.1-8B-Instruct", 8, 120_000, 256
+COUNT, SEED, WANTED = 400, 1, 0.9
+BASE_S, SLOWER, TPOT_S = 0.5, 5.0, 0.05
+CHUNKS = (2048, 8192)
+Played = SimulationResult | ElasticResult
+
+
+@cache
+def grid(tp: int, chunk: int) -> StepGrid:
+    """Step times of an instance of tp GPUs."""
+    node, arch, calibration = find_node("h100"), find_model(MODEL), load_calibration()
+    pricer = make_pricer(
+        node.accelerator,
+        Pool("h100", node, 1).topology(),
+        arch,
+        engine="vllm",
+        version=None,
+        calibration=calibration,
+        store=None,
+    )
+    overheads = calibration.engine("vllm")
+    return step_grid(
+        arch,
+        pricer,
+        Shards.of(tp),
+        overheads,
+        most_sequences=SEQUENCES,
+        longest_tokens=2 * LONGEST,
+        chunk_tokens=chunk,
+    )
+
+
+def kv_tokens(tp: int) -> int:
+    """Tokens that the cache of an instance holds."""
+    node, arch, shards = find_node("h100"), find_model(MODEL), Shards.of(tp)
+    used = float(weight_bytes(arch, shards)[0] + activation_bytes(arch, shards, 8192.0, 64.0)[0])
+    room = node.accelerator.memory_bytes * 0.92 - used - load_calibration().engine("vllm").workspace_bytes
+    return int(room / float(kv_cache_bytes(arch, shards, np.array([1.0]))[0]))
+
+
+def engine(tp: int, chunk: int, role: str = "colocated") -> Instance:
+    """A static engine."""
+    node, arch = find_node("h100"), find_model(MODEL)
+    token_bytes = float(kv_cache_bytes(arch, Shards.of(tp), np.array([1.0]))[0])
+    return Instance(
+        grid(tp, chunk),
+        kv_tokens(tp),
+        role=role,
+        token_budget=chunk,
+        most_sequences=SEQUENCES,
+        link_tokens_per_s=node.scale_up_bandwidth_bytes_per_s / token_bytes,
+        link_latency_s=node.scale_up_latency_s,
+    )
+
+
+def elastic(tp: int) -> ElasticFleet:
+    """Instances of tp GPUs that can work together."""
+    node, arch = find_node("h100"), find_model(MODEL)
+    token_bytes = float(kv_cache_bytes(arch, Shards.of(tp), np.array([1.0]))[0])
+    return ElasticFleet(
+        grid(tp, LONGEST),
+        GPUS // tp,
+        kv_tokens(tp),
+        token_budget=8192,
+        most_sequences=SEQUENCES,
+        ring_tokens_per_s=node.scale_up_bandwidth_bytes_per_s / token_bytes,
+        exchange_s=2 * len(arch.layers) * node.scale_up_latency_s,
+    )
+
+
+@cache
+def lengths() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Requests of the trace, drawn."""
+    trace = read_trace(TRACE, drop_empty=True)
+    short = np.flatnonzero(trace.input_tokens + trace.output_tokens <= LONGEST)
+    drawn = np.random.default_rng(SEED).choice(short, COUNT)
+    return trace.input_tokens[drawn], trace.output_tokens[drawn]
+
+
+def load(rate_per_s: float) -> Requests:
+    """The same requests at any rate."""
+    gaps = np.random.default_rng(SEED + 1).exponential(1.0, COUNT)
+    return Requests.open_stream(np.cumsum(gaps) / rate_per_s, *lengths())
+
+
+@cache
+def own_s() -> NDArray[np.float64]:
+    """Seconds that each prompt takes alone on all GPUs."""
+    alone = elastic(GPUS)
+    return np.array([alone.prefill_s(1, np.array([tokens])) for tokens in lengths()[0]])
+
+
+def attainment(result: Played) -> float:
+    """Share of the requests on time."""
+    on_time = result.ttft_s <= BASE_S + SLOWER * own_s()
+    return float(np.mean(on_time & (np.isnan(result.tpot_s) | (result.tpot_s <= TPOT_S))))
+
+
+def highest(played: Callable[[Requests], Played]) -> float:
+    """The highest rate with enough requests on time, by bisection; 0 if there is none."""
+    low, high = 0.0, 16.0
+    for _ in range(8):
+        middle = (low + high) / 2
+        low, high = (middle, high) if attainment(played(load(middle))) >= WANTED else (low, middle)
+    return low
+
+
+def highest_static(fleet: Fleet) -> float:
+    """The same for a fleet of engines."""
+    return highest(lambda requests: simulate(fleet, requests))
+
+
+def highest_elastic(fleet: ElasticFleet) -> float:
+    """The same for instances that join and part."""
+    return highest(lambda requests: simulate_elastic(fleet, requests))
+
+
+def statics() -> dict[str, Fleet]:
+    """Equal engines on eight GPUs, and every split into prefill and decode of equal degree."""
+    found = {}
+    for tp in (1, 2, 4, 8):
+        count = GPUS // tp
+        for chunk in CHUNKS:
+            for routing in ("least-loaded", "length-aware"):
+                name = f"{count} x tp{tp}, chunk {chunk}, {routing}"
+                found[name] = Fleet((engine(tp, chunk),) * count, routing=routing)
+        for prefill in range(1, count):
+            one, other = engine(tp, 8192, "prefill"), engine(tp, 8192, "decode")
+            name = f"{prefill} + {count - prefill} x tp{tp}, apart, length-aware"
+            found[name] = Fleet((one,) * prefill + (other,) * (count - prefill), routing="length-aware")
+    return found
+
+
+def solved() -> tuple[str, Fleet]:
+    """The plan that `planner solve` finds for the mix: name, and its fleet on these lengths."""
+    inputs, outputs = lengths()
+    problem = {
+        "schema": "planner.problem/1",
+        "kind": "serve",
+        "models": {"m": {"name": MODEL}},
+        "cluster": {"pools": [{"gpu": "h100", "gpus": GPUS}]},
+        "workloads": [
+            {
+                "input_tokens": {"mean": float(inputs.mean()), "cv": float(inputs.std() / inputs.mean())},
+                "output_tokens": {"mean": float(outputs.mean()), "cv": float(outputs.std() / outputs.mean())},
+                "slo": {"ttft": {"p90": "5s"}, "tpot": {"mean": "50ms"}},
+            }
+        ],
+        "objective": {"maximize": "goodput_per_gpu"},
+    }
+    envelope = solve(problem)
+    decision = ServeDecision.model_validate(envelope.decision)
+    fleet = fleet_of_plan(envelope, decision, load(1.0), Policies()).fleet
+    parts = [f"{role.replicas} x tp{role.parallelism.tp} {role.function}" for role in decision.roles]
+    return ", ".join(parts), fleet
+
+
+def main() -> None:
+    """Prints the highest rates."""
+    if not TRACE.exists():
+        raise SystemExit(f"needs the trace {TRACE}")
+    inputs, outputs = lengths()
+    print(f"{COUNT} requests: {inputs.mean():,.0f} in ({inputs.max():,} at most), {outputs.mean():,.0f} out")
+    rates = {name: highest_static(fleet) for name, fleet in statics().items()}
+    for name, rate in sorted(rates.items(), key=lambda item: -item[1])[:6]:
+        print(f"  static, {name:44} {rate:.2f}/s")
+    name, fleet = solved()
+    print(f"  what `planner solve` finds, {name:33} {highest_static(fleet):.2f}/s")
+    for tp in (1, 2, 4):
+        rate = highest_elastic(elastic(tp))
+        print(f"  elastic, {f'{GPUS // tp} x tp{tp}':53} {rate:.2f}/s")
+
+
+if __name__ == "__main__":
+    main()
