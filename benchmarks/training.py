@@ -79,7 +79,7 @@ def _read(folder: Path) -> tuple[Runs, Mask]:
 def _print_steps(runs: Runs, left_out: LeftOut, main_table: Mask) -> None:
     error = np.abs(left_out.step_s / runs.measured - 1.0)
     formulas = np.abs(left_out.formulas_s / runs.measured - 1.0)
-    constant = np.abs(_constants(runs) / runs.measured - 1.0)
+    constant = np.abs(_constants(runs, main_table) / runs.measured - 1.0)
     seen = np.abs(runs.replay.step_s(fitted(runs, main_table | ~main_table)[1]) / runs.measured - 1.0)
     print(
         "\nstep time, groups left out          runs    mean  median  formulas alone   one constant a GPU    fitted to"
@@ -112,7 +112,7 @@ def _parts(runs: Runs, main_table: Mask) -> Iterator[tuple[str, Mask]]:
     yield "single nodes (vTrain)", ~main_table
 
 
-def _constants(runs: Runs) -> FloatArray:
+def _constants(runs: Runs, main_table: Mask) -> FloatArray:
     """Steps [N] by 6 operations a parameter and token at the median rate of the GPU's other groups."""
     configs = [run.config for run in runs.runs]
     tokens = np.array([c.global_batch * c.sequence_tokens / c.num_gpus for c in configs])
@@ -121,8 +121,8 @@ def _constants(runs: Runs) -> FloatArray:
     gpus = np.array([run.row["gpu"] for run in runs.runs])
     found = np.empty(len(rate))
     for index, (gpu, group) in enumerate(zip(gpus, runs.groups, strict=True)):
-        others = (gpus == gpu) & (runs.groups != group)
-        found[index] = np.median(rate[others]) if others.any() else np.median(rate[runs.groups != group])
+        others = (gpus == gpu) & (runs.groups != group) & main_table
+        found[index] = np.median(rate[others if others.any() else main_table & (runs.groups != group)])
     return np.asarray(flop / found)
 
 

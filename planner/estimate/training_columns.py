@@ -117,15 +117,18 @@ def _gpu_name(text: str) -> str:
 
 @cache
 def _machine(node: NodeType, per_node: int, interconnect: str) -> Machine:
-    generation = node.accelerator.name[
-        :4
-    ].upper()  # "400Gb/s per node RoCE (A100) / 800Gb/s (H100)": two systems in one
-    if f"({generation})" in interconnect and " / " in interconnect:
-        part = next(part for part in interconnect.split(" / ") if generation in part)
-        interconnect = part if "per node" in part else part.replace("Gb/s", "Gb/s per node")
-    rate = network_bytes_per_s(interconnect, min(per_node, 8))
+    text = _of_generation(interconnect, node.accelerator.name[:4].upper())
+    rate = network_bytes_per_s(text, min(per_node, 8))
     sized = node.of_size(per_node) if 0 < per_node < node.num_gpus else node
     return machine_of(replace(sized, nic_bandwidth_bytes_per_s=rate) if rate else sized)
+
+
+def _of_generation(text: str, generation: str) -> str:
+    """The part about this GPU of a description of two systems: `400Gb/s per node (A100) / 800Gb/s (H100)`."""
+    parts = [part for part in text.split(" / ") if f"({generation})" in part]
+    if not parts:
+        return text
+    return parts[0] if "per node" in parts[0] or "per node" not in text else parts[0].replace("Gb/s", "Gb/s per node")
 
 
 _ADAPTERS = re.compile(r"(\d+)\s*x\s*(\d+)\s*Gb/s")
