@@ -95,7 +95,7 @@ def read_curves(top: Part, batches: tuple[Batch, ...], *, full: bool) -> RlProbl
         batches=batches,
         minibatches=_minibatches(top.part("workload"), batches) if full else 1,
         modes=(),
-        weight_sync_s=_weight_sync(cost.part("wsync"), names) if full else {},
+        weight_sync_s=_weight_sync(cost.part("wsync"), names) if full and "wsync" in cost else {},
         switch_s=cost.part("switch").number("base_s") if full and "switch" in cost else 0.0,
         objective=top.one_of("objective", OBJECTIVES, "iteration_time"),
         max_iteration_s=top.number("max_iteration_s", positive=True) if "max_iteration_s" in top else None,
@@ -124,7 +124,7 @@ def _known_pool(part: Part, name: str, names: list[str]) -> None:
 
 def _generation(gen: Part, names: list[str]) -> tuple[GenerationOption, ...]:
     options = []
-    for pool, of_pool in gen.entries():
+    for pool, of_pool in gen.entries():  # null: the model fits no replica on that pool
         _known_pool(of_pool, pool, names)
         for text, part in of_pool.entries():
             if not text.isdecimal() or int(text) < 1:
@@ -150,10 +150,12 @@ def _training(train: Part, top: Part, names: list[str]) -> tuple[TrainingOption,
     for pool, part in train.entries():
         _known_pool(part, pool, names)
         memory_gb = top.part("cluster").parts("pools")[names.index(pool)].number("mem_gb", positive=True)
-        for curve in part.parts("curves"):
+        for curve in part.parts("curves") if part.data.get("curves") else []:
             option, missing = _training_option(pool, part, curve, top, memory_gb)
             missing_gb.append(missing)
             found.setdefault((pool, option.tp, option.pp), option)
+    if not found:
+        raise train.refuse("no pool has a training curve", "give `curves` of at least one pool")
     if min(missing_gb) > 0:
         hint = f"use GPUs with more than {min(missing_gb):.4g} GB in addition, or a curve with larger tp and pp"
         raise train.refuse("training fits in the memory of no pool at any data parallelism", hint)
@@ -215,7 +217,13 @@ def _batch(part: Part, workload: Part) -> Batch:
     if len(output) != samples:
         what = f"{len(output)} lengths for {samples} samples"
         raise part.refuse(what, f"give {samples} lengths, or write `samples: {len(output)}`", "output_len")
-    prompt = np.full(len(output), workload.count("prompt_len", least=0), np.int64)
+    stated = part if "prompt_len" in part else workload
+    if isinstance(stated.data.get("prompt_len"), list):
+        prompt = stated.counts("prompt_len", least=0)
+    else:
+        prompt = np.full(len(output), stated.count("prompt_len", least=0), np.int64)
+    if len(prompt) != len(output):
+        raise stated.refuse(f"{len(prompt)} prompts for {len(output)} outputs", "give one a sample", "prompt_len")
     keys = part.numbers("predicted_rank_key") if "predicted_rank_key" in part else None
     if keys is not None and len(keys) != len(output):
         what = f"{len(keys)} keys for {len(output)} samples"
@@ -237,7 +245,8 @@ def _modes(top: Part, full: bool) -> tuple[Mode, ...]:
     allowed = top.part("allowed")
     placements, syncs = allowed.some_of("placement", PLACEMENTS), allowed.some_of("sync", SYNCS)
     if not full:
-        return (Mode(placements[-1], "sync"),)
+        placement: Placement = "disaggregated" if "disaggregated" in placements else placements[0]
+        return (Mode(placement, "sync" if "sync" in syncs else syncs[0]),)
     pairs = [(one, other) for one in placements for other in syncs if one != "colocated" or other == "sync"]
     if not pairs:
         hint = "allow `sync`, or the placement `disaggregated`"

@@ -46,9 +46,10 @@ class Part:
         return [Part(self.document, entry, (*self.path, key, index)) for index, entry in enumerate(value)]
 
     def entries(self) -> Iterator[tuple[str, "Part"]]:
-        """(name, mapping) of every entry."""
+        """(name, mapping) of every entry that is not null."""
         for key in self.data:
-            yield str(key), self.part(key)
+            if key in self:
+                yield str(key), self.part(key)
 
     def text(self, key: Key, default: str | None = None) -> str:
         if default is not None and key not in self:

@@ -103,3 +103,20 @@ def test_the_published_problems_are_solved_to_their_optimum() -> None:
         assert solution.objective is not None
         ratios[name] = solution.objective / entry["objective"]
     assert np.allclose(list(ratios.values()), 1.0, rtol=1e-9), ratios
+
+
+def test_what_a_file_may_leave_out_changes_nothing() -> None:
+    problem = random_problem(1, "rollout")
+    shorter = {key: value for key, value in problem.items() if key != "allowed"}
+    shorter["cost"] = {"gen": problem["cost"]["gen"]}
+    shorter["workload"] = {key: value for key, value in problem["workload"].items() if key != "minibatches"}
+    assert solve(_read(shorter)) == solve(_read(problem))
+    full = random_problem(2, "cost")
+    (pool,) = (pool for pool in full["cost"]["train"] if pool != "a")
+    alone = {**full, "cost": {**full["cost"], "train": {"a": full["cost"]["train"]["a"]}}}
+    empty = {**full, "cost": {**full["cost"], "train": {**full["cost"]["train"], pool: {"curves": []}}}}
+    empty["cost"]["gen"] = {**full["cost"]["gen"]}
+    assert solve(_read(empty)) == solve(_read(alone))
+    listed = {**full, "workload": {**full["workload"]}}
+    listed["workload"]["prompt_len"] = [full["workload"]["prompt_len"]] * full["workload"]["samples"]
+    assert solve(_read(listed)).objective == solve(_read(full)).objective
