@@ -70,6 +70,7 @@ def read_setting(resolved: Resolved) -> Setting:
     if problem.objective.minimize not in ("iteration_time", "cost") and problem.objective.maximize != "tokens_per_usd":
         hint = "write `minimize: iteration_time`, `minimize: cost` or `maximize: tokens_per_usd`"
         raise PlannerError("no objective of RL plans", where=where(("objective",)), hint=hint)
+    _require_known_wishes(resolved)
     _require_consistent(resolved, options)
     _require_prices(resolved)
     keys = _keys(resolved, options)
@@ -78,6 +79,21 @@ def read_setting(resolved: Resolved) -> Setting:
     calibration = load_calibration(problem.costs.calibration)
     store = open_store(profile_paths(problem.costs.profiles))
     return Setting(resolved, options, keys, resolved.workloads[0], calibration, store)
+
+
+def _require_known_wishes(resolved: Resolved) -> None:
+    """Refuses what problems of other kinds may wish for, and no RL plan is searched by."""
+    problem, workload = resolved.problem, resolved.workloads[0].spec
+    slo = workload.slo
+    wishes = (
+        (problem.limits.usd_per_hour is not None, ("limits", "price"), "a cap on dollars an hour", "`minimize: cost`"),
+        (problem.current is not None, ("current",), "a plan that runs now", "no `current`"),
+        (workload.load is not None, ("workloads", 0, "load"), "a load", "`prompts` of the options"),
+        (bool(slo.ttft or slo.tpot or slo.latency), ("workloads", 0, "slo"), "limits on requests", "`max_iteration`"),
+    )
+    for wished, path, what, instead in wishes:
+        if wished:
+            raise PlannerError(f"RL plans know nothing of {what}", where=resolved.where(path), hint=f"use {instead}")
 
 
 def _require_prices(resolved: Resolved) -> None:

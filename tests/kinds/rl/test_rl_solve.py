@@ -155,6 +155,12 @@ BAD = {
         "`grpo` has no critic",
         "leave `critic` out",
     ),
+    "a limit on requests": (
+        {"workloads": [{"input_tokens": 200, "output_tokens": 800, "slo": {"ttft": "1s"}}]},
+        "nothing of limits on requests",
+        "max_iteration",
+    ),
+    "a cap on dollars an hour": ({"limits": {"usd_per_hour": 9.0}}, "dollars an hour", "minimize: cost"),
     "PPO without a critic": ({"options": {"algorithm": "ppo"}}, "no model is called `critic`", "add `critic:`"),
     "a curve of an unknown pool": (
         {"options": {"costs": {"generation": [{**GENERATION[0], "pool": "b"}], "training": TRAINING}}},
