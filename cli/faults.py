@@ -9,10 +9,9 @@ from planner.cli.options import INPUT, Json, Output, fraction, seconds
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from planner.kinds.train.at_scale import Surroundings
-    from planner.kinds.train.decision import TrainDecision
-    from planner.plan.schema import Envelope
+    from planner.plan.schema import Decision, Envelope
     from planner.reliability.effective import Job
+    from planner.reliability.of_plan import Surroundings
 
 HELP = "Training on machines that fail: checkpoints, spares, effective time, fault traces, lost nodes."
 PLACE = "Surroundings"
@@ -171,7 +170,7 @@ def lose(
     """
     from planner.cli.output import write_data, write_json
     from planner.cli.render import table
-    from planner.kinds.train.at_scale import running_of
+    from planner.reliability.of_plan import running_of
     from planner.reliability.replan import replan
 
     rows = replanned_rows(replan(running_of(*_load(plan)), _numbers(nodes), spares))
@@ -182,20 +181,16 @@ def lose(
     return 0
 
 
-def _load(plan: str) -> "tuple[Envelope, TrainDecision]":
-    from planner.kinds.train.decision import TrainDecision
+def _load(plan: str) -> "tuple[Envelope, Decision]":
     from planner.load import load_plan
 
-    envelope, decision = load_plan(plan)
-    if not isinstance(decision, TrainDecision):
-        raise PlannerError(f"a plan of kind `{envelope.kind}`", where=plan, hint="give a plan of kind `train`")
-    return envelope, decision
+    return load_plan(plan)
 
 
 def _surroundings(
     write: str, read: str | None, mtbf: str | None, rack: int, step: str | None, slow: str, speed: float
 ) -> "Surroundings":
-    from planner.kinds.train.at_scale import Surroundings
+    from planner.reliability.of_plan import Surroundings
     from planner.units import BYTES_PER_S, parse_quantity
 
     return Surroundings(
@@ -209,10 +204,10 @@ def _surroundings(
     )
 
 
-def _job(envelope: "Envelope", decision: "TrainDecision", around: "Surroundings") -> "Job":
-    from planner.kinds.train.at_scale import job_at_scale
+def _job(envelope: "Envelope", decision: "Decision", around: "Surroundings") -> "Job":
+    from planner.reliability.of_plan import job_of_plan
 
-    return job_at_scale(envelope, decision, around)
+    return job_of_plan(envelope, decision, around)
 
 
 def _numbers(text: str) -> list[int]:
