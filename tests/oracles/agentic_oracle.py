@@ -105,6 +105,8 @@ def objective(problem: Json, plan: Json, ends: list[float]) -> float:
     if plan["placement"] == "colocated":
         if generating != {train["pool"]: count}:
             return math.inf
+    elif plan["placement"] == "hybrid":
+        used[train["pool"]] = max(used.get(train["pool"], 0), count)
     else:
         used[train["pool"]] = used.get(train["pool"], 0) + count
     cost = problem["cost"]["train"][train["pool"]]
@@ -119,8 +121,8 @@ def objective(problem: Json, plan: Json, ends: list[float]) -> float:
     wsync, switch = problem["cost"]["wsync"], problem["cost"]["switch"]
     apart = any(name != train["pool"] for name in generating)
     handover = wsync["base_s"] + wsync["model_gb"] / wsync["cross_gbs" if apart else "intra_gbs"]
-    if plan["placement"] == "colocated":
-        handover = switch["base_s"] + held / switch["offload_gbs"]
+    turns = switch["base_s"] + held / switch["offload_gbs"]
+    handover = {"colocated": turns, "hybrid": handover + turns}.get(plan["placement"], handover)
     trained = [training_time(problem, plan, at) for at in range(len(ends))]
     if plan["staleness"] == 0:
         time = float(sum(ends) + sum(trained)) / len(ends) + handover
@@ -178,7 +180,7 @@ def optimum(problem: Json) -> float:
         (placement, staleness)
         for placement in problem["allowed"]["placement"]
         for staleness in problem["allowed"]["staleness"]
-        if placement != "colocated" or staleness == 0
+        if placement == "disaggregated" or staleness == 0
     ]
     best = math.inf
     for plan in rollout_plans(problem):

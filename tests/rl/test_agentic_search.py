@@ -59,7 +59,7 @@ def _problem(seed: int, *, samples: int = 4, dispatch: tuple[str, ...] = ("fifo"
         },
         "rollout": {"keep_kv": bool(seed % 2), "move": {"base_s": 0.02, "token_s": 0.001}},
         "allowed": {
-            "placement": ["colocated", "disaggregated"],
+            "placement": ["colocated", "disaggregated", "hybrid"][: 2 + seed % 2],
             "staleness": [0, 1, 2],
             "dispatch": list(dispatch),
             "priority": ["fifo", "longest_first"],
