@@ -43,3 +43,13 @@ def test_layouts_are_valid_as_balanced_as_stated_and_near_their_bounds(
     assert found["imb"]["worst"] <= worst
     assert found["imb"]["mean"] == pytest.approx(float(placement.imbalance.mean()), abs=1e-4)
     assert found["lower_bound"]["mean"] == pytest.approx(float(placement.bound.mean()), abs=1e-3)
+
+
+def test_a_token_visits_few_nodes_and_the_balance_to_expect_is_near_that_found(score: ModuleType) -> None:
+    """On the half of the tokens that the layout was not planned on."""
+    path = SHARED / "extra_affinity_shared.npz"
+    placement = solve_instance(read_instance(path))
+    found = score.score(*score.load_instance(str(path)), placement.expert_P)
+    assert found["nodes_per_token"] <= 4.23
+    assert found["nodes_per_token"] == pytest.approx(placement.facts["nodes_per_token"], abs=0.05)
+    assert found["imb"]["mean"] == pytest.approx(placement.facts["fresh_imbalance"], abs=0.02)
