@@ -17,7 +17,7 @@ works no less for it than that step.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -43,6 +43,16 @@ BISECTIONS = 10  # of a doubling: to a thousandth
 DOUBLINGS = 40
 MOST_JOBS = 4000  # of (B1); with more, bursts matter little, and (B2) says nearly the same in no time
 LATEST_SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8, 0.7)  # of the judged requests by window, so that few long ones do
+KNOWN_OF_FLEETS = frozenset(
+    {"instances", "routing", "decode_routing", "queueing", "block_tokens", "request_overhead_s", "first_token_from"}
+    | {"quantum_s", "migration_period_s", "crowded_below", "spare_above", "groups", "pool_links"}
+)
+"""Rules that only make work wait, or longer."""
+KNOWN_OF_ENGINES = frozenset(
+    {"grid", "kv_tokens", "role", "policy", "token_budget", "most_sequences", "chunked", "reserves", "preemption"}
+    | {"host_kv_tokens", "swap_tokens_per_s", "watermark", "link_tokens_per_s", "link_latency_s", "model", "pool"}
+    | {"adapter_slots", "adapter_load_s", "up"}
+)
 SAFETY = 1.0 + 1e-9  # of rounding
 
 
@@ -77,10 +87,9 @@ class Optimist:
     def most_rate(self, fleet: Fleet) -> float:
         """Requests per second beyond which no run of `fleet` keeps all requirements; inf where nothing limits it.
 
-        Raises PlannerError for fleets that cache prefixes, where work can be saved.
+        Raises PlannerError for fleets whose engines may save work, or change what they do.
         """
-        if fleet.prefix_caching:
-            raise PlannerError("no rate can be excluded for fleets that cache prefixes", hint="switch the cache off")
+        _require_steady(fleet)
         return min((self._most_rate(fleet, wanted) for wanted in self.requirements), default=math.inf)
 
     def _most_rate(self, fleet: Fleet, wanted: Requirement) -> float:
@@ -181,6 +190,17 @@ class Optimist:
                 busy_s = cheapest_s / SAFETY / engines - window_s
                 most = min(most, span / busy_s if busy_s > 0.0 else math.inf)
         return most
+
+
+def _require_steady(fleet: Fleet) -> None:
+    """Refuses what the prices of steps do not cover: whatever a new rule of fleets may bring, until it is known."""
+    owners: list[tuple[Fleet | Instance, frozenset[str]]] = [(fleet, KNOWN_OF_FLEETS)]
+    owners += [(one, KNOWN_OF_ENGINES) for one in _kinds(fleet.instances)]
+    for owner, known in owners:
+        for rule in fields(owner):
+            if rule.name not in known and getattr(owner, rule.name) != rule.default:
+                what = f"no rate can be excluded for fleets with `{rule.name}`"
+                raise PlannerError(what, hint="leave it at its default, or judge the fleet by runs alone")
 
 
 def _kinds(engines: Sequence[Instance]) -> list[Instance]:

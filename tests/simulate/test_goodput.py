@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from planner.errors import PlannerError
 from planner.problem.schema import SloSpec
 from planner.simulate.attainment import Draws, attainment, kept, required
 from planner.simulate.engine import simulate
-from planner.simulate.fleet import QUEUEINGS, ROUTINGS, Fleet, Instance
+from planner.simulate.fleet import QUEUEINGS, ROUTINGS, Fleet, Instance, Speculation
 from planner.simulate.goodput import goodput, interval, keeps
 from planner.simulate.optimistic import Optimist
 from planner.simulate.placements import Placement, reversals, search_placements
@@ -175,11 +176,17 @@ def test_limits_on_nothing_are_refused() -> None:
         required(SloSpec())
 
 
-def test_fleets_that_cache_prefixes_have_no_optimistic_rate() -> None:
-    draws = stream(60)
-    fleet = Fleet(colocated().instances, prefix_caching=True)
-    with pytest.raises(PlannerError, match="cache prefixes"):
-        Optimist(draws, required(SLO)).most_rate(fleet)
+@pytest.mark.parametrize(
+    ("rules", "speculation", "named"),
+    [({"prefix_caching": True}, None, "prefix_caching"), ({"skew": (0.5,)}, None, "skew"), ({}, 2, "speculation")],
+)
+def test_fleets_that_may_save_work_have_no_optimistic_rate(
+    rules: dict[str, Any], speculation: int | None, named: str
+) -> None:
+    drafts = None if speculation is None else Speculation(speculation, 0.5, GRID)
+    instances = tuple(replace(one, speculation=drafts) for one in colocated().instances)
+    with pytest.raises(PlannerError, match=named):
+        Optimist(stream(60), required(SLO)).most_rate(Fleet(instances, **rules))
 
 
 def test_attainment_is_the_share_that_keeps_all_limits_on_percentiles() -> None:
