@@ -64,7 +64,7 @@ def _styled(cell: Any) -> Any:  # noqa: ANN401 - rich is imported when a table i
 
 def render_plan(envelope: "Envelope", decision: "Decision") -> str:
     """A plan on one screen: what runs where, what it is predicted to do, what was proven, and what that rests on."""
-    gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
+    gpus = _gpus(decision)
     counted = f"{gpus} GPU{'s' if gpus != 1 else ''}"
     headline = f"{envelope.name}: {envelope.kind}, {counted}, {_proof(envelope.certificate)}"
     parts = [headline, _roles(decision), *_own_parts(decision)]
@@ -72,6 +72,16 @@ def render_plan(envelope: "Envelope", decision: "Decision") -> str:
         parts.append(_predictions(envelope))
     parts.append("\n".join([*_certificate(envelope.certificate), *_evidence(envelope)]))
     return plain("\n\n".join(parts)) if not wants_colour() else "\n\n".join(parts)
+
+
+def _gpus(decision: "Decision") -> int:
+    """Devices in use, those that roles share in turn counted once where the plan says where its roles stand."""
+    from planner.plan import placement
+
+    ranks = sum(role.replicas * role.parallelism.devices for role in decision.roles)
+    placed = sum(placement.num_ranks(block) for block in decision.placement)
+    whole = placed == ranks and placed <= placement.MOST_DEVICES
+    return sum(placement.devices_used(decision.placement).values()) if whole else ranks
 
 
 def _proof(certificate: "Certificate") -> str:
