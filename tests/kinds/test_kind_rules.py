@@ -1,6 +1,8 @@
 """Every rule of every kind: a hand-written plan broken in one way fails that rule and no other."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,6 +110,20 @@ APART: dict[str, Any] = {
     "decision.staleness": 1,
 }
 ASTRIDE: dict[str, Any] = {"inputs.cluster.pools.0.nodes": 8, "decision.placement.2.first_device": 32}
+RL_PLAN = Path(__file__).parents[1] / "plans" / "rl.json"
+ITERATION: dict[str, Any] = {"metric": "iteration_time_s", "value": 224.8}
+DOLLARS: dict[str, Any] = {"metric": "usd_per_iteration", "value": 2.0 * 32 * 224.8 / 3600}
+ELSEWHERE: dict[str, Any] = {
+    **APART,
+    "inputs.cluster.pools": [
+        {"name": "h800", "gpu": "h800_sxm", "nodes": 4, "out_of_service": [], "oversubscription": 1.0},
+        {"name": "far", "gpu": "h800_sxm", "nodes": 4, "out_of_service": [], "oversubscription": 1.0},
+    ],
+    "decision.roles.0.pool": "far",
+    "decision.placement.0.pool": "far",
+    "decision.placement.0.first_device": 0,
+    "digests.hardware.far": json.loads(RL_PLAN.read_text(encoding="utf-8"))["digests"]["hardware"]["h800"],
+}
 RL: list[tuple[str, dict[str, Any]]] = [
     ("rl.roles", {"decision.roles.2.function": "judge"}),
     ("rl.critic", {"decision.roles.2.function": "critic"}),
@@ -123,6 +139,15 @@ RL: list[tuple[str, dict[str, Any]]] = [
     ("rl.batch", {"decision.minibatches": 3, "inputs.options.minibatches": 3}),
     ("rl.max_staleness", {**APART, "decision.staleness": 2}),
     ("rl.dp", {"inputs.options.prompts": 1}),
+    ("rl.timeline", {"decision.phases.2.duration_s": 90.0}),
+    ("rl.timeline", {**APART, "decision.phases.0.duration_s": 300.0}),
+    ("rl.deadline", {"inputs.options.max_iteration_s": 100.0}),
+    ("rl.network", ELSEWHERE),
+    (
+        "rl.cost",
+        {"inputs.cluster.pools.0.usd_per_gpu_hour": 2.0, "predictions": [ITERATION, {**DOLLARS, "value": 5.0}]},
+    ),
+    ("rl.context", {"decision.roles.0.limits.max_context_tokens": 4_000_000}),
 ]
 CASES = [
     (kind, rule, edits)

@@ -6,7 +6,7 @@ from planner.kinds.rl.decision import CRITIC_FREE, RlDecision, RlOptions
 from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
-from planner.problem.recorded import recorded_options, recorded_problem
+from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.problem.schema import Problem
 from planner.units import format_si
 
@@ -136,6 +136,7 @@ def _promises(envelope: Envelope, decision: RlDecision, problem: Problem, option
         right = iteration <= options.max_iteration_s * (1 + REL_TOL)
         yield Finding("rl.deadline", right, what, "predictions", "solve again with this deadline, or relax it")
     yield _network(decision, problem)
+    yield from _context(decision, problem)
 
 
 def _timeline(decision: RlDecision, iteration: float) -> Finding:
@@ -186,3 +187,23 @@ def _network(decision: RlDecision, problem: Problem) -> Finding:
     )
     what = f"no network joins `{apart[0]}` with the training pool" if apart else "weights reach every generating pool"
     return Finding("rl.network", not apart, what, "placement", "add the pools' link to `cluster.links`")
+
+
+def _context(decision: RlDecision, problem: Problem) -> Iterator[Finding]:
+    """The longest sample that a generating role states fits into its KV cache."""
+    from planner.costs.memory import kv_cache_bytes
+    from planner.costs.shapes import Shards
+
+    for role in _of(decision, "rollout"):
+        tokens, model = role.limits.get("max_context_tokens"), recorded_model(problem, role.model)
+        if role.memory is None or model is None or not isinstance(tokens, int):
+            continue
+        shape = role.parallelism
+        shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
+        needed = float(kv_cache_bytes(model, shards, [float(tokens)])[0])
+        held = role.memory.kv_cache_bytes
+        what = (
+            f"a sample of {tokens} tokens takes {format_si(needed, 'B')} of KV cache, {format_si(held, 'B')} are there"
+        )
+        hint = "cap the samples, or generate with a larger tp"
+        yield Finding("rl.context", needed <= held * (1 + REL_TOL), what, f"roles.{role.name}.limits", hint)
