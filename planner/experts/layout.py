@@ -28,6 +28,8 @@ from planner.solvers.spread import (
 )
 
 Shares = Literal["equal", "free"]
+FEW_SLOTS, MORE_STEPS = 3.0, 10 * STEPS
+"""With 2 slots a rank, pairs of copies rarely add up: ten times the search takes a quarter off the gap."""
 BISECTIONS = 9
 MOST_SLACK = 8.0
 FREE_GOALS = (8.0, 2.0, 1.0)  # tried in turn, in units of the slack wanted
@@ -63,7 +65,7 @@ def plan_layout(
     most_moves: int | None = None,
     slots_LR: npt.ArrayLike | None = None,
     allowed_ER: npt.NDArray[np.bool_] | None = None,
-    steps: int = STEPS,
+    steps: int | None = None,
     seed: int = 0,
 ) -> Layout:
     """The layout of every layer for the loads given, each with its bound.
@@ -72,7 +74,8 @@ def plan_layout(
     `resident_LP`, layers change as little as brings them `tolerance` above their bounds, and `most_moves` limits the
     copies sent in all, not counting those into slots that were empty (-1). `slots_LR` gives layers fewer slots than
     `ranks` has (the rest stay -1). `allowed_ER` limits where experts may be, for all layers or by layer ([L, E, R]).
-    `steps` limits the search, per layer. Raises PlannerError for bad input, or where no layout is found.
+    `steps` limits the search, per layer; there are more of them where ranks have less than 3 slots, unless told. Raises
+    PlannerError for bad input, or where no layout is found.
     """
     loads = np.ascontiguousarray(load_LE, np.float64)
     require_loads(loads, "layer,expert")
@@ -104,8 +107,12 @@ def _problems(
         ]
 
 
-def _fresh(problem: SpreadProblem, shares: Shares, tolerance: float, steps: int, seed: int, layer: int) -> Spread:
+def _fresh(
+    problem: SpreadProblem, shares: Shares, tolerance: float, steps: int | None, seed: int, layer: int
+) -> Spread:
     solver: Callable[..., SolveResult[Spread]] = solve_spread if shares == "equal" else solve_free
+    if steps is None:
+        steps = STEPS if float(problem.slots_R.mean()) >= FEW_SLOTS else MORE_STEPS
     found = solver(problem, tolerance=tolerance, steps=steps, seed=seed).solution
     if found is None:
         hint = "allow experts on more ranks, or give the ranks more slots"
