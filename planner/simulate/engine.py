@@ -5,6 +5,7 @@ result.ttft_s, result.tpot_s, result.summary()
 """
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -51,13 +52,14 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     tables = [grid for one in fleet.instances for grid in (one.grid, one.speculation.grid if one.speculation else None)]
     grids = list({id(grid): grid for grid in tables if grid is not None}.values())
     table_of = {id(grid): at for at, grid in enumerate(grids)}
-    count, instances = len(requests), len(fleet.instances)
+    caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
+    stores = int(caches and fleet.store_kv_tokens > 0)
+    count, instances = len(requests), len(fleet.instances) + stores
     most = max(instance.most_sequences for instance in fleet.instances)
     decode_s, mixed_s, axes, lengths = stacked(grids)
-    caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
     prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
-    instance, instance_s = _instances(fleet, table_of)
+    instance, instance_s = _instances(fleet, table_of, stores)
     request, request_s = _requests(requests)
     return Arrays(
         run=_run(fleet, requests, seed, most_events, caches),
@@ -125,6 +127,7 @@ def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: 
     run[f.MOST_EVENTS] = most_events
     run[f.CACHES] = int(caches)
     run[f.HELD] = f.NONE
+    run[f.STORE] = len(fleet.instances) if caches and fleet.store_kv_tokens > 0 else f.NONE
     run[f.CHANGES] = int(bool(fleet.changes) or fleet.control is not None)
     run[f.LEAST_OPEN] = fleet.control.least if fleet.control else 0
     run[f.NUM_MODELS] = max(instance.model for instance in fleet.instances) + 1
@@ -136,6 +139,7 @@ def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an arra
     run_s[f.REQUEST_OVERHEAD], run_s[f.LIMIT], run_s[f.QUANTUM] = fleet.request_overhead_s, limit_s, fleet.quantum_s
     run_s[f.PERIOD] = run_s[f.TICK] = fleet.migration_period_s
     run_s[f.CROWDED], run_s[f.SPARE] = fleet.crowded_below, fleet.spare_above
+    run_s[f.STORE_RATE] = fleet.store_tokens_per_s
     control = fleet.control or Control(math.inf)
     run_s[f.CONTROL] = run_s[f.NEXT_CONTROL] = control.period_s
     run_s[f.CROWDED_ABOVE], run_s[f.IDLE_BELOW] = control.crowded_above, control.idle_below
@@ -143,11 +147,11 @@ def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an arra
     return run_s
 
 
-def _instances(fleet: Fleet, table_of: dict[int, int]) -> tuple[Any, Any]:
-    ints = np.zeros((len(fleet.instances), f.INSTANCE_FIELDS), dtype=np.int64)
-    seconds = np.zeros((len(fleet.instances), f.SECONDS_FIELDS))
+def _instances(fleet: Fleet, table_of: dict[int, int], stores: int) -> tuple[Any, Any]:
+    ints = np.zeros((len(fleet.instances) + stores, f.INSTANCE_FIELDS), dtype=np.int64)
+    seconds = np.zeros((len(fleet.instances) + stores, f.SECONDS_FIELDS))
     for at, instance in enumerate(fleet.instances):
-        _fill(ints[at], instance, table_of[id(instance.grid)], fleet.block_tokens)
+        _fill(ints[at], instance, table_of[id(instance.grid)], fleet)
         seconds[at, f.LINK_RATE] = instance.link_tokens_per_s
         seconds[at, f.LINK_LATENCY] = instance.link_latency_s
         seconds[at, f.SWAP_RATE] = instance.swap_tokens_per_s / fleet.block_tokens
@@ -156,8 +160,10 @@ def _instances(fleet: Fleet, table_of: dict[int, int]) -> tuple[Any, Any]:
             ints[at, f.VERIFY_TABLE] = table_of[id(instance.speculation.grid)]
             ints[at, f.DRAFTS] = instance.speculation.draft_tokens
             seconds[at, f.ACCEPTANCE] = instance.speculation.acceptance
+    if stores:
+        _fill(ints[-1], replace(fleet.instances[0], kv_tokens=fleet.store_kv_tokens, up=False, model=-1), 0, fleet)
     ints[:, f.EVENT] = np.arange(len(ints))
-    sizes = np.array(fleet.groups or (1,) * len(ints), dtype=np.int64)
+    sizes = np.array((fleet.groups or (1,) * len(fleet.instances)) + (1,) * stores, dtype=np.int64)
     ints[:, f.LEADER] = np.repeat(np.cumsum(sizes) - sizes, sizes)
     ints[:, f.MEMBERS] = np.repeat(sizes, sizes)
     ints[:, f.SINGLE] = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0)
@@ -165,7 +171,8 @@ def _instances(fleet: Fleet, table_of: dict[int, int]) -> tuple[Any, Any]:
     return ints, seconds
 
 
-def _fill(row: Any, instance: Instance, table: int, block_tokens: int) -> None:  # noqa: ANN401 - a row of an array
+def _fill(row: Any, instance: Instance, table: int, fleet: Fleet) -> None:  # noqa: ANN401 - a row of an array
+    block_tokens = fleet.block_tokens
     row[f.ROLE], row[f.TABLE], row[f.POLICY] = ROLES[instance.role], table, POLICIES[instance.policy]
     row[f.TOKEN_BUDGET], row[f.MOST_SEQUENCES] = instance.token_budget, instance.most_sequences
     row[f.CHUNKED] = int(instance.chunked)

@@ -105,7 +105,8 @@ class Fleet:
     those asked for, over sequences), if below `crowded_below`, to that of most, if above `spare_above`.
     Instances step alone, or in `groups` of so many, one after another, whose members wait for the slowest in every step
     (attention ranks that share experts); steps are longer by the factors of `skew`, one step after another and again
-    from the first (experts loaded unevenly).
+    from the first (experts loaded unevenly). With prefix caching, prompts are also kept in a store that all instances
+    share; what an instance does not have it brings from there.
     """
 
     instances: tuple[Instance, ...]
@@ -125,6 +126,8 @@ class Fleet:
     changes: tuple[Change, ...] = ()
     control: Control | None = None
     pool_links: tuple[PoolLink, ...] = ()
+    store_kv_tokens: int = 0  # of the prefix cache that all instances share
+    store_tokens_per_s: float = math.inf  # that come from it to a step, which waits for them
 
     def __post_init__(self) -> None:
         require_known("routing", self.routing, ROUTINGS)
@@ -143,6 +146,9 @@ class Fleet:
             raise PlannerError(f"`migration_period_s` must be above 0, found {self.migration_period_s:g}")
         if self.block_tokens < 1:
             raise PlannerError(f"`block_tokens` must be at least 1, found {self.block_tokens}")
+        if self.store_kv_tokens < 0 or not self.store_tokens_per_s > 0.0:
+            what = f"a store of {self.store_kv_tokens} tokens with {self.store_tokens_per_s:g} tokens/s"
+            raise PlannerError(what, hint="give at least 0 tokens and a rate above 0")
         self._check_operation()
 
     def _check_operation(self) -> None:

@@ -11,7 +11,7 @@ from planner.schema_base import Spec, Where, planner_error
 from planner.schema_keys import known_keys
 from planner.simulate.operation import Change, Control
 from planner.simulate.requests import Requests
-from planner.units import FRACTION, TIME_S
+from planner.units import BYTES, BYTES_PER_S, FRACTION, TIME_S
 
 SCHEMA: Final = "planner.operation/1"
 Seconds = Annotated[float, Field(ge=0)]
@@ -83,6 +83,19 @@ class AdaptersSpec(Spec):
     load_s: Seconds = Field(default=0.0, description="by which loading one lengthens a step")
 
 
+class PrefixStoreSpec(Spec):
+    """A cache of prompts that all engines share, beside those that they keep with `--prefix-caching`."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "size": ("size_bytes", BYTES),
+        "bandwidth": ("bandwidth_bytes_per_s", BYTES_PER_S),
+    }
+    size_bytes: Annotated[float, Field(gt=0)]
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
+        description="to an engine; the step that needs blocks waits for them"
+    )
+
+
 class OperationSpec(Spec):
     """All that is done to the engines of a plan."""
 
@@ -91,6 +104,7 @@ class OperationSpec(Spec):
     changes: tuple[ChangeSpec, ...] = ()
     control: ControlSpec | None = None
     adapters: AdaptersSpec | None = None
+    prefix_store: PrefixStoreSpec | None = None
     skew: tuple[Annotated[float, Field(ge=1, le=1000)], ...] = Field(
         default=(), description="factors by which successive steps are longer where experts are loaded unevenly"
     )

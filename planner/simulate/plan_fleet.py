@@ -129,6 +129,13 @@ def fleet_of_plan(
         changes=operation.changes_of(leaders),
         control=operation.control.control() if operation.control else None,
     )
+    if operation.prefix_store is not None:
+        token_bytes = _moved_bytes(setting)
+        fleet = replace(
+            fleet,
+            store_kv_tokens=int(operation.prefix_store.size_bytes / token_bytes),
+            store_tokens_per_s=operation.prefix_store.bandwidth_bytes_per_s / token_bytes,
+        )
     return PlannedFleet(
         fleet,
         tuple(names),

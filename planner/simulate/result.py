@@ -52,11 +52,12 @@ class SimulationResult:
     @classmethod
     def of_arrays(cls, requests: Requests, arrays: Arrays) -> "SimulationResult":
         """Reads the arrays of a run that has ended."""
+        running = arrays.instance[:, f.SERVES] >= 0  # all but the store
         request, request_s, instance, instance_s = (
             arrays.request,
             arrays.request_s,
-            arrays.instance,
-            arrays.instance_s,
+            arrays.instance[running],
+            arrays.instance_s[running],
         )
         times: dict[str, Any] = {
             name: np.where(request_s[:, column] >= 0.0, request_s[:, column], np.nan)

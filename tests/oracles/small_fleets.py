@@ -173,6 +173,8 @@ def operated_fleets(chosen: Draw) -> Fleet:
         changes=tuple(chosen(st.lists(changes, max_size=4))) if chosen(st.booleans()) else (),
         control=chosen(st.sampled_from([None, control])),
         pool_links=(link,) if pools == {0, 1} else (),
+        store_kv_tokens=chosen(st.sampled_from([0, 5, 16, 200])),
+        store_tokens_per_s=chosen(st.sampled_from([3.0, float("inf")])),
     )
 
 

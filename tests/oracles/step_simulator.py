@@ -108,6 +108,7 @@ class StepSimulator:
         ]
         for e, leader in zip(self.engines, leaders(fleet), strict=True):
             e.leader = leader
+        self.store: list[int] = []  # blocks of the shared prefix cache, oldest first
         self.link_free_s: dict[tuple[int, int], float] = {}
         caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
         self.requests = [
@@ -234,6 +235,27 @@ class StepSimulator:
             self.share(e, block)
             r.shared.append(block)
             r.blocks -= self.size(block)
+
+    def stored(self, r: Request, hits: list[int]) -> int:
+        tokens = 0
+        for block in r.prefix[len(hits) :]:
+            if block not in self.store:
+                break
+            tokens += int(self.load.prefix_tokens[block])
+        return tokens
+
+    def keep(self, r: Request) -> None:
+        kept: list[int] = []
+        capacity = self.fleet.store_kv_tokens // self.fleet.block_tokens
+        for block in r.prefix:
+            if block in self.store:
+                self.store.remove(block)
+            elif self.size(block) > capacity - sum(self.size(other) for other in kept):
+                break
+            kept.append(block)
+            while sum(self.size(other) for other in self.store + kept) > capacity:
+                self.store.pop(0)
+        self.store += reversed(kept)
 
     def growing(self, e: Engine) -> list[Request]:
         if e.rules.reserves and e.role != "prefill":
@@ -397,6 +419,7 @@ class StepSimulator:
 
     def end_prefill(self, e: Engine, r: Request) -> None:
         self.publish(e, r)
+        self.keep(r)
         r.generated += 1
         last = r.generated == r.output
         handed = e.role == "prefill" and not last
@@ -533,7 +556,8 @@ class StepSimulator:
             if left <= 0 or e.partial is not None:
                 return False
             hits = self.hits(e, r)
-            found = min(sum(int(self.load.prefix_tokens[block]) for block in hits), tokens - 1)
+            stored = self.stored(r, hits)
+            found = min(sum(int(self.load.prefix_tokens[block]) for block in hits) + stored, tokens - 1)
             chunk = tokens - found
             if chunk > left:
                 chunk = left if e.rules.chunked else 0 if e.step else chunk
@@ -547,6 +571,7 @@ class StepSimulator:
             r.blocks = self.held(e, r, tokens) - sum(self.size(block) for block in hits)
             self.take(e, r.blocks)
             r.state, r.done = "prefilling", found
+            e.penalty_s += stored / self.fleet.store_tokens_per_s
             if r.started_s < 0:
                 r.started_s, r.cached = self.now, found
             self.add_chunk(e, r, chunk)

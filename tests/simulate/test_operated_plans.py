@@ -70,6 +70,7 @@ changes:
   - {{time: 2s, role: {role}, replica: 0, action: fail}}
   - {{time: 5s, role: {role}, replica: 0, action: start}}
 adapters: {{count: 20, slots: 4, load: 5ms}}
+prefix_store: {{size: 1TB, bandwidth: 10GB/s}}
 """
     capsys.readouterr()
     code = main(["simulate", str(plan), "--first", "100", "--operation", operation(tmp_path, text), "--json"])

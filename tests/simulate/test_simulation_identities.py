@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
+from planner.problem.schema import SloSpec
 from planner.simulate.closed import closed_loop
 from planner.simulate.engine import simulate
 from planner.simulate.fleet import Fleet, Instance
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
 from planner.simulate.step_grid import StepGrid
+from planner.simulate.summary import attained
 from planner.solvers.queueing import deterministic_mean_wait_s
 
 GRID = StepGrid.affine(4e-3, sequence_s=2e-5, context_s=3e-9, token_s=2e-5, pair_s=1e-9)
@@ -134,6 +136,16 @@ def test_more_instances_lower_rates_and_faster_kernels_do_not_hurt(seed: int) ->
     assert float(np.nanmean(simulate(fleet(replicas=4), requests).e2e_s)) <= base
     assert float(np.nanmean(simulate(fleet(), calm).e2e_s)) <= base
     assert float(np.nanmean(simulate(fleet(grid=fast), requests).e2e_s)) <= base
+
+
+def test_looser_limits_are_kept_by_no_fewer_requests() -> None:
+    result = simulate(fleet(), poisson(7, 400, 60.0))
+    shares = [
+        float(attained(result, SloSpec.model_validate({"ttft": {"p99": limit}, "tpot": {"p99": "20ms"}})).mean())
+        for limit in ("20ms", "100ms", "400ms", "5s")
+    ]
+    assert shares == sorted(shares)
+    assert shares[0] < shares[-1]
 
 
 def test_a_prompt_beyond_the_cache_is_rejected_and_counted() -> None:

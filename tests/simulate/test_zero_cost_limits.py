@@ -44,6 +44,7 @@ def test_mechanisms_of_engines_that_cost_and_give_nothing_change_no_bit(seed: in
     assert times(Fleet((TIGHT,), queueing="priority"), requests) == plain
     assert times(Fleet((TIGHT,), routing="freeness"), requests) == plain
     assert times(Fleet((ROOMY,), prefix_caching=True), never) == roomy
+    assert times(Fleet((ROOMY,), prefix_caching=True, store_kv_tokens=10**6), never) == roomy
     for speculation in (Speculation(0, 0.9, GRID), Speculation(4, 0.0, GRID)):
         assert times(Fleet((replace(TIGHT, speculation=speculation),)), requests) == plain
     adapters = requests.of_models(0, np.arange(len(requests)) % 7)
@@ -153,6 +154,19 @@ def test_a_shared_link_between_pools_slows_what_moves_over_it() -> None:
     fleets = [Fleet((PREFILL, PREFILL, goal, goal), pool_links=(PoolLink(0, 1, rate),)) for rate in rates]
     means = [float(np.mean(simulate(fleet, requests).ttft_s)) for fleet in fleets]
     assert means[0] < means[1] < means[2]
+
+
+def test_a_store_that_instances_share_saves_what_each_would_compute_for_itself() -> None:
+    count, shared = 120, [("system", block) for block in range(20)]
+    blocks = [[*shared, *(("own", r, at) for at in range(5))] for r in range(count)]
+    base = Requests.open_stream(np.arange(count) * 0.5, np.full(count, 400), np.full(count, 5))
+    requests = base.with_prefixes(blocks, block_tokens=16)
+    apart = Fleet((ROOMY,) * 6, routing="round-robin", prefix_caching=True)
+    pooled = replace(apart, store_kv_tokens=10_000)
+    computed = [int(simulate(fleet, requests).prefill_tokens.sum()) for fleet in (apart, pooled)]
+    assert computed == [400 * count - 320 * (count - 6), 400 * count - 320 * (count - 1)]
+    slow = simulate(replace(pooled, store_tokens_per_s=1e3), requests)
+    assert float(slow.ttft_s.max()) > 0.32
 
 
 def test_each_model_has_its_instances_and_each_adapter_its_slot() -> None:

@@ -55,6 +55,7 @@ from planner.simulate.loop.fields import (
     STATE,
     STEP_TOKENS,
     STEPS,
+    STORE_RATE,
     SWAP_RATE,
     SWAPPED,
     SWAPS,
@@ -74,6 +75,7 @@ from planner.simulate.loop.memory import (
     hold,
     needed_blocks,
     room,
+    stored_tokens,
     take,
 )
 from planner.simulate.loop.program import State, compiled
@@ -205,7 +207,8 @@ def admit_prompt(s: State, i: int, r: int, budget: int, margin: int, now_s: floa
     found = 0
     for at in range(s.prefix_of[r], s.prefix_of[r] + hits):
         found += s.prefix_size[s.prefix[at], 0]
-    found = min(found, whole - 1)
+    stored = stored_tokens(s, r, hits)
+    found = min(found + stored, whole - 1)
     tokens = chunk_of(s, i, whole - found, budget)
     if tokens == 0 or needed_blocks(s, i, r, hits, whole) > room(s, i) - margin or not acquire(s, i, r):
         return False
@@ -214,6 +217,7 @@ def admit_prompt(s: State, i: int, r: int, budget: int, margin: int, now_s: floa
     s.request[r, STATE] = PREFILLING
     s.request[r, DONE] = found
     s.instance[i, HIT_TOKENS] += found
+    s.instance_s[i, PENALTY] += stored / s.run_s[STORE_RATE]
     if s.request_s[r, STARTED] < 0.0:
         s.request_s[r, STARTED] = now_s
         s.request[r, CACHED] = found

@@ -76,7 +76,7 @@ from planner.simulate.loop.fields import (
     TURNS,
 )
 from planner.simulate.loop.heaps import drop_batch, pop, set_end
-from planner.simulate.loop.memory import give_back, growth_within, publish, take
+from planner.simulate.loop.memory import give_back, growth_within, keep_in_store, publish, take
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
 from planner.simulate.loop.program import State, compiled, entry
 from planner.simulate.loop.speculation import accept_drafts
@@ -99,6 +99,7 @@ def finish(s: State, i: int, r: int, now_s: float) -> None:
 def end_prefill(s: State, i: int, r: int, now_s: float) -> None:
     """The prompt of a request is in the cache, and a token is generated."""
     publish(s, i, r)
+    keep_in_store(s, r)
     s.request[r, GENERATED] += 1
     last = s.request[r, GENERATED] == s.request[r, OUTPUT]
     handed = s.instance[i, ROLE] == PREFILL and not last

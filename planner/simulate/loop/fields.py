@@ -207,7 +207,8 @@ CHANGES: Final = 23  # 1 if instances may start, drain, fail or change role
 LEAST_OPEN: Final = 24  # instances of a role and model that autoscaling leaves
 NUM_MODELS: Final = 25
 LAST_LOOK: Final = 26  # 1 if the autoscaler has looked while nothing else was to happen
-RUN_FIELDS: Final = 27
+STORE: Final = 27  # the row of instances that stands for the pooled prefix cache; NONE
+RUN_FIELDS: Final = 28
 
 # The run, seconds.
 REQUEST_OVERHEAD: Final = 0  # between client and engine
@@ -224,7 +225,8 @@ CROWDED_ABOVE: Final = 10  # requests an instance above which one more is starte
 IDLE_BELOW: Final = 11  # requests an instance below which one is drained
 START_SECONDS: Final = 12  # from the decision to the first request
 FLIP_ABOVE: Final = 13  # requests waiting an instance above which a role gets one of the other; inf: never
-RUN_SECONDS: Final = 14
+STORE_RATE: Final = 14  # tokens per second that come from the pooled prefix cache
+RUN_SECONDS: Final = 15
 
 # A link between pools.
 RATE: Final = 0  # tokens per second

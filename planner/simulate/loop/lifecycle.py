@@ -111,6 +111,7 @@ def stop(s: State, i: int, now_s: float) -> None:
     steps, seconds = s.instance[i, STEPS], now_s - s.instance_s[i, START]
     if steps == 0:
         return
+    take_at(s, i, 0 * steps, now_s)
     if s.instance_s[i, END] > now_s:
         steps -= 1
     s.instance_s[i, BUSY] += seconds

@@ -1,6 +1,7 @@
 """KV blocks of an instance: taken, given back, and kept as cached prefixes until their room is needed (LRU).
 
-A prefix block is shared by all requests whose prompts agree up to its end. What a request generates is its own.
+A prefix block is shared by all requests whose prompts agree up to its end. What a request generates is its own. A store
+that all instances share is a row of instances that never runs: blocks of prefilled prompts are kept there too.
 """
 
 from planner.simulate.loop.adapters import release
@@ -24,6 +25,7 @@ from planner.simulate.loop.fields import (
     SEQUENCES,
     SHARED,
     SHARED_BLOCKS,
+    STORE,
 )
 from planner.simulate.loop.program import State, compiled
 
@@ -159,6 +161,40 @@ def publish(s: State, i: int, r: int) -> None:
             s.instance[i, FREE] += size
         s.request[r, SHARED] += 1
         s.request[r, SHARED_BLOCKS] += size
+
+
+@compiled
+def stored_tokens(s: State, r: int, hits: int) -> int:
+    """Tokens of the prefix blocks behind the first `hits` that the store has."""
+    store, tokens = s.run[STORE], 0
+    if store == NONE:
+        return 0
+    at, end = s.prefix_of[r] + hits, s.prefix_of[r + 1]
+    while at < end and s.cached[store, s.prefix[at], REFERENCES] != NONE:
+        tokens += s.prefix_size[s.prefix[at], 0]
+        at += 1
+    return int(tokens)
+
+
+@compiled
+def keep_in_store(s: State, r: int) -> None:
+    """Keeps the prefix blocks of a prefilled prompt in the store, as many of the first as it has room for."""
+    store = s.run[STORE]
+    if store == NONE:
+        return
+    at, end = s.prefix_of[r], s.prefix_of[r + 1]
+    while at < end:
+        block = s.prefix[at]
+        if s.cached[store, block, REFERENCES] == 0:
+            unlink(s, store, block)
+        elif s.prefix_size[block, 1] <= room(s, store):
+            take(s, store, s.prefix_size[block, 1])
+        else:
+            break
+        s.cached[store, block, REFERENCES] = 1
+        at += 1
+    for kept in range(at - 1, s.prefix_of[r] - 1, -1):
+        let_go(s, store, s.prefix[kept])
 
 
 @compiled
