@@ -117,7 +117,7 @@ def _moved_together(
         worker_N[one] = target
         sent_s = max(cut.end_s, float(cut.ready_s_N[one])) + move.base_s + move.token_s * float(cut.held_N[one])
         ready_s_N[one] = sent_s
-    return resume(trajectories, cut, workers, worker_N, ready_s_N, cut.prefill_N, policy)
+    return resume(trajectories, cut, workers, worker_N, ready_s_N, cut.prefill_N, policy, same_workers=True)
 
 
 def inference_end_s(
@@ -181,7 +181,7 @@ def change_workers(
             continue
         ready_s_N = np.maximum(cut.ready_s_N, cut.end_s) + change_s
         prefill_N = cut.held_N if recompute else cut.prefill_N
-        done_s_N = resume(trajectories, cut, late, worker_N, ready_s_N, prefill_N, policy)
+        done_s_N = resume(trajectories, cut, late, worker_N, ready_s_N, prefill_N, policy, same_workers=False)
         end_s = float(done_s_N.max())
         if end_s < best.end_s:
             best = Change(threshold, end_s, unchanged_s)

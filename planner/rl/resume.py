@@ -40,24 +40,40 @@ def resume(
     ready_s_N: Floats,
     prefill_N: Ints,
     policy: RolloutPolicy | None = None,
+    *,
+    same_workers: bool,
 ) -> Floats:
     """When every trajectory is done [N], those under way going on at `worker_N` of `workers` from `ready_s_N` on.
 
-    `prefill_N` tokens of their context are prefilled first. Trajectories that had not started must not exist.
+    `prefill_N` tokens of their context are prefilled first. Trajectories that had not started must not exist. With
+    `same_workers`, workers that prefill at the cut go on with it, those who stay keep their slots meanwhile, and KV is
+    reserved for all who had some, where they go.
     """
     moving = under_way(cut)
+    done_s_N = cut.done_s_N.copy()
+    if not len(moving):
+        return done_s_N
+    time_s_N, busy_until_s_W = ready_s_N, np.zeros(len(workers))
+    holds_N = np.zeros(len(ready_s_N), bool)
+    if same_workers:
+        stay_N = cut.running_N & (worker_N == cut.worker_N)
+        waits_N = ~cut.running_N & (ready_s_N <= cut.end_s)  # those who run keep their slots, so they come first
+        after_s = np.nextafter(cut.end_s, np.inf)
+        time_s_N = np.where(stay_N, np.minimum(ready_s_N, cut.end_s), np.where(waits_N, after_s, ready_s_N))
+        holds_N = cut.running_N | (policy is None or policy.keep_kv)
+        busy_until_s_W = np.where(cut.busy_until_s_W > cut.end_s, cut.busy_until_s_W, 0.0)
     arrivals = Arrivals(
-        time_s_N=np.full(len(moving), np.inf) if not len(moving) else ready_s_N[moving],
+        time_s_N=time_s_N[moving],
         worker_N=worker_N[moving],
         held_N=cut.held_N[moving],
         prefill_N=prefill_N[moving],
         turn_N=cut.turn_N[moving],
         made_N=cut.made_N[moving],
+        holds_N=holds_N[moving],
+        busy_until_s_W=busy_until_s_W,
     )
-    done_s_N = cut.done_s_N.copy()
-    if len(moving):
-        rest = simulate(workers, subset(trajectories, moving), [], policy, arrivals=arrivals)
-        done_s_N[moving] = rest.done_s_N
+    rest = simulate(workers, subset(trajectories, moving), [], policy, arrivals=arrivals)
+    done_s_N[moving] = rest.done_s_N
     return done_s_N
 
 

@@ -91,7 +91,8 @@ class Arrivals:
     """Trajectories under way: when each comes [N] (infinite: from its queue), to which worker, and what it is.
 
     `held_N` tokens of context are there already, `prefill_N` of them must be prefilled again, `made_N` tokens of its
-    turn `turn_N` are made.
+    turn `turn_N` are made. With `holds_N` its KV is reserved there from the start on. No worker starts before
+    `busy_until_s_W`.
     """
 
     time_s_N: Floats
@@ -100,6 +101,8 @@ class Arrivals:
     prefill_N: Ints
     turn_N: Ints
     made_N: Ints
+    holds_N: NDArray[np.bool_]
+    busy_until_s_W: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +123,8 @@ class RolloutResult:
     worker_N: Ints
     ready_s_N: Floats
     prefill_N: Ints  # tokens of held_N that are not prefilled
+    running_N: NDArray[np.bool_]  # decoding, or being prefilled, when the rollout ended
+    busy_until_s_W: Floats  # the end of a prefill under way
 
 
 def simulate(
@@ -158,6 +163,8 @@ def simulate(
         worker_N=rows[:, program.AT].copy(),
         ready_s_N=state.key,
         prefill_N=rows[:, program.TO_PREFILL].copy(),
+        running_N=rows[:, program.NEXT] == program.DECODING,
+        busy_until_s_W=state.time_W[:, program.SEGMENT_S].copy(),
     )
 
 
@@ -192,12 +199,18 @@ def _state(
     count_W = np.zeros((len(workers), 6), np.int64)
     count_W[:, program.HEAD] = program.NONE
     count_W[:, program.QUEUE] = [worker.queue for worker in workers]
+    time_W = np.zeros((len(workers), 6))
+    rows = _rows(trajectories, arrivals)
+    if arrivals is not None:
+        time_W[:, program.SEGMENT_S] = arrivals.busy_until_s_W
+        held_N = rows[:, program.NEED] * rows[:, program.HOLDS]
+        np.add.at(count_W[:, program.RESERVED], arrivals.worker_N, held_N)
     return program.State(
         curve_W=np.array(curve_W, float),
         limit_W=np.array([(one.curve.max_running, one.curve.kv_tokens) for one in workers], np.int64),
-        time_W=np.zeros((len(workers), 6)),
+        time_W=time_W,
         count_W=count_W,
-        trajectory=_rows(trajectories, arrivals),
+        trajectory=rows,
         turn_tokens=np.column_stack([trajectories.output_T, trajectories.observation_T]).astype(np.int64),
         turn_s=np.column_stack([trajectories.tool_s_T, trajectories.predicted_T]).astype(float),
         queue=np.concatenate([np.zeros(0, np.int64), *queues]).astype(np.int64),
@@ -228,4 +241,5 @@ def _rows(trajectories: Trajectories, arrivals: Arrivals | None) -> Ints:
         rows[:, program.NOW] += arrivals.turn_N
         rows[:, program.HELD], rows[:, program.TO_PREFILL] = arrivals.held_N, arrivals.prefill_N
         rows[:, program.AT], rows[:, program.MADE] = arrivals.worker_N, arrivals.made_N
+        rows[:, program.HOLDS] = arrivals.holds_N
     return rows

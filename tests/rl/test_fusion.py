@@ -45,7 +45,7 @@ def test_no_fusion_where_it_does_not_pay() -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_inference_beside_generation_ends_as_in_small_steps_of_time(seed: int) -> None:
     draw = np.random.default_rng(seed)
     done = np.sort(draw.uniform(1.0, 5.0, 12))
@@ -53,7 +53,7 @@ def test_inference_beside_generation_ends_as_in_small_steps_of_time(seed: int) -
     workers, kept, free_s = 4, int(draw.integers(1, 4)), float(draw.uniform(0.5, 4.0))
     inference = Inference(float(draw.uniform(5.0, 60.0)), float(draw.uniform(0.0, 0.5)))
     found = inference_end_s(done, tokens, workers, kept, free_s, inference)
-    step, clock, processed = 1e-3, 0.0, 0.0
+    step, clock, processed = 4e-3, 0.0, 0.0
     while processed < tokens.sum() - 1e-9:
         clock += step
         available = tokens[done <= clock].sum()
@@ -61,7 +61,7 @@ def test_inference_beside_generation_ends_as_in_small_steps_of_time(seed: int) -
         if clock > max(done[-1] + inference.start_s, free_s):
             rate = inference.tokens_per_s * workers
         processed = min(available, processed + rate * step)
-    assert found == pytest.approx(clock, abs=2e-2)
+    assert found == pytest.approx(clock, abs=5e-2)
 
 
 def test_a_change_of_workers_by_hand() -> None:

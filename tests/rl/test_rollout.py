@@ -1,12 +1,12 @@
 """The event-driven rollout against one that plays every decode step."""
 
 import time
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollout_cases import as_trajectories, as_workers, random_case
 from rollout_oracle import NaiveRollout
 
 from planner.rl.generation import finish_times
@@ -14,74 +14,16 @@ from planner.rl.problem import Batch, DecodeCurve
 from planner.rl.resume import not_started, resume, under_way
 from planner.rl.rollout import RolloutPolicy, Trajectories, Worker, simulate
 
-Json = dict[str, Any]
-
-
-def _case(seed: int) -> tuple[list[Json], list[Json], list[list[int]], Json]:
-    draw = np.random.default_rng(seed)
-    count, queues = int(draw.integers(1, 13)), int(draw.integers(1, 3))
-    trajectories = [_trajectory(draw) for _ in range(count)]
-    longest = max(one["prompt"] + sum(turn[0] + turn[2] for turn in one["turns"]) for one in trajectories)
-    kinds = [_curve(draw, longest) for _ in range(2)]
-    workers = [
-        {"curve": kinds[int(draw.integers(2))], "queue": index % queues}
-        for index in range(max(queues, int(draw.integers(1, 5))))
-    ]
-    order = [int(one) for one in draw.permutation(count)]
-    split = [order] if queues == 1 else [order[: count // 2], order[count // 2 :]]
-    policy = {
-        "keep_kv": bool(draw.integers(2)),
-        "longest_first": bool(draw.integers(2)),
-        "move_threshold": float(draw.choice([np.inf, 1.0, 1.3])),
-        "move_s": float(draw.uniform(0.0, 0.5)),
-        "move_token_s": float(draw.uniform(0.0, 0.01)),
-    }
-    return workers, trajectories, split, policy
-
-
-def _trajectory(draw: np.random.Generator) -> Json:
-    turns = [
-        (int(draw.integers(1, 16)), float(draw.exponential(0.4)), int(draw.integers(0, 6)))
-        for _ in range(int(draw.integers(1, 5)))
-    ]
-    predicted = [float(draw.uniform(1, 50)) for _ in turns]
-    return {"prompt": int(draw.integers(1, 9)), "turns": turns, "predicted": predicted}
-
-
-def _curve(draw: np.random.Generator, longest: int) -> Json:
-    return {
-        "step": float(draw.uniform(0.01, 0.05)),
-        "sequence": float(draw.uniform(0.0005, 0.01)),
-        "token": float(draw.choice([0.0, 1e-4, 5e-4])),
-        "prefill": float(draw.uniform(20, 300)),
-        "max_running": int(draw.integers(1, 5)),
-        "kv_tokens": int(longest * draw.uniform(1.0, 2.5)),
-    }
-
-
-def _workers(workers: list[Json]) -> tuple[Worker, ...]:
-    names = ("step", "sequence", "token", "prefill", "max_running", "kv_tokens")
-    return tuple(Worker(DecodeCurve(*(one["curve"][name] for name in names)), one["queue"]) for one in workers)
-
-
-def _trajectories(given_: list[Json]) -> Trajectories:
-    turns = [turn for one in given_ for turn in one["turns"]]
-    first = np.cumsum([0, *(len(one["turns"]) for one in given_)])
-    predicted = np.array([left for one in given_ for left in one["predicted"]], float)
-    prompt = np.array([one["prompt"] for one in given_], np.int64)
-    outputs, tools, observations = (np.array(column) for column in zip(*turns, strict=True))
-    return Trajectories(prompt, first, outputs.astype(np.int64), tools, observations.astype(np.int64), predicted)
-
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
 def test_a_rollout_equals_one_played_token_by_token(seed: int) -> None:
-    workers, trajectories, queues, policy = _case(seed)
+    workers, trajectories, queues, policy = random_case(seed)
     naive = NaiveRollout(workers, trajectories, queues, policy)
     end_s = naive.run()
     found = simulate(
-        _workers(workers),
-        _trajectories(trajectories),
+        as_workers(workers),
+        as_trajectories(trajectories),
         [np.array(one, np.int64) for one in queues],
         RolloutPolicy(**policy),
     )
@@ -123,9 +65,9 @@ def test_512_trajectories_of_20k_tokens_on_64_replicas_take_less_than_50_ms() ->
 @given(st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 def test_a_rollout_cut_and_resumed_where_it_stood_ends_as_if_never_cut(seed: int) -> None:
-    workers, trajectories, queues, policy = _case(seed)
+    workers, trajectories, queues, policy = random_case(seed)
     policy |= {"move_threshold": np.inf, "keep_kv": True, "longest_first": False}
-    given_workers, all_of_them = _workers(workers), _trajectories(trajectories)
+    given_workers, all_of_them = as_workers(workers), as_trajectories(trajectories)
     arrays = [np.array(one, np.int64) for one in queues]
     whole = simulate(given_workers, all_of_them, arrays, RolloutPolicy(**policy))
     count = max(1, all_of_them.size - 3)
@@ -133,5 +75,7 @@ def test_a_rollout_cut_and_resumed_where_it_stood_ends_as_if_never_cut(seed: int
     waiting = under_way(cut)[cut.ready_s_N[under_way(cut)] == cut.end_s]
     if len(not_started(cut)) or len(waiting) > 1:  # nobody keeps the order of those that wait
         return
-    done = resume(all_of_them, cut, given_workers, cut.worker_N, cut.ready_s_N, cut.prefill_N, RolloutPolicy(**policy))
+    where, when, tokens = cut.worker_N, cut.ready_s_N, cut.prefill_N
+    again = RolloutPolicy(**policy)
+    done = resume(all_of_them, cut, given_workers, where, when, tokens, again, same_workers=True)
     assert np.allclose(done, whole.done_s_N, rtol=1e-9)

@@ -12,6 +12,7 @@ from numba import njit
 from planner.rl.compiled.heaps import drop, push
 
 NONE = -1
+DECODING = -2  # in NEXT of trajectories that run when a rollout is cut
 STEP_S, SEQUENCE_S, TOKEN_S, PREFILL_S = range(4)  # of a curve
 MAX_RUNNING, KV_TOKENS = range(2)
 SEGMENT_S, CONTEXT, STEPS, EVENT_S, BUSY_S, PREFILL_TOKENS = range(6)  # of a worker: decoding since SEGMENT_S
@@ -242,7 +243,7 @@ def _come(s, i, now):
     _wait(s, w, i)
     if s.count_W[w, RUNNING] == 0:
         _admit_all(s, w)
-        _start_segment(s, w, now)
+        _start_segment(s, w, max(now, s.time_W[w, SEGMENT_S]))
     elif _room(s, w, s.count_W[w, HEAD]):
         steps = _steps_until(s, w, now)
         if steps < s.count_W[w, PLANNED]:
@@ -284,7 +285,7 @@ def run_trajectories(s, stop_after, arrival_s):
             _post(s, arrival_s[i], workers + i)
     _deal(s)
     for w in range(workers):
-        _start_segment(s, w, 0.0)
+        _start_segment(s, w, s.time_W[w, SEGMENT_S])
     now = 0.0
     while s.counters[LEFT] > 0 and s.counters[DONE] < stop_after:
         now, event = s.event_s[0], s.event[0]
@@ -321,3 +322,4 @@ def _cut(s, now):
             s.trajectory[i, HELD] += made - s.trajectory[i, MADE]
             s.trajectory[i, MADE] = made
             s.key[i] = last_s
+            s.trajectory[i, NEXT] = DECODING

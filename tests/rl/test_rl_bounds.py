@@ -1,0 +1,138 @@
+"""Bounds stay below every rollout; searches built on them equal plain enumeration, also beyond the benchmark's form."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rl_problems import random_problem
+from rollout_cases import as_trajectories, as_workers, random_case
+
+from planner.documents import given_document
+from planner.rl.agentic_search import mixed_bound_s
+from planner.rl.benchmark_problem import read_problem
+from planner.rl.bounds import generation_bound_s, work_bound_s
+from planner.rl.evaluate import evaluate
+from planner.rl.generation import finish_times
+from planner.rl.plan import GenerationGroup, RlPlan
+from planner.rl.problem import Batch, DecodeCurve, GenerationOption, Mode, RlProblem
+from planner.rl.rollout import RolloutPolicy, simulate
+from planner.rl.search import solve
+from planner.rl.space import training_choices
+from planner.rl.training import TrainingTable, minibatch_s, rollout_of
+from planner.solvers.result import Status
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=80, deadline=None)
+def test_no_rollout_ends_before_its_bound(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    count, replicas = int(draw.integers(1, 60)), int(draw.integers(1, 6))
+    prompt, output = draw.integers(0, 50, count), draw.lognormal(3, 1, count).astype(np.int64) + 1
+    longest = int((prompt + output).max())
+    step_s, sequence_s, token_s = (float(draw.exponential(scale)) for scale in (0.02, 0.002, 1e-4))
+    rate, slots = float(draw.uniform(50, 5000)), int(draw.integers(1, 12))
+    curve = DecodeCurve(step_s, sequence_s, token_s, rate, slots, int(longest * draw.uniform(1, 4)))
+    done = np.sort(finish_times(Batch(prompt, output), draw.permutation(count), curve, replicas))
+    for needed in {1, count // 2 + 1, count}:
+        bound = generation_bound_s(prompt, output, needed, curve, np.array([replicas], float))[0]
+        assert bound <= done[needed - 1]
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=80, deadline=None)
+def test_no_rollout_of_agents_ends_before_the_bound_of_its_mix(seed: int) -> None:
+    workers, trajectories, queues, policy = random_case(seed)
+    batch, mix = as_trajectories(trajectories), as_workers(workers)
+    result = simulate(mix, batch, [np.array(one, np.int64) for one in queues], RolloutPolicy(**policy))
+    groups = tuple(GenerationGroup(GenerationOption("a", 1, worker.curve, 1), 1) for worker in mix)
+    assert mixed_bound_s(batch, groups) <= result.end_s * (1 + 1e-9)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_no_training_takes_less_than_its_bound(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    problem = read_problem(given_document(random_problem(1, "drift"), "problem"))
+    count = int(draw.integers(6, 40))
+    parts, samples = int(draw.integers(1, 6)), int(draw.integers(6, count + 1))
+    batch = Batch(draw.integers(1, 9, count), draw.lognormal(3, 1, count).astype(np.int64) + 1)
+    table = TrainingTable.of(training_choices(problem), [pool.name for pool in problem.pools])
+    whole, part = work_bound_s(table, batch, samples, parts)
+    rollout = rollout_of((batch,), [draw.random(count)], parts, samples)
+    work = minibatch_s(table, rollout.tokens_BK)[:, 0]
+    assert (whole <= work.sum(axis=1)).all()
+    assert (part <= work.min(axis=1)).all()
+
+
+def _plans(problem: RlProblem) -> Iterator[RlPlan]:
+    groups = [
+        GenerationGroup(option, count)
+        for option in problem.generation
+        for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
+    ]
+    largest = max(option.gpus for option in problem.generation)
+    for mode, choice in itertools.product(problem.modes, training_choices(problem)):
+        yield from (RlPlan(mode, (group,), choice) for group in groups)
+        for one, other in itertools.product(groups, groups) if problem.max_groups > 1 else ():
+            idle = {
+                name: problem.pool_of[name].gpus
+                - sum(group.gpus for group in (one, other) if group.option.pool == name)
+                for name in {one.option.pool, other.option.pool}
+            }
+            if all(0 <= left < largest for left in idle.values()):
+                yield from (RlPlan(mode, (one, other), choice, share) for share in problem.tail_fractions)
+
+
+ALL_MODES = (
+    Mode("colocated", "sync"),
+    Mode("disaggregated", "stream_sync"),
+    Mode("disaggregated", "k_step_async", 2),
+    Mode("hybrid", "sync"),
+)
+
+
+@pytest.mark.parametrize(
+    ("seed", "what"),
+    [*itertools.product(range(3), ["over-sampling", "all modes", "overlapped"]), (0, "two groups")],
+)
+def test_the_search_equals_enumeration_beyond_the_benchmark(seed: int, what: str) -> None:
+    problem = read_problem(given_document(random_problem(seed, "async"), "problem"))
+    size = min(batch.size for batch in problem.batches)
+    changes: dict[str, dict[str, object]] = {
+        "over-sampling": {"samples": max(problem.minibatches, size - 2)},
+        "two groups": {"max_groups": 2, "tail_fractions": (0.3,), "modes": ALL_MODES[1:2]},
+        "all modes": {"modes": ALL_MODES},
+        "overlapped": {
+            "weight_sync_overlapped": True,
+            "modes": (*ALL_MODES, Mode("disaggregated", "one_step_async", 1)),
+        },
+    }
+    problem = replace(problem, **changes[what])  # type: ignore[arg-type]  # one table for fields of several types
+    evaluated = [evaluate(problem, plan) for plan in _plans(problem)]
+    feasible = [one.objective for one in evaluated if one.feasible]
+    solution = solve(problem)
+    assert solution.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(min(feasible), rel=1e-9)
+    assert solution.seen + solution.pruned == len(feasible)
+
+
+def test_stopped_at_any_moment_the_bound_is_below_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = read_problem(given_document(random_problem(5, "async"), "problem"))
+    best = solve(problem).objective
+    assert best is not None
+    gaps: list[float] = []
+    for steps in range(1, 40):
+        clock = itertools.count()
+        monkeypatch.setattr("time.perf_counter", lambda clock=clock: float(next(clock)))
+        solution = solve(problem, time_limit_s=float(steps))
+        monkeypatch.undo()
+        if solution.objective is not None and solution.bound is not None:
+            assert solution.bound <= best * (1 + 1e-12)
+            assert solution.objective >= best * (1 - 1e-12)
+            gaps.append(solution.gap or 0.0)
+    assert gaps[-1] <= gaps[0]
+    assert len(gaps) > 5
