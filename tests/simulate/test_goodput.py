@@ -89,7 +89,7 @@ def limits(chosen: Draw) -> SloSpec:
     return SloSpec.model_validate(found | {"attainment": chosen(st.sampled_from([None, 0.6, 0.9]))})
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(fleets(), streams(), limits(), st.integers(-6, 6))
 def test_no_run_keeps_its_limits_beyond_the_optimistic_rate(
     fleet: Fleet, draws: Draws, slo: SloSpec, power: int

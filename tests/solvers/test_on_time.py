@@ -38,14 +38,14 @@ def agreeable(draw: st.DrawFn) -> list[Job]:
     return list(zip(releases, dues, works, strict=True))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(agreeable())
 def test_as_many_are_on_time_as_in_the_best_choice_of_jobs(jobs: list[Job]) -> None:
     columns = np.array(jobs, dtype=float).T
     assert most_on_time(*columns) == by_enumeration(jobs)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(agreeable(), st.integers(0, 9))
 def test_a_number_that_cannot_be_reached_is_given_up(jobs: list[Job], wanted: int) -> None:
     wanted = min(wanted, len(jobs))
