@@ -41,6 +41,8 @@ def solve(
     Examples:
 
       planner rl solve problem.json --output plan.json
+
+      planner rl solve examples/rl-problems/agentic-moves.json --time-limit 30s --json
     """
     from planner.cli.output import say, write_data, write_json
     from planner.documents import load_document
@@ -80,6 +82,8 @@ def evaluate(
     Examples:
 
       planner rl evaluate problem.json plan.json
+
+      planner rl evaluate problem.json plan.json --json
     """
     from planner.cli.output import write_data, write_json
     from planner.documents import load_document
