@@ -12,6 +12,7 @@ from planner.problem.schema import SloSpec
 from planner.simulate.arrivals import arrivals
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
+from planner.simulate.summary import statistic
 
 FloatArray = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -84,9 +85,9 @@ def required(slo: SloSpec) -> tuple[Requirement, ...]:
 
 def _single(slo: SloSpec) -> Iterator[Requirement]:
     for name, limit in (("ttft_s", slo.ttft), ("tpot_s", slo.tpot), ("latency_s", slo.latency)):
-        for statistic, bound in limit.statistics().items() if limit is not None else ():
-            share, factor = QUANTILES.get(statistic, 1.0 - 1.0 / MEAN_TIMES), 1.0
-            if statistic == "mean":
+        for of, bound in limit.statistics().items() if limit is not None else ():
+            share, factor = QUANTILES.get(of, 1.0 - 1.0 / MEAN_TIMES), 1.0
+            if of == "mean":
                 factor = MEAN_TIMES
             yield Requirement(share, **{name: bound * factor})
 
@@ -115,12 +116,12 @@ def kept(result: SimulationResult, slo: SloSpec, warm_up: int = 0) -> bool:
         ("tpot_s", slo.tpot, result.tpot_s),
         ("latency_s", slo.latency, result.e2e_s),
     ):
-        for statistic, bound in limit.statistics().items() if limit is not None else ():
+        for of, bound in limit.statistics().items() if limit is not None else ():
             judged = values[warm_up:]
-            if statistic == "mean":
-                if float(np.nanmean(judged)) > bound:
+            if of == "mean":
+                if statistic(judged, "mean") > bound:
                     return False
-            elif _share(result, Requirement(1.0, **{name: bound}), warm_up) < QUANTILES[statistic]:
+            elif _share(result, Requirement(1.0, **{name: bound}), warm_up) < QUANTILES[of]:
                 return False
     return slo.attainment is None or attainment(result, slo, warm_up) >= slo.attainment
 

@@ -233,3 +233,9 @@ def test_a_search_that_may_try_little_says_what_it_left() -> None:
     search = search_placements(placements(), stream(600), SLO, most_tried=1, everything=True)
     assert search.count("simulated") == 1
     assert search.count("left") + search.count("excluded") == 5
+
+
+def test_requests_of_a_single_token_keep_any_limit_on_the_time_per_token() -> None:
+    draws = Draws.renewal(np.full(50, 100), np.full(50, 1), seed=2)
+    slo = SloSpec.model_validate({"tpot": {"mean_s": 1e-6}})
+    assert kept(simulate(colocated(), draws.requests(1.0)), slo)
