@@ -1,0 +1,65 @@
+"""Layers dealt to ranks and stages: the slowest rank as fast as can be, nothing lost, ends relieved."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.costs.training.flops import model_flop_per_token
+from planner.kinds.train.layout import Load, deal_layers, least_layers, spread_over_stages
+from planner.models.library import find_model
+from planner.solvers.pipeline import stages_of_ranks
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 7), st.data())
+def test_dealt_layers_make_the_slowest_rank_as_fast_as_any_deal_does(
+    ranks: int, layers: int, data: st.DataObject
+) -> None:
+    def drawn(high: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        return np.array(data.draw(st.lists(st.integers(0, high), min_size=ranks, max_size=ranks)), dtype=np.float64)
+
+    more, room, depth = drawn(3), drawn(20), drawn(3)
+    load = Load(np.full(layers, 2.0), np.full(layers, 1.0), np.full(layers, 1.0), more, room, depth)
+    least = tuple(data.draw(st.lists(st.integers(0, 1), min_size=ranks, max_size=ranks)))
+    found = deal_layers(load, least)
+    legal = [
+        counts
+        for counts in product(range(layers + 1), repeat=ranks)
+        if sum(counts) == layers
+        and all(count >= low for count, low in zip(counts, least, strict=True))
+        and all(count * (1 + d) <= r + 1e-9 for count, d, r in zip(counts, depth, room, strict=True))
+    ]
+    slowest = [max(2.0 * count + e for count, e in zip(counts, more, strict=True)) for counts in legal]
+    assert (found is None) == (not legal)
+    if found is not None:
+        assert found in legal
+        assert max(2.0 * count + e for count, e in zip(found, more, strict=True)) == pytest.approx(min(slowest))
+
+
+@pytest.mark.parametrize(("schedule", "ranks", "chunks"), [("interleaved", 4, 3), ("zb_v", 4, 2), ("dualpipe", 4, 1)])
+def test_stages_share_out_what_their_rank_has_and_ends_get_no_more_than_others(
+    schedule: str, ranks: int, chunks: int
+) -> None:
+    units = tuple(dict.fromkeys(stages_of_ranks(schedule, ranks, chunks)))
+    counts = tuple(7 + unit % 2 for unit in range(len(units)))
+    stages = spread_over_stages(counts, units)
+    assert sum(stages) == sum(counts)
+    for count, held in zip(counts, units, strict=True):
+        mine = [stages[stage] for stage in held]
+        assert sum(mine) == count
+        assert max(mine) - min(mine) <= 1
+    for end in (0, len(stages) - 1):
+        (held,) = (unit for unit in units if end in unit)
+        inner = [stages[stage] for stage in held if stage not in (0, len(stages) - 1)]
+        assert stages[end] <= min(inner, default=stages[end])
+    assert least_layers(units)[0] <= len(units[0])
+
+
+def test_operations_of_gpt_3_are_those_of_the_published_formula() -> None:
+    """72 L h^2 (1 + s / 6h + V / 12 h L) a token without recomputation (arXiv:2104.04473, appendix)."""
+    L, h, s, V = 96, 12288, 2048, 50257
+    wanted = 72 * L * h * h * (1 + s / (6 * h) + V / (12 * h * L))
+    assert model_flop_per_token(find_model("openai/gpt-3-175b"), s) == pytest.approx(wanted, rel=2e-3)
