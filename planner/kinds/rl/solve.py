@@ -65,14 +65,15 @@ def _infeasible(formulated: Formulated, solution: Solution) -> Infeasible:
 
 
 def _alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
-    """The best plan of every other mode, with what it loses."""
+    """The best plan of every other mode, with what it loses; together they take as long as the solve may, at most."""
     value = _objective(solved)[1]
+    share_s = None if limits.time_limit_s is None else limits.time_limit_s / len(solved.formulated.problem.modes)
     for mode in solved.formulated.problem.modes:
         if mode == solved.plan.mode:
             continue
         only = replace(solved.formulated.problem, modes=(mode,))
         try:
-            found = search(only, time_limit_s=limits.time_limit_s, gap=max(limits.gap, 1e-3))
+            found = search(only, time_limit_s=share_s, gap=max(limits.gap, 1e-3))
         except PlannerError:
             continue
         if found.plan is None or found.evaluation is None:
