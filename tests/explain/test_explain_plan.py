@@ -174,7 +174,6 @@ def test_fewer_instances_are_never_better(solved: Solved) -> None:
 
 def test_limits_and_memory_that_are_nearly_used_up_bind(solved: Solved) -> None:
     most, cheap = explain_plan(*solved(MOST)), explain_plan(*solved(CHEAP))
-    assert fact(list(most.facts), "p95 ttft of `chat`").topic == "binding"
     limits = [told for told in (*most.facts, *cheap.facts) if "limit_s" in told.figures]
     assert {told.topic for told in limits} == {"binding", "limit"}
     for told in limits:
