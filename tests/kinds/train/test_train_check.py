@@ -8,8 +8,10 @@ from train_problems import problem
 
 from planner.api import solve
 from planner.check import check_plan
+from planner.infeasible import Infeasible, Stopped
 from planner.kinds.train.decision import TrainDecision
 from planner.plan.schema import Envelope
+from planner.progress import Limits
 
 SEARCH = {"cp": 1, "tp": 2, "pp": 2, "dp": 4, "vpp": 1, "micro_batch": 1, "recompute": ["none", "full"]}
 
@@ -72,3 +74,30 @@ def test_what_does_not_follow_from_the_decision_fails_by_name(plan: dict[str, An
 def test_the_same_problem_gives_the_same_bytes(plan: dict[str, Any]) -> None:
     again = solve(problem(global_batch=16, train_tokens=1e9, search=SEARCH)).model_dump(mode="json", by_alias=True)
     assert again == plan
+
+
+def test_a_search_that_stops_early_states_its_bound_or_says_that_it_found_nothing() -> None:
+    data = problem(global_batch=16, search=SEARCH | {"pp": [1, 2], "recompute": None})
+    with pytest.raises(Stopped) as stopped:
+        solve(data, Limits(time_limit_s=0.0))
+    assert stopped.value.reason == "time_limit"
+    assert stopped.value.bound is not None
+    loose = solve(data, Limits(gap=0.5)).certificate
+    tight = solve(data).certificate
+    assert loose.bound is not None
+    assert tight.objective.value is not None
+    assert loose.objective.value is not None
+    assert loose.bound <= tight.objective.value * (1 + 1e-9)
+    assert loose.objective.value <= loose.bound / (1 - 0.5) * (1 + 1e-9)
+    assert stopped.value.bound <= tight.objective.value
+
+
+def test_nodes_out_of_service_are_left_out_and_the_plan_says_so() -> None:
+    data = problem(nodes=3, global_batch=16, search=SEARCH)
+    data["cluster"]["pools"][0]["out_of_service"] = [0]
+    found = solve(data).model_dump(mode="json", by_alias=True)
+    assert found["decision"]["placement"][0]["first_device"] == 8
+    assert not _failing(found)
+    data["cluster"]["pools"][0]["out_of_service"] = [1]
+    with pytest.raises(Infeasible):  # eight GPUs on either side, and 16 asked for
+        solve(data)
