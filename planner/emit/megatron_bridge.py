@@ -6,13 +6,14 @@ carry what the plan decided.
 
 from planner.emit.checkpoints import published_name
 from planner.emit.megatron_model import Fields
-from planner.emit.megatron_plan import layout, needs_layout, parallel_fields
+from planner.emit.megatron_plan import environment, layout, needs_layout, parallel_fields
 from planner.emit.registry import Target
 from planner.emit.shell import word
 from planner.emit.torch_launch import launch_script
 from planner.emit.training import DATA_OUTSIDE, TrainJob, read_job, refuse
 from planner.plan.schema import Decision, Envelope
 
+NOTES = ("It runs train.py from the folder that it is started in.",)
 PRECISIONS = {
     "bf16": "bf16_mixed",
     "fp8": "bf16_with_fp8_current_scaling_mixed",
@@ -64,9 +65,9 @@ def sections(job: TrainJob) -> dict[str, Fields]:
         tokens = options.global_batch * options.sequence_tokens
         train["train_iters"] = -(-int(options.train_tokens) // tokens)
     made = decision.checkpointing
-    checkpoint: Fields = {}
+    checkpoint: Fields = {"ckpt_format": "fsdp_dtensor"} if decision.zero_stage > 1 else {}
     if made is not None:
-        checkpoint = {"save_interval": made.interval_steps, "async_save": made.tier != "synchronous"}
+        checkpoint |= {"save_interval": made.interval_steps, "async_save": made.tier != "synchronous"}
     return {
         "model": model,
         "train": train,
@@ -122,7 +123,7 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     header = "".join(f"# {line}\n" for line in job.header)
     program = word("train.py")
     return {
-        "launch.sh": launch_script(job, (program,), (), ("It runs train.py from the folder that it is started in.",)),
+        "launch.sh": launch_script(job, (program,), (), NOTES, settings=environment(job)),
         "overrides.yaml": header + yaml.safe_dump(sections(job), sort_keys=False),
         "train.py": header + _program(job),
     }

@@ -6,7 +6,7 @@ Flags are named after the fields of the configuration classes but for those belo
 from collections.abc import Iterator
 
 from planner.emit.megatron_model import Value, model_fields
-from planner.emit.megatron_plan import layout, needs_layout, parallel_fields, precision_fields
+from planner.emit.megatron_plan import environment, layout, needs_layout, parallel_fields, precision_fields
 from planner.emit.registry import Target
 from planner.emit.shell import reference
 from planner.emit.torch_launch import Flag, launch_script
@@ -93,6 +93,7 @@ def _data_parallel_flags(job: TrainJob) -> Iterator[Flag]:
     if decision.zero_stage in _SHARDED:
         yield "--use-megatron-fsdp", ()
         yield "--data-parallel-sharding-strategy", (_SHARDED[decision.zero_stage],)
+        yield "--ckpt-format", ("fsdp_dtensor",)
     if decision.zero_stage:
         yield "--use-distributed-optimizer", ()
         if job.zero_shards != ranks:
@@ -133,7 +134,9 @@ def _require_megatron_lm(job: TrainJob) -> None:
 
 def script(job: TrainJob) -> str:
     """The script of every node."""
-    return launch_script(job, (reference("MEGATRON_LM", after="/pretrain_gpt.py"),), flags(job), NOTES, NEEDS)
+    return launch_script(
+        job, (reference("MEGATRON_LM", after="/pretrain_gpt.py"),), flags(job), NOTES, NEEDS, environment(job)
+    )
 
 
 def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:

@@ -95,6 +95,29 @@ def require_schedule(job: TrainJob) -> None:
     if "activations" in decision.offload and job.shape.pp > 1:
         what = f"activations are offloaded with pp {job.shape.pp}"
         raise refuse(what, "offload", "Megatron-Core offloads activations without a pipeline only: plan pp 1")
+    _require_overlaps(job)
+
+
+def environment(job: TrainJob) -> dict[str, str]:
+    """How many queues a device has: one keeps collectives before the kernels beside them, FSDP needs several."""
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if job.decision.zero_stage > 1 else "1"}
+
+
+def _require_overlaps(job: TrainJob) -> None:
+    """Raises PlannerError for overlap that Megatron-Core asserts against when it starts."""
+    decision, shape = job.decision, job.shape
+    names = set(decision.overlap)
+    tensors, experts = "tp_comm" in names and shape.tp > 1, "ep_comm" in names and shape.ep > 1
+    whole = any(run.recompute.granularity == "full" for run in decision.stage_runs)
+    problems = (
+        (tensors and not decision.sequence_parallel, "`tp_comm` without sequence parallelism"),
+        (experts and shape.pp > 1 and shape.vpp == 1, "`ep_comm` in a pipeline with vpp 1"),
+        (experts and whole, "`ep_comm` with layers recomputed whole"),
+        (shape.vpp > 1 and shape.pp == 2 and "p2p" not in names, "interleaving over pp 2 without `p2p`"),
+    )
+    for found, what in problems:
+        if found:
+            raise refuse(f"overlap of {what}", "overlap", "Megatron-Core refuses it: change `options.overlap`")
 
 
 def _selective(held: list[StageRun], first: Recompute) -> Fields:

@@ -17,10 +17,11 @@ def launch_script(
     flags: Sequence[Flag],
     notes: Sequence[str] = (),
     needs: Mapping[str, str] = MappingProxyType({}),
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Text of the script; what it is called with is handed on to the program, after the flags of the plan.
 
-    `needs` are environment variables that must be set, and what to set them to.
+    `needs` are environment variables that must be set, and what to set them to; `settings` are set here.
     """
     head = nodes(job)[0]
     header = (
@@ -33,6 +34,7 @@ def launch_script(
     if len(job.nodes) > 1:
         lines += [': "${NODE_RANK:?set NODE_RANK to the number of this node}"', _address(head)]
         lines.append(f'MASTER_PORT="${{MASTER_PORT:-{RENDEZVOUS_PORT}}}"')
+    lines += [f"export {name}={word(value)}" for name, value in settings.items()]
     lines.append("")
     rows = ["exec torchrun", *(f"  {row}" for row in _torchrun(job)), f"  {' '.join(program)}"]
     rows += [f"    {' '.join((name, *(word(value) for value in values)))}" for name, values in flags]

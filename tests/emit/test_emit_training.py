@@ -140,6 +140,18 @@ REFUSED = [
         "no sequence parallelism",
     ),
     ("megatron-lm", _changed(UNEVEN, order=("tp", "pp", "dp", "cp")), "ranks count tp, pp, dp"),
+    ("megatron-lm", _more(UNEVEN, sequence_parallel=False), "`tp_comm` without sequence parallelism"),
+    ("megatron-lm", _more(MOE, overlap=("ep_comm",)), "`ep_comm` in a pipeline with vpp 1"),
+    (
+        "megatron-bridge",
+        _changed(
+            UNEVEN,
+            degrees={"tp": 2, "pp": 2, "dp": 4, "vpp": 2},
+            stages=((1, 8, ("embedding",)), (2, 8, ()), (1, 8, ("loss",))),
+            schedule="interleaved",
+        ),
+        "interleaving over pp 2 without `p2p`",
+    ),
     ("deepspeed", UNEVEN, "pp 4: DeepSpeed cuts pipelines"),
     ("deepspeed", TITAN["moe"], "DeepSpeed lays experts in the program"),
     ("deepspeed", _more(SHARDED, precision="fp8"), "does not train in fp8"),

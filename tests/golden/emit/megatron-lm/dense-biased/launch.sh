@@ -8,6 +8,7 @@ set -euo pipefail
 : "${NODE_RANK:?set NODE_RANK to the number of this node}"
 [ -n "${MASTER_ADDR:-}" ] || MASTER_ADDR=node-00
 MASTER_PORT="${MASTER_PORT:-29500}"
+export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 exec torchrun \
   --nnodes 32 \
