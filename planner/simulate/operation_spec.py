@@ -122,7 +122,7 @@ class OperationSpec(Spec):
         found = []
         for at, change in enumerate(self.changes):
             replicas = leaders.get(change.role)
-            where = f"changes[{at}]"
+            where = f"operation: changes[{at}]"
             if replicas is None:
                 hint = f"roles are {', '.join(sorted(leaders))}"
                 raise PlannerError(f"the plan has no role `{change.role}`", where=where, hint=hint)
