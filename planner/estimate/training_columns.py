@@ -19,6 +19,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import NodeType
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
 
+MOST_LAYERS = 10_000
 GPT_VOCABULARY = 50257  # of tables that print GPT models without one
 
 _CATALOG = {
@@ -49,23 +50,35 @@ def architecture_of_row(row: Mapping[str, str]) -> Architecture:
     kind = row.get("arch") or "dense"
     name = row["model"]
     layers = int(float(row["layers"])) if row.get("layers") else 0
+    if layers > MOST_LAYERS:
+        raise PlannerError(f"no model has {layers} layers", hint="correct the row")
     if name in _CATALOG or kind not in ("dense", "moe") or not row.get("hidden"):
         return _catalog_model(_CATALOG.get(name, name), layers)
-    number = {key: int(float(row[key])) for key in ("hidden", "heads", "ffn")}
+    hidden, heads, ffn = (_positive(row, name) for name in ("hidden", "heads", "ffn"))
+    moe: tuple[int, ...] = ()
+    if float(row.get("experts") or 0) > 0:
+        rest = (int(float(row.get(name) or 0)) for name in ("shared_experts", "dense_layers"))
+        moe = (*(_positive(row, name) for name in ("experts", "topk", "moe_ffn")), *rest)
     return _described(
         name,
-        number["hidden"],
+        hidden,
         layers,
-        number["heads"],
-        int(float(row.get("kv_heads") or number["heads"])),
-        int(float(row.get("head_dim") or number["hidden"] / number["heads"])),
-        number["ffn"],
+        heads,
+        _positive(row, "kv_heads", heads),
+        _positive(row, "head_dim", hidden // heads),
+        ffn,
         (row.get("gated") or "0") not in ("0", "0.0", "false"),
-        int(float(row.get("vocab") or GPT_VOCABULARY)),
-        tuple(
-            int(float(row.get(key) or 0)) for key in ("experts", "topk", "moe_ffn", "shared_experts", "dense_layers")
-        ),
+        _positive(row, "vocab", GPT_VOCABULARY),
+        moe,
     )
+
+
+def _positive(row: Mapping[str, str], name: str, default: int = 0) -> int:
+    """A size of the model, `default` where the row has none; raises PlannerError for one that is not positive."""
+    found = int(float(row.get(name) or default))
+    if found < 1:
+        raise PlannerError(f"`{name}` of the model must be positive, found {found}", hint="correct the row")
+    return found
 
 
 @cache
@@ -86,9 +99,9 @@ def _described(
 ) -> Architecture:  # fmt: skip
     mixer = GroupedQueryAttention(heads, kv_heads, head_dim, head_dim)
     dense = Layer(mixer, DenseFfn(ffn, gated))
-    experts, top_k, moe_ffn, shared, dense_layers = moe
     layers = (dense,) * num_layers
-    if experts:
+    if moe:
+        experts, top_k, moe_ffn, shared, dense_layers = moe
         sparse = Layer(mixer, MoeFfn(experts, top_k, moe_ffn, shared * moe_ffn, gated))
         layers = _mixed(dense, sparse, num_layers, dense_layers)
     return Architecture(name, hidden, vocab, layers, False, 0, Precisions())

@@ -32,6 +32,7 @@ from planner.estimate.training_columns import (
 )
 
 REQUIRED = ("id", "model", "seq", "gpu", "num_gpus", "tp", "pp", "mbs", "gbs", "precision")
+LARGEST = 10**8  # no degree, batch or length comes near
 USABLE = 0.97  # of the device's memory that a job can fill
 
 
@@ -49,7 +50,7 @@ def config_of_row(row: Mapping[str, str]) -> TrainingRow:
     """The configuration of one row; raises PlannerError for an unknown model or GPU, and for what cannot be."""
     try:
         return _build(_with_columns(row))
-    except (ValueError, OverflowError, KeyError, TypeError) as error:
+    except (ValueError, ArithmeticError, KeyError, TypeError) as error:
         raise PlannerError(f"a field is missing or no number: {error}", hint="correct the row") from None
 
 
@@ -131,7 +132,9 @@ def _require_possible(config: TrainingConfig, num_gpus: int) -> None:
         for what, right in (
             ("sizes and degrees must be positive", min(*sizes, config.cp, config.ep, config.etp, config.dp) >= 1),
             (f"tp x pp x dp x cp is {config.num_gpus}, and the row has {num_gpus} GPUs", config.num_gpus == num_gpus),
-            ("there are more pipeline stages than layers", config.pp <= max(config.arch.num_layers, 1)),
+            ("there are more pipeline stages than layers", config.pp * config.vpp <= config.arch.num_layers + 2),
+            ("the model has no layers or no width", min(config.arch.num_layers, config.arch.hidden_size) >= 1),
+            ("a size is larger than any machine is", max(*sizes, config.ep, config.etp) < LARGEST),
         )
         if not right
     ]

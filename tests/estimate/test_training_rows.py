@@ -85,6 +85,10 @@ def test_layers_that_do_not_divide_leave_room_for_embedding_and_loss() -> None:
         ({"num_gpus": "15"}, "15 GPUs"),
         ({"hidden": "wide"}, "no number"),
         ({"mbs": "-1"}, "positive"),
+        ({"vocab": "0.5"}, "vocab"),
+        ({"layers": "1000000"}, "1000000 layers"),
+        ({"vpp": "64"}, "more pipeline stages"),
+        ({"seq": "1e12"}, "larger than any"),
         ({"arch": "hybrid-mamba", "model": "no-such-model"}, "no-such-model"),
     ],
 )
