@@ -29,7 +29,7 @@ from planner.solvers.mix_solve import certify, solve_mix
 from planner.solvers.result import SolveResult, Status
 
 MOST_TIGHTENINGS = 12
-PROOF_NODES = 400  # of the tree that proves the bound; most problems need fewer than 50
+PROOF_NODES = 1500  # of the tree that proves the bound; most problems need fewer than 50, rich mixes hundreds
 PROOF_NODES_WAITING = 2000  # where clients wait relaxations are weak, and some 1000 nodes are common
 ROOM_TOLERANCE = 1e-6
 
