@@ -8,7 +8,7 @@ from typing import Any
 from planner.documents import given_document
 from planner.kinds.train.evaluate import Choice, Evaluation, evaluate, fits, lay_out
 from planner.kinds.train.job import Job, job_of
-from planner.kinds.train.space import axis_values, offloads, schedules, space_of, zero_stages
+from planner.kinds.train.space import axis_values, offloads, schedules, shardings, space_of
 from planner.kinds.train.tables import Table, sharing_of, ways_of
 from planner.load import resolve_document
 
@@ -43,10 +43,11 @@ def every_plan(job: Job) -> Iterator[Evaluation]:
         table, pp, dp = Table(job, space.shape(node)), int(space.pp[node]), int(space.dp[node])
         batches = job.options.global_batch // (dp * table.shape.micro_batch)
         for schedule, vpp in schedules(job, pp, batches, chunks):
-            for zero_stage in zero_stages(job):
+            for zero_stage, shards in shardings(job, dp * table.shape.cp):
                 for offload in offloads(job):
-                    sharing = sharing_of(table, dp, zero_stage, offload)
-                    plain = Choice(table, sharing, pp, dp, schedule, vpp, zero_stage, offload, table.modes[0])
+                    sharing = sharing_of(table, dp, zero_stage, offload, shards)
+                    start = table.modes[0]
+                    plain = Choice(table, sharing, pp, dp, schedule, vpp, zero_stage, offload, start, shards=shards)
                     for mode, whole in ways_of(table, pp * vpp, vpp).modes:
                         choice = replace(plain, mode=mode, full_layers=whole)
                         counts = lay_out(choice)

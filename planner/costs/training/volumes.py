@@ -57,7 +57,8 @@ def _updated(config: TrainingConfig, trained: Parameters) -> tuple[float, float]
     alike, machine = replicas(config), config.machine
     mine = trained.total
     if config.zero_stage >= 1:
-        mine = trained.dense / alike.dense + trained.expert / alike.expert
+        ranks = float(config.zero_ranks) if config.zero_ranks else alike.dense
+        mine = trained.dense / min(ranks, alike.dense) + trained.expert / alike.expert
     gradients = (mine if config.zero_stage >= 2 else trained.total) * 2.0 * config.framework.gradient_bytes
     moved = mine * (2.0 * MASTER_BYTES + BF16_BYTES + config.framework.gradient_bytes) + gradients
     offload_s = mine * 2.0 * MASTER_BYTES / machine.host_bytes_per_s if "optimizer" in config.offload else 0.0

@@ -61,6 +61,7 @@ def _axes(job: Job, found: Found) -> dict[str, list[JsonValue]]:
     axes: dict[str, list[JsonValue]] = {name: list(values) for name, values in found.space.axes.items()}
     axes["schedule"] = list(search.schedule or LAUNCHABLE)
     axes["zero_stage"] = list(zero_stages(job))
+    axes["zero_shards"] = list(search.zero_shards or ("all",))
     axes["offload"] = [sorted(some) for some in offloads(job)]  # type: ignore[misc]  # lists of names
     axes["recompute"] = [f"{name}: the fastest that fits" for name in search.recompute or ("none", "selective", "full")]
     axes["layers"] = ["equally many in every stage" if search.layers == "even" else LAYOUT_RULE]

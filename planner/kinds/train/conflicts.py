@@ -57,7 +57,7 @@ def _limits(job: Job) -> Iterator[LegalLimit]:
     yield LegalLimit("global_batch", str(job.options.global_batch))
     yield LegalLimit("sequence_tokens", str(job.options.sequence_tokens))
     search = job.options.search
-    for name in (*NUMERIC_AXES, "schedule"):
+    for name in (*NUMERIC_AXES, "schedule", "zero_shards"):
         values = getattr(search, name)
         if values is not None:
             yield LegalLimit(name, ", ".join(map(str, values)))
@@ -112,6 +112,8 @@ def _nearest(job: Job, limit: LegalLimit) -> str:
         return ""
     if limit.name == "schedule":
         return next((name for name in ("1f1b", "interleaved") if has_candidates(_fixed(job, "schedule", name))), "")
+    if limit.name == "zero_shards":
+        return "zero_shards all"
     current = min(getattr(job.options.search, limit.name))
     legal = getattr(
         space_of(freed), "etp" if limit.name == "moe_tp" else limit.name, np.array(axis_values(freed)["vpp"])
@@ -147,7 +149,7 @@ def _memory_conflict(job: Job, found: Found) -> list[Conflict]:
     search = job.options.search
     conflict += [
         Conflict(limit=f"{name} = {', '.join(map(str, values))}", nearest="")
-        for name in (*NUMERIC_AXES, "schedule", "zero_stage", "recompute")
+        for name in (*NUMERIC_AXES, "schedule", "zero_stage", "zero_shards", "recompute")
         if (values := getattr(search, name)) is not None
     ]
     if len(offloads(job)) == 1:

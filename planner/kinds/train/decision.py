@@ -24,6 +24,7 @@ def _listed(value: object) -> object:
 
 
 Counts = Annotated[tuple[Count, ...], BeforeValidator(_listed)]
+Shards = Annotated[tuple[Count | Literal["all"], ...], BeforeValidator(_listed)]
 
 
 class Search(Spec):
@@ -39,6 +40,9 @@ class Search(Spec):
     micro_batch: Counts | None = None
     schedule: Annotated[tuple[Schedule, ...], BeforeValidator(_listed)] | None = None
     zero_stage: Annotated[tuple[ZeroStage, ...], BeforeValidator(_listed)] | None = None
+    zero_shards: Shards | None = Field(
+        default=None, description="ranks that share out the sharded states: `all`, or fewer (HSDP); none: all"
+    )
     recompute: Annotated[tuple[RecomputeName, ...], BeforeValidator(_listed)] | None = None
     context_parallel: Annotated[tuple[ContextParallel, ...], BeforeValidator(_listed)] | None = None
     sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(_listed)] | None = None

@@ -104,6 +104,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         micro_batch=shape.micro_batch,
         num_micro_batches=choice.num_micro_batches,
         zero_stage=choice.zero_stage,
+        zero_shards=choice.shards or None,
         sequence_parallel=shape.tp > 1 and job.framework.sequence_parallel,
         context_parallel=contexts[0],
         precision=options.precision,
@@ -182,7 +183,7 @@ def _groups(choice: Choice) -> Iterator[Group]:
     if choice.table.job.num_experts:
         dimensions.append(("expert_dp", stage // (shape.ep * shape.etp), shape.ep * shape.etp))
     if choice.zero_stage:
-        dimensions.append(("zero", choice.dp * shape.cp, shape.tp))
+        dimensions.append(("zero", choice.shards or choice.dp * shape.cp, shape.tp))
     for name, size, stride in dimensions:
         if size > 1:
             level = _level(choice, size, stride)

@@ -44,6 +44,7 @@ class Choice:
     offload: frozenset[str]
     mode: Mode
     full_layers: int = 0
+    shards: int = 0  # ranks that share out what ZeRO shards; 0 = all dp x cp of them
 
     @property
     def num_micro_batches(self) -> int:
@@ -63,6 +64,7 @@ class Choice:
             dp=self.dp,
             schedule=self.schedule,
             zero_stage=self.zero_stage,
+            zero_ranks=self.shards,
             offload=self.offload,
             recompute=self.mode.recompute,
         )

@@ -76,6 +76,7 @@ def job_of(resolved: Resolved) -> Job:
         raise PlannerError(f"`{arch.name}` cannot be priced: {arch.unsupported_parts()[0]}", hint=hint)
     pool = resolved.pools[0]
     _require_precision(options, pool, where(("options", "precision")))
+    _require_whole_shards(options, arch, where(("options", "search", "zero_shards")))
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
     run = _device_run(pool)
     sequence_parallel = options.search.sequence_parallel or (True,)
@@ -92,6 +93,14 @@ def job_of(resolved: Resolved) -> Job:
         first_device=run.start,
         per_gpu=goal.maximize is not None,
     )
+
+
+def _require_whole_shards(options: TrainOptions, arch: Architecture, where: str) -> None:
+    """States of experts are shared out by all ranks that hold the same ones: fewer have no cost model."""
+    asked = options.search.zero_shards or ("all",)
+    if asked != ("all",) and any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers):
+        what = f"`{arch.name}` has experts, whose states are shared out over all ranks that hold them"
+        raise PlannerError(what, where=where, hint="write `zero_shards: all`")
 
 
 def _require_precision(options: TrainOptions, pool: Pool, where: str) -> None:

@@ -48,12 +48,13 @@ def _choice(job: Job, decision: TrainDecision) -> Choice | str:
     mode = _mode(table, decision)
     if isinstance(mode, str):
         return mode
-    if decision.zero_shards not in (None, degrees.dp * degrees.cp):
-        return "states sharded over a part of the ranks"
+    shards = decision.zero_shards if decision.zero_shards != degrees.dp * degrees.cp else None
+    if shards and job.num_experts:
+        return "states of experts sharded over a part of the ranks"
     offload = frozenset(decision.offload)
     return Choice(
         table=table,
-        sharing=sharing_of(table, degrees.dp, decision.zero_stage, offload),
+        sharing=sharing_of(table, degrees.dp, decision.zero_stage, offload, shards or 0),
         pp=degrees.pp,
         dp=degrees.dp,
         schedule=decision.schedule,
@@ -62,6 +63,7 @@ def _choice(job: Job, decision: TrainDecision) -> Choice | str:
         offload=offload,
         mode=mode[0],
         full_layers=mode[1],
+        shards=shards or 0,
     )
 
 

@@ -1,10 +1,10 @@
 """Best-first branch and bound over the discrete decisions of a training plan.
 
 Three levels: (1) tp, cp, ep, moe_tp, micro-batch, pp, dp, bounded by computing alone; (2) schedule with stages per
-rank, ZeRO stage and offload, bounded by what is exchanged as well; (3) the recomputation, from the fastest choice that
-memory can hold on. The plan at a leaf has its layers laid out and its pipeline played. The node with the least bound is
-opened next; the search ends when the least bound left is no less than the best plan, so that what is left out is proven
-to hold nothing better.
+rank, ZeRO stage with the ranks that share its states, and offload, bounded by what is exchanged as well; (3) the
+recomputation, from the fastest choice that memory can hold on. The plan at a leaf has its layers laid out and its
+pipeline played. The node with the least bound is opened next; the search ends when the least bound left is no less than
+the best plan, so that what is left out is proven to hold nothing better.
 """
 
 import heapq
@@ -25,7 +25,16 @@ from planner.kinds.train.evaluate import (
     room_of,
 )
 from planner.kinds.train.job import Job
-from planner.kinds.train.space import LAUNCHABLE, Shape, Space, axis_values, offloads, schedules, space_of, zero_stages
+from planner.kinds.train.space import (
+    LAUNCHABLE,
+    Shape,
+    Space,
+    axis_values,
+    offloads,
+    schedules,
+    shardings,
+    space_of,
+)
 from planner.kinds.train.tables import Sharing, Table, Ways, sharing_of, ways_of
 from planner.progress import Limits
 
@@ -79,7 +88,7 @@ class Search:
         self.order = count()
         self.tables: dict[Shape, Table] = {}
         self.ways: dict[tuple[Shape, int, int], Ways] = {}
-        self.shared: dict[tuple[Shape, int, int, frozenset[str]], Sharing] = {}
+        self.shared: dict[tuple[Shape, int, int, int, frozenset[str]], Sharing] = {}
         self.best: Evaluation | None = None
         self.second: Evaluation | None = None
         self.value = float("inf")
@@ -136,8 +145,9 @@ class Search:
         slowest_N = slowest[kind_N.ravel()] if len(space) else slowest_N
         pairs, pair_N = np.unique(np.stack([space.pp, batches_N]), axis=1, return_inverse=True)
         runs = [len(list(schedules(self.job, int(pp), int(m), self.chunks))) for pp, m in pairs.T]
-        each = len(zero_stages(self.job)) * len(offloads(self.job))
-        self.children_N = each * np.array(runs, np.int64)[pair_N.ravel()] if len(space) else np.zeros(0, np.int64)
+        ranks, ranks_N = np.unique(space.dp * space.cp, return_inverse=True)
+        each = len(offloads(self.job)) * np.array([len(shardings(self.job, int(some))) for some in ranks], np.int64)
+        self.children_N = each[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
         bound_N = batches_N * slowest_N + self.job.rates.get("step_s")
         self.bound_N = bound_N * gpus_N if self.job.per_gpu else bound_N
         self.queue = np.argsort(self.bound_N, kind="stable")
@@ -155,16 +165,18 @@ class Search:
         floors = {paired: Floor(table, pp, paired=paired) for paired in (False, True)}
         batches = self.job.options.global_batch // (dp * table.shape.micro_batch)
         runs = list(schedules(self.job, pp, batches, self.chunks))
-        for zero_stage in zero_stages(self.job):
+        for zero_stage, shards in shardings(self.job, dp * table.shape.cp):
             for offload in offloads(self.job):
-                sharing = self._sharing(table, dp, zero_stage, offload)
+                sharing = self._sharing(table, dp, zero_stage, shards, offload)
                 least_bytes = float(table.model_2 @ sharing.state_2) / pp
                 if least_bytes > self.job.capacity_bytes:
                     self.tally.unfit += len(runs)
                     self._remember(least_bytes)
                     continue
                 for schedule, vpp in runs:
-                    choice = Choice(table, sharing, pp, dp, schedule, vpp, zero_stage, offload, table.modes[0])
+                    choice = Choice(
+                        table, sharing, pp, dp, schedule, vpp, zero_stage, offload, table.modes[0], shards=shards
+                    )
                     self._push(Leaf(choice, -1), floors[schedule == "dualpipe"])
 
     def _push(self, leaf: "Leaf", floor: Floor) -> None:
@@ -175,11 +187,11 @@ class Search:
         else:
             self.tally.leave(leaf.bounded_by, 1)
 
-    def _sharing(self, table: Table, dp: int, zero_stage: int, offload: frozenset[str]) -> Sharing:
-        key = (table.shape, dp, zero_stage, offload)
+    def _sharing(self, table: Table, dp: int, zero_stage: int, shards: int, offload: frozenset[str]) -> Sharing:
+        key = (table.shape, dp, zero_stage, shards, offload)
         found = self.shared.get(key)
         if found is None:
-            found = self.shared[key] = sharing_of(table, dp, zero_stage, offload)
+            found = self.shared[key] = sharing_of(table, dp, zero_stage, offload, shards)
         return found
 
     def _play(self, leaf: "Leaf") -> None:

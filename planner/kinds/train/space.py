@@ -144,6 +144,7 @@ def _rules(
     pieces = np.where(cp > 1, cp * (2 if ring else 1), 1) * np.where(job.framework.sequence_parallel, tp, 1)
     yield "sequence", options.sequence_tokens % pieces == 0
     yield "layers", pp <= job.arch.num_layers
+    yield "shards", _shared_out(job, dp * cp)
     if not job.num_experts:
         yield "experts", (ep == 1) & (etp == 1)
     else:
@@ -177,6 +178,29 @@ def schedules(job: Job, pp: int, num_micro_batches: int, chunks: tuple[int, ...]
 def zero_stages(job: Job) -> tuple[int, ...]:
     """ZeRO stages that may be used."""
     return job.options.search.zero_stage or (0, 1, 2, 3)
+
+
+def shardings(job: Job, ranks: int) -> tuple[tuple[int, int], ...]:
+    """(ZeRO stage, ranks that share out its states) over `ranks` data- and context-parallel ranks; 0 stands for all.
+
+    Fewer than all is hybrid sharding (HSDP, Zhao et al., arXiv:2304.11277, section 3.2.2), which ZeRO 0 cannot have.
+    """
+    asked = job.options.search.zero_shards or ("all",)
+    stages = zero_stages(job)
+    parts = sorted({part for part in asked if part != "all" and part < ranks and ranks % part == 0})
+    found = [(stage, 0) for stage in stages if "all" in asked or (stage and ranks in asked)]
+    return (*found, *((stage, part) for stage in stages if stage for part in parts))
+
+
+def _shared_out(job: Job, ranks: Ints) -> NDArray[np.bool_]:
+    """Where `shardings` finds any."""
+    asked = job.options.search.zero_shards or ("all",)
+    legal = np.full(ranks.shape, "all" in asked)
+    if any(zero_stages(job)):
+        for part in asked:
+            if part != "all":
+                legal |= ranks % part == 0
+    return legal
 
 
 def offloads(job: Job) -> tuple[frozenset[str], ...]:

@@ -258,9 +258,9 @@ class Sharing:
 UNIT = 1e9  # elements; figures are linear in them
 
 
-def sharing_of(table: Table, dp: int, zero_stage: int, offload: frozenset[str]) -> Sharing:
-    """Per element, for these data-parallel ranks."""
-    config = replace(table.config, dp=dp, zero_stage=zero_stage, offload=offload)
+def sharing_of(table: Table, dp: int, zero_stage: int, offload: frozenset[str], shards: int = 0) -> Sharing:
+    """Per element, for these data-parallel ranks, `shards` of which share out the sharded states; 0 = all."""
+    config = replace(table.config, dp=dp, zero_stage=zero_stage, zero_ranks=shards, offload=offload)
     rows = []
     for unit in (Parameters(UNIT, 0.0), Parameters(0.0, UNIT)):
         exchange = data_parallel(config, unit, table.job.rates)

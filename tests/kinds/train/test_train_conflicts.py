@@ -32,6 +32,10 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         problem(search={"tp": 8, "pp": 4}),
         {"gpus = 16": "32 GPUs", "tp = 8": "tp 4", "pp = 4": "pp 2"},
     ),
+    "shards that divide no number of ranks": (
+        problem(search={"zero_shards": 3}),
+        {"zero_shards = 3": "zero_shards all"},
+    ),
     "rounds of the interleaved schedule": (
         problem(global_batch=20, search={"pp": 8, "dp": 1, "micro_batch": 1, "schedule": "interleaved"}),
         {
@@ -83,6 +87,11 @@ def test_a_precision_that_the_gpu_lacks_is_refused_with_one_that_it_has() -> Non
         solve(problem(gpu="a100_sxm", precision="fp8"))
     with pytest.raises(PlannerError, match="does not compute in nvfp4"):
         solve(problem(precision="nvfp4"))
+
+
+def test_states_of_experts_over_a_part_of_their_ranks_are_refused() -> None:
+    with pytest.raises(PlannerError, match=r"has experts(.|\n)*write `zero_shards: all`"):
+        solve(problem(MOE, search={"zero_shards": [8]}))
 
 
 def test_goals_pools_and_models_of_other_kinds_are_refused() -> None:

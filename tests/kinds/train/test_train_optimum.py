@@ -56,6 +56,12 @@ SMALL: dict[str, dict[str, Any]] = {
         global_batch=16,
         search={"cp": 1, "tp": [1, 2], "pp": [1, 2], "micro_batch": 1, "vpp": 1, "zero_stage": [1, 3]},
     ),
+    "hybrid sharding": problem(
+        memory_utilisation=0.5,
+        global_batch=32,
+        nodes=4,
+        search={"cp": [1, 2], "tp": 1, "pp": 1, "vpp": 1, "micro_batch": 1, "zero_shards": ["all", 8, 12, 16]},
+    ),
     "offload": problem(
         memory_utilisation=0.4,
         global_batch=16,
