@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.errors import PlannerError
 from planner.plan.findings import Finding
@@ -14,6 +14,7 @@ from planner.simulate.plan_fleet import PlannedFleet, Policies, fleet_of_plan
 from planner.simulate.plan_load import own_requests
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
+from planner.simulate.shares import Chains, chains_of, shared_out
 from planner.simulate.summary import attained, statistic, summarise
 from planner.simulate.traces import read_trace
 
@@ -59,10 +60,29 @@ def play(
     if policies.operation is not None:
         requests = policies.operation.with_adapters(requests, seed)
     planned = fleet_of_plan(envelope, decision, requests, policies, profiles=profiles, calibration=calibration)
+    chains = _chains(decision, policies)
+    if chains is not None:
+        fleet, requests = shared_out(planned.fleet, planned.role_of_instance, requests, chains)
+        planned = replace(planned, fleet=fleet, notes=_shares_note(chains))
     result = simulate(planned.fleet, requests, seed=seed, limit_s=limit_s)
     slo = planned.problem.workloads[0].slo if planned.problem.workloads else SloSpec()
     summary = summarise(result, slo, gpus=planned.gpus, roles=planned.role_of_instance, warm_up=load.warm_up)
     return Played(planned, result, summary, slo)
+
+
+def _chains(decision: Decision, policies: Policies) -> Chains | None:
+    """The shares that are played: not of routers that look for cached prompts, nor of engines that come and go."""
+    operation = policies.operation
+    moving = operation is not None and (operation.changes or operation.control is not None)
+    return None if moving or policies.routing == "cache-aware" else chains_of(decision)
+
+
+def _shares_note(chains: Chains) -> tuple[str, ...]:
+    named = (
+        f"{share:.1%} to {' and '.join(role for role, number in chains.chain_of_role.items() if number == chain)}"
+        for chain, share in enumerate(chains.shares)
+    )
+    return (f"requests go {', '.join(named)}, as the plan routes them; within a share by the routing policy",)
 
 
 def requests_of(envelope: Envelope, load: Load, seed: int) -> Requests:
