@@ -10,10 +10,11 @@ from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
 from planner.files import digest
 from planner.kinds.train.certificate import certificate
-from planner.kinds.train.decision import Group, PipelineRank, Recompute, StageRun, TrainDecision
+from planner.kinds.train.decision import ContextParallel, Group, PipelineRank, Recompute, StageRun, TrainDecision
 from planner.kinds.train.evaluate import Choice, Evaluation
 from planner.kinds.train.job import Job
 from planner.kinds.train.search import Found
+from planner.kinds.train.space import context_methods, context_suits
 from planner.plan.schema import (
     SCHEMA,
     Axis,
@@ -76,7 +77,6 @@ def decision_of(best: Evaluation) -> TrainDecision:
     job, shape, options = choice.table.job, choice.table.shape, choice.table.job.options
     ranks = tuple(_pipeline_ranks(best))
     fullest = max((rank.memory for rank in ranks), key=lambda memory: memory.used_bytes)
-    contexts = options.search.context_parallel or ("ring",)
     return TrainDecision(
         roles=(
             Role(
@@ -106,13 +106,20 @@ def decision_of(best: Evaluation) -> TrainDecision:
         zero_stage=choice.zero_stage,
         zero_shards=choice.shards or None,
         sequence_parallel=shape.tp > 1 and job.framework.sequence_parallel,
-        context_parallel=contexts[0],
+        context_parallel=_context_method(choice),
         precision=options.precision,
         offload=tuple(sorted(choice.offload)),  # type: ignore[arg-type]  # of the values of Offload
         overlap=options.overlap,
         pipeline_ranks=ranks,
         groups=tuple(_groups(choice)),
     )
+
+
+def _context_method(choice: Choice) -> ContextParallel:
+    """The first method allowed that suits the shape."""
+    job, shape = choice.table.job, choice.table.shape
+    tp, cp = np.array(shape.tp), np.array(shape.cp)
+    return next(method for method in context_methods(job) if context_suits(job, method, tp, cp))
 
 
 def stage_runs(best: Evaluation) -> Iterator[StageRun]:

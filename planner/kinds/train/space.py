@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.training.config import Schedule
+from planner.kinds.train.decision import ContextParallel
 from planner.kinds.train.job import Job
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.solvers.pass_orders import CHUNKS
@@ -140,9 +141,10 @@ def _rules(
     for count in kv_head_counts(job):
         heads &= (count % tp == 0) | (tp % count == 0)
     yield "heads", heads
-    ring = "ring" in (options.search.context_parallel or ("ring",))
-    pieces = np.where(cp > 1, cp * (2 if ring else 1), 1) * np.where(job.framework.sequence_parallel, tp, 1)
-    yield "sequence", options.sequence_tokens % pieces == 0
+    suits = np.zeros(np.broadcast_shapes(tp.shape, cp.shape), np.bool_)
+    for method in context_methods(job):
+        suits |= context_suits(job, method, tp, cp)
+    yield "sequence", suits
     yield "layers", pp <= job.arch.num_layers
     yield "shards", _shared_out(job, dp * cp)
     if not job.num_experts:
@@ -156,6 +158,25 @@ def _rules(
         group = ep * etp
         tiled = ((tp * cp * dp) % group == 0) & ((group % tp == 0) | (tp % group == 0))
         yield "expert groups", tiled & ((etp == 1) | (etp == tp))
+
+
+def context_methods(job: Job) -> tuple[ContextParallel, ...]:
+    """Methods of context parallelism that may be used, in the problem's order; they cost the same."""
+    return job.options.search.context_parallel or ("ring",)
+
+
+def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> NDArray[np.bool_]:
+    """Where a method can cut the sequence; arrays broadcast.
+
+    A ring cuts it into 2 cp pieces, so that causal work is even, and Ulysses gives each rank whole heads
+    (arXiv:2309.14509, section 3).
+    """
+    pieces = np.where(cp > 1, cp * (2 if method == "ring" else 1), 1) * np.where(job.framework.sequence_parallel, tp, 1)
+    suits: NDArray[np.bool_] = np.asarray(job.options.sequence_tokens % pieces == 0)
+    if method == "ulysses":
+        for count in head_counts(job):
+            suits = suits & ((cp == 1) | (count % (tp * cp) == 0))
+    return suits
 
 
 def schedules(job: Job, pp: int, num_micro_batches: int, chunks: tuple[int, ...]) -> Iterator[tuple[Schedule, int]]:

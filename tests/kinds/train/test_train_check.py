@@ -33,6 +33,30 @@ def test_states_are_shared_out_inside_nodes_where_gathers_between_them_show() ->
     assert not _failing(hybrid.model_dump(mode="json", by_alias=True))
 
 
+@pytest.mark.parametrize(
+    ("methods", "tp", "cp", "sequence_tokens", "used"),
+    [
+        (["ulysses", "ring"], 2, 4, 8192, "ulysses"),
+        (["ulysses", "ring"], 8, 8, 8192, "ring"),
+        (["ring", "all_gather"], 2, 4, 8200, "all_gather"),
+    ],
+)
+def test_context_parallelism_goes_by_the_first_method_that_suits(
+    methods: list[str], tp: int, cp: int, sequence_tokens: int, used: str
+) -> None:
+    search = {"tp": tp, "cp": cp, "pp": 1, "micro_batch": 1, "zero_stage": 1, "context_parallel": methods}
+    found = solve(problem(nodes=8, global_batch=8, sequence_tokens=sequence_tokens, search=search))
+    assert found.decision["context_parallel"] == used
+    assert not _failing(found.model_dump(mode="json", by_alias=True))
+
+
+def test_heads_that_ulysses_cannot_share_out_leave_no_plan() -> None:
+    search = {"tp": 8, "cp": 8, "pp": 1, "context_parallel": "ulysses"}
+    with pytest.raises(Infeasible) as raised:
+        solve(problem(nodes=8, global_batch=8, sequence_tokens=32768, search=search))
+    assert {"limit": "cp = 8", "nearest": "cp 4"} in raised.value.conflict
+
+
 def _failing(data: dict[str, Any]) -> set[str]:
     envelope = Envelope.model_validate(data)
     decision = TrainDecision.model_validate(envelope.decision)
