@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import SOLVER, Json, Output, fraction, seconds
+from planner.cli.rl_horizon import horizon
 from planner.cli.rl_predict import predict
 from planner.cli.rl_timeline import timeline
+from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.rl.plan import Evaluation, RlPlan
@@ -49,9 +51,13 @@ def solve(
     from planner.rl.agentic_format import is_agentic
     from planner.rl.benchmark_plan import plan_document
     from planner.rl.benchmark_problem import read_problem
+    from planner.rl.horizon_format import is_horizon
     from planner.rl.search import solve as solve_problem
 
     document = load_document(problem)
+    if is_horizon(document):
+        where, hint = f"{document.where(('workload', 'periods'))}: workload.periods", "use `planner rl horizon`"
+        raise PlannerError("a problem of several periods", where=where, hint=hint)
     limit_s, wanted_gap = seconds(time_limit, "--time-limit"), fraction(gap, "--gap")
     if is_agentic(document):
         from planner.cli.rl_agentic import solve_document
@@ -74,10 +80,10 @@ def solve(
 
 def evaluate(
     problem: ProblemPath,
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="JSON, as `planner rl solve` writes.")],
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="JSON, as `planner rl solve` or `horizon` writes.")],
     as_json: Json = False,
 ) -> int:
-    """Price a plan of an RL problem exactly; exits 1 where it breaks a rule.
+    """Price a plan of an RL problem exactly, over training time too; exits 1 where it breaks a rule.
 
     Examples:
 
@@ -91,8 +97,13 @@ def evaluate(
     from planner.rl.benchmark_plan import read_plan
     from planner.rl.benchmark_problem import read_problem
     from planner.rl.evaluate import evaluate as evaluate_plan
+    from planner.rl.horizon_format import is_horizon
 
     document = load_document(problem)
+    if is_horizon(document):
+        from planner.cli.rl_horizon import evaluate_document as evaluate_horizon_document
+
+        return evaluate_horizon_document(document, load_document(plan), as_json=as_json)
     if is_agentic(document):
         from planner.cli.rl_agentic import evaluate_document
 
@@ -194,4 +205,4 @@ def _evaluation_lines(problem: "RlProblem", found: "Evaluation") -> list[str]:
     ]
 
 
-COMMANDS = {"solve": solve, "evaluate": evaluate, "predict": predict, "timeline": timeline}
+COMMANDS = {"solve": solve, "evaluate": evaluate, "horizon": horizon, "predict": predict, "timeline": timeline}

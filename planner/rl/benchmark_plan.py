@@ -26,7 +26,11 @@ def plan_document(plan: RlPlan) -> PlanDocument:
 
 def read_plan(document: Document, problem: RlProblem) -> RlPlan:
     """The plan in `document` on the curves of `problem`. Raises PlannerError for what the problem has no curve for."""
-    top = Part(document, document.data)
+    return plan_of(Part(document, document.data), problem)
+
+
+def plan_of(top: Part, problem: RlProblem) -> RlPlan:
+    """The plan in `top` on the curves of `problem`; raises PlannerError as `read_plan` does."""
     mode = next(
         (one for one in problem.modes if (one.placement, one.sync) == (top.text("placement"), top.text("sync"))), None
     )

@@ -4,7 +4,7 @@ What the file holds beyond the format is ignored, so that problems may carry not
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -41,19 +41,28 @@ def read_problem(document: Document) -> RlProblem:
     top = Part(document, document.data)
     if not isinstance(document.data, dict):
         raise top.refuse("must be a mapping", "write a problem of docs/rl-problems.md")
-    full = top.one_of("stage", ("full", "gen_only"), "full") == "full"
     workload = top.part("workload")
-    batches = tuple(_batch(part, workload) for part in workload.parts("batches"))
-    problem = replace(
+    problem = problem_of(top, read_batches(workload, workload))
+    with placed_errors(document):
+        validate(problem)
+    return problem
+
+
+def read_batches(holder: Part, workload: Part) -> tuple[Batch, ...]:
+    """The `batches` of `holder`; what they do not state themselves, `workload` states for all."""
+    return tuple(_batch(part, workload) for part in holder.parts("batches"))
+
+
+def problem_of(top: Part, batches: tuple[Batch, ...]) -> RlProblem:
+    """The problem that `top` states beside its lengths, for `batches`; not validated."""
+    full = top.one_of("stage", ("full", "gen_only"), "full") == "full"
+    return replace(
         read_curves(top, batches, full=full),
         modes=_modes(top, full),
         dispatch=top.one_of("dispatch", DISPATCHES, "fifo"),
         max_groups=1 if full else 2,
         tail_fractions=() if full else _tail_fractions(top),
     )
-    with placed_errors(document):
-        validate(problem)
-    return problem
 
 
 FIELDS: dict[str, tuple[Key, ...]] = {
@@ -70,12 +79,12 @@ FIELDS: dict[str, tuple[Key, ...]] = {
 
 
 @contextmanager
-def placed_errors(document: Document) -> Iterator[None]:
-    """Errors about a field of `RlProblem` name the line of `document` that it came from."""
+def placed_errors(document: Document, moved: Mapping[str, tuple[Key, ...]] | None = None) -> Iterator[None]:
+    """Errors about a field of `RlProblem` name the line of `document` that it came from, by `FIELDS` or `moved`."""
     try:
         yield
     except PlannerError as error:
-        path = FIELDS.get(error.where)
+        path = {**FIELDS, **(moved or {})}.get(error.where)
         if path is None:
             raise
         dotted = ".".join(str(key) for key in path)

@@ -8,22 +8,28 @@ Array suffixes: T periods, S states (every plan of the space), A attributes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import PlannerError
-from planner.rl.evaluate import SECONDS_PER_HOUR
-from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
+from planner.infeasible import Infeasible
+from planner.rl.evaluate import SECONDS_PER_HOUR, evaluate
+from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
 from planner.rl.pricing import FullPricing
 from planner.rl.problem import Batch, Mode, RlProblem, validate
 from planner.rl.search import Simulations
+from planner.rl.search import solve as search
 from planner.rl.space import build_space
 from planner.solvers.horizon import horizon_cost, solve_horizon
 from planner.solvers.result import Status
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+TIE = 1e-9  # relative; plans nearer than this are equally good
+Changed = Literal["generation", "training", "circuit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,8 @@ class ChangeCosts:
 class HorizonPlan:
     """A plan for every period; totals over the horizon in the unit of the objective.
 
-    `fixed_total` is the best single plan, `greedy_total` takes the best plan of every period whatever the change costs.
+    `fixed_total` is the best single plan, `greedy_total` takes the best plan of every period whatever the change costs,
+    of equally good ones those with the least changes.
     """
 
     status: Status
@@ -63,19 +70,31 @@ class HorizonPlan:
     states: int
 
 
+@dataclass(frozen=True, slots=True)
+class HorizonEvaluation:
+    """Given plans priced: one evaluation a period, what changes on entering it, and the total of both.
+
+    `broken` lists the rules that a plan breaks, each with its period.
+    """
+
+    total: float
+    evaluations: tuple[Evaluation, ...]
+    changed: tuple[tuple[Changed, ...], ...]
+    change_total: float
+    broken: tuple[str, ...]
+
+
 def plan_horizon(problem: RlProblem, periods: Sequence[Period], change: ChangeCosts) -> HorizonPlan:
     """The plans over `periods` whose iterations and changes take least, `problem` stating all but the lengths.
 
-    Raises PlannerError for bad input, and where some period has no plan.
+    Raises PlannerError for bad input, and Infeasible where some period has no plan.
     """
     tables = [_prices(replace(problem, batches=period.batches)) for period in periods]
     attribute_SA, plans = tables[0].attribute_SA, tables[0]
     price_TS = np.stack([table.price_S for table in tables])
     possible = np.isfinite(price_TS).any(axis=1)
     if not possible.all():
-        period = int(np.flatnonzero(~possible)[0])
-        what = f"period {period} has no plan"
-        raise PlannerError(what, where=f"periods.{period}", hint="shorten its lengths, or raise `max_iteration_s`")
+        raise _infeasible(problem, periods, int(np.flatnonzero(~possible)[0]))
     count_T = np.array([period.iterations for period in periods], float)
     cost_TS = price_TS * count_T[:, None]
     change_A = np.array([change.generation_s, change.training_s, change.circuit_s]) * _worth_of_second(problem)
@@ -84,7 +103,9 @@ def plan_horizon(problem: RlProblem, periods: Sequence[Period], change: ChangeCo
     assert result.objective is not None
     assert result.bound is not None
     fixed = cost_TS.sum(axis=0)
-    greedy = tuple(int(one) for one in cost_TS.argmin(axis=1))
+    best_TS = np.where(cost_TS <= cost_TS.min(axis=1, keepdims=True) * (1 + TIE), cost_TS, np.inf)
+    greedy = solve_horizon(best_TS, attribute_SA, change_A).solution
+    assert greedy is not None
     best_fixed = int(fixed.argmin())
     return HorizonPlan(
         status=result.status,
@@ -97,6 +118,48 @@ def plan_horizon(problem: RlProblem, periods: Sequence[Period], change: ChangeCo
         greedy_total=horizon_cost(greedy, cost_TS, attribute_SA, change_A),
         states=price_TS.shape[1],
     )
+
+
+def evaluate_horizon(
+    problem: RlProblem, periods: Sequence[Period], change: ChangeCosts, plans: Sequence[RlPlan]
+) -> HorizonEvaluation:
+    """`plans`, one a period, priced without the tables and the search of `plan_horizon`."""
+    found = tuple(
+        evaluate(replace(problem, batches=period.batches), plan) for period, plan in zip(periods, plans, strict=True)
+    )
+    changed: tuple[tuple[Changed, ...], ...] = ((), *(changes_between(one, other) for one, other in pairwise(plans)))
+    second = {"generation": change.generation_s, "training": change.training_s, "circuit": change.circuit_s}
+    change_total = sum(second[part] for parts in changed for part in parts) * _worth_of_second(problem)
+    iterations = sum(period.iterations * one.objective for period, one in zip(periods, found, strict=True))
+    broken = [f"period {index}: {rule}" for index, one in enumerate(found) for rule in one.broken]
+    return HorizonEvaluation(iterations + change_total, found, changed, change_total, tuple(broken))
+
+
+def changes_between(before: RlPlan, after: RlPlan) -> tuple[Changed, ...]:
+    """What `ChangeCosts` charges for going from one plan to the other."""
+    found: list[Changed] = []
+    if before.groups != after.groups:
+        found.append("generation")
+    if (before.mode, before.training) != (after.mode, after.training):
+        found.append("training")
+    if _gpus_of_roles(before) != _gpus_of_roles(after):
+        found.append("circuit")
+    return tuple(found)
+
+
+def _gpus_of_roles(plan: RlPlan) -> tuple[tuple[str, int], ...]:
+    parts = (*plan.groups, *((plan.training,) if plan.training is not None else ()))
+    return tuple((part.option.pool, part.gpus) for part in parts)
+
+
+def _infeasible(problem: RlProblem, periods: Sequence[Period], index: int) -> Infeasible:
+    """Names the period that no plan can do, and the shortest iteration where a cap is what stands against it."""
+    cap = problem.max_iteration_s
+    nearest_s = search(replace(problem, batches=periods[index].batches)).nearest_iteration_s
+    if cap is None or nearest_s is None:
+        return Infeasible([{"limit": f"GPUs of the pools in period {index}", "nearest": ""}], proved=True)
+    limit = f"max_iteration_s <= {cap:g} in period {index}"
+    return Infeasible([{"limit": limit, "nearest": f"max_iteration_s {nearest_s:.6g}"}], proved=True)
 
 
 def _worth_of_second(problem: RlProblem) -> float:

@@ -9,10 +9,10 @@ import pytest
 from rl_problems import random_problem
 
 from planner.documents import given_document
-from planner.errors import PlannerError
+from planner.infeasible import Infeasible
 from planner.rl.benchmark_problem import read_problem
 from planner.rl.evaluate import evaluate
-from planner.rl.horizon import ChangeCosts, Period, plan_horizon
+from planner.rl.horizon import ChangeCosts, Period, evaluate_horizon, plan_horizon
 from planner.rl.problem import Batch, RlProblem
 from planner.rl.search import solve
 from planner.solvers.result import Status
@@ -62,8 +62,22 @@ def test_the_horizon_is_never_behind_one_plan_or_the_best_of_every_period(object
         assert (found.changes > 0) == (found.total > iterations + 1e-9)
 
 
-def test_a_period_without_a_plan_is_named() -> None:
+def test_a_period_without_a_plan_is_named_with_its_shortest_iteration() -> None:
     problem, periods = _drifting()
-    capped = replace(problem, max_iteration_s=1e-3)
-    with pytest.raises(PlannerError, match="period 0 has no plan"):
-        plan_horizon(capped, periods, ChangeCosts(1.0, 1.0))
+    shortest = solve(replace(problem, batches=periods[0].batches)).objective
+    with pytest.raises(Infeasible) as caught:
+        plan_horizon(replace(problem, max_iteration_s=1e-3), periods, ChangeCosts(1.0, 1.0))
+    assert "in period 0" in caught.value.conflict[0]["limit"]
+    assert caught.value.conflict[0]["nearest"] == f"max_iteration_s {shortest:.6g}"
+
+
+@pytest.mark.parametrize("objective", ["iteration_time", "cost_per_iter"])
+def test_the_plans_are_worth_the_total_that_was_proven(objective: str) -> None:
+    problem, periods = _drifting(objective)
+    change = ChangeCosts(0.02, 0.03, 0.01)
+    found = plan_horizon(problem, periods, change)
+    judged = evaluate_horizon(problem, periods, change, found.plans)
+    assert judged.total == pytest.approx(found.total)
+    assert not judged.broken
+    assert sum(map(bool, judged.changed)) == found.changes
+    assert (judged.change_total > 0) == (objective == "iteration_time")
