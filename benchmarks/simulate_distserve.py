@@ -1,11 +1,13 @@
 """The simulator against DistServe: real runs, the search over all placements, and reversals of a steady-state order.
 
-Costs are DistServe's own fits to A100-80GB (simdistserve/estimators/profile_data), lengths and gaps those of its runs
-on ShareGPT (simdistserve/benchmarks/alignment, commit 20a1633), both of LLMServe/DistServe, Apache-2.0. Table 2,
-limits and placements: Zhong et al., OSDI 2024 (arXiv:2401.09670). What its authors left out: costs of degrees that were
-not profiled lie on the line through the nearest ones in logarithms; those of OPT-175B are OPT-66B's times the ratio of
-parameters (pairs of tokens: of layers times width). CPU seconds of one core.
-`--reversals FILE` writes every pair of placements that steady state orders the other way.
+Costs are DistServe's own fits to A100-80GB (simdistserve/estimators/profile_data of LLMServe/DistServe, commit 20a1633,
+Apache-2.0). `--requests FILE` names the requests of its runs on ShareGPT (simdistserve/benchmarks/alignment) as a
+CSV: gap (of mean 1), input_tokens, output_tokens. Without it, its real runs are left out, and lengths of ShareGPT in
+../shared with Poisson arrivals stand in for the rest. Table 2, limits and placements: Zhong et al., OSDI 2024
+(arXiv:2401.09670). What its authors left out: costs of degrees that were not profiled lie on the line through the
+nearest ones in logarithms; those of OPT-175B are OPT-66B's times the ratio of parameters (pairs of tokens: of layers
+times width). CPU seconds of one core. `--reversals FILE` writes every pair of placements that steady state orders the
+other way.
 """
 
 import csv
@@ -156,10 +158,20 @@ def vllm(model: str, tp: int, pp: int = 1) -> Fleet:
     return Fleet((engine("colocated", model, tp, pp),) * pp)
 
 
+def recorded() -> str | None:
+    """The file of DistServe's own requests, where one is named."""
+    return sys.argv[sys.argv.index("--requests") + 1] if "--requests" in sys.argv[1:-1] else None
+
+
 @cache
 def own_requests() -> tuple[NDArray[np.float64], Ints, Ints]:
-    """Gaps (of mean 1), prompts and outputs of DistServe's runs."""
-    table = np.array([[float(value) for value in row.values()] for row in rows("distserve_requests.csv")])
+    """Gaps (of mean 1), prompts and outputs of DistServe's runs, or of what stands in for them."""
+    path = recorded()
+    if path is None:
+        inputs, outputs = lengths("short")
+        return np.random.default_rng(0).exponential(1.0, len(inputs)), inputs, outputs
+    with open(path, newline="", encoding="utf-8") as file:
+        table = np.array([[float(value) for value in row.values()] for row in csv.DictReader(file)])
     return table[:, 0], table[:, 1].astype(np.int64), table[:, 2].astype(np.int64)
 
 
@@ -246,8 +258,8 @@ def report_errors(name: str, pairs: list[tuple[float, float]]) -> None:
     )
 
 
-def fidelity() -> None:
-    """Real against simulated attainment."""
+def replay() -> None:
+    """Real runs of OPT-13B beside simulations of their requests."""
     print("OPT-13B on A100, the very requests of real runs (200 ms, 100 ms): attainment, real and simulated")
     known: dict[str, list[tuple[float, float]]] = {}
     for name, real, found, _ in real_runs():
@@ -255,6 +267,12 @@ def fidelity() -> None:
         known.setdefault(name.partition(",")[0], []).append((real, found))
     for engine_name, pairs in known.items():
         report_errors(engine_name, pairs)
+
+
+def fidelity() -> None:
+    """Real against simulated attainment."""
+    if recorded() is not None:
+        replay()
     print("Table 2, OPT-66B (400 ms, 100 ms), 300 requests: real and simulated, of DistServe and of vLLM on 4 GPUs")
     slo, table = CASES[1].slo, []
     for rate, real_vllm, real_apart in TABLE_2:
@@ -373,7 +391,7 @@ def main() -> None:
     program()(_warm())
     fidelity()
     search_all()
-    five_cases(sys.argv[2] if sys.argv[1:2] == ["--reversals"] and len(sys.argv) == 3 else None)
+    five_cases(sys.argv[sys.argv.index("--reversals") + 1] if "--reversals" in sys.argv[1:-1] else None)
 
 
 def _warm() -> object:
