@@ -100,15 +100,18 @@ def _parts(runs: Runs, main_table: Mask) -> Iterator[tuple[str, Mask]]:
     def those(test: Callable[[Mapping[str, str]], bool]) -> Mask:
         return np.asarray(main_table & np.array([test(run.row) for run in runs.runs]), dtype=np.bool_)
 
+    def where(column: str, value: str) -> Mask:
+        return those(lambda row: row[column] == value)
+
     yield "all runs", main_table
     yield "GPT of vTrain and SC'21", those(lambda row: row["source"] == MULTI or "SC'21" in row["source"])
     yield "mixtures of experts", those(lambda row: row["arch"].startswith("moe"))
     yield "hybrid models", those(lambda row: row["arch"].startswith("hybrid"))
     yield "LoRA and SFT", those(lambda row: row["task"] != "pretrain")
     for source in sorted({run.row["source"] for run in runs.runs}):
-        yield source[:34], those(lambda row, source=source: row["source"] == source)  # type: ignore[misc]
+        yield source[:34], where("source", source)
     for gpu in sorted({run.row["gpu"] for run in runs.runs}):
-        yield gpu[:34], those(lambda row, gpu=gpu: row["gpu"] == gpu)  # type: ignore[misc]
+        yield gpu[:34], where("gpu", gpu)
     yield "single nodes (vTrain)", ~main_table
 
 

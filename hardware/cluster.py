@@ -94,6 +94,16 @@ class Pool:
         """GPUs in service."""
         return len(self.healthy_nodes) * self.node.num_gpus
 
+    @property
+    def device_run(self) -> range:
+        """The devices of the longest run of nodes in service, on which all strides are regular."""
+        best, start = range(0), 0
+        for node in (*sorted(self.out_of_service), self.num_nodes):
+            if node - start > len(best):
+                best = range(start, node)
+            start = node + 1
+        return range(best.start * self.node.num_gpus, best.stop * self.node.num_gpus)
+
     def topology(self) -> Topology:
         """NVLink domain, then the fabric over the whole pool, in pods where it has them; sizes are whole domains."""
         node = self.node

@@ -168,17 +168,13 @@ def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Rows)
 
     def residuals(x: FloatArray) -> FloatArray:
         played = predict(terms, _with(start, names, x))
-        tpot, ttft = (np.log(found / wanted) for found, wanted in _pairs(played, measured))
+        tpot, ttft = np.log(played.tpot_s / measured.tpot_s), np.log(played.ttft_s / measured.ttft_s)
         return np.concatenate([_soft(tpot[chosen] / NOISE), _soft(ttft[unqueued] / TTFT_NOISE), (x - at) / prior])
 
     inside = np.clip(at, low + 1e-6, high - 1e-6)
     step = np.full(len(names), _COARSE_STEP)
     found = least_squares(residuals, inside, bounds=(low, high), x_scale=0.2, max_nfev=MOST_RATE_STEPS, diff_step=step)
     return _with(start, names, found.x)
-
-
-def _pairs(played: Played, measured: Measured) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
-    return (played.tpot_s, measured.tpot_s), (played.ttft_s, measured.ttft_s)
 
 
 def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Parameters:

@@ -81,6 +81,7 @@ def _require_possible(case: Case, mode: str) -> None:
             ("mode", mode in ("agg", "disagg")),
             ("gpus", case.gpus >= 1),
             ("degrees of parallelism", min(degrees) >= 1 and min(experts) >= 0),
+            ("max_batch or chunk_tokens", min(case.decode.max_batch, case.decode.chunk_tokens) >= 0),
             ("lengths, load or memory", all(0 < size < LARGEST for size in sizes)),
         )
         if not right

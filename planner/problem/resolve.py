@@ -70,6 +70,16 @@ class Resolved:
             if instance is not None and instance.usd_per_hour is not None
         )
 
+    def require_priceable(self, key: str) -> None:
+        """Raises PlannerError for a model with parts that have no cost."""
+        reasons = self.models[key].unsupported_parts()
+        if reasons:
+            raise PlannerError(
+                f"{self.models[key].name} has parts without a cost: unsupported {'; '.join(reasons)}",
+                where=self.where(("models", key)),
+                hint="choose a model whose layers all have costs; `planner models show` tells which do",
+            )
+
     def digests(self) -> dict[str, dict[str, str]]:
         """Digests by section of the plan's `digests`, path-free."""
         from planner.hardware.library import hardware_facts

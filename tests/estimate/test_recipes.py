@@ -2,6 +2,7 @@
 
 import pytest
 
+from planner.errors import PlannerError
 from planner.estimate.case import Case
 from planner.estimate.measured import case_of_row
 from planner.estimate.recipes import Recipe, recipe_of
@@ -40,6 +41,12 @@ def test_settings_that_the_table_states_win() -> None:
     stated = case(COLOCATED, max_batch="48", chunk_tokens="4096", memory_utilisation="0.8")
     assert (stated.decode.max_batch, stated.decode.chunk_tokens, stated.memory_utilisation) == (48, 4096, 0.8)
     assert case(COLOCATED).decode.chunk_tokens == 2 * 8192
+
+
+@pytest.mark.parametrize("limit", [{"max_batch": "-5"}, {"chunk_tokens": "-1"}])
+def test_negative_limits_are_refused(limit: dict[str, str]) -> None:
+    with pytest.raises(PlannerError, match="max_batch or chunk_tokens"):
+        case(COLOCATED, **limit)
 
 
 def test_the_cache_has_the_format_of_the_recipe() -> None:

@@ -89,3 +89,12 @@ def test_half_a_rack_is_one_domain() -> None:
 def test_a_server_without_nvlink_says_so() -> None:
     inside, _ = Pool("l40s", find_node("l40s"), num_nodes=2).topology().levels
     assert (inside.name, inside.size) == ("pcie", 8)
+
+
+@given(st.integers(1, 12), st.sets(st.integers(0, 11)))
+def test_the_device_run_is_the_longest_stretch_of_nodes_in_service(nodes: int, gone: set[int]) -> None:
+    lost = tuple(sorted(node for node in gone if node < nodes))
+    run = Pool("h100", find_node("h100"), num_nodes=nodes, out_of_service=lost).device_run
+    stretches = "".join("x" if node in lost else "." for node in range(nodes)).split("x")
+    assert len(run) == 8 * max(map(len, stretches))
+    assert not {device // 8 for device in run} & set(lost)

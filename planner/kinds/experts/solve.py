@@ -128,20 +128,9 @@ def _loads(options: ExpertsOptions, model: Architecture, where: Where) -> Loads:
 
 
 def _require_devices(options: ExpertsOptions, pool: Pool, where: str) -> None:
-    if options.ep > len(_device_run(pool)):
-        what = f"{options.ep} ranks need as many GPUs in a row; pool `{pool.name}` has {len(_device_run(pool))}"
+    if options.ep > len(pool.device_run):
+        what = f"{options.ep} ranks need as many GPUs in a row; pool `{pool.name}` has {len(pool.device_run)}"
         raise PlannerError(what, where=where, hint="lower `ep`, or give the pool more nodes")
-
-
-def _device_run(pool: Pool) -> range:
-    """The devices of the longest run of nodes in service."""
-    best, start = range(0), 0
-    for node in range(pool.num_nodes + 1):
-        if node == pool.num_nodes or node in pool.out_of_service:
-            if node - start > len(best):
-                best = range(start, node)
-            start = node + 1
-    return range(best.start * pool.node.num_gpus, best.stop * pool.node.num_gpus)
 
 
 def _too_few_slots(options: ExpertsOptions, experts: int) -> Infeasible:
@@ -290,7 +279,7 @@ def _decision(setting: Setting, layout: Layout, memory: Memory) -> ExpertsDecisi
             Block(
                 role=ROLE,
                 pool=pool.name,
-                first_device=_device_run(pool).start,
+                first_device=pool.device_run.start,
                 axes=(Axis(name="dp", size=options.ep, stride=1),) if options.ep > 1 else (),
             ),
         ),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import RlDecision, WeightSync
-from planner.kinds.rl.formulate import Formulated, device_run
+from planner.kinds.rl.formulate import Formulated
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
 from planner.models.architecture import MoeFfn
@@ -182,7 +182,7 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
     parts.append((trained.tp, "actor", trained.pool, _actor_axes(solved), solved.training.gpus))
     for _, name, pool, axes, gpus in sorted(parts, key=lambda part: -part[0]):
         start = 0 if name == "actor" and solved.takes_turns else taken.get(pool, 0)
-        first = device_run(solved.pool(pool)).start + start
+        first = solved.pool(pool).device_run.start + start
         yield Block(role=name, pool=pool, first_device=first, axes=axes)
         if not (name == "actor" and solved.takes_turns):
             taken[pool] = start + gpus

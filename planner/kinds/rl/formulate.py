@@ -73,19 +73,8 @@ def _gpus(setting: Setting, pool: Pool) -> int:
     if cap is not None and len(setting.pools) > 1:
         hint = "give each pool the `gpus` it may use"
         raise PlannerError("a cap on GPUs over several pools", where=setting.resolved.where(("limits",)), hint=hint)
-    usable = len(device_run(pool))
+    usable = len(pool.device_run)
     return usable if cap is None else min(usable, cap)
-
-
-def device_run(pool: Pool) -> range:
-    """The devices of the longest run of nodes in service."""
-    best, start = range(0), 0
-    for node in range(pool.num_nodes + 1):
-        if node == pool.num_nodes or node in pool.out_of_service:
-            if node - start > len(best):
-                best = range(start, node)
-            start = node + 1
-    return range(best.start * pool.node.num_gpus, best.stop * pool.node.num_gpus)
 
 
 def _require_pools(setting: Setting, named: set[str]) -> None:

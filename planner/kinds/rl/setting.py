@@ -75,7 +75,7 @@ def read_setting(resolved: Resolved) -> Setting:
     _require_prices(resolved)
     keys = _keys(resolved, options)
     for key in sorted(set(keys.values())):
-        _require_priceable(resolved, key)
+        resolved.require_priceable(key)
     calibration = load_calibration(problem.costs.calibration)
     store = open_store(profile_paths(problem.costs.profiles))
     return Setting(resolved, options, keys, resolved.workloads[0], calibration, store)
@@ -149,16 +149,6 @@ def _keys(resolved: Resolved, options: RlOptions) -> dict[str, str]:
             what = f"no model is called `{key}`"
             raise PlannerError(what, where=where(("options", part)), hint=f"use one of {known_keys}")
     return {part: key for part, key in named.items() if key is not None}
-
-
-def _require_priceable(resolved: Resolved, key: str) -> None:
-    reasons = resolved.models[key].unsupported_parts()
-    if reasons:
-        raise PlannerError(
-            f"{resolved.models[key].name} has parts without a cost: unsupported {'; '.join(reasons)}",
-            where=resolved.where(("models", key)),
-            hint="choose a model whose layers all have costs; `planner models show` tells which do",
-        )
 
 
 def draw_batches(setting: Setting) -> tuple[Batch, ...]:

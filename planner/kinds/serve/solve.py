@@ -148,7 +148,7 @@ def prepare(resolved: Resolved) -> Setting:
     )
     places, spaces = {}, {}
     for key in dict.fromkeys(workload.model for workload in resolved.workloads):
-        _require_priceable(resolved, key)
+        resolved.require_priceable(key)
         for index, pool in enumerate(resolved.pools):
             places[key, index] = make_place(resolved, key, index, pool, calibration, store)
             spaces[key, index] = shape_space(resolved.models[key], pool, problem.engine.name, options)
@@ -180,16 +180,6 @@ def make_place(
     )  # fmt: skip
     memory = pool.node.accelerator.memory_bytes * engine.memory_utilisation
     return Place(index, pool, Costs(arch, pricer, calibration.engine(engine.name)), memory)
-
-
-def _require_priceable(resolved: Resolved, key: str) -> None:
-    reasons = resolved.models[key].unsupported_parts()
-    if reasons:
-        raise PlannerError(
-            f"{resolved.models[key].name} has parts without a cost: unsupported {'; '.join(reasons)}",
-            where=resolved.where(("models", key)),
-            hint="choose a model whose layers all have costs; `planner models show` tells which do",
-        )
 
 
 def search(setting: Setting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:

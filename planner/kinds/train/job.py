@@ -71,14 +71,12 @@ def job_of(resolved: Resolved) -> Job:
         hint = "write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`"
         raise PlannerError("training has another goal", where=where(("objective",)), hint=hint)
     ((key, arch),) = resolved.models.items()
-    if arch.unsupported_parts():
-        hint = "choose a model whose layers all have costs; `planner models show` tells which do"
-        raise PlannerError(f"`{arch.name}` cannot be priced: {arch.unsupported_parts()[0]}", hint=hint)
+    resolved.require_priceable(key)
     pool = resolved.pools[0]
     _require_precision(options, pool, where(("options", "precision")))
     _require_whole_shards(options, arch, where(("options", "search", "zero_shards")))
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
-    run = _device_run(pool)
+    run = pool.device_run
     sequence_parallel = options.search.sequence_parallel or (True,)
     return Job(
         resolved=resolved,
@@ -117,13 +115,3 @@ def _computes(pool: Pool, precision: str) -> bool:
     if precision == "mxfp8":  # microscaled formats are those of tensor cores that have 4-bit ones too
         return accelerator.supports("mxfp8") or (accelerator.supports("fp8") and accelerator.supports("nvfp4"))
     return accelerator.supports(precision)
-
-
-def _device_run(pool: Pool) -> range:
-    """The devices of the longest run of nodes in service, on which all strides are regular."""
-    best, start = range(0), 0
-    for node in (*sorted(pool.out_of_service), pool.num_nodes):
-        if node - start > len(best):
-            best = range(start, node)
-        start = node + 1
-    return range(best.start * pool.node.num_gpus, best.stop * pool.node.num_gpus)
