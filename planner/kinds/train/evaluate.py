@@ -45,10 +45,11 @@ class Choice:
     mode: Mode
     full_layers: int = 0
     shards: int = 0  # ranks that share out what ZeRO shards; 0 = all dp x cp of them
+    batches: int = 0  # micro-batches of a rank where these ranks do a part of the batch; 0 = they do all of it
 
     @property
     def num_micro_batches(self) -> int:
-        return self.table.job.options.global_batch // (self.dp * self.table.shape.micro_batch)
+        return self.batches or self.table.job.options.global_batch // (self.dp * self.table.shape.micro_batch)
 
     @property
     def num_gpus(self) -> int:
@@ -136,8 +137,8 @@ def layer_held_bytes(choice: Choice) -> tuple[float, ...]:
     return choice.mode.held_bytes
 
 
-def lay_out(choice: Choice) -> Counts | None:
-    """Layers of every stage; None where they do not fit."""
+def load_of(choice: Choice) -> Load:
+    """What a layout of the choice's layers has to spread over the units of its pipeline."""
     table, job, pipe = choice.table, choice.table.job, choice.pipe
     kind_L = np.array(job.kind_of_layer)
     time_K = table.pass_K3.sum(axis=1) + np.array(choice.mode.extra_s)
@@ -150,9 +151,16 @@ def lay_out(choice: Choice) -> Counts | None:
     if choice.full_layers and "activations" not in choice.offload:
         saved = np.array([kept.total_bytes - kept.input_bytes for kept in table.kept]).min()
         room_U = room_U + choice.full_layers * np.array([len(stages) for stages in pipe.units]) * pipe.depth_U * saved
-    load = Load(time_K[kind_L], held_K[kind_L], state_K[kind_L], more_U, room_U, pipe.depth_U)
+    time_UL = np.broadcast_to(time_K[kind_L], (len(pipe.units), len(kind_L)))
+    return Load(time_UL, held_K[kind_L], state_K[kind_L], more_U, room_U, pipe.depth_U)
+
+
+def lay_out(choice: Choice, load: Load | None = None) -> Counts | None:
+    """Layers of every stage, `load` given where it is not that of the choice alone; None where they do not fit."""
+    job, pipe = choice.table.job, choice.pipe
     if job.options.search.layers == "even":
-        return even_layers(len(kind_L), pipe.num_stages)
+        return even_layers(job.arch.num_layers, pipe.num_stages)
+    load = load or load_of(choice)
     if len(job.kinds) > 1 and all(len(stages) == 1 for stages in pipe.units):
         return cut_layers(load)
     dealt = deal_layers(load, least_layers(pipe.units))
@@ -165,22 +173,43 @@ def even_layers(num_layers: int, num_stages: int) -> Counts | None:
     return None if over or not each else (each,) * num_stages
 
 
-def evaluate(choice: Choice, counts_S: Sequence[int]) -> Evaluation:
-    """Step time and memory of a layout."""
-    job, pipe = choice.table.job, choice.pipe
+@dataclass(frozen=True, slots=True, eq=False)
+class Spent:
+    """What each stage of a layout takes of one micro-batch, and holds."""
+
+    pass_S3: Floats  # seconds of forward, gradients of inputs and of weights
+    held_S2: Floats  # elements, dense and of experts
+    activations_S: Floats  # bytes in flight
+    joined_S: Floats  # seconds saved where a forward pass runs beside a backward pass
+
+    def by_rank(self, choice: Choice) -> tuple[Floats, Floats]:
+        """The passes [R, 3] and the elements [R, 2] of each rank of the pipeline."""
+        ranks, copies = choice.pipe.stages_of_rank, _copies(choice)
+        pass_R3 = np.array([self.pass_S3[list(stages)].sum(axis=0) / copies for stages in ranks])
+        return pass_R3, np.array([self.held_S2[list(stages)].sum(axis=0) for stages in ranks])
+
+
+def spent(choice: Choice, counts_S: Sequence[int]) -> Spent:
+    """What the stages of a layout take and hold."""
     held_S2 = _held(choice, counts_S)
     pass_S3, activations_S = _stages(choice, counts_S)
     pass_S3 = _with_exchange(choice, pass_S3, held_S2)
-    pipeline_s, busy_R = _played(choice, pass_S3, counts_S)
-    pass_R3 = np.array([pass_S3[list(stages)].sum(axis=0) / _copies(choice) for stages in pipe.stages_of_rank])
-    held_R2 = np.array([held_S2[list(stages)].sum(axis=0) for stages in pipe.stages_of_rank])
-    exchange_s = _shown(choice, held_R2, pass_R3)
+    joins = choice.schedule.startswith("dualpipe")
+    joined_S = _joined(choice, counts_S, pass_S3) if joins else np.zeros(len(pass_S3))
+    return Spent(pass_S3, held_S2, activations_S, joined_S)
+
+
+def evaluate(choice: Choice, counts_S: Sequence[int]) -> Evaluation:
+    """Step time and memory of a layout."""
+    job, pipe = choice.table.job, choice.pipe
+    stages = spent(choice, counts_S)
+    message_s, exposed = handover(choice)
+    pipeline_s, busy_R = played(choice, stages, np.full(max(len(counts_S) - 1, 0), message_s), exposed)
+    pass_R3, held_R2 = stages.by_rank(choice)
+    exchange_s = shown_s(choice, held_R2, pass_R3)
     optimizer_s = choice.sharing.most("optimizer_s", held_R2)
     step_s = pipeline_s + exchange_s + optimizer_s + job.rates.get("step_s")
-    filled = min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp)
-    order = orders(choice.schedule, choice.pp, choice.vpp, filled)
-    kept_R = peak_held(order, activations_S, activations_S)
-    memory = _memory(choice, held_R2, kept_R)
+    memory = memory_of(choice, stages)
     return Evaluation(
         choice,
         tuple(counts_S),
@@ -259,17 +288,31 @@ def _held(choice: Choice, counts_S: Sequence[int]) -> Floats:
 
 
 def _with_exchange(choice: Choice, pass_S3: Floats, held_S2: Floats) -> Floats:
+    """Passes of the stages with what is exchanged every micro-batch beside them."""
+    return with_exchange(
+        choice.table.job, choice.sharing, choice.zero_stage, choice.num_micro_batches, pass_S3, held_S2
+    )
+
+
+def each_micro_batch(zero_stage: int, num_micro_batches: int) -> bool:
+    """Whether gradients are scattered behind every micro-batch, not once a step."""
+    return zero_stage == 3 or (zero_stage == 2 and num_micro_batches > 1)
+
+
+def with_exchange(
+    job: Job, sharing: Sharing, zero_stage: int, num_micro_batches: int, pass_S3: Floats, held_S2: Floats
+) -> Floats:
     """Passes that wait for weights to be gathered (ZeRO-3), or for gradients to be scattered each micro-batch (ZeRO-2).
 
     The shorter of the two is hidden but for what both lose by sharing the device.
     """
-    if choice.zero_stage < 2 or (choice.zero_stage == 2 and choice.num_micro_batches == 1):
+    if not each_micro_batch(zero_stage, num_micro_batches):
         return pass_S3
-    options, rates = choice.table.job.options, choice.table.job.rates
-    hidden = "grad_reduce" in options.overlap and ("param_gather" in options.overlap or choice.zero_stage == 2)
-    lost = rates.get("contention.zero3") if hidden else 1.0
-    reduce_S = choice.sharing.of("reduce_s", held_S2)
-    gather_S = choice.sharing.of("gather_s", held_S2) if choice.zero_stage == 3 else np.zeros_like(reduce_S)
+    overlap = job.options.overlap
+    hidden = "grad_reduce" in overlap and ("param_gather" in overlap or zero_stage == 2)
+    lost = job.rates.get("contention.zero3") if hidden else 1.0
+    reduce_S = sharing.of("reduce_s", held_S2)
+    gather_S = sharing.of("gather_s", held_S2) if zero_stage == 3 else np.zeros_like(reduce_S)
     return beside(pass_S3, gather_S, reduce_S, lost)
 
 
@@ -282,26 +325,28 @@ def beside(pass_S3: Floats, gather_S: Floats, reduce_S: Floats, lost: float) -> 
     return np.stack([longer_f, longer_b - weight, weight], axis=1)
 
 
-def _played(choice: Choice, pass_S3: Floats, counts_S: Sequence[int]) -> tuple[float, Floats]:
-    """Seconds of all micro-batches, and of each rank at work."""
-    batches, stages = choice.num_micro_batches, len(pass_S3)
+def played(choice: Choice, stages: Spent, message_B: Floats, exposed: float) -> tuple[float, Floats]:
+    """Seconds of all micro-batches, and of each rank at work.
+
+    message_B: seconds of a hand-over between a stage and the next; ranks spend the share `exposed` of it on each pass.
+    """
+    pass_S3, batches = stages.pass_S3, choice.num_micro_batches
     if choice.pp == 1:
         busy_s = batches * float(pass_S3.sum())
         return busy_s, np.array([busy_s])
-    message_s, exposed = handover(choice)
     rank_of_stage = {stage: rank for rank, held in enumerate(choice.pipe.stages_of_rank) for stage in held}
-    apart_S = np.array([float(rank_of_stage[s] != rank_of_stage[s + 1]) for s in range(stages - 1)])
+    apart_B = np.array([float(rank_of_stage[s] != rank_of_stage[s + 1]) for s in range(len(message_B))])
     if choice.schedule == "dualpipe":
-        apart_S = np.ones(stages - 1)
-    more = exposed * message_s
-    joined_S = _joined(choice, counts_S, pass_S3) if choice.schedule.startswith("dualpipe") else None
+        apart_B = np.ones(len(message_B))
+    more_S = exposed * np.maximum(np.append(message_B, 0.0), np.insert(message_B, 0, 0.0))
+    joined_S = stages.joined_S if choice.schedule.startswith("dualpipe") else None
     times = StageTimes(
-        pass_S3[:, 0] + more, pass_S3[:, 1] + more, pass_S3[:, 2], (1.0 - exposed) * message_s * apart_S, joined_S
+        pass_S3[:, 0] + more_S, pass_S3[:, 1] + more_S, pass_S3[:, 2], (1.0 - exposed) * message_B * apart_B, joined_S
     )
-    played = play(orders(choice.schedule, choice.pp, choice.vpp, batches), times)
+    found = play(orders(choice.schedule, choice.pp, choice.vpp, batches), times)
     if choice.schedule in VALIDATED_LATER:
-        return float((played.end_s_R - played.first_s_R).max()), played.busy_s_R
-    return played.makespan_s, played.busy_s_R
+        return float((found.end_s_R - found.first_s_R).max()), found.busy_s_R
+    return found.makespan_s, found.busy_s_R
 
 
 def handover(choice: Choice) -> tuple[float, float]:
@@ -328,29 +373,41 @@ def _joined(choice: Choice, counts_S: Sequence[int], pass_S3: Floats) -> Floats:
     return np.asarray(np.clip(total_S - together_S, 0.0, pass_S3[:, 0]))
 
 
-def _shown(choice: Choice, held_R2: Floats, pass_R3: Floats) -> float:
+def shown_s(choice: Choice, held_R2: Floats, pass_R3: Floats) -> float:
     """What shows of the exchange between data-parallel ranks once a step, beside the slowest rank's passes."""
-    if choice.zero_stage == 3:
-        return 0.0
-    options, rates = choice.table.job.options, choice.table.job.rates
-    slowest = pass_R3[pass_R3.sum(axis=1).argmax()]
-    gather_s, reduce_s = choice.sharing.most("gather_s", held_R2), choice.sharing.most("reduce_s", held_R2)
-    if choice.zero_stage == 2 and choice.num_micro_batches > 1:
-        reduce_s = 0.0
-    tail, room = rates.get("dp.tail"), rates.get("dp.room")
-
-    def exposed(moved_s: float, beside_s: float, name: str) -> float:
-        if name not in options.overlap:
-            return moved_s
-        return tail * moved_s + max((1.0 - tail) * moved_s - room * beside_s, 0.0)
-
-    back_s = float(slowest[1] + slowest[2])
-    return exposed(reduce_s, back_s, "grad_reduce") + exposed(gather_s, float(slowest[0]), "param_gather")
+    slowest_13 = pass_R3[[pass_R3.sum(axis=1).argmax()]]
+    gather_1, reduce_1 = (np.array([choice.sharing.most(name, held_R2)]) for name in ("gather_s", "reduce_s"))
+    shown_1 = shown(choice.table.job, choice.zero_stage, choice.num_micro_batches, gather_1, reduce_1, slowest_13)
+    return float(shown_1[0])
 
 
-def _memory(choice: Choice, held_R2: Floats, kept_R: Floats) -> Memory:
+def shown(
+    job: Job, zero_stage: int, num_micro_batches: int, gather_X: Floats, reduce_X: Floats, pass_X3: Floats
+) -> Floats:
+    """What shows of gathers and reductions once a step, each beside its passes [X]."""
+    tail, room = job.rates.get("dp.tail"), job.rates.get("dp.room")
+
+    def exposed(moved_X: Floats, beside_X: Floats, name: str) -> Floats:
+        if name not in job.options.overlap:
+            return moved_X
+        return np.asarray(tail * moved_X + np.maximum((1.0 - tail) * moved_X - room * beside_X, 0.0))
+
+    shown_X = np.zeros(len(pass_X3))
+    if zero_stage != 3:
+        shown_X = shown_X + exposed(gather_X, pass_X3[:, 0], "param_gather")
+    if not each_micro_batch(zero_stage, num_micro_batches):
+        shown_X = shown_X + exposed(reduce_X, pass_X3[:, 1] + pass_X3[:, 2], "grad_reduce")
+    return shown_X
+
+
+def memory_of(choice: Choice, stages: Spent) -> Memory:
+    """Bytes of each rank at its fullest moment."""
+    held_R2 = stages.by_rank(choice)[1]
     names = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
     weights_R, gradients_R, optimizer_R = (choice.sharing.of(name, held_R2) for name in names)
+    filled = min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp)
+    order = orders(choice.schedule, choice.pp, choice.vpp, filled)
+    kept_R = peak_held(order, stages.activations_S, stages.activations_S)
     pipe = choice.pipe
     workspace_R = _workspace(choice) + np.where(np.array(pipe.unit_of_rank) == pipe.last, choice.table.ends_bytes, 0.0)
     return Memory(weights_R, gradients_R, optimizer_R, kept_R, workspace_R)
