@@ -38,12 +38,18 @@ class PartitionProblem:
     more_bytes_S: Floats
     capacity_S: Floats
     least_S: Ints
+    time_SL: Floats | None = None  # of items on each stage where stages differ in speed; there is one option then
 
     def __post_init__(self) -> None:
         stages = {len(x) for x in (self.depth_S, self.more_time_S, self.more_bytes_S, self.capacity_S, self.least_S)}
         if len(stages) != 1 or self.time_OL.shape != self.held_OL.shape or self.time_OL.shape[1:] != self.fixed_L.shape:
             raise PlannerError("figures differ in number", where="partition", hint="give each item and stage its own")
-        arrays = (self.time_OL, self.held_OL, self.fixed_L, self.depth_S, self.more_time_S, self.more_bytes_S)
+        apart = self.time_SL
+        if apart is not None and (apart.shape != (self.num_stages, self.num_items) or len(self.time_OL) != 1):
+            hint = "give a time for each stage and item, and one option"
+            raise PlannerError("times by stage differ in number", where="partition", hint=hint)
+        arrays = [self.time_OL, self.held_OL, self.fixed_L, self.depth_S, self.more_time_S, self.more_bytes_S]
+        arrays += [] if apart is None else [apart]
         if any((array < 0).any() or not np.isfinite(array).all() for array in arrays):
             raise PlannerError("times and bytes must be at least 0", where="partition", hint="mend the negative one")
 
@@ -66,7 +72,11 @@ class Partition:
 
 def stage_times(problem: PartitionProblem, partition: Partition) -> Floats:
     """Time of every stage [S]."""
-    time_L = problem.time_OL[list(partition.options), np.arange(problem.num_items)]
+    if problem.time_SL is not None:
+        stage_L = np.repeat(np.arange(problem.num_stages), partition.counts)
+        time_L = problem.time_SL[stage_L, np.arange(problem.num_items)]
+    else:
+        time_L = problem.time_OL[list(partition.options), np.arange(problem.num_items)]
     return np.asarray(problem.more_time_S + _by_stage(time_L, partition.counts))
 
 
@@ -106,14 +116,15 @@ def partition(problem: PartitionProblem) -> SolveResult[Partition]:
 def _single_costs(problem: PartitionProblem) -> Floats:
     """c(s, i, j) where there is nothing to choose."""
     I = problem.num_items + 1
-    time_I, held_I, fixed_I = (
-        np.concatenate([[0.0], np.cumsum(values)])
-        for values in (problem.time_OL[0], problem.held_OL[0], problem.fixed_L)
-    )
+    held_I, fixed_I = (np.concatenate([[0.0], np.cumsum(x)]) for x in (problem.held_OL[0], problem.fixed_L))
+    time_SL = problem.time_OL if problem.time_SL is None else problem.time_SL
+    time_SI = np.concatenate([np.zeros((len(time_SL), 1)), np.cumsum(time_SL, axis=1)], axis=1)
     cost_SII = np.full((problem.num_stages, I, I), np.inf)
     upper = np.triu(np.ones((I, I), np.bool_))
-    time_II, held_II, fixed_II = (values[None, :] - values[:, None] for values in (time_I, held_I, fixed_I))
+    held_II, fixed_II = (values[None, :] - values[:, None] for values in (held_I, fixed_I))
     for stage, depth in enumerate(problem.depth_S):
+        time_I = time_SI[stage if problem.time_SL is not None else 0]
+        time_II = time_I[None, :] - time_I[:, None]
         used_II = problem.more_bytes_S[stage] + fixed_II + depth * held_II
         fits = upper & (used_II <= problem.capacity_S[stage] * (1.0 + DUST))
         cost_SII[stage][fits] = problem.more_time_S[stage] + np.maximum(time_II[fits], 0.0)

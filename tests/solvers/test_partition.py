@@ -1,10 +1,12 @@
 """Contiguous partition with memory: against every cut, against the integer program, and what must always hold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from partition_oracle import least_slowest
+from partition_oracle import cuts, least_slowest
 
 from planner.errors import PlannerError
 from planner.solvers.backends.solve import solve
@@ -128,3 +130,33 @@ def test_figures_of_different_sizes_and_negative_ones_are_refused() -> None:
         PartitionProblem(np.ones((1, 3)), np.ones((1, 3)), np.ones(4), one, one, one, one, one.astype(np.int64))
     with pytest.raises(PlannerError, match="at least 0"):
         PartitionProblem(-np.ones((1, 3)), np.ones((1, 3)), np.ones(3), one, one, one, one, one.astype(np.int64))
+
+
+@settings(max_examples=80, deadline=None)
+@given(_problems(), st.data())
+def test_stages_of_different_speed_are_cut_as_the_best_of_all_cuts(
+    problem: PartitionProblem, data: st.DataObject
+) -> None:
+    stages, items = problem.num_stages, problem.num_items
+    flat = data.draw(st.lists(st.integers(0, 9), min_size=stages * items, max_size=stages * items))
+    time_SL = np.array(flat, dtype=np.float64).reshape(stages, items)
+    mixed = replace(problem, time_OL=time_SL[:1], held_OL=problem.held_OL[:1], time_SL=time_SL)
+    best = None
+    for counts in cuts(items, stages):
+        one = Partition(counts, (0,) * items)
+        if _fits(mixed, one):
+            slowest = float(stage_times(mixed, one).max())
+            best = slowest if best is None else min(best, slowest)
+    result = partition(mixed)
+    assert result.objective == (None if best is None else pytest.approx(best))
+    assert (result.status is Status.OPTIMAL) == (best is not None)
+    if result.solution is not None:
+        assert _fits(mixed, result.solution)
+
+
+def test_times_by_stage_come_with_one_option() -> None:
+    one, per_stage = np.ones((1, 3)), np.ones(2)
+    with pytest.raises(PlannerError, match="times by stage"):
+        PartitionProblem(
+            one, one, np.ones(3), per_stage, per_stage, per_stage, per_stage, np.zeros(2, np.int64), np.ones((3, 3))
+        )

@@ -1,8 +1,8 @@
-"""Layers onto the stages of a pipeline: as even as ends, memory and whole layers allow.
+"""Layers onto the stages of a pipeline: as even as ends, memory, the speed of each rank and whole layers allow.
 
 Ranks that hold one stage each are cut by the partition of `planner.solvers.partition`. Where ranks hold several, and
-all layers cost alike, layers are dealt one by one to the rank that is then the least loaded, which is optimal for the
-slowest rank; each rank spreads its layers evenly over its stages. Shape suffixes: R rank, L layer.
+all layers cost alike, layers are dealt one by one to the rank that then ends first, which is optimal for the slowest
+rank; each rank spreads its layers evenly over its stages. Shape suffixes: R rank, L layer.
 """
 
 import heapq
@@ -22,7 +22,7 @@ Counts = tuple[int, ...]
 class Load:
     """Time and bytes of layers and ranks that a layout has to spread."""
 
-    time_L: Floats  # seconds of a micro-batch in each layer
+    time_RL: Floats  # seconds of a micro-batch in each layer on each rank
     held_L: Floats  # bytes of a micro-batch in flight
     state_L: Floats  # bytes between steps
     more_time_R: Floats  # ends of the model on each rank
@@ -39,7 +39,7 @@ def cut_layers(load: Load, *, first_may_be_empty: bool = False) -> Counts | None
     if (load.room_R < 0).any():
         return None
     problem = PartitionProblem(
-        time_OL=load.time_L[None, :],
+        time_OL=load.time_RL[:1],
         held_OL=load.held_L[None, :],
         fixed_L=load.state_L,
         depth_S=load.depth_R,
@@ -47,6 +47,7 @@ def cut_layers(load: Load, *, first_may_be_empty: bool = False) -> Counts | None
         more_bytes_S=np.zeros(ranks),
         capacity_S=load.room_R,
         least_S=least,
+        time_SL=load.time_RL,
     )
     found = partition(problem).solution
     return None if found is None else found.counts
@@ -54,8 +55,8 @@ def cut_layers(load: Load, *, first_may_be_empty: bool = False) -> Counts | None
 
 def deal_layers(load: Load, least_R: Sequence[int]) -> Counts | None:
     """Layers of each rank, all layers taken as their mean; None where they do not fit."""
-    layers = len(load.time_L)
-    each, held, state = float(load.time_L.mean()), float(load.held_L.mean()), float(load.state_L.mean())
+    layers = len(load.held_L)
+    each_R, held, state = load.time_RL.mean(axis=1), float(load.held_L.mean()), float(load.state_L.mean())
     per_layer_R = state + load.depth_R * held
     most_R = np.floor(np.maximum(load.room_R, 0.0) / np.maximum(per_layer_R, 1e-9) + 1e-9).astype(np.int64)
     counts = list(least_R)
@@ -64,7 +65,7 @@ def deal_layers(load: Load, least_R: Sequence[int]) -> Counts | None:
     if sum(counts) > layers or int(most_R.sum()) < layers:
         return None
     waiting = [
-        (load.more_time_R[rank] + each * (counts[rank] + 1), rank)
+        (load.more_time_R[rank] + each_R[rank] * (counts[rank] + 1), rank)
         for rank in range(len(counts))
         if counts[rank] < most_R[rank]
     ]
@@ -73,7 +74,7 @@ def deal_layers(load: Load, least_R: Sequence[int]) -> Counts | None:
         loaded_s, rank = heapq.heappop(waiting)
         counts[rank] += 1
         if counts[rank] < most_R[rank]:
-            heapq.heappush(waiting, (loaded_s + each, rank))
+            heapq.heappush(waiting, (loaded_s + each_R[rank], rank))
     return tuple(counts)
 
 

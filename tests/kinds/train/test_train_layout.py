@@ -22,7 +22,8 @@ def test_dealt_layers_make_the_slowest_rank_as_fast_as_any_deal_does(
         return np.array(data.draw(st.lists(st.integers(0, high), min_size=ranks, max_size=ranks)), dtype=np.float64)
 
     more, room, depth = drawn(3), drawn(20), drawn(3)
-    load = Load(np.full(layers, 2.0), np.full(layers, 1.0), np.full(layers, 1.0), more, room, depth)
+    each = np.array(data.draw(st.lists(st.integers(1, 3), min_size=ranks, max_size=ranks)), dtype=np.float64)
+    load = Load(np.repeat(each[:, None], layers, axis=1), np.full(layers, 1.0), np.full(layers, 1.0), more, room, depth)
     least = tuple(data.draw(st.lists(st.integers(0, 1), min_size=ranks, max_size=ranks)))
     found = deal_layers(load, least)
     legal = [
@@ -32,11 +33,14 @@ def test_dealt_layers_make_the_slowest_rank_as_fast_as_any_deal_does(
         and all(count >= low for count, low in zip(counts, least, strict=True))
         and all(count * (1 + d) <= r + 1e-9 for count, d, r in zip(counts, depth, room, strict=True))
     ]
-    slowest = [max(2.0 * count + e for count, e in zip(counts, more, strict=True)) for counts in legal]
+
+    def slowest(counts: tuple[int, ...]) -> float:
+        return max(float(t * count + e) for count, e, t in zip(counts, more, each, strict=True))
+
     assert (found is None) == (not legal)
     if found is not None:
         assert found in legal
-        assert max(2.0 * count + e for count, e in zip(found, more, strict=True)) == pytest.approx(min(slowest))
+        assert slowest(found) == pytest.approx(min(map(slowest, legal)))
 
 
 @pytest.mark.parametrize(("schedule", "ranks", "chunks"), [("interleaved", 4, 3), ("zb_v", 4, 2), ("dualpipe", 4, 1)])
