@@ -11,7 +11,8 @@ Subject to  (C1) sum over l of m_l(g_l, o_l) <= M
 Recurrence  labels (size, time) by state that no other label of it beats in both, item by item. A label is dropped when
             its time, plus the least of the rest under the price y of a byte, passes the best plan known:
             time + rest_y(l, g) - y (M - size) >= best. The price is the one with the best such bound (C1 dualised), and
-            its plans are the first known. Exact; O(labels x G x O) an item.
+            its plans are the first known. Exact; O(labels x G x O) an item. A cutoff takes the place of the best plan
+            known where it is less; where nothing is faster than it, the status is UNKNOWN and the bound proves it.
 """
 
 import time
@@ -75,17 +76,21 @@ def chain_size(problem: ChainProblem, chain: Chain) -> float:
     return float(sum(problem.size_LGO[item, chain.states[item], chain.options[item]] for item in items))
 
 
-def solve_chain(problem: ChainProblem) -> SolveResult[Chain]:
-    """The fastest chain within the budget, proven; INFEASIBLE where none is within it."""
+def solve_chain(problem: ChainProblem, cutoff: float = np.inf) -> SolveResult[Chain]:
+    """The fastest chain within the budget, proven; INFEASIBLE where none is within it, UNKNOWN where none beats the
+    cutoff."""
     started_s = time.perf_counter()
     sizes = np.where(np.isfinite(problem.time_LGO), problem.size_LGO, np.inf)
     if float(sizes.min(axis=(1, 2)).sum()) > problem.budget * (1.0 + DUST):
         took_s = time.perf_counter() - started_s
         return SolveResult(Status.INFEASIBLE, "finished", None, None, None, took_s, solver=SOLVER)
-    price, known = _price(problem)
-    found = _labels(problem, price, known)
+    price, known, bound = _price(problem, cutoff)
+    found = _labels(problem, price, known, cutoff) if bound < cutoff else None
+    took_s = time.perf_counter() - started_s
+    if found is None:
+        return SolveResult(Status.UNKNOWN, "cutoff", None, None, max(bound, cutoff), took_s, solver=SOLVER)
     value = chain_time(problem, found)
-    return SolveResult(Status.OPTIMAL, "finished", found, value, value, time.perf_counter() - started_s, solver=SOLVER)
+    return SolveResult(Status.OPTIMAL, "finished", found, value, value, took_s, solver=SOLVER)
 
 
 def _priced(problem: ChainProblem, price: float) -> tuple[Floats, Ints]:
@@ -117,33 +122,37 @@ def _cheapest(problem: ChainProblem, price: float) -> Chain:
     return Chain(tuple(states), tuple(int(option_LG[item, state]) for item, state in enumerate(states)))
 
 
-def _price(problem: ChainProblem) -> tuple[float, Chain | None]:
-    """A price of a byte near the one with the best bound, and the fastest chain within the budget met on the way."""
+def _price(problem: ChainProblem, cutoff: float) -> tuple[float, Chain | None, float]:
+    """A price of a byte near the one with the best bound, the fastest chain within the budget met on the way, and that
+    bound; stops where the bound reaches the cutoff."""
     best: Chain | None = None
-    best_s = np.inf
+    best_s, bound = np.inf, -np.inf
     low, high = 0.0, 1e-30
     finite = problem.time_LGO[np.isfinite(problem.time_LGO)]
     scale = float(finite.sum()) / max(problem.budget, 1e-300)
 
     def tried(price: float) -> bool:
-        nonlocal best, best_s
+        nonlocal best, best_s, bound
         chain = _cheapest(problem, price)
-        if chain_size(problem, chain) > problem.budget * (1.0 + DUST):
+        seconds, size = chain_time(problem, chain), chain_size(problem, chain)
+        bound = max(bound, seconds + price * (size - problem.budget))
+        if size > problem.budget * (1.0 + DUST):
             return False
-        seconds = chain_time(problem, chain)
         if seconds < best_s:
             best, best_s = chain, seconds
         return True
 
     if tried(0.0):
-        return 0.0, best
+        return 0.0, best, bound
     high = scale * 1e-6
-    while not tried(high) and high < scale * 1e12:
+    while bound < cutoff and not tried(high) and high < scale * 1e12:
         low, high = high, 4.0 * high
     for _ in range(PRICE_STEPS):
+        if bound >= cutoff:
+            break
         middle = 0.5 * (low + high)
         low, high = (low, middle) if tried(middle) else (middle, high)
-    return high, best
+    return high, best, bound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,10 +166,10 @@ class _Layer:
     from_P: Ints
 
 
-def _labels(problem: ChainProblem, price: float, known: Chain | None) -> Chain:
-    """The best chain by labels; `known` is within the budget."""
+def _labels(problem: ChainProblem, price: float, known: Chain | None, cutoff: float) -> Chain | None:
+    """The best chain by labels, None where none beats the cutoff; `known` is within the budget."""
     L, G, _ = problem.time_LGO.shape
-    most_s = np.inf if known is None else chain_time(problem, known)
+    most_s = min(np.inf if known is None else chain_time(problem, known), cutoff)
     rest_LG = _rest(problem, price)
     sizes = np.where(np.isfinite(problem.time_LGO), problem.size_LGO, np.inf).min(axis=(1, 2))
     room_L = problem.budget * (1.0 + DUST) - np.concatenate([np.cumsum(sizes[::-1])[::-1][1:], [0.0]])
@@ -172,9 +181,9 @@ def _labels(problem: ChainProblem, price: float, known: Chain | None) -> Chain:
         kept_P = (layer.size_P <= room_L[item]) & (bound_P <= most_s * (1.0 + 1e-9))
         layers.append(_Layer(*(getattr(layer, name)[kept_P] for name in _Layer.__slots__)))
     if not len(layers[-1].time_P):
-        assert known is not None
-        return known
-    return _walked(layers)
+        return known if known is not None and chain_time(problem, known) < cutoff else None
+    found = _walked(layers)
+    return found if chain_time(problem, found) < cutoff else None
 
 
 def _grown(

@@ -82,3 +82,15 @@ def test_figures_that_do_not_fit_together_are_refused() -> None:
         ChainProblem(-one, one, np.ones((2, 2, 2)), 1.0)
     with pytest.raises(PlannerError, match="no option"):
         ChainProblem(np.inf * one, one, np.ones((2, 2, 2)), 1.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_problems(), st.integers(1, 40))
+def test_a_cutoff_hides_exactly_the_chains_that_do_not_beat_it(problem: ChainProblem, cutoff: int) -> None:
+    whole, cut = solve_chain(problem), solve_chain(problem, float(cutoff))
+    if whole.objective is None or whole.objective < cutoff:
+        assert (cut.status, cut.objective) == (whole.status, whole.objective)
+    else:
+        assert (cut.status, cut.stop_reason) == (Status.UNKNOWN, "cutoff")
+        assert cut.bound is not None
+        assert cutoff <= cut.bound <= whole.objective * (1 + 1e-9)
