@@ -7,14 +7,12 @@ pipeline played. The node with the least bound is opened next; the search ends w
 the best plan, so that what is left out is proven to hold nothing better.
 """
 
-import heapq
-import time
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.kinds.train.best_first import DUST, EXCHANGE, RECOMPUTATION, BestFirst, Tally
 from planner.kinds.train.bounds import Floor, floor_s
 from planner.kinds.train.evaluate import (
     Choice,
@@ -38,26 +36,7 @@ from planner.kinds.train.space import (
 from planner.kinds.train.tables import Sharing, Table, Ways, sharing_of, ways_of
 from planner.progress import Limits
 
-DUST = 1e-9
 LAYOUT_RULE = "contiguous, the slowest rank as fast as can be, then the least sum of squares"
-COMPUTING, EXCHANGE, RECOMPUTATION = "computing", "computing and exchange", "recomputation"
-"""Bounds, by what they take into account."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of the candidates: a candidate is a combination of all axes but recomputation and layout."""
-
-    candidates: int = 0
-    illegal: dict[str, int] = field(default_factory=dict)
-    bounded: dict[str, int] = field(default_factory=dict)
-    unfit: int = 0
-    evaluated: int = 0
-
-    def leave(self, reason: str, number: int) -> None:
-        """Candidates left out by a bound."""
-        if number:
-            self.bounded[reason] = self.bounded.get(reason, 0) + number
 
 
 @dataclass(slots=True)
@@ -74,54 +53,28 @@ class Found:
     needed_bytes: float  # the least memory per GPU of what was tried and did not fit, 0 where all fitted
 
 
-class Search:
-    """One run; `value_of` is what is minimised: seconds, or seconds times GPUs."""
+class Search(BestFirst["Leaf"]):
+    """One run; what is minimised is seconds, or seconds times GPUs. `value`: a plan known beforehand, to be beaten."""
 
-    def __init__(self, job: Job, limits: Limits) -> None:
-        self.job, self.tell, self.gap = job, limits.tell, limits.gap
-        self.ends_at = None if limits.time_limit_s is None else time.perf_counter() + limits.time_limit_s
+    def __init__(self, job: Job, limits: Limits, value: float = float("inf")) -> None:
+        super().__init__(limits, value)
+        self.job = job
         self.space = space_of(job)
         self.chunks = axis_values(job)["vpp"]
-        self.tally = Tally(illegal=dict(self.space.illegal))
-        self.heap: list[tuple[float, int, Leaf]] = []
-        self.opened = 0  # of the queue of level 1
-        self.order = count()
+        self.tally.illegal |= self.space.illegal
         self.tables: dict[Shape, Table] = {}
         self.ways: dict[tuple[Shape, int, int], Ways] = {}
         self.shared: dict[tuple[Shape, int, int, int, frozenset[str]], Sharing] = {}
         self.best: Evaluation | None = None
         self.second: Evaluation | None = None
-        self.value = float("inf")
         self.needed_bytes = 0.0
 
     def run(self) -> Found:
-        """Open nodes by bound until the best plan is proven."""
+        """The best plan, proven."""
         self._plant()
-        reason = "finished"
-        while self._least_left() < self.value * (1.0 - max(DUST, self.gap)):
-            if self.ends_at is not None and time.perf_counter() > self.ends_at:
-                reason = "time_limit"
-                break
-            if self._node_bound() <= self._leaf_bound():
-                self._open(int(self.queue[self.opened]))
-                self.opened += 1
-            else:
-                self._play(heapq.heappop(self.heap)[2])
-        self.tally.leave(COMPUTING, int(self.children_N[self.queue[self.opened :]].sum()))
-        for _, _, leaf in self.heap:
-            self.tally.leave(leaf.bounded_by, 1)
-        bound = min(self._least_left(), self.value)
+        reason = self.prove()
         value = None if self.best is None else self.value
-        return Found(self.best, value, bound, self.second, self.tally, self.space, reason, self.needed_bytes)
-
-    def _node_bound(self) -> float:
-        return float(self.bound_N[self.queue[self.opened]]) if self.opened < len(self.queue) else float("inf")
-
-    def _leaf_bound(self) -> float:
-        return self.heap[0][0] if self.heap else float("inf")
-
-    def _least_left(self) -> float:
-        return min(self._node_bound(), self._leaf_bound())
+        return Found(self.best, value, self.bound, self.second, self.tally, self.space, reason, self.needed_bytes)
 
     def weigh(self, step_s: float, gpus: int) -> float:
         """What is minimised."""
@@ -147,18 +100,16 @@ class Search:
         runs = [len(list(schedules(self.job, int(pp), int(m), self.chunks))) for pp, m in pairs.T]
         ranks, ranks_N = np.unique(space.dp * space.cp, return_inverse=True)
         each = len(offloads(self.job)) * np.array([len(shardings(self.job, int(some))) for some in ranks], np.int64)
-        self.children_N = each[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
         bound_N = batches_N * slowest_N + self.job.rates.get("step_s")
-        self.bound_N = bound_N * gpus_N if self.job.per_gpu else bound_N
-        self.queue = np.argsort(self.bound_N, kind="stable")
-        self.tally.candidates = int(self.children_N.sum())
+        children_N = each[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
+        self.set_nodes(bound_N * gpus_N if self.job.per_gpu else bound_N, children_N)
 
     def _slowest(self, tp: int, cp: int, ep: int, etp: int, micro_batch: int, pp: int) -> float:
         table = self.table(Shape(tp, cp, ep, etp, micro_batch))
         paired = "dualpipe" in (self.job.options.search.schedule or LAUNCHABLE)
         return Floor(table, pp, further_heads=False, paired=paired).slowest_s
 
-    def _open(self, node: int) -> None:
+    def open(self, node: int) -> None:
         """Level 2 of a combination of level 1."""
         space = self.space
         table, pp, dp = self.table(space.shape(node)), int(space.pp[node]), int(space.dp[node])
@@ -180,12 +131,7 @@ class Search:
                     self._push(Leaf(choice, -1), floors[schedule == "dualpipe"])
 
     def _push(self, leaf: "Leaf", floor: Floor) -> None:
-        choice = leaf.choice
-        bound = self.weigh(floor_s(choice, floor), choice.num_gpus)
-        if bound < self.value * (1.0 - DUST):
-            heapq.heappush(self.heap, (bound, next(self.order), leaf))
-        else:
-            self.tally.leave(leaf.bounded_by, 1)
+        self.push(self.weigh(floor_s(leaf.choice, floor), leaf.choice.num_gpus), leaf)
 
     def _sharing(self, table: Table, dp: int, zero_stage: int, shards: int, offload: frozenset[str]) -> Sharing:
         key = (table.shape, dp, zero_stage, shards, offload)
@@ -194,7 +140,7 @@ class Search:
             found = self.shared[key] = sharing_of(table, dp, zero_stage, offload, shards)
         return found
 
-    def _play(self, leaf: "Leaf") -> None:
+    def play(self, leaf: "Leaf") -> None:
         """The fastest recomputation that may fit is bounded again, then laid out and played."""
         if leaf.place >= 0:
             found = lay_and_play(leaf.choice)

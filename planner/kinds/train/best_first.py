@@ -1,0 +1,125 @@
+"""Best-first branch and bound on two levels: nodes whose bounds are known beforehand, and leaves that these open.
+
+The node or leaf with the least bound is next. The search ends when the least bound left is no less than the best value,
+so that what is left out is proven to hold nothing better.
+"""
+
+import heapq
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.progress import Limits
+
+DUST = 1e-9
+COMPUTING, EXCHANGE, RECOMPUTATION = "computing", "computing and exchange", "recomputation"
+"""Bounds, by what they take into account."""
+
+
+class Bounded(Protocol):
+    """What waits in the queue of leaves."""
+
+    @property
+    def bounded_by(self) -> str:
+        """What its bound takes into account."""
+        ...
+
+
+L = TypeVar("L", bound=Bounded)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the candidates: a candidate is a combination of all axes but recomputation and layout."""
+
+    candidates: int = 0
+    illegal: dict[str, int] = field(default_factory=dict)
+    bounded: dict[str, int] = field(default_factory=dict)
+    unfit: int = 0
+    evaluated: int = 0
+
+    def leave(self, reason: str, number: int) -> None:
+        """Candidates left out by a bound."""
+        if number:
+            self.bounded[reason] = self.bounded.get(reason, 0) + number
+
+    def add(self, other: "Tally") -> None:
+        """The candidates of another search as well."""
+        self.candidates += other.candidates
+        self.unfit += other.unfit
+        self.evaluated += other.evaluated
+        for name, number in other.bounded.items():
+            self.leave(name, number)
+        for name, number in other.illegal.items():
+            self.illegal[name] = self.illegal.get(name, 0) + number
+
+
+class BestFirst(ABC, Generic[L]):
+    """One run. Subclasses bound the nodes with `set_nodes`, push leaves where a node is opened, and lower `value`."""
+
+    def __init__(self, limits: Limits, value: float = float("inf")) -> None:
+        self.tell, self.gap = limits.tell, limits.gap
+        self.ends_at = None if limits.time_limit_s is None else time.perf_counter() + limits.time_limit_s
+        self.value = value
+        self.tally = Tally()
+        self.heap: list[tuple[float, int, L]] = []
+        self.order = count()
+        self.set_nodes(np.zeros(0), np.zeros(0, np.int64))
+
+    def set_nodes(self, bound_N: NDArray[np.float64], children_N: NDArray[np.int64]) -> None:
+        """The nodes, each with its bound and the candidates below it."""
+        self.bound_N, self.children_N = bound_N, children_N
+        self.queue = np.argsort(bound_N, kind="stable")
+        self.opened = 0  # of the queue
+        self.tally.candidates = int(children_N.sum())
+
+    @abstractmethod
+    def open(self, node: int) -> None:
+        """Push the leaves of a node."""
+
+    @abstractmethod
+    def play(self, leaf: L) -> None:
+        """Lower `value` by a leaf, or push what is left of it."""
+
+    def prove(self) -> str:
+        """Open nodes and play leaves by bound until the best value is proven; returns why it stopped."""
+        reason = "finished"
+        while self._least_left() < self.value * (1.0 - max(DUST, self.gap)):
+            if self.ends_at is not None and time.perf_counter() > self.ends_at:
+                reason = "time_limit"
+                break
+            if self._node_bound() <= self._leaf_bound():
+                self.open(int(self.queue[self.opened]))
+                self.opened += 1
+            else:
+                self.play(heapq.heappop(self.heap)[2])
+        self.tally.leave(COMPUTING, int(self.children_N[self.queue[self.opened :]].sum()))
+        for _, _, leaf in self.heap:
+            self.tally.leave(leaf.bounded_by, 1)
+        return reason
+
+    @property
+    def bound(self) -> float:
+        """What no candidate is below."""
+        return min(self._least_left(), self.value)
+
+    def push(self, bound: float, leaf: L) -> None:
+        """A leaf into the queue, unless its bound leaves it out."""
+        if bound < self.value * (1.0 - DUST):
+            heapq.heappush(self.heap, (bound, next(self.order), leaf))
+        else:
+            self.tally.leave(leaf.bounded_by, 1)
+
+    def _node_bound(self) -> float:
+        return float(self.bound_N[self.queue[self.opened]]) if self.opened < len(self.queue) else float("inf")
+
+    def _leaf_bound(self) -> float:
+        return self.heap[0][0] if self.heap else float("inf")
+
+    def _least_left(self) -> float:
+        return min(self._node_bound(), self._leaf_bound())
