@@ -32,6 +32,6 @@ def check_plan(envelope: Envelope, decision: Decision, *, base: Path | None = No
         if all(finding.ok for finding in placed) and all(block.pool in pools for block in decision.placement):
             findings += cap_findings(decision, problem)
         findings += slo_findings(envelope, problem)
-    findings += [*side_file_findings(decision, base), *certificate_findings(envelope)]
+    findings += [*side_file_findings(decision, base), *certificate_findings(envelope, kind.proofs)]
     findings += figure_findings(envelope, decision)
     return findings + kind.check(envelope, decision)

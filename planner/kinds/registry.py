@@ -29,6 +29,7 @@ class Kind:
     options: type[Spec]  # schema of the problem's `options`
     decision: type[Decision]  # schema of the plan's `decision`
     check: Callable[[Envelope, Decision], list[Finding]]  # rules beyond those common to all kinds
+    proofs: tuple[str, ...] = ()  # methods of proof that `check` derives again by itself
     solve: "Callable[[Resolved, Limits], Envelope] | None" = None  # None: plans of this kind are read, not yet made
 
 

@@ -15,6 +15,7 @@ from planner.rl.benchmark_plan import plan_document, read_plan
 from planner.rl.benchmark_problem import read_problem
 from planner.rl.evaluate import evaluate
 from planner.rl.search import solve
+from planner.rl.verify import derive_bound
 from planner.solvers.result import Status
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "rl"
@@ -120,3 +121,16 @@ def test_what_a_file_may_leave_out_changes_nothing() -> None:
     listed = {**full, "workload": {**full["workload"]}}
     listed["workload"]["prompt_len"] = [full["workload"]["prompt_len"]] * full["workload"]["samples"]
     assert solve(_read(listed)).objective == solve(_read(full)).objective
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_bound_is_derived_again_and_a_better_one_is_beaten_by_the_plan(seed: int) -> None:
+    problem = read_problem(given_document(random_problem(seed, "async"), "problem"))
+    found = solve(problem)
+    assert found.objective is not None
+    assert found.bound is not None
+    assert derive_bound(problem, found.bound, 1e-9).least == pytest.approx(found.objective)
+    assert derive_bound(problem, 1.02 * found.bound, 1e-9).least == pytest.approx(found.objective)
+    whole, loose = (derive_bound(problem, share * found.bound, 1e-9) for share in (1.0, 0.5))
+    assert loose.simulated <= whole.simulated
+    assert loose.closed + loose.simulated == whole.closed + whole.simulated

@@ -27,5 +27,6 @@ KIND = Kind(
     options=RlOptions,
     decision=RlDecision,
     check=_check,
+    proofs=("best_first",),
     solve=_solve,
 )

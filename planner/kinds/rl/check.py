@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from planner.kinds.rl.decision import CRITIC_FREE, RlDecision, RlOptions
+from planner.kinds.rl.proof import proof_findings
 from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -26,7 +27,8 @@ def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
     options = recorded_options(problem, RlOptions)
     if problem is None or options is None:
         return findings
-    return [*findings, *_job(decision, options), *_promises(envelope, decision, problem, options)]
+    findings += [*_job(decision, options), *_promises(envelope, decision, problem, options)]
+    return findings + list(proof_findings(envelope, decision, problem, options))
 
 
 def _countable(decision: RlDecision) -> bool:

@@ -7,11 +7,13 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.infeasible import Infeasible
+from planner.kinds.rl.drawn import draw_batches
 from planner.kinds.rl.generation_curves import Generator, measured_generators, modelled_generators
-from planner.kinds.rl.setting import Setting, draw_batches
+from planner.kinds.rl.setting import Setting
+from planner.kinds.rl.stated import modes, stated_problem
 from planner.kinds.rl.training_curves import Lengths, Trainer, measured_trainers, modelled_trainers
-from planner.rl.problem import NEVER_FITS, GenerationOption, Mode, RlProblem, TrainingOption
-from planner.rl.problem import Pool as CurvePool
+from planner.rl.problem import NEVER_FITS, GenerationOption, RlProblem, TrainingOption
+from planner.rl.record import Curves
 from planner.units import format_si
 
 START_S = 1.0  # of a synchronisation: engines drained, caches dropped (verl and slime report 1 to 2 s beyond transfer)
@@ -22,6 +24,7 @@ class Formulated:
     """The problem as curves, and what each of its options was made from."""
 
     problem: RlProblem
+    curves: Curves
     generators: dict[GenerationOption, Generator]
     trainers: dict[TrainingOption, Trainer]
     lengths: Lengths
@@ -30,7 +33,9 @@ class Formulated:
 def formulate(setting: Setting) -> Formulated:
     """Raises PlannerError where no replica, no trainer or no network fits, with the nearest value that works."""
     _require_network(setting)
-    batches = draw_batches(setting)
+    _require_one_cap(setting)
+    _require_modes(setting)
+    batches = draw_batches(setting.resolved.problem, setting.options)
     lengths = Lengths.of(batches)
     context = float(np.mean([(b.prompt_tokens_N + b.output_tokens_N / 2).mean() for b in batches]))
     generators = list(measured_generators(setting))
@@ -45,36 +50,22 @@ def formulate(setting: Setting) -> Formulated:
     trainers = [one for one in trainers if one.option.min_dp < NEVER_FITS]
     _require_replicas(setting, generators, lengths)
     _require_trainers(setting, trainers)
-    options, goal = setting.options, setting.resolved.problem.objective
-    problem = RlProblem(
-        pools=tuple(CurvePool(pool.name, _gpus(setting, pool), pool.usd_per_gpu_hour or 0.0) for pool in setting.pools),
+    curves = Curves(
         generation=tuple(one.option for one in generators),
         training=tuple(one.option for one in trainers),
-        batches=batches,
-        minibatches=options.minibatches,
-        modes=_modes(setting),
         weight_sync_s=_weight_sync_s(setting),
-        weight_sync_overlapped=options.weight_sync_overlapped,
         switch_s=_switch_s(setting),
-        objective="iteration_time" if goal.minimize == "iteration_time" else "cost_per_iter",
-        max_iteration_s=options.max_iteration_s,
-        dispatch="fifo" if options.length_error is None else "predicted_longest_first",
-        max_groups=2 if options.tail_fractions else 1,
-        tail_fractions=options.tail_fractions,
-        samples=None if setting.generated == setting.samples else setting.samples,
-        equal_shares=True,
     )
-    return Formulated(problem, {one.option: one for one in generators}, {one.option: one for one in trainers}, lengths)
+    problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, batches)
+    return Formulated(
+        problem, curves, {one.option: one for one in generators}, {one.option: one for one in trainers}, lengths
+    )
 
 
-def _gpus(setting: Setting, pool: Pool) -> int:
-    """GPUs of the pool that may be used: those of its longest run of nodes in service, capped by the limits."""
-    cap = setting.resolved.problem.limits.gpus
-    if cap is not None and len(setting.pools) > 1:
+def _require_one_cap(setting: Setting) -> None:
+    if setting.resolved.problem.limits.gpus is not None and len(setting.pools) > 1:
         hint = "give each pool the `gpus` it may use"
         raise PlannerError("a cap on GPUs over several pools", where=setting.resolved.where(("limits",)), hint=hint)
-    usable = len(pool.device_run)
-    return usable if cap is None else min(usable, cap)
 
 
 def _require_pools(setting: Setting, named: set[str]) -> None:
@@ -84,25 +75,11 @@ def _require_pools(setting: Setting, named: set[str]) -> None:
         raise PlannerError(f"no pool is called `{name}`", where=where, hint=f"the pools are {', '.join(names)}")
 
 
-def _modes(setting: Setting) -> tuple[Mode, ...]:
-    options = setting.options
-    synchrony = options.synchrony or ("synchronous", "stream", "asynchronous")
-    modes: list[Mode] = []
-    if "colocated" in options.arrangements and "synchronous" in synchrony:
-        modes.append(Mode("colocated", "sync"))
-    if "hybrid" in options.arrangements and "synchronous" in synchrony:
-        modes.append(Mode("hybrid", "sync"))
-    if "disaggregated" in options.arrangements:
-        modes += [Mode("disaggregated", "sync")] if "synchronous" in synchrony else []
-        modes += [Mode("disaggregated", "stream_sync")] if "stream" in synchrony else []
-        ahead = range(1, options.max_staleness + 1) if "asynchronous" in synchrony else ()
-        modes += [Mode("disaggregated", "k_step_async", staleness) for staleness in ahead]
-    if not modes:
+def _require_modes(setting: Setting) -> None:
+    if not modes(setting.options):
         hint = "add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`"
-        raise PlannerError(
-            "no arrangement can be so synchronised", where=setting.resolved.where(("options",)), hint=hint
-        )
-    return tuple(modes)
+        where = setting.resolved.where(("options",))
+        raise PlannerError("no arrangement can be so synchronised", where=where, hint=hint)
 
 
 def _weight_sync_s(setting: Setting) -> dict[tuple[str, str], float]:

@@ -1,29 +1,21 @@
-"""A resolved RL problem with its parts named: who plays which part, on which pools, with which lengths.
-
-Array suffixes: N samples of one iteration.
-"""
+"""A resolved RL problem with its parts named: who plays which part, on which pools."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from planner.costs.parameters import Calibration, load_calibration
 from planner.costs.source import open_store, profile_paths
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.rl.decision import CRITIC_FREE, RlOptions, ToolCalls
+from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
 from planner.models.architecture import Architecture
 from planner.problem.resolve import Resolved, Workload
-from planner.rl.problem import Batch
-from planner.simulate.plan_load import drawn_lengths
+from planner.problem.schema import TraceLengths
 
 if TYPE_CHECKING:
     from planner.hardware.profiles.store import ProfileStore
 
 PARTS = ("actor", "critic", "reference", "reward")
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +41,6 @@ class Setting:
     def actor(self) -> Architecture:
         return self.resolved.models[self.keys["actor"]]
 
-    @property
-    def samples(self) -> int:
-        """Samples that an iteration trains on."""
-        return self.options.prompts * self.options.samples_per_prompt
-
-    @property
-    def generated(self) -> int:
-        """Samples that an iteration generates."""
-        return max(self.samples, round(self.samples * self.options.over_sampling))
-
 
 def read_setting(resolved: Resolved) -> Setting:
     """The setting of a problem; raises PlannerError for parts without a model, and for several workloads or none."""
@@ -71,6 +53,7 @@ def read_setting(resolved: Resolved) -> Setting:
         hint = "write `minimize: iteration_time`, `minimize: cost` or `maximize: tokens_per_usd`"
         raise PlannerError("no objective of RL plans", where=where(("objective",)), hint=hint)
     _require_known_wishes(resolved)
+    _require_stated_lengths(resolved)
     _require_consistent(resolved, options)
     _require_prices(resolved)
     keys = _keys(resolved, options)
@@ -94,6 +77,16 @@ def _require_known_wishes(resolved: Resolved) -> None:
     for wished, path, what, instead in wishes:
         if wished:
             raise PlannerError(f"RL plans know nothing of {what}", where=resolved.where(path), hint=f"use {instead}")
+
+
+def _require_stated_lengths(resolved: Resolved) -> None:
+    """Refuses lengths that come from a trace: a plan does not keep its path, and would not say what they were."""
+    spec = resolved.problem.workloads[0]
+    for side in ("input_tokens", "output_tokens"):
+        if isinstance(getattr(spec, side), TraceLengths):
+            where = resolved.where(("workloads", 0, side))
+            hint = "give `{mean: ..., cv: ...}` or `{low: ..., high: ...}`, as the trace has them"
+            raise PlannerError("RL plans do not read traces of lengths", where=where, hint=hint)
 
 
 def _require_prices(resolved: Resolved) -> None:
@@ -149,62 +142,3 @@ def _keys(resolved: Resolved, options: RlOptions) -> dict[str, str]:
             what = f"no model is called `{key}`"
             raise PlannerError(what, where=where(("options", part)), hint=f"use one of {known_keys}")
     return {part: key for part, key in named.items() if key is not None}
-
-
-def draw_batches(setting: Setting) -> tuple[Batch, ...]:
-    """Lengths of successive iterations, drawn once by the problem's seed.
-
-    Samples of one prompt share its length. Outputs longer than `max_output_tokens` are cut there. Tool waits make turns
-    of a sample: geometrically many calls at even distances in its output, each waiting an exponential time.
-    """
-    options, rng = setting.options, np.random.default_rng(setting.resolved.problem.seed)
-    return tuple(_batch(setting, options, rng) for _ in range(options.iterations))
-
-
-def _batch(setting: Setting, options: RlOptions, rng: np.random.Generator) -> Batch:
-    count = setting.generated
-    prompts = -(-count // options.samples_per_prompt)
-    prompt = np.repeat(_drawn(setting, "input_tokens", prompts, rng), options.samples_per_prompt)[:count]
-    output = _drawn(setting, "output_tokens", count, rng)
-    if options.max_output_tokens is not None:
-        output = np.minimum(output, options.max_output_tokens)
-    key: NDArray[np.float64] | None = None
-    if options.length_error is not None:
-        key = output.astype(np.float64) * np.exp(rng.normal(0.0, options.length_error, count))
-    if options.tools is None:
-        return Batch(prompt, output, key)
-    return _with_tools(prompt, output, key, options.tools, rng)
-
-
-def _drawn(setting: Setting, side: str, count: int, rng: np.random.Generator) -> Ints:
-    try:
-        return drawn_lengths(setting.workload.spec, side, count, rng)
-    except PlannerError:
-        where = setting.resolved.where(("workloads", 0, side))
-        hint = "give `{mean: ..., cv: ...}` or `{low: ..., high: ...}`, as the trace has them"
-        raise PlannerError("RL plans do not read traces of lengths", where=where, hint=hint) from None
-
-
-def _with_tools(
-    prompt_N: Ints,
-    output_N: Ints,
-    key_N: "NDArray[np.float64] | None",
-    tools: ToolCalls,
-    rng: np.random.Generator,
-) -> Batch:
-    from planner.rl.rollout import Trajectories
-
-    calls_N = np.minimum(rng.geometric(1.0 / (1.0 + tools.calls), len(output_N)) - 1, output_N - 1)
-    turns_N = calls_N + 1
-    first_N = np.concatenate([np.zeros(1, np.int64), np.cumsum(turns_N)])
-    of_T = np.repeat(np.arange(len(output_N)), turns_N)
-    turn_T = np.arange(len(of_T)) - first_N[of_T]
-    output_T = output_N[of_T] * (turn_T + 1) // turns_N[of_T] - output_N[of_T] * turn_T // turns_N[of_T]
-    called_T = turn_T < calls_N[of_T]
-    wait_T = np.where(called_T, rng.exponential(tools.wait_s or 1e-12, len(of_T)), 0.0)
-    observed_T = np.where(called_T, tools.observation_tokens, 0).astype(np.int64)
-    predicted = output_N.astype(float) if key_N is None else key_N
-    left_T = predicted[of_T] * (1.0 - turn_T / turns_N[of_T])
-    turns = Trajectories(prompt_N, first_N, output_T, wait_T, observed_T, left_T)
-    held_N = prompt_N + calls_N * tools.observation_tokens
-    return Batch(held_N, output_N, key_N, turns)

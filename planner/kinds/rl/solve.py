@@ -11,6 +11,7 @@ from planner.files import digest
 from planner.infeasible import Infeasible, Stopped
 from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import Formulated, formulate
+from planner.kinds.rl.proof import proof_record, trained_tokens
 from planner.kinds.rl.setting import read_setting
 from planner.plan.schema import (
     SCHEMA,
@@ -95,17 +96,12 @@ def _objective(solved: Solved) -> tuple[str, float]:
     """Metric and value, as the problem asks for it."""
     goal, evaluation = solved.setting.resolved.problem.objective, solved.evaluation
     if goal.maximize == "tokens_per_usd":
-        return "tokens_per_usd", _tokens(solved) / evaluation.cost_usd
+        return "tokens_per_usd", trained_tokens(
+            solved.formulated.problem.batches, solved.setting.options
+        ) / evaluation.cost_usd
     if goal.minimize == "cost":
         return "usd_per_iteration", evaluation.cost_usd
     return "iteration_time_s", evaluation.iteration_s
-
-
-def _tokens(solved: Solved) -> float:
-    """Output tokens that a mean iteration trains on, generated ones that are not trained on left out by number."""
-    batches = solved.formulated.problem.batches
-    mean = sum(float(batch.output_tokens_N.mean()) for batch in batches) / len(batches)
-    return mean * solved.setting.samples
 
 
 def _envelope(solved: Solved, solution: Solution, alternatives: list[JsonValue]) -> Envelope:
@@ -140,11 +136,14 @@ def _predictions(solved: Solved) -> Iterator[Prediction]:
         "iteration_time_s": evaluation.iteration_s,
         "generation_s": evaluation.generation_s,
         "training_s": evaluation.training_s,
-        "output_tokens_per_s": _tokens(solved) / evaluation.iteration_s,
+        "output_tokens_per_s": trained_tokens(solved.formulated.problem.batches, solved.setting.options)
+        / evaluation.iteration_s,
     }
     if evaluation.cost_usd > 0:
         found["usd_per_iteration"] = evaluation.cost_usd
-        found["tokens_per_usd"] = _tokens(solved) / evaluation.cost_usd
+        found["tokens_per_usd"] = (
+            trained_tokens(solved.formulated.problem.batches, solved.setting.options) / evaluation.cost_usd
+        )
     for metric, value in found.items():
         yield Prediction(metric=metric, value=value)
 
@@ -171,7 +170,7 @@ def _certificate(solved: Solved, solution: Solution, alternatives: list[JsonValu
         axes=_axes(solved.formulated),
         candidates=solution.seen + solution.pruned,
         pruned={"a lower bound on their generation or training is no better than the best plan": solution.pruned},
-        proof={"method": "best_first", "priced_exactly": solution.seen, "excluded_by_bound": solution.pruned},
+        proof=proof_record(solved.formulated.curves, solved.formulated.problem.batches, solution),
         next_best=alternatives,
     )
 

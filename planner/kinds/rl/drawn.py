@@ -1,0 +1,82 @@
+"""Lengths of the samples of successive iterations, drawn once by the problem's seed.
+
+Array suffixes: N samples of one iteration, T turns.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.files import digest
+from planner.kinds.rl.decision import RlOptions, ToolCalls
+from planner.problem.schema import Problem
+from planner.rl.problem import Batch
+from planner.simulate.plan_load import drawn_lengths
+
+Ints = NDArray[np.int64]
+
+
+def samples(options: RlOptions) -> int:
+    """Samples that an iteration trains on."""
+    return options.prompts * options.samples_per_prompt
+
+
+def generated(options: RlOptions) -> int:
+    """Samples that an iteration generates."""
+    return max(samples(options), round(samples(options) * options.over_sampling))
+
+
+def draw_batches(problem: Problem, options: RlOptions) -> tuple[Batch, ...]:
+    """Lengths of successive iterations. Raises PlannerError for lengths that are read from a trace.
+
+    Samples of one prompt share its length. Outputs longer than `max_output_tokens` are cut there. Tool waits make turns
+    of a sample: geometrically many calls at even distances in its output, each waiting an exponential time.
+    """
+    rng = np.random.default_rng(problem.seed)
+    return tuple(_batch(problem, options, rng) for _ in range(options.iterations))
+
+
+def digest_of(batches: tuple[Batch, ...]) -> str:
+    """Says whether lengths are those of another draw: generators of random numbers may change with their version."""
+    return digest([[batch.prompt_tokens_N.tolist(), batch.output_tokens_N.tolist()] for batch in batches])
+
+
+def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator) -> Batch:
+    count = generated(options)
+    prompts = -(-count // options.samples_per_prompt)
+    prompt = np.repeat(drawn_lengths(problem.workloads[0], "input_tokens", prompts, rng), options.samples_per_prompt)[
+        :count
+    ]
+    output = drawn_lengths(problem.workloads[0], "output_tokens", count, rng)
+    if options.max_output_tokens is not None:
+        output = np.minimum(output, options.max_output_tokens)
+    key: NDArray[np.float64] | None = None
+    if options.length_error is not None:
+        key = output.astype(np.float64) * np.exp(rng.normal(0.0, options.length_error, count))
+    if options.tools is None:
+        return Batch(prompt, output, key)
+    return _with_tools(prompt, output, key, options.tools, rng)
+
+
+def _with_tools(
+    prompt_N: Ints,
+    output_N: Ints,
+    key_N: "NDArray[np.float64] | None",
+    tools: ToolCalls,
+    rng: np.random.Generator,
+) -> Batch:
+    from planner.rl.rollout import Trajectories
+
+    calls_N = np.minimum(rng.geometric(1.0 / (1.0 + tools.calls), len(output_N)) - 1, output_N - 1)
+    turns_N = calls_N + 1
+    first_N = np.concatenate([np.zeros(1, np.int64), np.cumsum(turns_N)])
+    of_T = np.repeat(np.arange(len(output_N)), turns_N)
+    turn_T = np.arange(len(of_T)) - first_N[of_T]
+    output_T = output_N[of_T] * (turn_T + 1) // turns_N[of_T] - output_N[of_T] * turn_T // turns_N[of_T]
+    called_T = turn_T < calls_N[of_T]
+    wait_T = np.where(called_T, rng.exponential(tools.wait_s or 1e-12, len(of_T)), 0.0)
+    observed_T = np.where(called_T, tools.observation_tokens, 0).astype(np.int64)
+    predicted = output_N.astype(float) if key_N is None else key_N
+    left_T = predicted[of_T] * (1.0 - turn_T / turns_N[of_T])
+    turns = Trajectories(prompt_N, first_N, output_T, wait_T, observed_T, left_T)
+    held_N = prompt_N + calls_N * tools.observation_tokens
+    return Batch(held_N, output_N, key_N, turns)

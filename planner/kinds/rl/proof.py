@@ -1,0 +1,161 @@
+"""Whether the proof of an RL plan holds: its objective priced again, and its bound derived again, without the search.
+
+What the problem states is read from the problem in the plan, lengths are drawn again by its seed; the curves in the
+proof are taken on trust: they rest on the costs.
+"""
+
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
+from planner.errors import PlannerError
+from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.drawn import digest_of, draw_batches, samples
+from planner.kinds.rl.stated import stated_problem
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope, Role
+from planner.problem.recorded import INPUTS
+from planner.problem.resolve import resolve_pool
+from planner.problem.schema import Problem
+from planner.rl.evaluate import evaluate
+from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
+from planner.rl.problem import Batch, RlProblem, TrainingOption
+from planner.rl.record import Curves, curves_record, read_curves_record
+from planner.rl.search import Solution
+from planner.rl.verify import derive_bound
+
+METHOD = "best_first"
+REL_TOL = 1e-9
+_HINT = "solve again: the proof is not one for this plan"
+
+
+def proof_record(curves: Curves, batches: tuple[Batch, ...], solution: Solution) -> dict[str, JsonValue]:
+    """What `proof_findings` derives the bound from."""
+    return {
+        "method": METHOD,
+        "priced_exactly": solution.seen,
+        "excluded_by_bound": solution.pruned,
+        "lengths": digest_of(batches),
+        "curves": curves_record(curves),
+    }
+
+
+def proof_findings(envelope: Envelope, decision: RlDecision, problem: Problem, options: RlOptions) -> Iterator[Finding]:
+    """One finding a rule: lengths, objective, proof; none for plans that prove nothing."""
+    certificate = envelope.certificate
+    if certificate.proof.get("method") != METHOD or certificate.status == "stated":
+        return
+    try:
+        curves = read_curves_record(_part(certificate.proof, "curves"))
+        batches = draw_batches(problem, options)
+        pools = [resolve_pool(spec, index, INPUTS) for index, spec in enumerate(problem.cluster.pools)]
+    except PlannerError as error:
+        yield Finding("certificate.proof", False, error.what, "certificate.proof", _HINT)
+        return
+    same = certificate.proof.get("lengths") == digest_of(batches)
+    what = "the seed draws the lengths of the proof" if same else "the seed draws other lengths than the proof has"
+    yield Finding("certificate.lengths", same, what, "certificate.proof.lengths", _HINT)
+    if not same:
+        return
+    searched = stated_problem(problem, options, pools, curves, batches)
+    try:
+        yield _objective(envelope, decision, searched, options)
+        yield _bound(envelope, searched, options)
+    except PlannerError as error:
+        yield Finding("certificate.proof", False, error.what, "certificate.proof.curves", _HINT)
+
+
+def _part(proof: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
+    found = proof.get(key)
+    if not isinstance(found, dict):
+        raise PlannerError(f"the proof has no `{key}`", hint=_HINT)
+    return found
+
+
+def trained_tokens(batches: tuple[Batch, ...], options: RlOptions) -> float:
+    """Output tokens that a mean iteration trains on, generated ones that are not trained on left out by number."""
+    mean = sum(float(batch.output_tokens_N.mean()) for batch in batches) / len(batches)
+    return mean * samples(options)
+
+
+def _objective(envelope: Envelope, decision: RlDecision, searched: RlProblem, options: RlOptions) -> Finding:
+    """The plan of the decision, priced on the curves, is worth what the certificate says."""
+    rule, where = "certificate.objective", "certificate.objective"
+    stated = envelope.certificate.objective
+    plan = plan_of(decision, searched)
+    if plan is None:
+        return Finding(rule, False, "the proof has no curve for the replicas of the plan", where, _HINT)
+    found = evaluate(searched, plan)
+    if found.broken:
+        return Finding(rule, False, found.broken[0], where, _HINT)
+    worth = _metrics(found, trained_tokens(searched.batches, options)).get(stated.metric)
+    right = worth is not None and stated.value is not None and abs(worth - stated.value) <= REL_TOL * abs(worth)
+    return Finding(rule, right, f"priced again {worth!r} {stated.metric}, stated {stated.value!r}", where, _HINT)
+
+
+def _metrics(found: Evaluation, tokens: float) -> dict[str, float]:
+    known = {"iteration_time_s": found.iteration_s}
+    if found.cost_usd > 0:
+        known |= {"usd_per_iteration": found.cost_usd, "tokens_per_usd": tokens / found.cost_usd}
+    return known
+
+
+def _bound(envelope: Envelope, searched: RlProblem, options: RlOptions) -> Finding:
+    """No configuration of the space has a plan below the bound."""
+    certificate, rule, where = envelope.certificate, "certificate.proof", "certificate.proof"
+    bound = certificate.bound
+    if bound is None or bound <= 0:
+        return Finding(rule, bound is None, f"a bound of {bound}", where, _HINT)
+    turned = certificate.objective.metric == "tokens_per_usd"
+    tokens = trained_tokens(searched.batches, options)
+    derived = derive_bound(searched, tokens / bound if turned else bound, REL_TOL)
+    least = tokens / derived.least if turned else derived.least
+    what = (
+        f"derived again: no plan beats {bound:.9g} ({derived.closed} configurations closed by a formula, "
+        f"{derived.simulated} simulated)"
+    )
+    right = abs(least - bound) <= REL_TOL * abs(bound)
+    if not right:
+        what = f"a plan of the space reaches {least:.9g}, beyond the bound {bound:.9g}"
+    return Finding(rule, right, what, where, "solve again: the stated bound does not hold")
+
+
+def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
+    """The decision as a plan on the curves; None where it has roles that no curve is for, or a mode not asked for."""
+    groups = [_group(role, searched) for role in decision.roles if role.function == "rollout"]
+    training = next((_training(role, searched) for role in decision.roles if role.function == "actor"), None)
+    sync = {"synchronous": "sync", "stream": "stream_sync", "asynchronous": "k_step_async"}[decision.synchrony]
+    placements = {"disaggregated": ("disaggregated", "hybrid")}.get(
+        decision.arrangement, (decision.arrangement, "hybrid")
+    )
+    mode = next(
+        (
+            mode
+            for placement in placements
+            for mode in searched.modes
+            if (mode.placement, mode.sync, mode.staleness) == (placement, sync, decision.staleness)
+        ),
+        None,
+    )
+    if mode is None or training is None or not groups or None in groups:
+        return None
+    return RlPlan(mode, tuple(group for group in groups if group is not None), training, decision.tail_share)
+
+
+def _group(role: Role, searched: RlProblem) -> GenerationGroup | None:
+    shape = role.parallelism
+    wanted = (role.pool, shape.tp, shape.pp, shape.ep)
+    option = next((one for one in searched.generation if (one.pool, one.tp, one.pp, one.ep) == wanted), None)
+    return GenerationGroup(option, role.replicas) if option is not None else None
+
+
+def _training(role: Role, searched: RlProblem) -> TrainingChoice | None:
+    shape = role.parallelism
+    gpus = shape.devices
+
+    def matches(option: TrainingOption) -> bool:
+        known = option.pool == role.pool and option.tp == shape.tp and option.pp == shape.pp
+        return known and option.label in ("", f"cp{shape.cp}ep{shape.ep}-{role.limits.get('recompute')}")
+
+    option = next((one for one in searched.training if matches(one)), None)
+    return TrainingChoice(option, gpus // option.gpus) if option is not None else None

@@ -1,0 +1,57 @@
+"""An RL problem on given curves: everything of it that the problem states itself, and no cost model knows."""
+
+from collections.abc import Sequence
+
+from planner.hardware.cluster import Pool
+from planner.kinds.rl.decision import RlOptions
+from planner.kinds.rl.drawn import generated, samples
+from planner.problem.schema import Problem
+from planner.rl.problem import Batch, Mode, RlProblem
+from planner.rl.problem import Pool as CurvePool
+from planner.rl.record import Curves
+
+
+def stated_problem(
+    problem: Problem, options: RlOptions, pools: Sequence[Pool], curves: Curves, batches: tuple[Batch, ...]
+) -> RlProblem:
+    """What is searched. `check` makes it again from the problem and the curves that a plan carries."""
+    return RlProblem(
+        pools=tuple(CurvePool(one.name, usable_gpus(problem, one), one.usd_per_gpu_hour or 0.0) for one in pools),
+        generation=curves.generation,
+        training=curves.training,
+        batches=batches,
+        minibatches=options.minibatches,
+        modes=modes(options),
+        weight_sync_s=curves.weight_sync_s,
+        weight_sync_overlapped=options.weight_sync_overlapped,
+        switch_s=curves.switch_s,
+        objective="iteration_time" if problem.objective.minimize == "iteration_time" else "cost_per_iter",
+        max_iteration_s=options.max_iteration_s,
+        dispatch="fifo" if options.length_error is None else "predicted_longest_first",
+        max_groups=2 if options.tail_fractions else 1,
+        tail_fractions=options.tail_fractions,
+        samples=None if generated(options) == samples(options) else samples(options),
+        equal_shares=True,
+    )
+
+
+def usable_gpus(problem: Problem, pool: Pool) -> int:
+    """GPUs of the pool that may be used: those of its longest run of nodes in service, capped by the limits."""
+    usable, cap = len(pool.device_run), problem.limits.gpus
+    return usable if cap is None else min(usable, cap)
+
+
+def modes(options: RlOptions) -> tuple[Mode, ...]:
+    """Arrangements with the synchrony that goes with them; none where nothing does."""
+    synchrony = options.synchrony or ("synchronous", "stream", "asynchronous")
+    found: list[Mode] = []
+    if "colocated" in options.arrangements and "synchronous" in synchrony:
+        found.append(Mode("colocated", "sync"))
+    if "hybrid" in options.arrangements and "synchronous" in synchrony:
+        found.append(Mode("hybrid", "sync"))
+    if "disaggregated" in options.arrangements:
+        found += [Mode("disaggregated", "sync")] if "synchronous" in synchrony else []
+        found += [Mode("disaggregated", "stream_sync")] if "stream" in synchrony else []
+        ahead = range(1, options.max_staleness + 1) if "asynchronous" in synchrony else ()
+        found += [Mode("disaggregated", "k_step_async", staleness) for staleness in ahead]
+    return tuple(found)

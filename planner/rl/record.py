@@ -1,0 +1,89 @@
+"""Curves as JSON data, written into the proof of a plan and read from it: what bounds are derived from again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from math import isfinite
+from typing import Any, TypeVar
+
+from pydantic import JsonValue
+
+from planner.errors import PlannerError
+from planner.rl.problem import DecodeCurve, GenerationOption, TrainingOption
+
+_HINT = "solve again: the proof is damaged"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What a cost model, or a measurement, says of a problem; the rest of it is stated by its author."""
+
+    generation: tuple[GenerationOption, ...]
+    training: tuple[TrainingOption, ...]
+    weight_sync_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    switch_s: float = 0.0
+
+
+def curves_record(curves: Curves) -> dict[str, JsonValue]:
+    """Tables with the names of their columns."""
+    return {
+        "decoding": _table(DecodeCurve, [one.curve for one in curves.generation]),
+        "generation": _table(GenerationOption, curves.generation, without="curve"),
+        "training": _table(TrainingOption, curves.training),
+        "weight_sync_s": [[*pair, seconds] for pair, seconds in curves.weight_sync_s.items()],
+        "switch_s": curves.switch_s,
+    }
+
+
+def read_curves_record(record: Mapping[str, JsonValue]) -> Curves:
+    """The curves in `record`; raises PlannerError for anything that `curves_record` does not write."""
+    decoding = [DecodeCurve(**row) for row in _rows(record, "decoding", DecodeCurve)]
+    replicas = _rows(record, "generation", GenerationOption, without="curve")
+    if len(decoding) != len(replicas):
+        raise PlannerError(f"{len(decoding)} decode curves for {len(replicas)} replicas", hint=_HINT)
+    sync = record.get("weight_sync_s")
+    if not isinstance(sync, list) or not all(isinstance(row, list) and len(row) == 3 for row in sync):
+        raise PlannerError("`weight_sync_s` is no list of triples", hint=_HINT)
+    return Curves(
+        tuple(GenerationOption(curve=curve, **row) for curve, row in zip(decoding, replicas, strict=True)),
+        tuple(TrainingOption(**row) for row in _rows(record, "training", TrainingOption)),
+        {(str(row[0]), str(row[1])): _seconds(row[2]) for row in sync if isinstance(row, list)},
+        _seconds(record.get("switch_s")),
+    )
+
+
+def _table(kind: type[T], rows: Sequence[T], without: str = "") -> JsonValue:
+    names = [one.name for one in fields(kind) if one.name != without]  # type: ignore[arg-type]  # dataclasses all
+    return {"columns": [*names], "rows": [[getattr(row, name) for name in names] for row in rows]}
+
+
+def _rows(record: Mapping[str, JsonValue], key: str, kind: type[Any], without: str = "") -> list[dict[str, Any]]:
+    """Rows by column; every value is of the type that its field has, numbers are finite and not negative."""
+    table = record.get(key)
+    columns = table.get("columns") if isinstance(table, dict) else None
+    rows = table.get("rows") if isinstance(table, dict) else None
+    known = {one.name: one.type for one in fields(kind) if one.name != without}
+    if not isinstance(columns, list) or not isinstance(rows, list) or set(map(str, columns)) != set(known):
+        raise PlannerError(f"`{key}` is no table of {', '.join(known)}", hint=_HINT)
+    found = []
+    for row in rows:
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise PlannerError(f"a row of `{key}` has not {len(columns)} entries", hint=_HINT)
+        found.append({str(name): _typed(value, known[str(name)]) for name, value in zip(columns, row, strict=True)})
+    return found
+
+
+def _typed(value: JsonValue, kind: Any) -> str | int | float:  # noqa: ANN401 - the type of a field
+    if kind is str and isinstance(value, str):
+        return value
+    if kind is int and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if kind is float:
+        return _seconds(value)
+    raise PlannerError(f"found {value!r} where a curve has a {kind.__name__}", hint=_HINT)
+
+
+def _seconds(value: JsonValue) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise PlannerError(f"found {value!r} where a curve has a number", hint=_HINT)
+    return float(value)
