@@ -113,6 +113,9 @@ def read_rl_job(envelope: Envelope, decision: Decision) -> RlJob:
         raise PlannerError(what, where="decision.roles", hint=hint)
     if decision.arrangement == "hybrid":
         raise PlannerError("hybrid plans share some GPUs", where="decision.arrangement", hint="plan without sharing")
+    if decision.fused_scoring is not None:
+        what = "replicas that score while others still generate: no launcher moves samples for it"
+        raise PlannerError(what, where="decision.fused_scoring", hint="solve without `fusion_thresholds`")
     prompt = _longest(problem.workloads[0].input_tokens) if problem.workloads else 1024
     response = _longest(problem.workloads[0].output_tokens) if problem.workloads else 1024
     response = min(response, options.max_output_tokens or response)

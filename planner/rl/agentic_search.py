@@ -30,7 +30,7 @@ from planner.rl.plan import GenerationGroup
 from planner.rl.pricing import FullPricing
 from planner.rl.problem import DecodeCurve
 from planner.rl.rollout import Trajectories, Worker, simulate
-from planner.rl.space import Space, training_choices
+from planner.rl.space import NO_GROUP, Space, training_choices
 from planner.rl.training import Rollout, TrainingTable
 from planner.solvers.result import Status
 
@@ -163,7 +163,8 @@ def _space(problem: AgenticProblem, configs: list[_Config]) -> Space:
     size_P = np.array([pool.gpus for pool in curves.pools], np.int64)
     usd_P = np.array([pool.usd_per_gpu_hour for pool in curves.pools], float)
     first = np.zeros(len(configs), np.int64)
-    return Space(curves, (), [], first, none, none, gpus_CP, bound_CB, table, size_P, usd_P)
+    alone = np.full(len(configs), NO_GROUP)
+    return Space(curves, (), [], first, none, none, alone, none, gpus_CP, bound_CB, table, size_P, usd_P)
 
 
 def mixed_bound_s(batch: Trajectories, groups: tuple[GenerationGroup, ...]) -> float:

@@ -14,7 +14,12 @@ SLACK = 1 - 1e-12  # bounds and simulations add in different orders; no bound ma
 
 
 def generation_bound_s(
-    prompt_Q: NDArray[np.int64], output_Q: NDArray[np.int64], needed: int, curve: DecodeCurve, replicas_G: Floats
+    prompt_Q: NDArray[np.int64],
+    output_Q: NDArray[np.int64],
+    needed: int,
+    curve: DecodeCurve,
+    replicas_G: Floats,
+    beside_s: float = 0.0,
 ) -> Floats:
     """No rollout of the queue has `needed` samples done before this [G], seconds.
 
@@ -22,7 +27,8 @@ def generation_bound_s(
     token (L p + L (L - 1) / 2); all of the needed ones are done no sooner than the longest of them.
     (2) Replicas are busy, together, for the sum of what samples add, plus `step_s` for every step of a replica. A step
     holds at most max_running sequences and kv_tokens reserved tokens, so there are at least
-    max(sum L / max_running, sum L (p + L) / kv_tokens) steps. No replica is busy beyond the end.
+    max(sum L / max_running, sum L (p + L) / kv_tokens) steps. No replica is busy beyond the end. What else the replicas
+    have to do by then, `beside_s` of one of them, comes to that, wherever the samples go on.
     With fewer needed than the queue holds, each sum takes the smallest terms.
     """
     if needed <= 0 or not len(output_Q):
@@ -33,7 +39,7 @@ def generation_bound_s(
     alone = own + output * curve.step_s
     slots = _sum_smallest(output, needed) / curve.max_running
     steps = max(slots, _sum_smallest(output * (prompt + output), needed) / curve.kv_tokens)
-    busy = _sum_smallest(own, needed) + curve.step_s * steps
+    busy = _sum_smallest(own, needed) + curve.step_s * steps + beside_s
     return np.asarray(np.maximum(busy / replicas_G, np.partition(alone, needed - 1)[needed - 1]) * SLACK)
 
 
@@ -50,7 +56,7 @@ def work_bound_s(table: TrainingTable, batch: Batch, samples: int, minibatches: 
     """
     total = np.sort(batch.prompt_tokens_N + batch.output_tokens_N).astype(float)
     all_tokens, part_tokens = total[:samples].sum(), total[: samples // minibatches].sum()
-    seconds_per_token = 1 / table.forward_T + 1 / table.train_T
+    seconds_per_token = table.forward_s_T + 1 / table.train_T
     idle = (table.pp_T - 1) * np.minimum(part_tokens / table.dp_T, table.micro_T / 2)
     whole = (all_tokens / table.dp_T + minibatches * idle) * seconds_per_token + minibatches * table.optimizer_s_T
     part = (part_tokens / table.dp_T + idle) * seconds_per_token + table.optimizer_s_T

@@ -1,30 +1,32 @@
 """The exact evaluator: rules that a plan breaks, its iteration time and its cost."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.rl.generation import batch_finish_times, group_queues, queue_order
-from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
+from planner.rl.generation import FusedBatch, batch_finish_times, group_queues, queue_order
+from planner.rl.plan import Evaluation, Fusion, GenerationGroup, RlPlan, TrainingChoice
 from planner.rl.problem import NEVER_FITS, Batch, RlProblem
-from planner.rl.training import TrainingTable, iteration_s, minibatch_s, rollout_of
+from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s, rollout_of
+
+if TYPE_CHECKING:
+    from planner.rl.fusion import FusedTimes
 
 SECONDS_PER_HOUR = 3600.0
 
 
 def evaluate(problem: RlProblem, plan: RlPlan) -> Evaluation:
     """`plan` priced under `problem`; rules that it breaks are listed, and its times are given all the same."""
-    finish_s = [
-        batch_finish_times(batch, plan.groups, problem.dispatch, plan.tail_fraction) for batch in problem.batches
-    ]
     used = gpus_of_pool(plan)
-    generation_B = rollout_of(problem.batches, finish_s, 1, problem.trained_samples).generation_s_B
+    rollout = _rollout(problem, plan)
+    generation_B = rollout.generation_s_B
     if plan.training is None:
         iteration, train_B, handover = float(generation_B.mean()), np.zeros(len(generation_B)), 0.0
     else:
-        rollout = rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples)
         table = TrainingTable.of((plan.training,), [pool.name for pool in problem.pools])
-        work = minibatch_s(table, rollout.tokens_BK)
+        work = minibatch_s(table if plan.fusion is None else table.unscored(), rollout.tokens_BK)
         handover = handover_s(problem, plan)
         overlapped = problem.weight_sync_overlapped
         iteration = float(iteration_s(plan.mode, rollout, work, np.array([handover]), overlapped=overlapped)[0])
@@ -42,6 +44,30 @@ def evaluate(problem: RlProblem, plan: RlPlan) -> Evaluation:
         generation_s_of_batch=tuple(float(one) for one in generation_B),
         training_s_of_batch=tuple(float(one) for one in train_B),
     )
+
+
+def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
+    """Its generation; plain where a rule stands against the fusion of the plan."""
+    parts, needed = problem.minibatches if plan.training is not None else 1, problem.trained_samples
+    fused = _fused(problem, plan)
+    if fused is not None and all(one is not None for one in fused):
+        found = [one for one in fused if one is not None]
+        rollout = rollout_of(problem.batches, [one.done_s_N for one in found], parts, needed)
+        return replace(rollout, generation_s_B=np.array([one.end_s for one in found]))
+    finish_s = [
+        batch_finish_times(batch, plan.groups, problem.dispatch, plan.tail_fraction) for batch in problem.batches
+    ]
+    return rollout_of(problem.batches, finish_s, parts, needed)
+
+
+def _fused(problem: RlProblem, plan: RlPlan) -> "list[FusedTimes | None] | None":
+    """Fused times by batch, None where the samples left do not fit; None for plans that do not fuse, or must not."""
+    if plan.fusion is None or plan.groups[0].option.pool not in problem.scoring:
+        return None
+    scoring = problem.scoring[plan.groups[0].option.pool]
+    return [
+        FusedBatch(batch, plan.groups[0], problem.dispatch, scoring).times(plan.fusion) for batch in problem.batches
+    ]
 
 
 def gpus_of_pool(plan: RlPlan) -> dict[str, int]:
@@ -97,8 +123,24 @@ def _broken(problem: RlProblem, plan: RlPlan, used: dict[str, int], iteration: f
     yield from _broken_lengths(problem, plan)
     if plan.training is not None:
         yield from _broken_training(problem, plan, plan.training)
+    if plan.fusion is not None:
+        yield from _broken_fusion(problem, plan, plan.fusion)
     if problem.max_iteration_s is not None and iteration > problem.max_iteration_s:
         yield f"the iteration takes {iteration:.6g} s, at most {problem.max_iteration_s:.6g} s allowed"
+
+
+def _broken_fusion(problem: RlProblem, plan: RlPlan, fusion: Fusion) -> Iterator[str]:
+    if plan.mode.placement == "disaggregated" or len(plan.groups) > 1 or problem.samples is not None:
+        yield "scoring beside generation takes one group of replicas, turns with training, and no over-sampling"
+    if fusion.threshold not in problem.fusion_thresholds:
+        yield f"a share of {fusion.threshold:g} left is no threshold that is allowed"
+    if not 0 < fusion.kept < plan.groups[0].replicas:
+        yield f"{fusion.kept} of {plan.groups[0].replicas} replicas are kept"
+    found = _fused(problem, plan)
+    if found is None:
+        yield f"nothing is scored on pool `{plan.groups[0].option.pool}`"
+    elif None in found:
+        yield f"the samples left at a share of {fusion.threshold:g} do not fit on {fusion.kept} replicas"
 
 
 def _broken_lengths(problem: RlProblem, plan: RlPlan) -> Iterator[str]:

@@ -68,20 +68,62 @@ def fuse(
     unfused_s = whole.end_s + inference.start_s + float(tokens_N.sum()) / (inference.tokens_per_s * len(workers))
     best = Fused(0, len(workers), unfused_s, whole.end_s, unfused_s, 1)
     seen = 1
-    for threshold in sorted({one for one in thresholds if 0 < one < trajectories.size}):
-        cut = simulate(workers, trajectories, queues, policy, stop_after=trajectories.size - threshold)
-        if len(not_started(cut)) or not len(under_way(cut)):
-            continue
-        for kept in range(1, len(workers)):
-            done_s_N = _moved_together(workers, trajectories, cut, kept, move, policy)
-            if done_s_N is None:
+    for threshold in sorted(set(thresholds)):
+        cut = cut_at(workers, trajectories, queues, threshold, policy)
+        for kept in range(1, len(workers)) if cut is not None else ():
+            assert cut is not None
+            found = fused_times(workers, trajectories, cut, kept, inference, move, policy)
+            if found is None:
                 continue
             seen += 1
-            free_s = cut.end_s + inference.start_s
-            end_s = inference_end_s(done_s_N, tokens_N, len(workers), kept, free_s, inference)
-            if end_s < best.end_s:
-                best = Fused(threshold, kept, end_s, float(done_s_N.max()), unfused_s, seen)
+            if found.end_s < best.end_s:
+                best = Fused(threshold, kept, found.end_s, found.generation_s, unfused_s, seen)
     return Fused(best.threshold, best.kept, best.end_s, best.generation_s, unfused_s, seen)
+
+
+def cut_at(
+    workers: tuple[Worker, ...],
+    trajectories: Trajectories,
+    queues: list[Ints],
+    threshold: int,
+    policy: RolloutPolicy | None = None,
+) -> RolloutResult | None:
+    """The rollout when `threshold` trajectories are left; None where some of them have not started, or none is."""
+    if not 0 < threshold < trajectories.size:
+        return None
+    cut = simulate(workers, trajectories, queues, policy, stop_after=trajectories.size - threshold)
+    return None if len(not_started(cut)) or not len(under_way(cut)) else cut
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FusedTimes:
+    """When each sample is generated [N], and when all of them went through inference; seconds."""
+
+    done_s_N: Floats
+    end_s: float
+    free_s: float  # when the workers that are not kept are set free
+
+    @property
+    def generation_s(self) -> float:
+        return float(self.done_s_N.max())
+
+
+def fused_times(
+    workers: tuple[Worker, ...],
+    trajectories: Trajectories,
+    cut: RolloutResult,
+    kept: int,
+    inference: Inference,
+    move: Move,
+    policy: RolloutPolicy | None = None,
+) -> FusedTimes | None:
+    """What follows `cut` with `kept` workers; None where those that move do not fit there."""
+    done_s_N = _moved_together(workers, trajectories, cut, kept, move, policy)
+    if done_s_N is None:
+        return None
+    tokens_N, free_s = trajectories.final_context_N.astype(float), cut.end_s + inference.start_s
+    end_s = inference_end_s(done_s_N, tokens_N, len(workers), kept, free_s, inference)
+    return FusedTimes(done_s_N, end_s, cut.end_s)
 
 
 def _moved_together(

@@ -3,11 +3,17 @@
 Array suffixes: N samples of the batch, Q samples in queue order.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.rl.plan import GenerationGroup
-from planner.rl.problem import Batch, DecodeCurve, Dispatch
+from planner.rl.plan import Fusion, GenerationGroup
+from planner.rl.problem import Batch, DecodeCurve, Dispatch, Scoring
+
+if TYPE_CHECKING:
+    from planner.rl.fusion import FusedTimes
+    from planner.rl.rollout import RolloutResult
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,6 +61,33 @@ def finish_times(batch: Batch, queue_Q: Ints, curve: DecodeCurve, replicas: int)
         curve.kv_tokens,
     )
     return done
+
+
+class FusedBatch:
+    """Rollouts of one batch on one group, cut at thresholds and gone on with on fewer replicas; cuts are kept."""
+
+    def __init__(self, batch: Batch, group: GenerationGroup, dispatch: Dispatch, scoring: Scoring) -> None:
+        from planner.rl.fusion import Inference, Move
+        from planner.rl.rollout import Trajectories, Worker
+
+        self._trajectories = batch.turns if batch.turns is not None else Trajectories.single_turn(batch)
+        self._workers = (Worker(group.option.curve),) * group.replicas
+        self._queue_N = queue_order(batch, dispatch)
+        self._inference = Inference(group.option.gpus / scoring.gpu_s, scoring.load_s)
+        self._move = Move(scoring.move_s, scoring.move_token_s)
+        self._cuts: dict[int, RolloutResult | None] = {}
+
+    def times(self, fusion: Fusion) -> "FusedTimes | None":
+        """None where the samples left have not all started, or do not fit on the replicas kept."""
+        from planner.rl.fusion import cut_at, fused_times
+
+        left = fusion.samples(self._trajectories.size)
+        if left not in self._cuts:
+            self._cuts[left] = cut_at(self._workers, self._trajectories, [self._queue_N], left)
+        cut = self._cuts[left]
+        if cut is None or not 0 < fusion.kept < len(self._workers):
+            return None
+        return fused_times(self._workers, self._trajectories, cut, fusion.kept, self._inference, self._move)
 
 
 def batch_finish_times(

@@ -30,6 +30,18 @@ class TrainingChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Fusion:
+    """When a share `threshold` of the samples is left, they decode on `kept` replicas; the others begin to score."""
+
+    threshold: float
+    kept: int
+
+    def samples(self, size: int) -> int:
+        """Samples of a batch that are left then."""
+        return round(self.threshold * size)
+
+
+@dataclass(frozen=True, slots=True)
 class RlPlan:
     """Who generates, who trains and how they overlap; a second group takes `tail_fraction` of the samples."""
 
@@ -37,6 +49,7 @@ class RlPlan:
     groups: tuple[GenerationGroup, ...]
     training: TrainingChoice | None
     tail_fraction: float = 0.0
+    fusion: Fusion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +59,7 @@ class Evaluation:
     objective: float
     iteration_s: float
     cost_usd: float
-    generation_s: float
+    generation_s: float  # scoring included where fused with it
     training_s: float
     handover_s: float  # weight synchronisation, or taking turns on the same GPUs
     gpus_of_pool: dict[str, int]

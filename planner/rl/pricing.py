@@ -4,6 +4,8 @@ Array suffixes: B batches, C configurations, M modes, T training choices. A pric
 infinity where a plan is not feasible.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -11,9 +13,9 @@ from numpy.typing import NDArray
 
 from planner.rl.bounds import SLACK, work_bound_s
 from planner.rl.evaluate import SECONDS_PER_HOUR
-from planner.rl.problem import Mode
-from planner.rl.space import Space
-from planner.rl.training import Rollout, iteration_s, minibatch_s
+from planner.rl.problem import Mode, RlProblem
+from planner.rl.space import NO_GROUP, Space
+from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
 
 Floats = NDArray[np.float64]
 
@@ -61,14 +63,13 @@ class FullPricing:
         self._space = space
         self._problem = problem = space.problem
         self._cap = _cap(space)
-        works = [
-            work_bound_s(space.table, one, problem.trained_samples, problem.minibatches) for one in problem.batches
-        ]
-        self._whole_TB = np.stack([whole for whole, _ in works], axis=1)
-        self._part_TB = np.stack([part for _, part in works], axis=1)
+        self._scored = _Trainings.of(space.table, problem)
+        self._unscored = _Trainings.of(space.table.unscored(), problem) if len(problem.scoring) else self._scored
+        self._fused_C = space.threshold_C != NO_GROUP
         self._usable: dict[tuple[bytes, Mode], NDArray[np.bool_]] = {}
-        used, count = np.unique(space.gpus_CP, axis=0, return_counts=True)
-        first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(space.gpus_CP)))}
+        alike_C = np.column_stack([space.gpus_CP, self._fused_C])
+        used, count = np.unique(alike_C, axis=0, return_counts=True)
+        first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(alike_C)))}
         at = [first[row.tobytes()] for row in used]
         self.total = sum(
             int(self._usable_T(config, mode).sum()) * int(times)
@@ -78,7 +79,7 @@ class FullPricing:
         self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
 
     def _usable_T(self, config: int, mode: Mode) -> NDArray[np.bool_]:
-        key = (self._space.gpus_CP[config].tobytes(), mode)
+        key = (bytes([int(self._fused_C[config])]) + self._space.gpus_CP[config].tobytes(), mode)
         if key not in self._usable:
             self._usable[key] = self._space.usable_T(config, mode)
         return self._usable[key]
@@ -88,7 +89,8 @@ class FullPricing:
         space, problem = self._space, self._problem
         if not len(space.table.choices):
             return np.full(len(space.first_C), np.inf)
-        training = self._whole_TB.mean(axis=1).min()
+        least = self._scored.whole_TB.mean(axis=1).min(), self._unscored.whole_TB.mean(axis=1).min()
+        training = np.where(self._fused_C, least[1], least[0])
         turns = problem.switch_s + space.table.offload_s_T.min()
         sync = min(problem.weight_sync_s.values(), default=0.0)
         handover = {"colocated": turns, "disaggregated": sync, "hybrid": turns + sync}[mode.placement]
@@ -106,34 +108,59 @@ class FullPricing:
 
     def bound_MT(self, config: int) -> Floats:
         generation_B = self._space.generation_bound_CB[config]
-        return np.stack([self._row(config, mode, self._bound_s_T(config, mode, generation_B)) for mode in self._modes])
+        return self._rows(config, lambda mode: self._bound_s_T(config, mode, generation_B))
 
     def exact_MT(self, config: int, rollout: Rollout) -> Floats:
-        work = minibatch_s(self._space.table, rollout.tokens_BK)
-        rows = []
-        for mode in self._modes:
-            handover = self._space.handover_s_T(config, mode)
-            time_T = iteration_s(mode, rollout, work, handover, overlapped=self._problem.weight_sync_overlapped)
-            rows.append(self._row(config, mode, time_T))
-        return np.stack(rows)
+        work = minibatch_s(self._trainings(config).table, rollout.tokens_BK)
+        overlapped = self._problem.weight_sync_overlapped
 
-    @property
-    def _modes(self) -> tuple[Mode, ...]:
-        return self._problem.modes
+        def time_s_T(mode: Mode) -> Floats:
+            return iteration_s(mode, rollout, work, self._space.handover_s_T(config, mode), overlapped=overlapped)
+
+        return self._rows(config, time_s_T)
+
+    def _rows(self, config: int, time_s_T: Callable[[Mode], Floats]) -> Floats:
+        """Times by mode turned into the objective [M, T]; modes that go with no training are not asked for."""
+        none = np.full(len(self._space.table.choices), np.inf)
+        return np.stack(
+            [
+                self._row(config, mode, time_s_T(mode)) if self._usable_T(config, mode).any() else none
+                for mode in self._problem.modes
+            ]
+        )
+
+    def _trainings(self, config: int) -> "_Trainings":
+        return self._unscored if self._fused_C[config] else self._scored
 
     def _bound_s_T(self, config: int, mode: Mode, generation_B: Floats) -> Floats:
-        handover = self._space.handover_s_T(config, mode)
+        handover, trainings = self._space.handover_s_T(config, mode), self._trainings(config)
         if mode.sync == "stream_sync":
-            ended_TB = np.maximum(self._whole_TB, generation_B + self._part_TB)
+            ended_TB = np.maximum(trainings.whole_TB, generation_B + trainings.part_TB)
             return np.asarray(ended_TB.mean(axis=1) + handover)
         least = Rollout(generation_B, np.zeros((0, 0)), np.zeros((0, 0)))
         overlapped = self._problem.weight_sync_overlapped
-        return iteration_s(mode, least, self._whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
+        return iteration_s(mode, least, trainings.whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
 
     def _row(self, config: int, mode: Mode, time_T: Floats) -> Floats:
         ok = self._usable_T(config, mode) & (time_T <= self._cap)
         priced = self._problem.objective == "cost_per_iter"
         return np.where(ok, time_T * self._space.usd_per_s_T(config, mode) if priced else time_T, np.inf)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trainings:
+    """Training choices, and what no rollout can make them undercut: the whole of an iteration, its last minibatch."""
+
+    table: TrainingTable
+    whole_TB: Floats
+    part_TB: Floats
+
+    @classmethod
+    def of(cls, table: TrainingTable, problem: RlProblem) -> "_Trainings":
+        works = [work_bound_s(table, one, problem.trained_samples, problem.minibatches) for one in problem.batches]
+        return cls(
+            table, np.stack([whole for whole, _ in works], axis=1), np.stack([part for _, part in works], axis=1)
+        )
 
 
 def _cap(space: Space) -> float:

@@ -83,6 +83,21 @@ class TrainingOption:
     offload_sharded_s: float = 0.0
     label: str = ""
     ranks: int = 1  # data-parallel ranks of a replica, where experts spread over several
+    score_gpu_s: float = 0.0  # GPU seconds a token of references, rewards and values, part of forward_tokens_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Forward passes of references, rewards and values on generating GPUs of a pool.
+
+    A token takes `gpu_s` GPU seconds; a replica begins `load_s` after it was set free. A trajectory of c tokens moves
+    to another replica in move_s + move_token_s c.
+    """
+
+    gpu_s: float
+    load_s: float = 0.0
+    move_s: float = 0.0
+    move_token_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +139,9 @@ class RlProblem:
     many an iteration trains on: fewer than a batch holds means over-sampling, the first to finish are taken.
     An empty `training` means that only generation is planned. `max_groups` 2 allows a second group of replicas for the
     `tail_fractions` of samples with the largest predicted length. With `equal_shares` the data-parallel ranks divide
-    the samples of a minibatch, as most training codes ask for.
+    the samples of a minibatch, as most training codes ask for. With `fusion_thresholds`, roles that take turns may
+    score while the last of the samples, one of these shares of them, decode on fewer replicas: `scoring` by generating
+    pool.
     """
 
     pools: tuple[Pool, ...]
@@ -143,6 +160,8 @@ class RlProblem:
     tail_fractions: tuple[float, ...] = ()
     samples: int | None = None
     equal_shares: bool = False
+    scoring: Mapping[str, Scoring] = field(default_factory=dict)
+    fusion_thresholds: tuple[float, ...] = ()
 
     @property
     def pool_of(self) -> dict[str, Pool]:

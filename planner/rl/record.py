@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
-from planner.rl.problem import DecodeCurve, GenerationOption, TrainingOption
+from planner.rl.problem import DecodeCurve, GenerationOption, Scoring, TrainingOption
 
 _HINT = "solve again: the proof is damaged"
 T = TypeVar("T")
@@ -22,6 +22,7 @@ class Curves:
     training: tuple[TrainingOption, ...]
     weight_sync_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     switch_s: float = 0.0
+    scoring: Mapping[str, Scoring] = field(default_factory=dict)
 
 
 def curves_record(curves: Curves) -> dict[str, JsonValue]:
@@ -32,6 +33,8 @@ def curves_record(curves: Curves) -> dict[str, JsonValue]:
         "training": _table(TrainingOption, curves.training),
         "weight_sync_s": [[*pair, seconds] for pair, seconds in curves.weight_sync_s.items()],
         "switch_s": curves.switch_s,
+        "scoring_pools": [*curves.scoring],
+        "scoring": _table(Scoring, [*curves.scoring.values()]),
     }
 
 
@@ -49,7 +52,15 @@ def read_curves_record(record: Mapping[str, JsonValue]) -> Curves:
         tuple(TrainingOption(**row) for row in _rows(record, "training", TrainingOption)),
         {(str(row[0]), str(row[1])): _seconds(row[2]) for row in sync if isinstance(row, list)},
         _seconds(record.get("switch_s")),
+        _scoring(record),
     )
+
+
+def _scoring(record: Mapping[str, JsonValue]) -> dict[str, Scoring]:
+    pools, rows = record.get("scoring_pools"), _rows(record, "scoring", Scoring)
+    if not isinstance(pools, list) or len(pools) != len(rows):
+        raise PlannerError("`scoring_pools` does not name the pools of `scoring`", hint=_HINT)
+    return {str(pool): Scoring(**row) for pool, row in zip(pools, rows, strict=True)}
 
 
 def _table(kind: type[T], rows: Sequence[T], without: str = "") -> JsonValue:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from planner.rl.best_first import BestFirst
 from planner.rl.evaluate import evaluate
-from planner.rl.generation import finish_times
-from planner.rl.plan import Evaluation, RlPlan
+from planner.rl.generation import FusedBatch, finish_times
+from planner.rl.plan import Evaluation, Fusion, RlPlan
 from planner.rl.pricing import pricing_of
 from planner.rl.problem import RlProblem, validate
 from planner.rl.space import Space, build_space
@@ -92,7 +92,7 @@ def _plan(space: Space, at: tuple[int, int, int]) -> RlPlan | None:
     training = space.table.choices[choice] if problem.training else None
     fraction = int(space.fraction_C[config])
     tail = problem.tail_fractions[fraction] if fraction >= 0 else 0.0
-    return RlPlan(problem.modes[mode], space.groups_of(config), training, tail)
+    return RlPlan(problem.modes[mode], space.groups_of(config), training, tail, space.fusion_of(config))
 
 
 class Simulations:
@@ -102,6 +102,7 @@ class Simulations:
         self._space = space
         problem = space.problem
         self._ends_alone = not problem.training and problem.samples is None  # then only the last completion matters
+        self._fused_batches: dict[int, list[FusedBatch]] = {}
         self._known: dict[tuple[int, int, int], Floats] = {}
 
     def rollout(self, config: int) -> Rollout:
@@ -114,8 +115,27 @@ class Simulations:
                 for batch in range(len(problem.batches))
             ]
             return Rollout(np.array(ends), np.zeros((0, 0)), np.zeros((0, 0)))
+        fusion = self._space.fusion_of(config)
+        if fusion is not None:
+            return self._fused(config, fusion)
         finish_s = [self._batch_finish_s(config, batch) for batch in range(len(problem.batches))]
         return rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples)
+
+    def _fused(self, config: int, fusion: Fusion) -> Rollout:
+        """Ends with the scoring of the last sample; never where the samples left do not fit on the replicas kept."""
+        problem, group = self._space.problem, int(self._space.first_C[config])
+        if group not in self._fused_batches:
+            chosen = self._space.groups[group]
+            scoring = problem.scoring[chosen.option.pool]
+            self._fused_batches[group] = [
+                FusedBatch(batch, chosen, problem.dispatch, scoring) for batch in problem.batches
+            ]
+        found = [batch.times(fusion) for batch in self._fused_batches[group]]
+        done_s = [
+            one.done_s_N if one is not None else np.zeros(b.size) for one, b in zip(found, problem.batches, strict=True)
+        ]
+        rollout = rollout_of(problem.batches, done_s, problem.minibatches, problem.trained_samples)
+        return replace(rollout, generation_s_B=np.array([one.end_s if one is not None else np.inf for one in found]))
 
     def _batch_finish_s(self, config: int, batch: int) -> Floats:
         done_s_N = np.zeros(self._space.problem.batches[batch].size)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from planner.rl.bounds import generation_bound_s
 from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
-from planner.rl.plan import GenerationGroup, TrainingChoice
+from planner.rl.plan import Fusion, GenerationGroup, TrainingChoice
 from planner.rl.problem import Mode, RlProblem
 from planner.rl.training import TrainingTable
 
@@ -31,6 +31,8 @@ class Space:
     first_C: Ints
     second_C: Ints
     fraction_C: Ints  # index, NO_GROUP with one group
+    threshold_C: Ints  # index of a threshold of fusion, NO_GROUP without
+    kept_C: Ints
     gpus_CP: Ints
     generation_bound_CB: Floats
     table: TrainingTable
@@ -42,12 +44,20 @@ class Space:
         first, second, fraction = (int(column[config]) for column in (self.first_C, self.second_C, self.fraction_C))
         return [(0, first)] if second == NO_GROUP else [(1 + 2 * fraction, first), (2 + 2 * fraction, second)]
 
+    def fusion_of(self, config: int) -> Fusion | None:
+        """How a configuration scores beside its last samples."""
+        if self.threshold_C[config] == NO_GROUP:
+            return None
+        return Fusion(self.problem.fusion_thresholds[int(self.threshold_C[config])], int(self.kept_C[config]))
+
     def groups_of(self, config: int) -> tuple[GenerationGroup, ...]:
         return tuple(self.groups[group] for _, group in self.queues_of(config))
 
     def usable_T(self, config: int, mode: Mode) -> NDArray[np.bool_]:
         """Training choices that have the GPUs and the network to go with a configuration in a mode."""
         used, table = self.gpus_CP[config], self.table
+        if mode.placement == "disaggregated" and self.threshold_C[config] != NO_GROUP:
+            return np.zeros(len(table.choices), bool)
         if mode.placement == "colocated":
             pools = np.flatnonzero(used)
             same = (table.pool_T == pools[0]) & (table.gpus_T == used[pools[0]])
@@ -95,9 +105,14 @@ def build_space(problem: RlProblem) -> Space:
         gpus_GP[index, pools.index(group.option.pool)] = group.gpus
     queues = _queues(problem)
     bound_QGB = np.stack([_queue_bounds(problem, groups, queues_B) for queues_B in queues])
-    first, second, fraction = _configurations(problem, gpus_GP, size_P, bound_QGB)
+    plain = _configurations(problem, gpus_GP, size_P, bound_QGB)
+    fused, fused_bound_GB = _fusions(problem, groups, queues[0])
+    first, second, fraction, threshold, kept = (
+        np.concatenate([one, other]) for one, other in zip(plain, fused, strict=True)
+    )
     both = second != NO_GROUP
     bound_CB = np.where(both[:, None], 0.0, bound_QGB[0, first])
+    bound_CB[threshold != NO_GROUP] = fused_bound_GB[first[threshold != NO_GROUP]]
     gpus_CP = gpus_GP[first]
     if both.any():
         bound_CB[both] = np.maximum(
@@ -106,7 +121,9 @@ def build_space(problem: RlProblem) -> Space:
         gpus_CP[both] += gpus_GP[second[both]]
     table = TrainingTable.of(training_choices(problem), pools)
     usd_P = np.array([pool.usd_per_gpu_hour for pool in problem.pools], float)
-    return Space(problem, groups, queues, first, second, fraction, gpus_CP, bound_CB, table, size_P, usd_P)
+    return Space(
+        problem, groups, queues, first, second, fraction, threshold, kept, gpus_CP, bound_CB, table, size_P, usd_P
+    )
 
 
 def training_choices(problem: RlProblem) -> tuple[TrainingChoice, ...]:
@@ -129,8 +146,10 @@ def _queues(problem: RlProblem) -> list[list[Ints]]:
     return queues
 
 
-def _queue_bounds(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> Floats:
-    """[G, B] seconds; infinite where a sample does not fit."""
+def _queue_bounds(
+    problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints], *, scored: bool = False
+) -> Floats:
+    """[G, B] seconds until all is generated, and `scored` there; infinite where a sample does not fit."""
     bound_GB = np.empty((len(groups), len(queues_B)))
     of_option: dict[int, list[int]] = {}
     for index, group in enumerate(groups):
@@ -143,12 +162,40 @@ def _queue_bounds(problem: RlProblem, groups: tuple[GenerationGroup, ...], queue
             needed = len(queue_Q) - (batch.size - problem.trained_samples) if problem.samples else len(queue_Q)
             fits = (prompt_Q + output_Q).max(initial=0) <= curve.kv_tokens
             first_Q = prompt_Q if batch.turns is None else batch.turns.prompt_N[queue_Q]  # observations come later
-            bound = generation_bound_s(first_Q, output_Q, needed, curve, replicas)
+            beside_s = _scoring_s(problem, groups[members[0]], prompt_Q + output_Q) if scored else 0.0
+            bound = generation_bound_s(first_Q, output_Q, needed, curve, replicas, beside_s)
             bound_GB[members, column] = bound if fits else np.inf
     return bound_GB
 
 
-def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: Floats) -> tuple[Ints, Ints, Ints]:
+def _scoring_s(problem: RlProblem, group: GenerationGroup, tokens_N: Ints) -> float:
+    """Seconds of one replica to score all tokens; infinite where the pool scores nothing."""
+    scoring = problem.scoring.get(group.option.pool)
+    return np.inf if scoring is None else float(tokens_N.sum()) * scoring.gpu_s / group.option.gpus
+
+
+Columns = tuple[Ints, Ints, Ints, Ints, Ints]
+"""Configurations: first and second group, tail fraction, threshold of fusion, replicas kept."""
+
+
+def _fusions(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> tuple[Columns, Floats]:
+    """One group each, with every threshold and every number of replicas kept; and the bounds of groups [G, B]."""
+    takes_turns = any(mode.placement != "disaggregated" for mode in problem.modes)
+    if not problem.fusion_thresholds or not takes_turns or problem.samples is not None:
+        none = np.zeros(0, np.int64)
+        return (none,) * 5, np.full((len(groups), len(queues_B)), np.inf)
+    bound_GB = _queue_bounds(problem, groups, queues_B, scored=True)
+    rows = [
+        (group, NO_GROUP, NO_GROUP, threshold, kept)
+        for group in np.flatnonzero(np.isfinite(bound_GB).all(axis=1)).tolist()
+        for threshold in range(len(problem.fusion_thresholds))
+        for kept in range(1, groups[group].replicas)
+    ]
+    first, second, fraction, threshold, kept = np.array(rows, np.int64).reshape(-1, 5).T
+    return (first, second, fraction, threshold, kept), bound_GB
+
+
+def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: Floats) -> Columns:
     """One group each; and two groups that leave less than one largest replica idle in the pools they use."""
     fits = np.flatnonzero(np.isfinite(bound_QGB[0]).all(axis=1))
     first, second, fraction = [fits], [np.full(len(fits), NO_GROUP)], [np.full(len(fits), NO_GROUP)]
@@ -163,4 +210,6 @@ def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: 
             first.append(one)
             second.append(other)
             fraction.append(np.full(len(one), index))
-    return np.concatenate(first), np.concatenate(second), np.concatenate(fraction)
+    columns = np.concatenate(first), np.concatenate(second), np.concatenate(fraction)
+    none = np.full(len(columns[0]), NO_GROUP)
+    return (*columns, none, none)

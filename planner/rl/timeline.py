@@ -94,10 +94,28 @@ def as_svg(decision: Decision, iteration_s: float, *, title: str = "", iteration
 def _bars(row: Row, names: list[str], y: int, left: float, scale: float, at: int) -> Iterator[str]:
     for phase in row.phases:
         width = (phase.duration_s or 0.0) * scale
+        top, height = _lane(phase, row)
         colour = COLOURS[names.index(phase.name) % len(COLOURS)]
         x, opacity = left + phase.start_s * scale, 1.0 if at == 0 else 0.45
-        yield f'<rect x="{x:.1f}" y="{y}" width="{max(width, 0.5):.1f}" height="{BAR}" fill="{colour}"'
+        yield f'<rect x="{x:.1f}" y="{y + top}" width="{max(width, 0.5):.1f}" height="{height}" fill="{colour}"'
         yield f' fill-opacity="{opacity}"><title>{escape(phase.name)}: {phase.duration_s or 0.0:.4g} s</title></rect>'
+
+
+def _lane(phase: Phase, row: Row) -> tuple[int, int]:
+    """Top and height of a bar: half of the row where phases overlap, those of some of its devices; the first above."""
+    end_s = phase.start_s + (phase.duration_s or 0.0)
+    shortest_s = 1e-6 * max(end_s, 1e-9)
+    beside = [
+        other
+        for other in row.phases
+        if other is not phase
+        and other.start_s < end_s - shortest_s
+        and phase.start_s < other.start_s + (other.duration_s or 0.0) - shortest_s
+    ]
+    if not beside:
+        return 0, BAR
+    first = all((phase.start_s, phase.name) < (other.start_s, other.name) for other in beside)
+    return (0 if first else BAR // 2), BAR // 2
 
 
 def _legend(names: list[str], y: int) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Array suffixes: N samples, B batches, K minibatches, T training choices.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,10 @@ class TrainingTable:
     dp_T: Floats
     pp_T: Floats
     micro_T: Floats
-    forward_T: Floats  # tokens/s
+    forward_s_T: Floats  # of a token on a replica
     train_T: Floats  # tokens/s
     optimizer_s_T: Floats
+    score_s_T: Floats  # of a token on a replica, part of forward_s_T
     offload_s_T: Floats
     gpus_T: NDArray[np.int64]
     pool_T: NDArray[np.int64]
@@ -49,12 +50,21 @@ class TrainingTable:
             dp_T,
             np.array([option.pp for option in options], float),
             np.array([option.micro_tokens for option in options], float),
-            np.array([option.forward_tokens_per_s for option in options], float),
+            1 / np.array([option.forward_tokens_per_s for option in options], float),
             np.array([option.train_tokens_per_s for option in options], float),
             np.array([option.optimizer_s for option in options], float),
+            np.array([option.score_gpu_s / option.gpus for option in options], float),
             np.array([option.offload_s for option in options], float) + sharded / np.maximum(dp_T, 1),
             np.array([choice.gpus for choice in choices], np.int64),
             np.array([pools.index(option.pool) for option in options], np.int64),
+        )
+
+    def unscored(self) -> "TrainingTable":
+        """The same trainings where others score."""
+        return replace(
+            self,
+            forward_s_T=np.maximum(0.0, self.forward_s_T - self.score_s_T),
+            score_s_T=np.zeros_like(self.score_s_T),
         )
 
 
@@ -80,7 +90,7 @@ def minibatch_s(table: TrainingTable, tokens_BK: Floats) -> Floats:
     each = tokens_BK[None] / table.dp_T[:, None, None]
     micro = np.maximum(1.0, np.ceil(each / table.micro_T[:, None, None]))
     bubble = (micro + table.pp_T[:, None, None] - 1) / micro
-    forward = each / table.forward_T[:, None, None] * bubble
+    forward = each * table.forward_s_T[:, None, None] * bubble
     update = each / table.train_T[:, None, None] * bubble + table.optimizer_s_T[:, None, None]
     return np.asarray(forward + update)
 

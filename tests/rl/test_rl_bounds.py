@@ -17,12 +17,13 @@ from planner.rl.benchmark_problem import read_problem
 from planner.rl.bounds import generation_bound_s, work_bound_s
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import finish_times
-from planner.rl.plan import GenerationGroup, RlPlan
-from planner.rl.problem import Batch, DecodeCurve, GenerationOption, Mode, RlProblem
+from planner.rl.plan import Fusion, GenerationGroup, RlPlan
+from planner.rl.problem import Batch, DecodeCurve, GenerationOption, Mode, RlProblem, Scoring
 from planner.rl.rollout import RolloutPolicy, simulate
 from planner.rl.search import solve
 from planner.rl.space import training_choices
 from planner.rl.training import TrainingTable, minibatch_s, rollout_of
+from planner.rl.verify import derive_bound
 from planner.solvers.result import Status
 
 
@@ -77,6 +78,12 @@ def _plans(problem: RlProblem) -> Iterator[RlPlan]:
     largest = max(option.gpus for option in problem.generation)
     for mode, choice in itertools.product(problem.modes, training_choices(problem)):
         yield from (RlPlan(mode, (group,), choice) for group in groups)
+        yield from (
+            RlPlan(mode, (group,), choice, fusion=Fusion(threshold, kept))
+            for group in groups
+            for threshold in problem.fusion_thresholds
+            for kept in range(1, group.replicas)
+        )
         for one, other in itertools.product(groups, groups) if problem.max_groups > 1 else ():
             idle = {
                 name: problem.pool_of[name].gpus
@@ -118,6 +125,28 @@ def test_the_search_equals_enumeration_beyond_the_benchmark(seed: int, what: str
     assert solution.status is Status.OPTIMAL
     assert solution.objective == pytest.approx(min(feasible), rel=1e-9)
     assert solution.seen + solution.pruned == len(feasible)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_search_equals_enumeration_where_scoring_is_fused_with_generation(seed: int) -> None:
+    problem = read_problem(given_document(random_problem(seed, "sync"), "problem"))
+    trained = tuple(replace(one, score_gpu_s=0.8 * one.gpus / one.forward_tokens_per_s) for one in problem.training)
+    scoring = {pool.name: Scoring(trained[0].score_gpu_s, 0.05, 0.01, 1e-4) for pool in problem.pools}
+    roomy = tuple(replace(one, curve=replace(one.curve, max_running=8)) for one in problem.generation)
+    problem = replace(
+        problem, training=trained, generation=roomy, scoring=scoring, fusion_thresholds=(0.2, 0.5), modes=ALL_MODES[::3]
+    )
+    plans = list(_plans(problem))
+    feasible = [(one.objective, plan) for plan in plans if (one := evaluate(problem, plan)).feasible]
+    solution = solve(problem)
+    best = min(objective for objective, _ in feasible)
+    assert any(plan.fusion for _, plan in feasible)
+    assert solution.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(best, rel=1e-9)
+    assert derive_bound(problem, 1.05 * best, 1e-9).least == pytest.approx(best)
+    assert solve(replace(problem, fusion_thresholds=())).objective == pytest.approx(
+        min(objective for objective, plan in feasible if plan.fusion is None)
+    )
 
 
 def test_stopped_at_any_moment_the_bound_is_below_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,9 @@ class TrainingCurve(Spec):
     pp: Count = 1
     train_tokens_per_s: Positive = Field(description="forward, backward and what shows of communication")
     forward_tokens_per_s: Positive = Field(description="log-probabilities, references, rewards and values together")
+    score_tokens_per_s: Positive | None = Field(
+        default=None, description="references, rewards and values alone, part of `forward_tokens_per_s`"
+    )
     micro_tokens: Count = Field(description="of one micro-batch")
     min_dp: Count = Field(default=1, description="fewer replicas do not fit in memory")
     optimizer_s: Amount = Field(default=0.0, description="an optimizer step, exchange of gradients included")
@@ -96,6 +99,10 @@ class RlOptions(Spec):
     tail_fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
         default=(), description="shares of the longest samples that a group of their own may generate"
     )
+    fusion_thresholds: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
+        default=(),
+        description="shares of the samples left when these may go on on fewer replicas, and the others score",
+    )
     tools: ToolCalls | None = None
     max_running: Count = Field(default=256, description="sequences of a replica at once")
     generation_tp: Degrees | None = Field(default=None, description="tensor parallel sizes of generating replicas")
@@ -115,6 +122,22 @@ class WeightSync(Spec):
     overlapped: bool = False
 
 
+class FusedScoring(Spec):
+    """References, rewards and values on replicas that are set free before the last samples are generated.
+
+    Once `samples_left` are under way, those of all but the `kept` replicas with most left to do move there. Times are
+    means from the start of generation; `unfused_s` is when scoring would end if it began after the last sample.
+    """
+
+    threshold: Annotated[float, Field(gt=0, lt=1)] = Field(description="share of the samples left, of those allowed")
+    samples_left: Count
+    kept: Count = Field(description="replicas that go on generating")
+    free_s: Amount = Field(description="when the other replicas are set free")
+    generated_s: Amount = Field(description="when the last sample is generated")
+    scored_s: Amount
+    unfused_s: Amount
+
+
 class RlDecision(Decision):
     """Roles by function: rollout (one or more groups), actor (trains), critic, reference, reward.
 
@@ -130,6 +153,7 @@ class RlDecision(Decision):
     tail_share: Fraction = Field(default=0.0, description="longest samples that go to the last rollout group")
     resident_bytes: dict[str, Amount] = Field(default_factory=dict, description="by role, 0 where absent")
     weight_sync: WeightSync
+    fused_scoring: FusedScoring | None = None
     shares: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
         default_factory=dict, description="of the samples, by rollout role; all to the only one when absent"
     )

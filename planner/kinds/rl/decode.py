@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.hardware.cluster import Pool
-from planner.kinds.rl.decision import RlDecision, WeightSync
+from planner.kinds.rl.decision import FusedScoring, RlDecision, WeightSync
+from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import Formulated
+from planner.kinds.rl.fused import fused_scoring
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
 from planner.models.architecture import MoeFfn
@@ -25,6 +27,21 @@ class Solved:
     formulated: Formulated
     plan: RlPlan
     evaluation: Evaluation
+
+    @property
+    def tokens(self) -> float:
+        """Output tokens that a mean iteration trains on."""
+        return trained_tokens(self.formulated.problem.batches, self.setting.options)
+
+    @property
+    def fused(self) -> FusedScoring | None:
+        """Scoring beside the last samples, where the plan has it."""
+        return fused_scoring(self.formulated.problem, self.plan)
+
+    @property
+    def generated_s(self) -> float:
+        """When the last sample of a mean iteration is generated."""
+        return self.evaluation.generation_s if self.fused is None else self.fused.generated_s
 
     @property
     def training(self) -> TrainingChoice:
@@ -81,6 +98,7 @@ def decode(solved: Solved) -> RlDecision:
         tail_share=tail,
         resident_bytes=kept,
         weight_sync=_weight_sync(solved),
+        fused_scoring=solved.fused,
         shares={names[0]: 1.0 - tail, names[1]: tail} if len(names) > 1 else {},
     )
 
@@ -220,33 +238,51 @@ def timeline(solved: Solved) -> Iterator[Phase]:
     """The phases of a mean iteration, seconds from its start.
 
     Generation and training of a disaggregated plan overlap: asynchronous training works on an earlier batch, streaming
-    training starts on the first minibatch. Models on the same devices take turns; phases of no time are left out.
+    training starts on the first minibatch. Models on the same devices take turns, but for scoring that is fused with
+    generation: it begins on the replicas that are set free. Phases of no time are left out.
     """
-    evaluation, names = solved.evaluation, rollout_names(solved)
-    generation = evaluation.generation_s
-    yield Phase(name="generate", start_s=0.0, duration_s=generation, roles=names)
-    train = list(_turns(solved))
+    evaluation, fused = solved.evaluation, solved.fused
+    yield Phase(name="generate", start_s=0.0, duration_s=solved.generated_s, roles=rollout_names(solved))
     if solved.asynchronous:
         clock = 0.0
     elif solved.plan.mode.sync == "stream_sync":
         clock = max(evaluation.iteration_s - evaluation.handover_s - evaluation.training_s, 0.0)
     else:
-        clock = generation
-    for name, roles, duration in train:
-        yield Phase(name=name, start_s=clock, duration_s=duration, roles=roles)
-        clock += duration
+        clock = evaluation.generation_s
+    if fused is not None:
+        yield from _in_turn(_scores(solved), fused.free_s, fused.scored_s - fused.free_s)
+    turns = _turns(solved) if fused is None else [one for one in _turns(solved) if one not in _scores(solved)]
+    yield from _in_turn(turns, clock, evaluation.training_s)
     action = "take turns" if solved.takes_turns else "send weights to rollout"
     if evaluation.handover_s > 0:
-        yield Phase(name="synchronise", start_s=clock, duration_s=evaluation.handover_s, actions=(action,))
+        end = clock + evaluation.training_s
+        yield Phase(name="synchronise", start_s=end, duration_s=evaluation.handover_s, actions=(action,))
 
 
-def _turns(solved: Solved) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """Training split by what each model's part of a token costs: name, roles, seconds."""
+Turn = tuple[str, str, float]
+"""What is done, by which role, and the GPU seconds that a token takes."""
+
+
+def _in_turn(turns: list[Turn], start_s: float, seconds: float) -> Iterator[Phase]:
+    """Phases one after the other that share `seconds` by what their tokens take."""
+    total, clock = sum(weight for _, _, weight in turns), start_s
+    for name, role, weight in turns:
+        duration = seconds * weight / total
+        yield Phase(name=name, start_s=clock, duration_s=duration, roles=(role,))
+        clock += duration
+
+
+def _scores(solved: Solved) -> list[Turn]:
+    return [(f"score by {one.part}", one.part, one.forward_gpu_s) for one in solved.trainer.helpers]
+
+
+def _turns(solved: Solved) -> list[Turn]:
+    """Training split by what each model's part of a token costs."""
     train, forward = solved.trainer.actor_gpu_s
-    parts: list[tuple[str, str, float]] = [("log-probabilities", "actor", forward)]
-    parts += [(f"score by {one.part}", one.part, one.forward_gpu_s) for one in solved.trainer.helpers]
-    parts += [(f"train {one.part}", one.part, one.train_gpu_s) for one in solved.trainer.helpers if one.train_gpu_s > 0]
-    parts.append(("train actor", "actor", train))
-    total = sum(weight for _, _, weight in parts)
-    for name, role, weight in parts:
-        yield name, (role,), solved.evaluation.training_s * weight / total
+    learners = [one for one in solved.trainer.helpers if one.train_gpu_s > 0]
+    return [
+        ("log-probabilities", "actor", forward),
+        *_scores(solved),
+        *((f"train {one.part}", one.part, one.train_gpu_s) for one in learners),
+        ("train actor", "actor", train),
+    ]

@@ -40,6 +40,12 @@ def digest_of(batches: tuple[Batch, ...]) -> str:
     return digest([[batch.prompt_tokens_N.tolist(), batch.output_tokens_N.tolist()] for batch in batches])
 
 
+def trained_tokens(batches: tuple[Batch, ...], options: RlOptions) -> float:
+    """Output tokens that a mean iteration trains on, generated ones that are not trained on left out by number."""
+    mean = sum(float(batch.output_tokens_N.mean()) for batch in batches) / len(batches)
+    return mean * samples(options)
+
+
 def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator) -> Batch:
     count = generated(options)
     prompts = -(-count // options.samples_per_prompt)

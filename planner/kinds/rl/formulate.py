@@ -12,10 +12,11 @@ from planner.kinds.rl.generation_curves import Generator, measured_generators, m
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.kinds.rl.training_curves import Lengths, Trainer, measured_trainers, modelled_trainers
-from planner.rl.problem import NEVER_FITS, GenerationOption, RlProblem, TrainingOption
+from planner.rl.problem import NEVER_FITS, GenerationOption, RlProblem, Scoring, TrainingOption
 from planner.rl.record import Curves
 from planner.units import format_si
 
+MOVE_S = 0.1  # of a trajectory to another replica, beyond its KV (Heddle, arXiv:2603.28101: 0.1 to 0.35 s in all)
 START_S = 1.0  # of a synchronisation: engines drained, caches dropped (verl and slime report 1 to 2 s beyond transfer)
 
 
@@ -55,6 +56,7 @@ def formulate(setting: Setting) -> Formulated:
         training=tuple(one.option for one in trainers),
         weight_sync_s=_weight_sync_s(setting),
         switch_s=_switch_s(setting),
+        scoring=_scoring(setting, trainers, context) if setting.options.fusion_thresholds else {},
     )
     problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, batches)
     return Formulated(
@@ -119,6 +121,33 @@ def _switch_s(setting: Setting) -> float:
     return START_S + _actor_bytes(setting) / node.num_gpus / min(
         pool.node.nic_bandwidth_bytes_per_s for pool in setting.pools
     )
+
+
+def _scoring(setting: Setting, trainers: list[Trainer], context: float) -> dict[str, Scoring]:
+    """By pool where something scores: as the trainers there do, weights loaded over PCIe, KV moved through one adapter.
+
+    Raises PlannerError where nothing scores on any pool.
+    """
+    from planner.costs.memory import kv_cache_bytes
+    from planner.costs.shapes import Shards
+
+    kv_token_bytes = float(kv_cache_bytes(setting.actor, Shards.of(1), np.array([context]))[0]) / context
+    found = {}
+    for pool in setting.pools:
+        here = [one for one in trainers if one.option.pool == pool.name and one.option.score_gpu_s > 0]
+        if here:
+            loaded = sum(one.weights_bytes for one in here[0].helpers if one.forward_gpu_s > 0)
+            found[pool.name] = Scoring(
+                gpu_s=min(one.option.score_gpu_s for one in here),
+                load_s=loaded / pool.node.pcie_bandwidth_bytes_per_s,
+                move_s=MOVE_S,
+                move_token_s=kv_token_bytes / pool.node.nic_bandwidth_bytes_per_s,
+            )
+    if not found:
+        where = setting.resolved.where(("options", "fusion_thresholds"))
+        hint = "name a `reference` or `reward` model, or leave `fusion_thresholds` out"
+        raise PlannerError("nothing scores that could be fused with generation", where=where, hint=hint)
+    return found
 
 
 def _require_replicas(setting: Setting, generators: list[Generator], lengths: Lengths) -> None:

@@ -5,12 +5,14 @@ proof are taken on trust: they rest on the costs.
 """
 
 from collections.abc import Iterator
+from math import isclose
 
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import RlDecision, RlOptions
-from planner.kinds.rl.drawn import digest_of, draw_batches, samples
+from planner.kinds.rl.decision import FusedScoring, RlDecision, RlOptions
+from planner.kinds.rl.drawn import digest_of, draw_batches, trained_tokens
+from planner.kinds.rl.fused import fused_scoring
 from planner.kinds.rl.stated import stated_problem
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -18,7 +20,7 @@ from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.rl.evaluate import evaluate
-from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
+from planner.rl.plan import Evaluation, Fusion, GenerationGroup, RlPlan, TrainingChoice
 from planner.rl.problem import Batch, RlProblem, TrainingOption
 from planner.rl.record import Curves, curves_record, read_curves_record
 from planner.rl.search import Solution
@@ -72,12 +74,6 @@ def _part(proof: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
     return found
 
 
-def trained_tokens(batches: tuple[Batch, ...], options: RlOptions) -> float:
-    """Output tokens that a mean iteration trains on, generated ones that are not trained on left out by number."""
-    mean = sum(float(batch.output_tokens_N.mean()) for batch in batches) / len(batches)
-    return mean * samples(options)
-
-
 def _objective(envelope: Envelope, decision: RlDecision, searched: RlProblem, options: RlOptions) -> Finding:
     """The plan of the decision, priced on the curves, is worth what the certificate says."""
     rule, where = "certificate.objective", "certificate.objective"
@@ -88,9 +84,18 @@ def _objective(envelope: Envelope, decision: RlDecision, searched: RlProblem, op
     found = evaluate(searched, plan)
     if found.broken:
         return Finding(rule, False, found.broken[0], where, _HINT)
+    if not _same_fusion(decision.fused_scoring, fused_scoring(searched, plan)):
+        return Finding("rl.fused_scoring", False, "played again, other times come out", "fused_scoring", _HINT)
     worth = _metrics(found, trained_tokens(searched.batches, options)).get(stated.metric)
     right = worth is not None and stated.value is not None and abs(worth - stated.value) <= REL_TOL * abs(worth)
     return Finding(rule, right, f"priced again {worth!r} {stated.metric}, stated {stated.value!r}", where, _HINT)
+
+
+def _same_fusion(stated: FusedScoring | None, played: FusedScoring | None) -> bool:
+    if stated is None or played is None:
+        return stated is played
+    one, other = (list(part.model_dump().values()) for part in (stated, played))
+    return all(isclose(a, b, rel_tol=REL_TOL) for a, b in zip(one, other, strict=True))
 
 
 def _metrics(found: Evaluation, tokens: float) -> dict[str, float]:
@@ -139,7 +144,10 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
     )
     if mode is None or training is None or not groups or None in groups:
         return None
-    return RlPlan(mode, tuple(group for group in groups if group is not None), training, decision.tail_share)
+    fused = decision.fused_scoring
+    fusion = Fusion(fused.threshold, fused.kept) if fused is not None else None
+    whole = tuple(group for group in groups if group is not None)
+    return RlPlan(mode, whole, training, decision.tail_share, fusion)
 
 
 def _group(role: Role, searched: RlProblem) -> GenerationGroup | None:

@@ -107,6 +107,7 @@ def _require_consistent(resolved: Resolved, options: RlOptions) -> None:
         near = min(divisors, key=lambda count: (abs(count - options.minibatches), count))
         what = f"{samples} samples do not divide into {options.minibatches} minibatches"
         raise PlannerError(what, where=where(("options", "minibatches")), hint=f"write `minibatches: {near}`")
+    _require_fusible(resolved, options)
     if "asynchronous" in (options.synchrony or ()) and options.max_staleness == 0:
         hint = "write `max_staleness: 1` or more, or leave `asynchronous` out"
         what = "asynchronous training with a staleness of 0"
@@ -115,6 +116,28 @@ def _require_consistent(resolved: Resolved, options: RlOptions) -> None:
         hint = "add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`"
         what = "colocated roles take turns and cannot stream or run ahead"
         raise PlannerError(what, where=where(("options", "arrangements")), hint=hint)
+
+
+def _require_fusible(resolved: Resolved, options: RlOptions) -> None:
+    """Scoring is fused with generation where roles take turns, and every sample generated is trained on."""
+    where = resolved.where
+    if options.fusion_thresholds and not {"colocated", "hybrid"} & set(options.arrangements):
+        hint = "add `colocated` to `arrangements`, or leave `fusion_thresholds` out"
+        what = "scoring is fused with generation on GPUs that take turns, and all arrangements are disaggregated"
+        raise PlannerError(what, where=where(("options", "fusion_thresholds")), hint=hint)
+    if options.fusion_thresholds and options.over_sampling > 1:
+        hint = "leave `over_sampling` or `fusion_thresholds` out"
+        what = "over-sampling drops the longest samples, and fusion moves them together"
+        raise PlannerError(what, where=where(("options", "over_sampling")), hint=hint)
+    for index, one in enumerate(options.costs.training):
+        if one.score_tokens_per_s is not None and one.score_tokens_per_s < one.forward_tokens_per_s:
+            hint = f"write `score_tokens_per_s: {one.forward_tokens_per_s:g}` or more"
+            what = (
+                f"scores alone {one.score_tokens_per_s:g} tokens/s, with log-probabilities {one.forward_tokens_per_s:g}"
+            )
+            raise PlannerError(
+                what, where=where(("options", "costs", "training", index, "score_tokens_per_s")), hint=hint
+            )
 
 
 def _keys(resolved: Resolved, options: RlOptions) -> dict[str, str]:

@@ -32,6 +32,8 @@ def stated_problem(
         tail_fractions=options.tail_fractions,
         samples=None if generated(options) == samples(options) else samples(options),
         equal_shares=True,
+        scoring=curves.scoring,
+        fusion_thresholds=options.fusion_thresholds,
     )
 
 

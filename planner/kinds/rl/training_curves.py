@@ -51,6 +51,7 @@ class Helper:
     pp: int
     train_gpu_s: float
     forward_gpu_s: float
+    weights_bytes: float  # of a device
     kept_bytes: float  # of a device, while others are in turn
 
     @property
@@ -117,9 +118,10 @@ def _critic(learner: Trainer, gpus: int) -> Helper:
     """The critic trained on the actor's GPUs, of which there are at least `gpus`."""
     option = learner.option
     config = learner.at(max(learner.option.min_dp, gpus // option.gpus))
-    kept = max(state_bytes(config, rank_parameters(config, rank)).total_bytes for rank in (0, config.pp - 1))
+    states = [state_bytes(config, rank_parameters(config, rank)) for rank in (0, config.pp - 1)]
+    kept, weights = max(one.total_bytes for one in states), max(one.weights_bytes for one in states)
     train, forward = option.gpus / option.train_tokens_per_s, option.gpus / option.forward_tokens_per_s
-    return Helper("critic", option.tp, option.pp, train, forward, kept)
+    return Helper("critic", option.tp, option.pp, train, forward, weights, kept)
 
 
 def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths) -> Helper:
@@ -130,7 +132,7 @@ def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths) -> Help
     packed = max(1, lengths.longest // lengths.typical)
     config = TrainingConfig(arch, machine_of(pool.node), lengths.typical, packed, packed, tp=tp, etp=tp)
     seconds = stage_cost(config, 0, default_rates()).forward_s
-    return Helper(part, tp, 1, 0.0, tp * seconds / (packed * lengths.typical), weights / tp)
+    return Helper(part, tp, 1, 0.0, tp * seconds / (packed * lengths.typical), weights / tp, weights / tp)
 
 
 def measured_trainers(setting: Setting) -> Iterator[Trainer]:
@@ -149,6 +151,7 @@ def measured_trainers(setting: Setting) -> Iterator[Trainer]:
                 optimizer_s=one.optimizer_s,
                 offload_s=one.offload_s,
                 offload_sharded_s=one.offload_sharded_s,
+                score_gpu_s=one.tp * one.pp / one.score_tokens_per_s if one.score_tokens_per_s is not None else 0.0,
             ),
             None,
         )
@@ -186,6 +189,7 @@ def _with_helpers(option: TrainingOption, helpers: tuple[Helper, ...], pool: Poo
         option,
         train_tokens_per_s=1.0 / (1.0 / option.train_tokens_per_s + train),
         forward_tokens_per_s=1.0 / (1.0 / option.forward_tokens_per_s + forward),
+        score_gpu_s=forward * option.gpus,
         offload_s=option.offload_s + 2.0 * sum(one.kept_bytes for one in helpers) / host,
     )
 

@@ -1,0 +1,108 @@
+"""What was proven of an RL plan, over which space, and what the best plans of other kinds lose."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from planner.errors import PlannerError
+from planner.kinds.rl.decode import Solved
+from planner.kinds.rl.formulate import Formulated
+from planner.kinds.rl.proof import proof_record
+from planner.plan.schema import Certificate, Objective
+from planner.progress import Limits
+from planner.rl.plan import RlPlan
+from planner.rl.problem import Mode, RlProblem
+from planner.rl.search import Solution
+from planner.rl.search import solve as search
+
+TOLERANCE = 1e-6
+
+
+def certificate(solved: Solved, solution: Solution, alternatives: list[JsonValue]) -> Certificate:
+    metric, value = objective(solved)
+    maximising = metric == "tokens_per_usd"
+    bound = None
+    if solution.bound is not None and solution.objective:
+        share = solution.bound / solution.objective
+        bound = value / share if maximising else value * share
+    gap = None if bound is None else abs(value - bound) / max(abs(value), 1e-9)
+    closed = gap is not None and gap <= TOLERANCE
+    space = "over the stated axes, for the drawn lengths, under the stated costs and assumptions"
+    claim = f"no plan has a better {metric} {space}" if closed else f"no plan beats the bound on {metric} {space}"
+    return Certificate(
+        claim=claim,
+        status="optimal" if closed else "feasible",
+        stop_reason=solution.stop_reason,
+        objective=Objective(metric=metric, sense="maximize" if maximising else "minimize", value=value),
+        bound=bound,
+        gap=gap,
+        tolerance=TOLERANCE,
+        axes=_axes(solved.formulated),
+        candidates=solution.seen + solution.pruned,
+        pruned={"a lower bound on their generation or training is no better than the best plan": solution.pruned},
+        proof=proof_record(solved.formulated.curves, solved.formulated.problem.batches, solution),
+        next_best=alternatives,
+    )
+
+
+def _axes(formulated: Formulated) -> dict[str, list[JsonValue]]:
+    problem = formulated.problem
+    generation = sorted({f"{one.pool} tp{one.tp} pp{one.pp} ep{one.ep}" for one in problem.generation})
+    training = sorted({f"{one.pool} tp{one.tp} pp{one.pp} {one.label}".strip() for one in problem.training})
+    return {
+        "mode": [mode_name(mode) for mode in problem.modes],
+        "generating replica": [*generation],
+        "generating replicas": ["every number that fits"],
+        "training replica": [*training],
+        "dp": ["every number that fits and divides a minibatch"],
+        "tail_fraction": [*problem.tail_fractions],
+        "groups": [*range(1, problem.max_groups + 1)],
+        "scoring fused with generation from a share left of": [*problem.fusion_thresholds],
+    }
+
+
+def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
+    """The best plan of every other mode, and without fusion, with what each loses.
+
+    Together they take as long as the solve may, at most.
+    """
+    asked = list(_other_spaces(solved.formulated.problem, solved.plan))
+    share_s = None if limits.time_limit_s is None else limits.time_limit_s / (len(asked) + 1)
+    value = objective(solved)[1]
+    for name, space in asked:
+        try:
+            found = search(space, time_limit_s=share_s, gap=max(limits.gap, 1e-3))
+        except PlannerError:
+            continue
+        if found.plan is None or found.evaluation is None:
+            yield {"plan": name, "objective": None, "loss": None}
+            continue
+        reached = objective(replace(solved, plan=found.plan, evaluation=found.evaluation))[1]
+        name = name if found.plan.fusion is None else f"{name}, scoring fused with generation"
+        yield {"plan": name, "objective": reached, "loss": abs(reached - value) / max(abs(value), 1e-9)}
+
+
+def _other_spaces(problem: RlProblem, plan: RlPlan) -> Iterator[tuple[str, RlProblem]]:
+    if plan.fusion is not None:
+        yield "nothing fused", replace(problem, fusion_thresholds=())
+    for mode in problem.modes:
+        if mode != plan.mode:
+            yield mode_name(mode), replace(problem, modes=(mode,))
+
+
+def mode_name(mode: Mode) -> str:
+    """A mode in words: `disaggregated, asynchronous by 1`."""
+    ahead = f"asynchronous by {mode.staleness}"
+    sync = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": ahead}[mode.sync]
+    return f"{mode.placement}, {sync}"
+
+
+def objective(solved: Solved) -> tuple[str, float]:
+    """Metric and value, as the problem asks for it."""
+    goal, evaluation = solved.setting.resolved.problem.objective, solved.evaluation
+    if goal.maximize == "tokens_per_usd":
+        return "tokens_per_usd", solved.tokens / evaluation.cost_usd
+    if goal.minimize == "cost":
+        return "usd_per_iteration", evaluation.cost_usd
+    return "iteration_time_s", evaluation.iteration_s

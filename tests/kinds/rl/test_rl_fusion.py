@@ -1,0 +1,117 @@
+"""Scoring fused with generation as a decision of the kind: chosen where it pays, replayed by check, refused clearly."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.emit.registry import emit
+from planner.errors import PlannerError
+from planner.kinds.rl.decision import RlDecision
+from planner.plan.schema import Envelope
+from planner.rl.timeline import as_svg
+
+PROBLEM: dict[str, Any] = {
+    "kind": "rl",
+    "models": {"actor": {"name": "Qwen/Qwen2.5-7B"}},
+    "cluster": {"pools": [{"gpu": "h800_sxm", "nodes": 1}]},
+    "workloads": [{"input_tokens": 512, "output_tokens": {"mean": 1200, "cv": 1.0}}],
+    "objective": {"minimize": "iteration_time"},
+    "options": {
+        "algorithm": "grpo",
+        "reference": "actor",
+        "prompts": 32,
+        "samples_per_prompt": 8,
+        "arrangements": ["colocated"],
+        "fusion_thresholds": [0.1, 0.3],
+    },
+}
+
+
+def written(folder: Path, **options: Any) -> Path:  # noqa: ANN401
+    document = copy.deepcopy(PROBLEM)
+    document["options"] |= options
+    path = folder / "problem.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
+    return solve(written(tmp_path_factory.mktemp("fused")))
+
+
+def failed(document: dict[str, Any]) -> set[str]:
+    envelope = Envelope.model_validate(document)
+    findings = check_plan(envelope, RlDecision.model_validate(envelope.decision))
+    return {finding.rule for finding in findings if not finding.ok}
+
+
+def dumped(plan: Envelope) -> dict[str, Any]:
+    return plan.model_dump(mode="json", by_alias=True)
+
+
+def others(plan: Envelope) -> dict[str, Any]:
+    """Rows of the certificate by the plan that they are about."""
+    rows: Any = plan.certificate.next_best
+    return {row["plan"]: row for row in rows}
+
+
+def test_a_fused_plan_is_certified_and_says_what_it_gains(plan: Envelope) -> None:
+    fused = RlDecision.model_validate(plan.decision).fused_scoring
+    assert fused is not None
+    assert fused.free_s < fused.generated_s < fused.scored_s < fused.unfused_s
+    assert fused.samples_left == round(fused.threshold * 256)
+    assert plan.certificate.status == "optimal"
+    assert not failed(dumped(plan))
+    assert others(plan)["nothing fused"]["loss"] > 0
+
+
+def test_the_gain_is_that_of_the_same_problem_without_fusion(plan: Envelope, tmp_path: Path) -> None:
+    apart = solve(written(tmp_path, fusion_thresholds=[]))
+    assert others(plan)["nothing fused"]["objective"] == pytest.approx(apart.certificate.objective.value, rel=1e-3)
+    assert RlDecision.model_validate(apart.decision).fused_scoring is None
+
+
+@pytest.mark.parametrize(("field", "by"), [("kept", 1), ("threshold", -0.01), ("free_s", -1.0), ("scored_s", -0.5)])
+def test_a_fusion_that_was_changed_by_hand_fails_its_check(plan: Envelope, field: str, by: float) -> None:
+    forged = dumped(plan)
+    forged["decision"]["fused_scoring"][field] += by
+    assert failed(forged) & {"rl.fused_scoring", "certificate.objective"}
+
+
+def test_a_plan_that_hides_its_fusion_does_not_reach_its_objective(plan: Envelope) -> None:
+    forged = dumped(plan)
+    del forged["decision"]["fused_scoring"]
+    assert "certificate.objective" in failed(forged)
+
+
+def test_bars_of_phases_at_the_same_time_do_not_cover_each_other(plan: Envelope) -> None:
+    drawing = as_svg(RlDecision.model_validate(plan.decision), 60.0)
+    assert 'height="15"' in drawing
+    assert 'height="30"' in drawing
+
+
+def test_launchers_refuse_what_none_of_them_can_run(plan: Envelope) -> None:
+    with pytest.raises(PlannerError) as caught:
+        emit(plan, RlDecision.model_validate(plan.decision), "verl")
+    assert "fusion_thresholds" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "hint"),
+    [
+        ({"reference": None}, "nothing scores", "name a `reference`"),
+        ({"arrangements": ["disaggregated"]}, "all arrangements are disaggregated", "add `colocated`"),
+        ({"over_sampling": 1.25}, "over-sampling drops the longest samples", "leave `over_sampling`"),
+    ],
+)
+def test_fusions_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, Any], what: str, hint: str) -> None:
+    with pytest.raises(PlannerError) as caught:
+        solve(written(tmp_path, **options))
+    assert what in caught.value.what
+    assert hint in caught.value.hint
