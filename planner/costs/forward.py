@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from planner.costs.operators import (
     BatchedGemm,
@@ -45,6 +45,8 @@ from planner.models.architecture import (
 from planner.models.modules import TIMESTEP_WIDTH
 
 ACTIVATION_BYTES = 2.0  # bf16 residual stream
+JOINT_OPERATORS = ("experts", "moe_all_gather_tokens", "moe_reduce_scatter")
+"""What attention ranks that share experts do together: as long as the tokens of all of them ask for."""
 SCAN_CHUNK_TOKENS = (
     64  # chunked linear attention works on blocks of this many tokens (GLA, arXiv:2312.06635, section 4)
 )
@@ -88,6 +90,12 @@ def forward(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
         operators.append(_norms(step, count * layer.num_norms))
     operators += _pipeline(step)
     return operators
+
+
+def ranks_in_step(arch: Architecture, dp: ArrayLike) -> FloatArray:
+    """Attention ranks that make their steps together [N]: all of a stage where experts join them."""
+    joined = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
+    return np.asarray(dp if joined else np.ones_like(dp), dtype=np.float64)
 
 
 def _ends(step: _Step) -> Iterator[Operator]:
@@ -339,7 +347,7 @@ def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
     yield Experts(
         "experts",
         count,
-        step.tokens * shards.dp,
+        step.work.shared_tokens * shards.dp,
         shards.moe_tp,
         shards.ep,
         width,
@@ -400,6 +408,6 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         yield Collective("moe_all_gather", count, "all_gather", row * ACTIVATION_BYTES, regroup, step.one)
     if np.any(gather):
         group = np.where(gather, shards.dp, 1.0)
-        whole = row * shards.dp * ACTIVATION_BYTES
+        whole = step.work.shared_tokens * width * shards.dp * ACTIVATION_BYTES
         yield Collective("moe_all_gather_tokens", count, "all_gather", whole, group, shards.tp)
         yield Collective("moe_reduce_scatter", count, "reduce_scatter", whole, group, shards.tp)

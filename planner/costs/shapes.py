@@ -49,6 +49,7 @@ class Work:
     prefill_context: FloatArray  # cached tokens in front of each prefilling sequence's chunk
     decode_sequences: FloatArray
     decode_context: FloatArray  # mean cached tokens of a decoding sequence
+    rank_tokens: FloatArray | None = None  # new ones of the mean rank of those that share experts; own ones if None
 
     @classmethod
     def prefill(cls, tokens: ArrayLike, context: ArrayLike = 0.0, sequences: ArrayLike = 1.0) -> "Work":
@@ -69,6 +70,11 @@ class Work:
     def tokens(self) -> FloatArray:
         """New tokens of the step on one attention rank."""
         return self.prefill_tokens + self.decode_sequences
+
+    @property
+    def shared_tokens(self) -> FloatArray:
+        """New tokens that each of the ranks that share experts brings to them on average."""
+        return self.tokens if self.rank_tokens is None else self.rank_tokens
 
     @property
     def sampled(self) -> FloatArray:

@@ -1,12 +1,12 @@
 """Operators to seconds: the time of one step, with what each part costs and rests on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from planner.costs.evidence import Basis, Priced
-from planner.costs.forward import forward
+from planner.costs.forward import JOINT_OPERATORS, forward
 from planner.costs.operators import Collective, Operator, demand
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
@@ -79,6 +79,24 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
         {name: seconds * pace for name, seconds in priced.by_operator.items()},
         priced.by_basis * pace,
     )
+
+
+def joint_of(times: StepTime) -> FloatArray:
+    """Seconds [N] of a step in which ranks that share experts work for all of them together."""
+    joint = (seconds for name, seconds in times.by_operator.items() if name in JOINT_OPERATORS)
+    return sum(joint, np.zeros_like(times.device_s))
+
+
+def joint_step(
+    arch: Architecture, pricer: Pricer, shards: Shards, engine: EngineOverheads, rank_tokens: FloatArray
+) -> tuple[FloatArray, float]:
+    """Joint seconds [N] by the new tokens of the mean rank, and the least of a step with prompts: its launches."""
+    one = shards.take(np.zeros(len(rank_tokens), dtype=np.intp))
+    tokens = np.maximum(rank_tokens, 1.0)
+    times = step_time(arch, pricer, one, Work.prefill(tokens), replace(engine, launch_s=0.0))
+    launching_s = engine.launch_s * launches(list(forward(arch, one, Work.prefill(tokens))))
+    least_s = float(np.min(times.host_s + launching_s)) if engine.launch_s > 0.0 else 0.0
+    return np.where(rank_tokens > 0, joint_of(times), 0.0), least_s
 
 
 def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> FloatArray:

@@ -56,7 +56,7 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     stores = int(caches and fleet.store_kv_tokens > 0)
     count, instances = len(requests), len(fleet.instances) + stores
     most = max(instance.most_sequences for instance in fleet.instances)
-    decode_s, mixed_s, axes, lengths = stacked(grids)
+    table = stacked(grids)
     prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
     instance, instance_s = _instances(fleet, table_of, stores)
@@ -77,10 +77,12 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
         prefix=requests.prefix if caches else np.zeros(1, dtype=np.int64),
         prefix_size=np.stack([sizes, -(-sizes // fleet.block_tokens)], axis=1),
         cached=np.full((instances if caches else 1, len(sizes), 3), f.NONE, dtype=np.int64),
-        decode_s=decode_s,
-        mixed_s=mixed_s,
-        axes=axes,
-        lengths=lengths,
+        decode_s=table.decode_s,
+        mixed_s=table.mixed_s,
+        joint_s=table.joint_s,
+        least_s=table.least_s,
+        axes=table.axes,
+        lengths=table.lengths,
         adapters=_adapters(requests, instances),
         links=_links(fleet),
         skew=np.array(fleet.skew, dtype=np.float64),
@@ -166,7 +168,8 @@ def _instances(fleet: Fleet, table_of: dict[int, int], stores: int) -> tuple[Any
     sizes = np.array((fleet.groups or (1,) * len(fleet.instances)) + (1,) * stores, dtype=np.int64)
     ints[:, f.LEADER] = np.repeat(np.cumsum(sizes) - sizes, sizes)
     ints[:, f.MEMBERS] = np.repeat(sizes, sizes)
-    ints[:, f.SINGLE] = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0)
+    joint = np.array([len(one.grid.joint_s) > 1 for one in fleet.instances] + [False] * stores)
+    ints[:, f.SINGLE] = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0) | joint
     seconds[:, f.END] = seconds[:, f.OPENS] = math.inf
     return ints, seconds
 

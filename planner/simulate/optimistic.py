@@ -17,7 +17,7 @@ works no less for it than that step.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +32,7 @@ from planner.simulate.step_prices import (
     contexts,
     decode_prices,
     joint_prices,
+    least_grid,
     pairs,
     prefill_prices,
     shortest_prefill_s,
@@ -73,6 +74,7 @@ class Optimist:
         self.draws, self.requirements = draws, requirements
         self._work: dict[tuple[int, float], tuple[Instance, Work]] = {}
         self._single: dict[tuple[object, ...], float] = {}
+        self._least: dict[tuple[int, int], tuple[Instance, Instance]] = {}
 
     @cached_property
     def _lengths(self) -> tuple[FloatArray, FloatArray]:
@@ -90,7 +92,18 @@ class Optimist:
         Raises PlannerError for fleets whose engines may save work, or change what they do.
         """
         _require_steady(fleet)
+        members = max(fleet.groups, default=1)
+        fleet = replace(fleet, instances=tuple(self._alone(one, members) for one in fleet.instances))
         return min((self._most_rate(fleet, wanted) for wanted in self.requirements), default=math.inf)
+
+    def _alone(self, instance: Instance, members: int) -> Instance:
+        """The instance with steps that are as short as those which it makes with others can be."""
+        if len(instance.grid.joint_s) < 2:
+            return instance
+        key = (id(instance), members)
+        if key not in self._least:
+            self._least[key] = (instance, replace(instance, grid=least_grid(instance.grid, members)))
+        return self._least[key][1]
 
     def _most_rate(self, fleet: Fleet, wanted: Requirement) -> float:
         first = [instance for instance in fleet.instances if instance.role != "decode"]

@@ -1,7 +1,7 @@
 """The fleet that a serving plan describes: an engine for every attention rank of every replica.
 
 A rank with pp pipeline stages is played as pp engines that each step through the whole pipeline with their share of the
-sequences, of the KV cache and of the links: its micro-batches. The ranks of an instance step independently.
+sequences, of the KV cache and of the links: its micro-batches. Ranks that share experts make their steps together.
 """
 
 import math
@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from planner.costs.forward import ranks_in_step
 from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.parameters import Calibration, load_calibration
 from planner.costs.shapes import Shards
 from planner.costs.source import make_pricer, open_store, profile_paths
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.models.architecture import Architecture, MoeFfn
+from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.plan.schema import Decision, Envelope, Role
 from planner.problem.recorded import INPUTS, recorded_problem
@@ -176,8 +177,7 @@ def _notes() -> list[str]:
 
 def together(role: Role, arch: Architecture) -> int:
     """Engines that wait for each other in every step: the attention ranks of a micro-batch, where experts join them."""
-    experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
-    return role.parallelism.dp if experts else 1
+    return int(ranks_in_step(arch, role.parallelism.dp))
 
 
 def _pool_links(instances: list[Instance], setting: FleetSetting) -> tuple[PoolLink, ...]:
@@ -203,7 +203,8 @@ def engines_of(role: Role, setting: FleetSetting) -> list[Instance]:
     policy = setting.policies.engine_policy or POLICY_OF_ENGINE[engine]
     most = max(math.ceil(int(role.limits.get("max_batch", 256)) / shape.pp), 1)
     chunk = int(role.limits.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
-    grid = _grid(setting, pool, shards, most, chunk, None)
+    apart = together(role, setting.arch) > 1
+    grid = _grid(setting, pool, shards, most, chunk, None, apart)
     operation = setting.policies.operation or OperationSpec()
     speculation, adapters = operation.speculation, operation.adapters
     token_bytes, kv_tokens = _cache(setting, role, pool, shards)
@@ -223,7 +224,7 @@ def engines_of(role: Role, setting: FleetSetting) -> list[Instance]:
         pool=list(setting.pools).index(role.pool),
     )
     if speculation is not None and role.function != "prefill":
-        verifying = _grid(setting, pool, shards, most, chunk, speculation)
+        verifying = _grid(setting, pool, shards, most, chunk, speculation, apart)
         one = replace(one, speculation=Speculation(speculation.draft_tokens, speculation.acceptance, verifying))
     if adapters is not None:
         one = replace(one, adapter_slots=adapters.slots, adapter_load_s=adapters.load_s)
@@ -231,7 +232,13 @@ def engines_of(role: Role, setting: FleetSetting) -> list[Instance]:
 
 
 def _grid(
-    setting: FleetSetting, pool: Pool, shards: Shards, most: int, chunk: int, speculation: SpeculationSpec | None
+    setting: FleetSetting,
+    pool: Pool,
+    shards: Shards,
+    most: int,
+    chunk: int,
+    speculation: SpeculationSpec | None,
+    joint_apart: bool,
 ) -> StepGrid:
     problem = setting.problem
     pricer = make_pricer(
@@ -254,6 +261,7 @@ def _grid(
         chunk_tokens=chunk,
         draft_tokens=speculation.draft_tokens if speculation else 0,
         draft_step_s=speculation.draft_step_s if speculation else 0.0,
+        joint_apart=joint_apart,
     )
 
 

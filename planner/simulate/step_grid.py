@@ -5,8 +5,8 @@ to on average (a prompt of n tokens behind c cached ones: c + (n + 1) / 2); N' b
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,8 @@ class StepGrid:
     """Seconds of a step; between the values of an axis they are linear.
 
     Decode steps are stored for every batch, padded to the CUDA graph that runs them; steps that prefill run without.
+    What instances that step together do together (experts that they share) may stand apart: `joint_s` by the new tokens
+    of the mean one, beyond the other seconds of the slowest. No step with prompts is then shorter than `least_s`.
     """
 
     decode_s: FloatArray  # [N, C]
@@ -37,12 +39,17 @@ class StepGrid:
     contexts: FloatArray  # [C]
     tokens: FloatArray  # [T]
     attended: FloatArray  # [M]
+    joint_s: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
+    rank_tokens: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
+    least_s: float = 0.0
 
     def __post_init__(self) -> None:
         axes = (self.batches, self.contexts, self.tokens, self.attended)
         if self.mixed_s.shape != tuple(len(axis) for axis in axes) or self.decode_s.shape[1:] != self.contexts.shape:
             raise ValueError("step times do not fit their axes")
-        if any(axis.ndim != 1 or not np.all(np.diff(axis) > 0) for axis in axes):
+        if self.joint_s.shape != self.rank_tokens.shape:
+            raise ValueError("joint seconds do not fit their axis")
+        if any(axis.ndim != 1 or not np.all(np.diff(axis) > 0) for axis in (*axes, self.rank_tokens)):
             raise ValueError("an axis of step times does not increase")
 
     @property
@@ -53,7 +60,8 @@ class StepGrid:
     def prefill_s(self, tokens: float, attended: float) -> float:
         """A step that only prefills tokens that attend to so many each on average."""
         by_tokens = _interpolated(self.attended, self.mixed_s[0, 0], np.array([attended]))[:, 0]
-        return float(_interpolated(self.tokens, by_tokens, np.array([tokens]))[0])
+        own_s = _interpolated(self.tokens, by_tokens, np.array([tokens]))[0]
+        return max(float(own_s + _interpolated(self.rank_tokens, self.joint_s, np.array([tokens]))[0]), self.least_s)
 
     @classmethod
     def of_table(cls, table: "StepTable", *, most_sequences: int | None = None, padded: bool = True) -> "StepGrid":
@@ -116,15 +124,17 @@ def step_grid(
     padded: bool = True,
     draft_tokens: int = 0,
     draft_step_s: float = 0.0,
+    joint_apart: bool = False,
 ) -> StepGrid:
     """Prices the steps of one shape: batches and chunks up to those given, sequences of up to `longest_tokens`.
 
     Two values a doubling on the axes of batch, context and tokens; a step of several prompts is priced as such, by the
     mean tokens that each token attends to. With `draft_tokens`, a decoding sequence is a prompt of so many tokens and
-    one behind its context, and the drafts take `draft_step_s` each before that.
+    one behind its context, and the drafts take `draft_step_s` each before that. With `joint_apart`, what ranks that
+    share experts do together is left to be added for all of them.
     """
     from planner.costs.shapes import Work
-    from planner.costs.step import step_time
+    from planner.costs.step import host_s, joint_of, joint_step, step_time
     from planner.costs.tables import geometric_axis
 
     batches = geometric_axis(most_sequences)
@@ -144,12 +154,17 @@ def step_grid(
         if draft_tokens:
             work = _verifying(work, draft_tokens + 1)
         times = step_time(arch, pricer, shards.take(np.zeros(len(batch_N), dtype=np.intp)), work, engine)
+        seconds = times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
         drafting = np.where(batch_N > 0, draft_tokens * draft_step_s, 0.0)
-        return np.asarray(times.seconds + drafting, dtype=np.float64)
+        return np.asarray(np.where(work.tokens > 0, seconds + drafting, 0.0), dtype=np.float64)
 
     mixed = price(batches, contexts, tokens, attended).reshape(len(batches), len(contexts), len(tokens), len(attended))
     decode = _by_batch(batches, mixed[:, :, 0, 0], most_sequences, padded)
-    return StepGrid(decode, mixed, batches, contexts, tokens, attended)
+    if not joint_apart:
+        return StepGrid(decode, mixed, batches, contexts, tokens, attended)
+    ranks = geometric_axis(chunk_tokens + most_sequences * (draft_tokens + 1))
+    joint_s, least_s = joint_step(arch, pricer, shards, engine, ranks)
+    return StepGrid(decode, mixed, batches, contexts, tokens, attended, joint_s, ranks, least_s)
 
 
 def _verifying(work: "Work", tokens: int) -> "Work":
@@ -183,28 +198,36 @@ def _attended_axis(tokens: FloatArray, before: FloatArray) -> FloatArray:
     return np.unique(np.concatenate([[1.0], combined.ravel()]))
 
 
-def stacked(grids: Sequence[StepGrid]) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.int64]]:
-    """decode_s, mixed_s, axes and their lengths of several grids, padded to the largest."""
-    if len(grids) == 1:
-        return _one(grids[0])
-    axes_of = [(grid.batches, grid.contexts, grid.tokens, grid.attended) for grid in grids]
+class Tables(NamedTuple):
+    """Several grids as the loop reads them [K, ..], padded to the largest."""
+
+    decode_s: FloatArray
+    mixed_s: FloatArray
+    joint_s: FloatArray
+    least_s: FloatArray
+    axes: FloatArray  # [K, 5, longest]
+    lengths: NDArray[np.int64]  # [K, 5] of the axes
+
+
+def stacked(grids: Sequence[StepGrid]) -> Tables:
+    """The tables of grids."""
+    axes_of = [(grid.batches, grid.contexts, grid.tokens, grid.attended, grid.rank_tokens) for grid in grids]
     lengths = np.array([[len(axis) for axis in axes] for axes in axes_of], dtype=np.int64)
-    axes = np.zeros((len(grids), 4, int(lengths.max())))
-    most = max(len(grid.decode_s) for grid in grids)
-    decode = np.zeros((len(grids), most, int(lengths[:, 1].max())))
-    mixed = np.zeros((len(grids), *(int(longest) for longest in lengths.max(axis=0))))
-    for at, grid in enumerate(grids):
-        decode[at, : grid.decode_s.shape[0], : grid.decode_s.shape[1]] = grid.decode_s
-        b, c, t, m = grid.mixed_s.shape
-        mixed[at, :b, :c, :t, :m] = grid.mixed_s
-        for place, axis in enumerate(axes_of[at]):
+    axes = np.zeros((len(grids), len(lengths[0]), int(lengths.max())))
+    for at, each in enumerate(axes_of):
+        for place, axis in enumerate(each):
             axes[at, place, : len(axis)] = axis
-    return decode, mixed, axes, lengths
+    decode_s, mixed_s, joint_s = (
+        _padded([getattr(grid, name) for grid in grids]) for name in ("decode_s", "mixed_s", "joint_s")
+    )
+    return Tables(decode_s, mixed_s, joint_s, np.array([grid.least_s for grid in grids]), axes, lengths)
 
 
-def _one(grid: StepGrid) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.int64]]:
-    lengths = np.array([grid.mixed_s.shape], dtype=np.int64)
-    axes = np.zeros((1, 4, int(lengths.max())))
-    for place, axis in enumerate((grid.batches, grid.contexts, grid.tokens, grid.attended)):
-        axes[0, place, : len(axis)] = axis
-    return np.ascontiguousarray(grid.decode_s)[None], np.ascontiguousarray(grid.mixed_s)[None], axes, lengths
+def _padded(arrays: Sequence[FloatArray]) -> FloatArray:
+    """Arrays one above the other, zeros where another one is longer."""
+    if len(arrays) == 1:
+        return np.ascontiguousarray(arrays[0])[None]
+    whole = np.zeros((len(arrays), *np.max([array.shape for array in arrays], axis=0)))
+    for at, array in enumerate(arrays):
+        whole[at][tuple(slice(0, length) for length in array.shape)] = array
+    return whole

@@ -58,6 +58,41 @@ class Prices:
         return self.sequence_s * (output_tokens - 1.0) + self.context_s * contexts(input_tokens, output_tokens)
 
 
+def least_grid(grid: StepGrid, members: int) -> StepGrid:
+    """Seconds that no step undercuts, whatever the other `members` - 1 that make it do: those may be idle.
+
+    What all do together is taken for the own tokens at the lower end of a cell, and counts for `members` of them; so no
+    step between two corners is below their mean. Corners whose every cell is below `least_s` are raised to it.
+    """
+    floor_J = np.minimum.accumulate(grid.joint_s[::-1])[::-1]
+    lower_N, lower_T = (np.concatenate([axis[:1], axis[:-1]]) for axis in (grid.batches, grid.tokens))
+    own_NT = np.interp((lower_N[:, None] + lower_T) / members, grid.rank_tokens, floor_J)
+    mixed_s = grid.mixed_s + own_NT[:, None, :, None]
+    prompts_s = mixed_s[:, :, _first_tokens(grid) :]
+    prompts_s[_around(prompts_s) <= grid.least_s] = grid.least_s
+    decoded_N = np.interp(np.arange(len(grid.decode_s)) / members, grid.rank_tokens, floor_J)
+    return StepGrid(
+        grid.decode_s + decoded_N[:, None], mixed_s, grid.batches, grid.contexts, grid.tokens, grid.attended
+    )
+
+
+def _first_tokens(grid: StepGrid) -> int:
+    """The first place on the axis of tokens that a step with prompts can lie behind: 0 only where 1 is further on."""
+    return 1 if len(grid.tokens) > 1 and grid.tokens[1] <= 1.0 else 0
+
+
+def _around(values: FloatArray) -> FloatArray:
+    """The largest value of each corner and its neighbours on all axes."""
+    found = values
+    for axis in range(values.ndim):
+        ahead, behind = found.copy(), found.copy()
+        front, back = [slice(None)] * values.ndim, [slice(None)] * values.ndim
+        front[axis], back[axis] = slice(1, None), slice(None, -1)
+        ahead[tuple(back)], behind[tuple(front)] = found[tuple(front)], found[tuple(back)]
+        found = np.maximum(found, np.maximum(ahead, behind))
+    return found
+
+
 def pairs(input_tokens: FloatArray) -> FloatArray:
     """Tokens that the tokens of a prompt attend to, each to those before it and to itself [R]."""
     return input_tokens * (input_tokens + 1.0) / 2.0
@@ -195,7 +230,7 @@ def _line(
     Steps have a token at least, so that the corner of none counts only where it is the next one below a token.
     """
     grid = instance.grid
-    first = 1 if len(grid.tokens) > 1 and grid.tokens[1] <= 1.0 else 0
+    first = _first_tokens(grid)
     last = min(int(np.searchsorted(grid.tokens, _most_tokens(instance))) + 1, len(grid.tokens))
     t, s = grid.tokens[first:last], seconds_TM[first:last]
     reach_TM = t[:, None] * grid.attended[None, :]

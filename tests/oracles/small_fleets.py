@@ -43,7 +43,11 @@ def grids(chosen: Draw) -> StepGrid:
     round_numbers = chosen(st.booleans())
     values = rng.integers(1, 5, shape).astype(float) if round_numbers else rng.uniform(0.5, 2.0, shape)
     decode = rng.integers(1, 4, (5, 4)).astype(float) if round_numbers else rng.uniform(0.5, 2.0, (5, 4))
-    return StepGrid(decode, values, *axes)
+    if chosen(st.booleans()):
+        return StepGrid(decode, values, *axes)
+    ranks = np.array([0.0, 3.0, 20.0, 80.0])
+    joint = np.concatenate([[0.0], np.sort(rng.uniform(0.0, 1.0, 3))])
+    return StepGrid(decode, values, *axes, joint, ranks, chosen(st.sampled_from([0.0, 2.25])))
 
 
 @st.composite

@@ -167,6 +167,10 @@ class StepSimulator:
         if not ends:
             return
         last_s, skew = max(ends), self.fleet.skew
+        running = [e for e in group if e.end_s is not None]
+        tokens = sum(self.new_tokens(e) for e in running) / len(group)
+        least_s = max([self.grid_of(e).least_s for e in running if e.step], default=0.0)
+        last_s = max(last_s + joint_s(self.grid_of(group[0]), tokens), self.now + least_s)
         if skew:
             last_s = self.now + (last_s - self.now) * skew[group[0].turns % len(skew)]
             group[0].turns += 1
@@ -174,6 +178,15 @@ class StepSimulator:
             if e.end_s is not None:
                 e.end_s = last_s
                 e.busy_s += last_s - self.now
+
+    def new_tokens(self, e: Engine) -> int:
+        drafts = 0 if e.drafts is None or e.rules.speculation is None else e.rules.speculation.draft_tokens
+        return sum(count for _, count in e.step) + (len(e.batch) * (1 + drafts) if e.decoding else 0)
+
+    def grid_of(self, e: Engine) -> StepGrid:
+        if e.rules.speculation is not None and e.drafts is not None and e.decoding:
+            return e.rules.speculation.grid
+        return e.rules.grid
 
     def end_all(self) -> None:
         due = sorted(
@@ -354,6 +367,7 @@ class StepSimulator:
     def level(self, e: Engine, r: Request) -> float:
         grid, level, quantum_s = e.rules.grid, 0.0, self.fleet.quantum_s
         prefill_s = mixed_s(grid, (0.0, float(grid.contexts[0]), float(r.input), (r.input + 1) / 2))
+        prefill_s += joint_s(grid, r.input / sum(other.leader == e.leader for other in self.engines))
         while r.state != "handed" and quantum_s < prefill_s:
             level, quantum_s = level + 1.0, 2.0 * quantum_s
         r.left_s = quantum_s
@@ -667,9 +681,7 @@ class StepSimulator:
     def step_s(self, e: Engine) -> float:
         batch = e.batch if e.decoding else []
         context = sum(r.input + r.generated for r in batch)
-        grid = e.rules.grid
-        if e.rules.speculation is not None and e.drafts is not None and e.decoding:
-            grid = e.rules.speculation.grid
+        grid = self.grid_of(e)
         if not e.step:
             return decode_s(grid, len(batch), context / len(batch))
         tokens = sum(count for _, count in e.step)
@@ -697,6 +709,13 @@ def decode_s(grid: StepGrid, sequences: int, context: float) -> float:
     at = place(axis, context)
     slope = (row[at + 1] - row[at]) / (axis[at + 1] - axis[at]) if len(axis) > 1 else 0.0
     return float(row[at] + slope * (context - axis[at]))
+
+
+def joint_s(grid: StepGrid, tokens: float) -> float:
+    axis, seconds = grid.rank_tokens.tolist(), grid.joint_s.tolist()
+    at = place(axis, tokens)
+    up = (tokens - axis[at]) / (axis[at + 1] - axis[at]) if len(axis) > 1 else 0.0
+    return float(seconds[at] + up * (seconds[at + 1] - seconds[at])) if up else float(seconds[at])
 
 
 def mixed_s(grid: StepGrid, point: tuple[float, float, float, float]) -> float:

@@ -32,7 +32,11 @@ def grids(chosen: Draw) -> StepGrid:
     if chosen(st.booleans()):
         rng = np.random.default_rng(chosen(st.integers(0, 2**16)))
         shape = tuple(len(axis) for axis in axes)
-        return StepGrid(rng.uniform(0.5, 2.0, (5, 4)), rng.uniform(0.5, 2.0, shape), *axes)
+        grid = StepGrid(rng.uniform(0.5, 2.0, (5, 4)), rng.uniform(0.5, 2.0, shape), *axes)
+        if chosen(st.booleans()):
+            return grid
+        joint = replace(grid, joint_s=rng.uniform(0.0, 2.0, 4), rank_tokens=np.array([0.0, 2.0, 9.0, 70.0]))
+        return replace(joint, least_s=chosen(st.sampled_from([0.0, 1.5, 3.5])))
     coefficients = [chosen(st.sampled_from([0.0, 0.01, 0.1, 1.0])) for _ in range(5)]
     base, sequence, context, token, pair = coefficients
     return StepGrid.affine(
@@ -63,6 +67,7 @@ def fleets(chosen: Draw) -> Fleet:
         queueing=chosen(st.sampled_from(sorted(set(QUEUEINGS) - {"feedback"}))),
         request_overhead_s=chosen(st.sampled_from([0.0, 0.7])),
         first_token_from=chosen(st.sampled_from(["decode", "prefill"])),
+        groups=chosen(st.sampled_from([(), (len(roles),), (1,) * len(roles)])) if not apart else (),
     )
 
 

@@ -30,6 +30,7 @@ class Served:
     service_s: float  # time to first token without waiting, transfer included; 0 for decode
     queue_s: float  # time that one request occupies the prefill of an attention rank
     stretch_s: float  # time that one prefill adds to the decode steps of its rank
+    prefill_steps: float  # of its rank that one prefill takes
     tpot_s: float  # at the full batch; 0 for prefill
     held_s: float  # mean time that a request stays, at that rate
     kv_bytes: float  # cache of the full batch on one device
@@ -215,6 +216,7 @@ def _served(timed: Timed, judged: Judged, row: int, moved_s: float, kv_bytes: fl
         service_s=float(timed.service_s[row] + moved_s),
         queue_s=float(timed.queue_s[row]),
         stretch_s=float(timed.stretch_s[row]),
+        prefill_steps=float(timed.prefill_steps[row]),
         tpot_s=float(timed.tpot_s[row]),
         held_s=float(judged.held_s[row]),
         kv_bytes=float(kv_bytes),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.costs.forward import ranks_in_step
 from planner.costs.shapes import FloatArray
 from planner.costs.step import StepTime
 from planner.kinds.serve.demand import Route, Target, TimeLimit
@@ -21,6 +22,7 @@ class Timed:
     service_s: FloatArray  # time to first token without waiting
     queue_s: FloatArray  # time that one request occupies the prefill of an attention rank
     stretch_s: FloatArray  # time that prefilling one request adds to the decode steps of its rank
+    prefill_steps: FloatArray  # of its rank that prefilling one request takes
     tpot_s: FloatArray  # at the full batch
     step: StepTime
 
@@ -42,15 +44,16 @@ def time_points(function: str, place: Place, target: Target, points: Points) -> 
     if function == "prefill":
         prefill = prefill_alone(place.costs, points.shards, isl, points.chunk)
         before = engine.router_s + engine.arrival_s + engine.handover_s
-        return Timed(prefill.latency_s + before, prefill.queue_s, none, none, prefill.step)
+        return Timed(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step)
     decode = decode_step(place.costs, points.shards, pad_graph_batch(points.batch), context)
     if function == "decode":
-        return Timed(none, none, none, decode.seconds, decode)
+        return Timed(none, none, none, none, decode.seconds, decode)
     osl = np.full(len(points), target.osl)
     mixed = prefill_mixed(place.costs, points.shards, isl, osl, points.chunk, points.batch, context, decode.seconds)
-    tpot = colocated_tpot_s(decode.seconds, mixed.stretch_s, points.batch, osl)
+    ranks = ranks_in_step(place.costs.arch, points.shards.dp)
+    tpot = colocated_tpot_s(decode.seconds, mixed.stretch_s, mixed.steps, points.batch, osl, ranks)
     service = mixed.latency_s + engine.first_token_steps * tpot + engine.request_s
-    return Timed(service, mixed.queue_s, mixed.stretch_s, tpot, mixed.step)
+    return Timed(service, mixed.queue_s, mixed.stretch_s, mixed.steps, tpot, mixed.step)
 
 
 def judge_decode(target: Target, points: Points, fits: Mask, timed: Timed, tally: Tally) -> Judged:

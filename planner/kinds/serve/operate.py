@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.costs.forward import ranks_in_step
 from planner.costs.shapes import Shards
 from planner.kinds.serve.candidates import Candidate, Served
 from planner.kinds.serve.demand import Target, TimeLimit
 from planner.kinds.serve.points import Place
-from planner.kinds.serve.steady import decode_step, pad_graph_batch
+from planner.kinds.serve.steady import colocated_tpot_s, decode_step, pad_graph_batch
 
 LEAST_LOAD = 1e-9
 
@@ -46,15 +47,16 @@ def operate(candidate: Candidate, target: Target, place: Place, load_per_s: floa
 def _tpot_s(candidate: Candidate, served: Served, target: Target, place: Place, rank_load_per_s: float) -> float:
     """Time per output token at which a rank finishes as many requests as arrive.
 
-    A rank at batch D finishes D / (osl TPOT(D)) requests a second, TPOT(D) = t_dec(D) + D / osl s_pre; this rate grows
-    with D, so the batch is where it meets the load, interpolated between whole batches.
+    A rank at batch D finishes D / (osl TPOT(D)) requests a second; this rate grows with D, so the batch is where it
+    meets the load, interpolated between whole batches.
     """
     batches = np.unique(np.geomspace(1, max(candidate.max_batch, 1), 32).round())
     shape = candidate.shape
     shards = Shards.of(np.full(len(batches), shape.tp), shape.pp, shape.dp, shape.moe_tp, shape.ep)
     context = np.full(len(batches), target.context)
     step = decode_step(place.costs, shards, pad_graph_batch(batches), context).seconds
-    tpot = step + batches / target.osl * served.stretch_s
+    ranks = ranks_in_step(place.costs.arch, shards.dp)
+    tpot = colocated_tpot_s(step, served.stretch_s, served.prefill_steps, batches, target.osl, ranks)
     rate = np.maximum.accumulate(batches / (target.osl * tpot))
     if rank_load_per_s <= rate[0]:  # fewer than one sequence on average: each runs alone
         return float(tpot[0])

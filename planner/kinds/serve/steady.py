@@ -6,15 +6,20 @@ time D / osl requests finish and as many are prefilled, each stretching the step
 A prompt takes one step or, chunked, several; a step takes one prompt or, where more than one request ends in a step, as
 many as then arrive, up to its chunk. With t_mix seconds of such a step, c steps a prompt and k prompts a step
     s_pre = c (t_mix - t_dec) / (k pp),      utilisation = rate * c t_mix / (k pp).
+Where n attention ranks make their steps together (they share experts), a step in which any of them prefills stretches
+the decoding of all: with p = D c / (osl k pp) the share of its steps in which a rank prefills,
+    TPOT = t_dec + (1 - (1 - p)^n) (t_mix - t_dec),
+and experts get the prompts of 1 + (n - 1) p ranks in a step with prompts.
 Prefill alone. A rank takes one batch of k prompts at a time, L seconds each: rate = utilisation * k pp / L.
 Decode alone. TPOT = t_dec, rate of the rank = D / (osl * t_dec).
 Waiting for prefill is that of an M/D/1 queue (deterministic lengths) or M/G/1 (spread lengths) at the utilisation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.costs.forward import ranks_in_step
 from planner.costs.graphs import pad_graph_batch as pad_graph_batch
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
@@ -44,6 +49,7 @@ class Prefill:
     latency_s: FloatArray  # from its first step to its first token
     queue_s: FloatArray  # of the rank's prefill time that it takes
     stretch_s: FloatArray  # that it adds to decode steps of the rank; 0 where prefill runs alone
+    steps: FloatArray  # of the rank that it takes
     step: StepTime
 
 
@@ -62,7 +68,7 @@ def prefill_alone(costs: Costs, shards: Shards, isl: FloatArray, chunk: FloatArr
     tokens = prompts * isl / chunks
     step = costs.step(shards, Work.of(tokens, prompts, (isl - isl / chunks) / 2.0, 0.0, 0.0))
     latency = step.seconds * chunks
-    return Prefill(latency, latency / prompts / shards.pp, np.zeros_like(latency), step)
+    return Prefill(latency, latency / prompts / shards.pp, np.zeros_like(latency), chunks / prompts / shards.pp, step)
 
 
 def prefill_mixed(
@@ -85,12 +91,26 @@ def prefill_mixed(
     chunks = np.ceil(isl / room)
     tokens = isl / chunks
     prompts = np.clip(share / osl / BUSY_STEPS, 1.0, np.maximum(np.floor(room / isl), 1.0))
-    mixed = costs.step(shards, Work.of(prompts * tokens, prompts, (isl - tokens) / 2.0, share, context))
+    steps = chunks / prompts / shards.pp
+    ranks = ranks_in_step(costs.arch, shards.dp)
+    prefilling = 1.0 + (ranks - 1.0) * np.minimum(decoding / osl * steps, 1.0)
+    work = Work.of(prompts * tokens, prompts, (isl - tokens) / 2.0, share, context)
+    mixed = costs.step(shards, replace(work, rank_tokens=share + prompts * tokens * prefilling / ranks))
     added = np.maximum(mixed.seconds - decode_s, 0.0)
     latency = chunks * mixed.seconds
-    return Prefill(latency, latency / prompts / shards.pp, chunks * added / prompts / shards.pp, mixed)
+    return Prefill(latency, latency / prompts / shards.pp, steps * added, steps, mixed)
 
 
-def colocated_tpot_s(decode_s: FloatArray, stretch_s: FloatArray, sequences: FloatArray, osl: FloatArray) -> FloatArray:
-    """Mean time per output token of a rank that prefills and decodes `sequences`."""
-    return decode_s + sequences / osl * stretch_s
+def colocated_tpot_s(
+    decode_s: FloatArray,
+    stretch_s: FloatArray | float,
+    prefill_steps: FloatArray | float,
+    sequences: FloatArray,
+    osl: FloatArray | float,
+    ranks: FloatArray,
+) -> FloatArray:
+    """Mean time per output token of a rank that prefills and decodes `sequences`, as do those it makes steps with."""
+    prefilled = sequences / osl
+    share = np.clip(prefilled * prefill_steps, 1e-12, 1.0)
+    any_share = 1.0 - (1.0 - share) ** ranks
+    return decode_s + prefilled * stretch_s * any_share / share

@@ -7,7 +7,7 @@ the next end of a step.
 
 import numpy as np
 
-from planner.simulate.loop.admission import schedule, start_decoding
+from planner.simulate.loop.admission import start_decoding
 from planner.simulate.loop.arrays import Arrays
 from planner.simulate.loop.arrivals import answer, arrive, leave, pass_on
 from planner.simulate.loop.control import change, next_change
@@ -39,7 +39,6 @@ from planner.simulate.loop.fields import (
     KEY,
     LIMIT,
     LISTED,
-    MEMBERS,
     MIGRANT,
     MOST_EVENTS,
     NEXT_ARRIVAL,
@@ -64,7 +63,6 @@ from planner.simulate.loop.fields import (
     SEQUENCE_SECONDS,
     SEQUENCES,
     SIBLING,
-    SINGLE,
     STALLED,
     START,
     STATE,
@@ -73,8 +71,8 @@ from planner.simulate.loop.fields import (
     STEPS,
     TICK,
     TRANSFERS,
-    TURNS,
 )
+from planner.simulate.loop.groups import schedule_group
 from planner.simulate.loop.heaps import drop_batch, pop, set_end
 from planner.simulate.loop.memory import give_back, growth_within, keep_in_store, publish, take
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
@@ -249,31 +247,6 @@ def arrive_all(s: State, now_s: float) -> None:
 
 
 @compiled
-def schedule_group(s: State, i: int, now_s: float) -> None:
-    """Starts the next stretch of an instance, or the next step of those that make it together when all are ready.
-
-    The step of a group ends for all when its slowest member is done; where experts are loaded unevenly, later still.
-    """
-    end = i + s.instance[i, MEMBERS]
-    for member in range(i, end):
-        if s.instance[member, STEPS] > 0:
-            return
-    last_s = -np.inf
-    for member in range(i, end):
-        schedule(s, member, now_s)
-        if s.instance[member, STEPS] > 0:
-            last_s = max(last_s, s.instance_s[member, END])
-    if s.instance[i, SINGLE] == 0 or last_s == -np.inf:
-        return
-    if len(s.skew) > 0:
-        last_s = now_s + (last_s - now_s) * s.skew[s.instance[i, TURNS] % len(s.skew)]
-        s.instance[i, TURNS] += 1
-    for member in range(i, end):
-        if s.instance[member, STEPS] > 0:
-            set_end(s, member, last_s)
-
-
-@compiled
 def schedule_all(s: State, now_s: float) -> None:
     """Who starts at this moment, in the order of numbers."""
     marked = s.run[NUM_DIRTY]
@@ -310,6 +283,8 @@ def play(a: Arrays) -> None:
         a.cached,
         a.decode_s,
         a.mixed_s,
+        a.joint_s,
+        a.least_s,
         a.axes,
         a.lengths,
         a.adapters,

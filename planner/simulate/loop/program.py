@@ -49,8 +49,10 @@ class State:
     cached: Ints  # [I, U, 3]
     decode_s: Floats  # [K, N, C] seconds of a decode step, batches padded
     mixed_s: Floats  # [K, N', C, T, M] seconds of a step that prefills
-    axes: Floats  # [K, 4, longest] decode batch, decode context, prefill tokens, mean attended tokens
-    lengths: Ints  # [K, 4] of the axes
+    joint_s: Floats  # [K, J] seconds of what instances do together in a step, by the new tokens of the mean one
+    least_s: Floats  # [K] of a step with prompts
+    axes: Floats  # [K, 5, longest] decode batch, decode context, prefill tokens, mean attended tokens, tokens of J
+    lengths: Ints  # [K, 5] of the axes
     adapters: Ints  # [I, A, 2]
     links: Floats  # [P, P, 3] between pools
     skew: Floats  # [W] by which the steps of a group are longer than those of its slowest member, one after another

@@ -6,7 +6,7 @@ from planner.simulate.loop.arrays import Floats
 from planner.simulate.loop.fields import CONTEXT, SEQUENCES, START, TABLE
 from planner.simulate.loop.program import State, compiled
 
-BATCH, CONTEXTS, TOKENS, ATTENDED = 0, 1, 2, 3  # the axes of a table
+BATCH, CONTEXTS, TOKENS, ATTENDED, RANK_TOKENS = 0, 1, 2, 3, 4  # the axes of a table
 
 
 @compiled
@@ -54,6 +54,17 @@ def mixed_step_s(s: State, i: int, sequences: int, tokens: int, attended: float)
         if weight != 0.0:
             seconds += weight * s.mixed_s[table, b + up_b, c + up_c, t + up_t, m + up_m]
     return seconds
+
+
+@compiled
+def joint_step_s(s: State, i: int, tokens: float) -> float:
+    """Seconds of what instances that step together do together, with so many new tokens of the mean one."""
+    table = s.instance[i, TABLE]
+    axis, length = s.axes[table, RANK_TOKENS], s.lengths[table, RANK_TOKENS]
+    low = bracket(axis, length, tokens)
+    up = share(axis, length, low, tokens)
+    seconds = s.joint_s[table, low]
+    return float(seconds + up * (s.joint_s[table, low + 1] - seconds)) if up != 0.0 else float(seconds)
 
 
 @compiled

@@ -1,0 +1,94 @@
+"""Attention ranks that share experts: what they do together stands apart, and steady state says what a run does."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from planner.costs.forward import ranks_in_step
+from planner.costs.shapes import Shards
+from planner.kinds.serve.solve import prepare
+from planner.kinds.serve.steady import Costs, colocated_tpot_s, decode_step, prefill_mixed
+from planner.load import load_problem
+from planner.simulate.engine import simulate
+from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.requests import Requests
+from planner.simulate.step_grid import StepGrid, step_grid
+from planner.simulate.step_prices import least_grid
+
+PROBLEM = """
+schema: planner.problem/1
+kind: serve
+models: {deepseek: {name: deepseek-ai/DeepSeek-V3, weights: fp8, kv_cache: fp8}}
+cluster: {pools: [{gpu: h200, gpus: 16}]}
+workloads: [{name: chat, input_tokens: 1000, output_tokens: 200, slo: {ttft: 2s, tpot: 60ms}}]
+objective: {maximize: goodput_per_gpu}
+"""
+ISL, OSL, CHUNK, RANKS = 1000, 200, 2048, 8
+SHAPE = (2, 1, RANKS, 1, 2 * RANKS)  # tp, pp, dp, moe_tp, ep
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> Costs:
+    path = tmp_path_factory.mktemp("joint") / "problem.yaml"
+    path.write_text(PROBLEM)
+    (place,) = prepare(load_problem(path)).places.values()
+    return place.costs
+
+
+@cache
+def grid_of(costs: Costs, joint_apart: bool) -> StepGrid:
+    return step_grid(
+        costs.arch,
+        costs.pricer,
+        Shards.of(*SHAPE),
+        costs.engine,
+        most_sequences=16,
+        longest_tokens=ISL + OSL,
+        chunk_tokens=CHUNK,
+        joint_apart=joint_apart,
+    )
+
+
+def test_equal_ranks_take_as_long_as_where_nothing_stands_apart(costs: Costs) -> None:
+    whole, apart = (grid_of(costs, joint_apart) for joint_apart in (False, True))
+    tokens = (whole.batches[:, None] + whole.tokens)[:, None, :, None]
+    joined = apart.mixed_s + np.interp(tokens, apart.rank_tokens, apart.joint_s)
+    joined[:, :, 1:] = np.maximum(joined[:, :, 1:], apart.least_s)
+    assert joined[1:] == pytest.approx(whole.mixed_s[1:], rel=0.02)
+    assert apart.least_s > 0.0
+
+
+@pytest.mark.parametrize("batch", [4, 16])
+def test_steady_state_of_ranks_that_wait_for_each_other_is_that_of_a_run(costs: Costs, batch: int) -> None:
+    one, shards = np.ones(1), Shards.of(*SHAPE)
+    context = one * (ISL + OSL / 2)
+    decode_s = decode_step(costs, shards, batch * one, context).seconds
+    prefill = prefill_mixed(costs, shards, ISL * one, OSL * one, CHUNK * one, batch * one, context, decode_s)
+    ranks = ranks_in_step(costs.arch, shards.dp)
+    tpot_s = colocated_tpot_s(decode_s, prefill.stretch_s, prefill.steps, batch * one, OSL * one, ranks)[0]
+    engine = Instance(grid_of(costs, True), 10**6, token_budget=CHUNK, most_sequences=batch)
+    clients = batch * RANKS
+    outputs = np.full(8 * clients, OSL)
+    outputs[:clients] = np.random.default_rng(0).integers(1, OSL + 1, clients)
+    load = Requests.closed_loop(np.full(8 * clients, ISL), outputs, clients=clients)
+    result = simulate(Fleet((engine,) * RANKS, groups=(RANKS,)), load)
+    settled = slice(2 * clients, 7 * clients)
+    assert tpot_s == pytest.approx(float(np.mean(result.tpot_s[settled])), rel=0.04)
+    assert 0.99 < float(np.mean(result.ttft_s[settled])) / prefill.latency_s[0] < 1.12  # a few wait for another prompt
+    alone_s = colocated_tpot_s(decode_s, prefill.stretch_s, prefill.steps, batch * one, OSL * one, one)[0]
+    assert tpot_s > 1.2 * alone_s
+
+
+def test_a_rank_beside_idle_ones_is_faster_than_beside_equals_and_no_faster_than_the_bound(costs: Costs) -> None:
+    grid = grid_of(costs, True)
+    engine = Instance(grid, 10**6, token_budget=CHUNK, most_sequences=16)
+    fleet = Fleet((engine,) * RANKS, groups=(RANKS,), routing="round-robin")
+
+    def first_s(prompts: int) -> float:
+        return float(simulate(fleet, Requests.open_stream(np.zeros(prompts), np.full(prompts, ISL), 1)).ttft_s[0])
+
+    alone_s, beside_s = first_s(1), first_s(RANKS)
+    assert alone_s < beside_s == pytest.approx(grid.prefill_s(ISL, (ISL + 1) / 2))
+    least = least_grid(grid, RANKS)
+    assert least.prefill_s(ISL, (ISL + 1) / 2) <= alone_s
