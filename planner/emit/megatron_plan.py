@@ -89,9 +89,6 @@ def require_schedule(job: TrainJob) -> None:
         able = " or ".join(f"`{name}`" for name in SCHEDULES)
         hint = f"plan {able}: write `search: {{schedule: [{', '.join(SCHEDULES)}]}}` into the options"
         raise refuse(f"Megatron-Core has no schedule `{decision.schedule}`", "schedule", hint)
-    if decision.layer_runs:
-        what = "layers have strategies of their own"
-        raise refuse(what, "layer_runs", "Megatron-Core has one strategy for all layers: plan without `layer_runs`")
     if "activations" in decision.offload and job.shape.pp > 1:
         what = f"activations are offloaded with pp {job.shape.pp}"
         raise refuse(what, "offload", "Megatron-Core offloads activations without a pipeline only: plan pp 1")

@@ -70,6 +70,9 @@ def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
     """
     assert isinstance(decision, TrainDecision)
     _require_legal(envelope, decision)
+    if decision.layer_runs:
+        hint = "no launcher here shares ranks out anew at every layer: solve without `search.layerwise`"
+        raise refuse("layers have strategies of their own", "layer_runs", hint)
     cluster = read_cluster(envelope)
     options = recorded_options(cluster.problem, TrainOptions)
     if options is None:

@@ -234,6 +234,9 @@ def _order(role: Role, placement: tuple[Block, ...], where: str) -> tuple[tuple[
 
 
 def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> tuple[StageSpec, ...]:
+    if plan.extra.get("layer_runs"):
+        hint = "execute the plan that `solve` finds without `search.layerwise`"
+        raise PlannerError("layers with strategies of their own cannot be executed", where=where, hint=hint)
     runs = plan.extra.get("stage_runs")
     count = role.parallelism.pp * role.parallelism.vpp
     if runs is None:

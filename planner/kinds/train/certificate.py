@@ -4,6 +4,7 @@ from pydantic import JsonValue
 
 from planner.kinds.train.evaluate import Evaluation
 from planner.kinds.train.job import Job
+from planner.kinds.train.layerwise import MIXES_RULE
 from planner.kinds.train.search import LAYOUT_RULE, Found
 from planner.kinds.train.space import LAUNCHABLE, offloads, zero_stages
 from planner.plan.schema import Certificate, Objective
@@ -19,7 +20,7 @@ def certificate(job: Job, found: Found) -> Certificate:
     closed = gap <= TOLERANCE
     axes = _axes(job, found)
     claim = "no plan of these axes is faster under the costs" if closed else "no plan of these axes beats the bound"
-    tally = found.tally
+    tally, mixes = found.tally, found.mixes
     pruned = {f"illegal: {name}": count for name, count in tally.illegal.items()}
     pruned |= {f"bound: {name}": count for name, count in tally.bounded.items()}
     pruned |= {"memory": tally.unfit} if tally.unfit else {}
@@ -42,7 +43,9 @@ def certificate(job: Job, found: Found) -> Certificate:
                 "computing: micro-batches times the slowest rank's least work",
                 "computing and exchange: hand-overs, data-parallel ranks, optimizer, the first way through",
                 "recomputation: the fastest that may fit in memory",
+                *(["strategies by layer: chains of each stage, exact in seconds and bytes"] if mixes else []),
             ],
+            **({"cuts_of_mixes": mixes.cuts, "cuts_solved": mixes.solved} if mixes else {}),
             "least_bound_left": bound,
         },
         next_best=None if found.second is None else _alternative(job, found.second, found.value),
@@ -64,6 +67,8 @@ def _axes(job: Job, found: Found) -> dict[str, list[JsonValue]]:
     axes["zero_shards"] = list(search.zero_shards or ("all",))
     axes["offload"] = [sorted(some) for some in offloads(job)]  # type: ignore[misc]  # lists of names
     axes["recompute"] = [f"{name}: the fastest that fits" for name in search.recompute or ("none", "selective", "full")]
+    if found.mixes:
+        axes["strategies_by_layer"] = [MIXES_RULE]
     axes["layers"] = ["equally many in every stage" if search.layers == "even" else LAYOUT_RULE]
     return axes
 

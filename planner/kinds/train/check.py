@@ -32,6 +32,7 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
         what = f"not judged: the catalog does not know model `{role.model}`"
         return [*findings, Finding("train.layers", True, what, "stage_runs", skipped=True)]
     findings += [_layers(decision, model), *_divisible(model, shape), _context(decision, model, shape)]
+    findings += _layer_runs(decision, model, shape)
     if all(finding.ok for finding in findings):
         findings += _repriced(envelope, decision)
         findings += _checkpoints(envelope, decision)
@@ -136,7 +137,11 @@ def _groups(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
         "expert_dp": (stage // (shape.ep * shape.moe_tp), shape.ep * shape.moe_tp),
         "zero": (decision.zero_shards or shape.dp * shape.cp, shape.tp),
     }
-    wrong = [group for group in decision.groups if (group.size, group.stride) != wanted[group.name]]
+    able = {(name, *sizes) for name, sizes in wanted.items()}
+    for run in decision.layer_runs:
+        tp, cp, dp = run.tp, shape.cp, run.dp
+        able |= {("tp", tp, 1), ("cp", cp, tp), ("dp", dp, tp * cp), ("zero", dp * cp, tp)}
+    wrong = [group for group in decision.groups if (group.name, group.size, group.stride) not in able]
     what = "groups have the sizes and strides of the degrees"
     if wrong:
         size, stride = wanted[wrong[0].name]
@@ -154,6 +159,37 @@ def _context(decision: TrainDecision, model: Architecture, shape: Parallelism) -
     what = f"{odd[0]} heads over tp x cp = {ranks}" if odd else f"`{decision.context_parallel}` suits the heads"
     return Finding(
         "train.context", not odd, what, "context_parallel", "use `ring`, or a cp whose tp x cp divides the heads"
+    )
+
+
+def _layer_runs(decision: TrainDecision, model: Architecture, shape: Parallelism) -> Iterator[Finding]:
+    """Strategies by layer: every layer has one, on the ranks of its stage, which it can share out."""
+    runs, where = decision.layer_runs, "layer_runs"
+    if not runs:
+        return
+    ranks, sequences = shape.tp * shape.dp, decision.micro_batch * shape.dp
+    heads = sorted({count for layer, _ in model.layer_groups() for count in _head_counts(layer.mixer)})
+    laid = sum(run.layers for run in runs)
+    problems = [f"{laid} layers have a strategy, `{model.name}` has {model.num_layers}"] * (laid != model.num_layers)
+    if (shape.ep, shape.vpp) != (1, 1) or decision.schedule != "1f1b" or decision.offload:
+        problems.append("strategies by layer with ep, vpp, offload or another schedule than `1f1b`")
+    for run in runs:
+        if run.tp * run.dp != ranks:
+            problems.append(f"tp {run.tp} x dp {run.dp} of a layer on the {ranks} ranks of a stage")
+        elif sequences % run.dp:
+            problems.append(f"dp {run.dp} of a layer does not divide the {sequences} sequences of a micro-batch")
+        elif any(count % run.tp for count in heads):
+            problems.append(f"{heads[0]} heads over tp {run.tp} of a layer")
+        elif run.sequence_parallel and run.tp == 1:
+            problems.append("sequence parallelism in a layer with tp 1")
+        elif bool(run.modules) != (run.recompute == "selective"):
+            problems.append(f"`{run.recompute}` with {len(run.modules)} modules in a layer")
+    first = runs[0]
+    if (first.tp, first.dp, first.zero_stage) != (shape.tp, shape.dp, decision.zero_stage):
+        problems.append("the role's tp, dp and ZeRO stage are not those of its first layer")
+    what = problems[0] if problems else "every layer has one strategy on the ranks of its stage"
+    yield Finding(
+        "train.layer_runs", not problems, what, where, "split the ranks of a stage into tp x dp at every layer"
     )
 
 

@@ -48,6 +48,9 @@ class Search(Spec):
     sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(_listed)] | None = None
     offload: tuple[Offload, ...] = Field(default=(), description="what may be moved to host memory")
     layers: Literal["uneven", "even"] = Field(default="uneven", description="layers of the stages of a pipeline")
+    layerwise: bool = Field(
+        default=False, description="whether layers may have a tp and dp, ZeRO stage and recomputation of their own"
+    )
 
 
 class TrainOptions(Spec):
@@ -119,6 +122,7 @@ class LayerRun(Spec):
     zero_stage: ZeroStage = 0
     sequence_parallel: bool = False
     recompute: RecomputeName = "none"
+    modules: tuple[Module, ...] = Field(default=(), description="with `selective`: what of each layer is recomputed")
 
 
 class TrainDecision(Decision):

@@ -10,7 +10,15 @@ from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
 from planner.files import digest
 from planner.kinds.train.certificate import certificate
-from planner.kinds.train.decision import ContextParallel, Group, PipelineRank, Recompute, StageRun, TrainDecision
+from planner.kinds.train.decision import (
+    ContextParallel,
+    Group,
+    LayerRun,
+    PipelineRank,
+    Recompute,
+    StageRun,
+    TrainDecision,
+)
 from planner.kinds.train.evaluate import Choice, Evaluation
 from planner.kinds.train.job import Job
 from planner.kinds.train.search import Found
@@ -111,8 +119,24 @@ def decision_of(best: Evaluation) -> TrainDecision:
         offload=tuple(sorted(choice.offload)),  # type: ignore[arg-type]  # of the values of Offload
         overlap=options.overlap,
         pipeline_ranks=ranks,
-        groups=tuple(_groups(choice)),
+        groups=tuple(_groups(best)),
+        layer_runs=tuple(_layer_runs(best)),
     )
+
+
+def _layer_runs(best: Evaluation) -> Iterator[LayerRun]:
+    """Neighbouring layers of one strategy together, where layers have their own."""
+    sequences = best.choice.table.job.framework.sequence_parallel
+    for strategy, run in groupby(best.strategies):
+        yield LayerRun(
+            layers=len(list(run)),
+            tp=strategy.tp,
+            dp=strategy.dp,
+            zero_stage=strategy.zero_stage,
+            sequence_parallel=strategy.tp > 1 and sequences,
+            recompute=strategy.recompute.granularity,
+            modules=strategy.recompute.modules,  # type: ignore[arg-type]  # names of Module
+        )
 
 
 def _context_method(choice: Choice) -> ContextParallel:
@@ -176,7 +200,28 @@ def _block(choice: Choice) -> Block:
     return Block(role=ROLE, pool=job.pool.name, first_device=job.first_device, axes=tuple(axes))
 
 
-def _groups(choice: Choice) -> Iterator[Group]:
+def _groups(best: Evaluation) -> Iterator[Group]:
+    choice = best.choice
+    dimensions = _groups_of_mix(best) if best.strategies else _groups_of_all(choice)
+    for name, size, stride in dimensions:
+        if size > 1:
+            level = _level(choice, size, stride)
+            yield Group(name=name, size=size, stride=stride, level=level)  # type: ignore[arg-type]  # one of its names
+
+
+def _groups_of_mix(best: Evaluation) -> list[tuple[str, int, int]]:
+    """(name, size, stride) of the groups of every strategy, each once."""
+    pp, cp = best.choice.pp, best.choice.table.shape.cp
+    found = {("pp", pp, best.choice.num_gpus // pp)}
+    for one in best.strategies:
+        found |= {("tp", one.tp, 1), ("cp", cp, one.tp), ("dp", one.dp, one.tp * cp)}
+        if one.zero_stage:
+            found.add(("zero", one.dp * cp, one.tp))
+    return sorted(found)
+
+
+def _groups_of_all(choice: Choice) -> list[tuple[str, int, int]]:
+    """(name, size, stride) of the groups of every dimension."""
     shape = choice.table.shape
     stage = choice.num_gpus // choice.pp
     dimensions = [
@@ -191,10 +236,7 @@ def _groups(choice: Choice) -> Iterator[Group]:
         dimensions.append(("expert_dp", stage // (shape.ep * shape.etp), shape.ep * shape.etp))
     if choice.zero_stage:
         dimensions.append(("zero", choice.shards or choice.dp * shape.cp, shape.tp))
-    for name, size, stride in dimensions:
-        if size > 1:
-            level = _level(choice, size, stride)
-            yield Group(name=name, size=size, stride=stride, level=level)  # type: ignore[arg-type]  # one of its names
+    return dimensions
 
 
 def _level(choice: Choice, size: int, stride: int) -> str:

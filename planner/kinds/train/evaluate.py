@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.training.config import Schedule, TrainingConfig
+from planner.costs.training.config import Recompute, Schedule, TrainingConfig
 from planner.kinds.train.job import Job
 from planner.kinds.train.layout import (
     Counts,
@@ -75,6 +75,16 @@ class Choice:
         return pipe_of(self.schedule, self.pp, self.vpp, self.num_micro_batches)
 
 
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How one layer runs, where layers differ: its stage's ranks are tp x cp x dp."""
+
+    tp: int
+    dp: int
+    zero_stage: int
+    recompute: Recompute
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
     """Bytes by rank [R]."""
@@ -105,6 +115,7 @@ class Evaluation:
     busy_R: Floats
     peak_R: Floats  # micro-batches in flight
     memory: Memory
+    strategies: tuple[Strategy, ...] = ()  # of each layer, where they have their own; `choice` is then the first one's
 
 
 def room_of(choice: Choice) -> Floats:
@@ -124,9 +135,9 @@ def _workspace(choice: Choice) -> float:
     table = choice.table
     size = table.job.rates.get("memory.context_bytes")
     if choice.zero_stage == 3:
-        size += float(table.held_K2.sum(axis=1).max()) * (4.0 + table.job.framework.gradient_bytes)
+        size += table.gathered_bytes
     if choice.mode.recompute.granularity == "full" or choice.full_layers:
-        size += max(kept.total_bytes for kept in table.kept)
+        size += table.again_bytes
     return size
 
 

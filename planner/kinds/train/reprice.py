@@ -5,8 +5,9 @@ from dataclasses import replace
 from planner.costs.training.config import Recompute as Recomputed
 from planner.errors import PlannerError
 from planner.kinds.train.decision import StageRun, TrainDecision
-from planner.kinds.train.evaluate import Choice, Evaluation, evaluate
+from planner.kinds.train.evaluate import Choice, Evaluation, Strategy, evaluate
 from planner.kinds.train.job import Job, job_of
+from planner.kinds.train.mixes import Ground, evaluate_mix
 from planner.kinds.train.space import Shape
 from planner.kinds.train.tables import Mode, Table, sharing_of
 from planner.plan.schema import Envelope
@@ -25,26 +26,43 @@ def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
         job = job_of(resolve(problem, INPUTS))
     except PlannerError as error:
         return error.what
-    if decision.layer_runs:
-        return "layers under strategies of their own"
-    choice = _choice(job, decision)
-    if isinstance(choice, str):
-        return choice
+    job = _as_decided(job, decision)
+    degrees = decision.roles[0].parallelism
     counts = tuple(run.num_layers for run in decision.stage_runs for _ in range(run.stages))
-    if len(counts) != choice.pp * choice.vpp or sum(counts) != job.arch.num_layers:
+    if len(counts) != degrees.pp * degrees.vpp or sum(counts) != job.arch.num_layers:
         return "its stages do not hold every layer once"
-    return evaluate(choice, counts)
+    if decision.layer_runs:
+        return _mixed(job, decision, counts)
+    choice = _choice(job, decision)
+    return choice if isinstance(choice, str) else evaluate(choice, counts)
+
+
+def _as_decided(job: Job, decision: TrainDecision) -> Job:
+    """The job with what the plan decides of its surroundings."""
+    options = job.options.model_copy(update={"overlap": decision.overlap})
+    runs = decision.layer_runs
+    sequence_parallel = any(run.sequence_parallel for run in runs) if runs else decision.sequence_parallel
+    framework = replace(job.framework, sequence_parallel=sequence_parallel)
+    return replace(job, options=options, framework=framework)
+
+
+def _mixed(job: Job, decision: TrainDecision, counts: tuple[int, ...]) -> Evaluation:
+    """Layers under strategies of their own; the rules of `train.layer_runs` hold."""
+    degrees = decision.roles[0].parallelism
+    ranks = degrees.tp * degrees.cp * degrees.dp
+    ground = Ground(job, degrees.pp, degrees.cp, ranks, decision.micro_batch * degrees.dp)
+    strategies = [
+        Strategy(run.tp, run.dp, run.zero_stage, Recomputed(run.recompute, run.modules))
+        for run in decision.layer_runs
+        for _ in range(run.layers)
+    ]
+    return evaluate_mix(ground, counts, strategies)
 
 
 def _choice(job: Job, decision: TrainDecision) -> Choice | str:
     """The decision as the search knows it, or why it knows no such one."""
     degrees = decision.roles[0].parallelism
-    options = job.options.model_copy(update={"overlap": decision.overlap})
-    framework = replace(job.framework, sequence_parallel=decision.sequence_parallel)
-    table = Table(
-        replace(job, options=options, framework=framework),
-        Shape(degrees.tp, degrees.cp, degrees.ep, degrees.moe_tp, decision.micro_batch),
-    )
+    table = Table(job, Shape(degrees.tp, degrees.cp, degrees.ep, degrees.moe_tp, decision.micro_batch))
     mode = _mode(table, decision)
     if isinstance(mode, str):
         return mode

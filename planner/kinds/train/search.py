@@ -23,6 +23,7 @@ from planner.kinds.train.evaluate import (
     room_of,
 )
 from planner.kinds.train.job import Job
+from planner.kinds.train.layerwise import Mixes
 from planner.kinds.train.space import (
     LAUNCHABLE,
     Shape,
@@ -51,6 +52,7 @@ class Found:
     space: Space
     stop_reason: str
     needed_bytes: float  # the least memory per GPU of what was tried and did not fit, 0 where all fitted
+    mixes: Mixes | None = None  # where layers may have strategies of their own
 
 
 class Search(BestFirst["Leaf"]):

@@ -1,12 +1,15 @@
 """A training problem to a certified plan."""
 
+from dataclasses import replace
+
 from planner.infeasible import Stopped
 from planner.kinds.train.at_scale import with_checkpoints
 from planner.kinds.train.conflicts import explain
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.decode import decode
-from planner.kinds.train.job import job_of
-from planner.kinds.train.search import Search
+from planner.kinds.train.job import Job, job_of
+from planner.kinds.train.layerwise import plan_layers, require_dense
+from planner.kinds.train.search import Found, Search
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -19,10 +22,31 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     is legal or fits in memory, and Stopped where the time ran out before any plan was found.
     """
     job = job_of(resolved)
-    found = Search(job, limits).run()
+    found = best_plan(job, limits)
     if found.best is None:
         if found.stop_reason != "finished":
             raise Stopped(found.stop_reason, bound=found.bound)
         raise explain(job, found)
     envelope = decode(job, found)
     return with_checkpoints(envelope, TrainDecision.model_validate(envelope.decision))
+
+
+def best_plan(job: Job, limits: Limits, value: float = float("inf")) -> Found:
+    """The best plan of all that the job allows, better than `value`."""
+    layerwise = job.options.search.layerwise
+    if layerwise:
+        require_dense(job)
+    found = Search(job, limits, value).run()
+    return _or_mixed(job, found, value) if layerwise else found
+
+
+def _or_mixed(job: Job, found: Found, value: float) -> Found:
+    """The best plan whose layers have strategies of their own where it beats what was found; mixes use all GPUs."""
+    gpus = job.num_gpus if job.per_gpu else 1
+    mixes = plan_layers(job, min(value if found.value is None else found.value, value) / gpus)
+    bound = min(found.bound, mixes.bound * gpus)
+    if mixes.best is None:
+        return replace(found, bound=bound, mixes=mixes)
+    return replace(
+        found, best=mixes.best, value=mixes.value * gpus, bound=bound, second=found.best or found.second, mixes=mixes
+    )

@@ -31,6 +31,7 @@ from planner.kinds.train.space import Shape
 from planner.models.architecture import MoeFfn
 
 Floats = NDArray[np.float64]
+GATHERED_BYTES = 4.0  # of an element of two layers gathered in bf16
 PASSES = ("forward_s", "backward_input_s", "backward_weight_s")
 
 
@@ -152,6 +153,16 @@ class Table:
         return ends_bytes(self.config)
 
     @cached_property
+    def gathered_bytes(self) -> float:
+        """A layer whose weights ZeRO-3 has gathered, with those of the next, and its gradient."""
+        return float(self.held_K2.sum(axis=1).max()) * (GATHERED_BYTES + self.job.framework.gradient_bytes)
+
+    @cached_property
+    def again_bytes(self) -> float:
+        """A layer that is computed again whole."""
+        return max(kept.total_bytes for kept in self.kept)
+
+    @cached_property
     def layers_3(self) -> Floats:
         """Seconds of the passes of all layers of the model, nothing computed again."""
         return np.asarray(np.array(self.job.count_of_kind) @ self.pass_K3)
@@ -222,8 +233,7 @@ def ways_of(table: Table, stages: int, stages_of_rank: int) -> Ways:
         each = float(table.pass_K3[:, 0].max()) * stages_of_rank
         found += [(each * whole, none, whole) for whole in range(1, job.arch.num_layers // stages)]
     found.sort(key=lambda row: (row[0], row[2]))
-    largest = max(kept.total_bytes for kept in table.kept)
-    again = [largest if whole or mode.recompute.granularity == "full" else 0.0 for _, mode, whole in found]
+    again = [table.again_bytes if whole or mode.recompute.granularity == "full" else 0.0 for _, mode, whole in found]
     return Ways(
         tuple((mode, whole) for _, mode, whole in found),
         np.array([mode.held_bytes for _, mode, _ in found]),
