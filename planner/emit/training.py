@@ -58,7 +58,10 @@ class TrainJob:
     @property
     def header(self) -> tuple[str, ...]:
         digest = plan_digest(plan_json(self.envelope))
-        return (f'Plan "{self.envelope.name}", {digest}, by planner {self.envelope.software.planner}',)
+        lines = (f'Plan "{self.envelope.name}", {digest}, by planner {self.envelope.software.planner}',)
+        if self.decision.recompute_rows:
+            lines += ("All inputs recompute what the longest do: the plan's rows by length have no setting here.",)
+        return lines
 
 
 def read_job(envelope: Envelope, decision: Decision) -> TrainJob:

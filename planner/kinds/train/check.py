@@ -198,12 +198,14 @@ def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
     stated = {prediction.metric: prediction.value for prediction in envelope.predictions}
     if envelope.certificate.status == "stated" or "step_time_s" not in stated:
         return
+    from planner.kinds.train.lengths import check_lengths
     from planner.kinds.train.reprice import repriced
 
     found = repriced(envelope, decision)
     if isinstance(found, str):
         yield Finding("train.step_time", True, f"not judged: {found}", "predictions", skipped=True)
         return
+    yield from check_lengths(envelope, decision.recompute_rows, found)
     value = stated["step_time_s"]
     what = f"states a step of {format_si(value, 's')}, its decision gives {format_si(found.step_s, 's')}"
     right = abs(found.step_s - value) <= REPRICED_TOL * value
@@ -233,9 +235,10 @@ def _job(decision: TrainDecision, options: TrainOptions, shape: Parallelism) -> 
     yield Finding("train.batch", batch == options.global_batch, what, "num_micro_batches", hint)
     pieces = 2 * shape.cp if shape.cp > 1 and decision.context_parallel == "ring" else shape.cp
     pieces *= shape.tp if decision.sequence_parallel else 1
-    what = f"sequences of {options.sequence_tokens} tokens in {pieces} equal pieces"
+    odd = [size for size in (options.sequence_tokens, *(one.tokens for one in options.lengths)) if size % pieces]
+    what = f"sequences of {(odd or [options.sequence_tokens])[0]} tokens in {pieces} equal pieces"
     hint = f"use a multiple of {pieces} tokens, or a smaller cp"
-    yield Finding("train.sequence", options.sequence_tokens % pieces == 0, what, "parallelism.cp", hint)
+    yield Finding("train.sequence", not odd, what, "parallelism.cp", hint)
     what = f"plans {decision.precision}, the problem asks for {options.precision}"
     yield Finding("train.precision", decision.precision == options.precision, what, "precision", "use that one")
 

@@ -1,12 +1,13 @@
 """What a training problem states beyond model and cluster, and what a training plan decides."""
 
+from math import gcd
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.plan.schema import Amount, Count, Decision, Index, Memory
-from planner.schema_base import Spec
+from planner.schema_base import Spec, refuse
 
 Precision = Literal["bf16", "fp8", "mxfp8", "nvfp4"]
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
@@ -53,6 +54,13 @@ class Search(Spec):
     )
 
 
+class InputLength(Spec):
+    """Inputs of one length."""
+
+    tokens: Count
+    share: Annotated[float, Field(gt=0)] = Field(description="of the micro-batches, as a weight")
+
+
 class TrainOptions(Spec):
     """The job: a plan must train this batch of sequences of this length in this precision."""
 
@@ -70,10 +78,33 @@ class TrainOptions(Spec):
         default=("grad_reduce", "param_gather", "p2p"),
         description="communication that the framework runs behind computation",
     )
+    lengths: tuple[InputLength, ...] = Field(
+        default=(), description="of inputs, where they vary: the plan then says what to recompute at each"
+    )
     search: Search = Search()
     reliability: Reliability | None = Field(
         default=None, description="where checkpoints go and what fails; a plan then decides its checkpoints"
     )
+
+    @property
+    def common_tokens(self) -> int:
+        """What every length is a multiple of."""
+        return gcd(self.sequence_tokens, *(one.tokens for one in self.lengths))
+
+    @model_validator(mode="after")
+    def made_for_the_longest(self) -> "TrainOptions":
+        if not self.lengths:
+            return self
+        sizes = [one.tokens for one in self.lengths]
+        if max(sizes) != self.sequence_tokens:
+            what = f"the longest input has {max(sizes)} tokens, `sequence_tokens` is {self.sequence_tokens}"
+            raise refuse(what, f"write `sequence_tokens: {max(sizes)}`", "lengths")
+        if len(set(sizes)) != len(sizes):
+            raise refuse("two lengths are the same", "add their shares up", "lengths")
+        if self.search.layerwise:
+            what = "strategies by layer have no table by length"
+            raise refuse(what, "leave `search.layerwise` or `lengths` out", "lengths")
+        return self
 
 
 class Recompute(Spec):
@@ -125,6 +156,24 @@ class LayerRun(Spec):
     modules: tuple[Module, ...] = Field(default=(), description="with `selective`: what of each layer is recomputed")
 
 
+class RecomputeSet(Spec):
+    """So many layers of a rank that recompute the same."""
+
+    layers: Count
+    recompute: RecomputeName = "none"
+    modules: tuple[Module, ...] = Field(default=(), description="with `selective`")
+
+
+class RecomputeRow(Spec):
+    """What a rank of the pipeline recomputes while its micro-batch holds inputs of one length."""
+
+    rank: Index
+    tokens: Count
+    sets: tuple[RecomputeSet, ...]
+    recompute_s: Amount = Field(description="of one micro-batch")
+    memory_bytes: Amount = Field(description="of the rank, with this length in all micro-batches in flight")
+
+
 class TrainDecision(Decision):
     """One role of one replica whose parallelism holds all degrees; a pipeline of pp x vpp stages."""
 
@@ -144,4 +193,7 @@ class TrainDecision(Decision):
     pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")
     groups: tuple[Group, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
     checkpointing: Checkpointing | None = Field(default=None, description="where the problem says what may fail")
+    recompute_rows: tuple[RecomputeRow, ...] = Field(
+        default=(), description="by rank and length of the inputs, where these vary; `stage_runs` fit the longest"
+    )
     layer_runs: tuple[LayerRun, ...] = Field(default=(), description="strategies by layer, where they differ")

@@ -9,6 +9,7 @@ from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.decode import decode
 from planner.kinds.train.job import Job, job_of
 from planner.kinds.train.layerwise import plan_layers, require_dense
+from planner.kinds.train.lengths import with_lengths
 from planner.kinds.train.search import Found, Search
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -27,7 +28,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         if found.stop_reason != "finished":
             raise Stopped(found.stop_reason, bound=found.bound)
         raise explain(job, found)
-    envelope = decode(job, found)
+    envelope = with_lengths(decode(job, found), found.best)
     return with_checkpoints(envelope, TrainDecision.model_validate(envelope.decision))
 
 

@@ -172,7 +172,7 @@ def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> NDAr
     (arXiv:2309.14509, section 3).
     """
     pieces = np.where(cp > 1, cp * (2 if method == "ring" else 1), 1) * np.where(job.framework.sequence_parallel, tp, 1)
-    suits: NDArray[np.bool_] = np.asarray(job.options.sequence_tokens % pieces == 0)
+    suits: NDArray[np.bool_] = np.asarray(job.options.common_tokens % pieces == 0)
     if method == "ulysses":
         for count in head_counts(job):
             suits = suits & ((cp == 1) | (count % (tp * cp) == 0))

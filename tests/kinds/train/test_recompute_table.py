@@ -4,89 +4,131 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from train_problems import job, problem
 
-from planner.costs.training.config import TrainingConfig, machine_of
-from planner.costs.training.memory import rank_memory
-from planner.costs.training.rates import default_rates
+from planner.costs.training.config import Schedule
 from planner.errors import PlannerError
-from planner.hardware.library import find_node
-from planner.kinds.train.recompute_table import WHOLE, Row, Table, options, recompute_table, sized
-from planner.models.library import find_model
+from planner.kinds.train.evaluate import Choice, Evaluation, evaluate, even_layers
+from planner.kinds.train.recompute_table import WHOLE, RecomputeTable, Row, options, recompute_table, sized
+from planner.kinds.train.space import Shape
+from planner.kinds.train.tables import Table, sharing_of
 
 SIZES = (2048, 8192, 16384, 24576, 32768)
-CAPACITY = 0.94 * 80e9
-MACHINE = machine_of(find_node("h100_sxm"))
-DENSE = TrainingConfig(find_model("meta-llama/Llama-3.1-8B"), MACHINE, 8192, 256, 1, tp=2, dp=4)
-MOE = TrainingConfig(find_model("Qwen/Qwen3-30B-A3B"), MACHINE, 8192, 256, 1, dp=32, ep=8)
-PIPELINE = TrainingConfig(find_model("meta-llama/Llama-3.1-70B"), MACHINE, 8192, 256, 1, tp=8, pp=2, dp=4)
 
 
-def _bytes(config: TrainingConfig, row: Row, rank: int = 0) -> float:
-    """What the cost model says the rank holds, its layers counted one by one."""
-    from planner.costs.training.memory import chunks_in_flight
+def _plan(
+    model: str,
+    shape: Shape,
+    dp: int,
+    pp: int = 1,
+    vpp: int = 1,
+    num_layers: int = 0,
+    recompute: tuple[str, ...] | None = None,
+) -> Evaluation:
+    """A plan for sequences of 32,768 tokens that recomputes all layers."""
+    asked = problem(
+        model,
+        nodes=8,
+        global_batch=256,
+        sequence_tokens=SIZES[-1],
+        memory_utilisation=0.94,
+        search={"recompute": recompute},
+    )
+    found = job(asked)
+    if num_layers:
+        found = replace(found, arch=replace(found.arch, layers=found.arch.layers[:num_layers]))
+    table = Table(found, shape)
+    schedule: Schedule = "interleaved" if vpp > 1 else "1f1b"
+    sharing = sharing_of(table, dp, 1, frozenset())
+    choice = Choice(table, sharing, pp, dp, schedule, vpp, 1, frozenset(), table.modes[-1])
+    counts = even_layers(found.arch.num_layers, pp * vpp)
+    assert counts is not None
+    return evaluate(choice, counts)
 
-    whole = any(names == (WHOLE,) for names in row.layers_of_set)
-    plain = sized(config, row.tokens)
-    under = replace(plain, recompute=replace(plain.recompute, granularity="full")) if whole else plain
-    memory = rank_memory(under, rank)
-    able = options(plain, config.arch.layers[0], default_rates())
-    depth = chunks_in_flight(plain, rank)[0]
-    kept = sum(able[names][1] * count for names, count in row.layers_of_set.items()) * depth
-    return memory.total_bytes - memory.activations_bytes + kept
+
+DENSE = _plan("meta-llama/Llama-3.1-8B", Shape(2, 1, 1, 1, 1), dp=4)
+MOE = _plan("Qwen/Qwen3-30B-A3B", Shape(1, 1, 8, 1, 1), dp=32)
+PIPELINE = _plan("meta-llama/Llama-3.1-70B", Shape(8, 1, 1, 1, 1), dp=4, pp=2)
+ROUNDS = _plan("meta-llama/Llama-3.1-70B", Shape(8, 1, 1, 1, 1), dp=4, pp=2, vpp=4)
+PLANS = [DENSE, MOE, PIPELINE, ROUNDS]
 
 
-@pytest.mark.parametrize("config", [DENSE, MOE, PIPELINE])
-def test_no_row_exceeds_memory_and_each_counts_every_layer(config: TrainingConfig) -> None:
-    table = recompute_table(config, SIZES, CAPACITY)
+def _bytes(found: Evaluation, row: Row, longest: Row) -> float:
+    """What the rank holds, its layers counted one by one, with all in flight of one size and what the longest needs."""
+    memory = found.memory
+    again = found.choice.table.again_bytes  # of the plan itself, which recomputes all layers
+    fixed = float((memory.total_R - memory.activations_R)[row.rank]) - again
+    fixed += again if (WHOLE,) in longest.layers_of_set else 0.0
+    table = sized(found.choice.table, row.tokens)
+    depth = float(found.choice.pipe.peak_R[row.rank])
+    return fixed + depth * sum(options(table, kind)[names][1] * layers for kind, names, layers in row.sets)
+
+
+@pytest.mark.parametrize("found", PLANS)
+def test_no_row_exceeds_memory_and_each_counts_every_layer(found: Evaluation) -> None:
+    table = recompute_table(found, SIZES)
+    assert len(table.rows) == len(SIZES) * found.choice.pp
+    longest = {row.rank: row for row in table.rows if row.tokens == SIZES[-1]}
     for row in table.rows:
-        assert row.bytes <= CAPACITY * (1 + 1e-9)
-        assert row.bytes == pytest.approx(_bytes(config, row), rel=1e-9)
-        assert sum(row.layers_of_set.values()) == config.arch.num_layers // config.pp
+        assert row.bytes <= row.capacity_bytes * (1 + 1e-9)
+        assert row.bytes == pytest.approx(_bytes(found, row, longest[row.rank]), rel=1e-9)
+        assert sum(row.layers_of_set.values()) == found.choice.table.job.arch.num_layers // found.choice.pp
 
 
-@pytest.mark.parametrize("config", [DENSE, MOE])
-@pytest.mark.parametrize("tokens", [8192, 24576])
-def test_every_row_is_that_of_trying_all_sets(config: TrainingConfig, tokens: int) -> None:
-    """On four layers, within the room that would hold half of their activations."""
-    small = replace(config, arch=replace(config.arch, layers=config.arch.layers[:4]))
-    able = options(sized(small, tokens), small.arch.layers[0], default_rates())
-    plain = rank_memory(sized(small, tokens), 0)
-    full = rank_memory(replace(sized(small, tokens), recompute=replace(small.recompute, granularity="full")), 0)
-    capacity = plain.total_bytes - 0.5 * plain.activations_bytes
-    best = None
-    for chosen in itertools.combinations_with_replacement(able, 4):
-        memory = full if (WHOLE,) in chosen else plain
-        used = memory.total_bytes - memory.activations_bytes + sum(able[names][1] for names in chosen)
-        seconds = sum(able[names][0] for names in chosen)
-        if used <= capacity and (best is None or seconds < best):
-            best = seconds
-    row = recompute_table(small, [tokens], capacity).rows[0]
-    assert row.recompute_s == pytest.approx(best, rel=1e-9)
+@pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"])
+@pytest.mark.parametrize("tokens", [8192, 32768])
+def test_every_row_is_that_of_trying_all_sets(model: str, tokens: int) -> None:
+    """On four layers, within the room that would hold half of the activations of the longest."""
+    found = _plan(model, Shape(1, 1, 1, 1, 1), dp=8, num_layers=4)
+    table = found.choice.table
+    plain = float(found.memory.total_R[0] - found.memory.activations_R[0]) - table.again_bytes
+    capacity = plain + 2.0 * table.kept[0].total_bytes
+    job_of_less = replace(table.job, machine=replace(table.job.machine, memory_bytes=capacity / 0.94))
+    less = replace(found, choice=replace(found.choice, table=Table(job_of_less, table.shape)))
+
+    def best(size: int, reserve: float, whole: bool) -> float | None:
+        able = options(sized(table, size), 0)
+        chosen = (
+            chosen
+            for chosen in itertools.combinations_with_replacement(able, 4)
+            if (whole or (WHOLE,) not in chosen)
+            and plain + reserve + sum(able[names][1] for names in chosen) <= capacity
+        )
+        return min((sum(able[names][0] for names in one) for one in chosen), default=None)
+
+    of_longest = {whole: best(32768, table.again_bytes * whole, whole) for whole in (True, False)}
+    whole = min((seconds, whole) for whole, seconds in of_longest.items() if seconds is not None)[1]
+    rows = {row.tokens: row for row in recompute_table(less, [tokens, 32768]).rows}
+    assert rows[tokens].recompute_s == pytest.approx(best(tokens, table.again_bytes * whole, whole), rel=1e-9)
 
 
-@pytest.mark.parametrize("config", [DENSE, MOE, PIPELINE])
-def test_the_table_is_never_slower_than_the_set_of_the_longest_input(config: TrainingConfig) -> None:
-    table = recompute_table(config, SIZES, CAPACITY)
-    assert all(row.total_s <= static * (1 + 1e-9) for row, static in zip(table.rows, table.static_s, strict=True))
-    assert table.rows[-1].total_s == pytest.approx(table.static_s[-1])
+@pytest.mark.parametrize("found", PLANS)
+def test_the_table_is_never_slower_than_the_set_of_the_longest_input(found: Evaluation) -> None:
+    table = recompute_table(found, SIZES)
+    assert (table.table_NR <= table.static_NR * (1 + 1e-9)).all()
+    assert table.table_NR[-1] == pytest.approx(table.static_NR[-1])
     assert table.gain([16, 8, 4, 2, 1]) > 0.05
     assert table.gain([0, 0, 0, 0, 1]) == pytest.approx(0.0)
 
 
+def test_the_longest_input_takes_no_longer_than_the_plan_with_one_set() -> None:
+    table = recompute_table(DENSE, SIZES)
+    assert table.step_s([0, 0, 0, 0, 1]) <= DENSE.step_s
+
+
 def test_short_inputs_recompute_nothing_and_longer_ones_never_less() -> None:
-    rows = recompute_table(DENSE, SIZES, CAPACITY).rows
-    assert rows[0].layers_of_set == {(): 32}
-    shares = [row.recompute_s / row.busy_s for row in rows]
-    assert shares == sorted(shares)
+    table = recompute_table(DENSE, SIZES)
+    assert table.rows[0].layers_of_set == {(): 32}
+    again = [row.recompute_s / row.tokens for row in table.rows]
+    assert again == sorted(again)
+
+
+def test_ways_to_recompute_that_the_problem_leaves_out_are_left_out() -> None:
+    found = _plan("meta-llama/Llama-3.1-8B", Shape(2, 1, 1, 1, 1), dp=4, recompute=("none", "full"))
+    rows: RecomputeTable = recompute_table(found, SIZES)
+    assert {names for row in rows.rows for names in row.layers_of_set} <= {(), (WHOLE,)}
 
 
 def test_inputs_that_fit_under_no_set_are_refused() -> None:
     with pytest.raises(PlannerError, match=r"sequences of 262144 tokens leave .* GB for activations"):
-        recompute_table(DENSE, [2048, 262144], CAPACITY)
-
-
-def test_shares_weigh_the_rows() -> None:
-    row = Row(1, {}, 1.0, 3.0, 0.0, 1.0)
-    table = Table((row, replace(row, tokens=2, recompute_s=2.0)), (5.0, 5.0))
-    assert table.mean_s([1, 1]) == pytest.approx(4.5)
-    assert table.gain([1, 1]) == pytest.approx(5.0 / 4.5 - 1)
+        recompute_table(DENSE, [2048, 262144])

@@ -1,0 +1,105 @@
+"""Plans for inputs of several lengths: what is recomputed at each is part of the plan, and derived again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from train_problems import problem
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.emit.registry import emit
+from planner.errors import PlannerError
+from planner.kinds.train.decision import TrainDecision
+from planner.plan.schema import Envelope
+
+LENGTHS = [{"tokens": 32768, "share": 1}, {"tokens": 4096, "share": 8}, {"tokens": 16384, "share": 2}]
+SEARCH = {"cp": 1, "tp": 8, "pp": 2, "vpp": 1, "micro_batch": 1, "schedule": "1f1b"}
+
+
+def _problem(**options: Any) -> dict[str, Any]:  # noqa: ANN401
+    given = {"lengths": LENGTHS, "search": SEARCH, "train_tokens": 1e12, "sequence_tokens": 32768, **options}
+    return problem("meta-llama/Llama-3.1-70B", nodes=8, global_batch=64, **given)
+
+
+@pytest.fixture(scope="module")
+def plan() -> dict[str, Any]:
+    return solve(_problem()).model_dump(mode="json", by_alias=True)
+
+
+def _failing(data: dict[str, Any]) -> set[str]:
+    envelope = Envelope.model_validate(data)
+    return {one.rule for one in check_plan(envelope, TrainDecision.model_validate(envelope.decision)) if not one.ok}
+
+
+def test_the_plan_says_what_each_rank_recomputes_at_each_length(plan: dict[str, Any]) -> None:
+    rows = TrainDecision.model_validate(plan["decision"]).recompute_rows
+    assert [(row.rank, row.tokens) for row in rows] == [(r, n) for r in (0, 1) for n in (4096, 16384, 32768)]
+    capacity = plan["decision"]["roles"][0]["memory"]["capacity_bytes"]
+    assert all(row.memory_bytes <= capacity for row in rows)
+    assert sum(one.layers for row in rows for one in row.sets) == 3 * 80
+    assert rows[0].recompute_s < rows[2].recompute_s
+    assert not _failing(plan)
+
+
+def test_days_are_those_of_all_lengths_and_the_gain_over_one_set_is_stated(plan: dict[str, Any]) -> None:
+    stated = {one["metric"]: one["value"] for one in plan["predictions"]}
+    tokens = 64 * (32768 + 8 * 4096 + 2 * 16384) / 11
+    assert stated["mean_tokens_per_s"] == pytest.approx(tokens / stated["mean_step_time_s"])
+    assert stated["train_days"] == pytest.approx(1e12 / stated["mean_tokens_per_s"] / 86400)
+    assert stated["mean_step_time_s"] < stated["step_time_s"]
+    assert stated["recompute_rows_gain"] > 0.03
+
+
+def _row(data: dict[str, Any], **fields: Any) -> None:  # noqa: ANN401
+    data["decision"]["recompute_rows"][-1].update(fields)
+
+
+def _predicted(data: dict[str, Any], metric: str, value: float) -> None:
+    next(one for one in data["predictions"] if one["metric"] == metric)["value"] = value
+
+
+EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "a set that does not fit": (lambda d: _row(d, sets=[{"layers": 39}]), "train.recompute_rows"),
+    "less memory than its sets take": (lambda d: _row(d, memory_bytes=1.0), "train.recompute_rows"),
+    "a row too few": (lambda d: d["decision"]["recompute_rows"].pop(), "train.recompute_rows"),
+    "another mean step": (lambda d: _predicted(d, "mean_step_time_s", 1.0), "train.mean_step"),
+    "another gain": (lambda d: _predicted(d, "recompute_rows_gain", 0.5), "train.mean_step"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_rows_that_do_not_follow_from_the_decision_fail_by_name(plan: dict[str, Any], name: str) -> None:
+    edit, rule = EDITS[name]
+    copy = Envelope.model_validate(plan).model_dump(mode="json", by_alias=True)
+    edit(copy)
+    assert rule in _failing(copy)
+
+
+def test_launchers_recompute_what_the_longest_needs_and_say_so(plan: dict[str, Any]) -> None:
+    envelope = Envelope.model_validate(plan)
+    script = emit(envelope, TrainDecision.model_validate(envelope.decision), "megatron-lm")["launch.sh"]
+    assert "All inputs recompute what the longest do" in script
+    assert "--recompute-granularity" in script
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "another longest": ({"sequence_tokens": 8192}, "the longest input has 32768 tokens, `sequence_tokens` is 8192"),
+    "twice the same": ({"lengths": [*LENGTHS, LENGTHS[0]]}, "two lengths are the same"),
+    "layerwise as well": ({"search": {"layerwise": True}}, "strategies by layer have no table by length"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_lengths_that_cannot_be_are_refused(name: str) -> None:
+    options, message = BAD[name]
+    with pytest.raises(PlannerError, match=message):
+        solve(_problem(**options))
+
+
+def test_every_length_is_cut_by_context_parallelism() -> None:
+    lengths = [{"tokens": 32768, "share": 1}, {"tokens": 1000, "share": 1}]
+    found = solve(_problem(lengths=lengths, search=SEARCH | {"tp": 4, "cp": None, "pp": None}))
+    assert (
+        TrainDecision.model_validate(found.decision).roles[0].parallelism.cp == 1
+    )  # 1000 tokens are no multiple of 4 x 2 x 2
