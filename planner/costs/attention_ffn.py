@@ -1,13 +1,14 @@
 """Decoding with attention and feed-forward layers on devices of their own: what a token asks of each side, and seconds.
 
 Source: Wang et al., "Step-3 is Large yet Affordable: Model-system Co-design for Cost-effective Decoding",
-arXiv:2507.19427, sections 3 (costs of a token) and 5 (the pipeline of micro-batches). N points.
+arXiv:2507.19427, sections 3 (costs of a token) and 7 (the pipeline of micro-batches). N points.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from planner.costs.forward import forward
 from planner.costs.operators import (
@@ -19,21 +20,25 @@ from planner.costs.operators import (
     distinct_places,
     quantises,
 )
+from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.step import Pricer, price_operators
-from planner.models.architecture import Architecture, DenseFfn, MoeFfn
+from planner.costs.step import Pricer, StepTime, host_s, price_operators
+from planner.models.architecture import Architecture, DenseFfn, Ffn, MoeFfn
 from planner.models.kv import kv_bytes
 
 FFN_PARTS = frozenset(
-    {"ffn_up", "ffn_activation", "ffn_down", "router", "router_top_k", "shared_expert_up", "shared_expert_activation"}
-    | {"shared_expert_down", "latent_down", "latent_up", "experts", "expert_combine", "ffn_all_reduce"}
+    {"ffn_up", "ffn_activation", "ffn_down", "shared_expert_up", "shared_expert_activation", "shared_expert_down"}
+    | {"latent_down", "latent_up", "experts", "expert_combine"}
+)
+"""Operators of the feed-forward side. The router is not among them: where a token goes is known before it leaves."""
+ROUTER = frozenset({"router", "router_top_k"})
+EXCHANGE = frozenset(
+    {"dispatch", "combine", "moe_all_gather", "moe_all_gather_tokens", "moe_reduce_scatter", "ffn_all_reduce"}
     | {"moe_all_reduce"}
 )
-"""Operators of the feed-forward side; all-reduces stay inside its tensor-parallel groups."""
-EXCHANGE = frozenset({"dispatch", "combine", "moe_all_gather", "moe_all_gather_tokens", "moe_reduce_scatter"})
-"""Exchanges between ranks that hold both sides, in whose place activations travel between the two pools."""
+"""What ranks that hold both sides exchange, in whose place activations travel, and are gathered and summed there."""
 ACTIVATION_BYTES = 2.0  # of what comes back
-LOAD_TOKENS = tuple(float(2**power) for power in range(1, 17))  # of the feed-forward side, priced; linear between
+STAGES = ("attention", "network", "feed-forward", "network", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,45 +71,137 @@ class Rates:
 
 
 def token_demand(arch: Architecture, context_tokens: float) -> TokenDemand:
-    """The demand of one token behind `context_tokens`; embedding and output matrix are left out, as in the paper."""
+    """The demand of one token behind `context_tokens`, counted as in the paper.
+
+    Embedding and output matrix are left out, and the router is not among the linear layers of attention.
+    """
     one = Shards.of(1)
     found = {"attention": 0.0, "linear": 0.0, "ffn": 0.0}
     for op in forward(arch, one, Work.decode(1.0, context_tokens)):
         if isinstance(op, Collective) or op.name in ("embedding", "logits", "sampling"):
             continue
-        side = "attention" if isinstance(op, Attention) else "ffn" if op.name in FFN_PARTS else "linear"
+        side = "attention" if isinstance(op, Attention) else "ffn" if op.name in FFN_PARTS | ROUTER else "linear"
         found[side] += float(np.asarray(demand(op).flop * op.count).sum())
     cached = float(kv_bytes(arch, np.array([context_tokens]))[0])
     return TokenDemand(cached, found["attention"], found["linear"], found["ffn"])
 
 
-def attention_side_s(arch: Architecture, pricer: Pricer, tp: int, sequences: FloatArray, context: float) -> FloatArray:
-    """Seconds of one micro-batch of `sequences` on an attention rank of `tp` devices, all layers [N]."""
-    return _side_s(arch, pricer, Shards.of(np.full(len(sequences), float(tp))), sequences, context, _is_attention)
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Instances with the sides apart [N]: `ranks` attention ranks of `tp` devices, and `ep` groups of `ffn_tp` others.
+
+    Experts are spread over the groups; each shard of an expert, and of a dense layer, is one device's. Devices of the
+    two sides are `stride` apart: 1 where all share one scale-up domain, else the size of a domain.
+    """
+
+    tp: FloatArray
+    ranks: FloatArray
+    ffn_tp: FloatArray
+    ep: FloatArray
+    micro_batches: FloatArray
+    stride: FloatArray
+
+    @classmethod
+    def of(
+        cls, tp: ArrayLike, ranks: ArrayLike, ffn_tp: ArrayLike, ep: ArrayLike, micro_batches: ArrayLike,
+        stride: ArrayLike,
+    ) -> "Units":  # fmt: skip
+        """Broadcast the given numbers to one length."""
+        given = (tp, ranks, ffn_tp, ep, micro_batches, stride)
+        return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in given)))
+
+    @property
+    def attention_gpus(self) -> FloatArray:
+        return self.tp * self.ranks
+
+    @property
+    def ffn_gpus(self) -> FloatArray:
+        return self.ffn_tp * self.ep
+
+    @property
+    def attention(self) -> Shards:
+        """Degrees of the attention side as a model of its own."""
+        return Shards.of(self.tp, 1, 1, self.tp, 1)
+
+    @property
+    def ffn(self) -> Shards:
+        """Degrees of the feed-forward side as a model of its own, a data-parallel rank a group."""
+        return Shards.of(self.ffn_tp, 1, self.ep, self.ffn_tp, self.ep)
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> "Units":
+        """The chosen ones."""
+        return Units(*(getattr(self, field.name)[index] for field in fields(self)))
 
 
-def ffn_side_s(arch: Architecture, pricer: Pricer, shards: Shards) -> Callable[[FloatArray], FloatArray]:
-    """Seconds of all feed-forward layers, by the tokens of a micro-batch of all attention ranks together."""
-    tokens = np.array(LOAD_TOKENS)
-    spread = shards.take(np.zeros(len(tokens), dtype=np.intp))
-    seconds = _side_s(arch, pricer, spread, tokens / shards.dp[0], 1.0, _is_ffn)
-    return lambda wanted: np.interp(wanted, tokens, seconds)
+@dataclass(frozen=True, slots=True)
+class UnitStep:
+    """A step of all layers: seconds [N] that one micro-batch takes at each of `STAGES`, and the step time."""
+
+    stages: tuple[FloatArray, ...]
+    seconds: FloatArray
+    attention: StepTime
+    ffn: StepTime
+
+    def waits_for(self, point: int, micro_batches: float) -> str:
+        """What sets the pace at one point: a stage that is always busy, or else the round of a micro-batch."""
+        each = [float(stage[point]) * micro_batches for stage in self.stages]
+        slowest = max(range(len(each)), key=each.__getitem__)
+        return STAGES[slowest] if each[slowest] >= float(self.seconds[point]) * (1.0 - 1e-9) else "latency"
 
 
-def _side_s(
-    arch: Architecture, pricer: Pricer, shards: Shards, sequences: FloatArray, context: float,
-    wanted: Callable[[Operator], bool],
-) -> FloatArray:  # fmt: skip
-    operators = [op for op in forward(arch, shards, Work.decode(sequences, context)) if wanted(op)]
-    return price_operators(operators, pricer, len(sequences)).device_s
+def unit_step(arch: Architecture, pricer: Pricer, engine: EngineOverheads, units: Units, work: Work) -> UnitStep:
+    """A step in which every attention rank does `work` for each of its micro-batches [N]."""
+    rows = units.ranks * work.tokens
+    attention = attention_side(arch, pricer, units.attention, work)
+    ffn = ffn_side(arch, pricer, units.ffn, rows)
+    there, back = (_way_s(arch, pricer, units, rows, out=out) for out in (True, False))
+    host = host_s(units.attention, work, engine)
+    stages = (attention.device_s, there, ffn.device_s, back, host)
+    return UnitStep(stages, cycle_s(stages, units.micro_batches), attention, ffn)
 
 
-def _is_attention(op: Operator) -> bool:
-    return op.name not in FFN_PARTS and op.name not in EXCHANGE
+def attention_side(arch: Architecture, pricer: Pricer, shards: Shards, work: Work) -> StepTime:
+    """One micro-batch on an attention rank, all layers; embedding, router and output matrix are there."""
+    operators = [op for op in forward(arch, shards, work) if op.name not in FFN_PARTS and op.name not in EXCHANGE]
+    return price_operators(operators, pricer, len(shards))
 
 
-def _is_ffn(op: Operator) -> bool:
-    return op.name in FFN_PARTS
+def ffn_side(arch: Architecture, pricer: Pricer, shards: Shards, tokens: FloatArray) -> StepTime:
+    """All feed-forward layers of `tokens` tokens, those of all attention ranks together.
+
+    A group gathers the tokens that its devices received and scatters the sums of its shards, as Step-3's does (section
+    7.1).
+    """
+    work = Work.decode(tokens / shards.dp, np.ones(len(shards)))
+    operators = [op for op in forward(arch, shards, work) if op.name in FFN_PARTS]
+    return price_operators([*operators, *_inside_groups(arch, shards, tokens)], pricer, len(shards))
+
+
+def _inside_groups(arch: Architecture, shards: Shards, tokens: FloatArray) -> Iterator[Operator]:
+    if np.all(shards.tp <= 1):
+        return
+    one = np.ones(len(shards))
+    for layer, count in arch.layer_groups():
+        if layer.ffn is not None:
+            copies, value = _copies(arch, layer.ffn, shards.ep)
+            rows = tokens * copies / shards.ep * arch.hidden_size
+            yield Collective("ffn_all_gather", float(count), "all_gather", rows * value, shards.tp, one)
+            yield Collective(
+                "ffn_reduce_scatter", float(count), "reduce_scatter", rows * ACTIVATION_BYTES, shards.tp, one
+            )
+
+
+def _way_s(arch: Architecture, pricer: Pricer, units: Units, tokens: FloatArray, *, out: bool) -> FloatArray:
+    """Seconds of a micro-batch on its way there or back, all layers: the side with fewer devices sets the pace [N]."""
+    layers = num_ffn_layers(arch)
+    narrower = np.minimum(units.attention_gpus, units.ffn_gpus)
+    each = tokens * travelling_bytes(arch, units.ep)[0 if out else 1] / layers / narrower
+    name = "attention_to_ffn" if out else "ffn_to_attention"
+    op = Collective(name, float(layers), "p2p", each, np.full(len(units), 2.0), units.stride)
+    return price_operators([op], pricer, len(units)).device_s
 
 
 def ffn_weight_bytes(arch: Architecture, shards: Shards) -> FloatArray:
@@ -130,23 +227,26 @@ def _matrices(gated: bool) -> float:
     return 3.0 if gated else 2.0
 
 
-def travelling_bytes(arch: Architecture, ep: float) -> tuple[float, float]:
-    """Bytes of one token on its way to the feed-forward side and back, all layers together.
+def travelling_bytes(arch: Architecture, ep: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bytes [N] of one token on its way to the feed-forward side and back, all layers together.
 
-    A token goes to every group of ranks that holds one of its experts, in fp8 where those take it, and back in bf16.
+    A token goes to every group of devices that holds one of its experts, in fp8 where those take it, and back in bf16.
     """
-    there = back = 0.0
+    there, back = np.zeros_like(ep), np.zeros_like(ep)
     for layer, count in arch.layer_groups():
-        copies, value = 1.0, ACTIVATION_BYTES
-        if layer.ffn is None:
-            continue
-        if isinstance(layer.ffn, MoeFfn):
-            places = distinct_places(np.array([ep]), layer.ffn.experts_per_token, layer.ffn.num_experts)
-            copies = max(float(places[0]), 1.0)
-            value = 1.0 if quantises(arch.precisions.experts) else ACTIVATION_BYTES
-        there += count * copies * arch.hidden_size * value
-        back += count * copies * arch.hidden_size * ACTIVATION_BYTES
+        if layer.ffn is not None:
+            copies, value = _copies(arch, layer.ffn, ep)
+            there = there + count * copies * arch.hidden_size * value
+            back = back + count * copies * arch.hidden_size * ACTIVATION_BYTES
     return there, back
+
+
+def _copies(arch: Architecture, ffn: Ffn, ep: FloatArray) -> tuple[FloatArray, float]:
+    """Groups [N] of `ep` that a token goes to, and bytes of a value on its way there."""
+    if not isinstance(ffn, MoeFfn):
+        return np.ones_like(ep), ACTIVATION_BYTES
+    places = distinct_places(ep, ffn.experts_per_token, ffn.num_experts)
+    return np.maximum(places, 1.0), 1.0 if quantises(arch.precisions.experts) else ACTIVATION_BYTES
 
 
 def num_ffn_layers(arch: Architecture) -> int:
@@ -154,13 +254,11 @@ def num_ffn_layers(arch: Architecture) -> int:
     return sum(count for layer, count in arch.layer_groups() if layer.ffn is not None)
 
 
-def cycle_s(
-    attention_s: FloatArray, ffn_s: FloatArray, there_s: FloatArray, back_s: FloatArray, micro_batches: int
-) -> FloatArray:
-    """Seconds of a step of all layers [N]: micro-batches take turns at four stages, attention, way, feed-forward, way.
+def cycle_s(stages: Sequence[FloatArray], micro_batches: FloatArray | float) -> FloatArray:
+    """Seconds of a step of all layers [N] when micro-batches take turns at the stages.
 
-    The busiest stage sets the pace of a layer, unless one micro-batch alone takes longer for its round. All four are
-    the sums over layers for one micro-batch; layers are taken to be alike.
+    The busiest stage sets the pace of a layer, unless one micro-batch alone takes longer for its round. Stages are the
+    sums over layers for one micro-batch; layers are taken to be alike.
     """
-    busiest = np.maximum(np.maximum(attention_s, ffn_s), np.maximum(there_s, back_s))
-    return np.asarray(np.maximum(micro_batches * busiest, attention_s + ffn_s + there_s + back_s))
+    busiest = np.maximum.reduce(list(stages))
+    return np.asarray(np.maximum(micro_batches * busiest, sum(stages)), dtype=np.float64)

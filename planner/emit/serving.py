@@ -21,6 +21,7 @@ METRICS_PORT = 29000  # + router
 MAX_SLOTS = 40  # keeps every range above below the next one and below 32768, where Linux takes ephemeral ports from
 
 FUNCTIONS = ("colocated", "prefill", "decode")
+SIDES = {"attention": "attention without feed-forward layers", "ffn": "feed-forward layers alone"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Engine:
 def emit_serving(envelope: Envelope, decision: Decision, engine: Engine) -> dict[str, str]:
     """`launch-node-NN.sh` for every node of the plan, and `launch-router.sh` where instances share a load."""
     cluster = read_cluster(envelope)
-    _refuse_foreign_functions(decision)
+    _refuse_foreign_functions(decision, engine)
     instances = read_instances(decision, cluster, engine.rank_order)
     scene = Scene(cluster, instances, cluster.nodes({part.place for instance in instances for part in instance.parts}))
     _refuse_crowds(instances)
@@ -180,8 +181,13 @@ def visible_devices(part: Part) -> str:
     return ",".join(str(gpu) for gpu in part.gpus)
 
 
-def _refuse_foreign_functions(decision: Decision) -> None:
+def _refuse_foreign_functions(decision: Decision, engine: Engine) -> None:
     for role in decision.roles:
+        if role.function in SIDES:
+            what = f"role `{role.name}` runs {SIDES[role.function]}"
+            what += f", and {engine.name} {engine.version} starts no such role"
+            hint = "leave `attention-ffn` out of `options.modes`; docs/attention-ffn.md names ways to start it by hand"
+            raise PlannerError(what, where="decision.roles", hint=hint)
         if role.function not in FUNCTIONS:
             raise PlannerError(
                 f"role `{role.name}` has the function `{role.function}`",

@@ -71,6 +71,8 @@ def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iter
         yield from row_facts(mix)
         yield from worth_facts(mix)
     yield from next_best_facts(envelope)
+    for reason in decision.reasons():
+        yield Fact("alternative", reason, ("mode", "attention_ffn", *(role.name for role in decision.roles)))
     if mix is not None:
         yield from move_facts(mix)
         yield from _role_facts(mix, envelope, decision, wanted)

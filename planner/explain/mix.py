@@ -121,30 +121,50 @@ def _shapes(mix: Mix, decision: Decision) -> dict[str, int]:
     for role in decision.roles:
         for c, shape in enumerate(mix.problem.shapes):
             same = mix.count(c) == role.replicas and mix.problem.pools[shape.pool].name == role.pool
-            if same and c not in shapes.values() and _is_type(shape, role):
+            if same and c not in shapes.values() and _is_type(shape, role, _other_side(decision, role)):
                 shapes[role.name] = c
                 break
     return shapes
 
 
-def _is_type(shape: Shape, role: Role) -> bool:
-    """Whether the name of a shape, `function/model/degrees/batch/chunk#channel`, is that of the role."""
-    degrees = role.parallelism
-    sizes = "x".join(str(size) for size in (degrees.tp, degrees.pp, degrees.dp, degrees.moe_tp, degrees.ep))
+def _other_side(decision: Decision, role: Role) -> Role | None:
+    """The role of the feed-forward layers of one that has attention alone."""
+    goals = {route.to for route in decision.routing if route.source == role.name}
+    return next((one for one in decision.roles if one.name in goals and one.function == "ffn"), None)
+
+
+def _is_type(shape: Shape, role: Role, ffn: Role | None) -> bool:
+    """Whether the name of a shape, `function/model/degrees/batch/chunk#channel`, is that of the role.
+
+    Where feed-forward layers stand on devices of their own, `+ffn/degrees/micro-batches` follows the chunk.
+    """
     limits = f"{role.limits.get('max_batch', 0)}/{role.limits.get('chunk_tokens', 0)}"
-    return shape.name.partition("#")[0] == f"{role.function}/{role.model}/{sizes}/{limits}"
+    name = f"{role.function}/{role.model}/{_sizes(role)}/{limits}"
+    if ffn is not None:
+        name += f"+ffn/{_sizes(ffn)}/{role.limits.get('micro_batches')}"
+    return shape.name.partition("#")[0] == name
+
+
+def _sizes(role: Role) -> str:
+    degrees = role.parallelism
+    return "x".join(str(size) for size in (degrees.tp, degrees.pp, degrees.dp, degrees.moe_tp, degrees.ep))
 
 
 def shown_shape(mix: Mix, c: int) -> str:
     """`prefill tp2 batch 4 on h200` from the name of a shape."""
     shape = mix.problem.shapes[c]
-    parts: list[Any] = shape.name.partition("#")[0].split("/")
+    whole, _, ffn = shape.name.partition("#")[0].partition("+ffn/")
+    parts: list[Any] = whole.split("/")
     where = f"on `{mix.problem.pools[shape.pool].name}`"
     if len(parts) < 5:
         return f"`{shape.name}` {where}"
-    sizes = zip(("tp", "pp", "dp", "moe-tp", "ep"), parts[-3].split("x"), strict=False)
-    degrees = " ".join(f"{name}{size}" for name, size in sizes if size != "1") or "1 GPU"
-    return f"{parts[0]} {degrees}, batch {parts[-2]} {where}"
+    other = f" + ffn {_degrees(ffn.partition('/')[0])}" if ffn else ""
+    return f"{parts[0]} {_degrees(parts[-3])}{other}, batch {parts[-2]} {where}"
+
+
+def _degrees(sizes: str) -> str:
+    named = zip(("tp", "pp", "dp", "moe-tp", "ep"), sizes.split("x"), strict=False)
+    return " ".join(f"{name}{size}" for name, size in named if size != "1") or "1 GPU"
 
 
 def needs_rate(problem: MixProblem) -> bool:

@@ -142,6 +142,10 @@ class Decision(Spec):
     phases: tuple[Phase, ...] = ()
     side_files: dict[str, SideFile] = Field(default_factory=dict)
 
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is what it is, in sentences, where its fields say more than their values; kinds override it."""
+        return ()
+
     @model_validator(mode="after")
     def names(self) -> "Decision":
         names = [role.name for role in self.roles]

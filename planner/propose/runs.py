@@ -104,7 +104,7 @@ def _decision(question: Question, alternative: Alternative) -> ServeDecision:
     return ServeDecision(
         mode="colocated" if len(roles) == 1 else "disaggregated",
         roles=tuple(roles),
-        placement=tuple(place(pool, [(one.function, one.shape, count) for one, count in team.members])),
+        placement=tuple(place(pool, [(((one.function, one.shape),), count) for one, count in team.members])),
         routing=tuple(routing),
     )
 

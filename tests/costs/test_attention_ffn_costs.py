@@ -100,7 +100,7 @@ def turns(stages: list[float], micro_batches: int, layers: int) -> float:
 @given(st.lists(st.integers(1, 9), min_size=4, max_size=4), st.integers(1, 5))
 def test_a_cycle_is_what_micro_batches_take_that_are_played(stages: list[int], micro_batches: int) -> None:
     times = [np.array([float(value)]) for value in stages]
-    formula = float(cycle_s(times[0], times[1], times[2], times[3], micro_batches)[0])
+    formula = float(cycle_s(times, micro_batches)[0])
     attention, ffn, there, back = (float(value) for value in stages)
     assert turns([attention, there, ffn, back], micro_batches, 100) == pytest.approx(formula, rel=0.02)
 
@@ -116,5 +116,5 @@ def test_feed_forward_weights_are_most_of_a_sparse_model_and_shrink_with_both_de
 
 def test_a_token_travels_to_no_more_places_than_it_has_experts() -> None:
     arch = find_model("deepseek-ai/DeepSeek-V3")
-    alone, few, many = (travelling_bytes(arch, ep)[0] for ep in (1.0, 8.0, 256.0))
+    alone, few, many = travelling_bytes(arch, np.array([1.0, 8.0, 256.0]))[0].tolist()
     assert alone < few < many <= 61 * 8 * arch.hidden_size

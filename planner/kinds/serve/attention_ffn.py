@@ -1,301 +1,172 @@
-"""Whether decoding pays with attention and feed-forward layers apart: the best ratio and micro-batches, or the refusal.
+"""Whether decoding pays with attention and feed-forward layers apart: the best unit, and what it is weighed against.
 
-Both ways are searched over the same devices with the same costs: attention on nA devices and feed-forward on nF, whole
-nodes each, micro-batches taking turns (`costs.attention_ffn.cycle_s`); or both on every device, experts spread over
-all of them, one batch, or two micro-batches of which one computes while the other exchanges. The host is taken to hide
-behind the device. What counts is tokens a second and device while a step takes no longer than the limit and all weights
-and caches fit.
+A plan is weighed as a whole by the solver. Here only decoding counts, tokens a second and device while a step takes no
+longer than the limit: the best unit of the search against the best decode instance of the search, and against what no
+engine of a plan does, both sides on every device with two micro-batches of which one computes while the other
+exchanges (two-batch overlap, DeepSeek's profile of decoding).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.costs.attention_ffn import (
-    EXCHANGE,
-    attention_side_s,
-    cycle_s,
-    ffn_side_s,
-    ffn_weight_bytes,
-    num_ffn_layers,
-    travelling_bytes,
-)
+from planner.costs.attention_ffn import ACTIVATION_BYTES, EXCHANGE, cycle_s, unit_step
 from planner.costs.forward import forward
 from planner.costs.memory import kv_cache_bytes, weight_bytes
-from planner.costs.parameters import Calibration
+from planner.costs.operators import MemoryPass, Operator, distinct_places, quantises
 from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.step import Pricer, price_operators
-from planner.hardware.cluster import Pool
+from planner.costs.step import host_s, price_operators
+from planner.kinds.serve.candidates import Candidate
 from planner.kinds.serve.demand import Target
 from planner.kinds.serve.options import AttentionFfn
-from planner.kinds.serve.points import Place
-from planner.models.architecture import Architecture, MoeFfn
+from planner.kinds.serve.points import DECODE_BATCHES, Place
+from planner.kinds.serve.shapes import group_devices
+from planner.kinds.serve.steady import Costs
+from planner.kinds.serve.units import as_units, decode_work
+from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, MoeFfn
 
-LimitedBy: TypeAlias = Literal["attention", "feed-forward", "network", "latency"]
-MICRO_BATCHES = (2, 3, 4)
-SEQUENCES = np.array([*range(4, 64, 4), *range(64, 256, 8), *range(256, 1025, 32)], dtype=np.float64)
-"""Of an attention rank, all micro-batches together."""
-DEGREES = (1, 2, 4, 8)
-
-
-@dataclass(frozen=True, slots=True)
-class Hall:
-    """A model on a pool with its costs: what both ways are searched in."""
-
-    arch: Architecture
-    pool: Pool
-    pricer: Pricer
-    context_tokens: float
-    tpot_s: float
-    memory_bytes: float  # of one device, workspace aside
-    network_bytes_per_s: float  # of one device between nodes, achieved
-    hop_s: float  # fixed time of one way between the pools
-
-
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """Attention on `attention_gpus` devices, feed-forward on `ffn_gpus`."""
-
-    attention_gpus: int
-    ffn_gpus: int
-    attention_tp: int
-    ffn_tp: int
-    ep: int
-    micro_batches: int
-    sequences: int  # of an attention rank
-    step_s: float
-    tokens_per_s_per_gpu: float
-    limited_by: LimitedBy  # what a step waits for
-
-    @property
-    def name(self) -> str:
-        """In words."""
-        return (
-            f"{self.attention_gpus} attention (tp{self.attention_tp}) : {self.ffn_gpus} feed-forward "
-            f"(tp{self.ffn_tp}, ep{self.ep}), {self.micro_batches} micro-batches, {self.sequences} sequences a rank"
-        )
+MOST_OVERLAPPED_GPUS = 1 << 9
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Both on every device: attention data-parallel, experts spread over all."""
+    """Both sides on every device: attention data-parallel, experts spread over all."""
 
     gpus: int
     tp: int
     ep: int
     micro_batches: int  # 2: exchanges hide behind the work of the other one
-    sequences: int
+    sequences: int  # of a rank
     step_s: float
     tokens_per_s_per_gpu: float
 
     @property
     def name(self) -> str:
         """In words."""
-        shape = f"{self.gpus} devices, attention tp{self.tp}, experts ep{self.ep}"
-        hidden = ", exchanges hidden" if self.micro_batches > 1 else ""
-        return f"{shape}{hidden}, {self.sequences} sequences a rank"
+        shape = f"{self.gpus} GPUs, attention tp{self.tp}, experts ep{self.ep}"
+        return f"{shape}{', exchanges hidden' if self.micro_batches > 1 else ''}, {self.sequences} sequences a rank"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The best of both ways; None where no design keeps the limit."""
+def advice(candidates: Sequence[Candidate], target: Target, place: Place) -> AttentionFfn | None:
+    """What a plan says of it; None where no unit of `place` keeps the limits.
 
-    apart: Apart | None
-    together: Together | None
-
-    @property
-    def pays(self) -> bool:
-        """Whether a device yields more with the two sides apart."""
-        other = 0.0 if self.together is None else self.together.tokens_per_s_per_gpu
-        return self.apart is not None and self.apart.tokens_per_s_per_gpu > other
-
-    @property
-    def words(self) -> str:
-        """The answer in one line."""
-        if self.apart is None:
-            return "attention and feed-forward apart keep no limit on the time per token"
-        rate = f"{self.apart.tokens_per_s_per_gpu:.0f} tokens/s/GPU"
-        if self.together is None:
-            return f"apart pays: {self.apart.name}: {rate}; together keeps no limit"
-        other = f"{self.together.tokens_per_s_per_gpu:.0f} with both together on {self.together.name}"
-        return f"apart {'pays' if self.pays else 'does not pay'}: {self.apart.name}: {rate}, {other}"
-
-
-def weigh(hall: Hall) -> Verdict:
-    """Both ways on the devices of the pool; `hall.tpot_s` limits a step."""
-    best = max(_apart(hall), key=lambda one: one.tokens_per_s_per_gpu, default=None)
-    return Verdict(best, best_together(hall))
-
-
-def best_together(hall: Hall, micro_batches: tuple[int, ...] = (1, 2)) -> Together | None:
-    """The best design with both on every device."""
-    return max(_together(hall, micro_batches), key=lambda one: one.tokens_per_s_per_gpu, default=None)
-
-
-def best_apart(hall: Hall, attention_gpus: int, ffn_gpus: int) -> Apart | None:
-    """The best design with so many devices on each side."""
-    return max(_apart(hall, ratio=(attention_gpus, ffn_gpus)), key=lambda one: one.tokens_per_s_per_gpu, default=None)
-
-
-def hall_of(place: Place, target: Target, calibration: Calibration) -> Hall:
-    """A model on a pool with the costs of a serving problem; the workload's context and limit."""
-    node, known = place.pool.node, calibration.efficiencies
-    return Hall(
-        arch=place.costs.arch,
-        pool=place.pool,
-        pricer=place.costs.pricer,
-        context_tokens=target.context,
-        tpot_s=target.tpot_limit_s,
-        memory_bytes=place.memory_bytes - place.costs.engine.workspace_bytes,
-        network_bytes_per_s=node.nic_bandwidth_bytes_per_s / place.pool.oversubscription * known.fabric_bandwidth,
-        hop_s=node.nic_latency_s + known.collective_start_s,
-    )
-
-
-def advice(place: Place, target: Target, calibration: Calibration) -> AttentionFfn | None:
-    """What a plan says of it; None where no design with the two sides apart keeps the limit."""
-    verdict = weigh(hall_of(place, target, calibration))
-    best = verdict.apart
-    if best is None:
+    `candidates` are those of the search, on any pool.
+    """
+    mine = [one for one in candidates if one.model is not None and _rate(one, target) > 0.0]
+    units = [one for one in mine if one.ffn is not None and one.pool == place.index]
+    if not units:
         return None
+    best = max(units, key=lambda one: _rate(one, target))
+    together = max((_rate(one, target) for one in mine if one.function == "decode"), default=0.0)
+    overlapped = best_together(place, target.context, target.tpot_limit_s, target.held_tokens, (2,))
+    ffn = best.ffn
+    assert ffn is not None
     return AttentionFfn(
-        pays=verdict.pays,
-        attention_gpus=best.attention_gpus,
-        ffn_gpus=best.ffn_gpus,
-        attention_tp=best.attention_tp,
-        ffn_tp=best.ffn_tp,
-        ep=best.ep,
-        micro_batches=best.micro_batches,
-        sequences=best.sequences,
-        tokens_per_s_per_gpu=best.tokens_per_s_per_gpu,
-        limited_by=best.limited_by,
-        together_tokens_per_s_per_gpu=0.0 if verdict.together is None else verdict.together.tokens_per_s_per_gpu,
+        pays=_rate(best, target) > together,
+        attention_gpus=best.shape.devices,
+        ffn_gpus=ffn.shape.devices,
+        attention_tp=best.shape.tp,
+        ffn_tp=ffn.shape.tp,
+        ep=ffn.shape.ep,
+        micro_batches=ffn.micro_batches,
+        sequences=best.max_batch,
+        tokens_per_s_per_gpu=_rate(best, target),
+        limited_by=waits_for(best, target, place),
+        together_tokens_per_s_per_gpu=together,
+        overlapped_tokens_per_s_per_gpu=0.0 if overlapped is None else overlapped.tokens_per_s_per_gpu,
     )
 
 
-def _node_counts(pool: Pool) -> list[int]:
-    """Devices of 1, 2, 3, 4, 6, 8, .. whole nodes."""
-    found = sorted({base << power for base in (1, 3) for power in range(12) if base << power <= pool.num_nodes})
-    return [count * pool.node.num_gpus for count in found]
+def _rate(candidate: Candidate, target: Target) -> float:
+    """Output tokens a second and device of decoding."""
+    served = candidate.served[target.index]
+    return 0.0 if served is None or not candidate.decodes else served.rate_per_s * target.osl / candidate.devices
 
 
-def _apart(hall: Hall, ratio: tuple[int, int] | None = None) -> Iterator[Apart]:
-    """The best design of every ratio, degrees and number of micro-batches."""
-    sizes = _node_counts(hall.pool)
-    sides = [(one, other) for one in sizes for other in sizes if one + other <= hall.pool.num_gpus]
-    sides = sides if ratio is None else [ratio]
-    attention = {
-        (tp, parts): attention_side_s(hall.arch, hall.pricer, tp, SEQUENCES / parts, hall.context_tokens)
-        for tp in _attention_degrees(hall)
-        for parts in MICRO_BATCHES
-    }
-    used_bytes = {tp: _attention_bytes(hall, tp) for tp, _ in attention}
-    for ffn_gpus in dict.fromkeys(other for _, other in sides):
-        for shards in _ffn_shapes(hall, ffn_gpus):
-            seconds_of = ffn_side_s(hall.arch, hall.pricer, shards)
-            way = travelling_bytes(hall.arch, float(shards.ep[0]))
-            for (tp, parts), attention_s in attention.items():
-                for attention_gpus in (one for one, other in sides if other == ffn_gpus and one % tp == 0):
-                    tokens = SEQUENCES / parts * (attention_gpus / tp)
-                    times = (attention_s, seconds_of(tokens), *_ways(hall, way, tokens, attention_gpus, ffn_gpus))
-                    fits = used_bytes[tp] <= hall.memory_bytes
-                    yield from _best(hall, times, fits, tp, parts, attention_gpus, shards)
+def waits_for(
+    candidate: Candidate, target: Target, place: Place
+) -> Literal["attention", "feed-forward", "network", "host", "latency"]:
+    """What a step of a unit at its full batch waits for."""
+    ffn = candidate.ffn
+    assert ffn is not None
+    units = as_units(candidate.shape, ffn.shape, ffn.micro_batches, place.pool)
+    work = decode_work(units, np.array([float(candidate.max_batch)]), np.array([target.context]))
+    step = unit_step(place.costs.arch, place.costs.pricer, place.costs.engine, units, work)
+    found = step.waits_for(0, ffn.micro_batches)
+    return cast(Literal["attention", "feed-forward", "network", "host", "latency"], found)
 
 
-def _best(
-    hall: Hall,
-    times: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
-    fits: NDArray[np.bool_],
-    tp: int,
-    parts: int,
-    attention_gpus: int,
-    shards: Shards,
-) -> Iterator[Apart]:
+def best_together(
+    place: Place, context: float, tpot_s: float, held_tokens: float, micro_batches: tuple[int, ...]
+) -> Together | None:
+    """The best design with both sides on every device; None where none keeps the limit and fits."""
+    found = [
+        one
+        for gpus, tp, ep in _shapes(place)
+        for parts in micro_batches
+        for one in _best_batch(place, gpus, tp, ep, parts, (context, tpot_s, held_tokens))
+    ]
+    return max(found, key=lambda one: one.tokens_per_s_per_gpu, default=None)
+
+
+def _shapes(place: Place) -> Iterator[tuple[int, int, int]]:
+    arch, pool = place.costs.arch, place.pool
+    experts = [layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
+    mixers = (GroupedQueryAttention, LatentAttention)
+    heads = {layer.mixer.num_heads for layer in arch.layers if isinstance(layer.mixer, mixers)}
+    largest = min(group_devices(pool), pool.node.scale_up_size)
+    most = min(pool.num_gpus, MOST_OVERLAPPED_GPUS)
+    for gpus in (1 << power for power in range(int(math.log2(most)) + 1)):
+        for tp in (1 << power for power in range(largest.bit_length())):
+            ep = gpus if experts else 1
+            whole = gpus % tp == 0 and all(count % tp == 0 for count in heads)
+            if tp <= largest and whole and (gpus == tp or experts) and all(count % ep == 0 for count in experts):
+                yield gpus, tp, ep
+
+
+def _best_batch(
+    place: Place, gpus: int, tp: int, ep: int, parts: int, asked: tuple[float, float, float]
+) -> Iterator[Together]:
     """The largest batch that keeps the limit and fits."""
-    step_s = cycle_s(*times, parts)
-    fits = fits & (step_s <= hall.tpot_s)
-    if not fits.any():
-        return
-    at, ffn_gpus = int(np.flatnonzero(fits)[-1]), int(shards.devices[0])
-    each = [float(seconds[at]) * parts for seconds in times]
-    names: tuple[LimitedBy, ...] = ("attention", "feed-forward", "network", "network")
-    slowest = int(np.argmax(each))
-    yield Apart(
-        attention_gpus=attention_gpus,
-        ffn_gpus=ffn_gpus,
-        attention_tp=tp,
-        ffn_tp=int(shards.tp[0]),
-        ep=int(shards.ep[0]),
-        micro_batches=parts,
-        sequences=int(SEQUENCES[at]),
-        step_s=float(step_s[at]),
-        tokens_per_s_per_gpu=float(SEQUENCES[at] * attention_gpus / tp / step_s[at] / (attention_gpus + ffn_gpus)),
-        limited_by=names[slowest] if each[slowest] >= float(step_s[at]) * (1.0 - 1e-9) else "latency",
-    )
-
-
-def _ways(
-    hall: Hall, way_bytes: tuple[float, float], tokens: FloatArray, attention_gpus: int, ffn_gpus: int
-) -> tuple[FloatArray, FloatArray]:
-    """Seconds of a micro-batch on its way there and back, all layers: the narrower side sets the pace [N]."""
-    narrower = min(attention_gpus, ffn_gpus) * hall.network_bytes_per_s
-    fixed_s = num_ffn_layers(hall.arch) * hall.hop_s
-    return tokens * way_bytes[0] / narrower + fixed_s, tokens * way_bytes[1] / narrower + fixed_s
-
-
-def _attention_bytes(hall: Hall, tp: int) -> FloatArray:
-    """Of one attention device: its weights, and the cache of all its sequences [N]."""
-    alone = Shards.of(tp, 1, 1, tp, 1)
-    weights = float(weight_bytes(hall.arch, alone)[0] - ffn_weight_bytes(hall.arch, alone)[0])
-    cache = float(kv_cache_bytes(hall.arch, alone, np.array([hall.context_tokens]))[0])
-    return weights + cache * SEQUENCES
-
-
-def _attention_degrees(hall: Hall) -> list[int]:
-    heads = {getattr(layer.mixer, "num_heads", 0) for layer in hall.arch.layers}
-    largest = min(hall.pool.node.num_gpus, hall.pool.node.scale_up_size)
-    return [tp for tp in DEGREES if tp <= largest and all(count % tp == 0 for count in heads)]
-
-
-def _ffn_shapes(hall: Hall, gpus: int) -> Iterator[Shards]:
-    """Tensor and expert degrees of the feed-forward side whose weights fit its devices."""
-    experts = [layer.ffn.num_experts for layer in hall.arch.layers if isinstance(layer.ffn, MoeFfn)]
-    for tp in DEGREES:
-        if tp > min(gpus, hall.pool.node.num_gpus):
-            continue
-        for ep in [1 << power for power in range(int(math.log2(gpus)) + 1)] if experts else [1]:
-            if gpus % (tp * 1) or gpus % ep or (experts and max(experts) % ep):
-                continue
-            shards = Shards.of(tp, 1, gpus // tp, gpus // ep, ep)
-            if float(ffn_weight_bytes(hall.arch, shards)[0]) <= hall.memory_bytes:
-                yield shards
-
-
-def _together(hall: Hall, micro_batches: tuple[int, ...]) -> Iterator[Together]:
-    """The best batch of every size, attention degree and number of micro-batches."""
-    experts = [layer.ffn.num_experts for layer in hall.arch.layers if isinstance(layer.ffn, MoeFfn)]
-    for gpus in (1 << power for power in range(int(math.log2(hall.pool.num_gpus)) + 1)):
-        for tp in _attention_degrees(hall):
-            if gpus % tp or (not experts and gpus != tp) or (experts and max(experts) % gpus):
-                continue
-            for parts in micro_batches:
-                yield from _best_together(hall, gpus, tp, gpus if experts else 1, parts)
-
-
-def _best_together(hall: Hall, gpus: int, tp: int, ep: int, parts: int) -> Iterator[Together]:
-    shards = Shards.of(np.full(len(SEQUENCES), float(tp)), 1, gpus // tp, gpus // ep if ep > 1 else tp, ep)
-    operators = list(forward(hall.arch, shards, Work.decode(SEQUENCES / parts, hall.context_tokens)))
-    exchanges = [op for op in operators if op.name in EXCHANGE]
-    compute = [op for op in operators if op.name not in EXCHANGE]
-    work_s, way_s = (price_operators(ops, hall.pricer, len(SEQUENCES)).device_s for ops in (compute, exchanges))
-    step_s = np.maximum(work_s + way_s, parts * np.maximum(work_s, way_s))
-    cache = kv_cache_bytes(hall.arch, shards, np.full(len(SEQUENCES), hall.context_tokens)) * SEQUENCES
-    fits = (step_s <= hall.tpot_s) & (weight_bytes(hall.arch, shards) + cache <= hall.memory_bytes)
+    context, tpot_s, held_tokens = asked
+    arch, batches = place.costs.arch, np.array(DECODE_BATCHES, dtype=np.float64)
+    shards = Shards.of(np.full(len(batches), float(tp)), 1, gpus // tp, gpus // ep if ep > 1 else tp, ep)
+    step_s = together_step_s(place.costs, shards, batches, context, parts)
+    cache = kv_cache_bytes(arch, shards, np.full(len(batches), held_tokens)) * batches
+    room = place.memory_bytes - place.costs.engine.workspace_bytes - weight_bytes(arch, shards)
+    fits = (step_s <= tpot_s) & (cache <= room)
     if fits.any():
         at = int(np.flatnonzero(fits)[-1])
-        rate = float(SEQUENCES[at] / tp / step_s[at])
-        yield Together(gpus, tp, ep, parts, int(SEQUENCES[at]), float(step_s[at]), rate)
+        yield Together(gpus, tp, ep, parts, int(batches[at]), float(step_s[at]), float(batches[at] / tp / step_s[at]))
+
+
+def together_step_s(
+    costs: Costs, shards: Shards, batches: FloatArray, context: float, micro_batches: int
+) -> FloatArray:
+    """Step [N] of ranks that hold `batches` sequences each, in micro-batches that hide exchanges of each other.
+
+    What is hidden is the network; writing what leaves and adding up what comes back takes the device (DeepEP's
+    low-latency kernels free it between the two).
+    """
+    work = Work.decode(batches / micro_batches, context)
+    operators = forward(costs.arch, shards, work)
+    exchanges = [op for op in operators if op.name in EXCHANGE]
+    compute = [op for op in operators if op.name not in EXCHANGE]
+    if micro_batches > 1:
+        compute += _copies(costs.arch, shards, work.tokens)
+    work_s, way_s = (price_operators(ops, costs.pricer, len(batches)).device_s for ops in (compute, exchanges))
+    return cycle_s((work_s, way_s, host_s(shards, work, costs.engine)), micro_batches)
+
+
+def _copies(arch: Architecture, shards: Shards, tokens: FloatArray) -> Iterator[Operator]:
+    """A copy of each token for each rank that holds experts of it is written, and read where it arrives; and back."""
+    for layer, count in arch.layer_groups():
+        if isinstance(layer.ffn, MoeFfn):
+            rows = tokens * distinct_places(shards.ep, layer.ffn.experts_per_token, layer.ffn.num_experts)
+            sent_bytes = 1.0 if quantises(arch.precisions.experts) else ACTIVATION_BYTES
+            size = rows * arch.hidden_size
+            yield MemoryPass("dispatch_copies", float(count), 3.0 * size * sent_bytes, 2.0)
+            yield MemoryPass("combine_copies", float(count), 3.0 * size * ACTIVATION_BYTES, 2.0)

@@ -16,9 +16,11 @@ from planner.kinds.serve.evaluate import Judged, Timed, judge_colocated, judge_d
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.points import Indices, Place, Points, Tally, make_points
 from planner.kinds.serve.shapes import Shape, ShapeSpace, inexpressible_in
+from planner.kinds.serve.units import FUNCTION as ATTENTION
+from planner.kinds.serve.units import FfnPart, UnitPoints, price_units
 from planner.solvers.pareto import non_dominated
 
-Priced: TypeAlias = tuple[Points, list[Timed], Tally]
+Priced: TypeAlias = tuple[Points, Sequence[Timed], Tally, UnitPoints | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,16 @@ def type_name(function: str, model: str, degrees: tuple[int, ...], max_batch: ob
     return f"{function}/{model}/{'x'.join(map(str, degrees))}/{max_batch}/{chunk_tokens}"
 
 
+def unit_name(attention: str, ffn_degrees: tuple[int, ...], micro_batches: object) -> str:
+    """An instance type with the sides apart: that of its attention, and degrees and turns of the other side."""
+    return f"{attention}+ffn/{'x'.join(map(str, ffn_degrees))}/{micro_batches}"
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One instance type: a role, a shape, its limits, and what it serves of each target."""
 
-    function: str  # colocated, prefill, decode
+    function: str  # colocated, prefill, decode, attention
     model: str
     pool: int
     shape: Shape
@@ -57,14 +64,33 @@ class Candidate:
     activations_bytes: float
     workspace_bytes: float
     basis: dict[str, float]  # share of step time by evidence
+    ffn: FfnPart | None = None  # where feed-forward layers stand on devices of their own; `shape` is attention's
 
     @property
     def name(self) -> str:
         """What tells this instance type from all others of its pool; behind `#` the channel."""
         handing = "" if self.channel is None else str(self.channel.index)
-        shape = self.shape
-        degrees = (shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
-        return f"{type_name(self.function, self.model, degrees, self.max_batch, self.chunk_tokens)}#{handing}"
+        name = type_name(self.function, self.model, self.shape.degrees, self.max_batch, self.chunk_tokens)
+        if self.ffn is not None:
+            name = unit_name(name, self.ffn.shape.degrees, self.ffn.micro_batches)
+        return f"{name}#{handing}"
+
+    @property
+    def label(self) -> str:
+        """Its shape, such as `tp4`, or `tp1 x 16 + ffn tp8ep2 x 16 GPUs`."""
+        if self.ffn is None:
+            return self.shape.label
+        return f"tp{self.shape.tp} x {self.shape.dp} + ffn {self.ffn.shape.label} x {self.ffn.micro_batches}"
+
+    @property
+    def devices(self) -> int:
+        """Of one instance, both sides together."""
+        return self.shape.devices + (0 if self.ffn is None else self.ffn.shape.devices)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it takes requests that were prefilled elsewhere."""
+        return self.function in ("decode", ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +114,22 @@ class Search:
             self.tally.drop(f"shape: {rule}", count)
         if not self.space.shapes or not targets:
             return []
-        functions = ["colocated"] if "colocated" in self.options.modes else []
-        functions += ["prefill", "decode"] if "disaggregated" in self.options.modes else []
+        modes = self.options.modes
+        functions = ["colocated"] if "colocated" in modes else []
+        functions += ["prefill"] if {"disaggregated", "attention-ffn"} & set(modes) else []
+        functions += ["decode"] if "disaggregated" in modes else []
+        functions += [ATTENTION] if "attention-ffn" in modes else []
         return [found for function in functions for found in self._of(function, targets, num_targets)]
 
     def _of(self, function: str, targets: Sequence[Target], num_targets: int) -> list[Candidate]:
-        channels, shapes = self._channels(function), self._shapes(function)
-        if not shapes:
+        channels = self._channels(function)
+        shapes = [] if function == ATTENTION else self._shapes(function)
+        if not shapes and function != ATTENTION:
             return []
         key = (self.model, self.place.index, function)
         if key not in self.priced:
             self.priced[key] = self._price(function, shapes, targets, len(channels))
-        points, timed, dropped = self.priced[key]
+        points, timed, dropped, units = self.priced[key]
         self.tally.add(dropped)
         if not len(points):
             return []
@@ -116,8 +146,8 @@ class Search:
                     served[target.index] = _served(timed[i], judged[i], row, moved[i][row], points.kv_bytes[i][row])
                 rates = [one.rate_per_s[row] * one.good[row] for one in judged]
                 basis = timed[int(np.argmax(rates))].step.shares(row)
-                shape = shapes[int(points.shape[row])]
-                found.append(self._candidate(function, channel, shape, points, row, tuple(served), basis))
+                shape, ffn = (shapes[int(points.shape[row])], None) if units is None else units.parts(row)
+                found.append(self._candidate(function, channel, shape, ffn, points, row, tuple(served), basis))
         return found
 
     def _moved_s(self, function: str, channel: Channel | None, target: Target, points: Points) -> FloatArray:
@@ -127,10 +157,13 @@ class Search:
         return self.routes[channel.target_pool].transfer_s(target.transfer_bytes, points.shards)
 
     def _price(self, function: str, shapes: Sequence[Shape], targets: Sequence[Target], copies: int) -> "Priced":
+        if function == ATTENTION:
+            units = price_units(self.place, self.options, targets, copies)
+            return units.points, units.timed, units.tally, units
         tally = Tally()
         points = make_points(function, self.place, shapes, self.options, targets, tally, copies=copies)
         timed = [time_points(function, self.place, target, points) for target in targets] if len(points) else []
-        return points, timed, tally
+        return points, timed, tally, None
 
     def _shapes(self, function: str) -> list[Shape]:
         """The shapes that the engine can run in a role."""
@@ -155,7 +188,7 @@ class Search:
         fits, most_busy = points.fits[i], self.options.max_prefill_utilisation
         if channel is None:
             return judge_colocated(target, points, fits, timed, most_busy, self.tally)
-        if function == "decode":
+        if function in ("decode", ATTENTION):
             return judge_decode(target.for_second_stage(channel.share), points, fits, timed, self.tally)
         route, split = self.routes[channel.target_pool], target.for_first_stage(channel.share)
         return judge_prefill(split, points, fits, timed, route, most_busy, self.tally)
@@ -188,6 +221,7 @@ class Search:
         function: str,
         channel: Channel | None,
         shape: Shape,
+        ffn: FfnPart | None,
         points: Points,
         row: int,
         served: tuple[Served | None, ...],
@@ -206,6 +240,7 @@ class Search:
             activations_bytes=float(points.activation_bytes[row]),
             workspace_bytes=self.place.costs.engine.workspace_bytes,
             basis=basis,
+            ffn=ffn,
         )
 
 

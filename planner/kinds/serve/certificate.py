@@ -8,10 +8,12 @@ from pydantic import JsonValue
 from planner.kinds.serve.demand import LATENCY_SHARES
 from planner.kinds.serve.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.points import CHUNK_TOKENS, decode_batches, prefill_chunks
+from planner.kinds.serve.units import MICRO_BATCHES, splits
 from planner.plan.schema import Certificate, Objective
-from planner.solvers.mix import MixProblem, Role, build
+from planner.solvers.mix import MixProblem, MixSolution, Role, build
 from planner.solvers.mix_data import point_of, problem_to_dict
 from planner.solvers.mix_solve import MixCertificate, next_best, reduce
+from planner.solvers.result import SolveResult
 
 if TYPE_CHECKING:
     from planner.kinds.serve.solve import Outcome, Setting
@@ -95,7 +97,13 @@ def axes_of(setting: "Setting") -> dict[str, list[JsonValue]]:
         found["tokens_per_s_per_user"] = list(SPEEDS_TOKENS_PER_S)
     if "colocated" in options.modes:
         found["chunk_tokens"] = list(options.chunk_tokens or CHUNK_TOKENS)
-    if "disaggregated" in options.modes:
+    if "attention-ffn" in options.modes:
+        found["attention_and_ffn_gpus"] = [
+            f"{one} : {other}"
+            for one, other in dict.fromkeys(pair for pool in setting.resolved.pools for pair in splits(pool, options))
+        ]
+        found["micro_batches"] = list(options.micro_batches or MICRO_BATCHES)
+    if {"disaggregated", "attention-ffn"} & set(options.modes):
         found["prefill_chunk_tokens"] = [int(chunk) for chunk in prefill_chunks(options, setting.targets)]
         found["decode_pool"] = ["every pool, one for each prefill instance"]
         if any(target.latency_limits for target in setting.targets):
@@ -110,10 +118,19 @@ def _alternatives(outcome: "Outcome") -> list[JsonValue]:
     assert value is not None
     roles = {shape.role for shape, count in zip(problem.shapes, solution.counts, strict=True) if count}
     rows: list[JsonValue] = []
+
+    def add(name: str, result: SolveResult[MixSolution]) -> None:
+        rows.append(_alternative(name, result.objective, outcome.formulated.factor, value))
+
     for name, barred in (("colocated only", {Role.FIRST, Role.SECOND}), ("disaggregated only", {Role.WHOLE})):
         if roles & barred:
-            result = next_best(problem, solution, forbid_roles=barred)
-            rows.append(_alternative(name, result.objective, outcome.formulated.factor, value))
+            add(name, next_best(problem, solution, forbid_roles=barred))
+    apart = [c for c, candidate in enumerate(outcome.formulated.candidates) if candidate.ffn is not None]
+    others = [c for c in range(len(problem.shapes)) if c not in apart and problem.shapes[c].role is not Role.FIRST]
+    if any(solution.counts[c] for c in apart):
+        add("without attention-ffn", next_best(problem, solution, forbid_shapes=apart))
+    elif apart:
+        add("attention-ffn only", next_best(problem, solution, forbid_shapes=others))
     return rows
 
 

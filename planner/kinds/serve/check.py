@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof import proof_findings
+from planner.kinds.serve.repriced import ffn_roles, repriced
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -13,58 +14,90 @@ from planner.problem.schema import Problem
 FUNCTIONS = {
     "colocated": {"colocated"},
     "disaggregated": {"prefill", "decode"},
-    "mixed": {"colocated", "prefill", "decode"},
+    "attention-ffn": {"prefill", "attention", "ffn"},
+    "mixed": {"colocated", "prefill", "decode", "attention", "ffn"},
 }
+HANDOVERS = {
+    (None, "colocated"),
+    (None, "prefill"),
+    ("prefill", "decode"),
+    ("prefill", "attention"),
+    ("attention", "ffn"),
+}
+PASSES_ON = {"prefill": "decode", "attention": "ffn"}  # what a role with requests needs behind it
 
 
 def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     """One finding a rule and role or workload."""
-    findings = [_mode(decision), *_handover(decision), *_limits(decision)]
+    findings = [_mode(decision), *_handover(decision), *_limits(decision), *_sides(decision)]
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         return findings
     findings += [*_models(decision, problem), *proof_findings(envelope, decision, problem)]
+    findings += repriced(envelope, decision, problem)
     for role in decision.roles:
         model = recorded_model(problem, role.model)
         if model is None:
             what = f"not judged: the catalog does not know model `{role.model}`"
             findings.append(Finding("serve.experts", True, what, f"roles.{role.name}", skipped=True))
         else:
-            findings += [_heads(role, model), _experts(role, model)]
+            findings += [_heads(role, model)] if role.function != "ffn" else []
+            findings += [_experts(role, model)] if role.function != "attention" else []
     return findings
 
 
 def _mode(decision: ServeDecision) -> Finding:
     found, wanted = {role.function for role in decision.roles}, FUNCTIONS[decision.mode]
-    right = found == wanted if decision.mode == "disaggregated" else found <= wanted
+    right = found <= wanted if decision.mode in ("colocated", "mixed") else found == wanted
     what = f"`{decision.mode}` with roles that are {', '.join(sorted(found))}"
     return Finding("serve.mode", right, what, "mode", f"use roles that are {', '.join(sorted(wanted))}")
 
 
 def _handover(decision: ServeDecision) -> Iterator[Finding]:
-    """Requests enter prefill or colocated roles; prefill hands them to decode roles, nobody else hands any on."""
+    """Requests enter prefill or colocated roles; prefill hands them to decode or attention roles, those to ffn ones."""
     function = {role.name: role.function for role in decision.roles}
     for route in decision.routing:
         to, source = function[route.to], function[route.source] if route.source is not None else None
-        right = to != "decode" if source is None else (source, to) == ("prefill", "decode")
+        right = (source, to) in HANDOVERS
         what = f"`{route.workload}` goes from {source or 'the front door'} to {to}"
-        hint = "send requests to prefill or colocated roles, and from prefill to decode"
+        hint = "send requests to prefill or colocated roles, from prefill to decode or attention, from attention to ffn"
         yield Finding("serve.handover", right, what, f"routing.{route.workload}.{route.to}", hint)
     for role in decision.roles:
-        if role.function == "prefill":
+        if role.function in PASSES_ON:
             into = {route.workload for route in decision.routing if route.to == role.name}
             lost = sorted(into - {route.workload for route in decision.routing if route.source == role.name})
-            what = f"`{lost[0]}` ends in prefill role `{role.name}`" if lost else "all that is prefilled is decoded"
-            yield Finding("serve.handover", not lost, what, f"roles.{role.name}", "route it on to a decode role")
+            what = f"`{lost[0]}` ends in {role.function} role `{role.name}`" if lost else "all that comes goes on"
+            hint = f"route it on to a role that is {PASSES_ON[role.function]}"
+            yield Finding("serve.handover", not lost, what, f"roles.{role.name}", hint)
 
 
 def _limits(decision: ServeDecision) -> Iterator[Finding]:
     for role in decision.roles:
+        if role.function == "ffn":
+            continue
         batch = role.limits.get("max_batch")
         right = isinstance(batch, int) and batch >= 1
         what = f"max_batch {batch}"
         hint = "give every role the sequences that an attention rank may run at once"
         yield Finding("serve.max_batch", right, what, f"roles.{role.name}.limits", hint)
+
+
+def _sides(decision: ServeDecision) -> Iterator[Finding]:
+    """Each attention role has one ffn role of as many replicas to itself, and both name the same micro-batches."""
+    partners = ffn_roles(decision)
+    for role in decision.roles:
+        if role.function != "attention":
+            continue
+        ffn = partners.get(role.name)
+        shared = ffn is not None and sum(other is ffn for other in partners.values()) > 1
+        turns, where = role.limits.get("micro_batches"), f"roles.{role.name}"
+        right = ffn is not None and not shared and ffn.replicas == role.replicas and ffn.model == role.model
+        what = f"`{ffn.name}` of {ffn.replicas} replicas computes for {role.replicas}" if ffn else "no ffn role"
+        hint = "route each attention role to an ffn role of its own, with its model and as many replicas"
+        yield Finding("serve.sides", right, what, where, hint)
+        same = isinstance(turns, int) and turns >= 1 and (ffn is None or ffn.limits.get("micro_batches") == turns)
+        what = f"micro_batches {turns}"
+        yield Finding("serve.micro_batches", same, what, f"{where}.limits", "state the same number in both roles")
 
 
 def _models(decision: ServeDecision, problem: Problem) -> Iterator[Finding]:

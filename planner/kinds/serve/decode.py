@@ -1,6 +1,8 @@
 """A solved mix as a plan: roles, placement, routing, predictions, certificate, evidence."""
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -14,6 +16,7 @@ from planner.kinds.serve.formulate import gpus_at_hand
 from planner.kinds.serve.options import AttentionFfn, FrontierPoint, ServeDecision
 from planner.kinds.serve.place import place
 from planner.kinds.serve.predict import resting_scale, times
+from planner.kinds.serve.shapes import Shape
 from planner.kinds.serve.solve import Outcome, Setting
 from planner.kinds.serve.steps import step_evidence
 from planner.kinds.serve.used import Used, list_used
@@ -47,13 +50,21 @@ CLIENTS_LEAST = (
     "clients that wait for answers: the plan holds all of them within the limits, and predictions are for the load at"
     " which their closed loop rests"
 )
+SIDES_APART = (
+    "attention and feed-forward apart: micro-batches of a replica are equally large and layers alike, and activations"
+    " move while devices compute"
+)
+_MODES: dict[frozenset[str], Literal["colocated", "disaggregated", "attention-ffn"]] = {
+    frozenset({"colocated"}): "colocated",
+    frozenset({"prefill", "decode"}): "disaggregated",
+    frozenset({"prefill", "attention"}): "attention-ffn",
+}
 LEAST_SHARE = 1e-9  # of a workload's traffic; less is numerical dust
 
 
 def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: Sequence[FrontierPoint]) -> Envelope:
     """The plan of a solved mix."""
-    assert outcome.result.solution is not None
-    used = list_used(outcome.formulated.candidates, outcome.result.solution)
+    used = _used(outcome)
     predictions = tuple(_predictions(setting, outcome, used))
     proven, assumed = certificate(setting, outcome, proof), tuple(_assumptions(setting, outcome))
     return envelope(setting, outcome, proven, predictions, assumed, frontier)
@@ -68,8 +79,7 @@ def envelope(
     frontier: Sequence[FrontierPoint] = (),
 ) -> Envelope:
     """The plan of a mix with what is proven and predicted of it."""
-    assert outcome.result.solution is not None
-    used = list_used(outcome.formulated.candidates, outcome.result.solution)
+    used = _used(outcome)
     decision = _decision(setting, outcome, used, frontier)
     inputs = normalised(setting.resolved)
     problem = setting.resolved.problem
@@ -89,6 +99,11 @@ def envelope(
     )
 
 
+def _used(outcome: Outcome) -> list[Used]:
+    assert outcome.result.solution is not None
+    return list_used(outcome.formulated.candidates, outcome.result.solution)
+
+
 def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
     """What the predictions and the optimum take for granted, in words."""
     yield from ASSUMPTIONS
@@ -106,6 +121,8 @@ def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
             )
     if len({workload.model for workload in setting.resolved.workloads}) < len(targets):
         yield "an instance that serves several workloads divides its time between them, and each runs as if alone in it"
+    if any(item.candidate.ffn is not None for item in _used(outcome)):
+        yield SIDES_APART
     if setting.resolved.problem.current is not None:
         yield "the current plan was read and found valid, and has no say in this one"
 
@@ -113,32 +130,59 @@ def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
 def _decision(
     setting: Setting, outcome: Outcome, used: Sequence[Used], frontier: Sequence[FrontierPoint]
 ) -> ServeDecision:
-    functions = {item.candidate.function for item in used}
+    functions = frozenset(item.candidate.function for item in used)
     solution = outcome.result.solution
     assert solution is not None
     moved = sum(flow.rate_per_s * setting.targets[flow.demand].transfer_bytes for flow in solution.flows)
     return ServeDecision(
-        mode="mixed" if len(functions) > 2 else "colocated" if functions == {"colocated"} else "disaggregated",
-        roles=tuple(role_of(setting, item) for item in used),
+        mode=_MODES.get(functions, "mixed"),
+        roles=tuple(role for item in used for role in roles_of(setting, item)),
         placement=tuple(_placement(setting, used)),
         routing=tuple(_routes(setting, outcome, used)),
         kv_transfer_bytes_per_s=moved,
         frontier=tuple(frontier),
-        attention_ffn=_apart(setting),
+        attention_ffn=_apart(setting, outcome),
     )
 
 
-def _apart(setting: Setting) -> AttentionFfn | None:
-    """Whether the first workload would decode better with attention and feed-forward apart, on the first pool."""
-    if not setting.options.attention_ffn:
+def _apart(setting: Setting, outcome: Outcome) -> AttentionFfn | None:
+    """Whether the first workload decodes better with attention and feed-forward apart, on the first pool."""
+    if "attention-ffn" not in setting.options.modes:
         return None
-    return advice(setting.places[setting.resolved.workloads[0].model, 0], setting.targets[0], setting.calibration)
+    place = setting.places[setting.resolved.workloads[0].model, 0]
+    return advice(outcome.formulated.candidates, setting.targets[0], place)
 
 
-def role_of(setting: Setting, item: Used) -> Role:
+def roles_of(setting: Setting, item: Used) -> tuple[Role, ...]:
+    """The role of an instance type in use, or the two of one with the sides apart, attention first."""
+    role, ffn = _role(setting, item), item.candidate.ffn
+    if ffn is None:
+        return (role,)
+    memory = Memory(
+        weights_bytes=ffn.weights_bytes,
+        activations_bytes=ffn.activations_bytes,
+        workspace_bytes=item.candidate.workspace_bytes,
+        capacity_bytes=setting.places[item.candidate.model, item.candidate.pool].memory_bytes,
+    )
+    tokens = item.candidate.max_batch * item.candidate.shape.dp / ffn.micro_batches
+    limits: dict[str, float | int | str] = {
+        "micro_batches": ffn.micro_batches,
+        "micro_batch_tokens": math.ceil(tokens),
+    }
+    own = {"name": item.ffn_role, "function": "ffn", "parallelism": _parallelism(ffn.shape)}
+    return (
+        role.model_copy(update={"limits": {**role.limits, "micro_batches": ffn.micro_batches}}),
+        role.model_copy(update={**own, "limits": limits, "memory": memory}),
+    )
+
+
+def _parallelism(shape: Shape) -> Parallelism:
+    return Parallelism(tp=shape.tp, pp=shape.pp, dp=shape.dp, moe_tp=shape.moe_tp, ep=shape.ep)
+
+
+def _role(setting: Setting, item: Used) -> Role:
     """The role of an instance type in use, with its limits and the memory of its devices."""
     candidate, engine = item.candidate, setting.resolved.problem.engine
-    shape = candidate.shape
     limits: dict[str, float | int | str] = {
         "max_context_tokens": max(
             target.longest_tokens for target in setting.targets if candidate.served[target.index] is not None
@@ -155,7 +199,7 @@ def role_of(setting: Setting, item: Used) -> Role:
         engine=Engine(name=engine.name, version=engine.version),
         pool=setting.resolved.pools[candidate.pool].name,
         replicas=item.count,
-        parallelism=Parallelism(tp=shape.tp, pp=shape.pp, dp=shape.dp, moe_tp=shape.moe_tp, ep=shape.ep),
+        parallelism=_parallelism(candidate.shape),
         limits=limits,
         memory=Memory(
             weights_bytes=candidate.weights_bytes,
@@ -171,9 +215,15 @@ def _placement(setting: Setting, used: Sequence[Used]) -> list[Block]:
     return [
         block
         for index, pool in enumerate(setting.resolved.pools)
-        if (mine := [(item.role, item.candidate.shape, item.count) for item in used if item.candidate.pool == index])
+        if (mine := [(_parts(item), item.count) for item in used if item.candidate.pool == index])
         for block in place(pool, mine)
     ]
+
+
+def _parts(item: Used) -> list[tuple[str, Shape]]:
+    """What of an instance stands together, by role."""
+    ffn = item.candidate.ffn
+    return [(item.role, item.candidate.shape), *([(item.ffn_role, ffn.shape)] if ffn is not None else [])]
 
 
 def _routes(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Route]:
@@ -187,11 +237,15 @@ def _routes(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Ro
             continue
         for item in used:
             share = item.load_per_s[w] / served
-            if item.candidate.function != "decode" and share > LEAST_SHARE:
+            if not item.candidate.decodes and share > LEAST_SHARE:
                 routes.append(Route(workload=target.name, to=item.role, share=min(share, 1.0)))
         for flow in solution.flows:
             if flow.demand == w:
                 routes += _spread(target, used, flow, flow.rate_per_s / served)
+        for item in used:
+            into = sum(route.share for route in routes if (route.workload, route.to) == (target.name, item.role))
+            if item.candidate.ffn is not None and into > 0.0:
+                routes.append(Route(workload=target.name, source=item.role, to=item.ffn_role, share=min(into, 1.0)))
     return routes
 
 
@@ -201,7 +255,7 @@ def _spread(target: Target, used: Sequence[Used], flow: Flow, share: float) -> l
     mine = [i for i in used if i.candidate.channel is not None and i.candidate.channel.index == flow.channel]
     mine = [i for i in mine if i.load_per_s[w] > 0.0]
     senders = [i for i in mine if i.candidate.function == "prefill" and i.candidate.pool == flow.source]
-    receivers = [i for i in mine if i.candidate.function == "decode" and i.candidate.pool == flow.target]
+    receivers = [i for i in mine if i.candidate.decodes and i.candidate.pool == flow.target]
     sent, received = sum(i.load_per_s[w] for i in senders), sum(i.load_per_s[w] for i in receivers)
     return [
         Route(workload=target.name, source=a.role, to=b.role, share=min(part, 1.0))
@@ -260,10 +314,10 @@ def _prefixed(name: str) -> str:
 
 def _evidence(setting: Setting, used: Sequence[Used]) -> Evidence:
     """Basis of the step times of the roles in use, weighted by their devices."""
-    total = sum(item.count * item.candidate.shape.devices for item in used)
+    total = sum(item.count * item.candidate.devices for item in used)
     basis: dict[str, float] = {}
     for item in used:
-        weight = item.count * item.candidate.shape.devices / total
+        weight = item.count * item.candidate.devices / total
         for name, share in item.candidate.basis.items():
             basis[name] = basis.get(name, 0.0) + weight * share
     spots = [setting.places[item.candidate.model, item.candidate.pool] for item in used]
@@ -275,5 +329,5 @@ def _evidence(setting: Setting, used: Sequence[Used]) -> Evidence:
         basis={name: min(share, 1.0) for name, share in basis.items()},  # type: ignore[misc]  # names of Basis
         sources=tuple(dict.fromkeys(pricer.name for pricer in pricers)),
         notes=tuple(sorted(notes)),
-        steps={item.role: step_evidence(setting, item) for item in used},
+        steps={name: step for item in used for name, step in step_evidence(setting, item).items()},
     )

@@ -12,7 +12,12 @@ from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
 from planner.solvers import mix
 
-ROLES = {"colocated": mix.Role.WHOLE, "prefill": mix.Role.FIRST, "decode": mix.Role.SECOND}
+ROLES = {
+    "colocated": mix.Role.WHOLE,
+    "prefill": mix.Role.FIRST,
+    "decode": mix.Role.SECOND,
+    "attention": mix.Role.SECOND,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +119,10 @@ def _rate(target: Target, *, needed: bool) -> float | None:
 
 
 def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.Shape:
-    pool, devices = pools[candidate.pool], candidate.shape.devices
-    port = devices * min(handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools))
+    pool, devices = pools[candidate.pool], candidate.devices
+    port = candidate.shape.devices * min(
+        handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools)
+    )
     return mix.Shape(
         name=candidate.name,
         role=ROLES[candidate.function],
@@ -135,7 +142,7 @@ def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
     """The pools that an instance exchanges caches with; decode receives from any."""
     if candidate.function == "prefill" and candidate.channel is not None:
         return (pools[candidate.channel.target_pool],)
-    return pools if candidate.function == "decode" else (pools[candidate.pool],)
+    return pools if candidate.decodes else (pools[candidate.pool],)
 
 
 def mix_pools(pools: Sequence[Pool]) -> tuple[mix.Pool, ...]:

@@ -57,7 +57,7 @@ def _point(outcome: "Outcome") -> FrontierPoint:
         tokens_per_s_per_user=1.0 / tpot,
         bound_tokens_per_s_per_gpu=max(value, bound * outcome.formulated.factor),
         roles=tuple(
-            f"{count} x {candidate.function} {candidate.shape.label}"
+            f"{count} x {candidate.function} {candidate.label}"
             + (f", batch {candidate.max_batch}" if candidate.max_batch else "")
             for candidate, count in used
         ),

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.costs.forward import ranks_in_step
-from planner.costs.shapes import Shards
+from planner.costs.shapes import FloatArray, Shards
 from planner.kinds.serve.candidates import Candidate, Served
 from planner.kinds.serve.demand import Target, TimeLimit
 from planner.kinds.serve.points import Place
 from planner.kinds.serve.steady import colocated_tpot_s, decode_step, pad_graph_batch
+from planner.kinds.serve.units import as_units, unit_tpot_s
 
 LEAST_LOAD = 1e-9
 
@@ -37,7 +38,7 @@ def operate(candidate: Candidate, target: Target, place: Place, load_per_s: floa
         busy = served.utilisation * load_per_s / max(served.rate_per_s, LEAST_LOAD)
         return Operation(served.service_s, busy, served.queue_s, 0.0)
     tpot = _tpot_s(candidate, served, target, place, load_per_s / candidate.shape.dp)
-    if candidate.function == "decode":
+    if candidate.decodes:
         return Operation(0.0, 0.0, 0.0, tpot)
     busy = min(load_per_s / candidate.shape.dp * served.queue_s, served.utilisation)
     faster = place.costs.engine.first_token_steps * (served.tpot_s - tpot)
@@ -51,14 +52,22 @@ def _tpot_s(candidate: Candidate, served: Served, target: Target, place: Place, 
     meets the load, interpolated between whole batches.
     """
     batches = np.unique(np.geomspace(1, max(candidate.max_batch, 1), 32).round())
-    shape = candidate.shape
-    shards = Shards.of(np.full(len(batches), shape.tp), shape.pp, shape.dp, shape.moe_tp, shape.ep)
-    context = np.full(len(batches), target.context)
-    step = decode_step(place.costs, shards, pad_graph_batch(batches), context).seconds
-    ranks = ranks_in_step(place.costs.arch, shards.dp)
+    step = _step_s(candidate, target, place, batches)
+    ranks = ranks_in_step(place.costs.arch, np.full(len(batches), candidate.shape.dp))
     tpot = colocated_tpot_s(step, served.stretch_s, served.prefill_steps, batches, target.osl, ranks)
     rate = np.maximum.accumulate(batches / (target.osl * tpot))
     if rank_load_per_s <= rate[0]:  # fewer than one sequence on average: each runs alone
         return float(tpot[0])
     batch = float(np.interp(rank_load_per_s, rate, batches))
     return float(np.interp(batch, batches, tpot))
+
+
+def _step_s(candidate: Candidate, target: Target, place: Place, batches: FloatArray) -> FloatArray:
+    """Decode steps of one instance, by the sequences of a rank."""
+    shape, ffn = candidate.shape, candidate.ffn
+    if ffn is not None:
+        units = as_units(shape, ffn.shape, ffn.micro_batches, place.pool, len(batches))
+        return unit_tpot_s(place.costs, units, batches, target.context)
+    shards = Shards.of(np.full(len(batches), shape.tp), shape.pp, shape.dp, shape.moe_tp, shape.ep)
+    context = np.full(len(batches), target.context)
+    return decode_step(place.costs, shards, pad_graph_batch(batches), context).seconds

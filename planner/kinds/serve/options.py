@@ -8,7 +8,7 @@ from planner.plan.schema import Decision
 from planner.schema_base import Spec
 
 Degrees = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-Mode = Literal["colocated", "disaggregated"]
+Mode = Literal["colocated", "disaggregated", "attention-ffn"]
 
 
 class ServeOptions(Spec):
@@ -25,8 +25,12 @@ class ServeOptions(Spec):
     max_prefill_utilisation: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.95, description="how busy prefill may run, even where the limits would allow more"
     )
-    attention_ffn: bool = Field(
-        default=False, description="weigh decoding with attention and feed-forward layers on devices of their own"
+    attention_gpus: Degrees | None = Field(
+        default=None, description="GPUs for attention of an instance with sides apart"
+    )
+    ffn_gpus: Degrees | None = Field(default=None, description="GPUs for feed-forward layers of such an instance")
+    micro_batches: Annotated[tuple[Annotated[int, Field(ge=1, le=16)], ...], Field(min_length=1)] | None = Field(
+        default=None, description="micro-batches that take turns between the sides"
     )
     judged_by: Literal["queueing", "simulation"] = Field(
         default="queueing", description="what judges whether a plan keeps its limits"
@@ -46,7 +50,7 @@ class FrontierPoint(Spec):
 
 
 class AttentionFfn(Spec):
-    """The best way to decode with attention and feed-forward apart, on as many devices as yield most, and its rival.
+    """The best unit of the search that decodes with attention and feed-forward apart, and what it is weighed against.
 
     Rates are output tokens a second and device of decoding alone, a step no longer than the limit.
     """
@@ -60,18 +64,48 @@ class AttentionFfn(Spec):
     micro_batches: int
     sequences: int
     tokens_per_s_per_gpu: float
-    limited_by: Literal["attention", "feed-forward", "network", "latency"]
+    limited_by: Literal["attention", "feed-forward", "network", "host", "latency"]
     together_tokens_per_s_per_gpu: float
+    overlapped_tokens_per_s_per_gpu: float
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        other = f"{self.together_tokens_per_s_per_gpu:.0f} with both on every GPU"
+        if not self.together_tokens_per_s_per_gpu:
+            other = "no decode instance with both on every GPU was searched or keeps the limits"
+        return (
+            f"decoding with attention and feed-forward apart {'pays' if self.pays else 'does not pay'}: "
+            f"{self.tokens_per_s_per_gpu:.0f} tokens/s/GPU on {self.attention_gpus} : {self.ffn_gpus} GPUs with "
+            f"{self.micro_batches} micro-batches, limited by {self.limited_by}; {other}"
+        )
 
 
 class ServeDecision(Decision):
     """Instances by role with their shapes and limits, where they stand, and how requests flow.
 
-    Role functions: colocated, prefill, decode. Limits of a role: max_batch (sequences per attention rank), chunk_tokens
-    (prefill tokens per step), max_context_tokens.
+    Role functions: colocated, prefill, decode; attention and ffn, which decode together: replica by replica, as a route
+    from the one to the other says. Limits of a role: max_batch (sequences per attention rank), chunk_tokens (prefill
+    tokens per step), max_context_tokens, micro_batches, micro_batch_tokens (of all attention ranks of a replica).
     """
 
-    mode: Literal["colocated", "disaggregated", "mixed"]
+    mode: Literal["colocated", "disaggregated", "attention-ffn", "mixed"]
     kv_transfer_bytes_per_s: float = 0.0  # all prefill to decode traffic of the plan
     frontier: tuple[FrontierPoint, ...] = ()  # where the objective is a trade-off
-    attention_ffn: AttentionFfn | None = None  # where the options ask for it, and a design keeps the limit
+    attention_ffn: AttentionFfn | None = None  # where the mode is searched, and a unit keeps the limits
+
+    def reasons(self) -> tuple[str, ...]:
+        """Why attention and feed-forward layers are apart, or why not."""
+        best = self.attention_ffn
+        if best is None:
+            return ()
+        found = [best.verdict]
+        if best.pays and all(role.function != "attention" for role in self.roles):
+            found[0] += "; in whole units, the GPUs at hand do more without"
+        hidden = best.overlapped_tokens_per_s_per_gpu
+        if hidden > max(best.tokens_per_s_per_gpu, best.together_tokens_per_s_per_gpu):
+            found.append(
+                f"with exchanges hidden behind a second micro-batch, both sides on every GPU would yield {hidden:.0f} "
+                "tokens/s/GPU of decoding, more than any instance of the plan"
+            )
+        return tuple(found)

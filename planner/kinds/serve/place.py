@@ -18,25 +18,29 @@ class Unplaceable(PlannerError):
         self.role = role
 
 
-def place(pool: Pool, wanted: Sequence[tuple[str, Shape, int]]) -> list[Block]:
-    """Blocks for (role, shape, replicas) on one pool, in that order.
+def place(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Shape]], int]]) -> list[Block]:
+    """Blocks for (parts, replicas) on one pool, in that order; parts are (role, shape) that stand together.
 
     Raises Unplaceable when nodes out of service leave an instance on devices that no regular strides describe.
     """
     free = free_devices(pool)
     largest = group_devices(pool)
+    sizes = [sum(shape.devices for _, shape in parts) for parts, _ in wanted]
     instances = [
-        Instance(max(shape.devices // largest, 1), min(shape.devices, largest))
-        for _, shape, replicas in wanted
+        Instance(max(size // largest, 1), min(size, largest))
+        for size, (_, replicas) in zip(sizes, wanted, strict=True)
         for _ in range(replicas)
     ]
     packed = pack(free, instances)
     assert packed is not None, "the slot constraints of the mix guarantee a packing"
     blocks: list[Block] = []
     groups = iter(packed)
-    for role, shape, replicas in wanted:
-        placed = [[device for group in next(groups) for device in group.slots] for _ in range(replicas)]
-        blocks += _blocks(pool, role, shape, sorted(placed))
+    for parts, replicas in wanted:
+        placed = sorted([device for group in next(groups) for device in group.slots] for _ in range(replicas))
+        first = 0
+        for role, shape in parts:
+            blocks += _blocks(pool, role, shape, [one[first : first + shape.devices] for one in placed])
+            first += shape.devices
     return blocks
 
 

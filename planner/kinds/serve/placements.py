@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import PlannerError
 from planner.kinds.serve.candidates import Candidate
-from planner.kinds.serve.decode import role_of
+from planner.kinds.serve.decode import roles_of
 from planner.kinds.serve.solve import Outcome, Setting
 from planner.kinds.serve.used import Used, list_used
 from planner.simulate.fleet import Fleet, Instance
@@ -56,7 +56,7 @@ class Workshop:
     def engines(self, at: int) -> list[Instance]:
         """The engines of one instance of a type."""
         if at not in self.made:
-            role = role_of(self.setting, Used("engine", self.candidates[at], 1, (0.0,)))
+            role, *_ = roles_of(self.setting, Used("engine", self.candidates[at], 1, (0.0,)))
             self.made[at] = engines_of(role, self.fleet_setting)
         return self.made[at]
 
@@ -86,7 +86,7 @@ def list_placements(candidates: Sequence[Candidate], gpus: int, outcome: Outcome
 
 def _alone(candidates: Sequence[Candidate], gpus: int) -> Iterator[Parts]:
     for at, candidate in enumerate(candidates):
-        count = gpus // candidate.shape.devices
+        count = gpus // candidate.devices
         if candidate.function == "colocated" and count:
             yield Parts(((at, count),), count * _rate(candidate))
 
@@ -95,14 +95,14 @@ def _apart(candidates: Sequence[Candidate], gpus: int) -> Iterator[Parts]:
     seen = set()
     for a, first in enumerate(candidates):
         for b, second in enumerate(candidates):
-            if (first.function, second.function) != ("prefill", "decode") or first.channel != second.channel:
+            if first.function != "prefill" or not second.decodes or first.channel != second.channel:
                 continue
-            key = (first.shape, first.chunk_tokens, first.max_batch, second.shape, second.max_batch)
+            key = (first.shape, first.chunk_tokens, first.max_batch, second.shape, second.ffn, second.max_batch)
             if key in seen:
                 continue
             seen.add(key)
-            for count in range(1, (gpus - second.shape.devices) // first.shape.devices + 1):
-                left = (gpus - count * first.shape.devices) // second.shape.devices
+            for count in range(1, (gpus - second.devices) // first.devices + 1):
+                left = (gpus - count * first.devices) // second.devices
                 yield Parts(((a, count), (b, left)), min(count * _rate(first), left * _rate(second)))
 
 
@@ -132,7 +132,7 @@ def with_placement(outcome: Outcome, parts: Parts, rate_per_s: float) -> Outcome
         candidate = candidates[at]
         if candidate.function == "prefill" and candidate.channel is not None:
             flows[candidate.channel.index] = flows.get(candidate.channel.index, 0.0) + share * rate_per_s
-    devices = sum(count * candidates[at].shape.devices for at, count in parts.counts)
+    devices = sum(count * candidates[at].devices for at, count in parts.counts)
     price = sum(count * outcome.formulated.problem.shapes[at].price_per_hour for at, count in parts.counts)
     solution = MixSolution(
         counts=tuple(counts),
@@ -149,16 +149,16 @@ def with_placement(outcome: Outcome, parts: Parts, rate_per_s: float) -> Outcome
 def _shares(candidates: Sequence[Candidate], parts: Parts) -> dict[int, float]:
     """The share of the load of each type: those of a function by their steady rates, all of first stages to 1."""
     rates = {at: count * _rate(candidates[at]) for at, count in parts.counts}
-    first = sum(rate for at, rate in rates.items() if candidates[at].function != "decode")
-    shares = {at: rate / first for at, rate in rates.items() if candidates[at].function != "decode"}
+    first = sum(rate for at, rate in rates.items() if not candidates[at].decodes)
+    shares = {at: rate / first for at, rate in rates.items() if not candidates[at].decodes}
     for at, rate in rates.items():
-        if candidates[at].function == "decode":
+        if candidates[at].decodes:
             channel = candidates[at].channel
             through = sum(
                 share for other, share in shares.items()
                 if candidates[other].function == "prefill" and candidates[other].channel == channel
             )  # fmt: skip
-            mine = [o for o in rates if candidates[o].function == "decode" and candidates[o].channel == channel]
+            mine = [o for o in rates if candidates[o].decodes and candidates[o].channel == channel]
             shares[at] = through * rate / sum(rates[o] for o in mine)
     return shares
 
@@ -171,4 +171,4 @@ def name_of(candidates: Sequence[Candidate], parts: Parts) -> str:
 def _type(candidate: Candidate) -> str:
     limits = [f"batch {candidate.max_batch}"] if candidate.function != "prefill" else []
     limits += [f"chunk {candidate.chunk_tokens}"] if candidate.chunk_tokens else []
-    return f"{candidate.function} {candidate.shape.label}, {', '.join(limits)}"
+    return f"{candidate.function} {candidate.label}, {', '.join(limits)}"

@@ -44,13 +44,13 @@ def paths_of(used: Sequence[Used], target: Target, places: Places, scale: float 
     ]
     slowest: dict[int, float] = {}
     for item, run in mine:
-        if item.candidate.function == "decode" and item.candidate.channel is not None:
+        if item.candidate.decodes and item.candidate.channel is not None:
             channel = item.candidate.channel.index
             slowest[channel] = max(slowest.get(channel, 0.0), run.tpot_s)
     return [
         Path(run, run.tpot_s if item.candidate.channel is None else slowest[item.candidate.channel.index])
         for item, run in mine
-        if item.candidate.function != "decode"
+        if not item.candidate.decodes
     ]
 
 

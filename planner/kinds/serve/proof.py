@@ -12,9 +12,10 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.serve.candidates import type_name
+from planner.kinds.serve.candidates import type_name, unit_name
 from planner.kinds.serve.formulate import ROLES, gpus_at_hand, mix_links, mix_pools
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.repriced import ffn_roles, shape_of
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Objective
 from planner.problem.recorded import INPUTS
@@ -138,19 +139,25 @@ def _instances(
     """Whether the point of the proof has the plan's instances: the same number of each type, on as many devices."""
     labels = [pool.label for pool in problem.cluster.pools]
     wanted: dict[tuple[object, ...], int] = {}
+    sides = ffn_roles(decision)
     for role in decision.roles:
-        shape = role.parallelism
+        if role.function == "ffn":
+            continue
+        shape, ffn = role.parallelism, sides.get(role.name)
         index = labels.index(role.pool) if role.pool in labels else -1
-        degrees = (shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
         batch, chunk = role.limits.get("max_batch", 0), role.limits.get("chunk_tokens", 0)
-        name = type_name(role.function, role.model or "", degrees, batch, chunk)
-        key = (ROLES.get(role.function), index, shape.devices, name)
+        name = type_name(role.function, role.model or "", shape_of(role).degrees, batch, chunk)
+        devices = shape.devices
+        if ffn is not None:
+            name = unit_name(name, shape_of(ffn).degrees, role.limits.get("micro_batches"))
+            devices += ffn.parallelism.devices
+        key = (ROLES.get(role.function), index, devices, name)
         wanted[key] = wanted.get(key, 0) + role.replicas
     proven: dict[tuple[object, ...], int] = {}
-    for shape_of, n in zip(mix.shapes, found.n, strict=True):
+    for one, n in zip(mix.shapes, found.n, strict=True):
         count = round(values[n.column]) if n.column < len(values) else -1
         if count:
-            named = (shape_of.role, shape_of.pool, shape_of.devices, shape_of.name.rpartition("#")[0])
+            named = (one.role, one.pool, one.devices, one.name.rpartition("#")[0])
             proven[named] = proven.get(named, 0) + count
     what = "the proof's point has the instances of the plan"
     if wanted != proven:

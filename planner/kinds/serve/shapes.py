@@ -36,6 +36,11 @@ class Shape:
         return self.tp * self.pp * self.dp
 
     @property
+    def degrees(self) -> tuple[int, int, int, int, int]:
+        """tp, pp, dp, moe_tp, ep."""
+        return self.tp, self.pp, self.dp, self.moe_tp, self.ep
+
+    @property
     def label(self) -> str:
         """Short name, such as `tp4` or `tp2dp8ep16`; expert tensor parallelism is written `mtp`."""
         parts = [("tp", self.tp), ("pp", self.pp), ("dp", self.dp)]
@@ -126,6 +131,11 @@ def _forbidden(shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: i
 
 
 def _indivisible(shape: Shape, arch: Architecture) -> str | None:
+    return heads_rule(shape, arch) or width_rule(shape, arch)
+
+
+def heads_rule(shape: Shape, arch: Architecture) -> str | None:
+    """The rule by which attention cannot be split over tp ranks, None when it can."""
     for layer, _ in arch.layer_groups():
         match layer.mixer:
             case GroupedQueryAttention() as mixer:
@@ -138,6 +148,12 @@ def _indivisible(shape: Shape, arch: Architecture) -> str | None:
                 return "attention heads do not divide"
             case _:
                 pass
+    return None
+
+
+def width_rule(shape: Shape, arch: Architecture) -> str | None:
+    """The rule by which feed-forward layers cannot be split over tp, moe_tp and ep ranks, None when they can."""
+    for layer, _ in arch.layer_groups():
         match layer.ffn:
             case DenseFfn() as ffn if ffn.intermediate_size % shape.tp:
                 return "the feed-forward width does not divide"

@@ -2,34 +2,63 @@
 
 import numpy as np
 
-from planner.costs.shapes import Shards
+from planner.costs.attention_ffn import unit_step
+from planner.costs.shapes import FloatArray, Shards
+from planner.costs.step import StepTime
+from planner.kinds.serve.demand import Target
 from planner.kinds.serve.evaluate import time_points
-from planner.kinds.serve.points import DECODE_BATCHES, Points, axis
+from planner.kinds.serve.points import DECODE_BATCHES, Place, Points, axis
 from planner.kinds.serve.solve import Setting
+from planner.kinds.serve.units import FfnPart, as_units, decode_work
 from planner.kinds.serve.used import Used
 from planner.plan.schema import StepEvidence
 
 _DIGITS = 6
 
 
-def step_evidence(setting: Setting, item: Used) -> StepEvidence:
-    """One step at the full batch, or of one chunk of prefill, for the workload that loads the role most.
+def step_evidence(setting: Setting, item: Used) -> dict[str, StepEvidence]:
+    """By role, one step at the full batch, or of one chunk of prefill, for the workload that loads the role most.
 
-    Seconds by operator and for the host, largest first, to six digits.
+    Seconds by operator and for the host, largest first, to six digits; of sides apart, those of one micro-batch.
     """
     place = setting.places[item.candidate.model, item.candidate.pool]
     target = setting.targets[max(range(len(item.load_per_s)), key=lambda w: item.load_per_s[w])]
     batches = _batches(setting, item)
+    if item.candidate.ffn is not None:
+        return _of_sides(item, item.candidate.ffn, place, target, batches)
     timed = time_points(item.candidate.function, place, target, _points(item, batches))
     step, own = timed.step, batches.index(item.candidate.max_batch)
-    seconds = {name: float(found[own]) for name, found in step.by_operator.items()} | {"host": float(step.host_s[own])}
+    return {item.role: _evidence(step, own, {"host": step.host_s}, _by_batch(batches, timed.tpot_s))}
+
+
+def _of_sides(item: Used, ffn: FfnPart, place: Place, target: Target, batches: list[int]) -> dict[str, StepEvidence]:
+    """The step of either side, the ways between them with that of attention."""
+    units = as_units(item.candidate.shape, ffn.shape, ffn.micro_batches, place.pool, len(batches))
+    work = decode_work(units, np.array(batches, dtype=np.float64), np.full(len(batches), target.context))
+    step = unit_step(place.costs.arch, place.costs.pricer, place.costs.engine, units, work)
+    own = batches.index(item.candidate.max_batch)
+    _, there, _, back, host = step.stages
+    also = {"attention_to_ffn": there, "ffn_to_attention": back, "host": host}
+    return {
+        item.role: _evidence(step.attention, own, also, _by_batch(batches, step.seconds)),
+        item.ffn_role: _evidence(step.ffn, own, {}, None),
+    }
+
+
+def _evidence(
+    step: StepTime, own: int, also: dict[str, FloatArray], tpot_s_by_batch: dict[str, float] | None
+) -> StepEvidence:
+    seconds = {name: float(found[own]) for name, found in (step.by_operator | also).items()}
     ordered = sorted(((name, value) for name, value in seconds.items() if value > 0.0), key=lambda row: -row[1])
     return StepEvidence(
         seconds={name: _short(value) for name, value in ordered},
         basis=step.shares(own),  # type: ignore[arg-type]  # names of Basis
-        tpot_s_by_batch={str(b): _short(float(s)) for b, s in zip(batches, timed.tpot_s, strict=True) if s > 0.0}
-        or None,
+        tpot_s_by_batch=tpot_s_by_batch,
     )
+
+
+def _by_batch(batches: list[int], tpot_s: FloatArray) -> dict[str, float] | None:
+    return {str(b): _short(float(s)) for b, s in zip(batches, tpot_s, strict=True) if s > 0.0} or None
 
 
 def _short(value: float) -> float:

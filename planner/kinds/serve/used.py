@@ -9,7 +9,7 @@ from planner.kinds.serve.operate import Operation, operate
 from planner.kinds.serve.points import Place
 from planner.solvers.mix import MixSolution
 
-FUNCTIONS = ("colocated", "prefill", "decode")
+FUNCTIONS = ("colocated", "prefill", "decode", "attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,11 @@ class Used:
     candidate: Candidate
     count: int
     load_per_s: tuple[float, ...]
+
+    @property
+    def ffn_role(self) -> str:
+        """The name of the role of its feed-forward side, where that stands on devices of its own."""
+        return self.role.replace("attention", "ffn", 1)
 
     @property
     def busy(self) -> float:

@@ -1,67 +1,231 @@
-"""Whether attention and feed-forward apart pay: the best of what is searched, and what makes it refused."""
+"""Decoding with attention and feed-forward apart: what is searched, when it is chosen, what of it is checked."""
 
+import copy
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from serve_problems import small
+import numpy as np
+import pytest
+from serve_problems import broken_rules, objective_of, small
 
 from planner.api import solve
-from planner.costs.parameters import load_calibration
+from planner.costs.parameters import EngineOverheads, load_calibration
 from planner.costs.roofline import Roofline
+from planner.emit.registry import emit
+from planner.errors import PlannerError
+from planner.explain.explanation import explain_plan
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
-from planner.kinds.serve.attention_ffn import Hall, best_apart, best_together, weigh
-from planner.kinds.serve.options import ServeDecision
+from planner.infeasible import Infeasible
+from planner.kinds.serve.attention_ffn import best_together
+from planner.kinds.serve.options import ServeDecision, ServeOptions
+from planner.kinds.serve.points import Place, Tally
+from planner.kinds.serve.solve import list_candidates, prepare
+from planner.kinds.serve.steady import Costs
+from planner.kinds.serve.units import as_units, splits, unit_tpot_s, units_of
 from planner.models.library import find_model
+from planner.plan.placement import role_devices
+from planner.plan.schema import Envelope
+
+MOE: dict[str, Any] = {
+    "models.llama": {"name": "Qwen/Qwen3-30B-A3B", "weights": "fp8", "kv_cache": "fp8"},
+    "cluster.pools.0": {"gpu": "h100", "nodes": 2},
+    "workloads.0.slo": {"ttft": "1s", "tpot": "20ms"},
+    "options": {
+        "modes": ["disaggregated", "attention-ffn"], "tp": [1], "pp": [1], "max_batch": [16, 64, 256],
+        "chunk_tokens": [4096],
+    },
+}  # fmt: skip
+SLOW = {"cluster.pools.0.nic_bandwidth": "1GB/s", "options.attention_gpus": [8], "options.ffn_gpus": [8]}
+"""Units that span nodes alone, over a network that is too slow for them."""
 
 
-def hall(name: str = "stepfun-ai/step3-fp8", nodes: int = 4) -> Hall:
-    node, known = find_node("h800"), load_calibration("none").efficiencies
-    pool = Pool("h800", node, nodes)
-    pricer = Roofline(node.accelerator, pool.topology(), known)
-    memory = 0.9 * node.accelerator.memory_bytes
-    return Hall(find_model(name), pool, pricer, 4096.0, 0.05, memory, node.nic_bandwidth_bytes_per_s, 5e-6)
+def solved(edits: dict[str, Any] | None = None) -> tuple[Envelope, ServeDecision]:
+    plan = solve(small(copy.deepcopy(MOE) | (edits or {})))
+    return plan, ServeDecision.model_validate(plan.decision)
 
 
-def test_the_best_ratio_is_no_worse_than_any_other() -> None:
-    found = weigh(hall()).apart
-    assert found is not None
-    for ratio in ((8, 16), (16, 16)):
-        other = best_apart(hall(), *ratio)
-        if other is not None:
-            assert (other.attention_gpus, other.ffn_gpus) == ratio
-            assert other.tokens_per_s_per_gpu <= found.tokens_per_s_per_gpu * (1.0 + 1e-9)
+@pytest.fixture(scope="module")
+def apart() -> tuple[Envelope, ServeDecision]:
+    return solved({"options.modes": ["attention-ffn"]})
 
 
-def test_designs_keep_the_limit_and_a_looser_one_is_never_worse() -> None:
-    rates = []
-    for limit_s in (0.03, 0.1):
-        found = weigh(replace(hall(), tpot_s=limit_s))
-        assert found.apart is not None
-        assert found.apart.step_s <= limit_s
-        assert found.together is None or found.together.step_s <= limit_s
-        rates.append(found.apart.tokens_per_s_per_gpu)
-    assert rates == sorted(rates)
+def functions(decision: ServeDecision) -> set[str]:
+    return {role.function for role in decision.roles}
 
 
-def test_a_slow_network_between_the_pools_makes_it_refused() -> None:
-    slow = replace(hall(), network_bytes_per_s=hall().network_bytes_per_s / 50.0)
-    fast, refused = weigh(hall()), weigh(slow)
-    assert fast.pays
-    assert not refused.pays
-    assert "does not pay" in refused.words or "no limit" in refused.words
+def test_units_fill_part_of_a_domain_or_whole_ones() -> None:
+    pool = Pool("h100", find_node("h100"), 4)
+    for attention, ffn in splits(pool, ServeOptions()):
+        total = attention + ffn
+        assert total in (2, 4, 8) or (attention % 8 == 0 and ffn % 8 == 0)
+        assert total <= pool.num_gpus
+    assert splits(pool, ServeOptions(attention_gpus=(3,), ffn_gpus=(1, 5))) == [(3, 1), (3, 5)]
+
+
+def test_the_mode_alone_makes_plans_of_prefill_attention_and_feed_forward(
+    apart: tuple[Envelope, ServeDecision],
+) -> None:
+    plan, decision = apart
+    assert decision.mode == "attention-ffn"
+    assert functions(decision) == {"prefill", "attention", "ffn"}
+    assert not broken_rules(plan)
+    sides = {role.function: role for role in decision.roles}
+    assert sides["attention"].replicas == sides["ffn"].replicas
+    (onward,) = (route for route in decision.routing if route.source == sides["attention"].name)
+    assert onward.to == sides["ffn"].name
+
+
+def test_both_sides_of_a_unit_inside_a_node_share_it(apart: tuple[Envelope, ServeDecision]) -> None:
+    _, decision = apart
+    sides = [role for role in decision.roles if role.function in ("attention", "ffn")]
+    assert sum(role.parallelism.devices for role in sides) <= 8
+    for replica in range(sides[0].replicas):
+        nodes = set()
+        for role in sides:
+            each = role.parallelism.devices
+            placed = [device for _, device in role_devices(decision.placement, role.name)]
+            nodes |= {device // 8 for device in placed[replica * each : (replica + 1) * each]}
+        assert len(nodes) == 1
+
+
+def test_a_larger_choice_of_modes_is_never_worse_and_takes_what_pays() -> None:
+    values = {}
+    for modes in (("disaggregated",), ("attention-ffn",), ("disaggregated", "attention-ffn")):
+        plan, decision = solved({"options.modes": list(modes)})
+        values[modes] = objective_of(plan)
+        assert "attention" in functions(decision) or "attention-ffn" not in modes
+    both = values["disaggregated", "attention-ffn"]
+    assert both >= max(values.values()) * (1.0 - 1e-9)
+    assert values["disaggregated",] < values["attention-ffn",]
+
+
+def test_a_slow_network_between_the_sides_makes_it_refused() -> None:
+    plan, decision = solved(SLOW)
+    assert decision.mode == "disaggregated"
+    verdict = decision.attention_ffn
+    assert verdict is not None
+    assert not verdict.pays
+    assert verdict.limited_by == "network"
+    assert not broken_rules(plan)
+    told = [fact.what for fact in explain_plan(plan, decision).facts if "does not pay" in fact.what]
+    assert len(told) == 1
+
+
+def test_a_plan_says_nothing_of_it_where_the_mode_is_not_searched() -> None:
+    assert solved({"options.modes": ["disaggregated"]})[1].attention_ffn is None
+
+
+def test_candidates_of_a_split_have_the_best_rate_of_all_its_units() -> None:
+    setting = prepare(small(copy.deepcopy(MOE) | {"options.modes": ["attention-ffn"]}))
+    (place,), target = setting.places.values(), setting.targets[0]
+    found = {
+        (one.shape.devices, one.ffn.shape.devices): one.served[0].rate_per_s
+        for one in list_candidates(setting, setting.targets, Tally())
+        if one.ffn is not None and one.served[0] is not None
+    }
+    best: dict[tuple[int, int], float] = {}
+    room = place.memory_bytes - place.costs.engine.workspace_bytes
+    for unit in units_of(place, setting.options):
+        for batch in (16.0, 64.0, 256.0):
+            units = as_units(unit.attention, unit.ffn, unit.micro_batches, place.pool)
+            tpot_s = float(unit_tpot_s(place.costs, units, np.array([batch]), target.context)[0])
+            cache = batch * target.held_tokens * 2 * 4 * 128 * 48 / min(unit.attention.tp, 4)  # keys and values, fp8
+            if tpot_s <= target.tpot_limit_s and cache < 0.85 * room:  # none is near the edge
+                split = (unit.attention.devices, unit.ffn.devices)
+                best[split] = max(best.get(split, 0.0), batch * unit.attention.dp / (target.osl * tpot_s))
+    assert found.keys() == best.keys()
+    for split, rate in best.items():
+        assert found[split] == pytest.approx(rate, rel=1e-9)
+
+
+def tampered(plan: Envelope, change: Callable[[dict[str, Any]], None]) -> set[str]:
+    """The rules that a plan breaks after `change` of its decision."""
+    decision = copy.deepcopy(plan.decision)
+    change(decision)
+    return {finding.rule for finding in broken_rules(plan.model_copy(update={"decision": decision}))}
+
+
+def role_at(decision: dict[str, Any], function: str) -> dict[str, Any]:
+    (found,) = (role for role in decision["roles"] if role["function"] == function)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_check_refuses_sides_that_do_not_belong_together(apart: tuple[Envelope, ServeDecision]) -> None:
+    plan, _ = apart
+
+    def unpaired(decision: dict[str, Any]) -> None:
+        decision["routing"] = [route for route in decision["routing"] if route["to"] != "ffn"]
+
+    def other_turns(decision: dict[str, Any]) -> None:
+        role_at(decision, "ffn")["limits"]["micro_batches"] = 7
+
+    def straight_to_ffn(decision: dict[str, Any]) -> None:
+        decision["routing"][0]["to"] = "ffn"
+
+    assert {"serve.handover", "serve.sides"} <= tampered(plan, unpaired)
+    assert "serve.micro_batches" in tampered(plan, other_turns)
+    assert "serve.handover" in tampered(plan, straight_to_ffn)
+
+
+def test_check_prices_units_again(apart: tuple[Envelope, ServeDecision]) -> None:
+    plan, _ = apart
+
+    def crowded(decision: dict[str, Any]) -> None:
+        role_at(decision, "attention")["limits"]["max_batch"] = 4096
+
+    def light(decision: dict[str, Any]) -> None:
+        role_at(decision, "ffn")["memory"]["weights_bytes"] /= 2.0
+
+    assert "serve.unit_step" in tampered(plan, crowded)
+    assert "serve.unit_weights" in tampered(plan, light)
+    proof: dict[str, Any] = copy.deepcopy(plan.certificate.proof)
+    for shape in proof["mix"]["shapes"]:
+        shape["rate_per_s"] = [1.5 * rate for rate in shape["rate_per_s"]]
+    other = plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"proof": proof})})
+    assert "serve.unit_rate" in {finding.rule for finding in broken_rules(other)}
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_launchers_refuse_one_side_of_the_layers(apart: tuple[Envelope, ServeDecision], target: str) -> None:
+    with pytest.raises(PlannerError, match="starts no such role") as refused:
+        emit(*apart, target)
+    assert "options.modes" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        ({"options.modes": ["attention_ffn"]}, "attention-ffn"),
+        ({"options.micro_batches": [0]}, "micro_batches"),
+        ({"options.ffn_gpus": []}, "ffn_gpus"),
+        ({"options.attention_ffn": True}, "attention_ffn"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_by_name(edits: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlannerError) as refused:
+        solved(edits)
+    assert message in str(refused.value)
+
+
+def test_a_ratio_that_fills_no_domain_is_an_answer_not_a_crash() -> None:
+    with pytest.raises(Infeasible):
+        solved({"options.modes": ["attention-ffn"], "options.attention_gpus": [3], "options.ffn_gpus": [3]})
 
 
 def test_two_micro_batches_on_every_device_hide_exchanges() -> None:
-    one, two = (best_together(hall("deepseek-ai/DeepSeek-V3", 16), (parts,)) for parts in (1, 2))
+    node, ideal = find_node("h800"), load_calibration("none").efficiencies
+    pool = Pool("h800", node, 16)
+    costs = Costs(
+        find_model("deepseek-ai/DeepSeek-V3"), Roofline(node.accelerator, pool.topology(), ideal), EngineOverheads()
+    )
+    place = Place(0, pool, costs, 0.9 * node.accelerator.memory_bytes)
+    one, two = (best_together(place, 4096.0, 0.05, 4096.0, (parts,)) for parts in (1, 2))
     assert one is not None
     assert two is not None
     assert two.tokens_per_s_per_gpu > one.tokens_per_s_per_gpu
-
-
-def test_a_plan_says_what_it_weighed_only_where_the_options_ask() -> None:
-    edits = {"options.attention_ffn": True, "cluster.pools.0": {"gpu": "h100", "nodes": 2}}
-    plan = solve(small(edits))
-    weighed = ServeDecision.model_validate(plan.decision).attention_ffn
-    assert weighed is not None
-    assert weighed.pays == (weighed.tokens_per_s_per_gpu > weighed.together_tokens_per_s_per_gpu)
-    assert ServeDecision.model_validate(solve(small({})).decision).attention_ffn is None
+    assert two.step_s <= 0.05
+    slower = best_together(replace(place, memory_bytes=place.memory_bytes / 2.0), 4096.0, 0.05, 4096.0, (2,))
+    assert slower is None or slower.tokens_per_s_per_gpu <= two.tokens_per_s_per_gpu

@@ -1,0 +1,128 @@
+"""Decode units of a plan priced again: sides, batch and micro-batches as stated, with the costs that the plan names."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from pydantic import JsonValue
+
+from planner.costs.attention_ffn import ffn_weight_bytes
+from planner.costs.memory import weight_bytes
+from planner.costs.shapes import Shards
+from planner.errors import PlannerError
+from planner.kinds.serve.candidates import type_name, unit_name
+from planner.kinds.serve.demand import Target
+from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.points import Place
+from planner.kinds.serve.shapes import Shape
+from planner.kinds.serve.units import as_units, unit_tpot_s
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope, Role
+from planner.problem.recorded import INPUTS
+from planner.problem.resolve import resolve
+from planner.problem.schema import Problem
+from planner.solvers.mix_data import problem_from_dict
+from planner.units import format_si
+
+REL_TOL = 1e-6
+_HINT = "solve again: the unit is not what these costs give"
+
+
+def ffn_roles(decision: ServeDecision) -> dict[str, Role]:
+    """By attention role, the ffn role that its activations go to, where that is one."""
+    named = {role.name: role for role in decision.roles}
+    found: dict[str, set[str]] = {}
+    for route in decision.routing:
+        if route.source is not None and named[route.source].function == "attention":
+            found.setdefault(route.source, set()).add(route.to)
+    return {
+        source: named[next(iter(goals))]
+        for source, goals in found.items()
+        if len(goals) == 1 and named[next(iter(goals))].function == "ffn"
+    }
+
+
+def shape_of(role: Role) -> Shape:
+    """The degrees of a role."""
+    part = role.parallelism
+    return Shape(part.tp, part.pp, part.dp, part.moe_tp, part.ep)
+
+
+def repriced(envelope: Envelope, decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
+    """Of each attention role: its step at the full batch, weights of both sides, and the rate in the proof."""
+    from planner.kinds.serve.solve import prepare
+
+    sides = ffn_roles(decision)
+    if not sides:
+        return
+    try:
+        setting = prepare(resolve(problem, INPUTS))
+    except PlannerError as error:
+        yield Finding("serve.unit", True, f"not judged: {error.what}", "roles", skipped=True)
+        return
+    if setting.calibration.digest != envelope.digests.calibration:
+        yield Finding("serve.unit", True, "not judged: the calibration has changed", "roles", skipped=True)
+        return
+    labels = [pool.name for pool in setting.resolved.pools]
+    for role in decision.roles:
+        if role.name in sides and role.model is not None and role.pool in labels:
+            place = setting.places[role.model, labels.index(role.pool)]
+            homes = {route.workload for route in decision.routing if route.to == role.name}
+            mine = [target for target in setting.targets if target.name in homes]
+            yield from _unit(envelope, role, sides[role.name], place, mine)
+
+
+def _unit(envelope: Envelope, role: Role, ffn: Role, place: Place, targets: list[Target]) -> Iterator[Finding]:
+    batch, turns = role.limits.get("max_batch"), role.limits.get("micro_batches")
+    if not isinstance(batch, int) or not isinstance(turns, int) or min(batch, turns) < 1:
+        return
+    units = as_units(shape_of(role), shape_of(ffn), turns, place.pool)
+    where = f"roles.{role.name}"
+    for target in targets:
+        tpot_s = float(unit_tpot_s(place.costs, units, np.array([float(batch)]), target.context)[0])
+        limit_s = target.tpot_limit_s
+        what = f"a step of {batch} sequences a rank takes {format_si(tpot_s, 's')}"
+        what += f", at most {format_si(limit_s, 's')}" if math.isfinite(limit_s) else ""
+        hint = "lower `max_batch`, or solve again"
+        yield Finding("serve.unit_step", tpot_s <= limit_s * (1 + REL_TOL), what, where, hint, approximate=True)
+        yield _rate(envelope, role, ffn, target, batch * role.parallelism.dp / (target.osl * tpot_s))
+    yield from _weights(role, ffn, place)
+
+
+def _rate(envelope: Envelope, role: Role, ffn: Role, target: Target, rate_per_s: float) -> Finding:
+    """Whether the proof counts on the rate that the unit has."""
+    limits = (role.limits.get("max_batch", 0), role.limits.get("chunk_tokens", 0))
+    name = type_name(role.function, role.model or "", shape_of(role).degrees, *limits)
+    name = unit_name(name, shape_of(ffn).degrees, role.limits.get("micro_batches"))
+    stated = _stated_rate(envelope.certificate.proof.get("mix"), name, target.index)
+    where = f"roles.{role.name}"
+    if stated is None:
+        return Finding("serve.unit_rate", True, "not judged: the proof has no such unit", where, skipped=True)
+    what = f"{rate_per_s:.6g} requests/s of a replica, the proof has {stated:.6g}"
+    return Finding("serve.unit_rate", math.isclose(stated, rate_per_s, rel_tol=REL_TOL), what, where, _HINT)
+
+
+def _stated_rate(mix: JsonValue, name: str, workload: int) -> float | None:
+    if not isinstance(mix, dict):
+        return None
+    try:
+        shapes = problem_from_dict(mix).shapes
+    except (PlannerError, TypeError, ValueError):
+        return None
+    rates = [one.rate_per_s[workload] for one in shapes if one.name.partition("#")[0] == name]
+    return next((rate for rate in rates if rate > 0.0), None)
+
+
+def _weights(role: Role, ffn: Role, place: Place) -> Iterator[Finding]:
+    arch, shape = place.costs.arch, shape_of(ffn)
+    alone = Shards.of(role.parallelism.tp, 1, 1, role.parallelism.tp, 1)
+    found = {
+        role.name: float(weight_bytes(arch, alone)[0] - ffn_weight_bytes(arch, alone)[0]),
+        ffn.name: float(ffn_weight_bytes(arch, Shards.of(*shape.degrees))[0]),
+    }
+    for one in (role, ffn):
+        if one.memory is not None:
+            stated, wanted = one.memory.weights_bytes, found[one.name]
+            what = f"weights of {format_si(stated, 'B')} a device, its layers have {format_si(wanted, 'B')}"
+            right = math.isclose(stated, wanted, rel_tol=REL_TOL)
+            yield Finding("serve.unit_weights", right, what, f"roles.{one.name}.memory", _HINT)

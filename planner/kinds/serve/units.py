@@ -1,0 +1,242 @@
+"""Instances whose attention and feed-forward layers stand on devices of their own: what could be built, priced.
+
+A unit has so many attention ranks and so many groups of feed-forward devices, and micro-batches that take turns
+between them (`planner.costs.attention_ffn`). Both sides together fill a power of two of devices inside one domain, or
+each fills whole domains. Arrays are over points [N], a unit with a batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.attention_ffn import Units, ffn_weight_bytes, unit_step
+from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.costs.shapes import FloatArray, Shards, Work
+from planner.costs.step import StepTime
+from planner.hardware.cluster import Pool
+from planner.kinds.serve.demand import Target
+from planner.kinds.serve.evaluate import Timed
+from planner.kinds.serve.options import ServeOptions
+from planner.kinds.serve.points import Indices, Place, Points, Tally, decode_batches
+from planner.kinds.serve.shapes import Shape, group_devices, heads_rule, width_rule
+from planner.kinds.serve.steady import Costs, pad_graph_batch
+from planner.models.architecture import MoeFfn
+
+MICRO_BATCHES = (2, 3, 4)
+FUNCTION = "attention"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FfnPart:
+    """The feed-forward side of a unit, and how many micro-batches take turns between its sides."""
+
+    shape: Shape
+    micro_batches: int
+    weights_bytes: float = field(default=0.0, compare=False)  # on one of its devices
+    activations_bytes: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unit:
+    """Degrees of the attention side, of the feed-forward side, and the micro-batches."""
+
+    attention: Shape
+    ffn: Shape
+    micro_batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPoints:
+    """Units with a batch [N]; points of the same split of devices compete with each other."""
+
+    units: tuple[Unit, ...]
+    unit_of: Indices
+    points: Points
+    ffn_weights_bytes: FloatArray
+    ffn_activations_bytes: FloatArray
+    timed: tuple[Timed, ...]  # by target
+    tally: Tally
+
+    def parts(self, row: int) -> tuple[Shape, FfnPart]:
+        """The two sides of one point."""
+        unit = self.units[int(self.unit_of[row])]
+        memory = float(self.ffn_weights_bytes[row]), float(self.ffn_activations_bytes[row])
+        return unit.attention, FfnPart(unit.ffn, unit.micro_batches, *memory)
+
+
+def attention_shape(tp: int, ranks: int) -> Shape:
+    """Attention ranks as a shape; its ranks hold no experts."""
+    return Shape(tp, 1, ranks, 1, 1)
+
+
+def ffn_shape(tp: int, groups: int, *, experts: bool) -> Shape:
+    """Groups of devices that share the experts, each expert and dense layer split inside a group."""
+    return Shape(tp, 1, groups, tp, groups) if experts else Shape(tp, 1, groups, 1, 1)
+
+
+def as_units(attention: Shape, ffn: Shape, micro_batches: int, pool: Pool, count: int = 1) -> Units:
+    """The same unit `count` times, for pricing."""
+    one = _of([Unit(attention, ffn, micro_batches)], pool)
+    return one.take(np.zeros(count, dtype=np.intp))
+
+
+def decode_work(units: Units, batch: FloatArray, context: FloatArray | float) -> Work:
+    """What a rank does for one of its micro-batches in a step of `batch` sequences in all [N]."""
+    return Work.decode(pad_graph_batch(batch) / units.micro_batches, context)
+
+
+def unit_tpot_s(costs: Costs, units: Units, batch: FloatArray, context: float) -> FloatArray:
+    """Time per output token [N] of units whose ranks hold `batch` sequences each."""
+    work = decode_work(units, batch, np.full(len(batch), context))
+    return unit_step(costs.arch, costs.pricer, costs.engine, units, work).seconds
+
+
+def splits(pool: Pool, options: ServeOptions) -> list[tuple[int, int]]:
+    """Devices for attention and for feed-forward: parts of a domain together, or whole domains each."""
+    most = min(pool.num_gpus, options.max_gpus_per_instance or pool.num_gpus)
+    domain = group_devices(pool)
+    inside = [1 << power for power in range(1, domain.bit_length())]
+    found = [(one, size - one) for size in inside for one in range(1, size)]
+    whole = sorted({base << power for base in (1, 3) for power in range(12)})
+    found += [(one * domain, other * domain) for one in whole for other in whole]
+    wanted = (options.attention_gpus, options.ffn_gpus)
+    return [
+        pair
+        for pair in found
+        if sum(pair) <= most and all(asked is None or size in asked for size, asked in zip(pair, wanted, strict=True))
+    ]
+
+
+def units_of(place: Place, options: ServeOptions) -> list[Unit]:
+    """Every unit whose degrees divide heads and experts and whose feed-forward weights fit."""
+    arch, pool = place.costs.arch, place.pool
+    experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
+    most_tp = min(group_devices(pool), pool.node.scale_up_size)
+    degrees = [1 << power for power in range(most_tp.bit_length())]
+    room = place.memory_bytes - place.costs.engine.workspace_bytes
+    found = []
+    for attention_gpus, ffn_gpus in splits(pool, options):
+        sides = [ffn_shape(tp, ffn_gpus // tp, experts=experts) for tp in degrees if ffn_gpus % tp == 0]
+        sides = [side for side in sides if width_rule(side, arch) is None]
+        fitting = [side for side in sides if float(ffn_weight_bytes(arch, _shards(side))[0]) <= room]
+        ranks = [attention_shape(tp, attention_gpus // tp) for tp in options.tp or degrees if attention_gpus % tp == 0]
+        ranks = [one for one in ranks if one.tp <= most_tp and heads_rule(one, arch) is None]
+        found += [
+            Unit(one, side, parts)
+            for one in ranks
+            for side in fitting
+            for parts in options.micro_batches or MICRO_BATCHES
+        ]
+    return found
+
+
+def _shards(shape: Shape) -> Shards:
+    return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
+
+
+def _of(units: Sequence[Unit], pool: Pool) -> Units:
+    reach = pool.node.scale_up_size
+    rows = [
+        (
+            unit.attention.tp,
+            unit.attention.dp,
+            unit.ffn.tp,
+            unit.ffn.dp,
+            unit.micro_batches,
+            1 if unit.attention.devices + unit.ffn.devices <= reach else reach,
+        )
+        for unit in units
+    ]
+    return Units.of(*np.array(rows, dtype=np.float64).T)
+
+
+def price_units(place: Place, options: ServeOptions, targets: Sequence[Target], copies: int) -> UnitPoints:
+    """All units with all batches that fit in memory for some target, priced for each."""
+    units, tally = units_of(place, options), Tally()
+    if not units:
+        return _nothing(tally)
+    batches = decode_batches(options, targets)
+    unit_of = np.repeat(np.arange(len(units), dtype=np.intp), len(batches))
+    many, batch = _of(units, place.pool).take(unit_of), np.tile(batches, len(units))
+    memory = UnitMemory.of(place, many, batch, [target.held_tokens for target in targets])
+    fits = memory.fits
+    tally.evaluated = len(batch) * len(targets) * copies
+    tally.drop("KV cache does not fit in memory", sum(int(np.sum(~fit)) for fit in fits) * copies)
+    kept = np.logical_or.reduce(fits)
+    if not kept.any():
+        return _nothing(tally)
+    many, batch, unit_of = many.take(kept), batch[kept], unit_of[kept]
+    splits_of = {split: at for at, split in enumerate(dict.fromkeys(map(_split, units)))}
+    split_of_unit = np.array([splits_of[_split(unit)] for unit in units], dtype=np.intp)
+    points = Points(
+        shape=split_of_unit[unit_of],
+        shards=Shards.of(many.tp, 1, many.ranks, 1, 1),
+        batch=batch,
+        chunk=np.zeros(len(batch)),
+        weight_bytes=memory.weights[kept],
+        activation_bytes=memory.activations[kept],
+        kv_bytes=tuple(kv[kept] for kv in memory.kv),
+        fits=tuple(fit[kept] for fit in fits),
+    )
+    timed = tuple(_timed(place.costs, many, batch, target) for target in targets)
+    return UnitPoints(
+        tuple(units), unit_of, points, memory.ffn_weights[kept], memory.ffn_activations[kept], timed, tally
+    )
+
+
+def _split(unit: Unit) -> tuple[int, int]:
+    return unit.attention.devices, unit.ffn.devices
+
+
+def _nothing(tally: Tally) -> UnitPoints:
+    none = np.zeros(0)
+    points = Points(none.astype(np.intp), Shards(*(none,) * 5), none, none, none, none, (), ())
+    return UnitPoints((), points.shape, points, none, none, (), tally)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitMemory:
+    """Bytes of one device of each side [N], and what is left for the cache of an attention device."""
+
+    weights: FloatArray
+    activations: FloatArray
+    kv: tuple[FloatArray, ...]  # by length of a sequence
+    room: FloatArray  # below 0 where either side has no room for what it must hold
+    ffn_weights: FloatArray
+    ffn_activations: FloatArray
+
+    @property
+    def fits(self) -> tuple[NDArray[np.bool_], ...]:
+        """Whether all fits, by length."""
+        return tuple(kv <= self.room for kv in self.kv)
+
+    @classmethod
+    def of(cls, place: Place, units: Units, batch: FloatArray, lengths: Sequence[float]) -> "UnitMemory":
+        arch, most = place.costs.arch, place.memory_bytes - place.costs.engine.workspace_bytes
+        attention, ffn, each = units.attention, units.ffn, batch / units.micro_batches
+        weights = weight_bytes(arch, attention) - ffn_weight_bytes(arch, attention)
+        activations = activation_bytes(arch, attention, each, each)
+        ffn_weights = ffn_weight_bytes(arch, ffn)
+        tokens = each * units.ranks / ffn.dp
+        ffn_activations = units.micro_batches * activation_bytes(arch, ffn, tokens, 0.0)
+        room = np.where(ffn_weights + ffn_activations <= most, most - weights - activations, -1.0)
+        kv = tuple(kv_cache_bytes(arch, attention, np.full(len(batch), length)) * batch for length in lengths)
+        return cls(weights, activations, kv, room, ffn_weights, ffn_activations)
+
+
+def _timed(costs: Costs, units: Units, batch: FloatArray, target: Target) -> Timed:
+    none, work = np.zeros(len(batch)), decode_work(units, batch, np.full(len(batch), target.context))
+    step = unit_step(costs.arch, costs.pricer, costs.engine, units, work)
+    return Timed(none, none, none, none, step.seconds, both_sides(step.attention, step.ffn))
+
+
+def both_sides(attention: StepTime, ffn: StepTime) -> StepTime:
+    """The work of both sides as one: what predictions rest on."""
+    named = dict(attention.by_operator)
+    for name, seconds in ffn.by_operator.items():
+        named[name] = named.get(name, np.zeros_like(seconds)) + seconds
+    return StepTime(
+        attention.device_s + ffn.device_s, attention.host_s + ffn.host_s, named, attention.by_basis + ffn.by_basis
+    )
