@@ -246,13 +246,19 @@ def one_after_the_other(problem: FusedProblem) -> FusedSchedule | None:
 
 
 def solve_fused(
-    problem: FusedProblem, *, time_limit_s: float = 10.0, seed: int = 0, restarts: int = RESTARTS
+    problem: FusedProblem,
+    *,
+    time_limit_s: float = 10.0,
+    seed: int = 0,
+    restarts: int = RESTARTS,
+    replayed: float = REPLAYED,
 ) -> SolveResult[FusedSchedule]:
     """The best schedule found, with a proven bound; `optimal` where they meet.
 
     Annealing along the critical path, started from the schedule of half as many jobs opened in its middle (a steady
     state repeats there), is run again with other seeds until it meets the bound. Instances of at most `EXACT_TASKS`
-    passes that remain open go to CP-SAT with the best schedule as a hint.
+    passes that remain open go to CP-SAT with the best schedule as a hint. One annealing replays at most `replayed`
+    passes.
     """
     started = time.perf_counter()
     best = one_after_the_other(problem)
@@ -265,7 +271,7 @@ def solve_fused(
         if attempt and time.perf_counter() - started > time_limit_s / 2:
             stop = "time_limit"
             break
-        found = read_off(problem, _grown(problem, seed + attempt))
+        found = read_off(problem, _grown(problem, seed + attempt, replayed))
         best = min(best, found, key=lambda schedule: schedule.makespan)
     if best.makespan > bound * (1 + TOLERANCE) and problem.num_tasks <= EXACT_TASKS:
         from planner.solvers.backends.flow_shop import improve
@@ -283,7 +289,7 @@ def solve_fused(
 Order = list[list[int]]
 
 
-def _grown(problem: FusedProblem, seed: int) -> Order:
+def _grown(problem: FusedProblem, seed: int, replayed: float) -> Order:
     """An annealed order: from that of half the jobs while every pipeline keeps as many jobs as it has stages.
 
     The smallest instance starts from the best dispatched order, or, with odd seeds, from the one that holds least,
@@ -293,12 +299,12 @@ def _grown(problem: FusedProblem, seed: int) -> Order:
     if all(p.jobs // 2 >= len(p.machines) for p in problem.pipelines):
         fewer = tuple(replace(p, jobs=(p.jobs + 1) // 2) for p in problem.pipelines)
         smaller = FusedProblem(fewer, problem.capacity)
-        starts = _opened(problem, smaller, _grown(smaller, seed))
+        starts = _opened(problem, smaller, _grown(smaller, seed, replayed))
     if not starts:
         starts = _dispatched(problem, seed)
         if seed % 2:
             starts = [min(starts, key=lambda order: (_most_held(problem, order), -_makespan(problem, order)))]
-    return _annealed(problem, min(starts, key=lambda order: _makespan(problem, order)), seed)
+    return _annealed(problem, min(starts, key=lambda order: _makespan(problem, order)), seed, replayed)
 
 
 def _padded(problem: FusedProblem, order: Order) -> tuple[Ints, Ints]:
@@ -312,13 +318,13 @@ def _as_order(sequence_MP: Ints) -> Order:
     return [[int(t) for t in types if t >= 0] for types in sequence_MP]
 
 
-def _annealed(problem: FusedProblem, order: Order, seed: int) -> Order:
+def _annealed(problem: FusedProblem, order: Order, seed: int, replayed: float) -> Order:
     """The order after annealing; from the mean duration of a pass down to a tenth of it."""
     from planner.solvers.compiled.fused_pipelines import anneal
 
     sequence_MP, length_M = _padded(problem, order)
     hot = float((problem.duration_T * problem.count_T).sum() / problem.count_T.sum())
-    iterations = int(min(ITERATIONS, REPLAYED / problem.num_tasks))
+    iterations = int(min(ITERATIONS, replayed / problem.num_tasks))
     bound = lower_bound(problem)
     best_MP, _ = anneal(problem.arrays, sequence_MP, length_M, bound, iterations, hot, hot / 10, seed)
     return _as_order(best_MP)

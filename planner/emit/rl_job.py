@@ -116,6 +116,9 @@ def read_rl_job(envelope: Envelope, decision: Decision) -> RlJob:
     if decision.fused_scoring is not None:
         what = "replicas that score while others still generate: no launcher moves samples for it"
         raise PlannerError(what, where="decision.fused_scoring", hint="solve without `fusion_thresholds`")
+    if decision.fused_training is not None:
+        what = "actor and critic trained at the same time: no launcher has such a schedule"
+        raise PlannerError(what, where="decision.fused_training", hint="solve without `fused_training`")
     prompt = _longest(problem.workloads[0].input_tokens) if problem.workloads else 1024
     response = _longest(problem.workloads[0].output_tokens) if problem.workloads else 1024
     response = min(response, options.max_output_tokens or response)

@@ -50,14 +50,15 @@ def _sum_smallest(values: Floats, count: int) -> float:
 def work_bound_s(table: TrainingTable, batch: Batch, samples: int, minibatches: int) -> tuple[Floats, Floats]:
     """No order of completion trains the iteration, and no last minibatch alone, in less than this [T], seconds.
 
-    With t tokens on a replica and M = max(1, ceil(t / m)), a minibatch takes t (1 + (pp - 1) / M) / rate, and
-    t / M >= min(t, m / 2). The whole has at least the tokens of the smallest samples, a minibatch at least those of
-    the smallest samples that fill it.
+    With t tokens on a replica and M = max(1, ceil(t / m)), a minibatch takes t (1 + bubble / M) / rate, forward and
+    update each with their own, and t / M >= min(t, m / 2). The whole has at least the tokens of the smallest samples, a
+    minibatch at least those of the smallest samples that fill it.
     """
     total = np.sort(batch.prompt_tokens_N + batch.output_tokens_N).astype(float)
     all_tokens, part_tokens = total[:samples].sum(), total[: samples // minibatches].sum()
     seconds_per_token = table.forward_s_T + 1 / table.train_T
-    idle = (table.pp_T - 1) * np.minimum(part_tokens / table.dp_T, table.micro_T / 2)
-    whole = (all_tokens / table.dp_T + minibatches * idle) * seconds_per_token + minibatches * table.optimizer_s_T
-    part = (part_tokens / table.dp_T + idle) * seconds_per_token + table.optimizer_s_T
+    waited_s = (table.pp_T - 1) * table.forward_s_T + table.bubble_T / table.train_T
+    beside_s = waited_s * np.minimum(part_tokens / table.dp_T, table.micro_T / 2) + table.optimizer_s_T
+    whole = all_tokens / table.dp_T * seconds_per_token + minibatches * beside_s
+    part = part_tokens / table.dp_T * seconds_per_token + beside_s
     return whole * SLACK, part * SLACK

@@ -25,7 +25,7 @@ def evaluate(problem: RlProblem, plan: RlPlan) -> Evaluation:
     if plan.training is None:
         iteration, train_B, handover = float(generation_B.mean()), np.zeros(len(generation_B)), 0.0
     else:
-        table = TrainingTable.of((plan.training,), [pool.name for pool in problem.pools])
+        table = TrainingTable.of((plan.training,), [pool.name for pool in problem.pools], problem.bubbles)
         work = minibatch_s(table if plan.fusion is None else table.unscored(), rollout.tokens_BK)
         handover = handover_s(problem, plan)
         overlapped = problem.weight_sync_overlapped

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
+    from planner.rl.plan import TrainingChoice
     from planner.rl.rollout import Trajectories
 
 Placement = Literal["colocated", "disaggregated", "hybrid"]
@@ -65,7 +66,8 @@ class TrainingOption:
     """One kind of training replica, `dp` of which train together; dp from min_dp on fits in memory.
 
     A minibatch of t tokens takes, with t' = t / dp and M = max(1, ceil(t' / micro_tokens)) micro-batches,
-    (t' / forward_tokens_per_s + t' / train_tokens_per_s) * (M + pp - 1) / M + optimizer_s. Forward passes of
+    t' / forward_tokens_per_s * (M + pp - 1) / M + t' / train_tokens_per_s * (M + u) / M + optimizer_s, where u, the
+    bubble of an update, is pp - 1 too, but where a critic trains in turn or `RlProblem.bubbles` says. Forward passes of
     references, rewards and critics enter forward_tokens_per_s harmonically. `offload_s` and `offload_sharded_s` / dp
     are what taking turns with generation on the same GPUs adds to `RlProblem.switch_s`.
     """
@@ -84,6 +86,13 @@ class TrainingOption:
     label: str = ""
     ranks: int = 1  # data-parallel ranks of a replica, where experts spread over several
     score_gpu_s: float = 0.0  # GPU seconds a token of references, rewards and values, part of forward_tokens_per_s
+    critic_share: float = 0.0  # of an update without bubbles: a critic trained in turn
+    critic_bubble: float = 0.0  # what it waits in its own pipeline, in micro-batches of the replica
+
+    @property
+    def update_bubble(self) -> float:
+        """Micro-batches that an update waits, actor and critic in turn."""
+        return (self.pp - 1) * (1.0 - self.critic_share) + self.critic_bubble
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,7 @@ class RlProblem:
     equal_shares: bool = False
     scoring: Mapping[str, Scoring] = field(default_factory=dict)
     fusion_thresholds: tuple[float, ...] = ()
+    bubbles: Mapping["TrainingChoice", float] = field(default_factory=dict)  # of updates, where not `update_bubble`
 
     @property
     def pool_of(self) -> dict[str, Pool]:

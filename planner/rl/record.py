@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
+from planner.rl.paired import Critic
 from planner.rl.problem import DecodeCurve, GenerationOption, Scoring, TrainingOption
 
 _HINT = "solve again: the proof is damaged"
@@ -23,6 +24,7 @@ class Curves:
     weight_sync_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     switch_s: float = 0.0
     scoring: Mapping[str, Scoring] = field(default_factory=dict)
+    critics: Mapping[TrainingOption, Critic] = field(default_factory=dict)
 
 
 def curves_record(curves: Curves) -> dict[str, JsonValue]:
@@ -35,6 +37,8 @@ def curves_record(curves: Curves) -> dict[str, JsonValue]:
         "switch_s": curves.switch_s,
         "scoring_pools": [*curves.scoring],
         "scoring": _table(Scoring, [*curves.scoring.values()]),
+        "critic_options": [curves.training.index(option) for option in curves.critics],
+        "critics": _table(Critic, [*curves.critics.values()]),
     }
 
 
@@ -47,13 +51,27 @@ def read_curves_record(record: Mapping[str, JsonValue]) -> Curves:
     sync = record.get("weight_sync_s")
     if not isinstance(sync, list) or not all(isinstance(row, list) and len(row) == 3 for row in sync):
         raise PlannerError("`weight_sync_s` is no list of triples", hint=_HINT)
+    training = tuple(TrainingOption(**row) for row in _rows(record, "training", TrainingOption))
     return Curves(
         tuple(GenerationOption(curve=curve, **row) for curve, row in zip(decoding, replicas, strict=True)),
-        tuple(TrainingOption(**row) for row in _rows(record, "training", TrainingOption)),
+        training,
         {(str(row[0]), str(row[1])): _seconds(row[2]) for row in sync if isinstance(row, list)},
         _seconds(record.get("switch_s")),
         _scoring(record),
+        _critics(record, training),
     )
+
+
+def _critics(record: Mapping[str, JsonValue], training: tuple[TrainingOption, ...]) -> dict[TrainingOption, Critic]:
+    places, rows = record.get("critic_options"), _rows(record, "critics", Critic)
+    if not isinstance(places, list) or len(places) != len(rows):
+        raise PlannerError("`critic_options` does not name the trainings of `critics`", hint=_HINT)
+    found = {}
+    for place, row in zip(places, rows, strict=True):
+        if not isinstance(place, int) or not 0 <= place < len(training) or not row["pp"] or not row["gpus"]:
+            raise PlannerError(f"found {place!r} where a critic names its training", hint=_HINT)
+        found[training[place]] = Critic(**row)
+    return found
 
 
 def _scoring(record: Mapping[str, JsonValue]) -> dict[str, Scoring]:

@@ -119,7 +119,7 @@ def build_space(problem: RlProblem) -> Space:
             bound_QGB[1 + 2 * fraction[both], first[both]], bound_QGB[2 + 2 * fraction[both], second[both]]
         )
         gpus_CP[both] += gpus_GP[second[both]]
-    table = TrainingTable.of(training_choices(problem), pools)
+    table = TrainingTable.of(training_choices(problem), pools, problem.bubbles)
     usd_P = np.array([pool.usd_per_gpu_hour for pool in problem.pools], float)
     return Space(
         problem, groups, queues, first, second, fraction, threshold, kept, gpus_CP, bound_CB, table, size_P, usd_P

@@ -3,7 +3,9 @@
 Array suffixes: N samples, B batches, K minibatches, T training choices.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,7 @@ class TrainingTable:
     choices: tuple[TrainingChoice, ...]
     dp_T: Floats
     pp_T: Floats
+    bubble_T: Floats  # of an update, in micro-batches
     micro_T: Floats
     forward_s_T: Floats  # of a token on a replica
     train_T: Floats  # tokens/s
@@ -40,8 +43,13 @@ class TrainingTable:
     pool_T: NDArray[np.int64]
 
     @classmethod
-    def of(cls, choices: tuple[TrainingChoice, ...], pools: list[str]) -> "TrainingTable":
-        """`pools` are the names by which `pool_T` counts."""
+    def of(
+        cls,
+        choices: tuple[TrainingChoice, ...],
+        pools: list[str],
+        bubbles: Mapping[TrainingChoice, float] = MappingProxyType({}),
+    ) -> "TrainingTable":
+        """`pools` are the names by which `pool_T` counts; `bubbles` of updates, where not the option's own."""
         options = [choice.option for choice in choices]
         dp_T = np.array([choice.dp for choice in choices], float)
         sharded = np.array([option.offload_sharded_s for option in options], float)
@@ -49,6 +57,7 @@ class TrainingTable:
             choices,
             dp_T,
             np.array([option.pp for option in options], float),
+            np.array([bubbles.get(choice, choice.option.update_bubble) for choice in choices], float),
             np.array([option.micro_tokens for option in options], float),
             1 / np.array([option.forward_tokens_per_s for option in options], float),
             np.array([option.train_tokens_per_s for option in options], float),
@@ -89,9 +98,9 @@ def minibatch_s(table: TrainingTable, tokens_BK: Floats) -> Floats:
     """Seconds of log-probabilities and update [T, B, K]."""
     each = tokens_BK[None] / table.dp_T[:, None, None]
     micro = np.maximum(1.0, np.ceil(each / table.micro_T[:, None, None]))
-    bubble = (micro + table.pp_T[:, None, None] - 1) / micro
-    forward = each * table.forward_s_T[:, None, None] * bubble
-    update = each / table.train_T[:, None, None] * bubble + table.optimizer_s_T[:, None, None]
+    forward = each * table.forward_s_T[:, None, None] * (micro + table.pp_T[:, None, None] - 1) / micro
+    waiting = (micro + table.bubble_T[:, None, None]) / micro
+    update = each / table.train_T[:, None, None] * waiting + table.optimizer_s_T[:, None, None]
     return np.asarray(forward + update)
 
 

@@ -59,6 +59,7 @@ def _axes(formulated: Formulated) -> dict[str, list[JsonValue]]:
         "tail_fraction": [*problem.tail_fractions],
         "groups": [*range(1, problem.max_groups + 1)],
         "scoring fused with generation from a share left of": [*problem.fusion_thresholds],
+        "actor and critic": ["in turn", *(["at the same time"] if formulated.curves.critics else [])],
     }
 
 
@@ -85,7 +86,9 @@ def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
 
 def _other_spaces(problem: RlProblem, plan: RlPlan) -> Iterator[tuple[str, RlProblem]]:
     if plan.fusion is not None:
-        yield "nothing fused", replace(problem, fusion_thresholds=())
+        yield "scoring after generation", replace(problem, fusion_thresholds=())
+    if plan.training in problem.bubbles:
+        yield "actor and critic trained in turn", replace(problem, bubbles={})
     for mode in problem.modes:
         if mode != plan.mode:
             yield mode_name(mode), replace(problem, modes=(mode,))

@@ -103,6 +103,7 @@ class RlOptions(Spec):
         default=(),
         description="shares of the samples left when these may go on on fewer replicas, and the others score",
     )
+    fused_training: bool = Field(default=False, description="actor and critic may train at the same time")
     tools: ToolCalls | None = None
     max_running: Count = Field(default=256, description="sequences of a replica at once")
     generation_tp: Degrees | None = Field(default=None, description="tensor parallel sizes of generating replicas")
@@ -138,6 +139,23 @@ class FusedScoring(Spec):
     unfused_s: Amount
 
 
+class FusedTraining(Spec):
+    """Actor and critic trained at the same time: their pipelines through the same stages, in opposite directions.
+
+    Over the stages of an actor replica lie whole pipelines of the critic, whose first stage is on their last. Times are
+    of the mean minibatch.
+    """
+
+    actor_micro_batches: Count
+    critic_micro_batches: Count = Field(description="of each critic pipeline")
+    order: tuple[str, ...] = Field(
+        description="passes by stage, a letter each: A and a actor forward and backward, C and c critic"
+    )
+    makespan_s: Amount
+    bound_s: Amount = Field(description="that no schedule of these micro-batches undercuts")
+    in_turn_s: Amount = Field(description="one model after the other")
+
+
 class RlDecision(Decision):
     """Roles by function: rollout (one or more groups), actor (trains), critic, reference, reward.
 
@@ -154,6 +172,7 @@ class RlDecision(Decision):
     resident_bytes: dict[str, Amount] = Field(default_factory=dict, description="by role, 0 where absent")
     weight_sync: WeightSync
     fused_scoring: FusedScoring | None = None
+    fused_training: FusedTraining | None = None
     shares: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
         default_factory=dict, description="of the samples, by rollout role; all to the only one when absent"
     )

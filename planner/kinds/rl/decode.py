@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.hardware.cluster import Pool
-from planner.kinds.rl.decision import FusedScoring, RlDecision, WeightSync
+from planner.kinds.rl.decision import FusedScoring, FusedTraining, RlDecision, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import Formulated
-from planner.kinds.rl.fused import fused_scoring
+from planner.kinds.rl.fused_scoring import fused_scoring
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
 from planner.models.architecture import MoeFfn
@@ -16,6 +16,7 @@ from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase,
 from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
 
 TRAINER = "megatron-lm"
+TRAIN = "train "
 _SYNCHRONY = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": "asynchronous"}
 
 
@@ -27,6 +28,7 @@ class Solved:
     formulated: Formulated
     plan: RlPlan
     evaluation: Evaluation
+    fused_training: FusedTraining | None = None
 
     @property
     def tokens(self) -> float:
@@ -99,6 +101,7 @@ def decode(solved: Solved) -> RlDecision:
         resident_bytes=kept,
         weight_sync=_weight_sync(solved),
         fused_scoring=solved.fused,
+        fused_training=solved.fused_training,
         shares={names[0]: 1.0 - tail, names[1]: tail} if len(names) > 1 else {},
     )
 
@@ -176,7 +179,8 @@ def _trained_memory(solved: Solved, trainer: Trainer, dp: int) -> Memory | None:
 
 def _helper(solved: Solved, helper: Helper) -> Role:
     replicas = solved.training.gpus // helper.gpus
-    shape = Parallelism(tp=helper.tp, pp=helper.pp, dp=replicas if helper.part == "critic" else 1)
+    dp = replicas if helper.part == "critic" else 1
+    shape = Parallelism(tp=helper.tp, pp=helper.pp, dp=dp, cp=helper.cp, ep=helper.ep)
     return Role(
         name=helper.part,
         function=helper.part,
@@ -206,10 +210,19 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
             taken[pool] = start + gpus
         if name == "actor":
             for helper in solved.trainer.helpers:
-                count = solved.training.gpus // helper.gpus
-                outer = "dp" if helper.part == "critic" else "replica"
-                sizes = ((outer, count, helper.gpus), ("pp", helper.pp, helper.tp), ("tp", helper.tp, 1))
-                yield Block(role=helper.part, pool=pool, first_device=first, axes=_axes(sizes))
+                yield Block(role=helper.part, pool=pool, first_device=first, axes=_helper_axes(solved, helper))
+
+
+def _helper_axes(solved: Solved, helper: Helper) -> tuple[Axis, ...]:
+    """Replicas one after the other; of a critic that trains at the same time, over blocks of the actor's stages."""
+    count, inner = solved.training.gpus // helper.gpus, helper.tp * helper.cp
+    within = (("cp", helper.cp, helper.tp), ("tp", helper.tp, 1))
+    if solved.fused_training is None or helper.part != "critic":
+        outer = "dp" if helper.part == "critic" else "replica"
+        return _axes(((outer, count, helper.gpus), ("pp", helper.pp, inner), *within))
+    stage = solved.training.gpus // solved.training.option.pp
+    blocks = solved.training.option.pp // helper.pp
+    return _axes((("dp", blocks, helper.pp * stage), ("pp", helper.pp, stage), ("dp", stage // inner, inner), *within))
 
 
 def _axes(sizes: tuple[tuple[str, int, int], ...]) -> tuple[Axis, ...]:
@@ -252,7 +265,8 @@ def timeline(solved: Solved) -> Iterator[Phase]:
     if fused is not None:
         yield from _in_turn(_scores(solved), fused.free_s, fused.scored_s - fused.free_s)
     turns = _turns(solved) if fused is None else [one for one in _turns(solved) if one not in _scores(solved)]
-    yield from _in_turn(turns, clock, evaluation.training_s)
+    trained = list(_in_turn(turns, clock, evaluation.training_s))
+    yield from trained if solved.fused_training is None else _together(trained)
     action = "take turns" if solved.takes_turns else "send weights to rollout"
     if evaluation.handover_s > 0:
         end = clock + evaluation.training_s
@@ -272,6 +286,15 @@ def _in_turn(turns: list[Turn], start_s: float, seconds: float) -> Iterator[Phas
         clock += duration
 
 
+def _together(phases: list[Phase]) -> Iterator[Phase]:
+    """The same, but for trainings, all of which take what they took in turn together."""
+    training = [phase for phase in phases if phase.name.startswith(TRAIN)]
+    start_s = min(phase.start_s for phase in training)
+    seconds = sum(phase.duration_s or 0.0 for phase in training)
+    for phase in phases:
+        yield phase if phase not in training else phase.model_copy(update={"start_s": start_s, "duration_s": seconds})
+
+
 def _scores(solved: Solved) -> list[Turn]:
     return [(f"score by {one.part}", one.part, one.forward_gpu_s) for one in solved.trainer.helpers]
 
@@ -283,6 +306,6 @@ def _turns(solved: Solved) -> list[Turn]:
     return [
         ("log-probabilities", "actor", forward),
         *_scores(solved),
-        *((f"train {one.part}", one.part, one.train_gpu_s) for one in learners),
-        ("train actor", "actor", train),
+        *((f"{TRAIN}{one.part}", one.part, one.train_gpu_s) for one in learners),
+        (f"{TRAIN}actor", "actor", train),
     ]

@@ -12,6 +12,7 @@ from planner.kinds.rl.generation_curves import Generator, measured_generators, m
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.kinds.rl.training_curves import Lengths, Trainer, measured_trainers, modelled_trainers
+from planner.rl.paired import Critic
 from planner.rl.problem import NEVER_FITS, GenerationOption, RlProblem, Scoring, TrainingOption
 from planner.rl.record import Curves
 from planner.units import format_si
@@ -57,6 +58,7 @@ def formulate(setting: Setting) -> Formulated:
         weight_sync_s=_weight_sync_s(setting),
         switch_s=_switch_s(setting),
         scoring=_scoring(setting, trainers, context) if setting.options.fusion_thresholds else {},
+        critics=_critics(setting, trainers) if setting.options.fused_training else {},
     )
     problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, batches)
     return Formulated(
@@ -147,6 +149,16 @@ def _scoring(setting: Setting, trainers: list[Trainer], context: float) -> dict[
         where = setting.resolved.where(("options", "fusion_thresholds"))
         hint = "name a `reference` or `reward` model, or leave `fusion_thresholds` out"
         raise PlannerError("nothing scores that could be fused with generation", where=where, hint=hint)
+    return found
+
+
+def _critics(setting: Setting, trainers: list[Trainer]) -> dict[TrainingOption, Critic]:
+    """Critics that can train at the same time as the actor. Raises PlannerError where training is measured alone."""
+    found = {one.option: one.critic for one in trainers if one.critic is not None}
+    if not found:
+        what = "measured training curves do not say what the critic takes of them"
+        hint = "leave `fused_training` out, or the training curves of a pool"
+        raise PlannerError(what, where=setting.resolved.where(("options", "fused_training")), hint=hint)
     return found
 
 

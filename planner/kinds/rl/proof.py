@@ -10,9 +10,10 @@ from math import isclose
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import FusedScoring, RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.drawn import digest_of, draw_batches, trained_tokens
-from planner.kinds.rl.fused import fused_scoring
+from planner.kinds.rl.fused_scoring import fused_scoring
+from planner.kinds.rl.fused_training import relaxed, replayed
 from planner.kinds.rl.stated import stated_problem
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -25,6 +26,7 @@ from planner.rl.problem import Batch, RlProblem, TrainingOption
 from planner.rl.record import Curves, curves_record, read_curves_record
 from planner.rl.search import Solution
 from planner.rl.verify import derive_bound
+from planner.schema_base import Spec
 
 METHOD = "best_first"
 REL_TOL = 1e-9
@@ -61,8 +63,8 @@ def proof_findings(envelope: Envelope, decision: RlDecision, problem: Problem, o
         return
     searched = stated_problem(problem, options, pools, curves, batches)
     try:
-        yield _objective(envelope, decision, searched, options)
-        yield _bound(envelope, searched, options)
+        yield _objective(envelope, decision, searched, curves, options)
+        yield _bound(envelope, relaxed(searched, curves), options)
     except PlannerError as error:
         yield Finding("certificate.proof", False, error.what, "certificate.proof.curves", _HINT)
 
@@ -74,28 +76,38 @@ def _part(proof: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
     return found
 
 
-def _objective(envelope: Envelope, decision: RlDecision, searched: RlProblem, options: RlOptions) -> Finding:
-    """The plan of the decision, priced on the curves, is worth what the certificate says."""
+def _objective(
+    envelope: Envelope, decision: RlDecision, searched: RlProblem, curves: Curves, options: RlOptions
+) -> Finding:
+    """The plan of the decision, priced on the curves, is worth what the certificate says; what is fused is replayed."""
     rule, where = "certificate.objective", "certificate.objective"
     stated = envelope.certificate.objective
     plan = plan_of(decision, searched)
     if plan is None:
         return Finding(rule, False, "the proof has no curve for the replicas of the plan", where, _HINT)
+    if decision.fused_training is not None:
+        searched, trained = replayed(searched, curves, plan, decision.fused_training)
+        if not _same(decision.fused_training, trained):
+            return Finding("rl.fused_training", False, "replayed, other times come out", "fused_training", _HINT)
     found = evaluate(searched, plan)
     if found.broken:
         return Finding(rule, False, found.broken[0], where, _HINT)
-    if not _same_fusion(decision.fused_scoring, fused_scoring(searched, plan)):
+    if not _same(decision.fused_scoring, fused_scoring(searched, plan)):
         return Finding("rl.fused_scoring", False, "played again, other times come out", "fused_scoring", _HINT)
     worth = _metrics(found, trained_tokens(searched.batches, options)).get(stated.metric)
     right = worth is not None and stated.value is not None and abs(worth - stated.value) <= REL_TOL * abs(worth)
     return Finding(rule, right, f"priced again {worth!r} {stated.metric}, stated {stated.value!r}", where, _HINT)
 
 
-def _same_fusion(stated: FusedScoring | None, played: FusedScoring | None) -> bool:
+def _same(stated: Spec | None, played: Spec | None) -> bool:
+    """Whether what a plan states of a fusion is what comes out when it is played again, but for rounding."""
     if stated is None or played is None:
         return stated is played
-    one, other = (list(part.model_dump().values()) for part in (stated, played))
-    return all(isclose(a, b, rel_tol=REL_TOL) for a, b in zip(one, other, strict=True))
+    one, other = stated.model_dump(), played.model_dump()
+    return all(
+        isclose(value, other[key], rel_tol=REL_TOL) if isinstance(value, float) else value == other[key]
+        for key, value in one.items()
+    )
 
 
 def _metrics(found: Evaluation, tokens: float) -> dict[str, float]:

@@ -129,6 +129,10 @@ def _require_fusible(resolved: Resolved, options: RlOptions) -> None:
         hint = "leave `over_sampling` or `fusion_thresholds` out"
         what = "over-sampling drops the longest samples, and fusion moves them together"
         raise PlannerError(what, where=where(("options", "over_sampling")), hint=hint)
+    if options.fused_training and options.algorithm in CRITIC_FREE:
+        hint = "leave `fused_training` out, or use `ppo`"
+        what = f"`{options.algorithm}` trains no critic whose pipeline could be fused with the actor's"
+        raise PlannerError(what, where=where(("options", "fused_training")), hint=hint)
     for index, one in enumerate(options.costs.training):
         if one.score_tokens_per_s is not None and one.score_tokens_per_s < one.forward_tokens_per_s:
             hint = f"write `score_tokens_per_s: {one.forward_tokens_per_s:g}` or more"

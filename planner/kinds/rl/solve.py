@@ -1,6 +1,7 @@
 """An RL problem to a plan: curves made, searched exactly, decoded, with what was proven and what it rests on."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pydantic import JsonValue
 
@@ -11,6 +12,7 @@ from planner.infeasible import Infeasible, Stopped
 from planner.kinds.rl.certificate import alternatives, certificate
 from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import Formulated, formulate
+from planner.kinds.rl.fused_training import search_fused
 from planner.kinds.rl.setting import read_setting
 from planner.plan.schema import (
     SCHEMA,
@@ -23,7 +25,6 @@ from planner.plan.schema import (
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
 from planner.rl.search import Solution
-from planner.rl.search import solve as search
 from planner.solvers.result import Status
 from planner.units import format_si
 
@@ -36,19 +37,23 @@ ASSUMPTIONS = (
 )
 
 
+FUSED_TRAINING = "every minibatch waits as many micro-batches as the schedule of the mean one, actor and critic fused"
+
+
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """The best plan, with a bound; raises PlannerError, Infeasible and Stopped."""
     setting = read_setting(resolved)
     formulated = formulate(setting)
     try:
-        solution = search(formulated.problem, time_limit_s=limits.time_limit_s, gap=limits.gap)
+        found = search_fused(formulated.problem, formulated.curves, limits, resolved.problem.seed)
     except PlannerError as error:
         raise PlannerError(error.what, where=resolved.where(("options",)), hint=error.hint) from None
+    formulated, solution = replace(formulated, problem=found.problem), found.solution
     if solution.status is Status.INFEASIBLE:
         raise _infeasible(formulated, solution)
     if solution.plan is None or solution.evaluation is None:
         raise Stopped(solution.stop_reason, bound=solution.bound)
-    solved = Solved(setting, formulated, solution.plan, solution.evaluation)
+    solved = Solved(setting, formulated, solution.plan, solution.evaluation, found.training)
     return _envelope(solved, solution, list(alternatives(solved, limits)))
 
 
@@ -82,7 +87,11 @@ def _envelope(solved: Solved, solution: Solution, others: list[JsonValue]) -> En
         predictions=tuple(_predictions(solved)),
         certificate=certificate(solved, solution, others),
         evidence=_evidence(solved),
-        assumptions=(*ASSUMPTIONS, *resolved.price_notes),
+        assumptions=(
+            *ASSUMPTIONS,
+            *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
+            *resolved.price_notes,
+        ),
     )
 
 

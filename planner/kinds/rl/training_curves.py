@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from planner.costs.training.config import Recompute, TrainingConfig, machine_of
-from planner.costs.training.memory import RankMemory
+from planner.costs.training.memory import RankMemory, activations_bytes, chunks_in_flight
 from planner.costs.training.memory import memory as training_memory
 from planner.costs.training.parameters import rank_parameters, state_bytes
 from planner.costs.training.rates import default_rates
@@ -21,6 +21,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.rl.generation_curves import splits
 from planner.kinds.rl.setting import Setting
 from planner.models.architecture import Architecture, MoeFfn
+from planner.rl.paired import Critic, pairs_with
 from planner.rl.problem import NEVER_FITS, Batch, TrainingOption
 
 MEMORY_SHARE = 0.95  # of a device that training may fill; the rest is for fragments
@@ -53,10 +54,13 @@ class Helper:
     forward_gpu_s: float
     weights_bytes: float  # of a device
     kept_bytes: float  # of a device, while others are in turn
+    cp: int = 1
+    ep: int = 1
 
     @property
     def gpus(self) -> int:
-        return self.tp * self.pp
+        """Of a data-parallel rank."""
+        return self.tp * self.cp * self.pp
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Trainer:
     config: TrainingConfig | None
     inner_dp: int = 1  # data-parallel ranks of one replica, where experts spread over several
     helpers: tuple[Helper, ...] = ()
+    critic: Critic | None = None  # how the critic's pipelines would run at the same time
 
     def at(self, dp: int) -> TrainingConfig:
         """The configuration with `dp` replicas."""
@@ -93,25 +98,44 @@ def modelled_trainers(setting: Setting, pool: Pool, lengths: Lengths) -> Iterato
         if (arch := setting.model(part)) is not None
     )
     critic = setting.model("critic")
-    learners = list(_trainers(critic, setting, pool, lengths, lambda gpus: ())) if critic is not None else []
-    learner = _learner(learners, pool)
-    if critic is not None and learner is None:
+    if critic is None:
+        yield from _trainers(setting.actor, setting, pool, lengths, lambda gpus, pp: scorers)
+        return
+    learners = _Learners(list(_trainers(critic, setting, pool, lengths, lambda gpus, pp: ())), setting, pool)
+    if learners.fastest is None:
         return
 
-    def beside(gpus: int) -> tuple[Helper, ...]:
-        return scorers if learner is None else (_critic(learner, gpus), *scorers)
+    def beside(gpus: int, pp: int) -> tuple[Helper, ...]:
+        return (_critic(learners.beside(gpus, pp), gpus), *scorers)
 
-    yield from _trainers(setting.actor, setting, pool, lengths, beside)
+    for trainer in _trainers(setting.actor, setting, pool, lengths, beside):
+        yield _with_critic(trainer, learners.beside(trainer.option.gpus, trainer.option.pp), pool)
 
 
-def _learner(learners: list[Trainer], pool: Pool) -> Trainer | None:
-    """How the critic trains: fastest of those that keep little of a device, else the one that keeps least."""
-    room = pool.node.accelerator.memory_bytes * HELPER_SHARE
-    kept = {id(one): _critic(one, pool.num_gpus).kept_bytes for one in learners}
-    small = [one for one in learners if kept[id(one)] <= room]
-    if small:
-        return min(small, key=lambda one: one.option.gpus / one.option.train_tokens_per_s)
-    return min(learners, key=lambda one: kept[id(one)], default=None)
+class _Learners:
+    """How the critic may train on a pool."""
+
+    def __init__(self, learners: list[Trainer], setting: Setting, pool: Pool) -> None:
+        self._fused = setting.options.fused_training
+        self._learners = learners
+        self._kept = {id(one): _critic(one, pool.num_gpus).kept_bytes for one in learners}
+        self._room = pool.node.accelerator.memory_bytes * HELPER_SHARE
+        self.fastest = self._best(learners)
+
+    def beside(self, gpus: int, pp: int) -> Trainer:
+        """Beside an actor replica of so many GPUs and stages: where both may train at the same time, one that can."""
+        assert self.fastest is not None
+        if not self._fused:
+            return self.fastest
+        paired = [one for one in self._learners if pairs_with(one.option.gpus, one.option.pp, gpus, pp)]
+        return self._best(paired) or self.fastest
+
+    def _best(self, learners: list[Trainer]) -> Trainer | None:
+        """The fastest of those that keep little of a device, else the one that keeps least."""
+        small = [one for one in learners if self._kept[id(one)] <= self._room]
+        if small:
+            return min(small, key=lambda one: one.option.gpus / one.option.train_tokens_per_s)
+        return min(learners, key=lambda one: self._kept[id(one)], default=None)
 
 
 def _critic(learner: Trainer, gpus: int) -> Helper:
@@ -121,7 +145,7 @@ def _critic(learner: Trainer, gpus: int) -> Helper:
     states = [state_bytes(config, rank_parameters(config, rank)) for rank in (0, config.pp - 1)]
     kept, weights = max(one.total_bytes for one in states), max(one.weights_bytes for one in states)
     train, forward = option.gpus / option.train_tokens_per_s, option.gpus / option.forward_tokens_per_s
-    return Helper("critic", option.tp, option.pp, train, forward, weights, kept)
+    return Helper("critic", option.tp, option.pp, train, forward, weights, kept, config.cp, config.ep)
 
 
 def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths) -> Helper:
@@ -133,6 +157,38 @@ def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths) -> Help
     config = TrainingConfig(arch, machine_of(pool.node), lengths.typical, packed, packed, tp=tp, etp=tp)
     seconds = stage_cost(config, 0, default_rates()).forward_s
     return Helper(part, tp, 1, 0.0, tp * seconds / (packed * lengths.typical), weights / tp, weights / tp)
+
+
+def _with_critic(trainer: Trainer, learner: Trainer, pool: Pool) -> Trainer:
+    """The trainer with what the critic's own pipeline waits in turn, and with both at the same time."""
+    option, other = trainer.option, learner.option
+    assert trainer.config is not None
+    assert learner.config is not None
+    shares = {one.part: one.train_gpu_s * option.train_tokens_per_s / option.gpus for one in trainer.helpers}
+    micro_batches = option.gpus * other.micro_tokens / (other.gpus * option.micro_tokens)  # of the actor to one of its
+    bubble = (other.pp - 1) * shares["critic"] * micro_batches
+    train, forward = trainer.actor_gpu_s
+    critic_forward = other.gpus / other.forward_tokens_per_s
+    held = trainer.memory(option.min_dp)
+    room = pool.node.accelerator.memory_bytes * MEMORY_SHARE - sum(one.kept_bytes for one in trainer.helpers)
+    critic = Critic(
+        pp=other.pp,
+        gpus=other.gpus,
+        micro_tokens=other.micro_tokens,
+        forward_gpu_s=critic_forward,
+        backward_gpu_s=other.gpus / other.train_tokens_per_s - critic_forward,
+        actor_forward_gpu_s=forward,
+        actor_backward_gpu_s=train - forward,
+        held_bytes=_held_bytes(learner.config),
+        actor_held_bytes=_held_bytes(trainer.config),
+        room_bytes=room - (held.total_bytes - held.activations_bytes),
+    )
+    return replace(trainer, option=replace(option, critic_share=shares["critic"], critic_bubble=bubble), critic=critic)
+
+
+def _held_bytes(config: TrainingConfig) -> float:
+    """Activations of one micro-batch on a device of the first stage."""
+    return activations_bytes(config, 0) / chunks_in_flight(config, 0)[0]
 
 
 def measured_trainers(setting: Setting) -> Iterator[Trainer]:
@@ -162,12 +218,12 @@ def _trainers(
     setting: Setting,
     pool: Pool,
     lengths: Lengths,
-    beside: Callable[[int], tuple[Helper, ...]],
+    beside: Callable[[int, int], tuple[Helper, ...]],
 ) -> Iterator[Trainer]:
-    """Trainers of one model, with the helpers that lie beside a replica of so many GPUs."""
+    """Trainers of one model, with the helpers that lie beside a replica of so many GPUs and stages."""
     for base, inner in _configs(arch, setting, pool, lengths):
         gpus = base.num_gpus * inner
-        helpers = beside(gpus)
+        helpers = beside(gpus, base.pp)
         room = pool.node.accelerator.memory_bytes * MEMORY_SHARE - sum(one.kept_bytes for one in helpers)
         most = pool.num_gpus // gpus
         granularities: tuple[Recomputed, ...] = ("none", "full")

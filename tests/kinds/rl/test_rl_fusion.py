@@ -68,12 +68,14 @@ def test_a_fused_plan_is_certified_and_says_what_it_gains(plan: Envelope) -> Non
     assert fused.samples_left == round(fused.threshold * 256)
     assert plan.certificate.status == "optimal"
     assert not failed(dumped(plan))
-    assert others(plan)["nothing fused"]["loss"] > 0
+    assert others(plan)["scoring after generation"]["loss"] > 0
 
 
 def test_the_gain_is_that_of_the_same_problem_without_fusion(plan: Envelope, tmp_path: Path) -> None:
     apart = solve(written(tmp_path, fusion_thresholds=[]))
-    assert others(plan)["nothing fused"]["objective"] == pytest.approx(apart.certificate.objective.value, rel=1e-3)
+    assert others(plan)["scoring after generation"]["objective"] == pytest.approx(
+        apart.certificate.objective.value, rel=1e-3
+    )
     assert RlDecision.model_validate(apart.decision).fused_scoring is None
 
 
@@ -102,9 +104,65 @@ def test_launchers_refuse_what_none_of_them_can_run(plan: Envelope) -> None:
     assert "fusion_thresholds" in caught.value.hint
 
 
+PPO: dict[str, Any] = {
+    **PROBLEM,
+    "models": {"actor": {"name": "Qwen/Qwen2.5-7B"}, "critic": {"name": "Qwen/Qwen2.5-7B"}},
+    "workloads": [{"model": "actor", "input_tokens": 512, "output_tokens": {"mean": 1000, "cv": 0.6}}],
+    "options": {
+        "algorithm": "ppo",
+        "prompts": 64,
+        "minibatches": 2,
+        "arrangements": ["colocated"],
+        "generation_tp": [2],
+        "training_pp": [2],
+        "fused_training": True,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
+    path = tmp_path_factory.mktemp("ppo") / "problem.yaml"
+    path.write_text(yaml.safe_dump(PPO), encoding="utf-8")
+    return solve(path)
+
+
+def test_actor_and_critic_train_at_the_same_time_where_that_is_shorter(trained: Envelope) -> None:
+    decision = RlDecision.model_validate(trained.decision)
+    fused = decision.fused_training
+    assert fused is not None
+    assert fused.bound_s <= fused.makespan_s < fused.in_turn_s
+    assert not failed(dumped(trained))
+    assert others(trained)["actor and critic trained in turn"]["loss"] > 0
+    starts = {phase.name: phase.start_s for phase in decision.phases}
+    assert starts["train actor"] == starts["train critic"]
+    assert (trained.certificate.gap or 0.0) < 0.02
+
+
+def test_a_schedule_changed_by_hand_fails_its_check(trained: Envelope) -> None:
+    forged = dumped(trained)
+    forged["decision"]["fused_training"]["makespan_s"] *= 0.99
+    assert failed(forged) == {"rl.fused_training"}
+    forged = dumped(trained)
+    order = forged["decision"]["fused_training"]["order"]
+    order[0] = order[0][::-1]
+    assert failed(forged) == {"certificate.proof"}
+    forged = dumped(trained)
+    del forged["decision"]["fused_training"]
+    assert "certificate.objective" in failed(forged)
+
+
+def test_a_bound_that_holds_for_training_in_turn_alone_is_none(trained: Envelope) -> None:
+    forged = dumped(trained)
+    in_turn = others(trained)["actor and critic trained in turn"]["objective"]
+    forged["certificate"]["bound"] = in_turn
+    assert "certificate.proof" in failed(forged)
+
+
 @pytest.mark.parametrize(
     ("options", "what", "hint"),
     [
+        ({"fused_training": True}, "trains no critic", "use `ppo`"),
         ({"reference": None}, "nothing scores", "name a `reference`"),
         ({"arrangements": ["disaggregated"]}, "all arrangements are disaggregated", "add `colocated`"),
         ({"over_sampling": 1.25}, "over-sampling drops the longest samples", "leave `over_sampling`"),

@@ -1,0 +1,118 @@
+"""Actor and critic trained at the same time: schedules solved for the trainings that the search comes to.
+
+The search first takes every pair's bubble at the bound of its schedules: no plan is better than what it finds. Where
+training in turn is no worse, that is it. Else the schedule of the best plan's training is solved, its bubble takes the
+place of the bound, and the search runs again, until the best plan is one whose schedule is known.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from planner.kinds.rl.decision import FusedTraining
+from planner.progress import Limits
+from planner.rl.paired import Pair, least_bubble, pairs, read_order, solve_pair, written_order
+from planner.rl.plan import RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem
+from planner.rl.record import Curves
+from planner.rl.search import Solution
+from planner.rl.search import solve as search
+from planner.rl.space import training_choices
+from planner.solvers.fused_pipelines import FusedSchedule, lower_bound
+from planner.solvers.result import Status
+
+TIE = 1e-6  # relative; plans nearer than this are equally good
+ROUNDS = 4  # trainings whose schedules are solved at most
+SCHEDULE_S = 4.0  # for one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """The problem with the bubbles of the schedules that were solved, its solution, and the schedule of its plan."""
+
+    problem: RlProblem
+    solution: Solution
+    training: FusedTraining | None
+
+
+def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) -> Fused:
+    """The best plan with every schedule that it takes; bound over all schedules, as `relaxed` derives it."""
+    started = time.perf_counter()
+    pair_of = pairs(problem, training_choices(problem), curves.critics)
+    bubbles = least_bubbles(pair_of)
+    solution = search(replace(problem, bubbles=bubbles), time_limit_s=limits.time_limit_s, gap=limits.gap)
+    bound, solved = solution.bound, dict[TrainingChoice, FusedSchedule]()
+    in_turn = search(problem, time_limit_s=limits.time_limit_s, gap=limits.gap) if pair_of else solution
+    if not pair_of or _as_good(in_turn, bound):
+        return Fused(problem, _bounded(in_turn, bound, limits.gap), None)
+    while solution.plan is not None and (choice := solution.plan.training) in pair_of and choice not in solved:
+        assert choice is not None
+        if len(solved) == ROUNDS or _left_s(limits, started) <= 0:
+            bubbles = {one: bubbles[one] for one in solved}  # the others train in turn
+        else:
+            share_s = min(SCHEDULE_S, _left_s(limits, started))
+            schedule = solve_pair(pair_of[choice], time_limit_s=share_s, seed=seed).solution
+            if schedule is None or pair_of[choice].bubble(schedule.makespan) >= choice.option.update_bubble:
+                del pair_of[choice], bubbles[choice]
+            else:
+                solved[choice] = schedule
+                bubbles[choice] = pair_of[choice].bubble(schedule.makespan)
+        left_s = None if limits.time_limit_s is None else max(1.0, _left_s(limits, started))
+        solution = search(replace(problem, bubbles=bubbles), time_limit_s=left_s, gap=limits.gap)
+    known = {one: bubbles[one] for one in solved}
+    training = None
+    if solution.plan is not None and solution.plan.training in solved:
+        choice = solution.plan.training
+        assert choice is not None
+        training = stated(pair_of[choice], solved[choice])
+    return Fused(replace(problem, bubbles=known), _bounded(solution, bound, limits.gap), training)
+
+
+def _as_good(solution: Solution, bound: float | None) -> bool:
+    return solution.objective is not None and bound is not None and solution.objective <= bound * (1 + TIE)
+
+
+def _left_s(limits: Limits, started: float) -> float:
+    return SCHEDULE_S if limits.time_limit_s is None else limits.time_limit_s - (time.perf_counter() - started)
+
+
+def _bounded(solution: Solution, bound: float | None, gap: float) -> Solution:
+    """The solution with a bound over all schedules."""
+    if solution.objective is None or bound is None:
+        return solution
+    bound = min(bound, solution.objective)
+    proven = solution.objective - bound <= max(gap, 1e-6) * abs(solution.objective)
+    return replace(solution, bound=bound, status=Status.OPTIMAL if proven else Status.FEASIBLE)
+
+
+def least_bubbles(pair_of: Mapping[TrainingChoice, Pair]) -> dict[TrainingChoice, float]:
+    """Bubbles that no schedule undercuts."""
+    return {choice: least_bubble(pair) for choice, pair in pair_of.items()}
+
+
+def relaxed(problem: RlProblem, curves: Curves) -> RlProblem:
+    """The problem no plan of which is better with any schedule: what the bound of a plan is derived from."""
+    return replace(problem, bubbles=least_bubbles(pairs(problem, training_choices(problem), curves.critics)))
+
+
+def stated(pair: Pair, schedule: FusedSchedule) -> FusedTraining:
+    """The schedule as a plan states it."""
+    return FusedTraining(
+        actor_micro_batches=pair.actor_jobs,
+        critic_micro_batches=pair.critic_jobs,
+        order=tuple(written_order(pair, schedule.order)),
+        makespan_s=schedule.makespan,
+        bound_s=min(lower_bound(pair.pipelines()), schedule.makespan),
+        in_turn_s=pair.makespan_s(pair.option.update_bubble),
+    )
+
+
+def replayed(problem: RlProblem, curves: Curves, plan: RlPlan, found: FusedTraining) -> tuple[RlProblem, FusedTraining]:
+    """The problem with the bubble of the plan's own schedule, and what the plan should state of it.
+
+    Raises PlannerError where the order is no schedule of the plan's training, or holds more than there is room for.
+    """
+    assert plan.training is not None
+    pair = pairs(problem, [plan.training], curves.critics)[plan.training]
+    schedule = read_order(pair, found.order)
+    return replace(problem, bubbles={plan.training: pair.bubble(schedule.makespan)}), stated(pair, schedule)
