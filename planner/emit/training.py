@@ -37,7 +37,8 @@ class TrainJob:
 
     @property
     def shape(self) -> Parallelism:
-        return self.role.parallelism
+        """Of the whole job, all pools together."""
+        return self.decision.degrees
 
     @property
     def stages(self) -> tuple[StageRun, ...]:
@@ -87,10 +88,13 @@ def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
         raise PlannerError(
             f"the catalog does not know the model of role `{role.name}`", where="inputs.models", hint=hint
         )
-    blocks = [block for block in decision.placement if block.role == role.name]
+    if decision.pools == "replicas":
+        hint = "write `search: {pools: [one, stages]}` into the options"
+        raise refuse("no launcher gives replicas in several pools different numbers of micro-batches", "pools", hint)
+    blocks = [block for one in decision.roles for block in decision.placement if block.role == one.name]
     require_countable(blocks)
     nodes, gpus_per_node = _nodes(role, blocks, cluster)
-    return TrainJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, _order(role, blocks))
+    return TrainJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, _order(decision, blocks))
 
 
 def refuse(what: str, where: str, hint: str) -> PlannerError:
@@ -105,12 +109,19 @@ def _require_legal(envelope: Envelope, decision: TrainDecision) -> None:
             raise refuse(finding.what, finding.where, finding.hint or "check the plan with `planner check`")
 
 
-def _order(role: Role, blocks: list[Block]) -> tuple[str, ...]:
-    """The dimensions of the ranks from the outermost in, those of size 1 where they disturb nothing."""
-    if len(blocks) != 1:
-        raise refuse(f"the ranks lie in {len(blocks)} blocks", "placement", "place the job as one block")
-    found = list(dict.fromkeys(axis.name for axis in blocks[0].axes if axis.size > 1))
-    _require_whole(blocks[0].axes, role.parallelism)
+def _order(decision: TrainDecision, blocks: list[Block]) -> tuple[str, ...]:
+    """The dimensions of the ranks from the outermost in, those of size 1 where they disturb nothing.
+
+    Blocks of a pipeline over several pools follow one another, so that the pipeline is the outermost dimension.
+    """
+    if [block.role for block in blocks] != [role.name for role in decision.roles]:
+        raise refuse(f"the ranks lie in {len(blocks)} blocks", "placement", "place every role as one block")
+    for role, block in zip(decision.roles, blocks, strict=True):
+        _require_whole(block.axes, role.parallelism)
+    names = [[axis.name for axis in block.axes if axis.size > 1] for block in blocks]
+    found = list(dict.fromkeys(name for own in names for name in own))
+    if len(blocks) > 1:
+        found = ["pp", *(name for name in found if name != "pp")]
     for order in (PIPELINE_OUTSIDE, DATA_OUTSIDE):
         if [name for name in order if name in found] == found:
             return order

@@ -234,11 +234,14 @@ def _order(role: Role, placement: tuple[Block, ...], where: str) -> tuple[tuple[
 
 
 def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> tuple[StageSpec, ...]:
+    """Of the role's own ranks, where other roles hold the rest of its pipeline."""
     if plan.extra.get("layer_runs"):
         hint = "execute the plan that `solve` finds without `search.layerwise`"
         raise PlannerError("layers with strategies of their own cannot be executed", where=where, hint=hint)
     runs = plan.extra.get("stage_runs")
-    count = role.parallelism.pp * role.parallelism.vpp
+    across = plan.roles if plan.extra.get("pools") == "stages" else (role,)
+    pp = sum(one.parallelism.pp for one in across)
+    count = pp * role.parallelism.vpp
     if runs is None:
         return even_stages(arch.num_layers, count)
     layers = [int(run["num_layers"]) for run in runs for _ in range(int(run.get("stages", 1)))]
@@ -246,7 +249,11 @@ def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> t
         what = f"{len(layers)} stages with {sum(layers)} layers; the model has {arch.num_layers}, pp x vpp is {count}"
         raise PlannerError(what, where=where, hint="lay every layer out once, in pp x vpp stages")
     recompute = [_recompute(run) for run in runs for _ in range(int(run.get("stages", 1)))]
-    return tuple(replace(stage, recompute=each) for stage, each in zip(stages_of(layers), recompute, strict=True))
+    stages = [replace(stage, recompute=each) for stage, each in zip(stages_of(layers), recompute, strict=True)]
+    before = sum(one.parallelism.pp for one in across[: across.index(role)])
+    mine = range(before, before + role.parallelism.pp)
+    held = _stages_of_pipeline_rank(replace(role.parallelism, pp=pp), str(plan.extra.get("schedule", "1f1b")), where)
+    return tuple(stages[index] for index in sorted(stage for rank in mine for stage in held[rank]))
 
 
 def _recompute(run: Mapping[str, Any]) -> Recompute:

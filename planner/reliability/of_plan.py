@@ -110,6 +110,9 @@ def facts_of(envelope: Envelope, decision: Decision) -> TrainFacts:
     hint = "give a plan of kind `train`, as `planner solve` writes it"
     if envelope.kind != "train":
         raise PlannerError(f"a plan of kind `{envelope.kind}`", where="plan", hint=hint)
+    if len(decision.roles) > 1:
+        what = f"the job runs on {len(decision.roles)} pools"
+        raise PlannerError(what, where="plan", hint="write `search: {pools: one}` into its options and solve again")
     problem = recorded_problem(envelope.inputs)
     role = decision.roles[0]
     blocks = [block for block in decision.placement if block.role == role.name]

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.documents import given_document
 from planner.kinds.train.evaluate import Choice, Evaluation, evaluate, fits, lay_out
-from planner.kinds.train.job import Job, job_of
+from planner.kinds.train.job import Job, job_of, jobs_of
 from planner.kinds.train.space import axis_values, offloads, schedules, shardings, space_of
 from planner.kinds.train.tables import Table, sharing_of, ways_of
 from planner.load import resolve_document
@@ -16,15 +16,16 @@ ALL_SCHEDULES = ["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "d
 
 
 def problem(model: str = "meta-llama/Llama-3.1-8B", **options: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A problem on two nodes of H100 unless told otherwise by `gpu`, `nodes`, `limits` and `objective`."""
+    """A problem on two nodes of H100 unless told otherwise by `gpu`, `nodes`, `cluster`, `limits` and `objective`."""
     gpu, nodes = options.pop("gpu", "h100_sxm"), options.pop("nodes", 2)
     limits, objective = options.pop("limits", {}), options.pop("objective", {"minimize": "step_time"})
+    cluster = options.pop("cluster", {"pools": [{"gpu": gpu, "nodes": nodes}]})
     given = {"global_batch": 64, "sequence_tokens": 4096, **options}
     return {
         "schema": "planner.problem/1",
         "kind": "train",
         "models": {"policy": {"name": model}},
-        "cluster": {"pools": [{"gpu": gpu, "nodes": nodes}]},
+        "cluster": cluster,
         "objective": objective,
         "limits": limits,
         "options": given,
@@ -34,6 +35,11 @@ def problem(model: str = "meta-llama/Llama-3.1-8B", **options: Any) -> dict[str,
 def job(data: Mapping[str, Any]) -> Job:
     """The job of a problem."""
     return job_of(resolve_document(given_document(dict(data), "problem"), Path()))
+
+
+def jobs(data: Mapping[str, Any]) -> tuple[Job, ...]:
+    """The job of a problem on each of its pools."""
+    return jobs_of(resolve_document(given_document(dict(data), "problem"), Path()))
 
 
 def every_plan(job: Job) -> Iterator[Evaluation]:

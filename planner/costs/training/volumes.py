@@ -69,5 +69,9 @@ def message_volume(config: TrainingConfig) -> tuple[float, float]:
     """One hand-over between neighbouring stages: inside the NVLink domain, and beyond it."""
     if config.pp == 1:
         return 0.0, 0.0
-    size = config.shard.tokens * config.arch.hidden_size * BF16_BYTES / config.tp
-    return message_s(config.machine, size, config.tp * config.cp * config.dp)
+    return message_s(config.machine, message_bytes(config), config.tp * config.cp * config.dp)
+
+
+def message_bytes(config: TrainingConfig) -> float:
+    """What a rank hands over to its neighbour in the pipeline: its tensor-parallel part of the activations."""
+    return config.shard.tokens * config.arch.hidden_size * BF16_BYTES / config.tp

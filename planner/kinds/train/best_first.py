@@ -7,9 +7,10 @@ so that what is left out is proven to hold nothing better.
 import heapq
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,12 +61,13 @@ class Tally:
 
 
 class BestFirst(ABC, Generic[L]):
-    """One run. Subclasses bound the nodes with `set_nodes`, push leaves where a node is opened, and lower `value`."""
+    """One search. Subclasses bound the nodes with `set_nodes`, push leaves where a node is opened, and lower `value`.
 
-    def __init__(self, limits: Limits, value: float = float("inf")) -> None:
-        self.tell, self.gap = limits.tell, limits.gap
-        self.ends_at = None if limits.time_limit_s is None else time.perf_counter() + limits.time_limit_s
-        self.value = value
+    A `value` given beforehand has to be beaten.
+    """
+
+    def __init__(self, tell: Callable[[str], None], value: float = float("inf")) -> None:
+        self.tell, self.value = tell, value
         self.tally = Tally()
         self.heap: list[tuple[float, int, L]] = []
         self.order = count()
@@ -86,27 +88,29 @@ class BestFirst(ABC, Generic[L]):
     def play(self, leaf: L) -> None:
         """Lower `value` by a leaf, or push what is left of it."""
 
-    def prove(self) -> str:
-        """Open nodes and play leaves by bound until the best value is proven; returns why it stopped."""
-        reason = "finished"
-        while self._least_left() < self.value * (1.0 - max(DUST, self.gap)):
-            if self.ends_at is not None and time.perf_counter() > self.ends_at:
-                reason = "time_limit"
-                break
-            if self._node_bound() <= self._leaf_bound():
-                self.open(int(self.queue[self.opened]))
-                self.opened += 1
-            else:
-                self.play(heapq.heappop(self.heap)[2])
-        self.tally.leave(COMPUTING, int(self.children_N[self.queue[self.opened :]].sum()))
-        for _, _, leaf in self.heap:
-            self.tally.leave(leaf.bounded_by, 1)
-        return reason
+    @property
+    def least_left(self) -> float:
+        """The least bound of what waits."""
+        return min(self._node_bound(), self._leaf_bound())
 
     @property
     def bound(self) -> float:
         """What no candidate is below."""
-        return min(self._least_left(), self.value)
+        return min(self.least_left, self.value)
+
+    def step(self) -> None:
+        """Open the node, or play the leaf, with the least bound."""
+        if self._node_bound() <= self._leaf_bound():
+            self.open(int(self.queue[self.opened]))
+            self.opened += 1
+        else:
+            self.play(heapq.heappop(self.heap)[2])
+
+    def close(self) -> None:
+        """Count what waits as left out by its bound."""
+        self.tally.leave(COMPUTING, int(self.children_N[self.queue[self.opened :]].sum()))
+        for _, _, leaf in self.heap:
+            self.tally.leave(leaf.bounded_by, 1)
 
     def push(self, bound: float, leaf: L) -> None:
         """A leaf into the queue, unless its bound leaves it out."""
@@ -121,5 +125,25 @@ class BestFirst(ABC, Generic[L]):
     def _leaf_bound(self) -> float:
         return self.heap[0][0] if self.heap else float("inf")
 
-    def _least_left(self) -> float:
-        return min(self._node_bound(), self._leaf_bound())
+
+def prove(searches: Sequence[BestFirst[Any]], limits: Limits) -> str:
+    """Search on wherever the least bound is left, until no search can beat the best value of all; why it stopped.
+
+    Every search has the best value of all from then on.
+    """
+    ends_at = None if limits.time_limit_s is None else time.perf_counter() + limits.time_limit_s
+    reason, best = "finished", min(search.value for search in searches)
+    while True:
+        search = min(searches, key=lambda one: one.least_left)
+        if search.least_left >= best * (1.0 - max(DUST, limits.gap)):
+            break
+        if ends_at is not None and time.perf_counter() > ends_at:
+            reason = "time_limit"
+            break
+        search.value = best
+        search.step()
+        best = search.value
+    for search in searches:
+        search.value = best
+        search.close()
+    return reason

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.kinds.train.evaluate import Choice, handover
+from planner.kinds.train.evaluate import Choice, each_micro_batch, handover
 from planner.kinds.train.tables import Mode, Table
 
 
@@ -69,13 +69,12 @@ class Floor:
 
 def floor_s(choice: Choice, floor: Floor) -> float:
     """Least seconds of a step of this choice under any layout."""
-    job, batches, pp = choice.table.job, choice.num_micro_batches, choice.pp
-    rates, overlap = job.rates, job.options.overlap
+    batches, pp = choice.num_micro_batches, choice.pp
     reduce_s, gather_s, optimizer_s = (choice.sharing.rate_F2[:3] @ (choice.table.model_2 / pp)).tolist()
     slowest_s, work_s = floor.slowest_s, floor.work_s
-    often = choice.zero_stage == 3 or (choice.zero_stage == 2 and batches > 1)
+    often = each_micro_batch(choice.zero_stage, batches)
     if often:
-        slowest_s = max(slowest_s, _with_exchange(choice, floor, reduce_s, gather_s))
+        slowest_s = max(slowest_s, exchanging_s(choice, floor, reduce_s, gather_s))
         work_s = max(work_s, slowest_s)
     message_s, exposed = handover(choice)
     slowest_s += 2.0 * choice.vpp * exposed * message_s
@@ -83,16 +82,23 @@ def floor_s(choice: Choice, floor: Floor) -> float:
     ahead = batches - 1 - (pp - 1) * floor.forward_share
     if choice.schedule == "1f1b" and pp > 1 and ahead >= 0 and not often:
         pipeline_s = max(pipeline_s, work_s + ahead * slowest_s)
+    return float(pipeline_s + once_s(choice, reduce_s, gather_s, optimizer_s))
+
+
+def once_s(choice: Choice, reduce_s: float, gather_s: float, optimizer_s: float) -> float:
+    """Least seconds beside the pipeline once a step, where a rank's exchange and update take so long."""
+    rates, overlap = choice.table.job.rates, choice.table.job.options.overlap
+    often = each_micro_batch(choice.zero_stage, choice.num_micro_batches)
     tail = rates.get("dp.tail")
     shown_s = 0.0
     if choice.zero_stage != 3:
         shown_s += gather_s * (tail if "param_gather" in overlap else 1.0)
     if not often:
         shown_s += reduce_s * (tail if "grad_reduce" in overlap else 1.0)
-    return float(pipeline_s + shown_s + optimizer_s + rates.get("step_s"))
+    return shown_s + optimizer_s + rates.get("step_s")
 
 
-def _with_exchange(choice: Choice, floor: Floor, reduce_s: float, gather_s: float) -> float:
+def exchanging_s(choice: Choice, floor: Floor, reduce_s: float, gather_s: float) -> float:
     """The mean rank's micro-batch with gathers and reductions beside its passes."""
     options, rates = choice.table.job.options, choice.table.job.rates
     hidden = "grad_reduce" in options.overlap and ("param_gather" in options.overlap or choice.zero_stage == 2)

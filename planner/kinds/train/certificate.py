@@ -67,6 +67,8 @@ def _axes(job: Job, found: Found) -> dict[str, list[JsonValue]]:
     axes["zero_shards"] = list(search.zero_shards or ("all",))
     axes["offload"] = [sorted(some) for some in offloads(job)]  # type: ignore[misc]  # lists of names
     axes["recompute"] = [f"{name}: the fastest that fits" for name in search.recompute or ("none", "selective", "full")]
+    if found.uses:
+        axes["pools"] = list(found.uses)
     if found.mixes:
         axes["strategies_by_layer"] = [MIXES_RULE]
     axes["layers"] = ["equally many in every stage" if search.layers == "even" else LAYOUT_RULE]
@@ -80,4 +82,6 @@ def _alternative(job: Job, second: Evaluation, value: float) -> JsonValue:
     other = second.step_s * choice.num_gpus if job.per_gpu else second.step_s
     what = f"tp {shape.tp}, cp {shape.cp}, pp {choice.pp} x {choice.vpp}, dp {choice.dp}, ep {shape.ep}"
     what += f", micro-batch {shape.micro_batch}, {choice.schedule}"
+    if len(choice.table.job.resolved.pools) > 1:
+        what += f", on {' and '.join(part.choice.table.job.pool.name for part in second.parts)}"
     return {"plan": what, "objective": in_metric(job, other), "loss": other / value - 1.0}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from planner.kinds.train.decision import TrainDecision, TrainOptions
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.plan.findings import Finding
-from planner.plan.schema import Envelope, Parallelism
+from planner.plan.schema import Envelope, Memory, Parallelism, Role
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.units import format_si
 
@@ -18,8 +18,7 @@ _SINGLE_CHUNK = ("1f1b", "zb_h1", "zb_h2", "dualpipe")
 
 def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     """One finding a rule; rules about model and job are left out where `inputs` is no training problem."""
-    role = decision.roles[0]
-    shape = role.parallelism
+    role, shape = decision.roles[0], decision.degrees
     findings = [_role(decision), *_stages(decision, shape), *_schedule(decision, shape), *_recompute(decision)]
     findings += [*_sharding(decision, shape), *_ranks(decision, shape), *_groups(decision, shape)]
     problem = recorded_problem(envelope.inputs)
@@ -40,10 +39,17 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
 
 
 def _role(decision: TrainDecision) -> Finding:
-    role = decision.roles[0]
-    right = len(decision.roles) == 1 and role.replicas == 1 and role.function == "train"
-    hint = "write one role `train` with one replica and put data parallelism into `parallelism.dp`"
-    return Finding("train.role", right, "one role `train` holds the whole job", "roles", hint)
+    """One role, or one for each of several pools, alike but for the axis along which they share the job."""
+    roles, use = decision.roles, decision.pools
+    right = all(role.replicas == 1 and role.function == "train" for role in roles)
+    right = right and len({role.pool for role in roles}) == len(roles) and (len(roles) == 1) == (use == "one")
+    if use != "one":
+        axis = "pp" if use == "stages" else "dp"
+        right = right and len({role.parallelism.model_copy(update={axis: 1}) for role in roles}) == 1
+        right = right and len(decision.role_micro_batches) == (len(roles) if use == "replicas" else 0)
+    what = "one role `train` holds the whole job" if use == "one" else f"roles `train` on {len(roles)} pools, `{use}`"
+    hint = "write one role `train` with one replica for each pool, equal but for pp (`stages`) or dp (`replicas`)"
+    return Finding("train.role", right, what, "roles", hint)
 
 
 def _stages(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
@@ -106,20 +112,30 @@ def _sharding(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
 
 def _ranks(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
     """What is said of each rank of the pipeline: so many of them, all within memory, the fullest that of the role."""
-    ranks, stated = decision.pipeline_ranks, decision.roles[0].memory
+    ranks = decision.pipeline_ranks
     if not ranks:
         return
-    what = f"{len(ranks)} ranks described, pp is {shape.pp}"
-    yield Finding("train.ranks", len(ranks) == shape.pp, what, "pipeline_ranks", "describe every rank of the pipeline")
-    fullest = max(ranks, key=lambda rank: rank.memory.used_bytes).memory
+    wanted = sum(role.parallelism.pp for role in decision.roles)
+    what = f"{len(ranks)} ranks described, pp is {wanted}"
+    yield Finding("train.ranks", len(ranks) == wanted, what, "pipeline_ranks", "describe every rank of the pipeline")
+    if len(ranks) != wanted:
+        return
+    first = 0
+    for index, role in enumerate(decision.roles):
+        mine = ranks[first : first + role.parallelism.pp]
+        first += role.parallelism.pp
+        yield from _fullest(role, index, max((rank.memory for rank in mine), key=lambda memory: memory.used_bytes))
+
+
+def _fullest(role: Role, index: int, fullest: Memory) -> Iterator[Finding]:
+    """Whether the fullest rank of a role fits, and is what the role states."""
     over = fullest.used_bytes > fullest.capacity_bytes * (1 + REL_TOL)
     what = f"the fullest needs {format_si(fullest.used_bytes, 'B')}, may use {format_si(fullest.capacity_bytes, 'B')}"
     yield Finding("train.rank_memory", not over, what, "pipeline_ranks", "recompute more, or spread over more GPUs")
-    same = stated is None or abs(stated.used_bytes - fullest.used_bytes) <= REL_TOL * fullest.used_bytes
-    what = (
-        "the role's memory is that of its fullest rank" if same else "the role's memory is not that of its fullest rank"
-    )
-    yield Finding("train.role_memory", same, what, "roles.0.memory", "state the memory of the fullest rank")
+    same = role.memory is None or abs(role.memory.used_bytes - fullest.used_bytes) <= REL_TOL * fullest.used_bytes
+    what = f"the role's memory is {'' if same else 'not '}that of its fullest rank"
+    hint = "state the memory of the fullest rank"
+    yield Finding("train.role_memory", same, what, f"roles.{index}.memory", hint)
 
 
 def _groups(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
@@ -210,12 +226,12 @@ def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
     what = f"states a step of {format_si(value, 's')}, its decision gives {format_si(found.step_s, 's')}"
     right = abs(found.step_s - value) <= REPRICED_TOL * value
     yield Finding("train.step_time", right, what, "predictions", "solve again with the costs of this version")
-    memory = decision.roles[0].memory
-    if memory is not None:
-        used, derived = memory.used_bytes, float(found.memory.total_R.max())
-        what = f"states {format_si(used, 'B')} on the fullest rank, its decision gives {format_si(derived, 'B')}"
-        right = abs(used - derived) <= REPRICED_TOL * derived
-        yield Finding("train.memory", right, what, "roles.0.memory", "solve again with the costs of this version")
+    for index, (role, part) in enumerate(zip(decision.roles, found.parts, strict=True)):
+        if role.memory is not None:
+            used, derived = role.memory.used_bytes, float(found.memory.total_R[list(part.rows)].max())
+            what = f"states {format_si(used, 'B')} on the fullest rank, its decision gives {format_si(derived, 'B')}"
+            right, hint = abs(used - derived) <= REPRICED_TOL * derived, "solve again with the costs of this version"
+            yield Finding("train.memory", right, what, f"roles.{index}.memory", hint)
 
 
 def _checkpoints(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
@@ -228,8 +244,11 @@ def _checkpoints(envelope: Envelope, decision: TrainDecision) -> Iterator[Findin
 
 
 def _job(decision: TrainDecision, options: TrainOptions, shape: Parallelism) -> Iterator[Finding]:
-    batch = decision.micro_batch * decision.num_micro_batches * shape.dp
-    what = f"micro-batch {decision.micro_batch} x {decision.num_micro_batches} x dp {shape.dp} = {batch}"
+    each = [role.parallelism.dp for role in decision.roles[: None if decision.pools == "replicas" else 1]]
+    pairs = list(zip(decision.batches, each, strict=False))
+    batch = decision.micro_batch * sum(number * dp for number, dp in pairs)
+    inner = " + ".join(f"{number} x dp {dp}" for number, dp in pairs)
+    what = f"micro-batch {decision.micro_batch} x {inner if len(pairs) == 1 else f'({inner})'} = {batch}"
     what += f", the global batch is {options.global_batch}"
     hint = "make their product the global batch"
     yield Finding("train.batch", batch == options.global_batch, what, "num_micro_batches", hint)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
-from planner.plan.schema import Amount, Count, Decision, Index, Memory
+from planner.plan.schema import Amount, Count, Decision, Index, Memory, Parallelism
 from planner.schema_base import Spec, refuse
 
 Precision = Literal["bf16", "fp8", "mxfp8", "nvfp4"]
@@ -16,6 +16,7 @@ ContextParallel = Literal["ring", "all_gather", "ulysses"]
 Offload = Literal["optimizer", "activations"]
 Overlap = Literal["grad_reduce", "param_gather", "tp_comm", "p2p", "ep_comm"]
 RecomputeName = Literal["none", "selective", "full"]
+PoolUse = Literal["one", "stages", "replicas"]
 ZeroStage = Annotated[int, Field(ge=0, le=3)]
 
 
@@ -51,6 +52,10 @@ class Search(Spec):
     layers: Literal["uneven", "even"] = Field(default="uneven", description="layers of the stages of a pipeline")
     layerwise: bool = Field(
         default=False, description="whether layers may have a tp and dp, ZeRO stage and recomputation of their own"
+    )
+    pools: Annotated[tuple[PoolUse, ...], BeforeValidator(_listed)] = Field(
+        default=("one", "stages", "replicas"),
+        description="where there are several: one of them, stages of a pipeline across them, or whole replicas in each",
     )
 
 
@@ -175,12 +180,18 @@ class RecomputeRow(Spec):
 
 
 class TrainDecision(Decision):
-    """One role of one replica whose parallelism holds all degrees; a pipeline of pp x vpp stages."""
+    """One role of one replica whose parallelism holds all degrees; a pipeline of pp x vpp stages.
 
+    A job across several pools has a role for each: ranks of one pipeline in its order (`stages`, pp adds up over the
+    roles), or data-parallel ranks (`replicas`, dp adds up). Ranks of the job count stage by stage through the roles.
+    """
+
+    pools: PoolUse = "one"
     schedule: Schedule
     stage_runs: Annotated[tuple[StageRun, ...], Field(min_length=1)]
     micro_batch: Count = Field(description="sequences per forward pass of one data-parallel rank")
-    num_micro_batches: Count = Field(description="per data-parallel rank and optimizer step")
+    num_micro_batches: Count = Field(description="per data-parallel rank and optimizer step, of the first role")
+    role_micro_batches: tuple[Count, ...] = Field(default=(), description="of each role, where `pools` is `replicas`")
     zero_stage: ZeroStage = 0
     zero_shards: Count | None = Field(
         default=None, description="ranks that share out the sharded states (HSDP where fewer than dp x cp); none: all"
@@ -197,3 +208,18 @@ class TrainDecision(Decision):
         default=(), description="by rank and length of the inputs, where these vary; `stage_runs` fit the longest"
     )
     layer_runs: tuple[LayerRun, ...] = Field(default=(), description="strategies by layer, where they differ")
+
+    @property
+    def degrees(self) -> Parallelism:
+        """Of the whole job, all its roles together."""
+        first = self.roles[0].parallelism
+        if self.pools == "one":
+            return first
+        axis = "pp" if self.pools == "stages" else "dp"
+        whole = sum(getattr(role.parallelism, axis) for role in self.roles)
+        return first.model_copy(update={axis: whole})
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Micro-batches of a data-parallel rank of each role."""
+        return self.role_micro_batches or (self.num_micro_batches,) * len(self.roles)

@@ -12,39 +12,32 @@ from planner.files import digest
 from planner.kinds.train.certificate import certificate
 from planner.kinds.train.decision import (
     ContextParallel,
-    Group,
     LayerRun,
     PipelineRank,
     Recompute,
     StageRun,
     TrainDecision,
 )
-from planner.kinds.train.evaluate import Choice, Evaluation
+from planner.kinds.train.evaluate import Choice, Evaluation, Part
 from planner.kinds.train.job import Job
+from planner.kinds.train.roles import groups, own_choice, placement, pool_use, role_name, roles
 from planner.kinds.train.search import Found
 from planner.kinds.train.space import context_methods, context_suits
 from planner.plan.schema import (
     SCHEMA,
-    Axis,
-    Block,
     Digests,
-    Engine,
     Envelope,
     Evidence,
     Memory,
-    Parallelism,
     Prediction,
-    Role,
     Software,
     StepEvidence,
 )
 from planner.problem.resolve import normalised
 
-ROLE = "job"
-ENGINE = "megatron-lm"
 SECONDS_A_DAY = 86400.0
 ASSUMPTIONS = (
-    "every micro-batch takes as long as every other, and every GPU is as fast as every other",
+    "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool",
     "ranks lie with tp innermost, then cp, dp and pp, as Megatron-LM places them",
     "tokens of a mixture of experts spread evenly over its experts",
     "nothing fails, and no checkpoint is written",
@@ -83,34 +76,17 @@ def decision_of(best: Evaluation) -> TrainDecision:
     """What the plan decides."""
     choice = best.choice
     job, shape, options = choice.table.job, choice.table.shape, choice.table.job.options
-    ranks = tuple(_pipeline_ranks(best))
-    fullest = max((rank.memory for rank in ranks), key=lambda memory: memory.used_bytes)
+    ranks, use = tuple(_pipeline_ranks(best)), pool_use(best)
+    batches = tuple(part.choice.num_micro_batches for part in best.parts)
     return TrainDecision(
-        roles=(
-            Role(
-                name=ROLE,
-                function="train",
-                model=job.key,
-                engine=Engine(name=ENGINE),
-                pool=job.pool.name,
-                replicas=1,
-                parallelism=Parallelism(
-                    tp=shape.tp,
-                    pp=choice.pp,
-                    dp=choice.dp,
-                    cp=shape.cp,
-                    moe_tp=shape.etp,
-                    ep=shape.ep,
-                    vpp=choice.vpp,
-                ),
-                memory=fullest,
-            ),
-        ),
-        placement=(_block(choice),),
+        roles=tuple(roles(best, tuple(rank.memory for rank in ranks))),
+        placement=tuple(placement(best)),
+        pools=use,
         schedule=choice.schedule,
         stage_runs=tuple(stage_runs(best)),
         micro_batch=shape.micro_batch,
-        num_micro_batches=choice.num_micro_batches,
+        num_micro_batches=batches[0],
+        role_micro_batches=batches if use == "replicas" else (),
         zero_stage=choice.zero_stage,
         zero_shards=choice.shards or None,
         sequence_parallel=shape.tp > 1 and job.framework.sequence_parallel,
@@ -119,7 +95,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         offload=tuple(sorted(choice.offload)),  # type: ignore[arg-type]  # of the values of Offload
         overlap=options.overlap,
         pipeline_ranks=ranks,
-        groups=tuple(_groups(best)),
+        groups=tuple(groups(best)),
         layer_runs=tuple(_layer_runs(best)),
     )
 
@@ -169,7 +145,7 @@ def _recompute(choice: Choice, layers: int) -> Recompute:
 
 
 def _pipeline_ranks(best: Evaluation) -> Iterator[PipelineRank]:
-    memory, capacity = best.memory, best.choice.table.job.capacity_bytes
+    memory, capacity_R = best.memory, best.capacity_R
     for rank, (forward_s, input_s, weight_s) in enumerate(best.pass_R3.tolist()):
         yield PipelineRank(
             forward_s=forward_s,
@@ -183,70 +159,9 @@ def _pipeline_ranks(best: Evaluation) -> Iterator[PipelineRank]:
                 optimizer_bytes=float(memory.optimizer_R[rank]),
                 activations_bytes=float(memory.activations_R[rank]),
                 workspace_bytes=float(memory.workspace_R[rank]),
-                capacity_bytes=capacity,
+                capacity_bytes=float(capacity_R[rank]),
             ),
         )
-
-
-def _block(choice: Choice) -> Block:
-    """All ranks in one block of neighbouring devices."""
-    job, shape = choice.table.job, choice.table.shape
-    sizes = (("pp", choice.pp), ("dp", choice.dp), ("cp", shape.cp), ("tp", shape.tp))
-    axes, stride = [], choice.num_gpus
-    for name, size in sizes:
-        stride //= size
-        if size > 1:
-            axes.append(Axis(name=name, size=size, stride=stride))
-    return Block(role=ROLE, pool=job.pool.name, first_device=job.first_device, axes=tuple(axes))
-
-
-def _groups(best: Evaluation) -> Iterator[Group]:
-    choice = best.choice
-    dimensions = _groups_of_mix(best) if best.strategies else _groups_of_all(choice)
-    for name, size, stride in dimensions:
-        if size > 1:
-            level = _level(choice, size, stride)
-            yield Group(name=name, size=size, stride=stride, level=level)  # type: ignore[arg-type]  # one of its names
-
-
-def _groups_of_mix(best: Evaluation) -> list[tuple[str, int, int]]:
-    """(name, size, stride) of the groups of every strategy, each once."""
-    pp, cp = best.choice.pp, best.choice.table.shape.cp
-    found = {("pp", pp, best.choice.num_gpus // pp)}
-    for one in best.strategies:
-        found |= {("tp", one.tp, 1), ("cp", cp, one.tp), ("dp", one.dp, one.tp * cp)}
-        if one.zero_stage:
-            found.add(("zero", one.dp * cp, one.tp))
-    return sorted(found)
-
-
-def _groups_of_all(choice: Choice) -> list[tuple[str, int, int]]:
-    """(name, size, stride) of the groups of every dimension."""
-    shape = choice.table.shape
-    stage = choice.num_gpus // choice.pp
-    dimensions = [
-        ("tp", shape.tp, 1),
-        ("cp", shape.cp, shape.tp),
-        ("dp", choice.dp, shape.tp * shape.cp),
-        ("pp", choice.pp, stage),
-        ("moe_tp", shape.etp, 1),
-        ("ep", shape.ep, shape.etp),
-    ]
-    if choice.table.job.num_experts:
-        dimensions.append(("expert_dp", stage // (shape.ep * shape.etp), shape.ep * shape.etp))
-    if choice.zero_stage:
-        dimensions.append(("zero", choice.shards or choice.dp * shape.cp, shape.tp))
-    return dimensions
-
-
-def _level(choice: Choice, size: int, stride: int) -> str:
-    """The smallest domain that holds every group of this dimension."""
-    job = choice.table.job
-    topology = job.pool.topology()
-    starts = np.arange(choice.num_gpus)
-    starts = starts[starts // stride % size == 0]
-    devices_GR = job.first_device + starts[:, None] + stride * np.arange(size)[None, :]
-    return topology.levels[int(topology.spanning_level(devices_GR).max())].name
 
 
 def predictions(best: Evaluation) -> Iterator[Prediction]:
@@ -256,13 +171,14 @@ def predictions(best: Evaluation) -> Iterator[Prediction]:
     tokens = float(options.global_batch * options.sequence_tokens)
     tokens_per_s = tokens / best.step_s
     flop = model_flop_per_token(job.arch, options.sequence_tokens) / choice.num_gpus
-    low_s, high_s = step_interval_s(choice.config, best.step_s, job.rates)
+    intervals_s = [step_interval_s(part.choice.config, best.step_s, job.rates) for part in best.parts]
+    low_s, high_s = min(low for low, _ in intervals_s), max(high for _, high in intervals_s)
     yield Prediction(metric="step_time_s", value=best.step_s, interval=(low_s, high_s))
     rates = {
         "tokens_per_s": 1.0,
         "tokens_per_s_per_gpu": 1.0 / choice.num_gpus,
         "model_flop_per_s": flop,
-        "mfu": flop / job.pool.node.accelerator.peak("bf16"),
+        "mfu": flop / _mean_peak(best),
     }
     for metric, factor in rates.items():
         interval = (tokens / high_s * factor, tokens / low_s * factor)
@@ -274,30 +190,50 @@ def predictions(best: Evaluation) -> Iterator[Prediction]:
         yield Prediction(metric="train_days", value=days * best.step_s, interval=(days * low_s, days * high_s))
 
 
+def _mean_peak(best: Evaluation) -> float:
+    """Of all GPUs in bf16, in FLOP/s."""
+    owns = [own_choice(part) for part in best.parts]
+    peaks = [own.num_gpus * own.table.job.pool.node.accelerator.peak("bf16") for own in owns]
+    return sum(peaks) / sum(own.num_gpus for own in owns)
+
+
 def _evidence(best: Evaluation) -> Evidence:
     rates = best.choice.table.job.rates
-    slowest = best.pass_R3[best.pass_R3.sum(axis=1).argmax()] * best.choice.num_micro_batches
-    seconds = {
+    steps = {
+        role_name(best, part): StepEvidence(seconds=_seconds(best, part), basis={"analytical": 1.0})
+        for part in best.parts
+    }
+    return Evidence(
+        basis={"analytical": 1.0},
+        sources=(f"training rates of {rates.date}: {rates.source}",),
+        notes=("model FLOP utilisation is of the peak in bf16, attention counted over whole sequences",),
+        steps=steps,
+    )
+
+
+def _seconds(best: Evaluation, part: Part) -> dict[str, float]:
+    """The step of the slowest rank on a pool by what it does."""
+    pass_R3 = best.pass_R3[list(part.rows)]
+    slowest = pass_R3[pass_R3.sum(axis=1).argmax()] * part.choice.num_micro_batches
+    return {
         "forward": float(slowest[0]),
         "backward_input": float(slowest[1]),
         "backward_weight": float(slowest[2]),
         "pipeline_wait": max(best.pipeline_s - float(slowest.sum()), 0.0),
         "data_parallel": best.exchange_s,
         "optimizer": best.optimizer_s,
-        "host": rates.get("step_s"),
+        "host": part.choice.table.job.rates.get("step_s"),
     }
-    return Evidence(
-        basis={"analytical": 1.0},
-        sources=(f"training rates of {rates.date}: {rates.source}",),
-        notes=("model FLOP utilisation is of the peak in bf16, attention counted over whole sequences",),
-        steps={ROLE: StepEvidence(seconds=seconds, basis={"analytical": 1.0})},
-    )
 
 
 def _assumptions(job: Job, best: Evaluation) -> Iterator[str]:
     yield from ASSUMPTIONS
     if best.choice.schedule.startswith("zb_"):
         yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"
-    if job.num_gpus < job.pool.num_gpus:
-        yield f"of {job.pool.num_gpus} GPUs in service {job.num_gpus} are used: limits, or nodes out of service between"
+    for own in [part.choice.table.job for part in best.parts]:
+        if own.num_gpus < own.pool.num_gpus:
+            whole = f"of {own.pool.num_gpus} GPUs in service {own.num_gpus}"
+            yield f"{whole} are used: limits, or nodes out of service between"
+    if best.across:
+        yield "pools reach each other at the rate of the slower of their fabrics, and of what `cluster.links` states"
     yield from job.resolved.price_notes

@@ -101,9 +101,21 @@ class Memory:
         return np.asarray(sum(parts))
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one of several pools does: priced there, and which of the ranks of an evaluation lie on it."""
+
+    choice: Choice
+    rows: range
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A plan with its step time and what it is made of; seconds."""
+    """A plan with its step time and what it is made of; seconds.
+
+    Across several pools `choice` is the whole job as priced on the first of them; R counts the ranks of the one
+    pipeline, or those of the pipelines of each pool one after the other.
+    """
 
     choice: Choice
     counts_S: Counts
@@ -116,6 +128,17 @@ class Evaluation:
     peak_R: Floats  # micro-batches in flight
     memory: Memory
     strategies: tuple[Strategy, ...] = ()  # of each layer, where they have their own; `choice` is then the first one's
+    across: tuple[Part, ...] = ()  # the pools, where there are several
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The pools, each with its ranks."""
+        return self.across or (Part(self.choice, range(len(self.busy_R))),)
+
+    @property
+    def capacity_R(self) -> Floats:
+        """Bytes that each rank may use."""
+        return np.concatenate([np.full(len(part.rows), part.choice.table.job.capacity_bytes) for part in self.parts])
 
 
 def room_of(choice: Choice) -> Floats:
@@ -237,7 +260,7 @@ def evaluate(choice: Choice, counts_S: Sequence[int]) -> Evaluation:
 
 def fits(found: Evaluation) -> bool:
     """Whether every rank stays within what the job may use."""
-    return bool((found.memory.total_R <= found.choice.table.job.capacity_bytes * (1.0 + 1e-9)).all())
+    return bool((found.memory.total_R <= found.capacity_R * (1.0 + 1e-9)).all())
 
 
 def _copies(choice: Choice) -> float:

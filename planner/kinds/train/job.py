@@ -60,36 +60,55 @@ class Job:
 
 
 def job_of(resolved: Resolved) -> Job:
-    """The job of a problem; raises PlannerError for what no plan of this kind can be made for."""
+    """The job of a problem with one pool; raises PlannerError for what no plan of this kind can be made for."""
+    jobs = jobs_of(resolved)
+    if len(resolved.pools) != 1:
+        where = resolved.where(("cluster", "pools"))
+        raise PlannerError(f"{len(resolved.pools)} pools, where one is meant", where=where, hint="keep one of them")
+    return jobs[0]
+
+
+def jobs_of(resolved: Resolved) -> tuple[Job, ...]:
+    """The job of a problem on each of its pools alone that computes in the precision asked for.
+
+    Raises PlannerError for what no plan of this kind can be made for.
+    """
     problem, where = resolved.problem, resolved.where
     options = TrainOptions.model_validate(problem.options)
-    if len(problem.models) != 1 or len(resolved.pools) != 1:
-        what = f"{len(problem.models)} models on {len(resolved.pools)} pools"
-        raise PlannerError(what, where=where(("models",)), hint="train one model on one pool")
+    if len(problem.models) != 1:
+        raise PlannerError(f"{len(problem.models)} models", where=where(("models",)), hint="train one model")
     goal = problem.objective
     if goal.minimize != "step_time" and goal.maximize != "tokens_per_s_per_gpu":
         hint = "write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`"
         raise PlannerError("training has another goal", where=where(("objective",)), hint=hint)
     ((key, arch),) = resolved.models.items()
     resolved.require_priceable(key)
-    pool = resolved.pools[0]
-    _require_precision(options, pool, where(("options", "precision")))
     _require_whole_shards(options, arch, where(("options", "search", "zero_shards")))
+    able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
+    if not able:
+        raise _no_precision(options, resolved.pools, where(("options", "precision")))
+    if len(able) == 1 and "one" not in options.search.pools:
+        place, hint = where(("options", "search", "pools")), "leave `search.pools` away"
+        raise PlannerError("one pool cannot be joined with others", where=place, hint=hint)
+    return tuple(_job(resolved, options, key, pool) for pool in able)
+
+
+def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool) -> Job:
+    problem, run = resolved.problem, pool.device_run
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
-    run = pool.device_run
     sequence_parallel = options.search.sequence_parallel or (True,)
     return Job(
         resolved=resolved,
         options=options,
         key=key,
-        arch=arch,
+        arch=resolved.models[key],
         pool=pool,
         machine=machine_of(node),
         rates=default_rates(),
         framework=replace(MEGATRON, sequence_parallel=sequence_parallel[0]),
         num_gpus=min(len(run), problem.limits.gpus or len(run)),
         first_device=run.start,
-        per_gpu=goal.maximize is not None,
+        per_gpu=problem.objective.maximize is not None,
     )
 
 
@@ -101,13 +120,17 @@ def _require_whole_shards(options: TrainOptions, arch: Architecture, where: str)
         raise PlannerError(what, where=where, hint="write `zero_shards: all`")
 
 
-def _require_precision(options: TrainOptions, pool: Pool, where: str) -> None:
-    """The GPU computes in the precision asked for."""
-    accelerator = pool.node.accelerator
-    known = [name for name, needed in NEEDED_PRECISION.items() if _computes(pool, needed)]
-    if options.precision not in known:
-        what = f"{accelerator.display_name} of pool `{pool.name}` does not compute in {options.precision}"
-        raise PlannerError(what, where=where, hint=f"write `precision: {known[-1]}`; it computes in {', '.join(known)}")
+def _precisions(pool: Pool) -> list[str]:
+    """What the GPUs of a pool compute in."""
+    return [name for name, needed in NEEDED_PRECISION.items() if _computes(pool, needed)]
+
+
+def _no_precision(options: TrainOptions, pools: tuple[Pool, ...], where: str) -> PlannerError:
+    """No pool computes in the precision asked for."""
+    pool = max(pools, key=lambda one: len(_precisions(one)))
+    known = _precisions(pool)
+    what = f"{pool.node.accelerator.display_name} of pool `{pool.name}` does not compute in {options.precision}"
+    return PlannerError(what, where=where, hint=f"write `precision: {known[-1]}`; it computes in {', '.join(known)}")
 
 
 def _computes(pool: Pool, precision: str) -> bool:

@@ -6,8 +6,10 @@ from planner.costs.training.config import Recompute as Recomputed
 from planner.errors import PlannerError
 from planner.kinds.train.decision import StageRun, TrainDecision
 from planner.kinds.train.evaluate import Choice, Evaluation, Strategy, evaluate
-from planner.kinds.train.job import Job, job_of
+from planner.kinds.train.job import Job, jobs_of
 from planner.kinds.train.mixes import Ground, evaluate_mix
+from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
+from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.space import Shape
 from planner.kinds.train.tables import Mode, Table, sharing_of
 from planner.plan.schema import Envelope
@@ -23,18 +25,36 @@ def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
     if any(model.name is None for model in problem.models.values()):
         return "the config.json of its model is not at hand"
     try:
-        job = job_of(resolve(problem, INPUTS))
+        of_pool = {job.pool.name: job for job in jobs_of(resolve(problem, INPUTS))}
     except PlannerError as error:
         return error.what
-    job = _as_decided(job, decision)
-    degrees = decision.roles[0].parallelism
+    absent = [role.pool for role in decision.roles if role.pool not in of_pool]
+    if absent:
+        return f"the job does not run on pool `{absent[0]}`"
+    jobs = [_as_decided(of_pool[role.pool], decision) for role in decision.roles]
+    job, degrees = jobs[0], decision.degrees
     counts = tuple(run.num_layers for run in decision.stage_runs for _ in range(run.stages))
     if len(counts) != degrees.pp * degrees.vpp or sum(counts) != job.arch.num_layers:
         return "its stages do not hold every layer once"
     if decision.layer_runs:
         return _mixed(job, decision, counts)
-    choice = _choice(job, decision)
-    return choice if isinstance(choice, str) else evaluate(choice, counts)
+    choices = [_choice(own, decision) for own in jobs]
+    priced = [choice for choice in choices if not isinstance(choice, str)]
+    if len(priced) < len(choices):
+        return next(choice for choice in choices if isinstance(choice, str))
+    if decision.pools == "one":
+        return evaluate(priced[0], counts)
+    return _across(decision, tuple(priced), counts)
+
+
+def _across(decision: TrainDecision, parts: tuple[Choice, ...], counts: tuple[int, ...]) -> Evaluation:
+    """A job over several pools; the rule `train.role` holds."""
+    if decision.pools == "stages":
+        return StagesAcross(parts, tuple(role.parallelism.pp for role in decision.roles)).evaluated(counts)
+    whole, offload = decision.degrees, parts[0].offload
+    sharing = joined_sharing([part.table for part in parts], whole.pp, whole.dp, decision.zero_stage, offload)
+    own = (replace(p, dp=r.parallelism.dp, sharing=sharing) for p, r in zip(parts, decision.roles, strict=True))
+    return ReplicasAcross(tuple(own)).evaluated(counts, decision.batches)
 
 
 def _as_decided(job: Job, decision: TrainDecision) -> Job:
@@ -61,7 +81,7 @@ def _mixed(job: Job, decision: TrainDecision, counts: tuple[int, ...]) -> Evalua
 
 def _choice(job: Job, decision: TrainDecision) -> Choice | str:
     """The decision as the search knows it, or why it knows no such one."""
-    degrees = decision.roles[0].parallelism
+    degrees = decision.degrees
     table = Table(job, Shape(degrees.tp, degrees.cp, degrees.ep, degrees.moe_tp, decision.micro_batch))
     mode = _mode(table, decision)
     if isinstance(mode, str):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.kinds.train.best_first import DUST, EXCHANGE, RECOMPUTATION, BestFirst, Tally
+from planner.kinds.train.best_first import DUST, EXCHANGE, RECOMPUTATION, BestFirst, Tally, prove
 from planner.kinds.train.bounds import Floor, floor_s
 from planner.kinds.train.evaluate import (
     Choice,
@@ -53,14 +53,15 @@ class Found:
     stop_reason: str
     needed_bytes: float  # the least memory per GPU of what was tried and did not fit, 0 where all fitted
     mixes: Mixes | None = None  # where layers may have strategies of their own
+    uses: tuple[str, ...] = ()  # of several pools, that were weighed
 
 
 class Search(BestFirst["Leaf"]):
-    """One run; what is minimised is seconds, or seconds times GPUs. `value`: a plan known beforehand, to be beaten."""
+    """Plans on one pool; what is minimised is seconds, or seconds times GPUs."""
 
     def __init__(self, job: Job, limits: Limits, value: float = float("inf")) -> None:
-        super().__init__(limits, value)
-        self.job = job
+        super().__init__(limits.tell, value)
+        self.job, self.limits = job, limits
         self.space = space_of(job)
         self.chunks = axis_values(job)["vpp"]
         self.tally.illegal |= self.space.illegal
@@ -70,13 +71,16 @@ class Search(BestFirst["Leaf"]):
         self.best: Evaluation | None = None
         self.second: Evaluation | None = None
         self.needed_bytes = 0.0
+        self._plant()
 
     def run(self) -> Found:
         """The best plan, proven."""
-        self._plant()
-        reason = self.prove()
-        value = None if self.best is None else self.value
-        return Found(self.best, value, self.bound, self.second, self.tally, self.space, reason, self.needed_bytes)
+        return self.found(prove([self], self.limits))
+
+    def found(self, stop_reason: str) -> Found:
+        """What a search that stopped has found."""
+        value = None if self.best is None else self.weigh(self.best.step_s, self.best.choice.num_gpus)
+        return Found(self.best, value, self.bound, self.second, self.tally, self.space, stop_reason, self.needed_bytes)
 
     def weigh(self, step_s: float, gpus: int) -> float:
         """What is minimised."""
@@ -168,7 +172,7 @@ class Search(BestFirst["Leaf"]):
         ways = self.ways.get(key)
         if ways is None:
             ways = self.ways[key] = ways_of(choice.table, key[1], key[2])
-        may_M, least_bytes = ways_that_may_fit(choice, ways)
+        may_M, least_bytes = ways_that_may_fit(choice, ways, room_of(choice))
         if not may_M.any():
             self._remember(least_bytes)
         later = np.flatnonzero(may_M[leaf.place + 1 :])
@@ -210,14 +214,15 @@ def lay_and_play(choice: Choice) -> Evaluation | None:
     return None if counts_S is None else evaluate(choice, counts_S)
 
 
-def ways_that_may_fit(choice: Choice, ways: Ways) -> tuple[NDArray[np.bool_], float]:
+def ways_that_may_fit(choice: Choice, ways: Ways, room_U: NDArray[np.float64]) -> tuple[NDArray[np.bool_], float]:
     """Which ways to recompute leave room for all layers of each kind [M], and about the least bytes that any needs.
 
-    Each rank is given as many layers of one kind as it has room for, as if there were no other kinds.
+    room_U: bytes of each unit of the pipeline for its layers. Each is given as many layers of one kind as it has room
+    for, as if there were no other kinds.
     """
     table, pipe = choice.table, choice.pipe
     moved = "activations" in choice.offload
-    room_MU = room_of(choice)[None, :] - ways.again_M[:, None]
+    room_MU = room_U[None, :] - ways.again_M[:, None]
     fits_M: NDArray[np.bool_] = np.asarray((room_MU >= 0).all(axis=1))
     stages_U = np.array([len(stages) for stages in pipe.units])
     state_K = table.held_K2 @ choice.sharing.state_2

@@ -7,9 +7,10 @@ from planner.kinds.train.at_scale import with_checkpoints
 from planner.kinds.train.conflicts import explain
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.decode import decode
-from planner.kinds.train.job import Job, job_of
+from planner.kinds.train.job import Job, jobs_of
 from planner.kinds.train.layerwise import plan_layers, require_dense
 from planner.kinds.train.lengths import with_lengths
+from planner.kinds.train.pools.weigh import best_use
 from planner.kinds.train.search import Found, Search
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -22,8 +23,9 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     Raises PlannerError for a problem that no training plan can be made for, Infeasible where no combination of the axes
     is legal or fits in memory, and Stopped where the time ran out before any plan was found.
     """
-    job = job_of(resolved)
-    found = best_plan(job, limits)
+    jobs = jobs_of(resolved)
+    job = jobs[0]
+    found = best_plan(job, limits) if len(jobs) == 1 else best_use(jobs, limits)
     if found.best is None:
         if found.stop_reason != "finished":
             raise Stopped(found.stop_reason, bound=found.bound)

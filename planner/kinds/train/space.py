@@ -111,15 +111,21 @@ def _long_enough(job: Job, cp: int) -> bool:
     return tokens % (2 * cp) == 0 and tokens // cp >= LEAST_PIECE_TOKENS
 
 
-def space_of(job: Job) -> Space:
-    """All legal combinations of tp, cp, ep, moe_tp, micro-batch, pp and dp."""
+def space_of(job: Job, part_dp: tuple[int, ...] = ()) -> Space:
+    """All legal combinations of tp, cp, ep, moe_tp, micro-batch, pp and dp.
+
+    `part_dp`: values of dp where these ranks do no more than a part of the batch.
+    """
     axes = axis_values(job)
+    if part_dp:
+        axes["dp"] = part_dp
     names = ("tp", "cp", "ep", "moe_tp", "micro_batch", "pp", "dp")
     grid = np.meshgrid(*(np.array(axes[name], np.int64) for name in names), indexing="ij", sparse=True)
     tp, cp, ep, etp, micro_batch, pp, dp = grid
     alive: NDArray[np.bool_] = np.ones(np.broadcast_shapes(*(axis.shape for axis in grid)), np.bool_)
     illegal: dict[str, int] = {}
-    for name, legal in _rules(job, tp, cp, ep, etp, micro_batch, pp, dp):
+    of_batch = micro_batch if part_dp else dp * micro_batch
+    for name, legal in _rules(job, of_batch, tp, cp, ep, etp, pp, dp):
         before = int(alive.sum())
         alive &= legal
         illegal[name] = before - int(alive.sum())
@@ -129,12 +135,12 @@ def space_of(job: Job) -> Space:
 
 
 def _rules(
-    job: Job, tp: Ints, cp: Ints, ep: Ints, etp: Ints, micro_batch: Ints, pp: Ints, dp: Ints
+    job: Job, of_batch: Ints, tp: Ints, cp: Ints, ep: Ints, etp: Ints, pp: Ints, dp: Ints
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """(name, what is legal) of every rule, cheapest first; arrays broadcast."""
+    """(name, what is legal) of every rule, cheapest first; arrays broadcast. `of_batch` must divide the batch."""
     options = job.options
     yield "GPUs", tp * cp * pp * dp <= job.num_gpus
-    yield "batch", options.global_batch % (dp * micro_batch) == 0
+    yield "batch", options.global_batch % of_batch == 0
     heads = np.ones_like(tp, np.bool_)
     for count in head_counts(job):
         heads &= count % tp == 0

@@ -97,7 +97,9 @@ def test_states_of_experts_over_a_part_of_their_ranks_are_refused() -> None:
 def test_goals_pools_and_models_of_other_kinds_are_refused() -> None:
     with pytest.raises(PlannerError, match="minimize: step_time"):
         solve(problem(objective={"minimize": "gpus"}))
-    two = problem()
+    two = problem(search={"layerwise": True})
     two["cluster"] = {"pools": [{"gpu": "h100_sxm", "nodes": 1}, {"gpu": "a100_sxm", "nodes": 1}]}
-    with pytest.raises(PlannerError, match="one model on one pool"):
+    with pytest.raises(PlannerError, match=r"search.layerwise(.|\n)*pools: one"):
         solve(two)
+    with pytest.raises(PlannerError, match="cannot be joined"):
+        solve(problem(search={"pools": "stages"}))

@@ -1,0 +1,200 @@
+"""One job across several pools: against every plan of small problems, and against one pool of the same GPUs."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pools_oracle import every_pipeline, every_spread
+from train_problems import job, jobs, problem
+
+from planner.check import check_plan
+from planner.documents import given_document
+from planner.emit.registry import emit
+from planner.errors import PlannerError
+from planner.execute.spec import role_spec
+from planner.kinds.train.best_first import prove
+from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.evaluate import Choice, evaluate
+from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
+from planner.kinds.train.pools.links import joined_sharing
+from planner.kinds.train.pools.search import PoolsSearch, ReplicasSearch, StagesSearch
+from planner.kinds.train.pools.weigh import best_use
+from planner.kinds.train.solve import solve
+from planner.kinds.train.space import Shape
+from planner.kinds.train.tables import Table, sharing_of
+from planner.load import resolve_document
+from planner.plan.reader import read_plan
+from planner.plan.schema import Envelope
+from planner.plan.store import plan_json
+from planner.progress import Limits
+
+TWO: dict[str, Any] = {"pools": [{"gpu": "h100_sxm", "nodes": 1}, {"gpu": "a100_sxm", "nodes": 2}]}
+PLAIN: dict[str, Any] = {"cp": 1, "tp": 4, "micro_batch": [1, 2], "recompute": ["none", "full"]}
+CASES: dict[str, dict[str, Any]] = {
+    "plain": problem(
+        global_batch=24, cluster=TWO, search={**PLAIN, "tp": [2, 4], "pp": [2, 3], "vpp": 1, "recompute": "none"}
+    ),
+    "chunks": problem(
+        global_batch=24,
+        cluster=TWO,
+        search={
+            **PLAIN,
+            "pp": [2, 4],
+            "vpp": [1, 2],
+            "schedule": ["1f1b", "interleaved", "zb_v"],
+            "zero_stage": [1, 3],
+        },
+    ),
+    "little memory": problem(
+        global_batch=24,
+        cluster={"pools": [{"gpu": "h100_sxm", "nodes": 1}, {"gpu": "a100_sxm_40gb", "nodes": 2}]},
+        memory_utilisation=0.45,
+        search={**PLAIN, "pp": [2, 3], "vpp": 1, "zero_stage": [0, 1, 2]},
+    ),
+    "slow link": problem(
+        global_batch=24,
+        cluster={**TWO, "links": [{"pools": ["h100_sxm", "a100_sxm"], "bandwidth": "2GB/s"}]},
+        search={**PLAIN, "pp": [1, 2], "vpp": 1, "zero_stage": [0, 1]},
+    ),
+    "per GPU": problem(
+        global_batch=24,
+        cluster=TWO,
+        objective={"maximize": "tokens_per_s_per_gpu"},
+        search={**PLAIN, "pp": [2], "vpp": 1, "zero_stage": 1},
+    ),
+}
+
+
+def _proven(searches: list[PoolsSearch]) -> tuple[float | None, float]:
+    prove(searches, Limits())
+    found = [search.found("finished") for search in searches]
+    values = [one.value for one in found if one.value is not None]
+    for one in found:
+        tally = one.tally
+        assert tally.candidates == tally.evaluated + tally.unfit + sum(tally.bounded.values())
+    return min(values, default=None), min(one.bound for one in found)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pipeline_across_pools_is_the_best_of_all(case: str) -> None:
+    pools = jobs(CASES[case])
+    searches = [StagesSearch(order, Limits()) for order in (pools, pools[::-1])]
+    value, bound = _proven(list(searches))
+    plans = list(every_pipeline(pools))
+    best = min(searches[0].weigh(plan.step_s, plan.choice.num_gpus) for plan in plans)
+    assert value == pytest.approx(best, rel=1e-9)
+    assert bound == pytest.approx(best, rel=1e-6)
+    for plan in plans:
+        whole, ranks = plan.choice, tuple(len(part.rows) for part in plan.across)
+        across = StagesAcross(tuple(part.choice for part in plan.across), ranks)
+        assert across.floor_s(None, 0) <= plan.step_s * (1 + 1e-9)
+        again = None if whole.full_layers else whole.mode
+        assert across.floor_s(again, whole.full_layers * whole.vpp) <= plan.step_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("case", ["chunks", "little memory", "slow link", "per GPU"])
+def test_replicas_across_pools_are_the_best_of_all(case: str) -> None:
+    data = CASES[case]
+    less = {**data["options"]["search"], "micro_batch": 1, "pp": [1, 2], "zero_stage": 1}
+    pools = jobs({**data, "options": {**data["options"], "global_batch": 8, "search": less}})
+    search = ReplicasSearch(pools, Limits())
+    value, bound = _proven([search])
+    plans = list(every_spread(pools))
+    best = min((search.weigh(plan.step_s, plan.choice.num_gpus) for plan in plans), default=None)
+    assert value == (None if best is None else pytest.approx(best, rel=1e-9))
+    assert best is None or bound == pytest.approx(best, rel=1e-6)
+
+
+def _same_gpus(schedule: Any, pp: int, vpp: int) -> tuple[list[Choice], Choice]:  # noqa: ANN401
+    """A choice on each of two equal pools, and on one pool of all their nodes."""
+    equal = {"pools": [{"gpu": "h100_sxm", "nodes": 1, "name": name} for name in ("a", "b")]}
+    tables = [Table(one, Shape(2, 1, 1, 1, 1)) for one in (*jobs(problem(cluster=equal)), job(problem()))]
+    dp = 8 // pp
+    found = [
+        Choice(table, sharing_of(table, dp, 1, frozenset()), pp, dp, schedule, vpp, 1, frozenset(), table.modes[0])
+        for table in tables
+    ]
+    return found[:2], found[2]
+
+
+@pytest.mark.parametrize(("schedule", "vpp"), [("1f1b", 1), ("interleaved", 4), ("zb_v", 2)])
+def test_two_pools_of_the_same_gpus_are_as_fast_as_one(schedule: str, vpp: int) -> None:
+    parts, whole = _same_gpus(schedule, 2, vpp)
+    counts = (32 // (2 * vpp),) * (2 * vpp)
+    across = StagesAcross(tuple(parts), (1, 1)).evaluated(counts)
+    assert across.step_s == pytest.approx(evaluate(whole, counts).step_s, rel=1e-12)
+    assert across.memory.total_R == pytest.approx(evaluate(whole, counts).memory.total_R)
+
+
+def test_replicas_in_two_pools_of_the_same_gpus_are_as_fast_as_in_one() -> None:
+    parts, whole = _same_gpus("1f1b", 1, 1)
+    joined = joined_sharing([part.table for part in parts], 1, 8, 1, frozenset())
+    halves = ReplicasAcross(tuple(replace(part, dp=4, sharing=joined) for part in parts))
+    found, alone = halves.evaluated((32,), (8, 8)), evaluate(whole, (32,))
+    assert found.step_s == pytest.approx(alone.step_s, rel=1e-12)
+    assert found.memory.total_R == pytest.approx(np.repeat(alone.memory.total_R, 2))
+
+
+def _solved(data: dict[str, Any]) -> tuple[Envelope, TrainDecision]:
+    envelope = solve(resolve_document(given_document(data, "problem"), Path()), Limits())
+    return envelope, TrainDecision.model_validate(envelope.decision)
+
+
+@pytest.mark.parametrize("use", ["one", "stages", "replicas"])
+def test_plans_across_pools_pass_their_check_and_lies_in_them_do_not(use: str) -> None:
+    data = problem(global_batch=48, cluster=TWO, search={"cp": 1, "pools": use, "tp": [2, 4, 8], "pp": [1, 2, 3]})
+    envelope, decision = _solved(data)
+    assert [one.rule for one in check_plan(envelope, decision) if not one.ok] == []
+    assert envelope.certificate.status == "optimal"
+    assert len(envelope.certificate.axes["pools"]) == (1 if use == "replicas" else 2)
+    assert decision.pools == use
+    if use == "one":
+        return
+    lies: dict[str, dict[str, Any]] = {"stages": {"pools": "replicas"}, "replicas": {"role_micro_batches": (1, 1)}}
+    wrong = decision.model_copy(update=lies[use])
+    assert any(not one.ok for one in check_plan(envelope, wrong))
+
+
+def test_the_best_use_is_the_best_of_its_uses_and_bounds_every_one() -> None:
+    data = problem(global_batch=48, cluster=TWO, search={"cp": 1, "tp": [2, 4], "pp": [1, 2, 3], "micro_batch": 1})
+    together = best_use(jobs(data), Limits())
+    apart = []
+    for use in ("one", "stages", "replicas"):
+        own = {**data, "options": {**data["options"], "search": {**data["options"]["search"], "pools": use}}}
+        apart.append(best_use(jobs(own), Limits()).value)
+    assert together.value == min(value for value in apart if value is not None)
+    assert together.bound == pytest.approx(together.value, rel=1e-6)
+    assert together.best is not None
+    assert together.best.across, "more GPUs of two kinds beat those of one"
+    assert len(together.uses) == 5
+
+
+def test_pools_that_lack_the_precision_are_left_out_and_wishes_for_one_pool_are_refused() -> None:
+    assert [one.pool.name for one in jobs(problem(cluster=TWO, precision="fp8"))] == ["h100_sxm"]
+    saved = {"remote_write": "50GB/s"}
+    with pytest.raises(PlannerError, match=r"reliability(.|\n)*pools: one"):
+        best_use(jobs(problem(cluster=TWO, reliability=saved)), Limits())
+
+
+def test_a_pipeline_across_pools_is_launched_in_its_order_and_each_pool_executes_its_own_stages(tmp_path: Path) -> None:
+    search = {"cp": 1, "pools": "stages", "tp": 8, "pp": 3, "dp": 1, "vpp": 1, "micro_batch": 1}
+    envelope, decision = _solved(problem(global_batch=48, cluster=TWO, search=search))
+    script = emit(envelope, decision, "megatron-lm")["launch.sh"]
+    layers = [run.num_layers for run in decision.stage_runs for _ in range(run.stages)]
+    assert "--nnodes 3" in script
+    assert "--pipeline-model-parallel-size 3" in script
+    assert f"'Et*{layers[0]}|t*{layers[1]}|t*{layers[2]}L'" in script
+    path = tmp_path / "plan.json"
+    path.write_text(plan_json(envelope), encoding="utf-8")
+    plan = read_plan(path)
+    held = [[stage.layers for stage in role_spec(plan, role.name).stages] for role in plan.roles]
+    assert [len(stages) for stages in held] == [role.parallelism.pp for role in decision.roles]
+    assert [layer for stages in held for layers in stages for layer in layers] == list(range(32))
+
+
+def test_no_launcher_takes_replicas_with_batches_of_their_own() -> None:
+    search = {"cp": 1, "pools": "replicas", "tp": 8, "pp": 1, "micro_batch": 1}
+    with pytest.raises(PlannerError, match=r"different numbers of micro-batches(.|\n)*pools: \[one, stages\]"):
+        emit(*_solved(problem(global_batch=48, cluster=TWO, search=search)), "megatron-lm")

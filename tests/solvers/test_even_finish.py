@@ -1,0 +1,46 @@
+"""Equal tasks over groups of machines: against every choice of numbers."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.solvers.even_finish import Machines, can_share, share_tasks
+from planner.solvers.result import Status
+
+_GROUPS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 9), st.integers(0, 20)), min_size=1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 30), _GROUPS.map(lambda rows: rows[:3]))
+def test_no_other_numbers_end_earlier(tasks: int, rows: list[tuple[int, int, int, int]]) -> None:
+    groups = [Machines(count, unit) for count, unit, _, _ in rows]
+    done_s = [lambda n, a=slope, b=start: float(a * n + b) for _, _, slope, start in rows]
+    choices = product(*(range(one.unit, tasks // one.count + 1, one.unit) for one in groups))
+    legal = [n for n in choices if sum(one.count * k for one, k in zip(groups, n, strict=True)) == tasks]
+    found = share_tasks(tasks, groups, done_s)
+    assert can_share(tasks, groups) == bool(legal)
+    assert (found.status is Status.OPTIMAL) == bool(legal)
+    if found.solution is not None:
+        assert found.solution in legal
+        last = [max(f(k) for f, k in zip(done_s, n, strict=True)) for n in (*legal, found.solution)]
+        assert last[-1] == min(last) == found.objective == found.bound
+
+
+def test_faster_machines_take_more_and_few_numbers_are_tried() -> None:
+    asked = []
+
+    def slow(n: int) -> float:
+        asked.append(n)
+        return 3.0 * n
+
+    found = share_tasks(1024, [Machines(4), Machines(4)], [lambda n: 1.0 * n, slow])
+    assert found.solution == (192, 64)
+    assert len(asked) < 40
+
+
+def test_machines_are_counted() -> None:
+    with pytest.raises(PlannerError, match="0 tasks"):
+        share_tasks(0, [Machines(1)], [float])
