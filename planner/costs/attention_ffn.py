@@ -110,6 +110,14 @@ class Units:
         given = (tp, ranks, ffn_tp, ep, micro_batches, stride)
         return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in given)))
 
+    @classmethod
+    def within(
+        cls, tp: ArrayLike, ranks: ArrayLike, ffn_tp: ArrayLike, ep: ArrayLike, micro_batches: ArrayLike, reach: int
+    ) -> "Units":
+        """Units that share a scale-up domain of `reach` devices where they fit one, and else stand on several."""
+        devices = np.asarray(tp) * np.asarray(ranks) + np.asarray(ffn_tp) * np.asarray(ep)
+        return cls.of(tp, ranks, ffn_tp, ep, micro_batches, np.where(devices <= reach, 1, reach))
+
     @property
     def attention_gpus(self) -> FloatArray:
         return self.tp * self.ranks
@@ -153,8 +161,11 @@ class UnitStep:
 
 
 def unit_step(arch: Architecture, pricer: Pricer, engine: EngineOverheads, units: Units, work: Work) -> UnitStep:
-    """A step in which every attention rank does `work` for each of its micro-batches [N]."""
-    rows = units.ranks * work.tokens
+    """A step in which every attention rank does `work` for each of its micro-batches [N].
+
+    Where ranks do not bring the same tokens, `work` is that of the slowest and has those of the mean one besides.
+    """
+    rows = units.ranks * work.shared_tokens
     attention = attention_side(arch, pricer, units.attention, work)
     ffn = ffn_side(arch, pricer, units.ffn, rows)
     there, back = (_way_s(arch, pricer, units, rows, out=out) for out in (True, False))

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope, Role
+from planner.plan.sides import ffn_roles
 from planner.solvers.backends.model import LinearModel
 from planner.solvers.mix import MixProblem, MixSolution, Objective, Shape, Vars, build
 from planner.solvers.mix_data import problem_from_dict
@@ -118,19 +119,14 @@ def _foreign(what: str) -> PlannerError:
 def _shapes(mix: Mix, decision: Decision) -> dict[str, int]:
     """The shape of each role: same pool, same type, as many instances."""
     shapes: dict[str, int] = {}
+    sides = ffn_roles(decision)
     for role in decision.roles:
         for c, shape in enumerate(mix.problem.shapes):
             same = mix.count(c) == role.replicas and mix.problem.pools[shape.pool].name == role.pool
-            if same and c not in shapes.values() and _is_type(shape, role, _other_side(decision, role)):
+            if same and c not in shapes.values() and _is_type(shape, role, sides.get(role.name)):
                 shapes[role.name] = c
                 break
     return shapes
-
-
-def _other_side(decision: Decision, role: Role) -> Role | None:
-    """The role of the feed-forward layers of one that has attention alone."""
-    goals = {route.to for route in decision.routing if route.source == role.name}
-    return next((one for one in decision.roles if one.name in goals and one.function == "ffn"), None)
 
 
 def _is_type(shape: Shape, role: Role, ffn: Role | None) -> bool:

@@ -4,8 +4,8 @@ Shapes: N decode batches 0..largest, C decode contexts, T prefill tokens of a st
 to on average (a prompt of n tokens behind c cached ones: c + (n + 1) / 2); N' batches of steps that prefill.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -133,8 +133,41 @@ def step_grid(
     one behind its context, and the drafts take `draft_step_s` each before that. With `joint_apart`, what ranks that
     share experts do together is left to be added for all of them.
     """
-    from planner.costs.shapes import Work
     from planner.costs.step import host_s, joint_of, joint_step, step_time
+    from planner.costs.tables import geometric_axis
+
+    def seconds_of(work: "Work") -> FloatArray:
+        times = step_time(arch, pricer, shards.take(np.zeros(len(work.tokens), dtype=np.intp)), work, engine)
+        return times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
+
+    grid = grid_of(
+        seconds_of,
+        most_sequences=most_sequences,
+        longest_tokens=longest_tokens,
+        chunk_tokens=chunk_tokens,
+        padded=padded,
+        draft_tokens=draft_tokens,
+        draft_step_s=draft_step_s,
+    )
+    if not joint_apart:
+        return grid
+    ranks = geometric_axis(chunk_tokens + most_sequences * (draft_tokens + 1))
+    joint_s, least_s = joint_step(arch, pricer, shards, engine, ranks)
+    return replace(grid, joint_s=joint_s, rank_tokens=ranks, least_s=least_s)
+
+
+def grid_of(
+    seconds_of: "Callable[[Work], FloatArray]",
+    *,
+    most_sequences: int,
+    longest_tokens: int,
+    chunk_tokens: int,
+    padded: bool = True,
+    draft_tokens: int = 0,
+    draft_step_s: float = 0.0,
+) -> StepGrid:
+    """The steps of an instance whose work takes `seconds_of` it; axes and drafts as in `step_grid`."""
+    from planner.costs.shapes import Work
     from planner.costs.tables import geometric_axis
 
     batches = geometric_axis(most_sequences)
@@ -153,18 +186,12 @@ def step_grid(
         work = Work.of(count_N, prompts_N, np.where(count_N > 0, before_N, 0.0), batch_N, context_N)
         if draft_tokens:
             work = _verifying(work, draft_tokens + 1)
-        times = step_time(arch, pricer, shards.take(np.zeros(len(batch_N), dtype=np.intp)), work, engine)
-        seconds = times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
         drafting = np.where(batch_N > 0, draft_tokens * draft_step_s, 0.0)
-        return np.asarray(np.where(work.tokens > 0, seconds + drafting, 0.0), dtype=np.float64)
+        return np.asarray(np.where(work.tokens > 0, seconds_of(work) + drafting, 0.0), dtype=np.float64)
 
     mixed = price(batches, contexts, tokens, attended).reshape(len(batches), len(contexts), len(tokens), len(attended))
     decode = _by_batch(batches, mixed[:, :, 0, 0], most_sequences, padded)
-    if not joint_apart:
-        return StepGrid(decode, mixed, batches, contexts, tokens, attended)
-    ranks = geometric_axis(chunk_tokens + most_sequences * (draft_tokens + 1))
-    joint_s, least_s = joint_step(arch, pricer, shards, engine, ranks)
-    return StepGrid(decode, mixed, batches, contexts, tokens, attended, joint_s, ranks, least_s)
+    return StepGrid(decode, mixed, batches, contexts, tokens, attended)
 
 
 def _verifying(work: "Work", tokens: int) -> "Work":

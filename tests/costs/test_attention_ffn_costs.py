@@ -9,9 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.costs.attention_ffn import Rates, TokenDemand, cycle_s, ffn_weight_bytes, token_demand, travelling_bytes
+from planner.costs.attention_ffn import (
+    Rates,
+    TokenDemand,
+    Units,
+    UnitStep,
+    cycle_s,
+    ffn_weight_bytes,
+    token_demand,
+    travelling_bytes,
+    unit_step,
+)
 from planner.costs.memory import weight_bytes
-from planner.costs.shapes import Shards
+from planner.costs.parameters import EngineOverheads, load_calibration
+from planner.costs.roofline import Roofline
+from planner.costs.shapes import Shards, Work
+from planner.hardware.cluster import Pool
+from planner.hardware.library import find_node
 from planner.models.architecture import Architecture
 from planner.models.library import find_model
 
@@ -118,3 +132,63 @@ def test_a_token_travels_to_no_more_places_than_it_has_experts() -> None:
     arch = find_model("deepseek-ai/DeepSeek-V3")
     alone, few, many = travelling_bytes(arch, np.array([1.0, 8.0, 256.0]))[0].tolist()
     assert alone < few < many <= 61 * 8 * arch.hidden_size
+
+
+STEP3, H800 = find_model("stepfun-ai/step3-fp8"), Pool("h800", find_node("h800"), 8)
+SHIPPED = Roofline(H800.node.accelerator, H800.topology(), load_calibration().efficiencies)
+ENGINE = EngineOverheads(step_s=1e-3, sequence_s=1e-6)
+
+
+def step_of(unit: Units, sequences: float, context: float = 4096.0) -> UnitStep:
+    return unit_step(STEP3, SHIPPED, ENGINE, unit, Work.decode(np.array([sequences]), context))
+
+
+units = st.builds(
+    lambda ranks, groups, turns: Units.of(1, ranks, 1, groups, turns, 8),
+    st.sampled_from([8, 16, 24]),
+    st.sampled_from([8, 16, 24]),
+    st.integers(1, 4),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(units, st.integers(1, 200))
+def test_no_step_is_shorter_than_a_round_or_than_all_turns_at_a_stage(unit: Units, sequences: int) -> None:
+    step = step_of(unit, float(sequences))
+    turns = float(unit.micro_batches[0])
+    stages = [float(one[0]) for one in step.stages]
+    assert float(step.seconds[0]) == pytest.approx(max(sum(stages), turns * max(stages)), rel=1e-12)
+    assert (step.waits_for(0, turns) == "latency") == (sum(stages) > turns * max(stages) * (1 + 1e-9))
+
+
+@settings(max_examples=25, deadline=None)
+@given(units, st.integers(1, 100))
+def test_more_sequences_and_longer_caches_make_no_step_shorter(unit: Units, sequences: int) -> None:
+    less, more = (float(step_of(unit, float(count)).seconds[0]) for count in (sequences, 2 * sequences))
+    longer = float(step_of(unit, float(sequences), 16384.0).seconds[0])
+    assert less <= more
+    assert less <= longer
+
+
+def test_sides_in_one_domain_exchange_faster_than_over_the_network() -> None:
+    near, far = Units.within(1, 4, 1, 4, 2, reach=8), Units.within(1, 8, 1, 4, 2, reach=8)
+    assert (near.stride[0], far.stride[0]) == (1.0, 8.0)
+    moved = step_of(near, 64.0), step_of(replace(near, stride=far.stride), 64.0)
+    assert moved[0].stages[1][0] < moved[1].stages[1][0]
+    assert moved[0].stages[0][0] == moved[1].stages[0][0]
+
+
+def test_groups_of_several_devices_gather_and_scatter_what_single_devices_do_not() -> None:
+    alone, four = (step_of(Units.of(1, 16, tp, 16 // tp, 3, 8), 128.0).ffn.by_operator for tp in (1, 4))
+    assert "ffn_all_gather" not in alone
+    assert four["ffn_all_gather"][0] > 0.0
+    assert four["ffn_reduce_scatter"][0] > four["ffn_all_gather"][0]
+
+
+def test_ranks_that_bring_less_make_feed_forward_shorter_and_attention_no_shorter() -> None:
+    unit, work = Units.of(1, 16, 1, 16, 2, 8), Work.decode(np.array([100.0]), 4096.0)
+    even, uneven = (
+        unit_step(STEP3, SHIPPED, ENGINE, unit, replace(work, rank_tokens=mean)) for mean in (None, np.array([50.0]))
+    )
+    assert uneven.stages[0][0] == even.stages[0][0]
+    assert all(uneven.stages[at][0] < even.stages[at][0] for at in (1, 2, 3))

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof import proof_findings
-from planner.kinds.serve.repriced import ffn_roles, repriced
+from planner.kinds.serve.repriced import repriced
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
+from planner.plan.sides import ffn_roles
 from planner.problem.recorded import recorded_model, recorded_problem
 from planner.problem.schema import Problem
 

@@ -15,9 +15,10 @@ from planner.hardware.cluster import Pool
 from planner.kinds.serve.candidates import type_name, unit_name
 from planner.kinds.serve.formulate import ROLES, gpus_at_hand, mix_links, mix_pools
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.repriced import ffn_roles, shape_of
+from planner.kinds.serve.repriced import shape_of
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Objective
+from planner.plan.sides import ffn_roles
 from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem

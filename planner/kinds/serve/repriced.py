@@ -18,6 +18,7 @@ from planner.kinds.serve.shapes import Shape
 from planner.kinds.serve.units import as_units, unit_tpot_s
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
+from planner.plan.sides import ffn_roles
 from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve
 from planner.problem.schema import Problem
@@ -26,20 +27,6 @@ from planner.units import format_si
 
 REL_TOL = 1e-6
 _HINT = "solve again: the unit is not what these costs give"
-
-
-def ffn_roles(decision: ServeDecision) -> dict[str, Role]:
-    """By attention role, the ffn role that its activations go to, where that is one."""
-    named = {role.name: role for role in decision.roles}
-    found: dict[str, set[str]] = {}
-    for route in decision.routing:
-        if route.source is not None and named[route.source].function == "attention":
-            found.setdefault(route.source, set()).add(route.to)
-    return {
-        source: named[next(iter(goals))]
-        for source, goals in found.items()
-        if len(goals) == 1 and named[next(iter(goals))].function == "ffn"
-    }
 
 
 def shape_of(role: Role) -> Shape:

@@ -137,19 +137,8 @@ def _shards(shape: Shape) -> Shards:
 
 
 def _of(units: Sequence[Unit], pool: Pool) -> Units:
-    reach = pool.node.scale_up_size
-    rows = [
-        (
-            unit.attention.tp,
-            unit.attention.dp,
-            unit.ffn.tp,
-            unit.ffn.dp,
-            unit.micro_batches,
-            1 if unit.attention.devices + unit.ffn.devices <= reach else reach,
-        )
-        for unit in units
-    ]
-    return Units.of(*np.array(rows, dtype=np.float64).T)
+    rows = [(unit.attention.tp, unit.attention.dp, unit.ffn.tp, unit.ffn.dp, unit.micro_batches) for unit in units]
+    return Units.within(*np.array(rows, dtype=np.float64).T, reach=pool.node.scale_up_size)
 
 
 def price_units(place: Place, options: ServeOptions, targets: Sequence[Target], copies: int) -> UnitPoints:
