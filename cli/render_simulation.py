@@ -1,6 +1,6 @@
 """A simulated run as text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.cli.render import table
@@ -10,7 +10,7 @@ SHOWN = ("mean", "p50", "p90", "p99")
 
 def render_simulation(summary: Mapping[str, Any], notes: Sequence[str]) -> str:
     """Verdict, times with 95 % intervals, where time went, and what each role did."""
-    lines = [*_verdict(summary), "", _times(summary), "", _roles(summary)]
+    lines = [*_verdict(summary), "", _times(summary), *_workloads(summary), "", _roles(summary)]
     return "\n".join([*lines, *(f"  note: {note}" for note in notes)])
 
 
@@ -47,6 +47,18 @@ def _times(summary: Mapping[str, Any]) -> str:
         cells = [_interval(found[one]) if one in found else "-" for one in SHOWN]
         rows.append((name.removesuffix("_s"), *cells))
     return table(("time", *SHOWN), rows)
+
+
+def _workloads(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Times of each of several workloads, and what share of its requests keeps its limits."""
+    rows = [
+        (name, time.removesuffix("_s"), *(_interval(of[one]) if one in of else "-" for one in SHOWN), share)
+        for name, found in summary.get("workloads", {}).items()
+        for share in (f"{found['attainment']:.1%}",)
+        for time, of in found["times"].items()
+    ]
+    if rows:
+        yield from ("", table(("workload", "time", *SHOWN, "attainment"), rows))
 
 
 def _interval(found: Mapping[str, Any]) -> str:

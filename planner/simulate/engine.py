@@ -14,10 +14,11 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.simulate.fleet import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance
 from planner.simulate.loop import fields as f
-from planner.simulate.loop.arrays import Arrays
+from planner.simulate.loop.arrays import Arrays, Ints
 from planner.simulate.operation import ACTIONS, Change, Control
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
+from planner.simulate.shares import instances_of
 from planner.simulate.step_grid import stacked
 
 
@@ -47,8 +48,8 @@ def play_arrays(
 
 def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> Arrays:
     """The arrays of a run that has not begun; raises PlannerError where step times end before the requests do."""
-    _require_covered(fleet, requests)
-    _require_served(fleet, requests)
+    served = instances_of(fleet, requests)
+    _require_covered(fleet, requests, *served)
     tables = [grid for one in fleet.instances for grid in (one.grid, one.speculation.grid if one.speculation else None)]
     grids = list({id(grid): grid for grid in tables if grid is not None}.values())
     table_of = {id(grid): at for at, grid in enumerate(grids)}
@@ -60,7 +61,7 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
     instance, instance_s = _instances(fleet, table_of, stores)
-    request, request_s = _requests(requests)
+    request, request_s = _requests(requests, *served)
     return Arrays(
         run=_run(fleet, requests, seed, most_events, caches),
         run_s=_run_seconds(fleet, limit_s),
@@ -91,11 +92,14 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     )
 
 
-def _require_covered(fleet: Fleet, requests: Requests) -> None:
+def _require_covered(fleet: Fleet, requests: Requests, first: Ints, last: Ints) -> None:
     """Refuses contexts and steps beyond the step times of an instance."""
-    longest, prompt = int((requests.input_tokens + requests.output_tokens).max()) - 1, int(requests.input_tokens.max())
+    whole = requests.input_tokens + requests.output_tokens
+    numbers = {instance.model for instance in fleet.instances}
+    mine = {number: (first == number) | (last == number) for number in numbers} if len(numbers) > 1 else {}
     for instance in {id(instance): instance for instance in fleet.instances}.values():
-        grid = instance.grid
+        grid, own = instance.grid, mine.get(instance.model, slice(None))
+        longest, prompt = int(whole[own].max(initial=1)) - 1, int(requests.input_tokens[own].max(initial=1))
         if longest > max(grid.contexts[-1], 1) and instance.role != "prefill":
             what = f"step times end at a context of {grid.contexts[-1]:g} tokens, the longest request has {longest}"
             raise PlannerError(what, hint="price them over longer contexts")
@@ -104,15 +108,6 @@ def _require_covered(fleet: Fleet, requests: Requests) -> None:
         if most > grid.tokens[-1] and instance.role != "decode":
             what = f"step times end at {grid.tokens[-1]:g} tokens of prefill, a step may have {most}"
             raise PlannerError(what, hint="price them over larger chunks, or lower the token budget")
-
-
-def _require_served(fleet: Fleet, requests: Requests) -> None:
-    """Refuses requests for a model that no instance serves."""
-    served = sorted({instance.model for instance in fleet.instances})
-    if requests.model is not None and not np.all(np.isin(requests.model, served)):
-        request = int(np.flatnonzero(~np.isin(requests.model, served))[0])
-        what = f"request {request} is for model {requests.model[request]}, which no instance serves"
-        raise PlannerError(what, hint=f"instances serve {', '.join(map(str, served))}")
 
 
 def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: bool) -> Any:  # noqa: ANN401 - an array
@@ -192,14 +187,14 @@ def _fill(row: Any, instance: Instance, table: int, fleet: Fleet) -> None:  # no
         row[name] = f.NONE
 
 
-def _requests(requests: Requests) -> tuple[Any, Any]:
+def _requests(requests: Requests, first: Ints, last: Ints) -> tuple[Any, Any]:
     ints = np.zeros((len(requests), f.REQUEST_FIELDS), dtype=np.int64)
     seconds = np.zeros((len(requests), f.REQUEST_SECONDS))
     ints[:, f.INPUT], ints[:, f.OUTPUT] = requests.input_tokens, requests.output_tokens
     ints[:, f.PREDICTED], ints[:, f.PRIORITY] = requests.predicted_tokens, requests.priority
     ints[:, f.SUCCESSOR] = requests.successor
     ints[:, f.ENTRY] = ints[:, f.HOME] = f.NONE
-    ints[:, f.MODEL] = 0 if requests.model is None else requests.model
+    ints[:, f.MODEL], ints[:, f.LAST] = first, last
     ints[:, f.ADAPTER] = f.NONE if requests.adapter is None else requests.adapter
     seconds[:, f.ARRIVAL], seconds[:, f.THINK] = requests.arrival_s, requests.think_s
     seconds[:, f.STARTED : f.FINISHED + 1] = -1.0

@@ -69,7 +69,7 @@ class Instance:
     link_tokens_per_s: float = float("inf")  # KV cache in and out, tokens of it per second
     link_latency_s: float = 0.0
     speculation: Speculation | None = None
-    model: int = 0  # that it serves
+    model: int = 0  # that it serves; its number on the paths of a fleet that has some
     pool: int = 0  # that its links belong to
     adapter_slots: int = 2**31  # adapters that it holds at once
     adapter_load_s: float = 0.0  # by which loading one lengthens a step
@@ -94,6 +94,15 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class Path:
+    """A way of requests: those numbers (`Instance.model`) of the instances that take them first and last."""
+
+    first: int
+    last: int
+    share: float  # of the requests of a workload
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """Instances, and the rules between them.
 
@@ -106,7 +115,8 @@ class Fleet:
     Instances step alone, or in `groups` of so many, one after another, whose members wait for the slowest in every step
     (attention ranks that share experts); steps are longer by the factors of `skew`, one step after another and again
     from the first (experts loaded unevenly). With prefix caching, prompts are also kept in a store that all instances
-    share; what an instance does not have it brings from there.
+    share; what an instance does not have it brings from there. With `paths`, the requests of each workload are shared
+    out over its paths, and instances take requests of their number alone; without, requests go by their model.
     """
 
     instances: tuple[Instance, ...]
@@ -128,6 +138,7 @@ class Fleet:
     pool_links: tuple[PoolLink, ...] = ()
     store_kv_tokens: int = 0  # of the prefix cache that all instances share
     store_tokens_per_s: float = math.inf  # that come from it to a step, which waits for them
+    paths: tuple[tuple[Path, ...], ...] = ()  # by workload
 
     def __post_init__(self) -> None:
         require_known("routing", self.routing, ROUTINGS)
@@ -162,8 +173,22 @@ class Fleet:
         beyond = [change.instance for change in self.changes if not 0 <= change.instance < count]
         if beyond:
             raise PlannerError(f"a change of instance {beyond[0]}", hint=f"instances are 0 to {count - 1}")
+        self._check_paths()
         pools = {instance.pool for instance in self.instances}
         for link in self.pool_links:
             if not {link.source, link.goal} <= pools:
                 what = f"a link from pool {link.source} to pool {link.goal}"
                 raise PlannerError(what, hint=f"instances are in the pools {', '.join(map(str, sorted(pools)))}")
+
+    def _check_paths(self) -> None:
+        """Refuses paths without requests, or along instances that there are not."""
+        first = {instance.model for instance in self.instances if instance.role != "decode"}
+        last = {instance.model for instance in self.instances if instance.role != "prefill"}
+        for workload, paths in enumerate(self.paths):
+            if not paths or any(not path.share > 0.0 for path in paths):
+                raise PlannerError(f"workload {workload} has no path, or one without requests")
+            for path in paths:
+                if path.first not in first or path.last not in last:
+                    what = f"a path of workload {workload} from instances {path.first} to {path.last}"
+                    hint = f"first are {', '.join(map(str, sorted(first)))}, last {', '.join(map(str, sorted(last)))}"
+                    raise PlannerError(what, hint=hint)

@@ -1,5 +1,6 @@
 """The file that says how a plan is operated while it is played: `planner simulate PLAN --operation FILE`."""
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
@@ -115,7 +116,7 @@ class OperationSpec(Spec):
             return requests
         chances = 1.0 / np.arange(1, self.adapters.count + 1)
         drawn = np.random.default_rng(seed + 2).choice(len(chances), len(requests), p=chances / chances.sum())
-        return requests.of_models(0, drawn)
+        return replace(requests, adapter=drawn.astype(np.int64))
 
     def changes_of(self, leaders: dict[str, list[list[int]]]) -> tuple[Change, ...]:
         """Changes of instances, from the leaders of the groups of each replica of each role; raises PlannerError."""

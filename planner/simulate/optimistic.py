@@ -46,7 +46,7 @@ MOST_JOBS = 4000  # of (B1); with more, bursts matter little, and (B2) says near
 LATEST_SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8, 0.7)  # of the judged requests by window, so that few long ones do
 KNOWN_OF_FLEETS = frozenset(
     {"instances", "routing", "decode_routing", "queueing", "block_tokens", "request_overhead_s", "first_token_from"}
-    | {"quantum_s", "migration_period_s", "crowded_below", "spare_above", "groups", "pool_links"}
+    | {"quantum_s", "migration_period_s", "crowded_below", "spare_above", "groups", "pool_links", "paths"}
 )
 """Rules that only make work wait, or longer."""
 KNOWN_OF_ENGINES = frozenset(

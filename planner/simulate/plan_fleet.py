@@ -5,7 +5,7 @@ sequences, of the KV cache and of the links: its micro-batches. Ranks that share
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,8 +25,10 @@ from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
 from planner.simulate.fleet import Fleet, Instance, Speculation
+from planner.simulate.fleet import Path as RequestPath
 from planner.simulate.operation import PoolLink
 from planner.simulate.operation_spec import OperationSpec, SpeculationSpec
+from planner.simulate.plan_paths import RolePaths, paths_of
 from planner.simulate.requests import Requests
 from planner.simulate.step_grid import StepGrid, step_grid
 
@@ -63,6 +65,7 @@ class PlannedFleet:
     gpus: int
     problem: Problem
     notes: tuple[str, ...]
+    model_of_workload: tuple[int, ...]  # by which requests go where the fleet has no paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +93,22 @@ def fleet_of_plan(
 ) -> PlannedFleet:
     """The fleet of a serving plan, with step times for requests as long as these.
 
-    Raises PlannerError for plans that serve no requests, plans of several models, and calibration files that the plan
-    does not name.
+    Raises PlannerError for plans that serve no requests, for traces where the plan serves several models, and for
+    calibration files that the plan does not name.
     """
     problem = recorded_problem(envelope.inputs)
-    operation = policies.operation or OperationSpec()
     if envelope.kind != "serve" or problem is None:
         raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
-    models = {role.model for role in decision.roles}
-    if len(models) != 1 or None in models:
-        raise PlannerError("the plan serves several models", hint="simulate a plan of one model")
-    setting = FleetSetting(
-        problem,
-        resolve_model(problem, str(models.pop()), INPUTS, Path()),
-        {spec.label: resolve_pool(spec, at, INPUTS) for at, spec in enumerate(problem.cluster.pools)},
-        _calibration(problem, calibration),
-        profile_paths([*profiles, *problem.costs.profiles]),
-        requests,
-        policies,
-        len({role.pool for role in decision.roles if role.function != "colocated"}) > 1,
-    )
+    settings = _settings(problem, decision, requests, policies, _calibration(problem, calibration), profiles)
     instances: list[Instance] = []
     names: list[str] = []
     groups: list[int] = []
     leaders: dict[str, list[list[int]]] = {}
+    paths = _role_paths(decision, problem, requests, policies)
     for role in decision.roles:
-        found = engines_of(role, setting)
+        setting = settings[str(role.model)]
+        number = paths.number_of_role[role.name] if paths else list(settings).index(str(role.model))
+        found = [replace(one, model=number) for one in engines_of(role, setting)]
         size = together(role, setting.arch)
         each = len(found) // role.replicas
         starts = range(len(instances), len(instances) + len(found), each)
@@ -123,26 +116,75 @@ def fleet_of_plan(
         groups += [size] * (len(found) // size)
         instances += found
         names += [role.name] * len(found)
+    fleet = fleet_of_engines(instances, tuple(settings.values()), groups=groups, paths=paths.paths if paths else ())
+    return PlannedFleet(
+        _operated(fleet, policies.operation or OperationSpec(), leaders, tuple(settings.values())),
+        tuple(names),
+        sum(role.replicas * role.parallelism.devices for role in decision.roles),
+        problem,
+        tuple(_notes(decision, paths)),
+        tuple(list(settings).index(name) if name in settings else -1 for name in _models(problem)),
+    )
+
+
+def _models(problem: Problem) -> list[str]:
+    """The model of each workload."""
+    return [workload.model or next(iter(problem.models)) for workload in problem.workloads]
+
+
+def _settings(
+    problem: Problem,
+    decision: Decision,
+    requests: Requests,
+    policies: Policies,
+    calibration: Calibration,
+    profiles: Sequence[str],
+) -> dict[str, FleetSetting]:
+    """By model, with the requests of its own workloads."""
+    models = list(dict.fromkeys(str(role.model) for role in decision.roles))
+    if len(models) > 1 and requests.workload is None:
+        what = "the plan serves several models, and a trace does not say which each request is for"
+        raise PlannerError(what, hint="leave the trace out: the plan's own workloads are played")
+    pools = {spec.label: resolve_pool(spec, at, INPUTS) for at, spec in enumerate(problem.cluster.pools)}
+    crossing = len({role.pool for role in decision.roles if role.function != "colocated"}) > 1
+    paths = profile_paths([*profiles, *problem.costs.profiles])
+    found = {}
+    for model in models:
+        mine = requests
+        if requests.workload is not None and len(models) > 1:
+            mine = requests.of_workloads([at for at, name in enumerate(_models(problem)) if name == model])
+        arch = resolve_model(problem, model, INPUTS, Path())
+        found[model] = FleetSetting(problem, arch, pools, calibration, paths, mine, policies, crossing)
+    return found
+
+
+def _role_paths(decision: Decision, problem: Problem, requests: Requests, policies: Policies) -> RolePaths | None:
+    """What shares are played: none where routers look for cached prompts, where engines come and go, or for a trace
+    of several workloads.
+    """
+    operation, workloads = policies.operation, [workload.name for workload in problem.workloads]
+    moving = operation is not None and (operation.changes or operation.control is not None)
+    unknown = len(workloads) > 1 and requests.workload is None
+    return None if moving or unknown or policies.routing == "cache-aware" else paths_of(decision, workloads)
+
+
+def _operated(
+    fleet: Fleet, operation: OperationSpec, leaders: dict[str, list[list[int]]], settings: Sequence[FleetSetting]
+) -> Fleet:
+    """The fleet with what is done to its engines."""
     fleet = replace(
-        fleet_of_engines(instances, setting),
-        groups=tuple(groups),
+        fleet,
         skew=operation.skew,
         changes=operation.changes_of(leaders),
         control=operation.control.control() if operation.control else None,
     )
-    if operation.prefix_store is not None:
-        token_bytes = _moved_bytes(setting)
-        fleet = replace(
-            fleet,
-            store_kv_tokens=int(operation.prefix_store.size_bytes / token_bytes),
-            store_tokens_per_s=operation.prefix_store.bandwidth_bytes_per_s / token_bytes,
-        )
-    return PlannedFleet(
+    if operation.prefix_store is None:
+        return fleet
+    token_bytes = max(map(_moved_bytes, settings))
+    return replace(
         fleet,
-        tuple(names),
-        sum(role.replicas * role.parallelism.devices for role in decision.roles),
-        problem,
-        tuple(_notes()),
+        store_kv_tokens=int(operation.prefix_store.size_bytes / token_bytes),
+        store_tokens_per_s=operation.prefix_store.bandwidth_bytes_per_s / token_bytes,
     )
 
 
@@ -154,8 +196,15 @@ def _calibration(problem: Problem, given: str | None) -> Calibration:
     return load_calibration(name)
 
 
-def fleet_of_engines(instances: list[Instance], setting: FleetSetting) -> Fleet:
+def fleet_of_engines(
+    instances: list[Instance],
+    settings: Sequence[FleetSetting],
+    *,
+    groups: Sequence[int],
+    paths: tuple[tuple[RequestPath, ...], ...],
+) -> Fleet:
     """Engines of all roles with the rules between them."""
+    setting = settings[0]
     policies = setting.policies
     return Fleet(
         tuple(instances),
@@ -166,13 +215,23 @@ def fleet_of_engines(instances: list[Instance], setting: FleetSetting) -> Fleet:
         migration_period_s=policies.migration_period_s,
         crowded_below=policies.crowded_below,
         spare_above=policies.spare_above,
-        pool_links=_pool_links(instances, setting),
+        pool_links=_pool_links(instances, settings),
         request_overhead_s=setting.calibration.engine(setting.problem.engine.name).request_s,
+        groups=tuple(groups),
+        paths=paths,
     )
 
 
-def _notes() -> list[str]:
-    return ["instances of one function take requests by the routing policy, whatever shares the plan routes to roles"]
+def _notes(decision: Decision, paths: RolePaths | None) -> Iterator[str]:
+    if paths is None:
+        yield "instances of one function take requests by the routing policy, whatever shares the plan routes to roles"
+        return
+    names = [role.name for role in decision.roles]
+    for mine in paths.paths:
+        ways = (
+            f"{path.share:.1%} to {' and '.join(dict.fromkeys((names[path.first], names[path.last])))}" for path in mine
+        )
+        yield f"requests go {', '.join(ways)}, as the plan routes them; within a role by the routing policy"
 
 
 def together(role: Role, arch: Architecture) -> int:
@@ -180,14 +239,18 @@ def together(role: Role, arch: Architecture) -> int:
     return int(ranks_in_step(arch, role.parallelism.dp))
 
 
-def _pool_links(instances: list[Instance], setting: FleetSetting) -> tuple[PoolLink, ...]:
-    """The networks between pools that the problem states and that engines are in, in both directions."""
+def _pool_links(instances: list[Instance], settings: Sequence[FleetSetting]) -> tuple[PoolLink, ...]:
+    """The networks between pools that the problem states and that engines are in, in both directions.
+
+    Of several models the one with the largest cache of a token says how many tokens a second they move.
+    """
+    setting, token_bytes = settings[0], max(map(_moved_bytes, settings))
     number = {label: at for at, label in enumerate(setting.pools)}
     used = {instance.pool for instance in instances}
     found = []
     for link in setting.problem.cluster.links:
         one, other = (number[name] for name in link.pools)
-        rate = link.bandwidth_bytes_per_s / _moved_bytes(setting)
+        rate = link.bandwidth_bytes_per_s / token_bytes
         if {one, other} <= used:
             found += [PoolLink(one, other, rate, link.latency_s), PoolLink(other, one, rate, link.latency_s)]
     return tuple(found)

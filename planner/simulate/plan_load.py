@@ -1,6 +1,7 @@
 """The requests that a serving plan is made for: its own workload drawn, or a trace at some rate."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,32 +10,63 @@ from planner.errors import PlannerError
 from planner.plan.schema import Envelope
 from planner.problem.schema import MomentLengths, Problem, TraceLengths, UniformLengths, WorkloadSpec
 from planner.simulate.arrivals import arrivals
-from planner.simulate.requests import Requests
+from planner.simulate.requests import Requests, together
 
 ROUNDS = 20  # requests of each client of a closed loop, at least
+SEEDS = 7919  # between those of two workloads
 
 
 def own_requests(envelope: Envelope, problem: Problem, count: int, seed: int) -> Requests:
-    """`count` requests of the plan's one workload: at its rate (the one that the plan claims where the problem
-    leaves it open), or of its clients.
+    """`count` requests of the plan's workloads: at their rates (those that the plan claims where the problem leaves
+    them open), or of their clients.
 
-    Raises PlannerError for several workloads, and for lengths that come from a trace, whose path a plan does not keep.
+    Raises PlannerError for lengths that come from a trace, whose path a plan does not keep.
     """
-    if len(problem.workloads) != 1:
-        raise PlannerError("the plan serves several workloads", hint="give the requests: `--trace FILE`")
-    workload = problem.workloads[0]
+    if len(problem.workloads) == 1:
+        (workload,) = problem.workloads
+        clients = _clients(workload)
+        inputs, outputs = _lengths(workload, max(count, ROUNDS * clients), seed)
+        if clients:
+            return Requests.closed_loop(inputs, outputs, clients=clients)
+        return Requests.open_stream(_times(workload, _rate(envelope, workload), count, seed), inputs, outputs)
+    rates = [0.0 if _clients(workload) else _rate(envelope, workload) for workload in problem.workloads]
+    return together(
+        [_stream(one, rate, count * rate / max(sum(rates), 1e-12), seed + SEEDS * at)
+         for at, (one, rate) in enumerate(zip(problem.workloads, rates, strict=True))]
+    )  # fmt: skip
+
+
+def _clients(workload: WorkloadSpec) -> int:
+    return (workload.load.concurrency or 0) if workload.load is not None else 0
+
+
+def _rate(envelope: Envelope, workload: WorkloadSpec) -> float:
+    stated = workload.load.rate_per_s if workload.load is not None else None
+    return claimed_rate(envelope, workload) if stated is None else stated
+
+
+def _lengths(workload: WorkloadSpec, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     rng = np.random.default_rng(seed)
-    inputs, outputs = (drawn_lengths(workload, side, count, rng) for side in ("input_tokens", "output_tokens"))
-    load = workload.load
-    if load is not None and load.concurrency is not None:
-        total = max(count, ROUNDS * load.concurrency)
-        if total > count:
-            inputs, outputs = (drawn_lengths(workload, side, total, rng) for side in ("input_tokens", "output_tokens"))
-        return Requests.closed_loop(inputs, outputs, clients=load.concurrency)
-    rate = load.rate_per_s if load is not None and load.rate_per_s is not None else claimed_rate(envelope, workload)
-    cv = load.arrival_cv if load is not None else 1.0
-    times = arrivals("gamma", rate, count, cv=cv, seed=seed + 1) if cv > 0 else np.arange(1, count + 1) / rate
-    return Requests.open_stream(times, inputs, outputs)
+    return drawn_lengths(workload, "input_tokens", count, rng), drawn_lengths(workload, "output_tokens", count, rng)
+
+
+def _times(workload: WorkloadSpec, rate_per_s: float, count: int, seed: int) -> NDArray[np.float64]:
+    cv = workload.load.arrival_cv if workload.load is not None else 1.0
+    if cv > 0.0:
+        return arrivals("gamma", rate_per_s, count, cv=cv, seed=seed + 1)
+    return np.arange(1, count + 1) / rate_per_s
+
+
+def _stream(workload: WorkloadSpec, rate_per_s: float, share: float, seed: int) -> Requests:
+    """One of several workloads: so many requests at a rate, or a session of `ROUNDS` requests of each client."""
+    clients = _clients(workload)
+    count = ROUNDS * clients or max(round(share), 1)
+    inputs, outputs = _lengths(workload, count, seed)
+    if not clients:
+        return Requests.open_stream(_times(workload, rate_per_s, count, seed), inputs, outputs)
+    after = np.arange(count) + clients
+    sessions = Requests.open_stream(np.zeros(count), inputs, outputs)
+    return replace(sessions, successor=np.where(after < count, after, -1), num_open=clients)
 
 
 def claimed_rate(envelope: Envelope, workload: WorkloadSpec) -> float:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.errors import PlannerError
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
@@ -14,8 +16,7 @@ from planner.simulate.plan_fleet import PlannedFleet, Policies, fleet_of_plan
 from planner.simulate.plan_load import own_requests
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
-from planner.simulate.shares import Chains, chains_of, shared_out
-from planner.simulate.summary import attained, statistic, summarise
+from planner.simulate.summary import attained, figures, statistic, summarise
 from planner.simulate.traces import read_trace
 
 OWN_REQUESTS = 10_000
@@ -41,7 +42,7 @@ class Played:
     planned: PlannedFleet
     result: SimulationResult
     summary: dict[str, object]
-    slo: SloSpec
+    slos: tuple[SloSpec, ...]  # by workload
 
 
 def play(
@@ -60,29 +61,17 @@ def play(
     if policies.operation is not None:
         requests = policies.operation.with_adapters(requests, seed)
     planned = fleet_of_plan(envelope, decision, requests, policies, profiles=profiles, calibration=calibration)
-    chains = _chains(decision, policies)
-    if chains is not None:
-        fleet, requests = shared_out(planned.fleet, planned.role_of_instance, requests, chains)
-        planned = replace(planned, fleet=fleet, notes=_shares_note(chains))
+    if requests.workload is not None:
+        requests = replace(requests, model=np.array(planned.model_of_workload)[requests.workload])
     result = simulate(planned.fleet, requests, seed=seed, limit_s=limit_s)
-    slo = planned.problem.workloads[0].slo if planned.problem.workloads else SloSpec()
-    summary = summarise(result, slo, gpus=planned.gpus, roles=planned.role_of_instance, warm_up=load.warm_up)
-    return Played(planned, result, summary, slo)
-
-
-def _chains(decision: Decision, policies: Policies) -> Chains | None:
-    """The shares that are played: not of routers that look for cached prompts, nor of engines that come and go."""
-    operation = policies.operation
-    moving = operation is not None and (operation.changes or operation.control is not None)
-    return None if moving or policies.routing == "cache-aware" else chains_of(decision)
-
-
-def _shares_note(chains: Chains) -> tuple[str, ...]:
-    named = (
-        f"{share:.1%} to {' and '.join(role for role, number in chains.chain_of_role.items() if number == chain)}"
-        for chain, share in enumerate(chains.shares)
-    )
-    return (f"requests go {', '.join(named)}, as the plan routes them; within a share by the routing policy",)
+    slos = tuple(workload.slo for workload in planned.problem.workloads)
+    summary = summarise(result, slos, gpus=planned.gpus, roles=planned.role_of_instance, warm_up=load.warm_up)
+    if requests.workload is not None:
+        names = [workload.name for workload in planned.problem.workloads]
+        summary["workloads"] = {
+            name: figures(result.of_workload(at), slos[at], load.warm_up) for at, name in enumerate(names)
+        }
+    return Played(planned, result, summary, slos)
 
 
 def requests_of(envelope: Envelope, load: Load, seed: int) -> Requests:
@@ -113,7 +102,7 @@ def requests_of(envelope: Envelope, load: Load, seed: int) -> Requests:
 
 def findings(played: Played) -> Iterator[Finding]:
     """Whether a run drained, rejected nobody, and kept the limits of the workload."""
-    result, slo = played.result, played.slo
+    result = played.result
     left = result.num_unfinished
     what = f"{left} of {len(result.requests)} requests were not answered" if left else "every request was answered"
     yield Finding("simulate.drains", not left, what, "", "lower the rate, or plan for it")
@@ -122,16 +111,26 @@ def findings(played: Played) -> Iterator[Finding]:
     yield Finding("simulate.fits", not rejected, what, "", "give instances more KV cache")
     what = "waits grow as long as requests come" if played.summary["saturated"] else "waits settle"
     yield Finding("simulate.saturation", not played.summary["saturated"], what, "", "lower the rate, or plan for it")
+    if result.requests.workload is None:
+        yield from _limits(result, played.slos[0] if played.slos else SloSpec(), "")
+        return
+    for at, (workload, slo) in enumerate(zip(played.planned.problem.workloads, played.slos, strict=True)):
+        yield from _limits(result.of_workload(at), slo, f"{workload.name}: ")
+
+
+def _limits(result: SimulationResult, slo: SloSpec, of_workload: str) -> Iterator[Finding]:
+    """Whether the requests of a workload keep its limits."""
     for name, limit, values in (
         ("ttft", slo.ttft, result.ttft_s),
         ("tpot", slo.tpot, result.tpot_s),
         ("latency", slo.latency, result.e2e_s),
     ):
         for of, bound in limit.statistics().items() if limit is not None else ():
-            found = statistic(values, of)
+            found, place = statistic(values, of), f"{of_workload}{of}"
             what = f"{of} of {name} is {1e3 * found:.3g} ms, the limit {1e3 * bound:.3g} ms"
-            yield Finding(f"simulate.{name}", found <= bound, what, of, "lower the rate, or solve with a tighter limit")
+            hint = "lower the rate, or solve with a tighter limit"
+            yield Finding(f"simulate.{name}", found <= bound, what, place, hint)
     if slo.attainment is not None:
-        share = float(attained(result, slo).mean())
+        share, place = float(attained(result, (slo,)).mean()), of_workload.removesuffix(": ")
         what = f"{share:.2%} of the requests keep every limit, wanted are {slo.attainment:.2%}"
-        yield Finding("simulate.attainment", share >= slo.attainment, what, "", "lower the rate, or solve again")
+        yield Finding("simulate.attainment", share >= slo.attainment, what, place, "lower the rate, or solve again")

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +11,7 @@ from planner.errors import PlannerError
 
 Ints = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+_COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "predicted_tokens", "priority", "think_s", "successor")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +37,7 @@ class Requests:
     prefix_tokens: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [U]
     model: Ints | None = None  # [R] that each is for; all for model 0
     adapter: Ints | None = None  # [R] that each needs, -1 for none; none at all
+    workload: Ints | None = None  # [R] that each is of; all of workload 0
 
     def __len__(self) -> int:
         return len(self.input_tokens)
@@ -89,6 +92,16 @@ class Requests:
             numbers.append(values)
         return replace(self, model=numbers[0], adapter=numbers[1])
 
+    def of_workloads(self, numbers: Sequence[int]) -> "Requests":
+        """The requests of these workloads as one, without sessions and prefixes."""
+        mine = self.is_of(numbers)
+        found = Requests.open_stream(np.zeros(int(mine.sum())), self.input_tokens[mine], self.output_tokens[mine])
+        return replace(found, arrival_s=self.arrival_s[mine], clients=self.clients)
+
+    def is_of(self, numbers: Sequence[int]) -> NDArray[np.bool_]:
+        """Which requests are of one of these workloads [R]."""
+        return np.isin(np.zeros(len(self)) if self.workload is None else self.workload, numbers)
+
     def with_prefixes(self, blocks: Sequence[Sequence[Hashable]], *, block_tokens: int) -> "Requests":
         """The same requests with the prompt blocks of each, any names that are equal where prompts agree up to there.
 
@@ -112,6 +125,20 @@ class Requests:
         arrays = (np.array(values, dtype=np.int64) for values in (ends, prefix, sizes))
         prefix_of, flat, prefix_tokens = arrays
         return replace(self, prefix_of=prefix_of, prefix=flat, prefix_tokens=prefix_tokens)
+
+
+def together(streams: Sequence[Requests]) -> Requests:
+    """Streams of requests and sessions as one, each a workload: first those that come by themselves, by arrival."""
+    workload = np.repeat(np.arange(len(streams)), [len(one) for one in streams])
+    opens = np.concatenate([np.arange(len(one)) < one.num_open for one in streams])
+    starts = np.repeat(np.cumsum([0, *(len(one) for one in streams[:-1])]), [len(one) for one in streams])
+    whole = {name: np.concatenate([getattr(one, name) for one in streams]) for name in _COLUMNS}
+    order = np.lexsort((whole["arrival_s"], ~opens))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    after = np.where(whole["successor"] < 0, -1, place[np.maximum(whole["successor"] + starts, 0)])
+    columns: dict[str, Any] = {name: values[order] for name, values in (whole | {"successor": after}).items()}
+    return Requests(**columns, num_open=int(opens.sum()), workload=workload[order])
 
 
 def _lengths(input_tokens: ArrayLike, output_tokens: ArrayLike, count: int) -> tuple[Ints, Ints]:

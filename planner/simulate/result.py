@@ -1,6 +1,6 @@
 """What a run gives: times of every request, what every instance did, and a summary. R requests, I instances."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,19 @@ from planner.simulate.requests import Requests
 FloatArray = NDArray[np.float64]
 Ints = NDArray[np.int64]
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+OF_REQUESTS = (
+    "complete",
+    "rejected",
+    "arrival_s",
+    "started_s",
+    "prefilled_s",
+    "first_token_s",
+    "finished_s",
+    "entry",
+    "home",
+    "preempted",
+    "cached_tokens",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +111,12 @@ class SimulationResult:
             end_s=float(arrays.run_s[f.NOW]),
             num_events=int(arrays.run[f.NUM_EVENTS]),
         )
+
+    def of_workload(self, number: int) -> "SimulationResult":
+        """The same run with the requests of one workload alone."""
+        mine = self.requests.is_of((number,))
+        own: dict[str, Any] = {name: getattr(self, name)[mine] for name in OF_REQUESTS}
+        return replace(self, requests=self.requests.of_workloads((number,)), **own)
 
     @property
     def ttft_s(self) -> FloatArray:

@@ -49,14 +49,20 @@ def figure(values: FloatArray, name: str) -> Figure:
     return Figure(value, (max(value - half, 0.0), value + half))
 
 
-def attained(result: SimulationResult, slo: SloSpec) -> NDArray[np.bool_]:
-    """Which requests meet every percentile's limit at once [R]; rejected and unfinished ones do not."""
-    meets = result.complete.copy()
-    for limit, values in ((slo.ttft, result.ttft_s), (slo.tpot, result.tpot_s), (slo.latency, result.e2e_s)):
-        if limit is not None:
-            bounds = [bound for name, bound in limit.statistics().items() if name != "mean"]
+def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> NDArray[np.bool_]:
+    """Which requests meet every percentile's limit of their workload at once [R]; rejected and unfinished ones do not.
+
+    Requests of no workload are held to the first.
+    """
+    meets, workload = result.complete.copy(), result.requests.workload
+    for at, slo in enumerate(slos if workload is not None else slos[:1]):
+        others = np.zeros(len(meets), dtype=np.bool_) if workload is None else workload != at
+        for limit, values in ((slo.ttft, result.ttft_s), (slo.tpot, result.tpot_s), (slo.latency, result.e2e_s)):
+            bounds = (
+                [bound for name, bound in limit.statistics().items() if name != "mean"] if limit is not None else []
+            )
             if bounds:
-                meets &= np.isnan(values) | (values <= min(bounds))
+                meets &= others | np.isnan(values) | (values <= min(bounds))
     return meets
 
 
@@ -75,17 +81,16 @@ def saturated(result: SimulationResult) -> bool:
 
 def summarise(
     result: SimulationResult,
-    slo: SloSpec,
+    slos: Sequence[SloSpec],
     *,
     gpus: int | None = None,
     roles: Sequence[str] = (),
     warm_up: int = 0,
 ) -> dict[str, object]:
     """The run as one document; the first `warm_up` requests are left out of times and attainment."""
-    times = {"ttft_s": result.ttft_s, "tpot_s": result.tpot_s, "latency_s": result.e2e_s}
     span_s = _span(result)
     tokens = float(result.requests.output_tokens[result.complete].sum())
-    rate, attainment = float(result.complete.sum()) / span_s, float(attained(result, slo)[warm_up:].mean())
+    rate, attainment = float(result.complete.sum()) / span_s, float(attained(result, slos)[warm_up:].mean())
     document: dict[str, object] = {
         "requests": len(result.requests),
         "complete": int(result.complete.sum()),
@@ -98,7 +103,7 @@ def summarise(
         "output_tokens_per_s": tokens / span_s,
         "attainment": attainment,
         "goodput_per_s": rate * attainment,
-        "times": {name: _figures(values[warm_up:]) for name, values in times.items()},
+        "times": _times(result, warm_up),
         "mean_s": _where_time_went(result, warm_up),
         "preemptions": int(result.preemptions.sum()),
         "migrations": int(result.migrations.sum()),
@@ -112,6 +117,22 @@ def summarise(
     if gpus:
         document["output_tokens_per_s_per_gpu"] = tokens / span_s / gpus
     return document
+
+
+def figures(result: SimulationResult, slo: SloSpec, warm_up: int) -> dict[str, object]:
+    """What became of the requests of one workload."""
+    return {
+        "requests": len(result.requests),
+        "complete": int(result.complete.sum()),
+        "rejected": int(result.rejected.sum()),
+        "attainment": float(attained(result, (slo,))[warm_up:].mean()),
+        "times": _times(result, warm_up),
+    }
+
+
+def _times(result: SimulationResult, warm_up: int) -> dict[str, object]:
+    times = {"ttft_s": result.ttft_s, "tpot_s": result.tpot_s, "latency_s": result.e2e_s}
+    return {name: _figures(values[warm_up:]) for name, values in times.items()}
 
 
 def _span(result: SimulationResult) -> float:

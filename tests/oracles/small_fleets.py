@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from step_simulator import StepSimulator
 
-from planner.simulate.fleet import QUEUEINGS, ROUTINGS, Fleet, Instance, Speculation
+from planner.simulate.fleet import QUEUEINGS, ROUTINGS, Fleet, Instance, Path, Speculation
 from planner.simulate.operation import ACTIONS, Change, Control, PoolLink
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
@@ -180,6 +180,30 @@ def operated_fleets(chosen: Draw) -> Fleet:
         store_kv_tokens=chosen(st.sampled_from([0, 5, 16, 200])),
         store_tokens_per_s=chosen(st.sampled_from([3.0, float("inf")])),
     )
+
+
+@st.composite
+def pathed_fleets(chosen: Draw) -> Fleet:
+    """Fleets of two workloads, whose requests are shared out over instances with numbers of their own."""
+    fleet: Fleet = chosen(fleets())
+    numbered = tuple(replace(one, model=at) for at, one in enumerate(fleet.instances))
+    first = [one.model for one in numbered if one.role != "decode"]
+    last = [one.model for one in numbered if one.role == "decode"]
+
+    def path() -> Path:
+        entry = chosen(st.sampled_from(first))
+        return Path(entry, chosen(st.sampled_from(last)) if last else entry, chosen(st.sampled_from([0.25, 1.0])))
+
+    paths = tuple(tuple(path() for _ in range(chosen(st.integers(1, 3)))) for _ in range(2))
+    return replace(fleet, instances=numbered, paths=paths)
+
+
+@st.composite
+def workloads(chosen: Draw) -> Requests:
+    """Loads of two workloads."""
+    requests: Requests = chosen(loads())
+    number = st.lists(st.integers(0, 1), min_size=len(requests), max_size=len(requests))
+    return replace(requests, workload=np.array(chosen(number)))
 
 
 @st.composite

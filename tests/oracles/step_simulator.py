@@ -12,6 +12,7 @@ from itertools import product
 from planner.simulate.fleet import Fleet, Instance
 from planner.simulate.loop.fields import IMBALANCE
 from planner.simulate.requests import Requests
+from planner.simulate.shares import instances_of
 from planner.simulate.step_grid import StepGrid
 
 
@@ -25,6 +26,7 @@ class Request:
     prefix: list[int]
     arrival_s: float
     model: int = 0
+    last: int = 0  # number of the instances that decode it when it was prefilled elsewhere
     adapter: int = -1
     key: float = 0.0
     state: str = "to come"
@@ -111,6 +113,7 @@ class StepSimulator:
         self.store: list[int] = []  # blocks of the shared prefix cache, oldest first
         self.link_free_s: dict[tuple[int, int], float] = {}
         caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
+        first, last = instances_of(fleet, requests)
         self.requests = [
             Request(
                 r,
@@ -120,7 +123,8 @@ class StepSimulator:
                 int(requests.priority[r]),
                 requests.prefix[requests.prefix_of[r] : requests.prefix_of[r + 1]].tolist() if caches else [],
                 float(requests.arrival_s[r]),
-                0 if requests.model is None else int(requests.model[r]),
+                int(first[r]),
+                int(last[r]),
                 -1 if requests.adapter is None else int(requests.adapter[r]),
             )
             for r in range(len(requests))
@@ -278,9 +282,7 @@ class StepSimulator:
     # --- requests
     def route(self, r: Request, decoding: bool) -> Engine | None:
         open_to = [
-            e
-            for e in self.engines
-            if (e.role == "decode") == decoding and e.life == "open" and e.rules.model == r.model
+            e for e in self.engines if (e.role == "decode") == decoding and e.life == "open" and self.serves(e, r)
         ]
         policy = self.fleet.decode_routing if decoding else self.fleet.routing
         if policy == "round-robin":
@@ -303,6 +305,9 @@ class StepSimulator:
         }
         return min(open_to, key=lambda e: (costs[policy](e), len(e.outstanding), e.id))
 
+    def serves(self, e: Engine, r: Request) -> bool:
+        return e.rules.model == (r.last if e.role == "decode" else r.model)
+
     def relief(self, e: Engine) -> float:
         return -math.inf if e.life == "draining" else self.freeness(e)
 
@@ -320,7 +325,7 @@ class StepSimulator:
             for other in self.engines
             if self.blocks(r.input + (r.generated if other.role == "prefill" else r.output))
             <= other.rules.kv_tokens // self.fleet.block_tokens
-            and other.rules.model == r.model
+            and self.serves(other, r)
         ]
         if e not in fits or (e.role == "prefill" and all(other.role == "prefill" for other in fits)):
             r.state = "rejected"

@@ -149,7 +149,7 @@ def test_summaries_agree_with_the_run() -> None:
     requests = Requests.open_stream(times, rng.integers(10, 400, 4000), rng.integers(1, 60, 4000))
     result = simulate(Fleet((Instance(grid, 100_000),)), requests)
     slo = SloSpec.model_validate({"ttft": {"p90": "30ms"}, "tpot": {"p90": "10ms"}})
-    summary = summarise(result, slo)
+    summary = summarise(result, (slo,))
     good = (result.ttft_s <= 0.03) & (np.isnan(result.tpot_s) | (result.tpot_s <= 0.01))
     assert summary["attainment"] == pytest.approx(float(good.mean()))
     spent = summary["mean_s"]
@@ -167,7 +167,7 @@ def test_intervals_hold_the_mean_of_longer_runs() -> None:
             Fleet((Instance(grid, 64, most_sequences=1),)),
             Requests.open_stream(times, np.ones(20_000), np.ones(20_000)),
         )
-        found = summarise(result, SloSpec())["times"]
+        found = summarise(result, (SloSpec(),))["times"]
         assert isinstance(found, dict)
         low, high = found["ttft_s"]["mean"]["interval"]
         held += low <= 1.5 <= high  # M/D/1 at half load: service 1 s, wait 0.5 s

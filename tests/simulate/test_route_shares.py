@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from planner.cli.main import main
+from planner.errors import PlannerError
 from planner.load import load_plan
 from planner.plan.schema import Decision, Envelope, Route
 from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.fleet import Fleet, Instance, Path
 from planner.simulate.operation_spec import OperationSpec
 from planner.simulate.plan_fleet import Policies
+from planner.simulate.plan_paths import paths_of
 from planner.simulate.play import Load, play
 from planner.simulate.requests import Requests
-from planner.simulate.shares import Chains, chain_of_request, chains_of, shared_out
+from planner.simulate.shares import shared_out
 from planner.simulate.step_grid import StepGrid
 
 PROBLEM = """
@@ -67,49 +69,80 @@ def test_routers_that_look_for_caches_and_engines_that_come_and_go_have_no_share
 
 def test_a_note_says_which_shares_are_played(mixed: tuple[Envelope, Decision]) -> None:
     (note,) = play(*mixed, Load(first=50), Policies()).planned.notes
-    assert "25.0% to both, 75.0% to" in note
+    assert "75.0% to prefill and decode" in note
+    assert "25.0% to both" in note
 
 
-def test_roles_that_hand_caches_over_get_one_share_together(mixed: tuple[Envelope, Decision]) -> None:
-    chains = chains_of(mixed[1])
-    assert chains is not None
-    assert chains.shares == pytest.approx((0.25, 0.75))
-    assert sorted(chains.chain_of_role.values()) == [0, 1, 1]
+def test_a_path_is_a_role_that_does_both_or_one_that_hands_to_another(mixed: tuple[Envelope, Decision]) -> None:
+    names = [role.name for role in mixed[1].roles]
+    found = paths_of(mixed[1], ["chat"])
+    assert found is not None
+    (paths,) = found.paths
+    shares = {(names[path.first], names[path.last]): path.share for path in paths}
+    assert shares == pytest.approx({("both", "both"): 0.25, ("prefill", "decode"): 0.75})
 
 
-def test_one_chain_several_workloads_and_roles_without_a_route_have_no_shares(
+def test_caches_go_to_each_decode_role_in_its_share(mixed: tuple[Envelope, Decision]) -> None:
+    envelope, decision = mixed
+    decode = next(role for role in decision.roles if role.name == "decode")
+    second = decode.model_copy(update={"name": "second"})
+    (handing,) = (route for route in decision.routing if route.source is not None)
+    routes = tuple(
+        handing.model_copy(update={"to": name, "share": 0.75 * share})
+        for name, share in (("decode", 0.9), ("second", 0.1))
+    )
+    others = tuple(route for route in decision.routing if route.source is None)
+    plan = decision.model_copy(update={"roles": (*decision.roles, second), "routing": (*others, *routes)})
+    played = play(envelope, plan, Load(first=400), Policies())
+    homes = [played.planned.role_of_instance[home] for home in played.result.home]
+    counted = {name: homes.count(name) / len(homes) for name in ("both", "decode", "second")}
+    assert counted == pytest.approx({"both": 0.25, "decode": 0.675, "second": 0.075}, abs=0.006)
+
+
+def test_one_path_and_routes_that_leave_a_role_or_a_workload_out_have_no_shares(
     mixed: tuple[Envelope, Decision],
 ) -> None:
     decision = mixed[1]
     entry, *routes = decision.routing
-    other = entry.model_copy(update={"workload": "other"})
     alone = decision.roles[:-1]
-    assert chains_of(decision.model_copy(update={"roles": alone, "routing": tuple(routes)})) is None
-    assert chains_of(decision.model_copy(update={"routing": (other, *routes)})) is None
-    assert chains_of(decision.model_copy(update={"routing": tuple(routes)})) is None
+    assert paths_of(decision.model_copy(update={"roles": alone, "routing": tuple(routes)}), ["chat"]) is None
+    assert paths_of(decision, ["chat", "other"]) is None
+    assert paths_of(decision.model_copy(update={"routing": tuple(routes)}), ["chat"]) is None
+    assert entry.to == "both"
 
 
 def test_every_stretch_of_requests_has_nearly_the_shares() -> None:
-    chosen = chain_of_request((0.125, 0.5, 0.375), 4000)
+    chosen = shared_out((0.125, 0.5, 0.375), 4000)
     for start in range(0, 4000, 200):
         counted = np.bincount(chosen[start : start + 200], minlength=3) / 200
         assert counted == pytest.approx([0.125, 0.5, 0.375], abs=0.02)
 
 
-def test_a_request_that_its_chain_cannot_hold_goes_to_the_one_with_most_room() -> None:
-    fleet = Fleet((Instance(GRID, kv_tokens=640), Instance(GRID, kv_tokens=64_000)))
+def test_a_request_that_its_path_cannot_hold_goes_to_the_one_with_most_room() -> None:
+    paths = ((Path(0, 0, 0.5), Path(1, 1, 0.5)),)
+    fleet = Fleet((Instance(GRID, kv_tokens=640), Instance(GRID, kv_tokens=64_000, model=1)), paths=paths)
     inputs = np.where(np.arange(100) % 10 == 0, 2000, 100)
-    requests = Requests.open_stream(np.arange(100) * 0.1, inputs, np.full(100, 20))
-    shared = shared_out(fleet, ("small", "large"), requests, Chains({"small": 0, "large": 1}, (0.5, 0.5)))
-    result = simulate(*shared)
+    result = simulate(fleet, Requests.open_stream(np.arange(100) * 0.1, inputs, np.full(100, 20)))
     assert result.complete.all()
     assert set(result.home[inputs == 2000]) == {1}
     assert set(result.home[inputs == 100]) == {0, 1}
 
 
-def test_adapters_of_requests_are_kept() -> None:
-    fleet = Fleet((replace(Instance(GRID, kv_tokens=64_000), adapter_slots=2),) * 2)
-    requests = Requests.open_stream([0.0, 1.0], [10, 10], [2, 2]).of_models(0, [1, 0])
-    _, shared = shared_out(fleet, ("one", "two"), requests, Chains({"one": 0, "two": 1}, (0.5, 0.5)))
-    assert shared.adapter is not None
-    assert shared.adapter.tolist() == [1, 0]
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (((),), "has no path"),
+        (((Path(0, 0, 0.0),),), "without requests"),
+        (((Path(0, 7, 1.0),),), "a path of workload 0 from instances 0 to 7"),
+    ],
+)
+def test_paths_that_lead_nowhere_are_refused(paths: tuple[tuple[Path, ...], ...], message: str) -> None:
+    with pytest.raises(PlannerError, match=message):
+        Fleet((Instance(GRID, kv_tokens=640),), paths=paths)
+
+
+def test_a_request_of_a_workload_without_paths_is_refused() -> None:
+    fleet = Fleet((Instance(GRID, kv_tokens=640),), paths=((Path(0, 0, 1.0),),))
+    requests = replace(Requests.open_stream([0.0], [10], [2]), workload=np.array([1]))
+    with pytest.raises(PlannerError, match="request 0 is for workload 1"):
+        simulate(fleet, requests)

@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operated_simulator import OperatedSimulator
-from small_fleets import assert_same, draw, fleets, loads, mixed_loads, operated_fleets
+from small_fleets import assert_same, draw, fleets, loads, mixed_loads, operated_fleets, pathed_fleets, workloads
 from step_simulator import StepSimulator
 
 from planner.simulate.engine import simulate
@@ -26,5 +26,13 @@ def test_compiled_loop_equals_the_reference_event_for_event(fleet: Fleet, reques
 def test_operated_fleets_equal_the_reference_event_for_event(fleet: Fleet, data: st.DataObject) -> None:
     requests = data.draw(mixed_loads(fleet))
     reference = OperatedSimulator(fleet, requests, draw)
+    reference.run()
+    assert_same(simulate(fleet, requests, seed=7, most_events=100_000), reference)
+
+
+@settings(CASES, max_examples=100)
+@given(fleet=pathed_fleets(), requests=workloads())
+def test_fleets_with_paths_equal_the_reference_event_for_event(fleet: Fleet, requests: Requests) -> None:
+    reference = StepSimulator(fleet, requests, draw)
     reference.run()
     assert_same(simulate(fleet, requests, seed=7, most_events=100_000), reference)

@@ -5,6 +5,7 @@ from planner.simulate.loop.fields import (
     ARRIVAL,
     BY_PRIORITY,
     CAPACITY,
+    DECODE,
     ENTRY,
     FEEDBACK,
     GENERATED,
@@ -13,6 +14,7 @@ from planner.simulate.loop.fields import (
     HOME,
     INPUT,
     KEY,
+    LAST,
     LEFT,
     LOAD_TOKENS,
     MEMBERS,
@@ -95,7 +97,8 @@ def leave(s: State, i: int, r: int) -> None:
 def fits(s: State, i: int, r: int) -> bool:
     """Whether a request fits into an empty instance, from its first to its last token."""
     tokens = s.request[r, INPUT] + s.request[r, GENERATED if s.instance[i, ROLE] == PREFILL else OUTPUT]
-    return bool(blocks_of(s, tokens) <= s.instance[i, CAPACITY] and s.instance[i, SERVES] == s.request[r, MODEL])
+    serves = s.request[r, LAST if s.instance[i, ROLE] == DECODE else MODEL]
+    return bool(blocks_of(s, tokens) <= s.instance[i, CAPACITY] and s.instance[i, SERVES] == serves)
 
 
 @compiled

@@ -27,9 +27,10 @@ HOME: Final = 14  # instance that holds it now
 PREEMPTED: Final = 15  # times that it was preempted
 CHILD: Final = 16  # first child in a queue
 SIBLING: Final = 17  # next child of the same parent; next in a list
-MODEL: Final = 18  # that it is for
+MODEL: Final = 18  # that it is for, or number of the instances that take it first
 ADAPTER: Final = 19  # of that model; NONE
-REQUEST_FIELDS: Final = 20
+LAST: Final = 20  # model that it is for, or number of the instances that take it when it was prefilled elsewhere
+REQUEST_FIELDS: Final = 21
 
 # A request, seconds.
 ARRIVAL: Final = 0  # at the front door, seen by the client
@@ -102,7 +103,7 @@ GOAL: Final = 40  # that instance
 GOAL_BLOCKS: Final = 41  # taken there
 MIGRANT_PREEMPTED: Final = 42  # how often it had been preempted when the copy began
 MIGRATION_COUNT: Final = 43  # requests that left for another instance
-SERVES: Final = 44  # model
+SERVES: Final = 44  # model, or number
 LEADER: Final = 45  # first of the instances that step together with it
 MEMBERS: Final = 46  # how many those are
 SINGLE: Final = 47  # 1 if it looks ahead a step only

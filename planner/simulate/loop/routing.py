@@ -10,6 +10,7 @@ from planner.simulate.loop.fields import (
     FREENESS,
     HANDED,
     IMBALANCE,
+    LAST,
     LEAST_LOADED,
     LENGTH_AWARE,
     LIFE,
@@ -40,7 +41,7 @@ from planner.simulate.loop.steps import decode_steps
 @compiled
 def takes(s: State, i: int, r: int, decoding: bool) -> bool:
     """Whether an instance takes a request at this point of its way."""
-    if s.instance[i, LIFE] != OPEN or s.instance[i, SERVES] != s.request[r, MODEL]:
+    if s.instance[i, LIFE] != OPEN or s.instance[i, SERVES] != s.request[r, LAST if decoding else MODEL]:
         return False
     role = s.instance[i, ROLE]
     return bool(role == DECODE) if decoding else bool(role != DECODE)

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from serve_problems import SMALL, objective_of, small, value_of
 
@@ -10,10 +11,16 @@ from planner.api import solve
 from planner.check import check_plan
 from planner.cli.main import main
 from planner.errors import PlannerError
+from planner.kinds.serve.decode import envelope
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.placements import Parts, Workshop, with_placement
+from planner.kinds.serve.solve import prepare, search
 from planner.plan.schema import Envelope
-from planner.simulate.plan_fleet import Policies
+from planner.progress import Limits
+from planner.simulate.engine import simulate
+from planner.simulate.plan_fleet import Policies, fleet_of_plan
 from planner.simulate.play import Load, findings, play
+from planner.simulate.requests import Requests
 
 SIMULATED = {"options.judged_by": "simulation", "options.simulated_requests": 2000}
 
@@ -41,6 +48,26 @@ def test_a_plan_carries_its_interval_and_a_bound_above_it(plan: Envelope) -> Non
 
 def test_the_static_check_passes(plan: Envelope) -> None:
     assert not [one for one in check_plan(plan, ServeDecision.model_validate(plan.decision)) if not one.ok]
+
+
+def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Envelope) -> None:
+    setting = prepare(small({**SIMULATED, "cluster.pools.0.gpus": 8}))
+    outcome = search(setting, setting.targets, Limits())
+    candidates = outcome.formulated.candidates
+    workshop = Workshop.of(setting, candidates, Requests.open_stream([0.0], [2000], [400]))
+    both, first, last = (
+        next(at for at, one in enumerate(candidates) if one.function == function and one.shape.devices == 1)
+        for function in ("colocated", "prefill", "decode")
+    )
+    parts = Parts(((both, 1), (first, 2), (last, 1)), 1.0)
+    mix = envelope(setting, with_placement(outcome, parts, 2.0), plan.certificate, (), ())
+    rng = np.random.default_rng(0)
+    load = Requests.open_stream(np.arange(400) / 2.0, rng.integers(100, 2000, 400), rng.integers(1, 400, 400))
+    played = fleet_of_plan(mix, ServeDecision.model_validate(mix.decision), load, Policies()).fleet
+    searched, checked = (simulate(fleet, load) for fleet in (workshop.fleet(parts), played))
+    assert len({path.first for path in played.paths[0]}) == 2
+    assert checked.ttft_s.tolist() == searched.ttft_s.tolist()
+    assert checked.e2e_s.tolist() == searched.e2e_s.tolist()
 
 
 def test_what_steady_state_prefers_is_played_too(plan: Envelope) -> None:
