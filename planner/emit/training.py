@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.emit.nodes import Cluster, Place, read_cluster
 from planner.errors import PlannerError
-from planner.kinds.train.check import check
+from planner.kinds.train.check import legal
 from planner.kinds.train.decision import StageRun, TrainDecision, TrainOptions
 from planner.models.architecture import Architecture
 from planner.plan.placement import devices, require_countable
@@ -14,8 +14,6 @@ from planner.problem.recorded import recorded_model, recorded_options
 
 PIPELINE_OUTSIDE, DATA_OUTSIDE = ("pp", "dp", "cp", "tp"), ("dp", "pp", "cp", "tp")
 """The two orders of ranks, outermost first, that Megatron-LM and torchtitan can lay out."""
-PREDICTED = ("train.step_time", "train.memory", "train.checkpoints")
-"""Rules about figures, not about what is launched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,9 @@ class TrainJob:
     @property
     def header(self) -> tuple[str, ...]:
         digest = plan_digest(plan_json(self.envelope))
-        lines = (f'Plan "{self.envelope.name}", {digest}, by planner {self.envelope.software.planner}',)
+        lines: tuple[str, ...] = (
+            f'Plan "{self.envelope.name}", {digest}, by planner {self.envelope.software.planner}',
+        )
         if self.decision.recompute_rows:
             lines += ("All inputs recompute what the longest do: the plan's rows by length have no setting here.",)
         return lines
@@ -103,9 +103,9 @@ def refuse(what: str, where: str, hint: str) -> PlannerError:
 
 
 def _require_legal(envelope: Envelope, decision: TrainDecision) -> None:
-    """Predictions that the costs of this version would make otherwise do not keep a plan from being launched."""
-    for finding in check(envelope, decision):
-        if not finding.ok and finding.rule not in PREDICTED:
+    """Raises PlannerError where a rule is broken that hangs on no prediction."""
+    for finding in legal(envelope, decision):
+        if not finding.ok:
             raise refuse(finding.what, finding.where, finding.hint or "check the plan with `planner check`")
 
 

@@ -28,4 +28,5 @@ KIND = Kind(
     decision=TrainDecision,
     check=_check,
     solve=_solve,
+    proofs=("branch_and_bound",),
 )

@@ -9,6 +9,7 @@ from planner.kinds.train.search import LAYOUT_RULE, Found
 from planner.kinds.train.space import LAUNCHABLE, offloads, zero_stages
 from planner.plan.schema import Certificate, Objective
 
+METHOD = "branch_and_bound"
 TOLERANCE = 1e-6
 
 
@@ -18,7 +19,7 @@ def certificate(job: Job, found: Found) -> Certificate:
     value, bound = in_metric(job, found.value), in_metric(job, found.bound)
     gap = abs(value - bound) / max(abs(value), 1e-9)
     closed = gap <= TOLERANCE
-    axes = _axes(job, found)
+    axes = axes_of(job, found)
     claim = "no plan of these axes is faster under the costs" if closed else "no plan of these axes beats the bound"
     tally, mixes = found.tally, found.mixes
     pruned = {f"illegal: {name}": count for name, count in tally.illegal.items()}
@@ -37,7 +38,7 @@ def certificate(job: Job, found: Found) -> Certificate:
         candidates=tally.candidates,
         pruned=pruned,
         proof={
-            "method": "branch_and_bound",
+            "method": METHOD,
             "evaluated": tally.evaluated,
             "bounds": [
                 "computing: micro-batches times the slowest rank's least work",
@@ -53,13 +54,14 @@ def certificate(job: Job, found: Found) -> Certificate:
 
 
 def in_metric(job: Job, value: float) -> float:
-    """The goal's own figure of what the search minimises."""
+    """The goal's own figure of what the search minimises, and the other way round."""
     if not job.per_gpu:
         return value
     return job.options.global_batch * job.options.sequence_tokens / value
 
 
-def _axes(job: Job, found: Found) -> dict[str, list[JsonValue]]:
+def axes_of(job: Job, found: Found) -> dict[str, list[JsonValue]]:
+    """Every axis with its values."""
     search = job.options.search
     axes: dict[str, list[JsonValue]] = {name: list(values) for name, values in found.space.axes.items()}
     axes["schedule"] = list(search.schedule or LAUNCHABLE)

@@ -17,7 +17,16 @@ _SINGLE_CHUNK = ("1f1b", "zb_h1", "zb_h2", "dualpipe")
 
 
 def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
-    """One finding a rule; rules about model and job are left out where `inputs` is no training problem."""
+    """One finding a rule: those of `legal`, and what the costs of this version say of a plan that keeps them."""
+    findings = legal(envelope, decision)
+    if all(finding.ok for finding in findings):
+        findings += _repriced(envelope, decision)
+        findings += _checkpoints(envelope, decision)
+    return findings
+
+
+def legal(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
+    """Rules that hang on no cost; those about model and job are left out where `inputs` is no training problem."""
     role, shape = decision.roles[0], decision.degrees
     findings = [_role(decision), *_stages(decision, shape), *_schedule(decision, shape), *_recompute(decision)]
     findings += [*_sharding(decision, shape), *_ranks(decision, shape), *_groups(decision, shape)]
@@ -32,9 +41,6 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
         return [*findings, Finding("train.layers", True, what, "stage_runs", skipped=True)]
     findings += [_layers(decision, model), *_divisible(model, shape), _context(decision, model, shape)]
     findings += _layer_runs(decision, model, shape)
-    if all(finding.ok for finding in findings):
-        findings += _repriced(envelope, decision)
-        findings += _checkpoints(envelope, decision)
     return findings
 
 
@@ -215,12 +221,15 @@ def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
     if envelope.certificate.status == "stated" or "step_time_s" not in stated:
         return
     from planner.kinds.train.lengths import check_lengths
+    from planner.kinds.train.proof import proof_findings
     from planner.kinds.train.reprice import repriced
 
     found = repriced(envelope, decision)
     if isinstance(found, str):
-        yield Finding("train.step_time", True, f"not judged: {found}", "predictions", skipped=True)
+        for rule, where in (("train.step_time", "predictions"), ("certificate.proof", "certificate")):
+            yield Finding(rule, True, f"not judged: {found}", where, skipped=True)
         return
+    yield from proof_findings(envelope, found)
     yield from check_lengths(envelope, decision.recompute_rows, found)
     value = stated["step_time_s"]
     what = f"states a step of {format_si(value, 's')}, its decision gives {format_si(found.step_s, 's')}"

@@ -1,5 +1,6 @@
 """A training problem to a certified plan."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.infeasible import Stopped
@@ -24,8 +25,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     is legal or fits in memory, and Stopped where the time ran out before any plan was found.
     """
     jobs = jobs_of(resolved)
-    job = jobs[0]
-    found = best_plan(job, limits) if len(jobs) == 1 else best_use(jobs, limits)
+    job, found = jobs[0], best_plan(jobs, limits)
     if found.best is None:
         if found.stop_reason != "finished":
             raise Stopped(found.stop_reason, bound=found.bound)
@@ -34,8 +34,11 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     return with_checkpoints(envelope, TrainDecision.model_validate(envelope.decision))
 
 
-def best_plan(job: Job, limits: Limits, value: float = float("inf")) -> Found:
-    """The best plan of all that the job allows, better than `value`."""
+def best_plan(jobs: Sequence[Job], limits: Limits, value: float = float("inf")) -> Found:
+    """The best plan of all that the job allows on its pools, better than `value`."""
+    if len(jobs) > 1:
+        return best_use(jobs, limits, value)
+    job = jobs[0]
     layerwise = job.options.search.layerwise
     if layerwise:
         require_dense(job)

@@ -68,8 +68,8 @@ class Nodes:
 class PoolsSearch(BestFirst[Leaf]):
     """One way across some pools, in this order."""
 
-    def __init__(self, jobs: Sequence[Job], limits: Limits) -> None:
-        super().__init__(limits.tell)
+    def __init__(self, jobs: Sequence[Job], limits: Limits, value: float = float("inf")) -> None:
+        super().__init__(limits.tell, value)
         self.jobs = tuple(jobs)
         self.job = common_job(self.jobs)
         self.chunks = axis_values(self.job)["vpp"]

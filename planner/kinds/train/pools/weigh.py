@@ -16,22 +16,20 @@ MOST_JOINED = 3
 Searches = Search | StagesSearch | ReplicasSearch
 
 
-def best_use(jobs: Sequence[Job], limits: Limits) -> Found:
-    """The best plan over all uses of the pools, searched together.
+def best_use(jobs: Sequence[Job], limits: Limits, value: float = float("inf")) -> Found:
+    """The best plan over all uses of the pools that beats `value`, searched together.
 
     Raises PlannerError for wishes that hold on one pool only.
     """
     options = jobs[0].options
-    wishes = {
-        "search.layerwise": options.search.layerwise,
-        "reliability": options.reliability,
-        "lengths": options.lengths,
-    }
-    for name, wish in wishes.items():
+    where = jobs[0].resolved.where
+    if options.search.layerwise:
+        raise PlannerError("`layerwise` with several pools", where=where(("options", "search")), hint="keep one pool")
+    for name, wish in (("reliability", options.reliability), ("lengths", options.lengths)):
         if wish and options.search.pools != ("one",):
-            what, where = f"`{name}` with several pools", jobs[0].resolved.where(("options", *name.split(".")))
-            raise PlannerError(what, where=where, hint="write `search: {pools: one}`, or keep one pool")
-    uses = list(_uses(jobs, limits))
+            hint = "write `search: {pools: one}`, or keep one pool"
+            raise PlannerError(f"`{name}` with several pools", where=where(("options", name)), hint=hint)
+    uses = list(_uses(jobs, limits, value))
     reason = prove([search for _, search in uses], limits)
     return merged([replace(search.found(reason), uses=(name,)) for name, search in uses])
 
@@ -56,17 +54,17 @@ def merged(founds: Sequence[Found]) -> Found:
     )
 
 
-def _uses(jobs: Sequence[Job], limits: Limits) -> Iterator[tuple[str, Searches]]:
+def _uses(jobs: Sequence[Job], limits: Limits, value: float) -> Iterator[tuple[str, Searches]]:
     """Every use of the pools with its search."""
     wanted = jobs[0].options.search.pools
     groups = [some for size in range(2, min(len(jobs), MOST_JOINED) + 1) for some in combinations(jobs, size)]
     if "one" in wanted:
-        yield from ((f"{job.pool.name} alone", Search(job, limits)) for job in jobs)
+        yield from ((f"{job.pool.name} alone", Search(job, limits, value)) for job in jobs)
     if "replicas" in wanted:
-        yield from ((f"replicas in {_names(some, ' and ')}", ReplicasSearch(some, limits)) for some in groups)
+        yield from ((f"replicas in {_names(some, ' and ')}", ReplicasSearch(some, limits, value)) for some in groups)
     if "stages" in wanted:
         for order in (order for some in groups for order in permutations(some)):
-            yield f"stages on {_names(order, ', then ')}", StagesSearch(order, limits)
+            yield f"stages on {_names(order, ', then ')}", StagesSearch(order, limits, value)
 
 
 def _names(pools: Sequence[Job], between: str) -> str:
