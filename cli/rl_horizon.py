@@ -88,13 +88,15 @@ def _solution_document(
 ) -> dict[str, Any]:
     from math import isfinite
 
+    from planner.solvers.result import relative_gap
+
     return {
         "schema": "planner.rl.horizon_solution/1",
         "status": found.status.value,
         "objective_name": given.problem.objective,
         "objective": found.total,
         "bound": found.bound,
-        "gap": max(0.0, found.total - found.bound) / max(found.total, 1e-9),
+        "gap": relative_gap(found.total, found.bound),
         "changes": found.changes,
         "states": found.states,
         "one_plan_objective": found.fixed_total if isfinite(found.fixed_total) else None,

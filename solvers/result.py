@@ -16,6 +16,13 @@ class Status(StrEnum):
     UNKNOWN = "unknown"  # stopped with neither a solution nor a proof
 
 
+def relative_gap(objective: float | None, bound: float | None) -> float | None:
+    """|objective - bound| / max(|objective|, 1e-9); None if either is missing."""
+    if objective is None or bound is None:
+        return None
+    return abs(objective - bound) / max(abs(objective), 1e-9)
+
+
 @dataclass(frozen=True, slots=True)
 class SolveResult(Generic[S]):
     """The outcome of one solve; `objective` is recomputed from `solution`, never read from the backend."""
@@ -30,7 +37,5 @@ class SolveResult(Generic[S]):
 
     @property
     def gap(self) -> float | None:
-        """|objective - bound| / max(|objective|, 1e-9); None if either is missing."""
-        if self.objective is None or self.bound is None:
-            return None
-        return abs(self.objective - self.bound) / max(abs(self.objective), 1e-9)
+        """`relative_gap` of the objective; None if objective or bound is missing."""
+        return relative_gap(self.objective, self.bound)

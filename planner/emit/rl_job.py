@@ -98,13 +98,17 @@ class RlJob:
         return "".join(f"{comment(line)}\n" for line in self.header)
 
 
-def read_rl_job(envelope: Envelope, decision: Decision) -> RlJob:
-    """The job of an RL plan; raises PlannerError for generating groups that differ, which no launcher takes."""
+def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = False) -> RlJob:
+    """The job of an RL plan; raises PlannerError for what no launcher runs, and over-sampling but where one does."""
     assert isinstance(decision, RlDecision)
     problem = recorded_problem(envelope.inputs)
     options = recorded_options(problem, RlOptions)
     if problem is None or options is None:
         raise PlannerError("the options are no RL job", where="inputs.options", hint="solve the problem again")
+    if options.over_sampling > 1 and not over_samples:
+        hint = "use the target `slime`, or solve with `over_sampling: 1`"
+        what = f"{options.over_sampling:g} samples generated for each one trained on"
+        raise PlannerError(what, where="inputs.options.over_sampling", hint=hint)
     groups = [role for role in decision.roles if role.function == "rollout"]
     actors = [role for role in decision.roles if role.function == "actor"]
     if len(groups) != 1 or len(actors) != 1:

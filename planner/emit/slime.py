@@ -47,6 +47,8 @@ def _batches(job: RlJob) -> Iterator[Flag]:
     yield flag("--num-steps-per-rollout", options.minibatches)
     if options.over_sampling > 1:
         yield flag("--over-sampling-batch-size", round(options.prompts * options.over_sampling))
+    if options.partial_rollouts:
+        yield flag("--partial-rollout")
     yield flag("--rollout-max-prompt-len", job.prompt_tokens)
     yield flag("--rollout-max-response-len", job.response_tokens)
     yield flag("--use-dynamic-batch-size")
@@ -67,7 +69,7 @@ def _engine(job: RlJob) -> Iterator[Flag]:
 
 
 def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    job = read_rl_job(envelope, decision)
+    job = read_rl_job(envelope, decision, over_samples=True)
     if job.options.algorithm not in _ESTIMATORS:
         hint = "use the target `verl` or `openrlhf`"
         raise PlannerError(f"slime has no `{job.options.algorithm}`", where="decision.algorithm", hint=hint)

@@ -32,7 +32,7 @@ from planner.rl.problem import DecodeCurve
 from planner.rl.rollout import Trajectories, Worker, simulate
 from planner.rl.space import NO_GROUP, Space, training_choices
 from planner.rl.training import Rollout, TrainingTable
-from planner.solvers.result import Status
+from planner.solvers.result import Status, relative_gap
 
 Floats = NDArray[np.float64]
 
@@ -57,10 +57,8 @@ class AgenticSolution:
 
     @property
     def gap(self) -> float | None:
-        """(objective - bound) / objective; None without a plan or a bound."""
-        if self.objective is None or self.bound is None:
-            return None
-        return max(0.0, self.objective - self.bound) / max(self.objective, 1e-9)
+        """`relative_gap` of the objective; None without a plan or a bound."""
+        return relative_gap(self.objective, self.bound)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 Array suffixes: Q samples of a queue, G counts of replicas, T training choices.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,15 +49,20 @@ def _sum_smallest(values: Floats, count: int) -> float:
     return float(values.sum() if count >= len(values) else np.partition(values, count - 1)[:count].sum())
 
 
-def work_bound_s(table: TrainingTable, batch: Batch, samples: int, minibatches: int) -> tuple[Floats, Floats]:
-    """No order of completion trains the iteration, and no last minibatch alone, in less than this [T], seconds.
+def work_bound_s(
+    table: TrainingTable, batches: Sequence[Batch], samples: int, minibatches: int
+) -> tuple[Floats, Floats]:
+    """No order of completion trains an iteration, and no last minibatch alone, in less than this [T], seconds.
+
+    Of several batches that carry samples over, no mean iteration: each trains on `samples` of what all of them hold.
 
     With t tokens on a replica and M = max(1, ceil(t / m)), a minibatch takes t (1 + bubble / M) / rate, forward and
     update each with their own, and t / M >= min(t, m / 2). The whole has at least the tokens of the smallest samples, a
     minibatch at least those of the smallest samples that fill it.
     """
-    total = np.sort(batch.prompt_tokens_N + batch.output_tokens_N).astype(float)
-    all_tokens, part_tokens = total[:samples].sum(), total[: samples // minibatches].sum()
+    total = np.sort(np.concatenate([one.prompt_tokens_N + one.output_tokens_N for one in batches])).astype(float)
+    all_tokens = total[: samples * len(batches)].sum() / len(batches)
+    part_tokens = total[: samples // minibatches].sum()
     seconds_per_token = table.forward_s_T + 1 / table.train_T
     waited_s = (table.pp_T - 1) * table.forward_s_T + table.bubble_T / table.train_T
     beside_s = waited_s * np.minimum(part_tokens / table.dp_T, table.micro_T / 2) + table.optimizer_s_T

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.rl.generation import FusedBatch, batch_finish_times, group_queues, queue_order
+from planner.rl.partial import partial_rollout
 from planner.rl.plan import Evaluation, Fusion, GenerationGroup, RlPlan, TrainingChoice
 from planner.rl.problem import NEVER_FITS, Batch, RlProblem
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s, rollout_of
@@ -40,14 +41,16 @@ def evaluate(problem: RlProblem, plan: RlPlan) -> Evaluation:
         training_s=float(train_B.mean()),
         handover_s=handover,
         gpus_of_pool=used,
-        broken=tuple(_broken(problem, plan, used, iteration)),
+        broken=(*_broken(problem, plan, used, iteration), *_too_old(problem, plan, rollout)),
         generation_s_of_batch=tuple(float(one) for one in generation_B),
         training_s_of_batch=tuple(float(one) for one in train_B),
     )
 
 
 def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
-    """Its generation; plain where a rule stands against the fusion of the plan."""
+    """Its generation, batch by batch or carried over; plain where a rule stands against the fusion of the plan."""
+    if problem.partial:
+        return partial_rollout(problem, plan.groups[0])
     parts, needed = problem.minibatches if plan.training is not None else 1, problem.trained_samples
     fused = _fused(problem, plan)
     if fused is not None and all(one is not None for one in fused):
@@ -127,6 +130,12 @@ def _broken(problem: RlProblem, plan: RlPlan, used: dict[str, int], iteration: f
         yield from _broken_fusion(problem, plan, plan.fusion)
     if problem.max_iteration_s is not None and iteration > problem.max_iteration_s:
         yield f"the iteration takes {iteration:.6g} s, at most {problem.max_iteration_s:.6g} s allowed"
+
+
+def _too_old(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> Iterator[str]:
+    behind = plan.mode.staleness + rollout.oldest
+    if problem.max_staleness is not None and behind > problem.max_staleness:
+        yield f"samples begin {behind} iterations before they are trained on, at most {problem.max_staleness} allowed"
 
 
 def _broken_fusion(problem: RlProblem, plan: RlPlan, fusion: Fusion) -> Iterator[str]:

@@ -2,29 +2,41 @@
 
 An iteration ends when `samples` are done. Over-sampling throws the others away; a partial rollout keeps what they made
 and goes on with it in the next iteration, under new weights, so that their context is prefilled again.
+
+Array suffixes: D samples that are done, N all of a rollout.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.rl.plan import GenerationGroup
+from planner.rl.problem import RlProblem
 from planner.rl.resume import joined, remainder, subset
 from planner.rl.rollout import RolloutPolicy, Trajectories, Worker, simulate
+from planner.rl.training import Rollout, minibatches_of
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Iteration:
-    """One rollout: its time, the tokens trained on, and how many of them older weights made; tokens thrown away."""
+    """One rollout: its time, the output tokens trained on, and how many of them older weights made; tokens thrown away.
+
+    `oldest` counts iterations since the first weights that a sample trained on was made with.
+    """
 
     generation_s: float
     tokens: int
     stale_tokens: int
     wasted_tokens: int
     carried: int
+    oldest: int
+    done_s_D: Floats
+    context_D: Ints  # tokens of each sample trained on
 
 
 def successive(
@@ -42,20 +54,20 @@ def successive(
     """
     found: list[Iteration] = []
     carried: Trajectories | None = None
-    made_before = np.zeros(0, np.int64)
+    made_before, age = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for batch in fresh:
         waiting = carried.size if carried is not None else 0
         new = subset(batch, np.arange(max(0, batch.size - waiting)))
         pool = joined([carried, new]) if carried is not None else new
-        made_before = np.append(made_before, np.zeros(new.size, np.int64))
+        none = np.zeros(new.size, np.int64)
+        made_before, age = np.append(made_before, none), np.append(age, none)
         result = simulate(workers, pool, [np.arange(pool.size)], policy, stop_after=min(samples, pool.size))
-        done = np.flatnonzero(np.isfinite(result.done_s_N))
-        total_N = pool.remaining_T[pool.first_N[:-1]]
-        made_N = total_N - np.where(
-            np.isfinite(result.done_s_N), 0, pool.remaining_T[pool.first_N[:-1] + result.turn_N] - result.made_N
-        )
-        rest = np.flatnonzero(np.isinf(result.done_s_N))
+        is_done_N = np.isfinite(result.done_s_N)
+        done, rest = np.flatnonzero(is_done_N), np.flatnonzero(~is_done_N)
         rest = rest[np.argsort(result.worker_N[rest] < 0, kind="stable")]
+        total_N = pool.remaining_T[pool.first_N[:-1]]
+        left_N = pool.remaining_T[pool.first_N[:-1] + result.turn_N] - result.made_N
+        made_N = total_N - np.where(is_done_N, 0, left_N)
         found.append(
             Iteration(
                 generation_s=result.end_s,
@@ -63,8 +75,30 @@ def successive(
                 stale_tokens=int(made_before[done].sum()),
                 wasted_tokens=0 if keep else int(made_N[rest].sum()),
                 carried=len(rest) if keep else 0,
+                oldest=int(age[done].max(initial=0)),
+                done_s_D=result.done_s_N[done],
+                context_D=pool.final_context_N[done],
             )
         )
         carried = remainder(pool, result, rest) if keep and len(rest) else None
         made_before = (made_before + made_N)[rest] if carried is not None else np.zeros(0, np.int64)
+        age = np.where(made_before > 0, age[rest] + 1, 0) if carried is not None else np.zeros(0, np.int64)
     return found
+
+
+def partial_iterations(problem: RlProblem, group: GenerationGroup) -> list[Iteration]:
+    """Partial rollouts of the batches of `problem`, one after the other; the first has nothing carried over."""
+    fresh = [one.turns if one.turns is not None else Trajectories.single_turn(one) for one in problem.batches]
+    return successive((Worker(group.option.curve),) * group.replicas, fresh, problem.trained_samples, keep=True)
+
+
+def partial_rollout(problem: RlProblem, group: GenerationGroup) -> Rollout:
+    """What training needs of them."""
+    found = partial_iterations(problem, group)
+    parts = [minibatches_of(one.done_s_D, one.context_D, problem.minibatches) for one in found]
+    rollout = Rollout(
+        np.array([one.generation_s for one in found]),
+        np.stack([tokens for tokens, _ in parts]).astype(float),
+        np.stack([ready for _, ready in parts]),
+    )
+    return replace(rollout, oldest=max(one.oldest for one in found))

@@ -115,6 +115,11 @@ class FullPricing:
         overlapped = self._problem.weight_sync_overlapped
 
         def time_s_T(mode: Mode) -> Floats:
+            if (
+                self._problem.max_staleness is not None
+                and mode.staleness + rollout.oldest > self._problem.max_staleness
+            ):
+                return np.full(len(self._space.table.choices), np.inf)
             return iteration_s(mode, rollout, work, self._space.handover_s_T(config, mode), overlapped=overlapped)
 
         return self._rows(config, time_s_T)
@@ -157,7 +162,10 @@ class _Trainings:
 
     @classmethod
     def of(cls, table: TrainingTable, problem: RlProblem) -> "_Trainings":
-        works = [work_bound_s(table, one, problem.trained_samples, problem.minibatches) for one in problem.batches]
+        samples, parts = problem.trained_samples, problem.minibatches
+        works = [work_bound_s(table, [one], samples, parts) for one in problem.batches]
+        if problem.partial:
+            works = [work_bound_s(table, problem.batches, samples, parts)] * len(problem.batches)
         return cls(
             table, np.stack([whole for whole, _ in works], axis=1), np.stack([part for _, part in works], axis=1)
         )

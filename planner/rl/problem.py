@@ -145,7 +145,9 @@ class RlProblem:
     """Choose replicas, training parallelism and mode so that the mean iteration is shortest or cheapest.
 
     `weight_sync_s` maps (generating pool, training pool) to seconds; a missing pair has no network. `samples` is how
-    many an iteration trains on: fewer than a batch holds means over-sampling, the first to finish are taken.
+    many an iteration trains on: fewer than a batch holds means over-sampling, the first to finish are taken; with
+    `partial` the others go on in the next iteration, and no sample may begin more than `max_staleness` iterations
+    before its training, synchrony included.
     An empty `training` means that only generation is planned. `max_groups` 2 allows a second group of replicas for the
     `tail_fractions` of samples with the largest predicted length. With `equal_shares` the data-parallel ranks divide
     the samples of a minibatch, as most training codes ask for. With `fusion_thresholds`, roles that take turns may
@@ -171,6 +173,8 @@ class RlProblem:
     equal_shares: bool = False
     scoring: Mapping[str, Scoring] = field(default_factory=dict)
     fusion_thresholds: tuple[float, ...] = ()
+    partial: bool = False
+    max_staleness: int | None = None
     bubbles: Mapping["TrainingChoice", float] = field(default_factory=dict)  # of updates, where not `update_bubble`
 
     @property
@@ -187,6 +191,7 @@ def validate(problem: RlProblem) -> None:
     """Raises PlannerError for the first thing in `problem` that no plan can mend, with the nearest value that works."""
     _counts(problem)
     _modes(problem)
+    _partial(problem)
     _lengths(problem)
     _training_fits(problem)
     _networks(problem)
@@ -220,6 +225,12 @@ def _modes(problem: RlProblem) -> None:
         if mode.sync == "k_step_async" and mode.staleness < 1:
             what = f"asynchronous training with a staleness of {mode.staleness}"
             raise PlannerError(what, where="modes", hint="use a staleness of 1 or more, or `sync`")
+
+
+def _partial(problem: RlProblem) -> None:
+    if problem.partial and (problem.max_groups > 1 or problem.dispatch != "fifo" or problem.fusion_thresholds):
+        what = "what is carried over goes first, to one group of replicas; nothing is ranked or fused"
+        raise PlannerError(what, where="partial", hint="leave out tail fractions, predicted lengths and fusion")
 
 
 def _lengths(problem: RlProblem) -> None:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from planner.rl.best_first import BestFirst
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import FusedBatch, finish_times
+from planner.rl.partial import partial_rollout
 from planner.rl.plan import Evaluation, Fusion, RlPlan
 from planner.rl.pricing import pricing_of
 from planner.rl.problem import RlProblem, validate
 from planner.rl.space import Space, build_space
 from planner.rl.training import Rollout, rollout_of
-from planner.solvers.result import Status
+from planner.solvers.result import Status, relative_gap
 
 Floats = NDArray[np.float64]
 
@@ -45,10 +46,8 @@ class Solution:
 
     @property
     def gap(self) -> float | None:
-        """(objective - bound) / objective; None without a plan or a bound."""
-        if self.objective is None or self.bound is None:
-            return None
-        return max(0.0, self.objective - self.bound) / max(self.objective, 1e-9)
+        """`relative_gap` of the objective; None without a plan or a bound."""
+        return relative_gap(self.objective, self.bound)
 
 
 def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float = 0.0) -> Solution:
@@ -115,6 +114,8 @@ class Simulations:
                 for batch in range(len(problem.batches))
             ]
             return Rollout(np.array(ends), np.zeros((0, 0)), np.zeros((0, 0)))
+        if problem.partial:
+            return partial_rollout(problem, self._space.groups_of(config)[0])
         fusion = self._space.fusion_of(config)
         if fusion is not None:
             return self._fused(config, fusion)

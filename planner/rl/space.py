@@ -13,7 +13,7 @@ from planner.rl.bounds import generation_bound_s
 from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
 from planner.rl.plan import Fusion, GenerationGroup, TrainingChoice
-from planner.rl.problem import Mode, RlProblem
+from planner.rl.problem import DecodeCurve, Mode, RlProblem
 from planner.rl.training import TrainingTable
 
 Floats = NDArray[np.float64]
@@ -157,6 +157,9 @@ def _queue_bounds(
     for members in of_option.values():
         curve = groups[members[0]].option.curve
         replicas = np.array([groups[index].replicas for index in members], float)
+        if problem.partial:
+            bound_GB[members] = _partial_bound_s(problem, curve, replicas)[:, None]
+            continue
         for column, (batch, queue_Q) in enumerate(zip(problem.batches, queues_B, strict=True)):
             prompt_Q, output_Q = batch.prompt_tokens_N[queue_Q], batch.output_tokens_N[queue_Q]
             needed = len(queue_Q) - (batch.size - problem.trained_samples) if problem.samples else len(queue_Q)
@@ -166,6 +169,18 @@ def _queue_bounds(
             bound = generation_bound_s(first_Q, output_Q, needed, curve, replicas, beside_s)
             bound_GB[members, column] = bound if fits else np.inf
     return bound_GB
+
+
+def _partial_bound_s(problem: RlProblem, curve: DecodeCurve, replicas_G: Floats) -> Floats:
+    """No mean iteration that carries samples over is shorter [G]: all together train on the shortest of all samples."""
+    first = [one.prompt_tokens_N if one.turns is None else one.turns.prompt_N for one in problem.batches]
+    prompt_N = np.concatenate([one.prompt_tokens_N for one in problem.batches])
+    output_N = np.concatenate([one.output_tokens_N for one in problem.batches])
+    if (prompt_N + output_N).max() > curve.kv_tokens:
+        return np.full(len(replicas_G), np.inf)
+    count = len(problem.batches)
+    needed = count * problem.trained_samples
+    return generation_bound_s(np.concatenate(first), output_N, needed, curve, replicas_G) / count
 
 
 def _scoring_s(problem: RlProblem, group: GenerationGroup, tokens_N: Ints) -> float:

@@ -23,6 +23,7 @@ class Rollout:
     generation_s_B: Floats
     tokens_BK: Floats
     ready_s_BK: Floats
+    oldest: int = 0  # iterations by which weights that made some of a sample are behind, before any synchrony
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,17 +82,21 @@ def rollout_of(
     batches: tuple[Batch, ...], finish_s: list[Floats], minibatches: int, samples: int | None = None
 ) -> Rollout:
     """Minibatches in the order of completion, the last takes the remainder; `samples` first to finish are taken."""
-    ends, tokens, ready = [], [], []
-    for batch, done_s_N in zip(batches, finish_s, strict=True):
-        order = np.argsort(done_s_N, kind="stable")[:samples]
-        per_part = len(order) // minibatches
-        first = np.arange(minibatches) * per_part
-        total_N = (batch.prompt_tokens_N + batch.output_tokens_N)[order]
-        done = done_s_N[order]
-        ends.append(done[-1])
-        tokens.append(np.add.reduceat(total_N, first))
-        ready.append(done[np.append(first[1:], len(order)) - 1])
-    return Rollout(np.array(ends), np.array(tokens, float), np.array(ready))
+    parts = [
+        minibatches_of(done_s_N, batch.prompt_tokens_N + batch.output_tokens_N, minibatches, samples)
+        for batch, done_s_N in zip(batches, finish_s, strict=True)
+    ]
+    ready = np.array([ready for _, ready in parts])
+    return Rollout(ready[:, -1].copy(), np.array([tokens for tokens, _ in parts], float), ready)
+
+
+def minibatches_of(
+    done_s_N: Floats, tokens_N: NDArray[np.int64], minibatches: int, samples: int | None = None
+) -> tuple[NDArray[np.int64], Floats]:
+    """Tokens of each minibatch, and when it is complete [K]."""
+    order = np.argsort(done_s_N, kind="stable")[:samples]
+    first = np.arange(minibatches) * (len(order) // minibatches)
+    return np.add.reduceat(tokens_N[order], first), done_s_N[order][np.append(first[1:], len(order)) - 1]
 
 
 def minibatch_s(table: TrainingTable, tokens_BK: Floats) -> Floats:

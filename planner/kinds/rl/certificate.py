@@ -15,6 +15,7 @@ from planner.rl.plan import RlPlan
 from planner.rl.problem import Mode, RlProblem
 from planner.rl.search import Solution
 from planner.rl.search import solve as search
+from planner.solvers.result import relative_gap
 
 TOLERANCE = 1e-6
 
@@ -26,7 +27,7 @@ def certificate(solved: Solved, solution: Solution, alternatives: list[JsonValue
     if solution.bound is not None and solution.objective:
         share = solution.bound / solution.objective
         bound = value / share if maximising else value * share
-    gap = None if bound is None else abs(value - bound) / max(abs(value), 1e-9)
+    gap = relative_gap(value, bound)
     closed = gap is not None and gap <= TOLERANCE
     space = "over the stated axes, for the drawn lengths, under the stated costs and assumptions"
     claim = f"no plan has a better {metric} {space}" if closed else f"no plan beats the bound on {metric} {space}"

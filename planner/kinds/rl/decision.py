@@ -91,6 +91,9 @@ class RlOptions(Spec):
     over_sampling: Annotated[float, Field(ge=1, le=4)] = Field(
         default=1.0, description="samples generated for each one trained on; the first to finish are taken"
     )
+    partial_rollouts: bool = Field(
+        default=False, description="samples generated that are not trained on go on in the next iteration"
+    )
     max_output_tokens: Count | None = Field(default=None, description="where longer samples are cut off")
     iterations: Annotated[int, Field(ge=1, le=64)] = Field(default=2, description="batches of lengths drawn")
     length_error: Amount | None = Field(
@@ -139,6 +142,14 @@ class FusedScoring(Spec):
     unfused_s: Amount
 
 
+class PartialRollouts(Spec):
+    """Samples that are not done when an iteration has its samples go on in the next, under newer weights."""
+
+    carried: Amount = Field(description="samples that an iteration leaves to the next, on average")
+    stale_share: Fraction = Field(description="of the output tokens trained on, that older weights made")
+    oldest: Index = Field(description="iterations since a sample trained on was begun, at most, synchrony aside")
+
+
 class FusedTraining(Spec):
     """Actor and critic trained at the same time: their pipelines through the same stages, in opposite directions.
 
@@ -171,6 +182,7 @@ class RlDecision(Decision):
     tail_share: Fraction = Field(default=0.0, description="longest samples that go to the last rollout group")
     resident_bytes: dict[str, Amount] = Field(default_factory=dict, description="by role, 0 where absent")
     weight_sync: WeightSync
+    partial_rollouts: PartialRollouts | None = None
     fused_scoring: FusedScoring | None = None
     fused_training: FusedTraining | None = None
     shares: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(

@@ -9,6 +9,7 @@ from planner.kinds.rl.decision import FusedScoring, FusedTraining, RlDecision, W
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import Formulated
 from planner.kinds.rl.fused_scoring import fused_scoring
+from planner.kinds.rl.partial import partial_rollouts
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
 from planner.models.architecture import MoeFfn
@@ -100,6 +101,7 @@ def decode(solved: Solved) -> RlDecision:
         tail_share=tail,
         resident_bytes=kept,
         weight_sync=_weight_sync(solved),
+        partial_rollouts=partial_rollouts(solved.formulated.problem, solved.plan),
         fused_scoring=solved.fused,
         fused_training=solved.fused_training,
         shares={names[0]: 1.0 - tail, names[1]: tail} if len(names) > 1 else {},

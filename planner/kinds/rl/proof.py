@@ -14,6 +14,7 @@ from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.drawn import digest_of, draw_batches, trained_tokens
 from planner.kinds.rl.fused_scoring import fused_scoring
 from planner.kinds.rl.fused_training import relaxed, replayed
+from planner.kinds.rl.partial import partial_rollouts
 from planner.kinds.rl.stated import stated_problem
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -94,6 +95,8 @@ def _objective(
         return Finding(rule, False, found.broken[0], where, _HINT)
     if not _same(decision.fused_scoring, fused_scoring(searched, plan)):
         return Finding("rl.fused_scoring", False, "played again, other times come out", "fused_scoring", _HINT)
+    if not _same(decision.partial_rollouts, partial_rollouts(searched, plan)):
+        return Finding("rl.partial_rollouts", False, "played again, others are carried over", "partial_rollouts", _HINT)
     worth = _metrics(found, trained_tokens(searched.batches, options)).get(stated.metric)
     right = worth is not None and stated.value is not None and abs(worth - stated.value) <= REL_TOL * abs(worth)
     return Finding(rule, right, f"priced again {worth!r} {stated.metric}, stated {stated.value!r}", where, _HINT)

@@ -108,6 +108,7 @@ def _require_consistent(resolved: Resolved, options: RlOptions) -> None:
         what = f"{samples} samples do not divide into {options.minibatches} minibatches"
         raise PlannerError(what, where=where(("options", "minibatches")), hint=f"write `minibatches: {near}`")
     _require_fusible(resolved, options)
+    _require_partial(resolved, options)
     if "asynchronous" in (options.synchrony or ()) and options.max_staleness == 0:
         hint = "write `max_staleness: 1` or more, or leave `asynchronous` out"
         what = "asynchronous training with a staleness of 0"
@@ -142,6 +143,22 @@ def _require_fusible(resolved: Resolved, options: RlOptions) -> None:
             raise PlannerError(
                 what, where=where(("options", "costs", "training", index, "score_tokens_per_s")), hint=hint
             )
+
+
+def _require_partial(resolved: Resolved, options: RlOptions) -> None:
+    """Partial rollouts have something to carry over, may be stale, and hand samples out in turn."""
+    if not options.partial_rollouts:
+        return
+    wishes = (
+        (options.over_sampling == 1, "over_sampling", "nothing is left to carry over", "`over_sampling: 1.25`"),
+        (options.max_staleness == 0, "max_staleness", "older weights begin some samples", "`max_staleness: 1` or more"),
+        (bool(options.tail_fractions), "tail_fractions", "what is carried over goes first", "no `tail_fractions`"),
+        (options.length_error is not None, "length_error", "what is carried over goes first", "no `length_error`"),
+    )
+    for wrong, key, what, instead in wishes:
+        if wrong:
+            where = resolved.where(("options", key))
+            raise PlannerError(f"partial rollouts: {what}", where=where, hint=f"write {instead}")
 
 
 def _keys(resolved: Resolved, options: RlOptions) -> dict[str, str]:

@@ -24,7 +24,9 @@ from planner.plan.schema import (
 )
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
+from planner.rl.partial import partial_rollout
 from planner.rl.search import Solution
+from planner.rl.search import solve as search
 from planner.solvers.result import Status
 from planner.units import format_si
 
@@ -58,6 +60,12 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 
 
 def _infeasible(formulated: Formulated, solution: Solution) -> Infeasible:
+    if formulated.problem.partial:
+        free = search(replace(formulated.problem, max_staleness=None)).plan
+        if free is not None:
+            oldest = partial_rollout(formulated.problem, free.groups[0]).oldest + free.mode.staleness
+            limit = f"max_staleness = {formulated.problem.max_staleness}, with samples carried over"
+            return Infeasible([{"limit": limit, "nearest": f"max_staleness {oldest}"}], proved=True)
     deadline = formulated.problem.max_iteration_s
     if deadline is None or solution.nearest_iteration_s is None:
         return Infeasible([{"limit": "GPUs of the pools", "nearest": ""}], proved=True)
