@@ -282,7 +282,7 @@ def engines_of(role: Role, setting: FleetSetting) -> list[Instance]:
         preemption=setting.policies.preemption,
         host_kv_tokens=int(pool.node.host_memory_bytes / pool.node.num_gpus * HOST_SHARE / token_bytes / shape.pp),
         swap_tokens_per_s=pool.node.pcie_bandwidth_bytes_per_s / token_bytes,
-        link_tokens_per_s=shape.tp * _link_bytes_per_s(pool, setting.crossing) / _moved_bytes(setting) / shape.pp,
+        link_tokens_per_s=shape.tp * _link_bytes_per_s(pool, setting.crossing) / _moved_bytes(setting),
         link_latency_s=pool.node.nic_latency_s,
         pool=list(setting.pools).index(role.pool),
     )

@@ -502,12 +502,13 @@ class StepSimulator:
         pools = (source.rules.pool, goal.rules.pool)
         of_pools = [link for link in self.fleet.pool_links if (link.source, link.goal) == pools]
         shared = of_pools[-1].tokens_per_s if of_pools else math.inf
-        rate = min(source.rules.link_tokens_per_s, goal.rules.link_tokens_per_s, shared)
-        free_s = max(self.now, source.sent_s, goal.received_s) + tokens / rate
-        self.link_free_s[pools] = max(self.now, self.link_free_s.get(pools, 0.0)) + tokens / shared
-        source.sent_s = goal.received_s = max(free_s, self.link_free_s[pools])
+        begins_s = max(self.now, source.sent_s)
+        source.sent_s = begins_s + tokens / source.rules.link_tokens_per_s
+        self.link_free_s[pools] = max(begins_s, self.link_free_s.get(pools, 0.0)) + tokens / shared
+        goal.received_s = max(begins_s, goal.received_s) + tokens / goal.rules.link_tokens_per_s
         latency = of_pools[-1].latency_s if of_pools else 0.0
-        return source.sent_s + (max(source.rules.link_latency_s, goal.rules.link_latency_s) + latency)
+        done_s = max(source.sent_s, self.link_free_s[pools], goal.received_s)
+        return done_s + (max(source.rules.link_latency_s, goal.rules.link_latency_s) + latency)
 
     def move(self, e: Engine) -> None:
         r, goal = e.migrant, e.goal

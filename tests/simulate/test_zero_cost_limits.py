@@ -203,3 +203,14 @@ def test_actions_rates_and_models_that_cannot_be_are_refused() -> None:
         Speculation(2, 1.5, GRID)
     with pytest.raises(PlannerError, match="request 0 is for model 1"):
         simulate(Fleet((ROOMY,)), poisson(0).of_models(1))
+
+
+def test_an_instance_takes_caches_from_slow_senders_at_once() -> None:
+    senders = (replace(PREFILL, link_tokens_per_s=1e3),) * 4
+    requests = Requests.open_stream(np.zeros(4), [500] * 4, [2] * 4)
+    fleet = Fleet((*senders, replace(DECODE, link_tokens_per_s=1e6)), routing="round-robin")
+    moved_s = (result := simulate(fleet, requests)).first_token_s - result.prefilled_s
+    assert moved_s == pytest.approx([0.5] * 4, rel=1e-9)
+    narrow = replace(fleet, instances=(*senders, replace(DECODE, link_tokens_per_s=1e3)))
+    waits_s = np.sort(simulate(narrow, requests).first_token_s - result.prefilled_s)
+    assert waits_s == pytest.approx([0.5, 1.0, 1.5, 2.0], rel=1e-9)
