@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from planner.costs.attention_ffn import Units, ffn_weight_bytes
 from planner.costs.forward import ranks_in_step
 from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.parameters import Calibration, load_calibration
@@ -21,6 +22,7 @@ from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.plan.schema import Decision, Envelope, Role
+from planner.plan.sides import ATTENTION, ffn_roles, without_ffn
 from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
@@ -31,6 +33,7 @@ from planner.simulate.operation_spec import OperationSpec, SpeculationSpec
 from planner.simulate.plan_paths import RolePaths, paths_of
 from planner.simulate.requests import Requests
 from planner.simulate.step_grid import StepGrid, step_grid
+from planner.simulate.unit_grid import unit_grid
 
 FUNCTIONS = ("colocated", "prefill", "decode")
 POLICY_OF_ENGINE = {"vllm": "mixed", "sglang": "prefill-first", "trtllm": "mixed"}
@@ -99,6 +102,8 @@ def fleet_of_plan(
     problem = recorded_problem(envelope.inputs)
     if envelope.kind != "serve" or problem is None:
         raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
+    gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
+    sides, decision = ffn_roles(decision), without_ffn(decision)
     settings = _settings(problem, decision, requests, policies, _calibration(problem, calibration), profiles)
     instances: list[Instance] = []
     names: list[str] = []
@@ -108,7 +113,7 @@ def fleet_of_plan(
     for role in decision.roles:
         setting = settings[str(role.model)]
         number = paths.number_of_role[role.name] if paths else list(settings).index(str(role.model))
-        found = [replace(one, model=number) for one in engines_of(role, setting)]
+        found = [replace(one, model=number) for one in engines_of(role, setting, sides.get(role.name))]
         size = together(role, setting.arch)
         each = len(found) // role.replicas
         starts = range(len(instances), len(instances) + len(found), each)
@@ -116,11 +121,12 @@ def fleet_of_plan(
         groups += [size] * (len(found) // size)
         instances += found
         names += [role.name] * len(found)
+    leaders |= {ffn.name: leaders[name] for name, ffn in sides.items()}  # neither side works without the other
     fleet = fleet_of_engines(instances, tuple(settings.values()), groups=groups, paths=paths.paths if paths else ())
     return PlannedFleet(
         _operated(fleet, policies.operation or OperationSpec(), leaders, tuple(settings.values())),
         tuple(names),
-        sum(role.replicas * role.parallelism.devices for role in decision.roles),
+        gpus,
         problem,
         tuple(_notes(decision, paths)),
         tuple(list(settings).index(name) if name in settings else -1 for name in _models(problem)),
@@ -235,8 +241,11 @@ def _notes(decision: Decision, paths: RolePaths | None) -> Iterator[str]:
 
 
 def together(role: Role, arch: Architecture) -> int:
-    """Engines that wait for each other in every step: the attention ranks of a micro-batch, where experts join them."""
-    return int(ranks_in_step(arch, role.parallelism.dp))
+    """Engines that wait for each other in every step: the attention ranks of a micro-batch, where experts join them.
+
+    So do all ranks whose feed-forward layers stand on devices of their own.
+    """
+    return role.parallelism.dp if role.function == ATTENTION else int(ranks_in_step(arch, role.parallelism.dp))
 
 
 def _pool_links(instances: list[Instance], settings: Sequence[FleetSetting]) -> tuple[PoolLink, ...]:
@@ -256,54 +265,56 @@ def _pool_links(instances: list[Instance], settings: Sequence[FleetSetting]) -> 
     return tuple(found)
 
 
-def engines_of(role: Role, setting: FleetSetting) -> list[Instance]:
-    """Equal engines: attention ranks x micro-batches of all replicas; the ranks of a micro-batch stand together."""
-    if role.function not in FUNCTIONS:
+def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> list[Instance]:
+    """Equal engines: attention ranks x micro-batches of all replicas; the ranks of a micro-batch stand together.
+
+    `ffn` is the role of the feed-forward layers of an attention role; it is a part of the steps of these engines.
+    """
+    if role.function not in (*FUNCTIONS, ATTENTION):
         raise PlannerError(f"role `{role.name}` is of function `{role.function}`", hint="give a serving plan")
+    if (role.function == ATTENTION) != (ffn is not None):
+        what = f"role `{role.name}` has attention alone, and no role with its feed-forward layers"
+        raise PlannerError(what, hint="check the plan: `planner check PLAN`")
     shape, engine = role.parallelism, setting.problem.engine.name
     shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
     pool = setting.pools[role.pool]
     policy = setting.policies.engine_policy or POLICY_OF_ENGINE[engine]
-    most = max(math.ceil(int(role.limits.get("max_batch", 256)) / shape.pp), 1)
+    turns = shape.pp if ffn is None else int(role.limits.get("micro_batches", 1))
+    most = max(math.ceil(int(role.limits.get("max_batch", 256)) / turns), 1)
     chunk = int(role.limits.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
-    apart = together(role, setting.arch) > 1
-    grid = _grid(setting, pool, shards, most, chunk, None, apart)
+    grid = _grid(setting, role, ffn, most, chunk, None)
     operation = setting.policies.operation or OperationSpec()
     speculation, adapters = operation.speculation, operation.adapters
     token_bytes, kv_tokens = _cache(setting, role, pool, shards)
+    links_bytes_per_s = shape.tp * shape.pp * _link_bytes_per_s(pool, setting.crossing)
     one = Instance(
         grid,
-        max(kv_tokens // shape.pp, 1),
-        role=role.function,
+        max(kv_tokens // turns, 1),
+        role="decode" if role.function == ATTENTION else role.function,
         policy=policy,
         token_budget=chunk,
         most_sequences=most,
         reserves=engine in RESERVING_ENGINES,
         preemption=setting.policies.preemption,
-        host_kv_tokens=int(pool.node.host_memory_bytes / pool.node.num_gpus * HOST_SHARE / token_bytes / shape.pp),
+        host_kv_tokens=int(pool.node.host_memory_bytes / pool.node.num_gpus * HOST_SHARE / token_bytes / turns),
         swap_tokens_per_s=pool.node.pcie_bandwidth_bytes_per_s / token_bytes,
-        link_tokens_per_s=shape.tp * _link_bytes_per_s(pool, setting.crossing) / _moved_bytes(setting),
+        link_tokens_per_s=links_bytes_per_s / turns / _moved_bytes(setting),
         link_latency_s=pool.node.nic_latency_s,
         pool=list(setting.pools).index(role.pool),
     )
     if speculation is not None and role.function != "prefill":
-        verifying = _grid(setting, pool, shards, most, chunk, speculation, apart)
+        verifying = _grid(setting, role, ffn, most, chunk, speculation)
         one = replace(one, speculation=Speculation(speculation.draft_tokens, speculation.acceptance, verifying))
     if adapters is not None:
         one = replace(one, adapter_slots=adapters.slots, adapter_load_s=adapters.load_s)
-    return [one] * (role.replicas * shape.dp * shape.pp)
+    return [one] * (role.replicas * shape.dp * turns)
 
 
 def _grid(
-    setting: FleetSetting,
-    pool: Pool,
-    shards: Shards,
-    most: int,
-    chunk: int,
-    speculation: SpeculationSpec | None,
-    joint_apart: bool,
+    setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, speculation: SpeculationSpec | None
 ) -> StepGrid:
-    problem = setting.problem
+    """Steps of one engine of a role."""
+    problem, pool, shape = setting.problem, setting.pools[role.pool], role.parallelism
     pricer = make_pricer(
         pool.node.accelerator,
         pool.topology(),
@@ -313,18 +324,34 @@ def _grid(
         calibration=setting.calibration,
         store=open_store(setting.profiles),
     )
+    overheads = setting.calibration.engine(problem.engine.name)
     longest = int((setting.requests.input_tokens + setting.requests.output_tokens).max())
+    draft_tokens = speculation.draft_tokens if speculation else 0
+    draft_step_s = speculation.draft_step_s if speculation else 0.0
+    if ffn is not None:
+        other, turns = ffn.parallelism, int(role.limits.get("micro_batches", 1))
+        return unit_grid(
+            setting.arch,
+            pricer,
+            overheads,
+            Units.within(shape.tp, shape.dp, other.tp, other.dp, turns, pool.node.scale_up_size),
+            most_sequences=most,
+            longest_tokens=longest,
+            chunk_tokens=chunk,
+            draft_tokens=draft_tokens,
+            draft_step_s=draft_step_s,
+        )
     return step_grid(
         setting.arch,
         pricer,
-        shards,
-        setting.calibration.engine(problem.engine.name),
+        Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep),
+        overheads,
         most_sequences=most,
         longest_tokens=longest,
         chunk_tokens=chunk,
-        draft_tokens=speculation.draft_tokens if speculation else 0,
-        draft_step_s=speculation.draft_step_s if speculation else 0.0,
-        joint_apart=joint_apart,
+        draft_tokens=draft_tokens,
+        draft_step_s=draft_step_s,
+        joint_apart=together(role, setting.arch) > 1,
     )
 
 
@@ -343,6 +370,8 @@ def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards) -> tup
         workspace = setting.calibration.engine(setting.problem.engine.name).workspace_bytes
         activations = float(activation_bytes(setting.arch, shards, *SMALL_STEP)[0])
         used = float(weight_bytes(setting.arch, shards)[0]) + activations + workspace
+        if role.function == ATTENTION:
+            used -= float(ffn_weight_bytes(setting.arch, shards)[0])
     room = capacity - used
     if room < token_bytes:
         what = f"role `{role.name}` has no room for a KV cache: {-room / 1e9:.2f} GB are missing"

@@ -20,12 +20,9 @@ class RolePaths:
 def paths_of(decision: Decision, workloads: Sequence[str]) -> RolePaths | None:
     """The paths of a plan; None where all requests go one way, or where routes leave a workload or a role out."""
     number = {role.name: at for at, role in enumerate(decision.roles)}
-    inside = {
-        role.name for role in decision.roles if role.function == "ffn"
-    }  # of steps of the role that hands on to it
-    routes = [route for route in decision.routing if route.to not in inside]
+    routes = decision.routing
     paths = tuple(_paths([route for route in routes if route.workload == name], number) for name in workloads)
-    left_out = not all(paths) or {route.to for route in decision.routing} != set(number)
+    left_out = not all(paths) or {route.to for route in routes} != set(number)
     return None if left_out or sum(map(len, paths)) < 2 else RolePaths(number, paths)
 
 

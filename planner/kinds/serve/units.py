@@ -138,7 +138,8 @@ def _shards(shape: Shape) -> Shards:
 
 def _of(units: Sequence[Unit], pool: Pool) -> Units:
     rows = [(unit.attention.tp, unit.attention.dp, unit.ffn.tp, unit.ffn.dp, unit.micro_batches) for unit in units]
-    return Units.within(*np.array(rows, dtype=np.float64).T, reach=pool.node.scale_up_size)
+    tp, ranks, ffn_tp, groups, turns = np.array(rows, dtype=np.float64).T
+    return Units.within(tp, ranks, ffn_tp, groups, turns, pool.node.scale_up_size)
 
 
 def price_units(place: Place, options: ServeOptions, targets: Sequence[Target], copies: int) -> UnitPoints:

@@ -1,0 +1,48 @@
+"""Steps of attention ranks whose feed-forward layers stand on devices of their own, as the loop reads them.
+
+An engine is one micro-batch of one rank; those of all ranks of a micro-batch make their steps together, as long as the
+slowest takes. The other micro-batches of the unit are taken to be as large.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.costs.attention_ffn import Units, unit_step
+from planner.costs.parameters import EngineOverheads
+from planner.costs.shapes import FloatArray, Work
+from planner.costs.step import Pricer
+from planner.models.architecture import Architecture
+from planner.simulate.step_grid import StepGrid, grid_of
+
+
+def unit_grid(
+    arch: Architecture,
+    pricer: Pricer,
+    engine: EngineOverheads,
+    unit: Units,
+    *,
+    most_sequences: int,
+    longest_tokens: int,
+    chunk_tokens: int,
+    draft_tokens: int = 0,
+    draft_step_s: float = 0.0,
+) -> StepGrid:
+    """The steps of one engine of `unit`, in which the other ranks decode as many sequences.
+
+    A prompt is computed again, after a preemption, on one rank at a time: feed-forward gets it once.
+    """
+
+    def seconds_of(work: Work) -> FloatArray:
+        many = unit.take(np.zeros(len(work.tokens), dtype=np.intp))
+        prompts = 0.0 if draft_tokens else work.prefill_tokens * (1.0 - 1.0 / many.ranks)
+        return unit_step(arch, pricer, engine, many, replace(work, rank_tokens=work.tokens - prompts)).seconds
+
+    return grid_of(
+        seconds_of,
+        most_sequences=most_sequences,
+        longest_tokens=longest_tokens,
+        chunk_tokens=chunk_tokens,
+        draft_tokens=draft_tokens,
+        draft_step_s=draft_step_s,
+    )
