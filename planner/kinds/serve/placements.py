@@ -12,8 +12,8 @@ from planner.kinds.serve.candidates import Candidate
 from planner.kinds.serve.decode import roles_of
 from planner.kinds.serve.solve import Outcome, Setting
 from planner.kinds.serve.used import Used, list_used
-from planner.simulate.fleet import Fleet, Instance
-from planner.simulate.plan_fleet import FleetSetting, Policies, engines_of, fleet_of_engines
+from planner.simulate.fleet import Fleet, Instance, Path
+from planner.simulate.plan_fleet import FleetSetting, Policies, engines_of, fleet_of_engines, together
 from planner.simulate.requests import Requests
 from planner.solvers.mix import Flow, MixSolution
 
@@ -35,7 +35,7 @@ class Workshop:
     setting: Setting
     candidates: tuple[Candidate, ...]
     fleet_setting: FleetSetting
-    made: dict[int, list[Instance]]
+    made: dict[int, tuple[list[Instance], int]]
 
     @classmethod
     def of(cls, setting: Setting, candidates: tuple[Candidate, ...], requests: Requests) -> "Workshop":
@@ -49,15 +49,22 @@ class Workshop:
         return cls(setting, candidates, found, {})
 
     def fleet(self, parts: Parts) -> Fleet:
-        """The fleet of a placement."""
-        engines = [engine for at, count in parts.counts for engine in self.engines(at) * count]
-        return fleet_of_engines(engines, self.fleet_setting)
+        """The fleet of a placement; its types share the requests by their size."""
+        engines: list[Instance] = []
+        groups: list[int] = []
+        for at, count in parts.counts:
+            found, size = self.engines(at)
+            engines += found * count
+            groups += [size] * (len(found) * count // size)
+        paths = (tuple(_paths(self.candidates, parts)),)
+        return fleet_of_engines(engines, (self.fleet_setting,), groups=groups, paths=paths)
 
-    def engines(self, at: int) -> list[Instance]:
-        """The engines of one instance of a type."""
+    def engines(self, at: int) -> tuple[list[Instance], int]:
+        """The engines of one instance of a type, and how many of them make their steps together."""
         if at not in self.made:
-            role, *_ = roles_of(self.setting, Used("engine", self.candidates[at], 1, (0.0,)))
-            self.made[at] = engines_of(role, self.fleet_setting)
+            role, *others = roles_of(self.setting, Used("engine", self.candidates[at], 1, (0.0,)))
+            found = [replace(one, model=at) for one in engines_of(role, self.fleet_setting, *others)]
+            self.made[at] = found, together(role, self.fleet_setting.arch)
         return self.made[at]
 
 
@@ -161,6 +168,18 @@ def _shares(candidates: Sequence[Candidate], parts: Parts) -> dict[int, float]:
             mine = [o for o in rates if candidates[o].decodes and candidates[o].channel == channel]
             shares[at] = through * rate / sum(rates[o] for o in mine)
     return shares
+
+
+def _paths(candidates: Sequence[Candidate], parts: Parts) -> Iterator[Path]:
+    """How requests go through a placement, as the routes of its plan say; the number of a type is its place."""
+    shares = _shares(candidates, parts)
+    for first, share in shares.items():
+        if candidates[first].function == "colocated":
+            yield Path(first, first, share)
+        mine = [at for at in shares if candidates[at].decodes and candidates[at].channel == candidates[first].channel]
+        whole = sum(shares[at] for at in mine)
+        if candidates[first].function == "prefill":
+            yield from (Path(first, at, share * shares[at] / whole) for at in mine)
 
 
 def name_of(candidates: Sequence[Candidate], parts: Parts) -> str:
