@@ -145,7 +145,7 @@ MEGATRON: dict[str, TrainCase] = {
     "moe-context-ulysses": TrainCase(
         QWEN_MOE,
         4,
-        {"tp": 2, "cp": 4, "dp": 4, "ep": 8},
+        {"tp": 2, "cp": 2, "dp": 8, "ep": 8},
         ((1, 48, WHOLE),),
         global_batch=64,
         sequence_tokens=32768,

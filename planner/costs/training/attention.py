@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 from planner.costs.training.linear import linear_kernels
-from planner.costs.training.sizes import memory_pass, product, sweep
+from planner.costs.training.sizes import memory_pass, product, scatter, sweep
 from planner.errors import PlannerError
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, Mixer
 
@@ -40,7 +40,7 @@ def _grouped(machine: Machine, mixer: GroupedQueryAttention, shard: Shard) -> It
     yield memory_pass(machine, "elementwise", FORWARD, "attention", copies * moved, 2.0 * copies)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", copies * moved, 2.0 * copies)
     yield from _core(machine, shard, heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens)
-    yield from _context_exchange(machine, shard, keys)
+    yield from _context_exchange(machine, shard, keys, queries + heads * mixer.v_head_dim)
     yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden, adapted=True)
 
 
@@ -61,7 +61,8 @@ def _latent(machine: Machine, mixer: LatentAttention, shard: Shard) -> Iterator[
     yield memory_pass(machine, "elementwise", FORWARD, "attention", moved, 5.0)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", moved, 5.0)
     yield from _core(machine, shard, heads, query_dim, mixer.v_head_dim, 0)
-    yield from _context_exchange(machine, shard, heads * (query_dim + mixer.v_head_dim))
+    outer = heads * (query_dim + mixer.v_head_dim)
+    yield from _context_exchange(machine, shard, outer, outer)
     yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden, adapted=True)
 
 
@@ -103,16 +104,32 @@ def _unfused(machine: Machine, shard: Shard, heads: float, head_dim: float, v_he
         yield memory_pass(machine, "scores", part, _CORE, moved, 2.0)
 
 
-def _context_exchange(machine: Machine, shard: Shard, keys: float) -> Iterator[Kernel]:
-    """Keys and values of all context-parallel ranks forward; they and their gradients backward.
+def _context_exchange(machine: Machine, shard: Shard, keys: float, queries: float) -> Iterator[Kernel]:
+    """What context-parallel ranks exchange for the attention; `keys`, `queries`: values a token of keys and values, and
+    of queries and outputs, on one tensor-parallel rank.
 
-    A ring starts an exchange for each of the other ranks (Liu et al., arXiv:2310.01889, section 3).
+    ring        keys and values go round beside the attention on those at hand, an exchange for each of the other ranks;
+                in the backward pass their gradients go with them (Liu et al., arXiv:2310.01889, section 3)
+    all_gather  keys and values of all ranks first, and again in the backward pass, before their gradients are
+                scattered: nothing runs beside it (Llama 3, arXiv:2407.21783, section 3.3.2)
+    ulysses     queries, keys and values change from a part of the sequence to a part of the heads, and outputs back:
+                all-to-alls of a rank's own tokens before and behind the attention (arXiv:2309.14509, section 3)
     """
-    if shard.cp > 1:
-        size = shard.tokens * shard.cp * keys * ACTIVATION_BYTES
-        for part, runs in ((FORWARD, 1.0), (BACKWARD_INPUT, 2.0)):
-            moved = sweep(machine, "cp", part, _CORE, size, shard.cp, shard.tp, runs)
-            yield moved._replace(launches=runs * (shard.cp - 1))
+    if shard.cp == 1:
+        return
+    for part, runs in ((FORWARD, 1.0), (BACKWARD_INPUT, 2.0)):
+        match shard.context_parallel:
+            case "ulysses":
+                size = shard.tokens * (queries + keys) * ACTIVATION_BYTES
+                moved = scatter(machine, "cp.heads", part, _CORE, size, shard.cp, shard.tp, 1.0)
+                yield moved._replace(launches=2.0)
+            case "all_gather":
+                size = shard.tokens * shard.cp * keys * ACTIVATION_BYTES
+                yield sweep(machine, "cp.gather", part, _CORE, size, shard.cp, shard.tp, runs)
+            case _:
+                size = shard.tokens * shard.cp * keys * ACTIVATION_BYTES
+                moved = sweep(machine, "cp", part, _CORE, size, shard.cp, shard.tp, runs)
+                yield moved._replace(launches=runs * (shard.cp - 1))
 
 
 def _recurrent(machine: Machine, mixer: LinearAttention, shard: Shard) -> Iterator[Kernel]:

@@ -10,6 +10,7 @@ from planner.models.architecture import Architecture, Layer
 
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
 Task = Literal["pretrain", "sft", "lora"]
+ContextParallel = Literal["ring", "all_gather", "ulysses"]
 Precision = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
 
 OVERLAPS = ("grad_reduce", "param_gather", "tp_comm", "p2p", "ep_comm")
@@ -130,6 +131,7 @@ class TrainingConfig:
     pp: int = 1
     vpp: int = 1
     cp: int = 1
+    context_parallel: ContextParallel = "ring"
     ep: int = 1
     etp: int = 1
     dp: int = 1
@@ -165,6 +167,7 @@ class TrainingConfig:
             sequence_tokens=self.sequence_tokens,
             tp=self.tp,
             cp=self.cp,
+            context_parallel=self.context_parallel if self.cp > 1 else "ring",
             ep=self.ep,
             etp=self.etp,
             precision=self.precision,
@@ -189,6 +192,7 @@ class Shard:
     sequence_tokens: int
     tp: int
     cp: int
+    context_parallel: ContextParallel
     ep: int
     etp: int
     precision: str

@@ -14,7 +14,11 @@ from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import shape_of
 from planner.models.architecture import Layer
 
-EXCHANGES = {"tp": "tp", "tp.overlapped": "tp", "tp.beside": "tp", "cp": "cp", "ep": "ep", "ep.overlapped": "ep"}
+EXCHANGES = {
+    **dict.fromkeys(("tp", "tp.overlapped", "tp.beside"), "tp"),
+    **dict.fromkeys(("cp", "cp.gather", "cp.heads"), "cp"),
+    **dict.fromkeys(("ep", "ep.overlapped"), "ep"),
+}
 
 
 @dataclass(frozen=True, slots=True)

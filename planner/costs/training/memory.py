@@ -12,7 +12,7 @@ from planner.costs.training.parameters import (
     state_bytes,
 )
 from planner.costs.training.rates import Rates, default_rates
-from planner.models.architecture import DenseFfn, Layer, MoeFfn
+from planner.models.architecture import DenseFfn, GroupedQueryAttention, LatentAttention, Layer, MoeFfn
 
 BF16 = 2.0
 OUTPUT_GRADIENT_BYTES = 3.75  # per element of the output matrix, measured: docs/training-accuracy.md
@@ -129,6 +129,20 @@ def working_bytes(layer: Layer, shard: Shard) -> float:
     return gathered
 
 
+def gathered_kv_bytes(layer: Layer, shard: Shard) -> float:
+    """Keys and values of all context-parallel ranks with their gradients, where a layer gathers them."""
+    if shard.cp == 1 or shard.context_parallel != "all_gather":
+        return 0.0
+    match layer.mixer:
+        case GroupedQueryAttention() as mixer:
+            values = max(mixer.num_kv_heads / shard.tp, 1.0) * (mixer.head_dim + mixer.v_head_dim)
+        case LatentAttention() as mixer:
+            values = mixer.num_heads / shard.tp * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim)
+        case _:
+            return 0.0
+    return 2.0 * shard.tokens * shard.cp * values * BF16
+
+
 def buffers_bytes(config: TrainingConfig, rank: int) -> float:
     """What one layer needs while it runs: its gradients, its weights gathered under ZeRO-3, and under full
     recomputation its activations once more."""
@@ -137,7 +151,7 @@ def buffers_bytes(config: TrainingConfig, rank: int) -> float:
     if not layers:
         return 0.0
     shard = config.shard
-    size = max(working_bytes(layer, shard) for layer in layers)
+    size = max(working_bytes(layer, shard) + gathered_kv_bytes(layer, shard) for layer in layers)
     if config.zero_stage == 3:
         held = [layer_parameters(x, config.arch.hidden_size, config.tp, config.ep, config.etp) for x in layers]
         size += max(p.total for p in held) * (2.0 * BF16 + config.framework.reduce_bytes)

@@ -20,6 +20,7 @@ from planner.progress import Limits
 DUST = 1e-9
 COMPUTING, EXCHANGE, RECOMPUTATION = "computing", "computing and exchange", "recomputation"
 """Bounds, by what they take into account."""
+DOMINATED = "no better anywhere than another of its kind"
 
 
 class Bounded(Protocol):
@@ -73,12 +74,19 @@ class BestFirst(ABC, Generic[L]):
         self.order = count()
         self.set_nodes(np.zeros(0), np.zeros(0, np.int64))
 
-    def set_nodes(self, bound_N: NDArray[np.float64], children_N: NDArray[np.int64]) -> None:
-        """The nodes, each with its bound and the candidates below it."""
+    def set_nodes(
+        self,
+        bound_N: NDArray[np.float64],
+        children_N: NDArray[np.int64],
+        kept_N: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """The nodes, each with its bound and the candidates below it; those not kept are dominated by others."""
         self.bound_N, self.children_N = bound_N, children_N
-        self.queue = np.argsort(bound_N, kind="stable")
+        kept = np.arange(len(bound_N)) if kept_N is None else np.flatnonzero(kept_N)
+        self.queue = kept[np.argsort(bound_N[kept], kind="stable")]
         self.opened = 0  # of the queue
         self.tally.candidates = int(children_N.sum())
+        self.tally.leave(DOMINATED, self.tally.candidates - int(children_N[kept].sum()))
 
     @abstractmethod
     def open(self, node: int) -> None:

@@ -6,7 +6,7 @@ from planner.kinds.train.evaluate import Evaluation
 from planner.kinds.train.job import Job
 from planner.kinds.train.layerwise import MIXES_RULE
 from planner.kinds.train.search import LAYOUT_RULE, Found
-from planner.kinds.train.space import LAUNCHABLE, offloads, zero_stages
+from planner.kinds.train.space import LAUNCHABLE, context_methods, offloads, zero_stages
 from planner.plan.schema import Certificate, Objective
 
 METHOD = "branch_and_bound"
@@ -67,6 +67,7 @@ def axes_of(job: Job, found: Found) -> dict[str, list[JsonValue]]:
     axes["schedule"] = list(search.schedule or LAUNCHABLE)
     axes["zero_stage"] = list(zero_stages(job))
     axes["zero_shards"] = list(search.zero_shards or ("all",))
+    axes["context_parallel"] = list(context_methods(job))
     axes["offload"] = [sorted(some) for some in offloads(job)]  # type: ignore[misc]  # lists of names
     axes["recompute"] = [f"{name}: the fastest that fits" for name in search.recompute or ("none", "selective", "full")]
     if found.uses:
@@ -83,6 +84,7 @@ def _alternative(job: Job, second: Evaluation, value: float) -> JsonValue:
     shape = choice.table.shape
     other = second.step_s * choice.num_gpus if job.per_gpu else second.step_s
     what = f"tp {shape.tp}, cp {shape.cp}, pp {choice.pp} x {choice.vpp}, dp {choice.dp}, ep {shape.ep}"
+    what += f" by {shape.context}" if shape.cp > 1 else ""
     what += f", micro-batch {shape.micro_batch}, {choice.schedule}"
     if len(choice.table.job.resolved.pools) > 1:
         what += f", on {' and '.join(part.choice.table.job.pool.name for part in second.parts)}"

@@ -175,7 +175,8 @@ def _groups(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
 
 def _context(decision: TrainDecision, model: Architecture, shape: Parallelism) -> Finding:
     """Ulysses gives each rank whole heads (arXiv:2309.14509, section 3)."""
-    heads = sorted({count for layer, _ in model.layer_groups() for count in _head_counts(layer.mixer)})
+    mixers = [layer.mixer for layer, _ in model.layer_groups()]
+    heads = sorted({count for mixer in mixers for count in (*_head_counts(mixer), *_kv_head_counts(mixer))})
     ranks = shape.tp * shape.cp
     odd = [count for count in heads if count % ranks] if decision.context_parallel == "ulysses" and shape.cp > 1 else []
     what = f"{odd[0]} heads over tp x cp = {ranks}" if odd else f"`{decision.context_parallel}` suits the heads"
@@ -261,7 +262,7 @@ def _job(decision: TrainDecision, options: TrainOptions, shape: Parallelism) -> 
     what += f", the global batch is {options.global_batch}"
     hint = "make their product the global batch"
     yield Finding("train.batch", batch == options.global_batch, what, "num_micro_batches", hint)
-    pieces = 2 * shape.cp if shape.cp > 1 and decision.context_parallel == "ring" else shape.cp
+    pieces = 2 * shape.cp if shape.cp > 1 and decision.context_parallel != "ulysses" else shape.cp
     pieces *= shape.tp if decision.sequence_parallel else 1
     odd = [size for size in (options.sequence_tokens, *(one.tokens for one in options.lengths)) if size % pieces]
     what = f"sequences of {(odd or [options.sequence_tokens])[0]} tokens in {pieces} equal pieces"
@@ -298,6 +299,10 @@ def _divisible(model: Architecture, shape: Parallelism) -> Iterator[Finding]:
         problem = f"ep {shape.ep} x moe_tp {shape.moe_tp} does not divide the {ranks} ranks of a stage"
     hint = "use an ep that divides the experts, with ep x moe_tp dividing tp x cp x dp"
     yield Finding("train.experts", not problem, problem or "expert groups tile the ranks", "parallelism.ep", hint)
+
+
+def _kv_head_counts(mixer: object) -> tuple[int, ...]:
+    return (mixer.num_kv_heads,) if isinstance(mixer, GroupedQueryAttention) else ()
 
 
 def _head_counts(mixer: object) -> tuple[int, ...]:

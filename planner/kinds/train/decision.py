@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from planner.costs.training.config import ContextParallel
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.plan.schema import Amount, Count, Decision, Index, Memory, Parallelism
 from planner.schema_base import Spec, refuse
@@ -12,7 +13,6 @@ from planner.schema_base import Spec, refuse
 Precision = Literal["bf16", "fp8", "mxfp8", "nvfp4"]
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
 Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection"]
-ContextParallel = Literal["ring", "all_gather", "ulysses"]
 Offload = Literal["optimizer", "activations"]
 Overlap = Literal["grad_reduce", "param_gather", "tp_comm", "p2p", "ep_comm"]
 RecomputeName = Literal["none", "selective", "full"]

@@ -3,15 +3,12 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-import numpy as np
-
 from planner import __version__
 from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
 from planner.files import digest
 from planner.kinds.train.certificate import certificate
 from planner.kinds.train.decision import (
-    ContextParallel,
     LayerRun,
     PipelineRank,
     Recompute,
@@ -22,7 +19,6 @@ from planner.kinds.train.evaluate import Choice, Evaluation, Part
 from planner.kinds.train.job import Job
 from planner.kinds.train.roles import groups, own_choice, placement, pool_use, role_name, roles
 from planner.kinds.train.search import Found
-from planner.kinds.train.space import context_methods, context_suits
 from planner.plan.schema import (
     SCHEMA,
     Digests,
@@ -90,7 +86,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         zero_stage=choice.zero_stage,
         zero_shards=choice.shards or None,
         sequence_parallel=shape.tp > 1 and job.framework.sequence_parallel,
-        context_parallel=_context_method(choice),
+        context_parallel=shape.context,
         precision=options.precision,
         offload=tuple(sorted(choice.offload)),  # type: ignore[arg-type]  # of the values of Offload
         overlap=options.overlap,
@@ -113,13 +109,6 @@ def _layer_runs(best: Evaluation) -> Iterator[LayerRun]:
             recompute=strategy.recompute.granularity,
             modules=strategy.recompute.modules,  # type: ignore[arg-type]  # names of Module
         )
-
-
-def _context_method(choice: Choice) -> ContextParallel:
-    """The first method allowed that suits the shape."""
-    job, shape = choice.table.job, choice.table.shape
-    tp, cp = np.array(shape.tp), np.array(shape.cp)
-    return next(method for method in context_methods(job) if context_suits(job, method, tp, cp))
 
 
 def stage_runs(best: Evaluation) -> Iterator[StageRun]:

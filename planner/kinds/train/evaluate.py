@@ -156,7 +156,7 @@ def room_of(choice: Choice) -> Floats:
 def _workspace(choice: Choice) -> float:
     """What driver and libraries hold, layers gathered, and a layer at work again: on every rank."""
     table = choice.table
-    size = table.job.rates.get("memory.context_bytes")
+    size = table.job.rates.get("memory.context_bytes") + table.gathered_kv_bytes
     if choice.zero_stage == 3:
         size += table.gathered_bytes
     if choice.mode.recompute.granularity == "full" or choice.full_layers:

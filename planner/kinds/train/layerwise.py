@@ -132,7 +132,8 @@ class Options:
             and ground.sequences // dp in axes["micro_batch"]
             and all(count % tp == 0 for count in heads)
             and all(count % tp == 0 or tp % count == 0 for count in kv_heads)
-            and any(bool(context_suits(job, name, np.array(tp), np.array(ground.cp))) for name in context_methods(job))
+            and (ground.cp == 1 or "ring" in context_methods(job))
+            and bool(context_suits(job, "ring", np.array(tp), np.array(ground.cp)))
         )
 
     @cached_property

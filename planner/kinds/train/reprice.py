@@ -82,7 +82,7 @@ def _mixed(job: Job, decision: TrainDecision, counts: tuple[int, ...]) -> Evalua
 def _choice(job: Job, decision: TrainDecision) -> Choice | str:
     """The decision as the search knows it, or why it knows no such one."""
     degrees = decision.degrees
-    table = Table(job, Shape(degrees.tp, degrees.cp, degrees.ep, degrees.moe_tp, decision.micro_batch))
+    table = Table(job, _shape(decision))
     mode = _mode(table, decision)
     if isinstance(mode, str):
         return mode
@@ -103,6 +103,12 @@ def _choice(job: Job, decision: TrainDecision) -> Choice | str:
         full_layers=mode[1],
         shards=shards or 0,
     )
+
+
+def _shape(decision: TrainDecision) -> Shape:
+    degrees = decision.degrees
+    context = decision.context_parallel if degrees.cp > 1 else "ring"
+    return Shape(degrees.tp, degrees.cp, degrees.ep, degrees.moe_tp, decision.micro_batch, context)
 
 
 def _mode(table: Table, decision: TrainDecision) -> tuple[Mode, int] | str:

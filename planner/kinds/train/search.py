@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from planner.kinds.train.best_first import DUST, EXCHANGE, RECOMPUTATION, BestFirst, Tally, prove
 from planner.kinds.train.bounds import Floor, floor_s
+from planner.kinds.train.contexts import undominated
 from planner.kinds.train.evaluate import (
     Choice,
     Evaluation,
@@ -31,6 +32,7 @@ from planner.kinds.train.space import (
     axis_values,
     offloads,
     schedules,
+    shape_of,
     shardings,
     space_of,
 )
@@ -97,21 +99,24 @@ class Search(BestFirst["Leaf"]):
         """Bounds of all combinations of level 1, in ascending order."""
         space, batch = self.space, self.job.options.global_batch
         batches_N = batch // (space.dp * space.micro_batch)
-        slowest_N, gpus_N = np.empty(len(space)), space.tp * space.cp * space.pp * space.dp
-        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.pp])
+        gpus_N = space.tp * space.cp * space.pp * space.dp
+        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context, space.pp])
+        kept_N = undominated(space, lambda shape: (self.table(shape),))
+        columns = columns[:, kept_N]
         kinds, kind_N = np.unique(columns, axis=1, return_inverse=True)
         slowest = np.array([self._slowest(*(int(value) for value in kind)) for kind in kinds.T])
-        slowest_N = slowest[kind_N.ravel()] if len(space) else slowest_N
+        slowest_N = np.full(len(space), np.inf)
+        slowest_N[kept_N] = slowest[kind_N.ravel()] if len(space) else slowest_N
         pairs, pair_N = np.unique(np.stack([space.pp, batches_N]), axis=1, return_inverse=True)
         runs = [len(list(schedules(self.job, int(pp), int(m), self.chunks))) for pp, m in pairs.T]
         ranks, ranks_N = np.unique(space.dp * space.cp, return_inverse=True)
         each = len(offloads(self.job)) * np.array([len(shardings(self.job, int(some))) for some in ranks], np.int64)
         bound_N = batches_N * slowest_N + self.job.rates.get("step_s")
         children_N = each[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
-        self.set_nodes(bound_N * gpus_N if self.job.per_gpu else bound_N, children_N)
+        self.set_nodes(bound_N * gpus_N if self.job.per_gpu else bound_N, children_N, kept_N)
 
-    def _slowest(self, tp: int, cp: int, ep: int, etp: int, micro_batch: int, pp: int) -> float:
-        table = self.table(Shape(tp, cp, ep, etp, micro_batch))
+    def _slowest(self, tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int, pp: int) -> float:
+        table = self.table(shape_of(tp, cp, ep, etp, micro_batch, context))
         paired = "dualpipe" in (self.job.options.search.schedule or LAUNCHABLE)
         return Floor(table, pp, further_heads=False, paired=paired).slowest_s
 

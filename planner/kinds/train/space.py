@@ -7,14 +7,14 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.training.config import Schedule
-from planner.kinds.train.decision import ContextParallel
+from planner.costs.training.config import ContextParallel, Schedule
 from planner.kinds.train.job import Job
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.solvers.pass_orders import CHUNKS
 
 Ints = NDArray[np.int64]
 MICRO_BATCHES = (1, 2, 4, 8, 16)
+CONTEXTS: tuple[ContextParallel, ...] = ("ring", "all_gather", "ulysses")
 NUMERIC_AXES = ("tp", "pp", "vpp", "dp", "cp", "ep", "moe_tp", "micro_batch")
 MOST_CONTEXT_PARALLEL = 64
 LEAST_PIECE_TOKENS = 4096
@@ -33,6 +33,7 @@ class Shape:
     ep: int
     etp: int
     micro_batch: int
+    context: ContextParallel = "ring"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +47,7 @@ class Space:
     micro_batch: Ints
     pp: Ints
     dp: Ints
+    context: Ints  # index into CONTEXTS
     axes: dict[str, tuple[int, ...]]
     illegal: dict[str, int]
 
@@ -54,8 +56,13 @@ class Space:
 
     def shape(self, node: int) -> Shape:
         """The shape of one combination."""
-        columns = (self.tp, self.cp, self.ep, self.etp, self.micro_batch)
-        return Shape(*(int(column[node]) for column in columns))
+        columns = (self.tp, self.cp, self.ep, self.etp, self.micro_batch, self.context)
+        return shape_of(*(int(column[node]) for column in columns))
+
+
+def shape_of(tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int) -> Shape:
+    """The shape of these values of the columns of a space."""
+    return Shape(tp, cp, ep, etp, micro_batch, CONTEXTS[context])
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -130,8 +137,19 @@ def space_of(job: Job, part_dp: tuple[int, ...] = ()) -> Space:
         alive &= legal
         illegal[name] = before - int(alive.sum())
     kept = [np.broadcast_to(axis, alive.shape)[alive] for axis in grid]
+    kept = _with_methods(job, kept, kept[0], kept[1])
     counts = {name: count for name, count in illegal.items() if count}
-    return Space(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], axes, counts)
+    return Space(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7], axes, counts)
+
+
+def _with_methods(job: Job, columns: list[Ints], tp: Ints, cp: Ints) -> list[Ints]:
+    """Combinations with every method of context parallelism that suits them, where they have such."""
+    alone = cp == 1
+    found = [[*(column[alone] for column in columns), np.zeros(int(alone.sum()), np.int64)]]
+    for method in context_methods(job):
+        able = ~alone & context_suits(job, method, tp, cp)
+        found.append([*(column[able] for column in columns), np.full(int(able.sum()), CONTEXTS.index(method))])
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
 def _rules(
@@ -167,20 +185,22 @@ def _rules(
 
 
 def context_methods(job: Job) -> tuple[ContextParallel, ...]:
-    """Methods of context parallelism that may be used, in the problem's order; they cost the same."""
-    return job.options.search.context_parallel or ("ring",)
+    """Methods of context parallelism that may be used."""
+    return job.options.search.context_parallel or CONTEXTS
 
 
 def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> NDArray[np.bool_]:
     """Where a method can cut the sequence; arrays broadcast.
 
-    A ring cuts it into 2 cp pieces, so that causal work is even, and Ulysses gives each rank whole heads
-    (arXiv:2309.14509, section 3).
+    Ring and all-gather cut it into 2 cp pieces, so that causal work is even, and Ulysses gives each rank whole heads
+    (arXiv:2309.14509, section 3), whole ones of keys and values too, as Transformer Engine asks for.
     """
-    pieces = np.where(cp > 1, cp * (2 if method == "ring" else 1), 1) * np.where(job.framework.sequence_parallel, tp, 1)
+    pieces = np.where(cp > 1, cp * (1 if method == "ulysses" else 2), 1) * np.where(
+        job.framework.sequence_parallel, tp, 1
+    )
     suits: NDArray[np.bool_] = np.asarray(job.options.common_tokens % pieces == 0)
     if method == "ulysses":
-        for count in head_counts(job):
+        for count in (*head_counts(job), *kv_head_counts(job)):
             suits = suits & ((cp == 1) | (count % (tp * cp) == 0))
     return suits
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from planner.costs.training.activations import Kept, layer_activations
 from planner.costs.training.config import Recompute, Shard, TrainingConfig
 from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_cost, loss_cost, mtp_cost
-from planner.costs.training.memory import ends_bytes
+from planner.costs.training.memory import ends_bytes, gathered_kv_bytes
 from planner.costs.training.parameters import (
     Parameters,
     embedding_parameters,
@@ -71,6 +71,7 @@ class Table:
             micro_batch=shape.micro_batch,
             tp=shape.tp,
             cp=shape.cp,
+            context_parallel=shape.context,
             ep=shape.ep,
             etp=shape.etp,
             precision=options.precision,
@@ -133,6 +134,11 @@ class Table:
     def kept(self) -> tuple[Kept, ...]:
         """Bytes of a micro-batch in a layer of each kind."""
         return tuple(layer_activations(layer, self.config.shard) for layer in self.job.kinds)
+
+    @cached_property
+    def gathered_kv_bytes(self) -> float:
+        """Keys and values that a layer gathers over context-parallel ranks while it runs."""
+        return max(gathered_kv_bytes(layer, self.dense_shard) for layer in self.job.kinds)
 
     @cached_property
     def held_K2(self) -> Floats:

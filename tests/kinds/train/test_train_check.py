@@ -37,27 +37,29 @@ def test_states_are_shared_out_inside_nodes_where_gathers_between_them_show() ->
 
 
 @pytest.mark.parametrize(
-    ("methods", "tp", "cp", "sequence_tokens", "used"),
-    [
-        (["ulysses", "ring"], 2, 4, 8192, "ulysses"),
-        (["ulysses", "ring"], 8, 8, 8192, "ring"),
-        (["ring", "all_gather"], 2, 4, 8200, "all_gather"),
-    ],
+    ("model", "cp", "used"),
+    [("meta-llama/Llama-3.1-8B", 4, "ring"), ("meta-llama/Llama-3.1-8B", 8, "ulysses"), ("Qwen/Qwen2.5-7B", 8, "ring")],
 )
-def test_context_parallelism_goes_by_the_first_method_that_suits(
-    methods: list[str], tp: int, cp: int, sequence_tokens: int, used: str
-) -> None:
-    search = {"tp": tp, "cp": cp, "pp": 1, "micro_batch": 1, "zero_stage": 1, "context_parallel": methods}
-    found = solve(problem(nodes=8, global_batch=8, sequence_tokens=sequence_tokens, search=search))
+def test_context_parallelism_goes_by_the_fastest_method_that_suits(model: str, cp: int, used: str) -> None:
+    search = {"tp": 1, "cp": cp, "pp": 1, "micro_batch": 1, "zero_stage": 1}
+    data = problem(model, nodes=2, global_batch=8, sequence_tokens=32768, search=search)
+    found = solve(data)
     assert found.decision["context_parallel"] == used
+    assert found.certificate.axes["context_parallel"] == ["ring", "all_gather", "ulysses"]
     assert not _failing(found.model_dump(mode="json", by_alias=True))
+    for method in ("ring", "all_gather") if "Qwen" in model else ("ring", "all_gather", "ulysses"):
+        own = {**data, "options": {**data["options"], "search": {**search, "context_parallel": method}}}
+        alone, best = solve(own).certificate.objective.value, found.certificate.objective.value
+        assert alone is not None
+        assert best is not None
+        assert alone == best if method == used else alone > best
 
 
 def test_heads_that_ulysses_cannot_share_out_leave_no_plan() -> None:
-    search = {"tp": 8, "cp": 8, "pp": 1, "context_parallel": "ulysses"}
+    search = {"tp": 4, "cp": 8, "pp": 1, "context_parallel": "ulysses"}
     with pytest.raises(Infeasible) as raised:
         solve(problem(nodes=8, global_batch=8, sequence_tokens=32768, search=search))
-    assert {"limit": "cp = 8", "nearest": "cp 4"} in raised.value.conflict
+    assert {"limit": "cp = 8", "nearest": "cp 2"} in raised.value.conflict
 
 
 def _failing(data: dict[str, Any]) -> set[str]:

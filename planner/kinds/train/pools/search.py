@@ -15,6 +15,7 @@ import numpy as np
 from planner.costs.training.config import Schedule
 from planner.kinds.train.best_first import EXCHANGE, RECOMPUTATION, BestFirst
 from planner.kinds.train.bounds import Floor
+from planner.kinds.train.contexts import undominated
 from planner.kinds.train.evaluate import Choice, Evaluation, fits
 from planner.kinds.train.job import Job
 from planner.kinds.train.pools.across import Across, ReplicasAcross, StagesAcross
@@ -160,7 +161,7 @@ class StagesSearch(PoolsSearch):
         self.tally.illegal |= space.illegal
         shapes: dict[Shape, int] = {}
         rows = []
-        for node in range(len(space)):
+        for node in np.flatnonzero(undominated(space, self.table)).tolist():
             stage_gpus = int(space.tp[node] * space.cp[node] * space.dp[node])
             most = tuple(job.num_gpus // stage_gpus for job in self.jobs)
             pp, dp = int(space.pp[node]), int(space.dp[node])
@@ -218,7 +219,7 @@ class ReplicasSearch(PoolsSearch):
             for name, number in space.illegal.items():
                 self.tally.illegal[name] = self.tally.illegal.get(name, 0) + number
             of_pool: dict[tuple[Shape, int], list[int]] = {}
-            for node in range(len(space)):
+            for node in np.flatnonzero(undominated(space, self.table)).tolist():
                 of_pool.setdefault((space.shape(node), int(space.pp[node])), []).append(int(space.dp[node]))
             found.append(of_pool)
         shapes: dict[Shape, int] = {}

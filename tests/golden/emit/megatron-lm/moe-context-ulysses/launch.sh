@@ -35,7 +35,7 @@ exec torchrun \
     --normalization RMSNorm \
     --tensor-model-parallel-size 2 \
     --pipeline-model-parallel-size 1 \
-    --context-parallel-size 4 \
+    --context-parallel-size 2 \
     --expert-model-parallel-size 8 \
     --sequence-parallel \
     --expert-tensor-parallel-size 1 \
