@@ -6,6 +6,7 @@ experts from the program's own classes, so plans with them are refused.
 
 import json
 
+from planner.emit.batch_ramp import require_constant
 from planner.emit.registry import Target
 from planner.emit.shell import reference
 from planner.emit.torch_launch import launch_script
@@ -45,6 +46,7 @@ def configuration(job: TrainJob) -> dict[str, object]:
 def _require_deepspeed(job: TrainJob) -> None:
     """Raises PlannerError for what the configuration cannot say."""
     decision, shape, options = job.decision, job.shape, job.options
+    require_constant(job, "DeepSpeed")
     if shape.pp > 1:
         hint = "plan with `search: {pp: 1}`, or use `--target megatron-lm`"
         raise refuse(f"pp {shape.pp}: DeepSpeed cuts pipelines in the program, not by configuration", "roles", hint)

@@ -4,6 +4,7 @@ Megatron-Bridge 0.3 (megatron/bridge/training/config.py). The model comes from i
 carry what the plan decided.
 """
 
+from planner.emit.batch_ramp import rampup, steps
 from planner.emit.checkpoints import published_name
 from planner.emit.megatron_model import Fields
 from planner.emit.megatron_plan import environment, layout, needs_layout, parallel_fields
@@ -61,9 +62,11 @@ def sections(job: TrainJob) -> dict[str, Fields]:
     if "activations" in decision.offload:
         model |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.model.num_layers - 1}
     train: Fields = {"micro_batch_size": decision.micro_batch, "global_batch_size": options.global_batch}
+    ramp = rampup(job)
+    if ramp is not None:
+        train["rampup_batch_size"] = list(ramp)
     if options.train_tokens is not None:
-        tokens = options.global_batch * options.sequence_tokens
-        train["train_iters"] = -(-int(options.train_tokens) // tokens)
+        train["train_iters"] = steps(job)
     made = decision.checkpointing
     checkpoint: Fields = {"ckpt_format": "fsdp_dtensor"} if decision.zero_stage > 1 else {}
     if made is not None:

@@ -5,6 +5,7 @@ Flags are named after the fields of the configuration classes but for those belo
 
 from collections.abc import Iterator
 
+from planner.emit.batch_ramp import rampup, samples, steps
 from planner.emit.megatron_model import Value, model_fields
 from planner.emit.megatron_plan import environment, layout, needs_layout, parallel_fields, precision_fields
 from planner.emit.registry import Target
@@ -73,8 +74,11 @@ def _job_flags(job: TrainJob) -> Iterator[Flag]:
         yield "--untie-embeddings-and-output-weights", ()
     yield "--micro-batch-size", (str(decision.micro_batch),)
     yield "--global-batch-size", (str(options.global_batch),)
+    ramp = rampup(job)
+    if ramp is not None:  # which Megatron-LM takes with a run counted in samples only
+        yield "--rampup-batch-size", tuple(map(str, ramp))
     if options.train_tokens is not None:
-        yield "--train-iters", (str(-(-int(options.train_tokens) // (options.global_batch * options.sequence_tokens))),)
+        yield ("--train-iters", (str(steps(job)),)) if ramp is None else ("--train-samples", (str(samples(job)),))
     yield "--bf16", ()
     yield "--optimizer", ({"adamw": "adam", "sgd": "sgd"}[options.optimizer],)
     if needs_layout(job):

@@ -15,6 +15,7 @@ def mesh(job: TrainJob) -> dict[str, object]:
     """What torch.distributed.device_mesh.init_device_mesh takes, and what the program must do on it."""
     decision, shape = job.decision, job.shape
     degrees = {"pp": shape.pp, "dp": shape.dp, "cp": shape.cp, "tp": shape.tp}
+    smaller = [stage.model_dump(mode="json") for stage in decision.planned_batches]
     return {
         "plan": job.header[0],
         "mesh_dim_names": list(job.order),
@@ -40,6 +41,7 @@ def mesh(job: TrainJob) -> dict[str, object]:
             }
             for stage, run in enumerate(job.stages)
         ],
+        **({"planned_batches": smaller} if smaller else {}),
     }
 
 

@@ -6,6 +6,7 @@ registry; what the plan decided replaces training, parallelism and recomputation
 
 from dataclasses import dataclass
 
+from planner.emit.batch_ramp import require_constant
 from planner.emit.registry import Target
 from planner.emit.shell import word
 from planner.emit.torch_launch import launch_script
@@ -81,6 +82,7 @@ def plan():
 def module(job: TrainJob) -> str:
     """Text of the configuration module."""
     _require_torchtitan(job)
+    require_constant(job, "torchtitan")
     known, decision = MODELS[job.model.name], job.decision
     quantisation, converter = CONVERTERS[decision.precision]
     recompute = RECOMPUTE[_kind(job)]

@@ -223,6 +223,7 @@ def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
         return
     from planner.kinds.train.lengths import check_lengths
     from planner.kinds.train.proof import proof_findings
+    from planner.kinds.train.ramp import check_ramp
     from planner.kinds.train.reprice import repriced
 
     found = repriced(envelope, decision)
@@ -232,6 +233,7 @@ def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
         return
     yield from proof_findings(envelope, found)
     yield from check_lengths(envelope, decision.recompute_rows, found)
+    yield from check_ramp(envelope, decision.planned_batches, found)
     value = stated["step_time_s"]
     what = f"states a step of {format_si(value, 's')}, its decision gives {format_si(found.step_s, 's')}"
     right = abs(found.step_s - value) <= REPRICED_TOL * value

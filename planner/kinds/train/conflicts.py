@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from planner.infeasible import Conflict, Infeasible
 from planner.kinds.train.job import Job
 from planner.kinds.train.search import Found
-from planner.kinds.train.space import NUMERIC_AXES, Space, axis_values, offloads, schedules, space_of
+from planner.kinds.train.space import NUMERIC_AXES, Space, axis_values, divisors, offloads, schedules, space_of
 from planner.solvers.conflicts import minimal_conflict
 from planner.units import format_si
 
 MOST_TRIED = 4096  # values of a batch or a sequence to try on each side
-LIMIT_NAMES = ("global_batch", "sequence_tokens", "gpus")
+LIMIT_NAMES = ("global_batch", "batch_ramp", "sequence_tokens", "gpus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ def _limits(job: Job) -> Iterator[LegalLimit]:
     """Facts of the job first: a conflict keeps earlier limits longest."""
     yield LegalLimit("gpus", str(job.num_gpus))
     yield LegalLimit("global_batch", str(job.options.global_batch))
+    if job.options.batch_ramp:
+        yield LegalLimit("batch_ramp", ", ".join(str(stage.global_batch) for stage in job.options.batch_ramp))
     yield LegalLimit("sequence_tokens", str(job.options.sequence_tokens))
     search = job.options.search
     for name in (*NUMERIC_AXES, "schedule", "zero_shards"):
@@ -71,6 +74,8 @@ def _without(job: Job, dropped: set[LegalLimit]) -> Job:
     found = replace(job, options=options)
     if "gpus" in names:
         found = replace(found, num_gpus=max(_product(found), found.num_gpus))
+    if "batch_ramp" in names:
+        options = options.model_copy(update={"batch_ramp": ()})
     if "global_batch" in names:
         unit = _least(found, ("dp", "micro_batch", "pp"))
         options = options.model_copy(update={"global_batch": _above(options.global_batch, unit)})
@@ -101,6 +106,8 @@ def _nearest(job: Job, limit: LegalLimit) -> str:
     """The nearest value that works with all other limits as they are; empty where none does."""
     if limit.name == "global_batch":
         return _nearest_number(job, limit, lambda value: {"global_batch": value}, job.options.global_batch)
+    if limit.name == "batch_ramp":
+        return _nearest_ramp(job)
     if limit.name == "sequence_tokens":
         return _nearest_number(job, limit, lambda value: {"sequence_tokens": value}, job.options.sequence_tokens)
     if limit.name == "gpus":
@@ -121,6 +128,21 @@ def _nearest(job: Job, limit: LegalLimit) -> str:
     tried = sorted({int(value) for value in legal}, key=lambda value: abs(value - current))
     found = next((value for value in tried if has_candidates(_fixed(job, limit.name, value))), None)
     return "" if found is None else f"{limit.name} {found}"
+
+
+def _nearest_ramp(job: Job) -> str:
+    """The batches rounded to multiples of the least number that works."""
+    given, last = job.options.batch_ramp, job.options.global_batch
+    for unit in divisors(last):
+        batches = [max(round(stage.global_batch / unit), 1) * unit for stage in given]
+        if any(later <= earlier for earlier, later in pairwise([*batches, last])):
+            continue
+        ramp = tuple(
+            stage.model_copy(update={"global_batch": size}) for stage, size in zip(given, batches, strict=True)
+        )
+        if has_candidates(replace(job, options=job.options.model_copy(update={"batch_ramp": ramp}))):
+            return f"batch_ramp {', '.join(map(str, batches))}"
+    return ""
 
 
 def _fixed(job: Job, axis: str, value: object) -> Job:

@@ -1,5 +1,6 @@
 """What a training problem states beyond model and cluster, and what a training plan decides."""
 
+from itertools import pairwise
 from math import gcd
 from typing import Annotated, Literal
 
@@ -66,6 +67,13 @@ class InputLength(Spec):
     share: Annotated[float, Field(gt=0)] = Field(description="of the micro-batches, as a weight")
 
 
+class BatchStage(Spec):
+    """A global batch smaller than the last, for so many tokens."""
+
+    global_batch: Count
+    tokens: Annotated[float, Field(gt=0)]
+
+
 class TrainOptions(Spec):
     """The job: a plan must train this batch of sequences of this length in this precision."""
 
@@ -83,6 +91,9 @@ class TrainOptions(Spec):
         default=("grad_reduce", "param_gather", "p2p"),
         description="communication that the framework runs behind computation",
     )
+    batch_ramp: tuple[BatchStage, ...] = Field(
+        default=(), description="batches before `global_batch`, rising, each for so many tokens"
+    )
     lengths: tuple[InputLength, ...] = Field(
         default=(), description="of inputs, where they vary: the plan then says what to recompute at each"
     )
@@ -90,6 +101,11 @@ class TrainOptions(Spec):
     reliability: Reliability | None = Field(
         default=None, description="where checkpoints go and what fails; a plan then decides its checkpoints"
     )
+
+    @property
+    def common_batch(self) -> int:
+        """What the batch is a multiple of while it grows."""
+        return gcd(self.global_batch, *(stage.global_batch for stage in self.batch_ramp))
 
     @property
     def common_tokens(self) -> int:
@@ -109,6 +125,22 @@ class TrainOptions(Spec):
         if self.search.layerwise:
             what = "strategies by layer have no table by length"
             raise refuse(what, "leave `search.layerwise` or `lengths` out", "lengths")
+        return self
+
+    @model_validator(mode="after")
+    def rising(self) -> "TrainOptions":
+        batches = [stage.global_batch for stage in self.batch_ramp]
+        if not batches:
+            return self
+        if any(later <= earlier for earlier, later in pairwise([*batches, self.global_batch])):
+            what = f"batches {', '.join(map(str, batches))} do not rise to {self.global_batch}"
+            raise refuse(what, "list smaller batches first, all below `global_batch`", "batch_ramp")
+        tokens = sum(stage.tokens for stage in self.batch_ramp)
+        if self.train_tokens is not None and tokens >= self.train_tokens:
+            what = f"the batch grows over {tokens:.4g} tokens, the run has {self.train_tokens:.4g}"
+            raise refuse(what, "let it reach `global_batch` before the end of the run", "batch_ramp")
+        if self.lengths:
+            raise refuse("a growing batch with several lengths", "leave `batch_ramp` or `lengths` out", "batch_ramp")
         return self
 
 
@@ -179,6 +211,16 @@ class RecomputeRow(Spec):
     memory_bytes: Amount = Field(description="of the rank, with this length in all micro-batches in flight")
 
 
+class PlannedBatch(Spec):
+    """How the plan runs a batch smaller than the last."""
+
+    global_batch: Count
+    tokens: Annotated[float, Field(gt=0)]
+    num_micro_batches: Count = Field(description="per data-parallel rank and optimizer step")
+    schedule: Schedule
+    step_time_s: Amount
+
+
 class TrainDecision(Decision):
     """One role of one replica whose parallelism holds all degrees; a pipeline of pp x vpp stages.
 
@@ -204,6 +246,9 @@ class TrainDecision(Decision):
     pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")
     groups: tuple[Group, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
     checkpointing: Checkpointing | None = Field(default=None, description="where the problem says what may fail")
+    planned_batches: tuple[PlannedBatch, ...] = Field(
+        default=(), description="before the last, in order, where the batch grows during the run"
+    )
     recompute_rows: tuple[RecomputeRow, ...] = Field(
         default=(), description="by rank and length of the inputs, where these vary; `stage_runs` fit the longest"
     )

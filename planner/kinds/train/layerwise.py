@@ -92,7 +92,7 @@ def _cuts(job: Job) -> Iterator["Cut"]:
         whole = [counts for counts in layouts if min(counts) >= 1]
         if job.options.search.layers == "even":
             whole = [counts for counts in whole if len(set(counts)) == 1]
-        for cp, sequences in product(axis_values(job)["cp"], divisors(job.options.global_batch)):
+        for cp, sequences in product(axis_values(job)["cp"], divisors(job.options.common_batch)):
             options = Options(Ground(job, pp, cp, job.num_gpus // pp, sequences, tables))
             if options.degrees:
                 yield from (Cut(options, counts) for counts in whole)

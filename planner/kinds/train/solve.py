@@ -12,6 +12,7 @@ from planner.kinds.train.job import Job, jobs_of
 from planner.kinds.train.layerwise import plan_layers, require_dense
 from planner.kinds.train.lengths import with_lengths
 from planner.kinds.train.pools.weigh import best_use
+from planner.kinds.train.ramp import with_ramp
 from planner.kinds.train.search import Found, Search
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -30,7 +31,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         if found.stop_reason != "finished":
             raise Stopped(found.stop_reason, bound=found.bound)
         raise explain(job, found)
-    envelope = with_lengths(decode(job, found), found.best)
+    envelope = with_ramp(with_lengths(decode(job, found), found.best), found.best)
     return with_checkpoints(envelope, TrainDecision.model_validate(envelope.decision))
 
 

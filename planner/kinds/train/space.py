@@ -22,6 +22,13 @@ LEAST_PIECE_TOKENS = 4096
 MOST_STAGES_OF_RANK = 16
 LAUNCHABLE: tuple[Schedule, ...] = ("1f1b", "interleaved")
 """What is searched where the problem names no schedule: those that Megatron-LM runs."""
+SAME_STAGES: tuple[tuple[Schedule, ...], ...] = (
+    ("1f1b", "zb_h1", "zb_h2"),
+    ("interleaved",),
+    ("zb_v", "dualpipev"),
+    ("dualpipe",),
+)
+"""Schedules whose ranks hold the same stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,7 @@ def kv_head_counts(job: Job) -> tuple[int, ...]:
 def axis_values(job: Job) -> dict[str, tuple[int, ...]]:
     """Values of every numeric axis: those of the problem, else all that can be legal."""
     search, options, domain = job.options.search, job.options, job.machine.domain_gpus
-    batch, layers = options.global_batch, job.arch.num_layers
+    batch, layers = options.common_batch, job.arch.num_layers
     expert_tp = tuple(sorted({1, *powers(domain)})) if job.num_experts else (1,)
     free: dict[str, tuple[int, ...]] = {
         "tp": powers(domain),
@@ -158,7 +165,7 @@ def _rules(
     """(name, what is legal) of every rule, cheapest first; arrays broadcast. `of_batch` must divide the batch."""
     options = job.options
     yield "GPUs", tp * cp * pp * dp <= job.num_gpus
-    yield "batch", options.global_batch % of_batch == 0
+    yield "batch", options.common_batch % of_batch == 0
     heads = np.ones_like(tp, np.bool_)
     for count in head_counts(job):
         heads &= count % tp == 0
@@ -206,7 +213,10 @@ def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> NDAr
 
 
 def schedules(job: Job, pp: int, num_micro_batches: int, chunks: tuple[int, ...]) -> Iterator[tuple[Schedule, int]]:
-    """Schedules with their stages per rank that run `num_micro_batches` over `pp` ranks."""
+    """Schedules with their stages per rank that run `num_micro_batches` over `pp` ranks.
+
+    Where the batch grows up to these, a schedule of the same stages runs the fewer ones of every smaller batch.
+    """
     from planner.solvers.pipeline import size_conflict
 
     allowed = job.options.search.schedule or LAUNCHABLE
@@ -218,8 +228,24 @@ def schedules(job: Job, pp: int, num_micro_batches: int, chunks: tuple[int, ...]
     for schedule in allowed:
         wanted = CHUNKS.get(schedule)
         for vpp in (wanted,) if wanted is not None else chunks:
-            if vpp in chunks and pp * vpp <= most and size_conflict(schedule, pp, vpp, num_micro_batches) is None:
+            if vpp not in chunks or pp * vpp > most or size_conflict(schedule, pp, vpp, num_micro_batches) is not None:
+                continue
+            fewer = (
+                num_micro_batches * stage.global_batch // job.options.global_batch for stage in job.options.batch_ramp
+            )
+            if all(same_stages(job, schedule, pp, vpp, number) for number in fewer):
                 yield schedule, vpp
+
+
+def same_stages(job: Job, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> tuple[Schedule, ...]:
+    """Schedules that may be used, have the stages of this one on the same ranks, and run so many micro-batches."""
+    from planner.solvers.pipeline import size_conflict
+
+    if pp == 1:
+        return ("1f1b",)
+    alike = next(some for some in SAME_STAGES if schedule in some)
+    allowed = job.options.search.schedule or LAUNCHABLE
+    return tuple(s for s in alike if s in allowed and size_conflict(s, pp, vpp, num_micro_batches) is None)
 
 
 def zero_stages(job: Job) -> tuple[int, ...]:

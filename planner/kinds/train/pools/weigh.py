@@ -25,7 +25,8 @@ def best_use(jobs: Sequence[Job], limits: Limits, value: float = float("inf")) -
     where = jobs[0].resolved.where
     if options.search.layerwise:
         raise PlannerError("`layerwise` with several pools", where=where(("options", "search")), hint="keep one pool")
-    for name, wish in (("reliability", options.reliability), ("lengths", options.lengths)):
+    wishes = (("reliability", options.reliability), ("lengths", options.lengths), ("batch_ramp", options.batch_ramp))
+    for name, wish in wishes:
         if wish and options.search.pools != ("one",):
             hint = "write `search: {pools: one}`, or keep one pool"
             raise PlannerError(f"`{name}` with several pools", where=where(("options", name)), hint=hint)
