@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, LinearModel, total
@@ -32,9 +32,20 @@ class Objective(StrEnum):
     PRICE = "price"  # lowest price that serves every demand's rate
 
 
+class Slots(NamedTuple):
+    """Slots that one instance takes in a pool, in groups that each lie inside one node."""
+
+    pool: int
+    devices: int
+    group_devices: int
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An instance type: `devices` slots in groups of `group_devices` that each lie inside one node."""
+    """An instance type: `devices` slots in groups of `group_devices` that each lie inside one node.
+
+    Some of them may lie `aside`, in other pools than its own, in groups of their own.
+    """
 
     name: str
     role: Role
@@ -48,6 +59,13 @@ class Shape:
     max_instances: int | None = None
     held_s: tuple[float, ...] = ()  # how long a request of each demand stays here; empty: none
     channel: int = 0  # first stages hand over to second stages of the same channel only
+    aside: tuple[Slots, ...] = ()
+
+    @property
+    def slots(self) -> tuple[Slots, ...]:
+        """What it takes of each pool, its own first."""
+        own = self.devices - sum(part.devices for part in self.aside)
+        return (Slots(self.pool, own, self.group_devices), *self.aside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +171,8 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
 
     Sets        c in C shapes, F and S its first- and second-stage shapes;  w in W demands;  p, q in P pools;
                 k in K channels
-    Parameters  g_c devices of an instance, e_c of one group of it;  R_cw [1/s] rate of w on one instance of c alone;
+    Parameters  g_c devices of an instance, g_cp of them in p in groups of e_cp;  R_cw [1/s] rate of w on one instance
+                of c alone;
                 v_c [1/h] price;  b_w [bytes] moved per request;  L_pq, E_c, I_c [bytes/s] of a link, and out of and
                 into an instance;  a_pi free slots of node i of pool p;  lambda_w [1/s] rate, sigma_w share, val_w
                 value;  h_cw [s] stay of a request, N_w clients
@@ -165,7 +184,7 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     (C2s) d_w = sigma_w t                                           for w          common scale (SCALE)
     (C3f) sum_{c in F of p, k} R_cw u_cw = sum_q f_pqwk             for p, w, k    first stages feed the links
     (C3s) sum_{c in S of q, k} R_cw u_cw = sum_p f_pqwk             for q, w, k    links feed second stages
-    (C4)  sum_{c of p: e_c >= s} (g_c / s) n_c <= sum_i floor(a_pi / s)   for p, s in sizes e_c of p   groups fit
+    (C4)  sum_{c: e_cp >= s} (g_cp / s) n_c <= sum_i floor(a_pi / s)      for p, s in sizes e_cp      groups fit
     (C5l) sum_wk b_w f_pqwk <= L_pq                                 for p, q       link capacity
     (C5e) sum_w b_w R_cw u_cw <= E_c n_c  (I_c for c in S)          for c          capacity of one instance
     (C6)  limits on sum_c g_c n_c, sum_c v_c n_c and the instances of each role
@@ -264,9 +283,9 @@ def _add_stages(
 def _add_slots(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> None:
     C = problem.shapes
     for p, pool in enumerate(problem.pools):
-        members = [c for c in range(len(C)) if C[c].pool == p]
+        parts = [(c, part) for c in range(len(C)) for part in C[c].slots if part.pool == p]
         for s in group_sizes(problem, p):
-            taken = total(C[c].devices // s * n[c] for c in members if C[c].group_devices >= s)
+            taken = total(part.devices // s * n[c] for c, part in parts if part.group_devices >= s)
             model.add(taken <= pool.groups(s), f"C4[{p},{s}]")
 
 
@@ -321,7 +340,7 @@ def _add_clients(problem: MixProblem, model: LinearModel, x: dict[tuple[int, int
 
 def group_sizes(problem: MixProblem, pool: int) -> list[int]:
     """The group sizes of a pool's shapes, ascending; raises PlannerError unless each divides the next."""
-    sizes = sorted({shape.group_devices for shape in problem.shapes if shape.pool == pool})
+    sizes = sorted({part.group_devices for shape in problem.shapes for part in shape.slots if part.pool == pool})
     for small, large in itertools.pairwise(sizes):
         if large % small:
             raise PlannerError(
@@ -342,8 +361,10 @@ def port_bytes_per_s(shape: Shape) -> float | None:
 def most_instances(problem: MixProblem, shape: Shape) -> int:
     """An upper bound on the instances of a shape: slots, device and price limits, and its own and its role's limit."""
     limits = problem.limits
-    groups = shape.devices // shape.group_devices
-    bounds = [problem.pools[shape.pool].groups(shape.group_devices) // groups]
+    bounds = [
+        problem.pools[part.pool].groups(part.group_devices) // (part.devices // part.group_devices)
+        for part in shape.slots
+    ]
     bounds.extend(number for role, number in limits.max_instances if role is shape.role)
     if shape.max_instances is not None:
         bounds.append(shape.max_instances)
@@ -375,10 +396,14 @@ def _validate(problem: MixProblem) -> None:
     waiting = any(demand.clients is not None for demand in problem.demands)
     for index, shape in enumerate(problem.shapes):
         where = f"shapes[{index}] {shape.name}"
-        if not 0 <= shape.pool < len(problem.pools) or len(shape.rate_per_s) != len(problem.demands):
+        known = all(0 <= part.pool < len(problem.pools) for part in shape.slots)
+        if not known or len(shape.rate_per_s) != len(problem.demands):
             raise PlannerError("a shape needs a known pool and one rate for every demand", where=where)
-        if min(shape.devices, shape.group_devices) < 1 or shape.devices % shape.group_devices:
-            raise PlannerError(f"{shape.devices} devices are not whole groups of {shape.group_devices}", where=where)
+        if len({part.pool for part in shape.slots}) < len(shape.slots):
+            raise PlannerError("a shape names a pool twice", where=where)
+        for part in shape.slots:
+            if min(part.devices, part.group_devices) < 1 or part.devices % part.group_devices:
+                raise PlannerError(f"{part.devices} devices are not whole groups of {part.group_devices}", where=where)
         if not all(math.isfinite(rate) and rate >= 0.0 for rate in (*shape.rate_per_s, shape.price_per_hour)):
             raise PlannerError("rates and prices must be finite and not negative", where=where)
         if waiting and not (len(shape.held_s) == len(problem.demands) and all(map(math.isfinite, shape.held_s))):

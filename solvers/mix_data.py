@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import JsonValue
-from planner.solvers.mix import Demand, MixLimits, MixProblem, MixSolution, Objective, Pool, Role, Shape, Vars
+from planner.solvers.mix import Demand, MixLimits, MixProblem, MixSolution, Objective, Pool, Role, Shape, Slots, Vars
 
 
 def problem_to_dict(problem: MixProblem) -> dict[str, JsonValue]:
@@ -27,7 +27,9 @@ def problem_from_dict(data: Mapping[str, JsonValue]) -> MixProblem:
     try:
         return MixProblem(
             shapes=tuple(
-                Shape(**{**shape, "role": Role(shape["role"]), **_tuples(shape, "rate_per_s", "held_s")})
+                Shape(
+                    **{**shape, "role": Role(shape["role"]), **_tuples(shape, "rate_per_s", "held_s"), **_aside(shape)}
+                )
                 for shape in data["shapes"]
             ),
             pools=tuple(
@@ -78,6 +80,10 @@ def _plain(value: JsonValue) -> JsonValue:
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
     return value.value if isinstance(value, (Role, Objective)) else value
+
+
+def _aside(data: Mapping[str, JsonValue]) -> dict[str, tuple[Slots, ...]]:
+    return {"aside": tuple(Slots(*map(int, part)) for part in data["aside"])} if "aside" in data else {}
 
 
 def _tuples(data: Mapping[str, JsonValue], *names: str) -> dict[str, tuple[float, ...]]:

@@ -1,8 +1,9 @@
 """Which shapes of a mix problem can be dropped without losing any optimum, vectorised.
 
-Shape a dominates shape c of the same role and pool when k whole instances of a replace one of c: they carry at least
-its load of every demand and its traffic, on no more devices in groups that divide c's, at no higher price, and where
-clients wait they keep a request no longer (for DEVICES and PRICE, where clients must find room: no shorter).
+Shape a dominates shape c of the same role and pool, with the same slots aside, when k whole instances of a replace one
+of c: they carry at least its load of every demand and its traffic, on no more devices in groups that divide c's, at no
+higher price, and where clients wait they keep a request no longer (for DEVICES and PRICE, where clients must find room:
+no shorter).
 
 Array suffixes: N shapes, K kept shapes, W demands and the port, V demands whose clients wait.
 """
@@ -10,7 +11,7 @@ Array suffixes: N shapes, K kept shapes, W demands and the port, V demands whose
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.solvers.mix import MixProblem, Objective, Role, Shape, port_bytes_per_s
+from planner.solvers.mix import MixProblem, Objective, Role, Shape, Slots, port_bytes_per_s
 
 FloatArray = NDArray[np.float64]
 BLOCK = 256  # shapes compared with the kept ones at a time; bounds the memory of one comparison
@@ -25,22 +26,22 @@ def dominators(problem: MixProblem) -> dict[int, int]:
     """For each shape that can be dropped, one kept shape that replaces it; equal shapes leave the canonically first.
 
     Stages of one channel do not stand in for those of another. Shapes with a limit of their own dominate nothing, and
-    where a role is limited in number only one-for-one replacement counts. Prices count where the objective or a limit
-    reads them (for DEVICES as the second criterion), ports where something is moved. O(N x K) comparisons of W figures
-    for K kept shapes.
+    where a role is limited in number, or shapes have slots aside, only one-for-one replacement counts. Prices count
+    where the objective or a limit reads them (for DEVICES as the second criterion), ports where something is moved.
+    O(N x K) comparisons of W figures for K kept shapes.
     """
     limited = {role for role, _ in problem.limits.max_instances}
-    groups: dict[tuple[Role, int, int], list[int]] = {}
+    groups: dict[tuple[Role, int, int, tuple[Slots, ...]], list[int]] = {}
     for c in canonical_order(problem):
         shape = problem.shapes[c]
-        groups.setdefault((shape.role, shape.pool, shape.channel), []).append(c)
+        groups.setdefault((shape.role, shape.pool, shape.channel, shape.aside), []).append(c)
     priced = problem.limits.price_per_hour is not None or problem.objective in (Objective.DEVICES, Objective.PRICE)
     moving = any(demand.transfer_bytes > 0.0 for demand in problem.demands)
     found: dict[int, int] = {}
-    for (role, _, _), members in groups.items():
+    for (role, _, _, aside), members in groups.items():
         shapes = [problem.shapes[c] for c in members]
         stay_NV = _stays(problem, shapes)
-        one_for_one = role in limited
+        one_for_one = role in limited or bool(aside)
         for loser, winner in _within(shapes, stay_NV, one_for_one=one_for_one, priced=priced, moving=moving).items():
             found[members[loser]] = members[winner]
     return found
@@ -65,7 +66,7 @@ def canonical_order(problem: MixProblem) -> list[int]:
             *(shape.role, shape.pool, shape.channel, shape.devices, shape.group_devices, shape.price_per_hour),
             *(tuple(-rate for rate in shape.rate_per_s), -(np.inf if port is None else port)),
             tuple(sign * stay for stay in shape.held_s),
-            *(np.inf if shape.max_instances is None else shape.max_instances, shape.name),
+            *(np.inf if shape.max_instances is None else shape.max_instances, shape.aside, shape.name),
         )
 
     return sorted(range(len(problem.shapes)), key=key)

@@ -59,10 +59,11 @@ def _placeable(problem: MixProblem, counts: Sequence[int]) -> bool:
     for index, pool in enumerate(problem.pools):
         free = [slots for slots, number in pool.nodes for _ in range(number)]
         groups = [
-            shape.group_devices
+            part.group_devices
             for shape, count in zip(problem.shapes, counts, strict=True)
-            if shape.pool == index
-            for _ in range(count * shape.devices // shape.group_devices)
+            for part in shape.slots
+            if part.pool == index
+            for _ in range(count * part.devices // part.group_devices)
         ]
         if sum(groups) > sum(free) or not can_place(free, sorted(groups, reverse=True)):
             return False

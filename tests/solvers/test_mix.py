@@ -10,7 +10,8 @@ from mix_oracle import brute_force_mix
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import check_feasible
-from planner.solvers.mix import Demand, MixLimits, MixProblem, MixSolution, Objective, Pool, Role, Shape, build
+from planner.solvers.mix import Demand, MixLimits, MixProblem, MixSolution, Objective, Pool, Role, Shape, Slots, build
+from planner.solvers.mix_data import problem_from_dict, problem_to_dict
 from planner.solvers.mix_dominance import dominated, dominators
 from planner.solvers.mix_solve import MixCertificate, certify, next_best, solve_mix
 from planner.solvers.result import SolveResult, Status
@@ -88,12 +89,25 @@ def waiting_problem(seed: int, *, num_shapes: int = 5, num_demands: int = 1) -> 
     return dataclasses.replace(problem, shapes=shapes, demands=(first, *problem.demands[1:]))
 
 
+def scattered_problem(seed: int, *, num_shapes: int = 4) -> MixProblem:
+    """A small problem of two pools in which half of the shapes take slots of both."""
+    problem, draw = random_problem(seed, num_shapes=num_shapes, num_pools=2), random.Random(seed)
+    shapes = []
+    for shape in problem.shapes:
+        group = draw.choice([1, 2])
+        aside = (Slots(1 - shape.pool, group * draw.choice([1, 2]), group),) if draw.random() < 0.5 else ()
+        more = sum(part.devices for part in aside)
+        shapes.append(dataclasses.replace(shape, devices=shape.devices + more, aside=aside))
+    return dataclasses.replace(problem, shapes=tuple(shapes))
+
+
 SMALL = [
     *(random_problem(seed) for seed in range(16)),
     *(random_problem(seed, num_shapes=4, num_pools=2) for seed in range(20, 26)),
     *(random_problem(seed, num_shapes=3, num_demands=2) for seed in range(30, 36)),
     *(waiting_problem(seed) for seed in range(40, 52)),
     *(waiting_problem(seed, num_shapes=4, num_demands=2) for seed in range(60, 64)),
+    *(scattered_problem(seed) for seed in range(70, 80)),
 ]
 
 
@@ -129,6 +143,11 @@ def test_the_certificate_bounds_what_brute_force_finds_and_closes(optima: list[f
             assert bound is not None
             assert bound == pytest.approx(optimum, rel=1e-6, abs=1e-6)
             assert (bound >= optimum - 1e-9) if problem.maximising else (bound <= optimum + 1e-9)
+
+
+def test_shapes_survive_json_unchanged() -> None:
+    for problem in SMALL:
+        assert problem_from_dict(json.loads(json.dumps(problem_to_dict(problem)))).shapes == problem.shapes
 
 
 def test_the_certificate_survives_json_unchanged() -> None:
@@ -174,6 +193,7 @@ def test_the_order_of_candidates_changes_nothing() -> None:
 def test_dropping_dominated_candidates_loses_nothing() -> None:
     for seed in range(40):
         problem = random_problem(seed, num_shapes=7, roles=(Role.WHOLE, Role.FIRST, Role.SECOND, Role.FIRST))
+        problem = scattered_problem(seed, num_shapes=7) if seed % 4 == 3 else problem
         result = solve_mix(problem)
         whole_model, found = build(problem)
         from planner.solvers.backends.solve import solve
@@ -234,6 +254,18 @@ def test_groups_need_room_inside_one_node() -> None:
     assert _solution(solve_mix(problem)).counts == (2,)
     spanning = dataclasses.replace(problem, shapes=(dataclasses.replace(shape, devices=8),))
     assert _solution(solve_mix(spanning)).counts == (1,)
+
+
+def test_slots_aside_take_room_in_their_own_pool_alone() -> None:
+    pools = (Pool("one", ((4, 1),)), Pool("other", ((4, 2),)))
+    split = Shape("split", Role.WHOLE, 0, 3, 1, (1.0,), aside=(Slots(1, 2, 2),))
+    solution = solve_mix(MixProblem((split,), pools, (Demand("d"),))).solution
+    assert solution is not None
+    assert solution.counts == (4,)
+    assert solution.devices == 12
+    twice = dataclasses.replace(split, aside=(Slots(0, 2, 2),))
+    with pytest.raises(PlannerError, match="names a pool twice"):
+        solve_mix(MixProblem((twice,), pools, (Demand("d"),)))
 
 
 def test_sizes_that_do_not_divide_are_refused() -> None:
