@@ -7,7 +7,7 @@ exchanges (two-batch overlap, DeepSeek's profile of decoding).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -50,16 +50,16 @@ class Together:
         return f"{shape}{', exchanges hidden' if self.micro_batches > 1 else ''}, {self.sequences} sequences a rank"
 
 
-def advice(candidates: Sequence[Candidate], target: Target, place: Place) -> AttentionFfn | None:
-    """What a plan says of it; None where no unit of `place` keeps the limits.
-
-    `candidates` are those of the search, on any pool.
-    """
-    mine = [one for one in candidates if one.model is not None and _rate(one, target) > 0.0]
-    units = [one for one in mine if one.ffn is not None and one.pool == place.index]
+def advice(
+    candidates: Sequence[Candidate], target: Target, places: Mapping[tuple[str, int], Place]
+) -> AttentionFfn | None:
+    """What a plan says of it, with the candidates of the search; None where no unit of any pool keeps the limits."""
+    mine = [one for one in candidates if _rate(one, target) > 0.0]
+    units = [one for one in mine if one.ffn is not None]
     if not units:
         return None
     best = max(units, key=lambda one: _rate(one, target))
+    place = places[best.model, best.pool]
     together = max((_rate(one, target) for one in mine if one.function == "decode"), default=0.0)
     overlapped = best_together(place, target.context, target.tpot_limit_s, target.held_tokens, (2,))
     ffn = best.ffn
@@ -81,9 +81,11 @@ def advice(candidates: Sequence[Candidate], target: Target, place: Place) -> Att
 
 
 def _rate(candidate: Candidate, target: Target) -> float:
-    """Output tokens a second and device of decoding."""
+    """Output tokens a second and device of decoding at full batches."""
     served = candidate.served[target.index]
-    return 0.0 if served is None or not candidate.decodes else served.rate_per_s * target.osl / candidate.devices
+    if served is None or not candidate.decodes or not served.rate_per_s:
+        return 0.0
+    return candidate.max_batch * candidate.shape.dp / served.tpot_s / candidate.devices
 
 
 def waits_for(

@@ -146,11 +146,10 @@ def _decision(
 
 
 def _apart(setting: Setting, outcome: Outcome) -> AttentionFfn | None:
-    """Whether the first workload decodes better with attention and feed-forward apart, on the first pool."""
+    """Whether the first workload decodes better with attention and feed-forward apart."""
     if "attention-ffn" not in setting.options.modes:
         return None
-    place = setting.places[setting.resolved.workloads[0].model, 0]
-    return advice(outcome.formulated.candidates, setting.targets[0], place)
+    return advice(outcome.formulated.candidates, setting.targets[0], setting.places)
 
 
 def roles_of(setting: Setting, item: Used) -> tuple[Role, ...]:
