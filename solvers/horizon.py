@@ -2,9 +2,9 @@
 
 Sets        t in T periods,  s in S states,  a in A attributes of a state
 Parameters  c_ts cost of state s in period t (infinite: not possible),  k_sa attribute a of state s,
-            w_a >= 0 cost of a change of attribute a,  s_0 the state before the first period, if there is one
+            w_a >= 0 cost of a change of attribute a,  k_0a the attributes before the first period, if known
 Variables   s_t in S
-Minimise    sum_t c_t,s_t + sum_t sum_a w_a [k_s_t,a != k_s_t-1,a]
+Minimise    sum_t c_t,s_t + sum_t sum_a w_a [k_s_t,a != k_s_t-1,a], with k_0 before the first
 With v_t(s) the least cost up to t that ends in s, v_t(s) = c_ts + min over sets K of attributes of
 (sum of w_a outside K) + min {v_t-1(s') : s' agrees with s on K}: charging an attribute that did not change is never
 less than what K with it gives. O(|T| 2^|A| |S|) in place of O(|T| |S|^2).
@@ -24,16 +24,19 @@ Ints = NDArray[np.int64]
 
 
 def solve_horizon(
-    cost_TS: Floats, attribute_SA: Ints, change_A: Floats, *, initial: int | None = None
+    cost_TS: Floats, attribute_SA: Ints, change_A: Floats, *, initial_A: Ints | None = None
 ) -> SolveResult[tuple[int, ...]]:
-    """The state of every period; INFEASIBLE where some period has none. Raises PlannerError for bad data."""
+    """The state of every period; INFEASIBLE where some period has none. Raises PlannerError for bad data.
+
+    An attribute of `initial_A` that no state has is one that changes in any case.
+    """
     started = time.perf_counter()
-    _validate(cost_TS, attribute_SA, change_A, initial)
+    _validate(cost_TS, attribute_SA, change_A, initial_A)
     value_TS = np.empty_like(cost_TS)
     groups = _groups(attribute_SA, change_A)
     for period, cost_S in enumerate(cost_TS):
         if period == 0:
-            before_S = np.zeros(len(cost_S)) if initial is None else _changes(attribute_SA, change_A, initial)
+            before_S = np.zeros(len(cost_S)) if initial_A is None else _changes(attribute_SA, change_A, initial_A)
         else:
             before_S = _reached(value_TS[period - 1], groups)
         value_TS[period] = before_S + cost_S
@@ -42,23 +45,21 @@ def solve_horizon(
     if not np.isfinite(value_TS[-1, best]):
         return SolveResult(Status.INFEASIBLE, "finished", None, None, None, took, "horizon")
     path = _path(best, value_TS, attribute_SA, change_A)
-    total = horizon_cost(path, cost_TS, attribute_SA, change_A, initial=initial)
+    total = horizon_cost(path, cost_TS, attribute_SA, change_A, initial_A=initial_A)
     took = time.perf_counter() - started
     return SolveResult(Status.OPTIMAL, "finished", path, total, min(float(value_TS[-1, best]), total), took, "horizon")
 
 
 def horizon_cost(
-    path: tuple[int, ...], cost_TS: Floats, attribute_SA: Ints, change_A: Floats, *, initial: int | None = None
+    path: tuple[int, ...], cost_TS: Floats, attribute_SA: Ints, change_A: Floats, *, initial_A: Ints | None = None
 ) -> float:
     """What a path costs, changes included."""
     total = float(sum(cost_TS[period, state] for period, state in enumerate(path)))
-    chain = path if initial is None else (initial, *path)
-    return total + sum(
-        float((change_A * (attribute_SA[one] != attribute_SA[other])).sum()) for one, other in pairwise(chain)
-    )
+    chain = [*([] if initial_A is None else [initial_A]), *(attribute_SA[state] for state in path)]
+    return total + sum(float((change_A * (one_A != other_A)).sum()) for one_A, other_A in pairwise(chain))
 
 
-def _validate(cost_TS: Floats, attribute_SA: Ints, change_A: Floats, initial: int | None) -> None:
+def _validate(cost_TS: Floats, attribute_SA: Ints, change_A: Floats, initial_A: Ints | None) -> None:
     if cost_TS.ndim != 2 or not cost_TS.size:
         raise PlannerError("needs a cost for every period and state", where="cost_TS", hint="give a table [T, S]")
     if attribute_SA.shape != (cost_TS.shape[1], len(change_A)):
@@ -66,9 +67,9 @@ def _validate(cost_TS: Floats, attribute_SA: Ints, change_A: Floats, initial: in
         raise PlannerError(what, where="attribute_SA", hint="give one row a state, one column a cost of change")
     if (change_A < 0).any():
         raise PlannerError("a change costs less than nothing", where="change_A", hint="give costs of 0 or more")
-    if initial is not None and not 0 <= initial < cost_TS.shape[1]:
-        what = f"no state {initial} among {cost_TS.shape[1]}"
-        raise PlannerError(what, where="initial", hint=f"name a state from 0 to {cost_TS.shape[1] - 1}")
+    if initial_A is not None and initial_A.shape != change_A.shape:
+        what = f"{len(initial_A)} attributes before the first period, states have {len(change_A)}"
+        raise PlannerError(what, where="initial_A", hint="give one for each cost of change")
 
 
 def _groups(attribute_SA: Ints, change_A: Floats) -> list[tuple[Ints, int, float]]:
@@ -97,13 +98,13 @@ def _reached(value_S: Floats, groups: list[tuple[Ints, int, float]]) -> Floats:
     return best_S
 
 
-def _changes(attribute_SA: Ints, change_A: Floats, state: int) -> Floats:
-    """The cost of going between `state` and every state."""
-    return np.asarray((attribute_SA != attribute_SA[state]) @ change_A)
+def _changes(attribute_SA: Ints, change_A: Floats, from_A: Ints) -> Floats:
+    """The cost of going between these attributes and every state."""
+    return np.asarray((attribute_SA != from_A) @ change_A)
 
 
 def _path(last: int, value_TS: Floats, attribute_SA: Ints, change_A: Floats) -> tuple[int, ...]:
     path = [last]
     for period in range(len(value_TS) - 2, -1, -1):
-        path.append(int((value_TS[period] + _changes(attribute_SA, change_A, path[-1])).argmin()))
+        path.append(int((value_TS[period] + _changes(attribute_SA, change_A, attribute_SA[path[-1]])).argmin()))
     return tuple(reversed(path))

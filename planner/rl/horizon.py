@@ -84,9 +84,12 @@ class HorizonEvaluation:
     broken: tuple[str, ...]
 
 
-def plan_horizon(problem: RlProblem, periods: Sequence[Period], change: ChangeCosts) -> HorizonPlan:
+def plan_horizon(
+    problem: RlProblem, periods: Sequence[Period], change: ChangeCosts, running: RlPlan | None = None
+) -> HorizonPlan:
     """The plans over `periods` whose iterations and changes take least, `problem` stating all but the lengths.
 
+    `running` is the plan before the first period: going from it is a change too.
     Raises PlannerError for bad input, and Infeasible where some period has no plan.
     """
     tables = [_prices(replace(problem, batches=period.batches)) for period in periods]
@@ -98,13 +101,16 @@ def plan_horizon(problem: RlProblem, periods: Sequence[Period], change: ChangeCo
     count_T = np.array([period.iterations for period in periods], float)
     cost_TS = price_TS * count_T[:, None]
     change_A = np.array([change.generation_s, change.training_s, change.circuit_s]) * _worth_of_second(problem)
-    result = solve_horizon(cost_TS, attribute_SA, change_A)
+    initial_A = tables[0].attributes_of(running) if running is not None else None
+    result = solve_horizon(cost_TS, attribute_SA, change_A, initial_A=initial_A)
     assert result.solution is not None
     assert result.objective is not None
     assert result.bound is not None
     fixed = cost_TS.sum(axis=0)
+    if initial_A is not None:
+        fixed = fixed + (attribute_SA != initial_A) @ change_A
     best_TS = np.where(cost_TS <= cost_TS.min(axis=1, keepdims=True) * (1 + TIE), cost_TS, np.inf)
-    greedy = solve_horizon(best_TS, attribute_SA, change_A).solution
+    greedy = solve_horizon(best_TS, attribute_SA, change_A, initial_A=initial_A).solution
     assert greedy is not None
     best_fixed = int(fixed.argmin())
     return HorizonPlan(
@@ -112,27 +118,36 @@ def plan_horizon(problem: RlProblem, periods: Sequence[Period], change: ChangeCo
         plans=tuple(plans.plan(state) for state in result.solution),
         total=result.objective,
         bound=result.bound,
-        changes=sum(one != other for one, other in zip(result.solution[:-1], result.solution[1:], strict=True)),
+        changes=sum(map(bool, changes_on_the_way(running, tuple(map(plans.plan, result.solution))))),
         fixed_plan=plans.plan(best_fixed) if np.isfinite(fixed[best_fixed]) else None,
         fixed_total=float(fixed[best_fixed]),
-        greedy_total=horizon_cost(greedy, cost_TS, attribute_SA, change_A),
+        greedy_total=horizon_cost(greedy, cost_TS, attribute_SA, change_A, initial_A=initial_A),
         states=price_TS.shape[1],
     )
 
 
 def evaluate_horizon(
-    problem: RlProblem, periods: Sequence[Period], change: ChangeCosts, plans: Sequence[RlPlan]
+    problem: RlProblem,
+    periods: Sequence[Period],
+    change: ChangeCosts,
+    plans: Sequence[RlPlan],
+    running: RlPlan | None = None,
 ) -> HorizonEvaluation:
     """`plans`, one a period, priced without the tables and the search of `plan_horizon`."""
     found = tuple(
         evaluate(replace(problem, batches=period.batches), plan) for period, plan in zip(periods, plans, strict=True)
     )
-    changed: tuple[tuple[Changed, ...], ...] = ((), *(changes_between(one, other) for one, other in pairwise(plans)))
+    changed = changes_on_the_way(running, plans)
     second = {"generation": change.generation_s, "training": change.training_s, "circuit": change.circuit_s}
     change_total = sum(second[part] for parts in changed for part in parts) * _worth_of_second(problem)
     iterations = sum(period.iterations * one.objective for period, one in zip(periods, found, strict=True))
     broken = [f"period {index}: {rule}" for index, one in enumerate(found) for rule in one.broken]
     return HorizonEvaluation(iterations + change_total, found, changed, change_total, tuple(broken))
+
+
+def changes_on_the_way(running: RlPlan | None, plans: Sequence[RlPlan]) -> tuple[tuple[Changed, ...], ...]:
+    """What changes on entering each period; nothing on entering the first where it is not known what runs."""
+    return tuple(changes_between(one, other) for one, other in pairwise((running or plans[0], *plans)))
 
 
 def changes_between(before: RlPlan, after: RlPlan) -> tuple[Changed, ...]:
@@ -178,6 +193,20 @@ class _Prices:
     groups: tuple[GenerationGroup, ...]
     modes: tuple[Mode, ...]
     choices: tuple[TrainingChoice, ...]
+    split_KA: Ints  # pool and GPUs of generation, pool and GPUs of training
+    pools: tuple[str, ...]
+
+    def attributes_of(self, plan: RlPlan) -> Ints:
+        """Attributes of a plan; -1 where no state has its like."""
+        assert plan.training is not None
+        group = self.groups.index(plan.groups[0]) if plan.groups[0] in self.groups and len(plan.groups) == 1 else -1
+        training = -1
+        if plan.mode in self.modes and plan.training in self.choices:
+            training = self.modes.index(plan.mode) * len(self.choices) + self.choices.index(plan.training)
+        one, other = plan.groups[0], plan.training
+        row = [self.pools.index(one.option.pool), one.gpus, self.pools.index(other.option.pool), other.gpus]
+        split = np.flatnonzero((self.split_KA == row).all(axis=1))
+        return np.array([group, training, int(split[0]) if len(split) and len(plan.groups) == 1 else -1], np.int64)
 
     def plan(self, state: int) -> RlPlan:
         shape = (len(self.groups), len(self.modes), len(self.choices))
@@ -187,8 +216,8 @@ class _Prices:
 
 def _prices(problem: RlProblem) -> _Prices:
     validate(problem)
-    if not problem.training or problem.max_groups > 1:
-        what = "horizons are planned for one generation group with training"
+    if not problem.training or problem.max_groups > 1 or problem.fusion_thresholds:
+        what = "horizons are planned for one generation group with training, nothing fused"
         raise PlannerError(what, where="max_groups", hint="set `max_groups` to 1 and give training options")
     space = build_space(problem)
     pricing, simulations = FullPricing(space), Simulations(space)
@@ -202,7 +231,8 @@ def _prices(problem: RlProblem) -> _Prices:
     sizes = np.column_stack(
         [pool_G[group_S], gpus_G[group_S], space.table.pool_T[choice_S], space.table.gpus_T[choice_S]]
     )
-    _, split_S = np.unique(sizes, axis=0, return_inverse=True)
+    split_KA, split_S = np.unique(sizes, axis=0, return_inverse=True)
     training_S = mode_S * shape[2] + choice_S
     attribute_SA = np.column_stack([group_S, training_S, split_S.reshape(-1)])
-    return _Prices(price.reshape(-1), attribute_SA, space.groups, problem.modes, space.table.choices)
+    pools = tuple(pool.name for pool in problem.pools)
+    return _Prices(price.reshape(-1), attribute_SA, space.groups, problem.modes, space.table.choices, split_KA, pools)

@@ -21,10 +21,10 @@ def test_no_path_is_cheaper(seed: int) -> None:
     cost[draw.random(cost.shape) < 0.15] = np.inf
     kinds = draw.integers(0, 3, (states, attributes))
     change = draw.exponential(0.5, attributes)
-    initial = int(draw.integers(states)) if draw.random() < 0.5 else None
+    initial = draw.integers(0, 4, attributes) if draw.random() < 0.5 else None
     paths = itertools.product(range(states), repeat=periods)
-    best = min(horizon_cost(path, cost, kinds, change, initial=initial) for path in paths)
-    result = solve_horizon(cost, kinds, change, initial=initial)
+    best = min(horizon_cost(path, cost, kinds, change, initial_A=initial) for path in paths)
+    result = solve_horizon(cost, kinds, change, initial_A=initial)
     if np.isinf(best):
         assert result.status is Status.INFEASIBLE
     else:
@@ -49,7 +49,11 @@ def test_thousands_of_states_are_solved_at_once() -> None:
     assert result.solve_s < 5.0
 
 
-@pytest.mark.parametrize(("change", "initial", "said"), [([-1.0], None, "less than nothing"), ([1.0], 9, "no state 9")])
-def test_bad_data_are_refused(change: list[float], initial: int | None, said: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "initial", "said"),
+    [([-1.0], None, "less than nothing"), ([1.0], [0, 0], "2 attributes before the first period")],
+)
+def test_bad_data_are_refused(change: list[float], initial: list[int] | None, said: str) -> None:
+    before = None if initial is None else np.array(initial)
     with pytest.raises(PlannerError, match=said):
-        solve_horizon(np.ones((2, 3)), np.zeros((3, 1), np.int64), np.array(change), initial=initial)
+        solve_horizon(np.ones((2, 3)), np.zeros((3, 1), np.int64), np.array(change), initial_A=before)

@@ -27,6 +27,6 @@ KIND = Kind(
     options=RlOptions,
     decision=RlDecision,
     check=_check,
-    proofs=("best_first",),
+    proofs=("best_first", "horizon"),
     solve=_solve,
 )

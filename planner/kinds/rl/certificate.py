@@ -2,17 +2,21 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import isfinite
 
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import Formulated
-from planner.kinds.rl.proof import proof_record
+from planner.kinds.rl.horizon import METRICS
+from planner.kinds.rl.names import mode_name
+from planner.kinds.rl.proof import horizon_record, proof_record
 from planner.plan.schema import Certificate, Objective
 from planner.progress import Limits
+from planner.rl.horizon import HorizonEvaluation, HorizonPlan
 from planner.rl.plan import RlPlan
-from planner.rl.problem import Mode, RlProblem
+from planner.rl.problem import RlProblem
 from planner.rl.search import Solution
 from planner.rl.search import solve as search
 from planner.solvers.result import relative_gap
@@ -44,6 +48,32 @@ def certificate(solved: Solved, solution: Solution, alternatives: list[JsonValue
         pruned={"a lower bound on their generation or training is no better than the best plan": solution.pruned},
         proof=proof_record(solved.formulated.curves, solved.formulated.problem.batches, solution),
         next_best=alternatives,
+    )
+
+
+def horizon_certificate(solved: Solved, found: HorizonPlan, judged: HorizonEvaluation) -> Certificate:
+    """Of plans over training time: every plan was priced in every period, and the dynamic program is exact."""
+    formulated, metric = solved.formulated, METRICS[solved.formulated.problem.objective]
+    bound = min(found.bound, judged.total)
+    others = {"one plan for all periods": found.fixed_total, "the best plan of every period": found.greedy_total}
+    return Certificate(
+        claim=f"no sequence of plans has a better {metric} over the stated axes and periods, changes included",
+        status="optimal",
+        stop_reason="finished",
+        objective=Objective(metric=metric, sense="minimize", value=judged.total),
+        bound=bound,
+        gap=relative_gap(judged.total, bound),
+        tolerance=TOLERANCE,
+        axes={**_axes(formulated), "period": [*range(len(found.plans))]},
+        candidates=found.states,
+        pruned={},
+        proof=horizon_record(formulated.curves, solved.setting.resolved.problem, solved.setting.options),
+        next_best=[
+            {"plan": name, "objective": total, "loss": total / judged.total - 1.0}
+            if isfinite(total)
+            else {"plan": name, "objective": None, "loss": None}
+            for name, total in others.items()
+        ],
     )
 
 
@@ -93,13 +123,6 @@ def _other_spaces(problem: RlProblem, plan: RlPlan) -> Iterator[tuple[str, RlPro
     for mode in problem.modes:
         if mode != plan.mode:
             yield mode_name(mode), replace(problem, modes=(mode,))
-
-
-def mode_name(mode: Mode) -> str:
-    """A mode in words: `disaggregated, asynchronous by 1`."""
-    ahead = f"asynchronous by {mode.staleness}"
-    sync = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": ahead}[mode.sync]
-    return f"{mode.placement}, {sync}"
 
 
 def objective(solved: Solved) -> tuple[str, float]:

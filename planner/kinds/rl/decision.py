@@ -68,6 +68,29 @@ class MeasuredCurves(Spec):
     training: tuple[TrainingCurve, ...] = ()
 
 
+class HorizonPeriod(Spec):
+    """Iterations of a training run with lengths of their own."""
+
+    iterations: Count
+    output_scale: Positive = Field(default=1.0, description="output lengths of the workload, times this")
+
+
+class Horizon(Spec):
+    """A training run whose lengths drift, and what changing the plan on the way takes."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "generation_change": ("generation_change_s", TIME_S),
+        "training_change": ("training_change_s", TIME_S),
+        "circuit_change": ("circuit_change_s", TIME_S),
+    }
+    periods: Annotated[tuple[HorizonPeriod, ...], Field(min_length=1, max_length=1000)]
+    generation_change_s: Amount = Field(description="going to other replicas")
+    training_change_s: Amount = Field(description="going to another parallelism, pool, dp or mode of training")
+    circuit_change_s: Amount = Field(
+        default=0.0, description="in addition where a role has another number of GPUs or another pool"
+    )
+
+
 class RlOptions(Spec):
     """The job of one iteration, and what the search may choose."""
 
@@ -115,6 +138,7 @@ class RlOptions(Spec):
     weight_sync_s: Amount | None = Field(default=None, description="measured; else from bytes and bandwidths")
     weight_sync_overlapped: bool = False
     max_iteration_s: Positive | None = Field(default=None, description="deadline of an iteration")
+    horizon: Horizon | None = Field(default=None, description="plans over training time; one plan when absent")
     costs: MeasuredCurves = MeasuredCurves()
 
 
@@ -167,6 +191,23 @@ class FusedTraining(Spec):
     in_turn_s: Amount = Field(description="one model after the other")
 
 
+class Running(Spec):
+    """A plan in words that no other plan of its problem has."""
+
+    mode: str
+    generation: str
+    training: str
+
+
+class HorizonStep(Running):
+    """What runs in a period; `changed` on entering it, before its first iteration."""
+
+    iterations: Count
+    output_scale: Positive
+    iteration_s: Amount
+    changed: tuple[Literal["generation", "training", "circuit"], ...] = ()
+
+
 class RlDecision(Decision):
     """Roles by function: rollout (one or more groups), actor (trains), critic, reference, reward.
 
@@ -183,6 +224,8 @@ class RlDecision(Decision):
     resident_bytes: dict[str, Amount] = Field(default_factory=dict, description="by role, 0 where absent")
     weight_sync: WeightSync
     partial_rollouts: PartialRollouts | None = None
+    horizon: tuple[HorizonStep, ...] = Field(default=(), description="by period; roles and phases are the first one's")
+    running: Running | None = Field(default=None, description="what ran before the first period, where known")
     fused_scoring: FusedScoring | None = None
     fused_training: FusedTraining | None = None
     shares: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(

@@ -25,14 +25,20 @@ def generated(options: RlOptions) -> int:
     return max(samples(options), round(samples(options) * options.over_sampling))
 
 
-def draw_batches(problem: Problem, options: RlOptions) -> tuple[Batch, ...]:
+def draw_periods(problem: Problem, options: RlOptions) -> list[tuple[Batch, ...]]:
+    """Lengths of every period of the horizon: the same draw, outputs scaled; of one period without a horizon."""
+    scales = [one.output_scale for one in options.horizon.periods] if options.horizon is not None else [1.0]
+    return [draw_batches(problem, options, scale) for scale in scales]
+
+
+def draw_batches(problem: Problem, options: RlOptions, output_scale: float = 1.0) -> tuple[Batch, ...]:
     """Lengths of successive iterations. Raises PlannerError for lengths that are read from a trace.
 
     Samples of one prompt share its length. Outputs longer than `max_output_tokens` are cut there. Tool waits make turns
     of a sample: geometrically many calls at even distances in its output, each waiting an exponential time.
     """
     rng = np.random.default_rng(problem.seed)
-    return tuple(_batch(problem, options, rng) for _ in range(options.iterations))
+    return tuple(_batch(problem, options, rng, output_scale) for _ in range(options.iterations))
 
 
 def digest_of(batches: tuple[Batch, ...]) -> str:
@@ -46,13 +52,14 @@ def trained_tokens(batches: tuple[Batch, ...], options: RlOptions) -> float:
     return mean * samples(options)
 
 
-def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator) -> Batch:
+def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator, output_scale: float) -> Batch:
     count = generated(options)
     prompts = -(-count // options.samples_per_prompt)
     prompt = np.repeat(drawn_lengths(problem.workloads[0], "input_tokens", prompts, rng), options.samples_per_prompt)[
         :count
     ]
     output = drawn_lengths(problem.workloads[0], "output_tokens", count, rng)
+    output = np.maximum(1, np.rint(output * output_scale)).astype(np.int64)
     if options.max_output_tokens is not None:
         output = np.minimum(output, options.max_output_tokens)
     key: NDArray[np.float64] | None = None

@@ -7,7 +7,7 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.infeasible import Infeasible
-from planner.kinds.rl.drawn import draw_batches
+from planner.kinds.rl.drawn import draw_periods
 from planner.kinds.rl.generation_curves import Generator, measured_generators, modelled_generators
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.stated import modes, stated_problem
@@ -23,7 +23,7 @@ START_S = 1.0  # of a synchronisation: engines drained, caches dropped (verl and
 
 @dataclass(frozen=True, slots=True)
 class Formulated:
-    """The problem as curves, and what each of its options was made from."""
+    """The problem as curves, and what each of its options was made from; lengths are those of the first period."""
 
     problem: RlProblem
     curves: Curves
@@ -37,7 +37,8 @@ def formulate(setting: Setting) -> Formulated:
     _require_network(setting)
     _require_one_cap(setting)
     _require_modes(setting)
-    batches = draw_batches(setting.resolved.problem, setting.options)
+    periods = draw_periods(setting.resolved.problem, setting.options)
+    batches = [batch for period in periods for batch in period]
     lengths = Lengths.of(batches)
     context = float(np.mean([(b.prompt_tokens_N + b.output_tokens_N / 2).mean() for b in batches]))
     generators = list(measured_generators(setting))
@@ -60,7 +61,7 @@ def formulate(setting: Setting) -> Formulated:
         scoring=_scoring(setting, trainers, context) if setting.options.fusion_thresholds else {},
         critics=_critics(setting, trainers) if setting.options.fused_training else {},
     )
-    problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, batches)
+    problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
     return Formulated(
         problem, curves, {one.option: one for one in generators}, {one.option: one for one in trainers}, lengths
     )

@@ -11,9 +11,10 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision, RlOptions
-from planner.kinds.rl.drawn import digest_of, draw_batches, trained_tokens
+from planner.kinds.rl.drawn import digest_of, draw_periods, trained_tokens
 from planner.kinds.rl.fused_scoring import fused_scoring
 from planner.kinds.rl.fused_training import relaxed, replayed
+from planner.kinds.rl.horizon import METRICS, judge, plan_named, solve_horizon, steps_of
 from planner.kinds.rl.partial import partial_rollouts
 from planner.kinds.rl.stated import stated_problem
 from planner.plan.findings import Finding
@@ -29,7 +30,7 @@ from planner.rl.search import Solution
 from planner.rl.verify import derive_bound
 from planner.schema_base import Spec
 
-METHOD = "best_first"
+METHOD, HORIZON = "best_first", "horizon"
 REL_TOL = 1e-9
 _HINT = "solve again: the proof is not one for this plan"
 
@@ -45,25 +46,34 @@ def proof_record(curves: Curves, batches: tuple[Batch, ...], solution: Solution)
     }
 
 
+def horizon_record(curves: Curves, problem: Problem, options: RlOptions) -> dict[str, JsonValue]:
+    """What the bound over a horizon is derived from: every plan priced in every period, all sequences weighed."""
+    drawn = tuple(batch for period in draw_periods(problem, options) for batch in period)
+    return {"method": HORIZON, "lengths": digest_of(drawn), "curves": curves_record(curves)}
+
+
 def proof_findings(envelope: Envelope, decision: RlDecision, problem: Problem, options: RlOptions) -> Iterator[Finding]:
     """One finding a rule: lengths, objective, proof; none for plans that prove nothing."""
     certificate = envelope.certificate
-    if certificate.proof.get("method") != METHOD or certificate.status == "stated":
+    if certificate.proof.get("method") not in (METHOD, HORIZON) or certificate.status == "stated":
         return
     try:
         curves = read_curves_record(_part(certificate.proof, "curves"))
-        batches = draw_batches(problem, options)
+        periods = draw_periods(problem, options)
         pools = [resolve_pool(spec, index, INPUTS) for index, spec in enumerate(problem.cluster.pools)]
     except PlannerError as error:
         yield Finding("certificate.proof", False, error.what, "certificate.proof", _HINT)
         return
-    same = certificate.proof.get("lengths") == digest_of(batches)
+    same = certificate.proof.get("lengths") == digest_of(tuple(one for period in periods for one in period))
     what = "the seed draws the lengths of the proof" if same else "the seed draws other lengths than the proof has"
     yield Finding("certificate.lengths", same, what, "certificate.proof.lengths", _HINT)
     if not same:
         return
-    searched = stated_problem(problem, options, pools, curves, batches)
+    searched = stated_problem(problem, options, pools, curves, periods[0])
     try:
+        if options.horizon is not None:
+            yield from _horizon(envelope, decision, searched, problem, options)
+            return
         yield _objective(envelope, decision, searched, curves, options)
         yield _bound(envelope, relaxed(searched, curves), options)
     except PlannerError as error:
@@ -100,6 +110,34 @@ def _objective(
     worth = _metrics(found, trained_tokens(searched.batches, options)).get(stated.metric)
     right = worth is not None and stated.value is not None and abs(worth - stated.value) <= REL_TOL * abs(worth)
     return Finding(rule, right, f"priced again {worth!r} {stated.metric}, stated {stated.value!r}", where, _HINT)
+
+
+def _horizon(
+    envelope: Envelope, decision: RlDecision, searched: RlProblem, problem: Problem, options: RlOptions
+) -> Iterator[Finding]:
+    """The plans of all periods are worth what the certificate says, and no sequence is worth more."""
+    certificate, where = envelope.certificate, "certificate.objective"
+    named = [plan_named(step, searched) for step in decision.horizon]
+    plans = tuple(one for one in named if one is not None)
+    running = plan_named(decision.running, searched) if decision.running is not None else None
+    known = len(plans) == len(options.horizon.periods if options.horizon is not None else ()) == len(named)
+    if not known or (decision.running is not None and running is None) or plan_of(decision, searched) != plans[0]:
+        what = "periods, roles or what ran before are no plans of the problem"
+        yield Finding("certificate.objective", False, what, "horizon", _HINT)
+        return
+    judged = judge(problem, options, searched, plans, running)
+    stated, value = certificate.objective, certificate.objective.value
+    steps = steps_of(options, plans, judged)
+    right = value is not None and isclose(judged.total, value, rel_tol=REL_TOL) and not judged.broken
+    right = right and stated.metric == METRICS[searched.objective]
+    right = right and all(_same(one, other) for one, other in zip(decision.horizon, steps, strict=True))
+    what = judged.broken[0] if judged.broken else f"priced again {judged.total!r} {stated.metric}, stated {value!r}"
+    yield Finding("certificate.objective", right, what, where, _HINT)
+    least = solve_horizon(problem, options, searched, running).bound
+    bound = certificate.bound
+    proven = bound is not None and bound <= least * (1 + REL_TOL)
+    what = f"all plans priced in all periods again: no sequence is below {least:.9g}, the bound is {bound}"
+    yield Finding("certificate.proof", proven, what, "certificate.proof", "solve again: the stated bound does not hold")
 
 
 def _same(stated: Spec | None, played: Spec | None) -> bool:

@@ -70,7 +70,6 @@ def _require_known_wishes(resolved: Resolved) -> None:
     slo = workload.slo
     wishes = (
         (problem.limits.usd_per_hour is not None, ("limits", "price"), "a cap on dollars an hour", "`minimize: cost`"),
-        (problem.current is not None, ("current",), "a plan that runs now", "no `current`"),
         (workload.load is not None, ("workloads", 0, "load"), "a load", "`prompts` of the options"),
         (bool(slo.ttft or slo.tpot or slo.latency), ("workloads", 0, "slo"), "limits on requests", "`max_iteration`"),
     )
@@ -109,6 +108,7 @@ def _require_consistent(resolved: Resolved, options: RlOptions) -> None:
         raise PlannerError(what, where=where(("options", "minibatches")), hint=f"write `minibatches: {near}`")
     _require_fusible(resolved, options)
     _require_partial(resolved, options)
+    _require_horizon(resolved, options)
     if "asynchronous" in (options.synchrony or ()) and options.max_staleness == 0:
         hint = "write `max_staleness: 1` or more, or leave `asynchronous` out"
         what = "asynchronous training with a staleness of 0"
@@ -159,6 +159,27 @@ def _require_partial(resolved: Resolved, options: RlOptions) -> None:
         if wrong:
             where = resolved.where(("options", key))
             raise PlannerError(f"partial rollouts: {what}", where=where, hint=f"write {instead}")
+
+
+def _require_horizon(resolved: Resolved, options: RlOptions) -> None:
+    """A horizon is planned for one group of replicas, with nothing fused; only a horizon starts from what runs now."""
+    where, problem = resolved.where, resolved.problem
+    if options.horizon is None:
+        if problem.current is not None:
+            hint = "add `horizon:` to `options`, with what a change takes"
+            raise PlannerError("a plan that runs now, and no horizon", where=where(("current",)), hint=hint)
+        return
+    wishes = (
+        (bool(options.tail_fractions), "tail_fractions", "a horizon has one group of replicas"),
+        (bool(options.fusion_thresholds), "fusion_thresholds", "a horizon fuses nothing"),
+        (options.fused_training, "fused_training", "a horizon fuses nothing"),
+    )
+    for wrong, key, what in wishes:
+        if wrong:
+            raise PlannerError(what, where=where(("options", key)), hint=f"leave out `{key}`, or `horizon`")
+    if problem.objective.maximize is not None:
+        hint = "write `minimize: cost`, or `minimize: iteration_time`"
+        raise PlannerError("a horizon adds up time or cost", where=where(("objective",)), hint=hint)
 
 
 def _keys(resolved: Resolved, options: RlOptions) -> dict[str, str]:

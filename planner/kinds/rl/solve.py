@@ -3,19 +3,21 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pydantic import JsonValue
-
 from planner import __version__
 from planner.errors import PlannerError
 from planner.files import digest
 from planner.infeasible import Infeasible, Stopped
-from planner.kinds.rl.certificate import alternatives, certificate
+from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import Formulated, formulate
 from planner.kinds.rl.fused_training import search_fused
-from planner.kinds.rl.setting import read_setting
+from planner.kinds.rl.horizon import METRICS, judge, read_running, running_of, solve_horizon, steps_of
+from planner.kinds.rl.proof import plan_of
+from planner.kinds.rl.setting import Setting, read_setting
 from planner.plan.schema import (
     SCHEMA,
+    Certificate,
     Digests,
     Envelope,
     Evidence,
@@ -39,6 +41,8 @@ ASSUMPTIONS = (
 )
 
 
+BEST_FIRST, DYNAMIC = "rollouts simulated, best first", "rollouts simulated, dynamic program over periods"
+UNKNOWN_RUNNING = "what runs now has parts that this problem does not offer; going from it is not charged"
 FUSED_TRAINING = "every minibatch waits as many micro-batches as the schedule of the mean one, actor and critic fused"
 
 
@@ -46,6 +50,8 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """The best plan, with a bound; raises PlannerError, Infeasible and Stopped."""
     setting = read_setting(resolved)
     formulated = formulate(setting)
+    if setting.options.horizon is not None:
+        return _over_time(setting, formulated)
     try:
         found = search_fused(formulated.problem, formulated.curves, limits, resolved.problem.seed)
     except PlannerError as error:
@@ -56,7 +62,35 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     if solution.plan is None or solution.evaluation is None:
         raise Stopped(solution.stop_reason, bound=solution.bound)
     solved = Solved(setting, formulated, solution.plan, solution.evaluation, found.training)
-    return _envelope(solved, solution, list(alternatives(solved, limits)))
+    proven = certificate(solved, solution, list(alternatives(solved, limits)))
+    return _envelope(solved, proven, decode(solved), dict(_predictions(solved)))
+
+
+def _over_time(setting: Setting, formulated: Formulated) -> Envelope:
+    """The plan of every period; roles, phases and predictions of an iteration are those of the first."""
+    resolved, options = setting.resolved, setting.options
+    running = read_running(resolved)
+    before = plan_of(running, formulated.problem) if running is not None else None
+    try:
+        found = solve_horizon(resolved.problem, options, formulated.problem, before)
+    except PlannerError as error:
+        raise PlannerError(error.what, where=resolved.where(("options",)), hint=error.hint) from None
+    judged = judge(resolved.problem, options, formulated.problem, found.plans, before)
+    solved = Solved(setting, formulated, found.plans[0], judged.evaluations[0])
+    decision = decode(solved).model_copy(
+        update={
+            "horizon": steps_of(options, found.plans, judged),
+            "running": running_of(before) if before is not None else None,
+        }
+    )
+    metric = METRICS[formulated.problem.objective]
+    predictions = {
+        **dict(_predictions(solved)),
+        metric: judged.total,
+        f"{metric.removesuffix('_s')}_of_changes{'_s' if metric.endswith('_s') else ''}": judged.change_total,
+    }
+    notes = (UNKNOWN_RUNNING,) if running is not None and before is None else ()
+    return _envelope(solved, horizon_certificate(solved, found, judged), decision, predictions, notes)
 
 
 def _infeasible(formulated: Formulated, solution: Solution) -> Infeasible:
@@ -73,7 +107,13 @@ def _infeasible(formulated: Formulated, solution: Solution) -> Infeasible:
     return Infeasible([{"limit": f"max_iteration <= {deadline:g} s", "nearest": nearest}], proved=True)
 
 
-def _envelope(solved: Solved, solution: Solution, others: list[JsonValue]) -> Envelope:
+def _envelope(
+    solved: Solved,
+    proven: Certificate,
+    decision: RlDecision,
+    predictions: dict[str, float],
+    assumed: tuple[str, ...] = (),
+) -> Envelope:
     resolved = solved.setting.resolved
     inputs = normalised(resolved)
     known = resolved.digests()
@@ -81,7 +121,7 @@ def _envelope(solved: Solved, solution: Solution, others: list[JsonValue]) -> En
         schema=SCHEMA,
         kind="rl",
         name=resolved.problem.name,
-        software=Software(planner=__version__, solver="rollouts simulated, best first"),
+        software=Software(planner=__version__, solver=DYNAMIC if decision.horizon else BEST_FIRST),
         seed=resolved.problem.seed,
         digests=Digests(
             problem=digest(inputs),
@@ -91,31 +131,29 @@ def _envelope(solved: Solved, solution: Solution, others: list[JsonValue]) -> En
             traces=known["traces"],
         ),
         inputs=inputs,
-        decision=decode(solved).model_dump(mode="json", exclude_none=True),
-        predictions=tuple(_predictions(solved)),
-        certificate=certificate(solved, solution, others),
+        decision=decision.model_dump(mode="json", exclude_none=True),
+        predictions=tuple(Prediction(metric=metric, value=value) for metric, value in predictions.items()),
+        certificate=proven,
         evidence=_evidence(solved),
         assumptions=(
             *ASSUMPTIONS,
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
+            *assumed,
             *resolved.price_notes,
         ),
     )
 
 
-def _predictions(solved: Solved) -> Iterator[Prediction]:
+def _predictions(solved: Solved) -> Iterator[tuple[str, float]]:
+    """Of a mean iteration."""
     evaluation = solved.evaluation
-    found = {
-        "iteration_time_s": evaluation.iteration_s,
-        "generation_s": solved.generated_s,
-        "training_s": evaluation.training_s,
-        "output_tokens_per_s": solved.tokens / evaluation.iteration_s,
-    }
+    yield "iteration_time_s", evaluation.iteration_s
+    yield "generation_s", solved.generated_s
+    yield "training_s", evaluation.training_s
+    yield "output_tokens_per_s", solved.tokens / evaluation.iteration_s
     if evaluation.cost_usd > 0:
-        found["usd_per_iteration"] = evaluation.cost_usd
-        found["tokens_per_usd"] = solved.tokens / evaluation.cost_usd
-    for metric, value in found.items():
-        yield Prediction(metric=metric, value=value)
+        yield "usd_per_iteration", evaluation.cost_usd
+        yield "tokens_per_usd", solved.tokens / evaluation.cost_usd
 
 
 def _evidence(solved: Solved) -> Evidence:

@@ -5,7 +5,7 @@ many shorter ones packed to its length; attention is priced at the length that t
 critic, and forward passes of reference and reward, run on the actor's GPUs in turn.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -37,7 +37,7 @@ class Lengths:
     typical: int
 
     @classmethod
-    def of(cls, batches: tuple[Batch, ...]) -> "Lengths":
+    def of(cls, batches: Sequence[Batch]) -> "Lengths":
         total = np.concatenate([batch.prompt_tokens_N + batch.output_tokens_N for batch in batches]).astype(float)
         longest = int(total.max())
         return cls(longest, max(1, min(longest, round(float((total**2).sum() / total.sum())))))

@@ -1,0 +1,102 @@
+"""Plans over training time: every period's lengths, every change charged, starting from what runs now."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from planner.errors import PlannerError
+from planner.kinds.rl.decision import Horizon, HorizonStep, RlDecision, RlOptions, Running
+from planner.kinds.rl.drawn import draw_periods
+from planner.kinds.rl.names import choice_name, group_name, mode_name
+from planner.plan.reader import load_plan_document
+from planner.problem.resolve import Resolved
+from planner.problem.schema import Problem
+from planner.rl.horizon import ChangeCosts, HorizonEvaluation, HorizonPlan, Period, evaluate_horizon, plan_horizon
+from planner.rl.plan import GenerationGroup, RlPlan
+from planner.rl.problem import RlProblem
+from planner.rl.space import training_choices
+
+METRICS = {"iteration_time": "horizon_time_s", "cost_per_iter": "horizon_usd"}
+"""What a horizon minimises, by the objective of an iteration."""
+
+
+def periods_of(problem: Problem, options: RlOptions) -> tuple[Period, ...]:
+    """The periods of the horizon with their lengths."""
+    assert options.horizon is not None
+    drawn = draw_periods(problem, options)
+    return tuple(
+        Period(batches, period.iterations) for batches, period in zip(drawn, options.horizon.periods, strict=True)
+    )
+
+
+def change_of(horizon: Horizon) -> ChangeCosts:
+    return ChangeCosts(horizon.generation_change_s, horizon.training_change_s, horizon.circuit_change_s)
+
+
+def solve_horizon(problem: Problem, options: RlOptions, searched: RlProblem, running: RlPlan | None) -> HorizonPlan:
+    """The best plan of every period; raises Infeasible where one has none."""
+    assert options.horizon is not None
+    return plan_horizon(searched, periods_of(problem, options), change_of(options.horizon), running)
+
+
+def judge(
+    problem: Problem, options: RlOptions, searched: RlProblem, plans: tuple[RlPlan, ...], running: RlPlan | None
+) -> HorizonEvaluation:
+    """Given plans priced by the evaluator alone."""
+    assert options.horizon is not None
+    return evaluate_horizon(searched, periods_of(problem, options), change_of(options.horizon), plans, running)
+
+
+def read_running(resolved: Resolved) -> RlDecision | None:
+    """The plan that runs now, where the problem names one; raises PlannerError when it is no RL plan."""
+    path = resolved.problem.current
+    if path is None:
+        return None
+    data = load_plan_document(Path(path)).data
+    if data.get("kind") != "rl":
+        what = f"the current plan is of kind `{data.get('kind')}`, not `rl`"
+        raise PlannerError(what, where=resolved.where(("current",)), hint="name an RL plan")
+    try:
+        return RlDecision.model_validate(data["decision"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = f"the current plan is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        hint = "run `planner check` on it"
+        raise PlannerError(what, where=resolved.where(("current",)), hint=hint) from None
+
+
+def running_of(plan: RlPlan) -> Running:
+    """A plan in words."""
+    assert plan.training is not None
+    return Running(
+        mode=mode_name(plan.mode), generation=group_name(plan.groups[0]), training=choice_name(plan.training)
+    )
+
+
+def steps_of(options: RlOptions, plans: tuple[RlPlan, ...], judged: HorizonEvaluation) -> tuple[HorizonStep, ...]:
+    """The periods as a plan states them."""
+    assert options.horizon is not None
+    return tuple(
+        HorizonStep(
+            **running_of(plan).model_dump(),
+            iterations=period.iterations,
+            output_scale=period.output_scale,
+            iteration_s=found.iteration_s,
+            changed=changed,
+        )
+        for period, plan, found, changed in zip(
+            options.horizon.periods, plans, judged.evaluations, judged.changed, strict=True
+        )
+    )
+
+
+def plan_named(stated: Running, searched: RlProblem) -> RlPlan | None:
+    """The plan of `searched` that these words stand for; None where there is none."""
+    mode = next((one for one in searched.modes if mode_name(one) == stated.mode), None)
+    choice = next((one for one in training_choices(searched) if choice_name(one) == stated.training), None)
+    for option in searched.generation:
+        for replicas in range(1, searched.pool_of[option.pool].gpus // option.gpus + 1):
+            group = GenerationGroup(option, replicas)
+            if mode is not None and choice is not None and group_name(group) == stated.generation:
+                return RlPlan(mode, (group,), choice)
+    return None

@@ -1,0 +1,29 @@
+"""Parts of RL plans in words; two parts of a problem with the same words are the same."""
+
+from planner.rl.plan import GenerationGroup, TrainingChoice
+from planner.rl.problem import Mode
+
+
+def mode_name(mode: Mode) -> str:
+    """Such as `disaggregated, asynchronous by 1`."""
+    ahead = f"asynchronous by {mode.staleness}"
+    sync = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": ahead}[mode.sync]
+    return f"{mode.placement}, {sync}"
+
+
+def group_name(group: GenerationGroup) -> str:
+    """Such as `8 x tp2 h20`."""
+    option = group.option
+    degrees = [("tp", option.tp), ("pp", option.pp), ("ep", option.ep)]
+    return f"{group.replicas} x {_degrees(degrees)} {option.pool}"
+
+
+def choice_name(choice: TrainingChoice) -> str:
+    """Such as `4 x tp2 pp4 h800`, and what else tells the option apart."""
+    option = choice.option
+    known = f"{choice.dp} x {_degrees([('tp', option.tp), ('pp', option.pp)])} {option.pool}"
+    return f"{known} {option.label}" if option.label else known
+
+
+def _degrees(degrees: list[tuple[str, int]]) -> str:
+    return " ".join(f"{name}{size}" for name, size in degrees if size > 1) or "tp1"
