@@ -140,10 +140,10 @@ def layer_table() -> None:
             "options": {"global_batch": 256, "sequence_tokens": 8192, "memory_utilisation": share},
         }
         job = job_of(resolve_document(given_document(data, "problem"), Path()))
+        uniform_s = Search(job, Limits()).run().value
         started_s = time.process_time()
         mixes = plan_layers(job)
         took_s = time.process_time() - started_s
-        uniform_s = Search(job, Limits()).run().value
         uniform = "none fits" if uniform_s is None else f"{uniform_s:.3f} s"
         strategies = len(set(mixes.best.strategies)) if mixes.best else 0
         print(

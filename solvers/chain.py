@@ -27,7 +27,9 @@ from planner.solvers.result import SolveResult, Status
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 SOLVER = "chain dynamic program"
-PRICE_STEPS = 40  # bisections of the price
+PRICE_STEPS = 40  # bisections of the price, at most
+PRICE_GROWTH = 16.0
+PRICE_REL_TOL = 1e-4  # any price bounds; nearer ones hardly bound better
 DUST = 1e-12
 
 
@@ -146,11 +148,11 @@ def _price(problem: ChainProblem, cutoff: float) -> tuple[float, Chain | None, f
         return 0.0, best, bound
     high = scale * 1e-6
     while bound < cutoff and not tried(high) and high < scale * 1e12:
-        low, high = high, 4.0 * high
+        low, high = high, PRICE_GROWTH * high
     for _ in range(PRICE_STEPS):
-        if bound >= cutoff:
+        if bound >= cutoff or high <= low * (1.0 + PRICE_REL_TOL):
             break
-        middle = 0.5 * (low + high)
+        middle = (low * high) ** 0.5 if low > 0.0 else high / PRICE_GROWTH
         low, high = (low, middle) if tried(middle) else (middle, high)
     return high, best, bound
 
@@ -190,7 +192,7 @@ def _grown(
     problem: ChainProblem, before: _Layer | None, item: int, state: int
 ) -> tuple[Floats, Floats, Ints, Ints, Ints]:
     """Labels of `item` in `state` that no other of that state beats."""
-    option_O = np.flatnonzero(np.isfinite(problem.time_LGO[item, state]))
+    option_O = _efficient(problem.size_LGO[item, state], problem.time_LGO[item, state])
     time_O, size_O = problem.time_LGO[item, state, option_O], problem.size_LGO[item, state, option_O]
     if before is None:
         size, seconds, option, origin = size_O, time_O, option_O, np.zeros(len(option_O), np.int64)

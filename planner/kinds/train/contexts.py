@@ -22,11 +22,13 @@ def undominated(space: Space, tables_of: Callable[[Shape], Sequence[Table]]) -> 
     for group in alike.values():
         if len(group) > 1:
             shapes = [shape_of(*kinds[:, kind].tolist()) for kind in group]
-            kept[group] = _best([np.concatenate([_costs(one) for one in tables_of(shape)]) for shape in shapes])
+            kept[group] = unbeaten(
+                [np.concatenate([method_costs(one) for one in tables_of(shape)]) for shape in shapes]
+            )
     return np.asarray(kept[kind_N.ravel()])
 
 
-def _best(costs: Sequence[Floats]) -> list[bool]:
+def unbeaten(costs: Sequence[Floats]) -> list[bool]:
     """Whether each row is beaten by no other; the first of equal ones counts."""
     return [
         not any(
@@ -38,7 +40,7 @@ def _best(costs: Sequence[Floats]) -> list[bool]:
     ]
 
 
-def _costs(table: Table) -> Floats:
+def method_costs(table: Table) -> Floats:
     """What a method changes: seconds of the passes and of the attention alone, and what is gathered."""
     attention = [cost.forward_of_module.get("core_attention", 0.0) for cost in table.layers]
     return np.array([*table.pass_K3.ravel(), *attention, table.gathered_kv_bytes])

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from planner.costs.training.config import even_layout
 from planner.errors import PlannerError
+from planner.kinds.train.contexts import method_costs, unbeaten
 from planner.kinds.train.evaluate import Evaluation, Strategy, fits
 from planner.kinds.train.job import Job
 from planner.kinds.train.mixes import Ground, Rows, evaluate_mix, priced
@@ -93,9 +94,8 @@ def _cuts(job: Job) -> Iterator["Cut"]:
         if job.options.search.layers == "even":
             whole = [counts for counts in whole if len(set(counts)) == 1]
         for cp, sequences in product(axis_values(job)["cp"], divisors(job.options.common_batch)):
-            options = Options(Ground(job, pp, cp, job.num_gpus // pp, sequences, tables))
-            if options.degrees:
-                yield from (Cut(options, counts) for counts in whole)
+            ground = Ground(job, pp, cp, "ring", job.num_gpus // pp, sequences, tables)
+            yield from (Cut(options, counts) for options in _methods(ground) for counts in whole)
 
 
 def _pipelines(job: Job) -> Iterator[int]:
@@ -110,6 +110,19 @@ def _pipelines(job: Job) -> Iterator[int]:
     for pp in axes["pp"]:
         if job.num_gpus % pp == 0 and pp <= job.arch.num_layers and (pp == 1 or piped):
             yield pp
+
+
+def _methods(ground: Ground) -> Iterator["Options"]:
+    """The ground under every method of context parallelism that no other beats wherever the two can be used."""
+    methods = context_methods(ground.job) if ground.cp > 1 else (ground.context,)
+    by_degrees: dict[tuple[int, ...], list[Options]] = {}
+    for method in methods:
+        options = Options(replace(ground, context=method))
+        if options.degrees:
+            by_degrees.setdefault(options.degrees, []).append(options)
+    for degrees, alike in by_degrees.items():
+        costs = [np.concatenate([method_costs(one.ground.table(tp)) for tp in degrees]) for one in alike]
+        yield from (one for one, kept in zip(alike, unbeaten(costs), strict=True) if kept)
 
 
 @dataclass(frozen=True)
@@ -132,8 +145,7 @@ class Options:
             and ground.sequences // dp in axes["micro_batch"]
             and all(count % tp == 0 for count in heads)
             and all(count % tp == 0 or tp % count == 0 for count in kv_heads)
-            and (ground.cp == 1 or "ring" in context_methods(job))
-            and bool(context_suits(job, "ring", np.array(tp), np.array(ground.cp)))
+            and bool(context_suits(job, ground.context, np.array(tp), np.array(ground.cp)))
         )
 
     @cached_property

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.training.config import Recompute
+from planner.costs.training.config import ContextParallel, Recompute
 from planner.costs.training.sizes import scatter
 from planner.kinds.train.evaluate import (
     Choice,
@@ -43,6 +43,7 @@ class Ground:
     job: Job
     pp: int
     cp: int
+    context: ContextParallel
     ranks: int  # of a stage
     sequences: int
     tables: dict[Shape, Table] = field(default_factory=dict)  # kept, also by others
@@ -57,7 +58,7 @@ class Ground:
 
     def table(self, tp: int) -> Table:
         """Costs of layers under this tp."""
-        shape = Shape(tp, self.cp, 1, 1, self.sequences // self.dp(tp))
+        shape = Shape(tp, self.cp, 1, 1, self.sequences // self.dp(tp), self.context)
         if shape not in self.tables:
             self.tables[shape] = Table(self.job, shape)
         return self.tables[shape]

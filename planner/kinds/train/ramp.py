@@ -52,7 +52,7 @@ def at_batch(best: Evaluation, global_batch: int) -> Evaluation:
     if best.strategies:
         shape = choice.table.shape
         sequences = choice.dp * shape.micro_batch
-        ground = Ground(job, choice.pp, shape.cp, choice.num_gpus // choice.pp, sequences)
+        ground = Ground(job, choice.pp, shape.cp, shape.context, choice.num_gpus // choice.pp, sequences)
         return evaluate_mix(ground, best.counts_S, best.strategies)
     smaller = replace(choice, table=Table(job, choice.table.shape))
     able = same_stages(job, choice.schedule, choice.pp, choice.vpp, smaller.num_micro_batches)

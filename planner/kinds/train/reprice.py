@@ -70,7 +70,7 @@ def _mixed(job: Job, decision: TrainDecision, counts: tuple[int, ...]) -> Evalua
     """Layers under strategies of their own; the rules of `train.layer_runs` hold."""
     degrees = decision.roles[0].parallelism
     ranks = degrees.tp * degrees.cp * degrees.dp
-    ground = Ground(job, degrees.pp, degrees.cp, ranks, decision.micro_batch * degrees.dp)
+    ground = Ground(job, degrees.pp, degrees.cp, _shape(decision).context, ranks, decision.micro_batch * degrees.dp)
     strategies = [
         Strategy(run.tp, run.dp, run.zero_stage, Recomputed(run.recompute, run.modules))
         for run in decision.layer_runs

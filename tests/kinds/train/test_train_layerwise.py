@@ -45,7 +45,7 @@ def _every_mix(small: Job, counts: tuple[int, ...]) -> Iterator[Evaluation]:
     """Every strategy of every layer for every size of micro-batch, those that fit."""
     ranks = small.num_gpus // len(counts)
     for sequences in (2, 4, 8, 16, 32):
-        ground = Ground(small, len(counts), 1, ranks, sequences)
+        ground = Ground(small, len(counts), 1, "ring", ranks, sequences)
         able = [tp for tp in (1, 2) if sequences * tp % ranks == 0 and sequences * tp // ranks in (2, 4)]
         options = [
             Strategy(tp, ranks // tp, zero, mode.recompute)
@@ -83,7 +83,7 @@ def test_one_strategy_for_all_layers_costs_no_less_as_a_mix() -> None:
     found = Search(job(problem(QWEN, global_batch=64, search={"cp": 1, "pp": 1, "zero_stage": 1})), Limits()).run().best
     assert found is not None
     choice = found.choice
-    ground = Ground(choice.table.job, 1, 1, choice.num_gpus, choice.dp * choice.table.shape.micro_batch)
+    ground = Ground(choice.table.job, 1, 1, "ring", choice.num_gpus, choice.dp * choice.table.shape.micro_batch)
     one = Strategy(choice.table.shape.tp, choice.dp, choice.zero_stage, choice.mode.recompute)
     mixed = evaluate_mix(ground, (28,), (one,) * 28)
     plain = evaluate(choice, (28,))
