@@ -8,7 +8,7 @@ from planner.kinds.train.evaluate import Choice, Evaluation, fits, lay_out, load
 from planner.kinds.train.job import Job
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
-from planner.kinds.train.space import Shape, axis_values, offloads, schedules, shardings
+from planner.kinds.train.space import Shape, axis_values, offloads, schedules, shardings, zero_stages
 from planner.kinds.train.tables import Table, sharing_of, ways_of
 
 
@@ -29,7 +29,7 @@ def _pipelines(jobs: tuple[Job, ...], shape: Shape, dp: int, ranks: tuple[int, .
     tables, pp = [Table(job, shape) for job in jobs], sum(ranks)
     batches = jobs[0].options.global_batch // (dp * shape.micro_batch)
     for schedule, vpp in schedules(jobs[0], pp, batches, axis_values(jobs[0])["vpp"]):
-        for (stage, shards), offload in product(shardings(jobs[0], dp * shape.cp), offloads(jobs[0])):
+        for (stage, shards), offload in product(shardings(jobs[0], shape, dp), offloads(jobs[0])):
             for mode, whole in ways_of(tables[0], pp * vpp, vpp).modes:
                 parts = [
                     Choice(
@@ -70,7 +70,7 @@ def _spreads(jobs: tuple[Job, ...], shape: Shape, pp: int, taken: tuple[int, ...
         if batches > own * taken[0] and (batches - own * taken[0]) % taken[1] == 0
     ]
     runs = schedules(jobs[0], pp, 4 * pp, axis_values(jobs[0])["vpp"])
-    stages = [stage for stage, _ in shardings(jobs[0], 1) if stage < 2]
+    stages = [stage for stage in zero_stages(jobs[0]) if stage < 2]
     for (schedule, vpp), stage in product(runs, stages):
         sharing = joined_sharing(tables, pp, sum(taken), stage, frozenset())
         for mode, whole in ways_of(tables[0], pp * vpp, vpp).modes:

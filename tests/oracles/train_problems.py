@@ -49,7 +49,7 @@ def every_plan(job: Job) -> Iterator[Evaluation]:
         table, pp, dp = Table(job, space.shape(node)), int(space.pp[node]), int(space.dp[node])
         batches = job.options.global_batch // (dp * table.shape.micro_batch)
         for schedule, vpp in schedules(job, pp, batches, chunks):
-            for zero_stage, shards in shardings(job, dp * table.shape.cp):
+            for zero_stage, shards in shardings(job, table.shape, dp):
                 for offload in offloads(job):
                     sharing = sharing_of(table, dp, zero_stage, offload, shards)
                     start = table.modes[0]

@@ -123,19 +123,29 @@ def replicas(config: TrainingConfig) -> Parameters:
     return Parameters(alike, max(alike * config.tp / (config.ep * config.etp), 1.0))
 
 
+def sharing_ranks(config: TrainingConfig) -> Parameters:
+    """Ranks that share out the sharded states: all replicas, or under hybrid sharding those of one of its copies.
+
+    Experts come in as many copies as all else does (Megatron-LM's instances of the distributed optimizer).
+    """
+    alike = replicas(config)
+    if not config.zero_ranks:
+        return alike
+    copies = max(alike.dense / config.zero_ranks, 1.0)
+    return Parameters(alike.dense / copies, max(alike.expert / copies, 1.0))
+
+
 def state_bytes(config: TrainingConfig, held: Parameters) -> StateBytes:
     """What one rank keeps of its parameters by ZeRO stage (arXiv:1910.02054, section 3; 2 + 4 + 12 bytes in Megatron).
 
     Stage 1 shards the optimizer over the ranks that hold the same parameters, 2 the gradients too, 3 the weights too.
     """
-    alike = replicas(config)
-    ranks = float(config.zero_ranks) if config.zero_ranks else alike.dense
-    dense_ranks, expert_ranks = min(ranks, alike.dense), min(ranks, alike.expert)
+    ranks = sharing_ranks(config)
 
     def share(from_stage: int) -> float:
         if config.zero_stage < from_stage:
             return held.total
-        return held.dense / dense_ranks + held.expert / expert_ranks
+        return held.dense / ranks.dense + held.expert / ranks.expert
 
     framework = config.framework
     if config.task == "lora":  # frozen weights stay in the format that products read

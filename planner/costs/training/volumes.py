@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from planner.costs.training.config import TrainingConfig
-from planner.costs.training.parameters import MASTER_BYTES, Parameters, lora_parameters, replicas
+from planner.costs.training.parameters import MASTER_BYTES, Parameters, lora_parameters, replicas, sharing_ranks
 from planner.costs.training.sizes import message_s, sweep
 
 BF16_BYTES = 2.0
@@ -35,30 +35,33 @@ def data_parallel_volume(config: TrainingConfig, held: Parameters) -> DataParall
 
 def _swept(config: TrainingConfig, elements: Parameters, width: float) -> tuple[float, float]:
     """One sweep over the ranks that share dense parameters, and one over those that share experts."""
-    alike, machine = replicas(config), config.machine
-    ranks = float(config.zero_ranks) if config.zero_ranks else alike.dense
-    dense = sweep(machine, "dp", 0, "", elements.dense * width, min(ranks, alike.dense), config.tp, 1.0)
+    ranks, machine = sharing_ranks(config), config.machine
+    dense = sweep(machine, "dp", 0, "", elements.dense * width, ranks.dense, config.tp, 1.0)
     stride = config.ep * config.etp
-    expert = sweep(machine, "dp", 0, "", elements.expert * width, alike.expert, stride, 1.0)
+    expert = sweep(machine, "dp", 0, "", elements.expert * width, ranks.expert, stride, 1.0)
     return dense.inside_s + expert.inside_s, dense.outside_s + expert.outside_s
 
 
 def _replicated(config: TrainingConfig, elements: Parameters) -> tuple[float, float]:
     """All-reduce of gradient shards over the replicas of hybrid sharding."""
-    alike, width = replicas(config), config.framework.reduce_bytes
-    groups = max(alike.dense / config.zero_ranks, 1.0)
-    shard = elements.dense / config.zero_ranks * width
-    found = sweep(config.machine, "dp", 0, "", shard, groups, config.tp * config.zero_ranks, 2.0)
-    return found.inside_s, found.outside_s
+    alike, ranks, width = replicas(config), sharing_ranks(config), config.framework.reduce_bytes
+    inside = outside = 0.0
+    for held, each, all_ranks, stride in (
+        (elements.dense, ranks.dense, alike.dense, config.tp),
+        (elements.expert, ranks.expert, alike.expert, config.ep * config.etp),
+    ):
+        size, copies = held / each * width, all_ranks / each
+        found = sweep(config.machine, "dp", 0, "", size, copies, stride * each, 2.0)
+        inside, outside = inside + found.inside_s, outside + found.outside_s
+    return inside, outside
 
 
 def _updated(config: TrainingConfig, trained: Parameters) -> tuple[float, float]:
     """Adam over the shard of a rank: state read and written, gradients read, cleared, and their norm."""
-    alike, machine = replicas(config), config.machine
+    ranks, machine = sharing_ranks(config), config.machine
     mine = trained.total
     if config.zero_stage >= 1:
-        ranks = float(config.zero_ranks) if config.zero_ranks else alike.dense
-        mine = trained.dense / min(ranks, alike.dense) + trained.expert / alike.expert
+        mine = trained.dense / ranks.dense + trained.expert / ranks.expert
     gradients = (mine if config.zero_stage >= 2 else trained.total) * 2.0 * config.framework.gradient_bytes
     moved = mine * (2.0 * MASTER_BYTES + BF16_BYTES + config.framework.gradient_bytes) + gradients
     offload_s = mine * 2.0 * MASTER_BYTES / machine.host_bytes_per_s if "optimizer" in config.offload else 0.0

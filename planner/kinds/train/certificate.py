@@ -66,7 +66,7 @@ def axes_of(job: Job, found: Found) -> dict[str, list[JsonValue]]:
     axes: dict[str, list[JsonValue]] = {name: list(values) for name, values in found.space.axes.items()}
     axes["schedule"] = list(search.schedule or LAUNCHABLE)
     axes["zero_stage"] = list(zero_stages(job))
-    axes["zero_shards"] = list(search.zero_shards or ("all",))
+    axes["zero_shards"] = list(search.zero_shards or ("all", "those of one NVLink domain"))
     axes["context_parallel"] = list(context_methods(job))
     axes["offload"] = [sorted(some) for some in offloads(job)]  # type: ignore[misc]  # lists of names
     axes["recompute"] = [f"{name}: the fastest that fits" for name in search.recompute or ("none", "selective", "full")]

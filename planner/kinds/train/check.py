@@ -111,6 +111,8 @@ def _recompute(decision: TrainDecision) -> Iterator[Finding]:
 def _sharding(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
     ranks, shards = shape.dp * shape.cp, decision.zero_shards
     right = shards is None or (ranks % shards == 0 and decision.zero_stage > 0)
+    experts = shape.tp * ranks // (shape.ep * shape.moe_tp)
+    right = right and (shards is None or experts % (ranks // shards) == 0 or shape.ep * shape.moe_tp == 1)
     what = f"ZeRO {decision.zero_stage} over {shards or ranks} of dp x cp = {ranks} ranks"
     hint = f"shard over a divisor of {ranks} ranks, with a ZeRO stage of at least 1"
     yield Finding("train.zero_shards", right, what, "zero_shards", hint)

@@ -44,7 +44,8 @@ class Search(Spec):
     schedule: Annotated[tuple[Schedule, ...], BeforeValidator(_listed)] | None = None
     zero_stage: Annotated[tuple[ZeroStage, ...], BeforeValidator(_listed)] | None = None
     zero_shards: Shards | None = Field(
-        default=None, description="ranks that share out the sharded states: `all`, or fewer (HSDP); none: all"
+        default=None,
+        description="ranks that share out the sharded states: `all`, or fewer (HSDP); none: all, or one NVLink domain",
     )
     recompute: Annotated[tuple[RecomputeName, ...], BeforeValidator(_listed)] | None = None
     context_parallel: Annotated[tuple[ContextParallel, ...], BeforeValidator(_listed)] | None = None

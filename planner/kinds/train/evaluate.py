@@ -218,9 +218,8 @@ class Spent:
 
     def by_rank(self, choice: Choice) -> tuple[Floats, Floats]:
         """The passes [R, 3] and the elements [R, 2] of each rank of the pipeline."""
-        ranks, copies = choice.pipe.stages_of_rank, _copies(choice)
-        pass_R3 = np.array([self.pass_S3[list(stages)].sum(axis=0) / copies for stages in ranks])
-        return pass_R3, np.array([self.held_S2[list(stages)].sum(axis=0) for stages in ranks])
+        stage_RC = choice.pipe.stage_RC
+        return self.pass_S3[stage_RC].sum(axis=1) / _copies(choice), self.held_S2[stage_RC].sum(axis=1)
 
 
 def spent(choice: Choice, counts_S: Sequence[int]) -> Spent:

@@ -81,9 +81,8 @@ def jobs_of(resolved: Resolved) -> tuple[Job, ...]:
     if goal.minimize != "step_time" and goal.maximize != "tokens_per_s_per_gpu":
         hint = "write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`"
         raise PlannerError("training has another goal", where=where(("objective",)), hint=hint)
-    ((key, arch),) = resolved.models.items()
+    (key,) = resolved.models
     resolved.require_priceable(key)
-    _require_whole_shards(options, arch, where(("options", "search", "zero_shards")))
     able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
     if not able:
         raise _no_precision(options, resolved.pools, where(("options", "precision")))
@@ -110,14 +109,6 @@ def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool) -> Job
         first_device=run.start,
         per_gpu=problem.objective.maximize is not None,
     )
-
-
-def _require_whole_shards(options: TrainOptions, arch: Architecture, where: str) -> None:
-    """States of experts are shared out by all ranks that hold the same ones: fewer have no cost model."""
-    asked = options.search.zero_shards or ("all",)
-    if asked != ("all",) and any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers):
-        what = f"`{arch.name}` has experts, whose states are shared out over all ranks that hold them"
-        raise PlannerError(what, where=where, hint="write `zero_shards: all`")
 
 
 def _precisions(pool: Pool) -> list[str]:

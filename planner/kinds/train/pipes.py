@@ -19,6 +19,7 @@ class Pipe:
 
     num_stages: int
     stages_of_rank: tuple[tuple[int, ...], ...]
+    stage_RC: NDArray[np.int64]  # the same, every rank holding C of them
     units: tuple[tuple[int, ...], ...]
     unit_of_rank: tuple[int, ...]
     depth_U: Floats  # micro-batches whose activations are in flight, of all layers of a unit, at the fullest
@@ -41,4 +42,4 @@ def _kept(schedule: str, pp: int, vpp: int, num_micro_batches: int) -> Pipe:
     peak_R = peak_held(order, one, one) / np.array([len(stages) for stages in held])
     depth_U = np.array([max(peak_R[r] for r, u in enumerate(unit_of_rank) if u == unit) for unit in range(len(units))])
     last = next(unit for unit, stages in enumerate(units) if order.num_stages - 1 in stages)
-    return Pipe(order.num_stages, held, units, unit_of_rank, depth_U, peak_R, last)
+    return Pipe(order.num_stages, held, np.array(held, np.int64), units, unit_of_rank, depth_U, peak_R, last)

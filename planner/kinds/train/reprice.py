@@ -87,8 +87,6 @@ def _choice(job: Job, decision: TrainDecision) -> Choice | str:
     if isinstance(mode, str):
         return mode
     shards = decision.zero_shards if decision.zero_shards != degrees.dp * degrees.cp else None
-    if shards and job.num_experts:
-        return "states of experts sharded over a part of the ranks"
     offload = frozenset(decision.offload)
     return Choice(
         table=table,

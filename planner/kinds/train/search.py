@@ -109,11 +109,15 @@ class Search(BestFirst["Leaf"]):
         slowest_N[kept_N] = slowest[kind_N.ravel()] if len(space) else slowest_N
         pairs, pair_N = np.unique(np.stack([space.pp, batches_N]), axis=1, return_inverse=True)
         runs = [len(list(schedules(self.job, int(pp), int(m), self.chunks))) for pp, m in pairs.T]
-        ranks, ranks_N = np.unique(space.dp * space.cp, return_inverse=True)
-        each = len(offloads(self.job)) * np.array([len(shardings(self.job, int(some))) for some in ranks], np.int64)
+        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.dp])
+        ranks, ranks_N = np.unique(columns, axis=1, return_inverse=True)
+        each = np.array([self._num_shardings(*row) for row in ranks.T.tolist()], np.int64) * len(offloads(self.job))
         bound_N = batches_N * slowest_N + self.job.rates.get("step_s")
         children_N = each[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
         self.set_nodes(bound_N * gpus_N if self.job.per_gpu else bound_N, children_N, kept_N)
+
+    def _num_shardings(self, tp: int, cp: int, ep: int, etp: int, dp: int) -> int:
+        return len(shardings(self.job, Shape(tp, cp, ep, etp, 1), dp))
 
     def _slowest(self, tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int, pp: int) -> float:
         table = self.table(shape_of(tp, cp, ep, etp, micro_batch, context))
@@ -127,7 +131,7 @@ class Search(BestFirst["Leaf"]):
         floors = {paired: Floor(table, pp, paired=paired) for paired in (False, True)}
         batches = self.job.options.global_batch // (dp * table.shape.micro_batch)
         runs = list(schedules(self.job, pp, batches, self.chunks))
-        for zero_stage, shards in shardings(self.job, dp * table.shape.cp):
+        for zero_stage, shards in shardings(self.job, table.shape, dp):
             for offload in offloads(self.job):
                 sharing = self._sharing(table, dp, zero_stage, shards, offload)
                 least_bytes = float(table.model_2 @ sharing.state_2) / pp

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,7 +178,7 @@ def _rules(
         suits |= context_suits(job, method, tp, cp)
     yield "sequence", suits
     yield "layers", pp <= job.arch.num_layers
-    yield "shards", _shared_out(job, dp * cp)
+    yield "shards", _shared_out(job, dp * cp, np.maximum(tp * cp * dp // (ep * etp), 1))
     if not job.num_experts:
         yield "experts", (ep == 1) & (etp == 1)
     else:
@@ -253,30 +254,46 @@ def zero_stages(job: Job) -> tuple[int, ...]:
     return job.options.search.zero_stage or (0, 1, 2, 3)
 
 
-def shardings(job: Job, ranks: int) -> tuple[tuple[int, int], ...]:
-    """(ZeRO stage, ranks that share out its states) over `ranks` data- and context-parallel ranks; 0 stands for all.
+def shard_counts(job: Job, tp: int) -> tuple[int | Literal["all"], ...]:
+    """Numbers of ranks that may share out the sharded states: all of them, or as many as one NVLink domain holds."""
+    if job.options.search.zero_shards is not None:
+        return job.options.search.zero_shards
+    inside = job.machine.domain_gpus // tp
+    return ("all", inside) if inside > 1 else ("all",)
+
+
+def shardings(job: Job, shape: Shape, dp: int) -> tuple[tuple[int, int], ...]:
+    """(ZeRO stage, ranks that share out its states) over the data- and context-parallel ranks; 0 stands for all.
 
     Fewer than all is hybrid sharding (HSDP, Zhao et al., arXiv:2304.11277, section 3.2.2), which ZeRO 0 cannot have.
     """
-    asked = job.options.search.zero_shards or ("all",)
-    stages = zero_stages(job)
-    parts = sorted({part for part in asked if part != "all" and part < ranks and ranks % part == 0})
+    ranks, asked, stages = dp * shape.cp, shard_counts(job, shape.tp), zero_stages(job)
+    experts = np.array(max(shape.tp * ranks // (shape.ep * shape.etp), 1))
+    fewer = sorted({part for part in asked if part != "all" and part < ranks})
+    parts = [part for part in fewer if _whole_copies(job, part, np.array(ranks), experts)]
     found = [(stage, 0) for stage in stages if "all" in asked or (stage and ranks in asked)]
     return (*found, *((stage, part) for stage in stages if stage for part in parts))
 
 
-def _shared_out(job: Job, ranks: Ints) -> NDArray[np.bool_]:
-    """Where `shardings` finds any."""
-    asked = job.options.search.zero_shards or ("all",)
-    legal = np.full(ranks.shape, "all" in asked)
-    if any(zero_stages(job)):
-        for part in asked:
-            if part != "all":
-                legal |= ranks % part == 0
-    return legal
+def _whole_copies(job: Job, part: int, ranks: Ints, expert_ranks: Ints) -> NDArray[np.bool_]:
+    """Where so many ranks can share the states: copies divide the ranks, and those that hold the same experts."""
+    copies = np.maximum(ranks // part, 1)
+    whole = ranks % part == 0
+    return np.asarray(whole & (expert_ranks % copies == 0) if job.num_experts else whole)
 
 
 def offloads(job: Job) -> tuple[frozenset[str], ...]:
     """Every choice of what is moved to host memory."""
     allowed = job.options.search.offload
     return tuple(frozenset(some) for size in range(len(allowed) + 1) for some in combinations(allowed, size))
+
+
+def _shared_out(job: Job, ranks: Ints, expert_ranks: Ints) -> NDArray[np.bool_]:
+    """Where `shardings` finds any."""
+    asked = job.options.search.zero_shards or ("all",)
+    legal = np.full(np.broadcast_shapes(ranks.shape, expert_ranks.shape), "all" in asked)
+    if any(zero_stages(job)):
+        for part in asked:
+            if part != "all":
+                legal |= _whole_copies(job, part, ranks, expert_ranks)
+    return legal

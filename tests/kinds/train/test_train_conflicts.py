@@ -89,9 +89,11 @@ def test_a_precision_that_the_gpu_lacks_is_refused_with_one_that_it_has() -> Non
         solve(problem(precision="nvfp4"))
 
 
-def test_states_of_experts_over_a_part_of_their_ranks_are_refused() -> None:
-    with pytest.raises(PlannerError, match=r"has experts(.|\n)*write `zero_shards: all`"):
-        solve(problem(MOE, search={"zero_shards": [8]}))
+def test_shards_that_leave_no_whole_copies_of_the_experts_are_named() -> None:
+    search = {"tp": 1, "cp": 1, "pp": 1, "dp": 16, "ep": 8, "zero_stage": 1, "zero_shards": 4}
+    with pytest.raises(Infeasible) as raised:
+        solve(problem(MOE, global_batch=16, search=search))
+    assert {"limit": "zero_shards = 4", "nearest": "zero_shards all"} in raised.value.conflict
 
 
 def test_goals_pools_and_models_of_other_kinds_are_refused() -> None:

@@ -33,6 +33,7 @@ from planner.kinds.train.space import (
     schedules,
     shardings,
     space_of,
+    zero_stages,
 )
 from planner.kinds.train.tables import Table, Ways, sharing_of, ways_of
 from planner.progress import Limits
@@ -187,7 +188,7 @@ class StagesSearch(PoolsSearch):
             bound_N[mine] = seconds * gpus if self.job.per_gpu else seconds
             for pp, dp in {(int(pp), int(dp)) for pp, dp in zip(nodes.pp_N[mine], nodes.dp_N[mine], strict=True)}:
                 number = len(list(self._runs(pp, self.job.options.global_batch // (dp * shape.micro_batch))))
-                number *= len(shardings(self.job, dp * shape.cp)) * len(offloads(self.job))
+                number *= len(shardings(self.job, shape, dp)) * len(offloads(self.job))
                 children_N[mine[(nodes.pp_N[mine] == pp) & (nodes.dp_N[mine] == dp)]] = number
         self.set_nodes(bound_N, children_N)
 
@@ -196,7 +197,7 @@ class StagesSearch(PoolsSearch):
         shape, pp, dp = nodes.shapes[nodes.shape_N[node]], int(nodes.pp_N[node]), int(nodes.dp_N[node])
         ranks = tuple(int(number) for number in nodes.taken_NP[node])
         tables, batches = self.table(shape), self.job.options.global_batch // (dp * shape.micro_batch)
-        for (stage, shards), offload in product(shardings(self.job, dp * shape.cp), offloads(self.job)):
+        for (stage, shards), offload in product(shardings(self.job, shape, dp), offloads(self.job)):
             sharing = [sharing_of(table, dp, stage, offload, shards) for table in tables]
             for schedule, vpp in self._runs(pp, batches):
                 yield StagesAcross(
@@ -254,7 +255,7 @@ class ReplicasSearch(PoolsSearch):
     def _stages(self) -> tuple[int, ...]:
         """ZeRO stages whose exchange comes once a step, all ranks sharing the states."""
         asked = self.job.options.search.zero_shards or ("all",)
-        return tuple(stage for stage, shards in shardings(self.job, 1) if stage < 2 and not shards and "all" in asked)
+        return tuple(stage for stage in zero_stages(self.job) if stage < 2 and "all" in asked)
 
     def _shareable(self, pp: int, batches: int, taken: tuple[int, ...]) -> Iterator[tuple[Schedule, int]]:
         for schedule, vpp in self._runs(pp, pp):
