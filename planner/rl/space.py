@@ -4,7 +4,7 @@ Array suffixes: G groups (a replica kind and a count), C configurations (one gro
 training choices, Q queues.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ class Space:
     table: TrainingTable
     size_P: Ints
     usd_P: Floats
+    known_sync_s_P: dict[bytes, Floats] = field(default_factory=dict)
 
     def queues_of(self, config: int) -> list[tuple[int, int]]:
         """(queue, group) of a configuration."""
@@ -66,21 +67,26 @@ class Space:
             fits = used[table.pool_T] + table.gpus_T <= self.size_P[table.pool_T]
         else:
             fits = table.gpus_T <= self.size_P[table.pool_T]
-        linked = np.array([self._sync_s(config, pool) is not None for pool in range(len(self.size_P))])
-        return np.asarray(fits & linked[table.pool_T])
+        return np.asarray(fits & np.isfinite(self._sync_s_P(config))[table.pool_T])
 
-    def _sync_s(self, config: int, pool: int) -> float | None:
-        names = [one.name for one in self.problem.pools]
-        return weight_sync_s(self.problem, {names[used] for used in np.flatnonzero(self.gpus_CP[config])}, names[pool])
+    def _sync_s_P(self, config: int) -> Floats:
+        """Seconds of sending weights from each training pool; infinite without a network. Kept by generating pools."""
+        key = (self.gpus_CP[config] > 0).tobytes()
+        if key not in self.known_sync_s_P:
+            names = [one.name for one in self.problem.pools]
+            generating = {names[used] for used in np.flatnonzero(self.gpus_CP[config])}
+            found = [weight_sync_s(self.problem, generating, name) for name in names]
+            self.known_sync_s_P[key] = np.array([np.inf if one is None else one for one in found])
+        return self.known_sync_s_P[key]
 
     def handover_s_T(self, config: int, mode: Mode) -> Floats:
         """Seconds between training and the next generation, as `evaluate.handover_s`."""
         turns = self.problem.switch_s + self.table.offload_s_T
         if mode.placement == "colocated":
             return turns
-        sync = [self._sync_s(config, pool) or 0.0 for pool in range(len(self.size_P))]
-        sync_T = np.array(sync)[self.table.pool_T]
-        return sync_T + (turns if mode.placement == "hybrid" else 0.0)
+        sync_P = self._sync_s_P(config)
+        sync_T = np.where(np.isfinite(sync_P), sync_P, 0.0)[self.table.pool_T]
+        return np.asarray(sync_T + (turns if mode.placement == "hybrid" else 0.0))
 
     def usd_per_s_T(self, config: int, mode: Mode) -> Floats:
         """Dollars a second of all GPUs that a plan takes."""

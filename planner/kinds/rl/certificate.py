@@ -121,7 +121,8 @@ def _other_spaces(problem: RlProblem, plan: RlPlan) -> Iterator[tuple[str, RlPro
     if plan.training in problem.bubbles:
         yield "actor and critic trained in turn", replace(problem, bubbles={})
     for mode in problem.modes:
-        if mode != plan.mode:
+        alike = (mode.placement, mode.sync) == (plan.mode.placement, plan.mode.sync)
+        if not alike or mode.staleness < plan.mode.staleness:  # running further ahead than the best plan gains nothing
             yield mode_name(mode), replace(problem, modes=(mode,))
 
 
