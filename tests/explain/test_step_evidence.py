@@ -6,8 +6,10 @@ import pytest
 
 from planner.explain import explain_plan
 from planner.explain.mix import read_mix
+from planner.kinds.serve.options import ServeOptions
 from planner.plan.schema import Decision, Envelope
 
+FILLED = ServeOptions().max_decode_occupancy
 Solved = Callable[[str], tuple[Envelope, Decision]]
 
 
@@ -21,7 +23,7 @@ def test_a_decode_step_gives_the_rate_of_its_instances(solved: Solved, name: str
     decode = next(role for role in decision.roles if role.function == "decode")
     per_workload = {p.metric: p.value for p in envelope.predictions if p.of == "chat"}
     output_tokens = per_workload["output_tokens_per_s"] / per_workload["requests_per_s"]
-    sequences = int(decode.limits["max_batch"]) * decode.parallelism.dp
+    sequences = FILLED * int(decode.limits["max_batch"]) * decode.parallelism.dp
     rate = sequences / (output_tokens * sum(steps[decode.name].seconds.values()))
     assert mix.problem.shapes[mix.shape_of_role[decode.name]].rate_per_s[0] == pytest.approx(rate, rel=1e-4)
     assert sum(steps[decode.name].basis.values()) == pytest.approx(1.0)

@@ -127,6 +127,7 @@ def _types(setting: Setting, target: Target) -> Iterator[Type]:
     ((key, place),) = setting.places.items()
     engine = setting.resolved.problem.engine.name
     busy, route = options.max_prefill_utilisation, handover(pool, pool, None)
+    filled = options.filled(target.clients)
     functions = [*(["colocated"] if "colocated" in options.modes else [])]
     functions += ["prefill", "decode"] if "disaggregated" in options.modes else []
     for function in functions:
@@ -136,12 +137,13 @@ def _types(setting: Setting, target: Target) -> Iterator[Type]:
         channels: list[Channel | None] = [None] if function == "colocated" else list(channels_of([target], 1))
         for channel in channels:
             if channel is None:
-                judged = judge_colocated(target, points, points.fits[0], timed, busy, Tally())
+                judged = judge_colocated(target, points, points.fits[0], timed, busy, filled, Tally())
             elif function == "prefill":
                 own = target.for_first_stage(channel.share)
                 judged = judge_prefill(own, points, points.fits[0], timed, route, busy, Tally())
             else:
-                judged = judge_decode(target.for_second_stage(channel.share), points, points.fits[0], timed, Tally())
+                split = target.for_second_stage(channel.share)
+                judged = judge_decode(split, points, points.fits[0], timed, filled, Tally())
             for i in np.flatnonzero(judged.good):
                 devices = shapes[points.shape[i]].devices
                 port = devices * link_bytes_per_s(pool) / target.transfer_bytes

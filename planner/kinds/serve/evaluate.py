@@ -56,11 +56,11 @@ def time_points(function: str, place: Place, target: Target, points: Points) -> 
     return Timed(service, mixed.queue_s, mixed.stretch_s, mixed.steps, tpot, mixed.step)
 
 
-def judge_decode(target: Target, points: Points, fits: Mask, timed: Timed, tally: Tally) -> Judged:
-    """Decode roles: the time per output token at the full batch."""
+def judge_decode(target: Target, points: Points, fits: Mask, timed: Timed, occupied: float, tally: Tally) -> Judged:
+    """Decode roles: the time per output token at the full batch, of which requests fill a share on average."""
     good = fits & (timed.tpot_s <= target.tpot_limit_s * (1.0 + TOLERANCE))
     tally.drop("slo.tpot", int(np.sum(fits & ~good)))
-    rate = points.batch * points.shards.dp / (target.osl * timed.tpot_s)
+    rate = occupied * points.batch * points.shards.dp / (target.osl * timed.tpot_s)
     return Judged(rate, np.zeros(len(points)), (target.osl - 1.0) * timed.tpot_s, good)
 
 
@@ -80,9 +80,11 @@ def judge_prefill(
     return Judged(rate, busy, service + _mean_wait_s(target, busy, timed.queue_s), good)
 
 
-def judge_colocated(target: Target, points: Points, fits: Mask, timed: Timed, most_busy: float, tally: Tally) -> Judged:
+def judge_colocated(
+    target: Target, points: Points, fits: Mask, timed: Timed, most_busy: float, occupied: float, tally: Tally
+) -> Judged:
     """Roles that do both: every limit at the full batch, whose prefill must keep up with what it finishes."""
-    per_rank = points.batch / (target.osl * timed.tpot_s)
+    per_rank = occupied * points.batch / (target.osl * timed.tpot_s)
     busy = per_rank * timed.queue_s
     behind = fits & (busy > most_busy)
     used = np.minimum(busy, most_busy)

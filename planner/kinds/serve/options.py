@@ -25,6 +25,9 @@ class ServeOptions(Spec):
     max_prefill_utilisation: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.95, description="how busy prefill may run, even where the limits would allow more"
     )
+    max_decode_occupancy: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.95, description="share of the sequences of instances that requests fill on average; bursts need more"
+    )
     attention_gpus: Degrees | None = Field(
         default=None, description="GPUs for attention of an instance with sides apart"
     )
@@ -38,6 +41,10 @@ class ServeOptions(Spec):
     simulated_requests: Annotated[int, Field(ge=100, le=1_000_000)] | None = Field(
         default=None, description="requests of a run; enough for the longest to matter little where absent"
     )
+
+    def filled(self, clients: float | None) -> float:
+        """The share of the sequences of instances that requests fill on average: all of clients that wait."""
+        return self.max_decode_occupancy if clients is None else 1.0
 
 
 class FrontierPoint(Spec):
