@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.costs.attention_ffn import Rates, TokenDemand, Units, attention_side, token_demand, unit_step
+from planner.costs.attention_ffn import Port, Rates, TokenDemand, Units, attention_side, token_demand, unit_step
 from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.roofline import Roofline
 from planner.costs.shapes import FloatArray, Shards, Work
@@ -31,7 +31,7 @@ from planner.kinds.serve.attention_ffn import best_together, together_step_s
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.points import DECODE_BATCHES, Place
 from planner.kinds.serve.steady import Costs
-from planner.kinds.serve.units import UnitMemory, as_units, unit_tpot_s, units_of
+from planner.kinds.serve.units import Sides, UnitMemory, units_of
 from planner.models.architecture import Architecture
 from planner.models.library import find_model
 
@@ -199,7 +199,7 @@ def place_of(arch: Architecture, known: Efficiencies, engine: EngineOverheads) -
     """A model on 128 H800."""
     pool = Pool("h800", NODE, 16)
     costs = Costs(arch, Roofline(NODE.accelerator, pool.topology(), known), engine)
-    return Place(0, pool, costs, 0.9 * NODE.accelerator.memory_bytes - WORKSPACE_BYTES)
+    return Place(0, pool, costs, 0.9 * NODE.accelerator.memory_bytes - WORKSPACE_BYTES, Port.of(pool, known))
 
 
 def predicted(case: Case, known: Efficiencies, engine: EngineOverheads) -> tuple[float, str]:
@@ -243,10 +243,11 @@ def best_unit(place: Place, context: float) -> tuple[float, str]:
     """The best unit of the search within the limit, in tokens/s/GPU."""
     batches = np.array(DECODE_BATCHES, dtype=np.float64)
     best, words = 0.0, "none keeps the limit"
-    for unit in units_of(place, ServeOptions()):
-        units = as_units(unit.attention, unit.ffn, unit.micro_batches, place.pool, len(batches))
-        step_s = unit_tpot_s(place.costs, units, batches, context)
-        fits = UnitMemory.of(place, units, batches, [context]).fits[0] & (step_s <= TPOT_S)
+    sides = Sides(place, place)
+    for unit in units_of(sides, ServeOptions()):
+        units = sides.units(unit.attention, unit.ffn, unit.micro_batches, len(batches))
+        step_s = sides.tpot_s(units, batches, context)
+        fits = UnitMemory.of(sides, units, batches, [context]).fits[0] & (step_s <= TPOT_S)
         gpus = unit.attention.devices + unit.ffn.devices
         rates = np.where(fits, batches * unit.attention.dp / gpus / step_s, 0.0)
         at = int(np.argmax(rates))

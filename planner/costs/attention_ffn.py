@@ -20,9 +20,10 @@ from planner.costs.operators import (
     distinct_places,
     quantises,
 )
-from planner.costs.parameters import EngineOverheads
+from planner.costs.parameters import Efficiencies, EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.step import Pricer, StepTime, host_s, price_operators
+from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture, DenseFfn, Ffn, MoeFfn
 from planner.models.kv import kv_bytes
 
@@ -160,15 +161,50 @@ class UnitStep:
         return STAGES[slowest] if each[slowest] >= float(self.seconds[point]) * (1.0 - 1e-9) else "latency"
 
 
-def unit_step(arch: Architecture, pricer: Pricer, engine: EngineOverheads, units: Units, work: Work) -> UnitStep:
+@dataclass(frozen=True, slots=True)
+class Port:
+    """How one device of a pool reaches devices of another."""
+
+    bytes_per_s: float  # achieved
+    hop_s: float  # fixed time of a message
+
+    @classmethod
+    def of(cls, pool: Pool, known: Efficiencies) -> "Port":
+        """That of a pool's network adapters."""
+        rate = pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription * known.fabric_bandwidth
+        return cls(rate, pool.node.nic_latency_s + known.collective_start_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Far:
+    """A feed-forward side in another pool: its kernels, and the ports of both sides."""
+
+    pricer: Pricer
+    attention: Port
+    ffn: Port
+
+    def way_s(self, arch: Architecture, units: Units, tokens: FloatArray, *, out: bool) -> FloatArray:
+        """Seconds of a micro-batch on its way there or back, all layers: the slower side sets the pace [N]."""
+        slower = np.minimum(units.attention_gpus * self.attention.bytes_per_s, units.ffn_gpus * self.ffn.bytes_per_s)
+        hop_s = max(self.attention.hop_s, self.ffn.hop_s)
+        size = tokens * travelling_bytes(arch, units.ep)[0 if out else 1]
+        return np.asarray(size / slower + num_ffn_layers(arch) * hop_s)
+
+
+def unit_step(
+    arch: Architecture, pricer: Pricer, engine: EngineOverheads, units: Units, work: Work, far: Far | None = None
+) -> UnitStep:
     """A step in which every attention rank does `work` for each of its micro-batches [N].
 
     Where ranks do not bring the same tokens, `work` is that of the slowest and has those of the mean one besides.
     """
     rows = units.ranks * work.shared_tokens
     attention = attention_side(arch, pricer, units.attention, work)
-    ffn = ffn_side(arch, pricer, units.ffn, rows)
-    there, back = (_way_s(arch, pricer, units, rows, out=out) for out in (True, False))
+    ffn = ffn_side(arch, pricer if far is None else far.pricer, units.ffn, rows)
+    there, back = (
+        _way_s(arch, pricer, units, rows, out=out) if far is None else far.way_s(arch, units, rows, out=out)
+        for out in (True, False)
+    )
     host = host_s(units.attention, work, engine)
     stages = (attention.device_s, there, ffn.device_s, back, host)
     return UnitStep(stages, cycle_s(stages, units.micro_batches), attention, ffn)

@@ -132,12 +132,14 @@ def _shapes(mix: Mix, decision: Decision) -> dict[str, int]:
 def _is_type(shape: Shape, role: Role, ffn: Role | None) -> bool:
     """Whether the name of a shape, `function/model/degrees/batch/chunk#channel`, is that of the role.
 
-    Where feed-forward layers stand on devices of their own, `+ffn/degrees/micro-batches` follows the chunk.
+    Where feed-forward layers stand on devices of their own, `+ffn/degrees/micro-batches` follows the chunk, and their
+    pool, where it is another one.
     """
     limits = f"{role.limits.get('max_batch', 0)}/{role.limits.get('chunk_tokens', 0)}"
     name = f"{role.function}/{role.model}/{_sizes(role)}/{limits}"
     if ffn is not None:
         name += f"+ffn/{_sizes(ffn)}/{role.limits.get('micro_batches')}"
+        name += f"/{ffn.pool}" if ffn.pool != role.pool else ""
     return shape.name.partition("#")[0] == name
 
 

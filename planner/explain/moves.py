@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.explain.facts import Fact
 from planner.explain.mix import Mix, needs_rate
-from planner.solvers.mix import MixProblem, Objective
+from planner.solvers.mix import MixProblem, Objective, Shape
 from planner.units import significant
 
 _SAME = 1e-6  # relative; objectives this near are equal
@@ -117,13 +117,12 @@ def _load_text(mix: Mix, factor: float) -> str:
 def _price(mix: Mix, p: int) -> Iterator[Fact]:
     """Between which prices of a pool the instances of the plan stay the cheapest."""
     pool = mix.problem.pools[p]
-    each = {
-        shape.price_per_hour / shape.devices for shape in mix.problem.shapes if shape.pool == p and shape.price_per_hour
-    }
+    whole = [shape for shape in mix.problem.shapes if shape.pool == p and not shape.aside]
+    each = {shape.price_per_hour / shape.devices for shape in whole if shape.price_per_hour}
     if len(each) != 1:
         return
     price = each.pop()
-    low, high = _break_even(mix, p, _CHEAPEST), _break_even(mix, p, _DEAREST)
+    low, high = _break_even(mix, p, price, _CHEAPEST), _break_even(mix, p, price, _DEAREST)
     from_text = f"from {significant(low * price)}" if low > _CHEAPEST else "from below"
     to_text = f"to {significant(high * price)}" if high < _DEAREST else "and more"
     what = f"this plan stays the cheapest with a GPU of `{pool.name}` {from_text} {to_text} USD/h"
@@ -131,21 +130,26 @@ def _price(mix: Mix, p: int) -> Iterator[Fact]:
     yield Fact("change", f"{what} (now {significant(price)})", (pool.name, "price"), figures=figures)
 
 
-def _break_even(mix: Mix, p: int, factor: float) -> float:
-    """The factor on the prices of a pool, from 1 towards `factor`, up to which the plan stays the cheapest.
+def _inside(shape: Shape, p: int, price: float) -> float:
+    """What an instance costs in a pool where a device has a price."""
+    return price * sum(part.devices for part in shape.slots if part.pool == p)
+
+
+def _break_even(mix: Mix, p: int, price: float, factor: float) -> float:
+    """The factor on the price of a pool, from 1 towards `factor`, up to which the plan stays the cheapest.
 
     Costs are lines in the factor: where a cheaper mix is found, the next factor tried is where the two lines meet.
     """
-    ours = _line(mix.problem, [mix.count(c) for c in range(len(mix.problem.shapes))], p)
+    ours = _line(mix.problem, [mix.count(c) for c in range(len(mix.problem.shapes))], p, price)
     for _ in range(_STEPS):
         shapes = tuple(
-            replace(shape, price_per_hour=shape.price_per_hour * factor) if shape.pool == p else shape
+            replace(shape, price_per_hour=shape.price_per_hour + _inside(shape, p, price) * (factor - 1.0))
             for shape in mix.problem.shapes
         )
         found = mix.solution(replace(mix.problem, shapes=shapes))
         if found is None:
             return factor
-        theirs = _line(mix.problem, found.counts, p)
+        theirs = _line(mix.problem, found.counts, p, price)
         cost, other = ours[0] + ours[1] * factor, theirs[0] + theirs[1] * factor
         if cost <= other * (1.0 + _SAME) or theirs[1] == ours[1]:
             return factor
@@ -153,10 +157,10 @@ def _break_even(mix: Mix, p: int, factor: float) -> float:
     return factor
 
 
-def _line(problem: MixProblem, counts: Sequence[int], p: int) -> tuple[float, float]:
+def _line(problem: MixProblem, counts: Sequence[int], p: int, price: float) -> tuple[float, float]:
     """What instances cost outside a pool, and in it at its present prices."""
     inside = outside = 0.0
     for shape, count in zip(problem.shapes, counts, strict=True):
-        cost = shape.price_per_hour * count
-        inside, outside = (inside + cost, outside) if shape.pool == p else (inside, outside + cost)
+        there = _inside(shape, p, price)
+        inside, outside = inside + there * count, outside + (shape.price_per_hour - there) * count
     return outside, inside

@@ -44,8 +44,12 @@ def _pools(mix: Mix) -> Iterator[Fact]:
     """Devices of each pool in use, and whether a larger group would still find a place (C4)."""
     for p, pool in enumerate(mix.problem.pools):
         total = sum(free * count for free, count in pool.nodes)
-        members = [c for c, shape in enumerate(mix.problem.shapes) if shape.pool == p]
-        taken = sum(mix.count(c) * mix.problem.shapes[c].devices for c in members)
+        taken = sum(
+            mix.count(c) * part.devices
+            for c, shape in enumerate(mix.problem.shapes)
+            for part in shape.slots
+            if part.pool == p
+        )
         about = (pool.name, "gpus")
         figures = {"taken": float(taken), "in_service": float(total)}
         if taken == total:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.costs.attention_ffn import Units, ffn_weight_bytes
+from planner.costs.attention_ffn import Far, Port, Units, ffn_weight_bytes
 from planner.costs.forward import ranks_in_step
 from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.parameters import Calibration, load_calibration
 from planner.costs.shapes import Shards
 from planner.costs.source import make_pricer, open_store, profile_paths
+from planner.costs.step import Pricer
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
@@ -314,27 +315,23 @@ def _grid(
     setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, speculation: SpeculationSpec | None
 ) -> StepGrid:
     """Steps of one engine of a role."""
-    problem, pool, shape = setting.problem, setting.pools[role.pool], role.parallelism
-    pricer = make_pricer(
-        pool.node.accelerator,
-        pool.topology(),
-        setting.arch,
-        engine=problem.engine.name,
-        version=problem.engine.version,
-        calibration=setting.calibration,
-        store=open_store(setting.profiles),
-    )
-    overheads = setting.calibration.engine(problem.engine.name)
+    pool, shape, known = setting.pools[role.pool], role.parallelism, setting.calibration.efficiencies
+    pricer = _pricer(setting, pool)
+    overheads = setting.calibration.engine(setting.problem.engine.name)
     longest = int((setting.requests.input_tokens + setting.requests.output_tokens).max())
     draft_tokens = speculation.draft_tokens if speculation else 0
     draft_step_s = speculation.draft_step_s if speculation else 0.0
     if ffn is not None:
-        other, turns = ffn.parallelism, int(role.limits.get("micro_batches", 1))
+        other, turns, far = ffn.parallelism, int(role.limits.get("micro_batches", 1)), None
+        if ffn.pool != role.pool:
+            there = setting.pools[ffn.pool]
+            far = Far(_pricer(setting, there), Port.of(pool, known), Port.of(there, known))
         return unit_grid(
             setting.arch,
             pricer,
             overheads,
             Units.within(shape.tp, shape.dp, other.tp, other.dp, turns, pool.node.scale_up_size),
+            far,
             most_sequences=most,
             longest_tokens=longest,
             chunk_tokens=chunk,
@@ -352,6 +349,18 @@ def _grid(
         draft_tokens=draft_tokens,
         draft_step_s=draft_step_s,
         joint_apart=together(role, setting.arch) > 1,
+    )
+
+
+def _pricer(setting: FleetSetting, pool: Pool) -> Pricer:
+    return make_pricer(
+        pool.node.accelerator,
+        pool.topology(),
+        setting.arch,
+        engine=setting.problem.engine.name,
+        version=setting.problem.engine.version,
+        calibration=setting.calibration,
+        store=open_store(setting.profiles),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.costs.attention_ffn import Units, unit_step
+from planner.costs.attention_ffn import Far, Units, unit_step
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Work
 from planner.costs.step import Pricer
@@ -21,6 +21,7 @@ def unit_grid(
     pricer: Pricer,
     engine: EngineOverheads,
     unit: Units,
+    far: Far | None = None,
     *,
     most_sequences: int,
     longest_tokens: int,
@@ -36,7 +37,7 @@ def unit_grid(
     def seconds_of(work: Work) -> FloatArray:
         many = unit.take(np.zeros(len(work.tokens), dtype=np.intp))
         prompts = 0.0 if draft_tokens else work.prefill_tokens * (1.0 - 1.0 / many.ranks)
-        return unit_step(arch, pricer, engine, many, replace(work, rank_tokens=work.tokens - prompts)).seconds
+        return unit_step(arch, pricer, engine, many, replace(work, rank_tokens=work.tokens - prompts), far).seconds
 
     return grid_of(
         seconds_of,

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from planner.costs.attention_ffn import ACTIVATION_BYTES, EXCHANGE, cycle_s, unit_step
+from planner.costs.attention_ffn import ACTIVATION_BYTES, EXCHANGE, cycle_s
 from planner.costs.forward import forward
 from planner.costs.memory import kv_cache_bytes, weight_bytes
 from planner.costs.operators import MemoryPass, Operator, distinct_places, quantises
@@ -25,7 +25,6 @@ from planner.kinds.serve.options import AttentionFfn
 from planner.kinds.serve.points import DECODE_BATCHES, Place
 from planner.kinds.serve.shapes import group_devices
 from planner.kinds.serve.steady import Costs
-from planner.kinds.serve.units import as_units, decode_work
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, MoeFfn
 
 MOST_OVERLAPPED_GPUS = 1 << 9
@@ -94,9 +93,9 @@ def waits_for(
     """What a step of a unit at its full batch waits for."""
     ffn = candidate.ffn
     assert ffn is not None
-    units = as_units(candidate.shape, ffn.shape, ffn.micro_batches, place.pool)
-    work = decode_work(units, np.array([float(candidate.max_batch)]), np.array([target.context]))
-    step = unit_step(place.costs.arch, place.costs.pricer, place.costs.engine, units, work)
+    sides = candidate.sides(place)
+    units = sides.units(candidate.shape, ffn.shape, ffn.micro_batches)
+    step = sides.decode_step(units, np.array([float(candidate.max_batch)]), target.context)
     found = step.waits_for(0, ffn.micro_batches)
     return cast(Literal["attention", "feed-forward", "network", "host", "latency"], found)
 

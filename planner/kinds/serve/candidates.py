@@ -17,7 +17,7 @@ from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.points import Indices, Place, Points, Tally, make_points
 from planner.kinds.serve.shapes import Shape, ShapeSpace, inexpressible_in
 from planner.kinds.serve.units import FUNCTION as ATTENTION
-from planner.kinds.serve.units import FfnPart, UnitPoints, price_units
+from planner.kinds.serve.units import FfnPart, Sides, UnitPoints, price_units
 from planner.solvers.pareto import non_dominated
 
 Priced: TypeAlias = tuple[Points, Sequence[Timed], Tally, UnitPoints | None]
@@ -43,9 +43,12 @@ def type_name(function: str, model: str, degrees: tuple[int, ...], max_batch: ob
     return f"{function}/{model}/{'x'.join(map(str, degrees))}/{max_batch}/{chunk_tokens}"
 
 
-def unit_name(attention: str, ffn_degrees: tuple[int, ...], micro_batches: object) -> str:
-    """An instance type with the sides apart: that of its attention, and degrees and turns of the other side."""
-    return f"{attention}+ffn/{'x'.join(map(str, ffn_degrees))}/{micro_batches}"
+def unit_name(attention: str, ffn_degrees: tuple[int, ...], micro_batches: object, pool: str | None) -> str:
+    """An instance type with the sides apart: that of its attention, and degrees and turns of the other side.
+
+    `pool` is that of the other side where it is another one.
+    """
+    return f"{attention}+ffn/{'x'.join(map(str, ffn_degrees))}/{micro_batches}{f'/{pool}' if pool is not None else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Candidate:
         handing = "" if self.channel is None else str(self.channel.index)
         name = type_name(self.function, self.model, self.shape.degrees, self.max_batch, self.chunk_tokens)
         if self.ffn is not None:
-            name = unit_name(name, self.ffn.shape.degrees, self.ffn.micro_batches)
+            name = unit_name(name, self.ffn.shape.degrees, self.ffn.micro_batches, self.ffn_pool)
         return f"{name}#{handing}"
 
     @property
@@ -86,6 +89,22 @@ class Candidate:
     def devices(self) -> int:
         """Of one instance, both sides together."""
         return self.shape.devices + (0 if self.ffn is None else self.ffn.shape.devices)
+
+    @property
+    def devices_of_pool(self) -> tuple[tuple[int, int], ...]:
+        """(pool, devices) of one instance, its own pool first."""
+        if self.ffn is None or self.ffn_pool is None:
+            return ((self.pool, self.devices),)
+        return ((self.pool, self.shape.devices), (self.ffn.place.index, self.ffn.shape.devices))
+
+    @property
+    def ffn_pool(self) -> str | None:
+        """The pool of its feed-forward side, where that is not the pool of its attention."""
+        return None if self.ffn is None or self.ffn.place.index == self.pool else self.ffn.place.pool.name
+
+    def sides(self, place: Place) -> Sides:
+        """Where its two sides stand, given the place of its attention."""
+        return Sides(place, place if self.ffn is None else self.ffn.place)
 
     @property
     def decodes(self) -> bool:
@@ -103,6 +122,7 @@ class Search:
     space: ShapeSpace
     channels: tuple[Channel, ...]
     routes: tuple[Route, ...]  # from this pool to each pool
+    others: tuple[Place, ...]  # pools that feed-forward layers could stand on, beside this one
     tally: Tally
     engine: str
     priced: "dict[tuple[str, int, str], Priced]"  # what was priced before; times do not depend on limits
@@ -118,17 +138,22 @@ class Search:
         functions = ["colocated"] if "colocated" in modes else []
         functions += ["prefill"] if {"disaggregated", "attention-ffn"} & set(modes) else []
         functions += ["decode"] if "disaggregated" in modes else []
-        functions += [ATTENTION] if "attention-ffn" in modes else []
-        return [found for function in functions for found in self._of(function, targets, num_targets)]
+        found = [one for function in functions for one in self._of(function, targets, num_targets)]
+        if "attention-ffn" in modes:
+            for other in (self.place, *self.others):
+                found += self._of(ATTENTION, targets, num_targets, Sides(self.place, other))
+        return found
 
-    def _of(self, function: str, targets: Sequence[Target], num_targets: int) -> list[Candidate]:
+    def _of(
+        self, function: str, targets: Sequence[Target], num_targets: int, sides: Sides | None = None
+    ) -> list[Candidate]:
         channels = self._channels(function)
         shapes = [] if function == ATTENTION else self._shapes(function)
         if not shapes and function != ATTENTION:
             return []
-        key = (self.model, self.place.index, function)
+        key = (self.model, self.place.index, function if sides is None else f"{function} + {sides.ffn.index}")
         if key not in self.priced:
-            self.priced[key] = self._price(function, shapes, targets, len(channels))
+            self.priced[key] = self._price(function, shapes, targets, len(channels), sides)
         points, timed, dropped, units = self.priced[key]
         self.tally.add(dropped)
         if not len(points):
@@ -156,9 +181,11 @@ class Search:
             return np.zeros(len(points))
         return self.routes[channel.target_pool].transfer_s(target.transfer_bytes, points.shards)
 
-    def _price(self, function: str, shapes: Sequence[Shape], targets: Sequence[Target], copies: int) -> "Priced":
-        if function == ATTENTION:
-            units = price_units(self.place, self.options, targets, copies)
+    def _price(
+        self, function: str, shapes: Sequence[Shape], targets: Sequence[Target], copies: int, sides: Sides | None
+    ) -> "Priced":
+        if sides is not None:
+            units = price_units(sides, self.options, targets, copies)
             return units.points, units.timed, units.tally, units
         tally = Tally()
         points = make_points(function, self.place, shapes, self.options, targets, tally, copies=copies)
@@ -186,11 +213,10 @@ class Search:
         self, function: str, channel: Channel | None, target: Target, points: Points, i: int, timed: Timed
     ) -> Judged:
         fits, most_busy = points.fits[i], self.options.max_prefill_utilisation
-        occupied = self.options.filled(target.clients)
         if channel is None:
-            return judge_colocated(target, points, fits, timed, most_busy, occupied, self.tally)
+            return judge_colocated(target, points, fits, timed, most_busy, self.tally)
         if function in ("decode", ATTENTION):
-            return judge_decode(target.for_second_stage(channel.share), points, fits, timed, occupied, self.tally)
+            return judge_decode(target.for_second_stage(channel.share), points, fits, timed, self.tally)
         route, split = self.routes[channel.target_pool], target.for_first_stage(channel.share)
         return judge_prefill(split, points, fits, timed, route, most_busy, self.tally)
 

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from planner.kinds.serve.demand import LATENCY_SHARES
 from planner.kinds.serve.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.points import CHUNK_TOKENS, decode_batches, prefill_chunks
-from planner.kinds.serve.units import MICRO_BATCHES, splits
+from planner.kinds.serve.units import MICRO_BATCHES, Sides, splits
 from planner.plan.schema import Certificate, Objective
 from planner.solvers.mix import MixProblem, MixSolution, Role, build
 from planner.solvers.mix_data import point_of, problem_to_dict
@@ -100,7 +100,13 @@ def axes_of(setting: "Setting") -> dict[str, list[JsonValue]]:
     if "attention-ffn" in options.modes:
         found["attention_and_ffn_gpus"] = [
             f"{one} : {other}"
-            for one, other in dict.fromkeys(pair for pool in setting.resolved.pools for pair in splits(pool, options))
+            for one, other in dict.fromkeys(
+                pair
+                for (key, _), place in setting.places.items()
+                for (model, _), other_place in setting.places.items()
+                if key == model
+                for pair in splits(Sides(place, other_place), options)
+            )
         ]
         found["micro_batches"] = list(options.micro_batches or MICRO_BATCHES)
     if {"disaggregated", "attention-ffn"} & set(options.modes):

@@ -161,14 +161,19 @@ def roles_of(setting: Setting, item: Used) -> tuple[Role, ...]:
         weights_bytes=ffn.weights_bytes,
         activations_bytes=ffn.activations_bytes,
         workspace_bytes=item.candidate.workspace_bytes,
-        capacity_bytes=setting.places[item.candidate.model, item.candidate.pool].memory_bytes,
+        capacity_bytes=ffn.place.memory_bytes,
     )
     tokens = item.candidate.max_batch * item.candidate.shape.dp / ffn.micro_batches
     limits: dict[str, float | int | str] = {
         "micro_batches": ffn.micro_batches,
         "micro_batch_tokens": math.ceil(tokens),
     }
-    own = {"name": item.ffn_role, "function": "ffn", "parallelism": _parallelism(ffn.shape)}
+    own = {
+        "name": item.ffn_role,
+        "function": "ffn",
+        "parallelism": _parallelism(ffn.shape),
+        "pool": ffn.place.pool.name,
+    }
     return (
         role.model_copy(update={"limits": {**role.limits, "micro_batches": ffn.micro_batches}}),
         role.model_copy(update={**own, "limits": limits, "memory": memory}),
@@ -214,15 +219,18 @@ def _placement(setting: Setting, used: Sequence[Used]) -> list[Block]:
     return [
         block
         for index, pool in enumerate(setting.resolved.pools)
-        if (mine := [(_parts(item), item.count) for item in used if item.candidate.pool == index])
+        if (mine := [(parts, item.count) for item in used if (parts := _parts(item, index))])
         for block in place(pool, mine)
     ]
 
 
-def _parts(item: Used) -> list[tuple[str, Shape]]:
-    """What of an instance stands together, by role."""
-    ffn = item.candidate.ffn
-    return [(item.role, item.candidate.shape), *([(item.ffn_role, ffn.shape)] if ffn is not None else [])]
+def _parts(item: Used, pool: int) -> list[tuple[str, Shape]]:
+    """What of an instance stands together in a pool, by role."""
+    candidate, ffn = item.candidate, item.candidate.ffn
+    parts = [(item.role, candidate.shape)] if candidate.pool == pool else []
+    if ffn is not None and ffn.place.index == pool:
+        parts.append((item.ffn_role, ffn.shape))
+    return parts
 
 
 def _routes(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Route]:
@@ -319,7 +327,7 @@ def _evidence(setting: Setting, used: Sequence[Used]) -> Evidence:
         weight = item.count * item.candidate.devices / total
         for name, share in item.candidate.basis.items():
             basis[name] = basis.get(name, 0.0) + weight * share
-    spots = [setting.places[item.candidate.model, item.candidate.pool] for item in used]
+    spots = [setting.places[item.candidate.model, at] for item in used for at, _ in item.candidate.devices_of_pool]
     pricers = [spot.costs.pricer for spot in spots]
     notes = {note for pricer in pricers if isinstance(pricer, Profiled) for note in pricer.notes}
     if not any(isinstance(pricer, Profiled) for pricer in pricers):

@@ -119,7 +119,8 @@ def _rate(target: Target, *, needed: bool) -> float | None:
 
 
 def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.Shape:
-    pool, devices = pools[candidate.pool], candidate.devices
+    pool = pools[candidate.pool]
+    own, *aside = (_slots(at, devices, pools) for at, devices in candidate.devices_of_pool)
     port = candidate.shape.devices * min(
         handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools)
     )
@@ -127,15 +128,20 @@ def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.Shape:
         name=candidate.name,
         role=ROLES[candidate.function],
         pool=candidate.pool,
-        devices=devices,
-        group_devices=min(devices, group_devices(pool)),
+        devices=candidate.devices,
+        group_devices=own.group_devices,
         rate_per_s=tuple(served.rate_per_s if served is not None else 0.0 for served in candidate.served),
-        price_per_hour=devices * (pool.usd_per_gpu_hour or 0.0),
+        price_per_hour=sum(part.devices * (pools[part.pool].usd_per_gpu_hour or 0.0) for part in (own, *aside)),
         egress_bytes_per_s=port,
         ingress_bytes_per_s=port,
         held_s=tuple(served.held_s if served is not None else 0.0 for served in candidate.served),
         channel=0 if candidate.channel is None else candidate.channel.index,
+        aside=tuple(aside),
     )
+
+
+def _slots(at: int, devices: int, pools: Sequence[Pool]) -> mix.Slots:
+    return mix.Slots(at, devices, min(devices, group_devices(pools[at])))
 
 
 def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:

@@ -10,7 +10,6 @@ from planner.kinds.serve.candidates import Candidate, Served
 from planner.kinds.serve.demand import Target, TimeLimit
 from planner.kinds.serve.points import Place
 from planner.kinds.serve.steady import colocated_tpot_s, decode_step, pad_graph_batch
-from planner.kinds.serve.units import as_units, unit_tpot_s
 
 LEAST_LOAD = 1e-9
 
@@ -66,8 +65,9 @@ def _step_s(candidate: Candidate, target: Target, place: Place, batches: FloatAr
     """Decode steps of one instance, by the sequences of a rank."""
     shape, ffn = candidate.shape, candidate.ffn
     if ffn is not None:
-        units = as_units(shape, ffn.shape, ffn.micro_batches, place.pool, len(batches))
-        return unit_tpot_s(place.costs, units, batches, target.context)
+        sides = candidate.sides(place)
+        units = sides.units(shape, ffn.shape, ffn.micro_batches, len(batches))
+        return sides.tpot_s(units, batches, target.context)
     shards = Shards.of(np.full(len(batches), shape.tp), shape.pp, shape.dp, shape.moe_tp, shape.ep)
     context = np.full(len(batches), target.context)
     return decode_step(place.costs, shards, pad_graph_batch(batches), context).seconds

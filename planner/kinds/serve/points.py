@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.attention_ffn import Port
 from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.shapes import FloatArray, Shards
 from planner.hardware.cluster import Pool
@@ -37,6 +38,7 @@ class Place:
     pool: Pool
     costs: Costs
     memory_bytes: float  # what an engine may use of one device
+    port: Port  # of one device
 
 
 @dataclass(slots=True)

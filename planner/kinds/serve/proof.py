@@ -84,8 +84,10 @@ def _cluster(mix: MixProblem, problem: Problem, pools: list[Pool]) -> Finding:
     ]
     prices = [pool.usd_per_gpu_hour or 0.0 for pool in pools]
     if any(
-        not 0 <= shape.pool < len(pools)
-        or not math.isclose(shape.price_per_hour, shape.devices * prices[shape.pool], rel_tol=1e-9)
+        not all(0 <= part.pool < len(pools) for part in shape.slots)
+        or not math.isclose(
+            shape.price_per_hour, sum(part.devices * prices[part.pool] for part in shape.slots), rel_tol=1e-9
+        )
         for shape in mix.shapes
     ):
         wrong.append("prices")
@@ -150,7 +152,12 @@ def _instances(
         name = type_name(role.function, role.model or "", shape_of(role).degrees, batch, chunk)
         devices = shape.devices
         if ffn is not None:
-            name = unit_name(name, shape_of(ffn).degrees, role.limits.get("micro_batches"))
+            name = unit_name(
+                name,
+                shape_of(ffn).degrees,
+                role.limits.get("micro_batches"),
+                None if ffn.pool == role.pool else ffn.pool,
+            )
             devices += ffn.parallelism.devices
         key = (ROLES.get(role.function), index, devices, name)
         wanted[key] = wanted.get(key, 0) + role.replicas

@@ -13,9 +13,9 @@ from planner.errors import PlannerError
 from planner.kinds.serve.candidates import type_name, unit_name
 from planner.kinds.serve.demand import Target
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.points import Place
 from planner.kinds.serve.shapes import Shape
-from planner.kinds.serve.units import as_units, unit_tpot_s
+from planner.kinds.serve.units import Sides
+from planner.models.architecture import Architecture
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.plan.sides import ffn_roles
@@ -52,38 +52,37 @@ def repriced(envelope: Envelope, decision: ServeDecision, problem: Problem) -> I
         return
     labels = [pool.name for pool in setting.resolved.pools]
     for role in decision.roles:
-        if role.name in sides and role.model is not None and role.pool in labels:
-            place = setting.places[role.model, labels.index(role.pool)]
+        ffn = sides.get(role.name)
+        if ffn is not None and role.model is not None and {role.pool, ffn.pool} <= set(labels):
+            places = (setting.places[role.model, labels.index(one.pool)] for one in (role, ffn))
             homes = {route.workload for route in decision.routing if route.to == role.name}
             mine = [target for target in setting.targets if target.name in homes]
-            filled = [setting.options.filled(target.clients) for target in mine]
-            yield from _unit(envelope, role, sides[role.name], place, mine, filled)
+            yield from _unit(envelope, role, ffn, Sides(*places), mine)
 
 
-def _unit(
-    envelope: Envelope, role: Role, ffn: Role, place: Place, targets: list[Target], filled: list[float]
-) -> Iterator[Finding]:
+def _unit(envelope: Envelope, role: Role, ffn: Role, sides: Sides, targets: list[Target]) -> Iterator[Finding]:
     batch, turns = role.limits.get("max_batch"), role.limits.get("micro_batches")
     if not isinstance(batch, int) or not isinstance(turns, int) or min(batch, turns) < 1:
         return
-    units = as_units(shape_of(role), shape_of(ffn), turns, place.pool)
+    units = sides.units(shape_of(role), shape_of(ffn), turns)
     where = f"roles.{role.name}"
-    for target, share in zip(targets, filled, strict=True):
-        tpot_s = float(unit_tpot_s(place.costs, units, np.array([float(batch)]), target.context)[0])
+    for target in targets:
+        tpot_s = float(sides.tpot_s(units, np.array([float(batch)]), target.context)[0])
         limit_s = target.tpot_limit_s
         what = f"a step of {batch} sequences a rank takes {format_si(tpot_s, 's')}"
         what += f", at most {format_si(limit_s, 's')}" if math.isfinite(limit_s) else ""
         hint = "lower `max_batch`, or solve again"
         yield Finding("serve.unit_step", tpot_s <= limit_s * (1 + REL_TOL), what, where, hint, approximate=True)
-        yield _rate(envelope, role, ffn, target, share * batch * role.parallelism.dp / (target.osl * tpot_s))
-    yield from _weights(role, ffn, place)
+        yield _rate(envelope, role, ffn, target, batch * role.parallelism.dp / (target.osl * tpot_s))
+    yield from _weights(role, ffn, sides.attention.costs.arch)
 
 
 def _rate(envelope: Envelope, role: Role, ffn: Role, target: Target, rate_per_s: float) -> Finding:
     """Whether the proof counts on the rate that the unit has."""
     limits = (role.limits.get("max_batch", 0), role.limits.get("chunk_tokens", 0))
     name = type_name(role.function, role.model or "", shape_of(role).degrees, *limits)
-    name = unit_name(name, shape_of(ffn).degrees, role.limits.get("micro_batches"))
+    pool = None if ffn.pool == role.pool else ffn.pool
+    name = unit_name(name, shape_of(ffn).degrees, role.limits.get("micro_batches"), pool)
     stated = _stated_rate(envelope.certificate.proof.get("mix"), name, target.index)
     where = f"roles.{role.name}"
     if stated is None:
@@ -103,8 +102,8 @@ def _stated_rate(mix: JsonValue, name: str, workload: int) -> float | None:
     return next((rate for rate in rates if rate > 0.0), None)
 
 
-def _weights(role: Role, ffn: Role, place: Place) -> Iterator[Finding]:
-    arch, shape = place.costs.arch, shape_of(ffn)
+def _weights(role: Role, ffn: Role, arch: Architecture) -> Iterator[Finding]:
+    shape = shape_of(ffn)
     alone = Shards.of(role.parallelism.tp, 1, 1, role.parallelism.tp, 1)
     found = {
         role.name: float(weight_bytes(arch, alone)[0] - ffn_weight_bytes(arch, alone)[0]),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from planner.costs.attention_ffn import Port
 from planner.costs.parameters import Calibration, load_calibration
 from planner.costs.source import make_pricer, open_store, profile_paths
 from planner.errors import PlannerError
@@ -179,7 +180,8 @@ def make_place(
         calibration=calibration, store=store,
     )  # fmt: skip
     memory = pool.node.accelerator.memory_bytes * engine.memory_utilisation
-    return Place(index, pool, Costs(arch, pricer, calibration.engine(engine.name)), memory)
+    costs = Costs(arch, pricer, calibration.engine(engine.name))
+    return Place(index, pool, costs, memory, Port.of(pool, calibration.efficiencies))
 
 
 def search(setting: Setting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:
@@ -248,6 +250,11 @@ def list_candidates(setting: Setting, targets: Sequence[Target], tally: Tally) -
             channels=channels_of(mine, len(pools)),
             routes=tuple(
                 handover(pools[index], other, stated.get(frozenset((pools[index].name, other.name)))) for other in pools
+            ),
+            others=tuple(
+                setting.places[model, at]
+                for at, other in enumerate(pools)
+                if at != index and frozenset((pools[index].name, other.name)) not in stated
             ),
             tally=tally,
             engine=setting.resolved.problem.engine.name,

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from planner.costs.attention_ffn import unit_step
 from planner.costs.shapes import FloatArray, Shards
 from planner.costs.step import StepTime
 from planner.kinds.serve.demand import Target
 from planner.kinds.serve.evaluate import time_points
 from planner.kinds.serve.points import DECODE_BATCHES, Place, Points, axis
 from planner.kinds.serve.solve import Setting
-from planner.kinds.serve.units import FfnPart, as_units, decode_work
+from planner.kinds.serve.units import FfnPart
 from planner.kinds.serve.used import Used
 from planner.plan.schema import StepEvidence
 
@@ -33,9 +32,9 @@ def step_evidence(setting: Setting, item: Used) -> dict[str, StepEvidence]:
 
 def _of_sides(item: Used, ffn: FfnPart, place: Place, target: Target, batches: list[int]) -> dict[str, StepEvidence]:
     """The step of either side, the ways between them with that of attention."""
-    units = as_units(item.candidate.shape, ffn.shape, ffn.micro_batches, place.pool, len(batches))
-    work = decode_work(units, np.array(batches, dtype=np.float64), np.full(len(batches), target.context))
-    step = unit_step(place.costs.arch, place.costs.pricer, place.costs.engine, units, work)
+    sides = item.candidate.sides(place)
+    units = sides.units(item.candidate.shape, ffn.shape, ffn.micro_batches, len(batches))
+    step = sides.decode_step(units, np.array(batches, dtype=np.float64), target.context)
     own = batches.index(item.candidate.max_batch)
     _, there, _, back, host = step.stages
     also = {"attention_to_ffn": there, "ffn_to_attention": back, "host": host}

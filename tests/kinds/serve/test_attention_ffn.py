@@ -10,6 +10,7 @@ import pytest
 from serve_problems import broken_rules, objective_of, small
 
 from planner.api import solve
+from planner.costs.attention_ffn import Port
 from planner.costs.parameters import EngineOverheads, load_calibration
 from planner.costs.roofline import Roofline
 from planner.emit.registry import emit
@@ -23,7 +24,7 @@ from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.points import Place, Tally
 from planner.kinds.serve.solve import list_candidates, prepare
 from planner.kinds.serve.steady import Costs
-from planner.kinds.serve.units import as_units, splits, unit_tpot_s, units_of
+from planner.kinds.serve.units import Sides, splits, units_of
 from planner.models.library import find_model
 from planner.plan.placement import role_devices
 from planner.plan.schema import Envelope
@@ -56,12 +57,13 @@ def functions(decision: ServeDecision) -> set[str]:
 
 
 def test_units_fill_part_of_a_domain_or_whole_ones() -> None:
-    pool = Pool("h100", find_node("h100"), 4)
-    for attention, ffn in splits(pool, ServeOptions()):
+    (place,) = prepare(small(copy.deepcopy(MOE))).places.values()
+    sides, pool = Sides(place, place), place.pool
+    for attention, ffn in splits(sides, ServeOptions()):
         total = attention + ffn
         assert total in (2, 4, 8) or (attention % 8 == 0 and ffn % 8 == 0)
         assert total <= pool.num_gpus
-    assert splits(pool, ServeOptions(attention_gpus=(3,), ffn_gpus=(1, 5))) == [(3, 1), (3, 5)]
+    assert splits(sides, ServeOptions(attention_gpus=(3,), ffn_gpus=(1, 5))) == [(3, 1), (3, 5)]
 
 
 def test_the_mode_alone_makes_plans_of_prefill_attention_and_feed_forward(
@@ -126,15 +128,16 @@ def test_candidates_of_a_split_have_the_best_rate_of_all_its_units() -> None:
         if one.ffn is not None and one.served[0] is not None
     }
     best: dict[tuple[int, int], float] = {}
-    room, filled = place.memory_bytes - place.costs.engine.workspace_bytes, setting.options.max_decode_occupancy
-    for unit in units_of(place, setting.options):
+    room = place.memory_bytes - place.costs.engine.workspace_bytes
+    sides = Sides(place, place)
+    for unit in units_of(sides, setting.options):
         for batch in (16.0, 64.0, 256.0):
-            units = as_units(unit.attention, unit.ffn, unit.micro_batches, place.pool)
-            tpot_s = float(unit_tpot_s(place.costs, units, np.array([batch]), target.context)[0])
+            units = sides.units(unit.attention, unit.ffn, unit.micro_batches)
+            tpot_s = float(sides.tpot_s(units, np.array([batch]), target.context)[0])
             cache = batch * target.held_tokens * 2 * 4 * 128 * 48 / min(unit.attention.tp, 4)  # keys and values, fp8
             if tpot_s <= target.tpot_limit_s and cache < 0.85 * room:  # none is near the edge
                 split = (unit.attention.devices, unit.ffn.devices)
-                best[split] = max(best.get(split, 0.0), filled * batch * unit.attention.dp / (target.osl * tpot_s))
+                best[split] = max(best.get(split, 0.0), batch * unit.attention.dp / (target.osl * tpot_s))
     assert found.keys() == best.keys()
     for split, rate in best.items():
         assert found[split] == pytest.approx(rate, rel=1e-9)
@@ -221,7 +224,7 @@ def test_two_micro_batches_on_every_device_hide_exchanges() -> None:
     costs = Costs(
         find_model("deepseek-ai/DeepSeek-V3"), Roofline(node.accelerator, pool.topology(), ideal), EngineOverheads()
     )
-    place = Place(0, pool, costs, 0.9 * node.accelerator.memory_bytes)
+    place = Place(0, pool, costs, 0.9 * node.accelerator.memory_bytes, Port.of(pool, ideal))
     one, two = (best_together(place, 4096.0, 0.05, 4096.0, (parts,)) for parts in (1, 2))
     assert one is not None
     assert two is not None
