@@ -213,10 +213,11 @@ class Search:
         self, function: str, channel: Channel | None, target: Target, points: Points, i: int, timed: Timed
     ) -> Judged:
         fits, most_busy = points.fits[i], self.options.max_prefill_utilisation
+        occupied = self.options.filled(target.clients)
         if channel is None:
-            return judge_colocated(target, points, fits, timed, most_busy, self.tally)
+            return judge_colocated(target, points, fits, timed, most_busy, occupied, self.tally)
         if function in ("decode", ATTENTION):
-            return judge_decode(target.for_second_stage(channel.share), points, fits, timed, self.tally)
+            return judge_decode(target.for_second_stage(channel.share), points, fits, timed, occupied, self.tally)
         route, split = self.routes[channel.target_pool], target.for_first_stage(channel.share)
         return judge_prefill(split, points, fits, timed, route, most_busy, self.tally)
 

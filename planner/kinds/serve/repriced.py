@@ -57,23 +57,26 @@ def repriced(envelope: Envelope, decision: ServeDecision, problem: Problem) -> I
             places = (setting.places[role.model, labels.index(one.pool)] for one in (role, ffn))
             homes = {route.workload for route in decision.routing if route.to == role.name}
             mine = [target for target in setting.targets if target.name in homes]
-            yield from _unit(envelope, role, ffn, Sides(*places), mine)
+            filled = [setting.options.filled(target.clients) for target in mine]
+            yield from _unit(envelope, role, ffn, Sides(*places), mine, filled)
 
 
-def _unit(envelope: Envelope, role: Role, ffn: Role, sides: Sides, targets: list[Target]) -> Iterator[Finding]:
+def _unit(
+    envelope: Envelope, role: Role, ffn: Role, sides: Sides, targets: list[Target], filled: list[float]
+) -> Iterator[Finding]:
     batch, turns = role.limits.get("max_batch"), role.limits.get("micro_batches")
     if not isinstance(batch, int) or not isinstance(turns, int) or min(batch, turns) < 1:
         return
     units = sides.units(shape_of(role), shape_of(ffn), turns)
     where = f"roles.{role.name}"
-    for target in targets:
+    for target, share in zip(targets, filled, strict=True):
         tpot_s = float(sides.tpot_s(units, np.array([float(batch)]), target.context)[0])
         limit_s = target.tpot_limit_s
         what = f"a step of {batch} sequences a rank takes {format_si(tpot_s, 's')}"
         what += f", at most {format_si(limit_s, 's')}" if math.isfinite(limit_s) else ""
         hint = "lower `max_batch`, or solve again"
         yield Finding("serve.unit_step", tpot_s <= limit_s * (1 + REL_TOL), what, where, hint, approximate=True)
-        yield _rate(envelope, role, ffn, target, batch * role.parallelism.dp / (target.osl * tpot_s))
+        yield _rate(envelope, role, ffn, target, share * batch * role.parallelism.dp / (target.osl * tpot_s))
     yield from _weights(role, ffn, sides.attention.costs.arch)
 
 

@@ -128,7 +128,7 @@ def test_candidates_of_a_split_have_the_best_rate_of_all_its_units() -> None:
         if one.ffn is not None and one.served[0] is not None
     }
     best: dict[tuple[int, int], float] = {}
-    room = place.memory_bytes - place.costs.engine.workspace_bytes
+    room, filled = place.memory_bytes - place.costs.engine.workspace_bytes, setting.options.max_decode_occupancy
     sides = Sides(place, place)
     for unit in units_of(sides, setting.options):
         for batch in (16.0, 64.0, 256.0):
@@ -137,7 +137,7 @@ def test_candidates_of_a_split_have_the_best_rate_of_all_its_units() -> None:
             cache = batch * target.held_tokens * 2 * 4 * 128 * 48 / min(unit.attention.tp, 4)  # keys and values, fp8
             if tpot_s <= target.tpot_limit_s and cache < 0.85 * room:  # none is near the edge
                 split = (unit.attention.devices, unit.ffn.devices)
-                best[split] = max(best.get(split, 0.0), batch * unit.attention.dp / (target.osl * tpot_s))
+                best[split] = max(best.get(split, 0.0), filled * batch * unit.attention.dp / (target.osl * tpot_s))
     assert found.keys() == best.keys()
     for split, rate in best.items():
         assert found[split] == pytest.approx(rate, rel=1e-9)
