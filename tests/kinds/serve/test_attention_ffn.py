@@ -232,3 +232,46 @@ def test_two_micro_batches_on_every_device_hide_exchanges() -> None:
     assert two.step_s <= 0.05
     slower = best_together(replace(place, memory_bytes=place.memory_bytes / 2.0), 4096.0, 0.05, 4096.0, (2,))
     assert slower is None or slower.tokens_per_s_per_gpu <= two.tokens_per_s_per_gpu
+
+
+TWO_POOLS: dict[str, Any] = {
+    **MOE,
+    "cluster.pools.0": {"gpu": "h100", "name": "fast", "gpus": 8, "price": "4USD/h"},
+    "cluster.pools.1": {"gpu": "h20", "name": "wide", "gpus": 8, "price": "1USD/h"},
+    "workloads.0.slo": {"ttft": "2s", "tpot": "40ms"},
+    "workloads.0.load": {"rate": "4/s"},
+    "objective": {"minimize": "cost"},
+}
+
+
+def test_sides_may_stand_on_different_hardware() -> None:
+    only = {"options.modes": ["attention-ffn"], "options.attention_gpus": [2], "options.ffn_gpus": [4]}
+    setting = prepare(small(copy.deepcopy(TWO_POOLS) | only))
+    found = list_candidates(setting, setting.targets, Tally())
+    pairs = {(one.pool, one.ffn.place.index) for one in found if one.ffn is not None}
+    assert pairs >= {(0, 1), (1, 0)}
+    plan = solve(small(copy.deepcopy(TWO_POOLS) | only))
+    decision = ServeDecision.model_validate(plan.decision)
+    assert not broken_rules(plan)
+    sides = {role.function: role for role in decision.roles}
+    for block in decision.placement:
+        (role,) = (one for one in decision.roles if one.name == block.role)
+        assert block.pool == role.pool
+    assert {sides["attention"].pool, sides["ffn"].pool} <= {"fast", "wide"}
+
+
+def test_a_link_that_is_stated_between_pools_carries_no_activations() -> None:
+    link = {"cluster.links": [{"pools": ["fast", "wide"], "bandwidth": "100GB/s"}], "options.modes": ["attention-ffn"]}
+    setting = prepare(small(copy.deepcopy(TWO_POOLS) | link))
+    found = list_candidates(setting, setting.targets, Tally())
+    assert all(one.ffn.place.index == one.pool for one in found if one.ffn is not None)
+
+
+def test_dearer_hardware_for_one_side_is_taken_where_it_saves_more_than_it_costs() -> None:
+    costs = []
+    for pools in ([0], [0, 1]):
+        edits = copy.deepcopy(TWO_POOLS)
+        if 1 not in pools:
+            edits.pop("cluster.pools.1")
+        costs.append(objective_of(solve(small(edits))))
+    assert costs[1] <= costs[0] * (1.0 + 1e-9)
