@@ -105,6 +105,7 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
     options = recorded_options(problem, RlOptions)
     if problem is None or options is None:
         raise PlannerError("the options are no RL job", where="inputs.options", hint="solve the problem again")
+    _refuse_changes(decision)
     if options.over_sampling > 1 and not over_samples:
         hint = "use the target `slime`, or solve with `over_sampling: 1`"
         what = f"{options.over_sampling:g} samples generated for each one trained on"
@@ -117,12 +118,6 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
         raise PlannerError(what, where="decision.roles", hint=hint)
     if decision.arrangement == "hybrid":
         raise PlannerError("hybrid plans share some GPUs", where="decision.arrangement", hint="plan without sharing")
-    if decision.fused_scoring is not None:
-        what = "replicas that score while others still generate: no launcher moves samples for it"
-        raise PlannerError(what, where="decision.fused_scoring", hint="solve without `fusion_thresholds`")
-    if decision.fused_training is not None:
-        what = "actor and critic trained at the same time: no launcher has such a schedule"
-        raise PlannerError(what, where="decision.fused_training", hint="solve without `fused_training`")
     prompt = _longest(problem.workloads[0].input_tokens) if problem.workloads else 1024
     response = _longest(problem.workloads[0].output_tokens) if problem.workloads else 1024
     response = min(response, options.max_output_tokens or response)
@@ -140,6 +135,19 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
         prompt,
         response,
     )
+
+
+def _refuse_changes(decision: RlDecision) -> None:
+    """What is decided by plans and run by none of the launchers."""
+    changes = (
+        (decision.late_rollout, "late_rollout", "replicas that change during a rollout", "late_thresholds"),
+        (decision.fused_scoring, "fused_scoring", "replicas that score while others generate", "fusion_thresholds"),
+        (decision.fused_training, "fused_training", "actor and critic trained at the same time", "fused_training"),
+    )
+    for found, field, what, option in changes:
+        if found is not None:
+            hint = f"solve without `{option}`"
+            raise PlannerError(f"no launcher runs {what}", where=f"decision.{field}", hint=hint)
 
 
 def _longest(lengths: Lengths) -> int:

@@ -5,16 +5,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.rl.generation import FusedBatch, batch_finish_times, group_queues, queue_order
+from planner.rl.generation import FusedBatch, LateBatch, batch_finish_times, group_queues, queue_order
 from planner.rl.partial import partial_rollout
-from planner.rl.plan import Evaluation, Fusion, GenerationGroup, RlPlan, TrainingChoice
+from planner.rl.plan import Evaluation, Fusion, GenerationGroup, Late, RlPlan, TrainingChoice
 from planner.rl.problem import NEVER_FITS, Batch, RlProblem
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s, rollout_of
 
 if TYPE_CHECKING:
     from planner.rl.fusion import FusedTimes
 
+Floats = NDArray[np.float64]
 SECONDS_PER_HOUR = 3600.0
 
 
@@ -60,7 +62,15 @@ def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
     finish_s = [
         batch_finish_times(batch, plan.groups, problem.dispatch, plan.tail_fraction) for batch in problem.batches
     ]
+    if plan.late is not None:
+        late = late_done_s(problem, plan.groups[0], plan.late)
+        finish_s = [other if one is None else one for one, other in zip(late, finish_s, strict=True)]
     return rollout_of(problem.batches, finish_s, parts, needed)
+
+
+def late_done_s(problem: RlProblem, group: GenerationGroup, late: Late) -> list[Floats | None]:
+    """When each sample of each batch is done; None where the change cannot be."""
+    return [LateBatch(one, group, problem.dispatch).done_s(late, problem.late_change_s) for one in problem.batches]
 
 
 def _fused(problem: RlProblem, plan: RlPlan) -> "list[FusedTimes | None] | None":
@@ -128,6 +138,8 @@ def _broken(problem: RlProblem, plan: RlPlan, used: dict[str, int], iteration: f
         yield from _broken_training(problem, plan, plan.training)
     if plan.fusion is not None:
         yield from _broken_fusion(problem, plan, plan.fusion)
+    if plan.late is not None:
+        yield from _broken_late(problem, plan, plan.late)
     if problem.max_iteration_s is not None and iteration > problem.max_iteration_s:
         yield f"the iteration takes {iteration:.6g} s, at most {problem.max_iteration_s:.6g} s allowed"
 
@@ -136,6 +148,17 @@ def _too_old(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> Iterator[str
     behind = plan.mode.staleness + rollout.oldest
     if problem.max_staleness is not None and behind > problem.max_staleness:
         yield f"samples begin {behind} iterations before they are trained on, at most {problem.max_staleness} allowed"
+
+
+def _broken_late(problem: RlProblem, plan: RlPlan, late: Late) -> Iterator[str]:
+    early = plan.groups[0]
+    alike = (early.option.pool, early.gpus) == (late.group.option.pool, late.group.gpus)
+    if len(plan.groups) > 1 or not alike or early == late.group or problem.samples is not None:
+        yield "late replicas are others of the same GPUs, of one group, without over-sampling"
+    if late.threshold not in problem.late_thresholds or plan.fusion is not None:
+        yield f"a share of {late.threshold:g} left is no threshold of other replicas, or they would score too"
+    if any(one is None for one in late_done_s(problem, early, late)):
+        yield f"the samples left at a share of {late.threshold:g} do not fit on the late replicas"
 
 
 def _broken_fusion(problem: RlProblem, plan: RlPlan, fusion: Fusion) -> Iterator[str]:

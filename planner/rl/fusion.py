@@ -211,20 +211,30 @@ def change_workers(
     """
     unchanged_s = simulate(early, trajectories, queues, policy).end_s
     best = Change(0, unchanged_s, unchanged_s)
-    for threshold in sorted({one for one in thresholds if 0 < one < trajectories.size}):
-        cut = simulate(early, trajectories, queues, policy, stop_after=trajectories.size - threshold)
-        if len(not_started(cut)) or not len(under_way(cut)):
-            continue
-        left_N = tokens_left(trajectories, cut)
-        moving = sorted((int(one) for one in under_way(cut)), key=lambda one: (-left_N[one], one))
-        worker_N = cut.worker_N.copy()
-        worker_N[moving] = np.arange(len(moving)) % len(late)
-        if any(trajectories.final_context_N[one] > late[worker_N[one]].curve.kv_tokens for one in moving):
-            continue
-        ready_s_N = np.maximum(cut.ready_s_N, cut.end_s) + change_s
-        prefill_N = cut.held_N if recompute else cut.prefill_N
-        done_s_N = resume(trajectories, cut, late, worker_N, ready_s_N, prefill_N, policy, same_workers=False)
-        end_s = float(done_s_N.max())
-        if end_s < best.end_s:
-            best = Change(threshold, end_s, unchanged_s)
+    for threshold in sorted(set(thresholds)):
+        cut = cut_at(early, trajectories, queues, threshold, policy)
+        found = changed_times(late, trajectories, cut, change_s, recompute=recompute, policy=policy) if cut else None
+        if found is not None and float(found.max()) < best.end_s:
+            best = Change(threshold, float(found.max()), unchanged_s)
     return best
+
+
+def changed_times(
+    late: tuple[Worker, ...],
+    trajectories: Trajectories,
+    cut: RolloutResult,
+    change_s: float,
+    *,
+    recompute: bool = True,
+    policy: RolloutPolicy | None = None,
+) -> Floats | None:
+    """When each sample is done [N] with the workers `late` after `cut`; None where a sample does not fit them."""
+    left_N = tokens_left(trajectories, cut)
+    moving = sorted((int(one) for one in under_way(cut)), key=lambda one: (-left_N[one], one))
+    worker_N = cut.worker_N.copy()
+    worker_N[moving] = np.arange(len(moving)) % len(late)
+    if any(trajectories.final_context_N[one] > late[worker_N[one]].curve.kv_tokens for one in moving):
+        return None
+    ready_s_N = np.maximum(cut.ready_s_N, cut.end_s) + change_s
+    prefill_N = cut.held_N if recompute else cut.prefill_N
+    return resume(trajectories, cut, late, worker_N, ready_s_N, prefill_N, policy, same_workers=False)

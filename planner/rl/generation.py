@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.rl.plan import Fusion, GenerationGroup
+from planner.rl.plan import Fusion, GenerationGroup, Late
 from planner.rl.problem import Batch, DecodeCurve, Dispatch, Scoring
 
 if TYPE_CHECKING:
@@ -88,6 +88,36 @@ class FusedBatch:
         if cut is None or not 0 < fusion.kept < len(self._workers):
             return None
         return fused_times(self._workers, self._trajectories, cut, fusion.kept, self._inference, self._move)
+
+
+class LateBatch:
+    """Rollouts of one batch that other replicas of the same GPUs end; cuts are kept."""
+
+    def __init__(self, batch: Batch, group: GenerationGroup, dispatch: Dispatch) -> None:
+        from planner.rl.rollout import Trajectories, Worker
+
+        self._trajectories = batch.turns if batch.turns is not None else Trajectories.single_turn(batch)
+        self._workers = (Worker(group.option.curve),) * group.replicas
+        self._queue_N = queue_order(batch, dispatch)
+        self._cuts: dict[int, RolloutResult | None] = {}
+
+    def cut(self, late: Late) -> "RolloutResult | None":
+        """When the replicas change; None where some of the samples left have not started."""
+        from planner.rl.fusion import cut_at
+
+        left = late.samples(self._trajectories.size)
+        if left not in self._cuts:
+            self._cuts[left] = cut_at(self._workers, self._trajectories, [self._queue_N], left)
+        return self._cuts[left]
+
+    def done_s(self, late: Late, change_s: float) -> Floats | None:
+        """When each sample is done [N]; None where that change cannot be."""
+        from planner.rl.fusion import changed_times
+        from planner.rl.rollout import Worker
+
+        cut = self.cut(late)
+        workers = (Worker(late.group.option.curve),) * late.group.replicas
+        return None if cut is None else changed_times(workers, self._trajectories, cut, change_s)
 
 
 def batch_finish_times(

@@ -216,7 +216,7 @@ class _Prices:
 
 def _prices(problem: RlProblem) -> _Prices:
     validate(problem)
-    if not problem.training or problem.max_groups > 1 or problem.fusion_thresholds:
+    if not problem.training or problem.max_groups > 1 or problem.fusion_thresholds or problem.late_thresholds:
         what = "horizons are planned for one generation group with training, nothing fused"
         raise PlannerError(what, where="max_groups", hint="set `max_groups` to 1 and give training options")
     space = build_space(problem)

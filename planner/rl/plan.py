@@ -42,6 +42,18 @@ class Fusion:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """When a share `threshold` of the samples is left, `group` takes the place of the replicas on the same GPUs."""
+
+    threshold: float
+    group: GenerationGroup
+
+    def samples(self, size: int) -> int:
+        """Samples of a batch that are left then."""
+        return round(self.threshold * size)
+
+
+@dataclass(frozen=True, slots=True)
 class RlPlan:
     """Who generates, who trains and how they overlap; a second group takes `tail_fraction` of the samples."""
 
@@ -50,6 +62,7 @@ class RlPlan:
     training: TrainingChoice | None
     tail_fraction: float = 0.0
     fusion: Fusion | None = None
+    late: Late | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from planner.rl.bounds import SLACK, work_bound_s
 from planner.rl.evaluate import SECONDS_PER_HOUR
 from planner.rl.problem import Mode, RlProblem
-from planner.rl.space import NO_GROUP, Space
+from planner.rl.space import Space
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
 
 Floats = NDArray[np.float64]
@@ -65,7 +65,7 @@ class FullPricing:
         self._cap = _cap(space)
         self._scored = _Trainings.of(space.table, problem)
         self._unscored = _Trainings.of(space.table.unscored(), problem) if len(problem.scoring) else self._scored
-        self._fused_C = space.threshold_C != NO_GROUP
+        self._fused_C = space.fused_C
         self._usable: dict[tuple[bytes, Mode], NDArray[np.bool_]] = {}
         alike_C = np.column_stack([space.gpus_CP, self._fused_C])
         used, count = np.unique(alike_C, axis=0, return_counts=True)
@@ -115,10 +115,8 @@ class FullPricing:
         overlapped = self._problem.weight_sync_overlapped
 
         def time_s_T(mode: Mode) -> Floats:
-            if (
-                self._problem.max_staleness is not None
-                and mode.staleness + rollout.oldest > self._problem.max_staleness
-            ):
+            most = self._problem.max_staleness
+            if not rollout.possible or (most is not None and mode.staleness + rollout.oldest > most):
                 return np.full(len(self._space.table.choices), np.inf)
             return iteration_s(mode, rollout, work, self._space.handover_s_T(config, mode), overlapped=overlapped)
 

@@ -152,7 +152,8 @@ class RlProblem:
     `tail_fractions` of samples with the largest predicted length. With `equal_shares` the data-parallel ranks divide
     the samples of a minibatch, as most training codes ask for. With `fusion_thresholds`, roles that take turns may
     score while the last of the samples, one of these shares of them, decode on fewer replicas: `scoring` by generating
-    pool.
+    pool. With `late_thresholds`, the last of the samples may go on on other replicas of the same GPUs, after
+    `late_change_s` and with their context prefilled again.
     """
 
     pools: tuple[Pool, ...]
@@ -173,6 +174,8 @@ class RlProblem:
     equal_shares: bool = False
     scoring: Mapping[str, Scoring] = field(default_factory=dict)
     fusion_thresholds: tuple[float, ...] = ()
+    late_thresholds: tuple[float, ...] = ()
+    late_change_s: float = 0.0
     partial: bool = False
     max_staleness: int | None = None
     bubbles: Mapping["TrainingChoice", float] = field(default_factory=dict)  # of updates, where not `update_bubble`

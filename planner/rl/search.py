@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from planner.rl.best_first import BestFirst
 from planner.rl.evaluate import evaluate
-from planner.rl.generation import FusedBatch, finish_times
+from planner.rl.generation import FusedBatch, LateBatch, finish_times
 from planner.rl.partial import partial_rollout
-from planner.rl.plan import Evaluation, Fusion, RlPlan
+from planner.rl.plan import Evaluation, Fusion, Late, RlPlan
 from planner.rl.pricing import pricing_of
 from planner.rl.problem import RlProblem, validate
 from planner.rl.space import Space, build_space
@@ -91,7 +91,9 @@ def _plan(space: Space, at: tuple[int, int, int]) -> RlPlan | None:
     training = space.table.choices[choice] if problem.training else None
     fraction = int(space.fraction_C[config])
     tail = problem.tail_fractions[fraction] if fraction >= 0 else 0.0
-    return RlPlan(problem.modes[mode], space.groups_of(config), training, tail, space.fusion_of(config))
+    return RlPlan(
+        problem.modes[mode], space.groups_of(config), training, tail, space.fusion_of(config), space.late_of(config)
+    )
 
 
 class Simulations:
@@ -101,6 +103,7 @@ class Simulations:
         self._space = space
         problem = space.problem
         self._ends_alone = not problem.training and problem.samples is None  # then only the last completion matters
+        self._late_batches: dict[int, list[LateBatch]] = {}
         self._fused_batches: dict[int, list[FusedBatch]] = {}
         self._known: dict[tuple[int, int, int], Floats] = {}
 
@@ -119,8 +122,23 @@ class Simulations:
         fusion = self._space.fusion_of(config)
         if fusion is not None:
             return self._fused(config, fusion)
+        late = self._space.late_of(config)
+        if late is not None:
+            return self._late(config, late)
         finish_s = [self._batch_finish_s(config, batch) for batch in range(len(problem.batches))]
         return rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples)
+
+    def _late(self, config: int, late: Late) -> Rollout:
+        """Never ends where the samples left do not fit the late replicas."""
+        problem, group = self._space.problem, int(self._space.first_C[config])
+        if group not in self._late_batches:
+            chosen = self._space.groups[group]
+            self._late_batches[group] = [LateBatch(batch, chosen, problem.dispatch) for batch in problem.batches]
+        found = [batch.done_s(late, problem.late_change_s) for batch in self._late_batches[group]]
+        whole = all(one is not None for one in found)
+        done_s = [np.zeros(b.size) if one is None else one for one, b in zip(found, problem.batches, strict=True)]
+        rollout = rollout_of(problem.batches, done_s, problem.minibatches, problem.trained_samples)
+        return rollout if whole else replace(rollout, possible=False)
 
     def _fused(self, config: int, fusion: Fusion) -> Rollout:
         """Ends with the scoring of the last sample; never where the samples left do not fit on the replicas kept."""

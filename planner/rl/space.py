@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from planner.rl.bounds import generation_bound_s
 from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
-from planner.rl.plan import Fusion, GenerationGroup, TrainingChoice
-from planner.rl.problem import DecodeCurve, Mode, RlProblem
+from planner.rl.plan import Fusion, GenerationGroup, Late, TrainingChoice
+from planner.rl.problem import DecodeCurve, GenerationOption, Mode, RlProblem
 from planner.rl.training import TrainingTable
 
 Floats = NDArray[np.float64]
@@ -31,8 +31,9 @@ class Space:
     first_C: Ints
     second_C: Ints
     fraction_C: Ints  # index, NO_GROUP with one group
-    threshold_C: Ints  # index of a threshold of fusion, NO_GROUP without
+    threshold_C: Ints  # index of a threshold of fusion, or of other replicas late; NO_GROUP without
     kept_C: Ints
+    late_C: Ints  # group that ends the rollout, NO_GROUP without
     gpus_CP: Ints
     generation_bound_CB: Floats
     table: TrainingTable
@@ -47,9 +48,21 @@ class Space:
 
     def fusion_of(self, config: int) -> Fusion | None:
         """How a configuration scores beside its last samples."""
-        if self.threshold_C[config] == NO_GROUP:
+        if not self.fused_C[config]:
             return None
         return Fusion(self.problem.fusion_thresholds[int(self.threshold_C[config])], int(self.kept_C[config]))
+
+    def late_of(self, config: int) -> Late | None:
+        """Which replicas end the rollout of a configuration, and from when on."""
+        if self.late_C[config] == NO_GROUP:
+            return None
+        threshold = self.problem.late_thresholds[int(self.threshold_C[config])]
+        return Late(threshold, self.groups[int(self.late_C[config])])
+
+    @property
+    def fused_C(self) -> NDArray[np.bool_]:
+        """Configurations that score beside their last samples."""
+        return np.asarray((self.threshold_C != NO_GROUP) & (self.late_C == NO_GROUP))
 
     def groups_of(self, config: int) -> tuple[GenerationGroup, ...]:
         return tuple(self.groups[group] for _, group in self.queues_of(config))
@@ -57,7 +70,7 @@ class Space:
     def usable_T(self, config: int, mode: Mode) -> NDArray[np.bool_]:
         """Training choices that have the GPUs and the network to go with a configuration in a mode."""
         used, table = self.gpus_CP[config], self.table
-        if mode.placement == "disaggregated" and self.threshold_C[config] != NO_GROUP:
+        if mode.placement == "disaggregated" and self.fusion_of(config) is not None:
             return np.zeros(len(table.choices), bool)
         if mode.placement == "colocated":
             pools = np.flatnonzero(used)
@@ -113,12 +126,15 @@ def build_space(problem: RlProblem) -> Space:
     bound_QGB = np.stack([_queue_bounds(problem, groups, queues_B) for queues_B in queues])
     plain = _configurations(problem, gpus_GP, size_P, bound_QGB)
     fused, fused_bound_GB = _fusions(problem, groups, queues[0])
-    first, second, fraction, threshold, kept = (
-        np.concatenate([one, other]) for one, other in zip(plain, fused, strict=True)
+    late, late_bound_CB = _lates(problem, groups, queues[0])
+    first, second, fraction, threshold, kept, ending = (
+        np.concatenate(parts) for parts in zip(plain, fused, late, strict=True)
     )
     both = second != NO_GROUP
     bound_CB = np.where(both[:, None], 0.0, bound_QGB[0, first])
-    bound_CB[threshold != NO_GROUP] = fused_bound_GB[first[threshold != NO_GROUP]]
+    fuses = (threshold != NO_GROUP) & (ending == NO_GROUP)
+    bound_CB[fuses] = fused_bound_GB[first[fuses]]
+    bound_CB[ending != NO_GROUP] = late_bound_CB
     gpus_CP = gpus_GP[first]
     if both.any():
         bound_CB[both] = np.maximum(
@@ -128,7 +144,20 @@ def build_space(problem: RlProblem) -> Space:
     table = TrainingTable.of(training_choices(problem), pools, problem.bubbles)
     usd_P = np.array([pool.usd_per_gpu_hour for pool in problem.pools], float)
     return Space(
-        problem, groups, queues, first, second, fraction, threshold, kept, gpus_CP, bound_CB, table, size_P, usd_P
+        problem,
+        groups,
+        queues,
+        first,
+        second,
+        fraction,
+        threshold,
+        kept,
+        ending,
+        gpus_CP,
+        bound_CB,
+        table,
+        size_P,
+        usd_P,
     )
 
 
@@ -195,25 +224,68 @@ def _scoring_s(problem: RlProblem, group: GenerationGroup, tokens_N: Ints) -> fl
     return np.inf if scoring is None else float(tokens_N.sum()) * scoring.gpu_s / group.option.gpus
 
 
-Columns = tuple[Ints, Ints, Ints, Ints, Ints]
-"""Configurations: first and second group, tail fraction, threshold of fusion, replicas kept."""
+Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints]
+"""Configurations: first and second group, tail fraction, threshold, replicas kept, the group that ends the rollout."""
+
+
+def _columns(rows: list[tuple[int, int, int, int, int, int]]) -> Columns:
+    first, second, fraction, threshold, kept, ending = np.array(rows, np.int64).reshape(-1, 6).T
+    return first, second, fraction, threshold, kept, ending
+
+
+def _lates(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> tuple[Columns, Floats]:
+    """Pairs of groups of the same GPUs, one after the other, with every threshold; and their bounds [C, B].
+
+    Whatever is generated by which, no rollout is shorter than with the better of both in every respect.
+    """
+    rows, bounds = [], []
+    pairs = [
+        (early, late)
+        for early, one in enumerate(groups)
+        for late, other in enumerate(groups)
+        if early != late and (one.option.pool, one.gpus) == (other.option.pool, other.gpus)
+    ]
+    for early, late in pairs if problem.late_thresholds and problem.samples is None else ():
+        bound_B = _pair_bound_s(problem, groups[early], groups[late], queues_B)
+        if not np.isfinite(bound_B).all():
+            continue
+        for threshold in range(len(problem.late_thresholds)):
+            rows.append((early, NO_GROUP, NO_GROUP, threshold, NO_GROUP, late))
+            bounds.append(bound_B)
+    return _columns(rows), np.array(bounds).reshape(-1, len(queues_B))
+
+
+def _pair_bound_s(problem: RlProblem, early: GenerationGroup, late: GenerationGroup, queues_B: list[Ints]) -> Floats:
+    """[B] seconds; infinite where a sample does not fit the early replicas, which all of them start on."""
+    one, other = early.option.curve, late.option.curve
+    better = DecodeCurve(
+        min(one.step_s, other.step_s),
+        min(one.sequence_s, other.sequence_s),
+        min(one.token_s, other.token_s),
+        max(one.prefill_tokens_per_s, other.prefill_tokens_per_s),
+        max(one.max_running, other.max_running),
+        max(one.kv_tokens, other.kv_tokens),
+    )
+    option = GenerationOption(early.option.pool, early.option.gpus, better, early.option.tp)
+    group = GenerationGroup(option, max(early.replicas, late.replicas))
+    bound_B = _queue_bounds(problem, (group,), queues_B)[0]
+    fits_B = [int((batch.prompt_tokens_N + batch.output_tokens_N).max()) <= one.kv_tokens for batch in problem.batches]
+    return np.where(fits_B, bound_B, np.inf)
 
 
 def _fusions(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> tuple[Columns, Floats]:
     """One group each, with every threshold and every number of replicas kept; and the bounds of groups [G, B]."""
     takes_turns = any(mode.placement != "disaggregated" for mode in problem.modes)
     if not problem.fusion_thresholds or not takes_turns or problem.samples is not None:
-        none = np.zeros(0, np.int64)
-        return (none,) * 5, np.full((len(groups), len(queues_B)), np.inf)
+        return _columns([]), np.full((len(groups), len(queues_B)), np.inf)
     bound_GB = _queue_bounds(problem, groups, queues_B, scored=True)
     rows = [
-        (group, NO_GROUP, NO_GROUP, threshold, kept)
+        (group, NO_GROUP, NO_GROUP, threshold, kept, NO_GROUP)
         for group in np.flatnonzero(np.isfinite(bound_GB).all(axis=1)).tolist()
         for threshold in range(len(problem.fusion_thresholds))
         for kept in range(1, groups[group].replicas)
     ]
-    first, second, fraction, threshold, kept = np.array(rows, np.int64).reshape(-1, 5).T
-    return (first, second, fraction, threshold, kept), bound_GB
+    return _columns(rows), bound_GB
 
 
 def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: Floats) -> Columns:
@@ -233,4 +305,4 @@ def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: 
             fraction.append(np.full(len(one), index))
     columns = np.concatenate(first), np.concatenate(second), np.concatenate(fraction)
     none = np.full(len(columns[0]), NO_GROUP)
-    return (*columns, none, none)
+    return (*columns, none, none, none)

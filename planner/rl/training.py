@@ -23,6 +23,7 @@ class Rollout:
     generation_s_B: Floats
     tokens_BK: Floats
     ready_s_BK: Floats
+    possible: bool = True
     oldest: int = 0  # iterations by which weights that made some of a sample are behind, before any synchrony
 
 

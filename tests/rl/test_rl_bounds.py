@@ -17,7 +17,7 @@ from planner.rl.benchmark_problem import read_problem
 from planner.rl.bounds import generation_bound_s, work_bound_s
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import finish_times
-from planner.rl.plan import Fusion, GenerationGroup, RlPlan
+from planner.rl.plan import Fusion, GenerationGroup, Late, RlPlan
 from planner.rl.problem import Batch, DecodeCurve, GenerationOption, Mode, RlProblem, Scoring
 from planner.rl.rollout import RolloutPolicy, simulate
 from planner.rl.search import solve
@@ -83,6 +83,11 @@ def _plans(problem: RlProblem) -> Iterator[RlPlan]:
             for group in groups
             for threshold in problem.fusion_thresholds
             for kept in range(1, group.replicas)
+        )
+        yield from (
+            RlPlan(mode, (group,), choice, late=Late(threshold, late))
+            for group, late in itertools.product(groups, groups)
+            for threshold in problem.late_thresholds
         )
         for one, other in itertools.product(groups, groups) if problem.max_groups > 1 else ():
             idle = {
@@ -155,6 +160,26 @@ def test_the_search_equals_enumeration_where_scoring_is_fused_with_generation(se
     assert solve(replace(problem, fusion_thresholds=())).objective == pytest.approx(
         min(objective for objective, plan in feasible if plan.fusion is None)
     )
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_search_equals_enumeration_where_other_replicas_end_the_rollout(seed: int) -> None:
+    problem = read_problem(given_document(random_problem(seed, "sync"), "problem"))
+    wide, quick = (
+        replace(one, curve=replace(one.curve, max_running=8, step_s=step_s, sequence_s=sequence_s))
+        for one, step_s, sequence_s in zip(problem.generation[:2], (0.05, 0.002), (0.0005, 0.01), strict=True)
+    )
+    modes = (ALL_MODES[0], ALL_MODES[2])
+    problem = replace(
+        problem, generation=(wide, quick), late_thresholds=(0.2, 0.5), late_change_s=0.02, modes=modes, dispatch="fifo"
+    )
+    feasible = [(one.objective, plan) for plan in _plans(problem) if (one := evaluate(problem, plan)).feasible]
+    solution = solve(problem)
+    best = min(objective for objective, _ in feasible)
+    assert any(plan.late for _, plan in feasible)
+    assert solution.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(best, rel=1e-9)
+    assert derive_bound(problem, 1.05 * best, 1e-9).least == pytest.approx(best)
 
 
 def test_stopped_at_any_moment_the_bound_is_below_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,7 @@ def _axes(formulated: Formulated) -> dict[str, list[JsonValue]]:
         "tail_fraction": [*problem.tail_fractions],
         "groups": [*range(1, problem.max_groups + 1)],
         "scoring fused with generation from a share left of": [*problem.fusion_thresholds],
+        "other replicas late, from a share left of": [*problem.late_thresholds],
         "actor and critic": ["in turn", *(["at the same time"] if formulated.curves.critics else [])],
     }
 
@@ -118,6 +119,8 @@ def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
 def _other_spaces(problem: RlProblem, plan: RlPlan) -> Iterator[tuple[str, RlProblem]]:
     if plan.fusion is not None:
         yield "scoring after generation", replace(problem, fusion_thresholds=())
+    if plan.late is not None:
+        yield "the same replicas to the end", replace(problem, late_thresholds=())
     if plan.training in problem.bubbles:
         yield "actor and critic trained in turn", replace(problem, bubbles={})
     for mode in problem.modes:

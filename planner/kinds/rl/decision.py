@@ -97,6 +97,7 @@ class RlOptions(Spec):
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
         "max_iteration": ("max_iteration_s", TIME_S),
         "weight_sync": ("weight_sync_s", TIME_S),
+        "late_change": ("late_change_s", TIME_S),
     }
     algorithm: Algorithm
     prompts: Count = Field(description="per iteration")
@@ -129,6 +130,10 @@ class RlOptions(Spec):
         default=(),
         description="shares of the samples left when these may go on on fewer replicas, and the others score",
     )
+    late_thresholds: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
+        default=(), description="shares of the samples left when other replicas of the same GPUs may go on with them"
+    )
+    late_change_s: Amount = Field(default=5.0, description="until these decode; their weights are cut anew")
     fused_training: bool = Field(default=False, description="actor and critic may train at the same time")
     tools: ToolCalls | None = None
     max_running: Count = Field(default=256, description="sequences of a replica at once")
@@ -164,6 +169,19 @@ class FusedScoring(Spec):
     generated_s: Amount = Field(description="when the last sample is generated")
     scored_s: Amount
     unfused_s: Amount
+
+
+class LateRollout(Spec):
+    """Other replicas on the same GPUs end every rollout: role `rollout-late`; contexts are prefilled again.
+
+    Times are means from the start of generation; `unchanged_s` is when it would end on the first replicas.
+    """
+
+    threshold: Annotated[float, Field(gt=0, lt=1)] = Field(description="share of the samples left, of those allowed")
+    samples_left: Count
+    changed_s: Amount = Field(description="when the first replicas stop")
+    generated_s: Amount
+    unchanged_s: Amount
 
 
 class PartialRollouts(Spec):
@@ -226,6 +244,7 @@ class RlDecision(Decision):
     partial_rollouts: PartialRollouts | None = None
     horizon: tuple[HorizonStep, ...] = Field(default=(), description="by period; roles and phases are the first one's")
     running: Running | None = Field(default=None, description="what ran before the first period, where known")
+    late_rollout: LateRollout | None = None
     fused_scoring: FusedScoring | None = None
     fused_training: FusedTraining | None = None
     shares: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(

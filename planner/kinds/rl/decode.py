@@ -5,16 +5,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.hardware.cluster import Pool
-from planner.kinds.rl.decision import FusedScoring, FusedTraining, RlDecision, WeightSync
+from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import Formulated
 from planner.kinds.rl.fused_scoring import fused_scoring
+from planner.kinds.rl.late import late_rollout
+from planner.kinds.rl.names import LATE
 from planner.kinds.rl.partial import partial_rollouts
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
 from planner.models.architecture import MoeFfn
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
 from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
+from planner.units import format_si
 
 TRAINER = "megatron-lm"
 TRAIN = "train "
@@ -40,6 +43,11 @@ class Solved:
     def fused(self) -> FusedScoring | None:
         """Scoring beside the last samples, where the plan has it."""
         return fused_scoring(self.formulated.problem, self.plan)
+
+    @property
+    def late(self) -> LateRollout | None:
+        """Other replicas late in the rollout, where the plan has them."""
+        return late_rollout(self.formulated.problem, self.plan)
 
     @property
     def generated_s(self) -> float:
@@ -82,7 +90,9 @@ class Solved:
 def decode(solved: Solved) -> RlDecision:
     """The decision; it knows no solver."""
     names = rollout_names(solved)
-    roles = [*(_rollout(solved, n, g) for n, g in zip(names, solved.plan.groups, strict=True)), _actor(solved)]
+    groups = list(zip(names, solved.plan.groups, strict=True))
+    groups += [(LATE, solved.plan.late.group)] if solved.plan.late is not None else []
+    roles = [*(_rollout(solved, name, group) for name, group in groups), _actor(solved)]
     roles += [_helper(solved, helper) for helper in solved.trainer.helpers]
     tail = solved.plan.tail_fraction if len(names) > 1 else 0.0
     kept = {} if solved.takes_turns else {helper.part: helper.kept_bytes for helper in solved.trainer.helpers}
@@ -102,10 +112,18 @@ def decode(solved: Solved) -> RlDecision:
         resident_bytes=kept,
         weight_sync=_weight_sync(solved),
         partial_rollouts=partial_rollouts(solved.formulated.problem, solved.plan),
+        late_rollout=solved.late,
         fused_scoring=solved.fused,
         fused_training=solved.fused_training,
-        shares={names[0]: 1.0 - tail, names[1]: tail} if len(names) > 1 else {},
+        shares=_shares(solved, names, tail),
     )
+
+
+def _shares(solved: Solved, names: tuple[str, ...], tail: float) -> dict[str, float]:
+    """Of the samples, by the role that starts them; none where there is only one."""
+    if len(names) > 1:
+        return {names[0]: 1.0 - tail, names[1]: tail}
+    return {names[0]: 1.0} if solved.plan.late is not None else {}
 
 
 def rollout_names(solved: Solved) -> tuple[str, ...]:
@@ -200,7 +218,7 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
     taken: dict[str, int] = {}
     trained = solved.training.option
     parts: list[tuple[int, str, str, tuple[Axis, ...], int]] = [
-        (g.option.tp, n, g.option.pool, _rollout_axes(g), g.gpus)
+        (_widest_tp(solved, g), n, g.option.pool, _rollout_axes(g), g.gpus)
         for n, g in zip(names, solved.plan.groups, strict=True)
     ]
     parts.append((trained.tp, "actor", trained.pool, _actor_axes(solved), solved.training.gpus))
@@ -208,6 +226,8 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
         start = 0 if name == "actor" and solved.takes_turns else taken.get(pool, 0)
         first = solved.pool(pool).device_run.start + start
         yield Block(role=name, pool=pool, first_device=first, axes=axes)
+        if name != "actor" and solved.plan.late is not None:
+            yield Block(role=LATE, pool=pool, first_device=first, axes=_rollout_axes(solved.plan.late.group))
         if not (name == "actor" and solved.takes_turns):
             taken[pool] = start + gpus
         if name == "actor":
@@ -225,6 +245,12 @@ def _helper_axes(solved: Solved, helper: Helper) -> tuple[Axis, ...]:
     stage = solved.training.gpus // solved.training.option.pp
     blocks = solved.training.option.pp // helper.pp
     return _axes((("dp", blocks, helper.pp * stage), ("pp", helper.pp, stage), ("dp", stage // inner, inner), *within))
+
+
+def _widest_tp(solved: Solved, group: GenerationGroup) -> int:
+    """Of the replicas that stand where the group does, early or late."""
+    late = solved.plan.late
+    return group.option.tp if late is None else max(group.option.tp, late.group.option.tp)
 
 
 def _axes(sizes: tuple[tuple[str, int, int], ...]) -> tuple[Axis, ...]:
@@ -257,7 +283,7 @@ def timeline(solved: Solved) -> Iterator[Phase]:
     generation: it begins on the replicas that are set free. Phases of no time are left out.
     """
     evaluation, fused = solved.evaluation, solved.fused
-    yield Phase(name="generate", start_s=0.0, duration_s=solved.generated_s, roles=rollout_names(solved))
+    yield from _generating(solved)
     if solved.asynchronous:
         clock = 0.0
     elif solved.plan.mode.sync == "stream_sync":
@@ -273,6 +299,22 @@ def timeline(solved: Solved) -> Iterator[Phase]:
     if evaluation.handover_s > 0:
         end = clock + evaluation.training_s
         yield Phase(name="synchronise", start_s=end, duration_s=evaluation.handover_s, actions=(action,))
+
+
+def _generating(solved: Solved) -> Iterator[Phase]:
+    names, late = rollout_names(solved), solved.late
+    if late is None:
+        yield Phase(name="generate", start_s=0.0, duration_s=solved.generated_s, roles=names)
+        return
+    change_s = solved.formulated.problem.late_change_s
+    yield Phase(name="generate", start_s=0.0, duration_s=late.changed_s, roles=names)
+    yield Phase(
+        name="generate the rest",
+        start_s=late.changed_s,
+        duration_s=late.generated_s - late.changed_s,
+        roles=(LATE,),
+        actions=(f"cut weights anew in {format_si(change_s, 's')}, prefill contexts again",),
+    )
 
 
 Turn = tuple[str, str, float]

@@ -3,6 +3,9 @@
 from planner.rl.plan import GenerationGroup, TrainingChoice
 from planner.rl.problem import Mode
 
+LATE = "rollout-late"
+"""The role of replicas that end a rollout."""
+
 
 def mode_name(mode: Mode) -> str:
     """Such as `disaggregated, asynchronous by 1`."""

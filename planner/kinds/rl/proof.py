@@ -15,6 +15,8 @@ from planner.kinds.rl.drawn import digest_of, draw_periods, trained_tokens
 from planner.kinds.rl.fused_scoring import fused_scoring
 from planner.kinds.rl.fused_training import relaxed, replayed
 from planner.kinds.rl.horizon import METRICS, judge, plan_named, solve_horizon, steps_of
+from planner.kinds.rl.late import late_rollout
+from planner.kinds.rl.names import LATE
 from planner.kinds.rl.partial import partial_rollouts
 from planner.kinds.rl.stated import stated_problem
 from planner.plan.findings import Finding
@@ -23,7 +25,7 @@ from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.rl.evaluate import evaluate
-from planner.rl.plan import Evaluation, Fusion, GenerationGroup, RlPlan, TrainingChoice
+from planner.rl.plan import Evaluation, Fusion, GenerationGroup, Late, RlPlan, TrainingChoice
 from planner.rl.problem import Batch, RlProblem, TrainingOption
 from planner.rl.record import Curves, curves_record, read_curves_record
 from planner.rl.search import Solution
@@ -105,6 +107,8 @@ def _objective(
         return Finding(rule, False, found.broken[0], where, _HINT)
     if not _same(decision.fused_scoring, fused_scoring(searched, plan)):
         return Finding("rl.fused_scoring", False, "played again, other times come out", "fused_scoring", _HINT)
+    if not _same(decision.late_rollout, late_rollout(searched, plan)):
+        return Finding("rl.late_rollout", False, "played again, other times come out", "late_rollout", _HINT)
     if not _same(decision.partial_rollouts, partial_rollouts(searched, plan)):
         return Finding("rl.partial_rollouts", False, "played again, others are carried over", "partial_rollouts", _HINT)
     worth = _metrics(found, trained_tokens(searched.batches, options)).get(stated.metric)
@@ -180,7 +184,9 @@ def _bound(envelope: Envelope, searched: RlProblem, options: RlOptions) -> Findi
 
 def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
     """The decision as a plan on the curves; None where it has roles that no curve is for, or a mode not asked for."""
-    groups = [_group(role, searched) for role in decision.roles if role.function == "rollout"]
+    late = next((role for role in decision.roles if role.name == LATE), None) if decision.late_rollout else None
+    groups = [_group(role, searched) for role in decision.roles if role.function == "rollout" and role is not late]
+    ending = _group(late, searched) if late is not None else None
     training = next((_training(role, searched) for role in decision.roles if role.function == "actor"), None)
     sync = {"synchronous": "sync", "stream": "stream_sync", "asynchronous": "k_step_async"}[decision.synchrony]
     placements = {"disaggregated": ("disaggregated", "hybrid")}.get(
@@ -197,10 +203,16 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
     )
     if mode is None or training is None or not groups or None in groups:
         return None
+    if (decision.late_rollout is None) != (ending is None):
+        return None
     fused = decision.fused_scoring
     fusion = Fusion(fused.threshold, fused.kept) if fused is not None else None
     whole = tuple(group for group in groups if group is not None)
-    return RlPlan(mode, whole, training, decision.tail_share, fusion)
+    return RlPlan(mode, whole, training, decision.tail_share, fusion, _late(decision, ending))
+
+
+def _late(decision: RlDecision, group: GenerationGroup | None) -> Late | None:
+    return Late(decision.late_rollout.threshold, group) if decision.late_rollout and group is not None else None
 
 
 def _group(role: Role, searched: RlProblem) -> GenerationGroup | None:

@@ -147,6 +147,10 @@ def _require_fusible(resolved: Resolved, options: RlOptions) -> None:
 
 def _require_partial(resolved: Resolved, options: RlOptions) -> None:
     """Partial rollouts have something to carry over, may be stale, and hand samples out in turn."""
+    if options.late_thresholds and options.over_sampling > 1:
+        hint = "leave `over_sampling` or `late_thresholds` out"
+        what = "over-sampling drops the samples that other replicas would go on with"
+        raise PlannerError(what, where=resolved.where(("options", "late_thresholds")), hint=hint)
     if not options.partial_rollouts:
         return
     wishes = (
@@ -173,6 +177,7 @@ def _require_horizon(resolved: Resolved, options: RlOptions) -> None:
         (bool(options.tail_fractions), "tail_fractions", "a horizon has one group of replicas"),
         (bool(options.fusion_thresholds), "fusion_thresholds", "a horizon fuses nothing"),
         (options.fused_training, "fused_training", "a horizon fuses nothing"),
+        (bool(options.late_thresholds), "late_thresholds", "a horizon has one group of replicas"),
     )
     for wrong, key, what in wishes:
         if wrong:

@@ -32,6 +32,8 @@ def stated_problem(
         tail_fractions=options.tail_fractions,
         samples=None if generated(options) == samples(options) else samples(options),
         equal_shares=True,
+        late_thresholds=options.late_thresholds,
+        late_change_s=options.late_change_s,
         partial=options.partial_rollouts,
         max_staleness=options.max_staleness if options.partial_rollouts else None,
         scoring=curves.scoring,
