@@ -131,6 +131,21 @@ def test_attention_without_feed_forward_cannot_be_played(plan: tuple[Envelope, S
         fleet_of_plan(plan[0], lonely, ONE, Policies())
 
 
+def test_steps_are_those_of_the_hardware_that_each_side_stands_on() -> None:
+    pools = {"cluster.pools.1": {"gpu": "h20", "name": "wide", "nodes": 1}, "options.ffn_gpus": [2]}
+    envelope = solve(small(copy.deepcopy(MOE) | pools))
+    decision = ServeDecision.model_validate(envelope.decision)
+    seconds = []
+    for pool in ("h100", "wide"):
+        roles = tuple(
+            role.model_copy(update={"pool": pool if role.function == "ffn" else "h100"}) for role in decision.roles
+        )
+        planned = fleet_of_plan(envelope, decision.model_copy(update={"roles": roles}), ONE, Policies())
+        engine = planned.fleet.instances[planned.role_of_instance.index("attention")]
+        seconds.append(float(engine.grid.decode_s[-1, -1]))
+    assert seconds[1] > seconds[0]  # over the network, on slower products
+
+
 def test_requests_see_no_feed_forward_roles(plan: tuple[Envelope, ServeDecision]) -> None:
     seen = without_ffn(plan[1])
     assert {role.function for role in seen.roles} == {"prefill", "attention"}
