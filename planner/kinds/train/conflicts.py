@@ -2,19 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from math import log2
 
 import numpy as np
 
 from planner.infeasible import Conflict, Infeasible
+from planner.kinds.train.decision import TrainOptions
 from planner.kinds.train.job import Job
-from planner.kinds.train.search import Found
+from planner.kinds.train.search import Found, Search
 from planner.kinds.train.space import NUMERIC_AXES, Space, axis_values, divisors, offloads, schedules, space_of
+from planner.progress import Limits
 from planner.solvers.conflicts import minimal_conflict
 from planner.units import format_si
 
 MOST_TRIED = 4096  # values of a batch or a sequence to try on each side
-LIMIT_NAMES = ("global_batch", "batch_ramp", "sequence_tokens", "gpus")
+ROUNDS = 64  # micro-batches, a multiple of which suits the rounds of every schedule over as many ranks
+MOST_DOUBLINGS, MOST_SHARES = 3, 2  # tried, each by a search
+ANY_PLAN = Limits(gap=0.999)  # the first that fits ends the search
+LISTED = ("batch_ramp", "lengths")
+LIMIT_NAMES = ("global_batch", "sequence_tokens", "gpus", *LISTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,8 @@ def _limits(job: Job) -> Iterator[LegalLimit]:
     if job.options.batch_ramp:
         yield LegalLimit("batch_ramp", ", ".join(str(stage.global_batch) for stage in job.options.batch_ramp))
     yield LegalLimit("sequence_tokens", str(job.options.sequence_tokens))
+    if job.options.lengths:
+        yield LegalLimit("lengths", ", ".join(str(one.tokens) for one in job.options.lengths))
     search = job.options.search
     for name in (*NUMERIC_AXES, "schedule", "zero_shards"):
         values = getattr(search, name)
@@ -74,10 +82,9 @@ def _without(job: Job, dropped: set[LegalLimit]) -> Job:
     found = replace(job, options=options)
     if "gpus" in names:
         found = replace(found, num_gpus=max(_product(found), found.num_gpus))
-    if "batch_ramp" in names:
-        options = options.model_copy(update={"batch_ramp": ()})
+    options = options.model_copy(update=dict.fromkeys(names & set(LISTED), ()))
     if "global_batch" in names:
-        unit = _least(found, ("dp", "micro_batch", "pp"))
+        unit = _least(found, ("dp", "micro_batch", "pp")) * ROUNDS
         options = options.model_copy(update={"global_batch": _above(options.global_batch, unit)})
     if "sequence_tokens" in names:
         unit = 2 * _least(found, ("tp", "cp"))
@@ -106,8 +113,8 @@ def _nearest(job: Job, limit: LegalLimit) -> str:
     """The nearest value that works with all other limits as they are; empty where none does."""
     if limit.name == "global_batch":
         return _nearest_number(job, limit, lambda value: {"global_batch": value}, job.options.global_batch)
-    if limit.name == "batch_ramp":
-        return _nearest_ramp(job)
+    if limit.name in LISTED:
+        return _nearest_listed(job, limit.name)
     if limit.name == "sequence_tokens":
         return _nearest_number(job, limit, lambda value: {"sequence_tokens": value}, job.options.sequence_tokens)
     if limit.name == "gpus":
@@ -130,18 +137,22 @@ def _nearest(job: Job, limit: LegalLimit) -> str:
     return "" if found is None else f"{limit.name} {found}"
 
 
-def _nearest_ramp(job: Job) -> str:
-    """The batches rounded to multiples of the least number that works."""
-    given, last = job.options.batch_ramp, job.options.global_batch
+def _nearest_listed(job: Job, name: str) -> str:
+    """Batches of the ramp, or lengths, rounded to multiples of the least number that works."""
+    options = job.options
+    field, last = (
+        ("global_batch", options.global_batch) if name == "batch_ramp" else ("tokens", options.sequence_tokens)
+    )
     for unit in divisors(last):
-        batches = [max(round(stage.global_batch / unit), 1) * unit for stage in given]
-        if any(later <= earlier for earlier, later in pairwise([*batches, last])):
-            continue
-        ramp = tuple(
-            stage.model_copy(update={"global_batch": size}) for stage, size in zip(given, batches, strict=True)
+        rounded = tuple(
+            one.model_copy(update={field: max(round(getattr(one, field) / unit), 1) * unit})
+            for one in getattr(options, name)
         )
-        if has_candidates(replace(job, options=job.options.model_copy(update={"batch_ramp": ramp}))):
-            return f"batch_ramp {', '.join(map(str, batches))}"
+        sizes = [getattr(one, field) for one in rounded]
+        if len(set(sizes)) < len(sizes) or (name == "batch_ramp" and max(sizes) >= last):
+            continue
+        if has_candidates(replace(job, options=options.model_copy(update={name: rounded}))):
+            return f"{name} {', '.join(map(str, sizes))}"
     return ""
 
 
@@ -159,15 +170,17 @@ def _nearest_number(job: Job, limit: LegalLimit, update: Callable[[int], dict[st
 
 
 def _memory_conflict(job: Job, found: Found) -> list[Conflict]:
-    """Memory of a GPU against what the leanest plan needs, and the freedoms that were not given."""
+    """Memory of a GPU against what the leanest plan needs, and the freedoms that were not given; what is named nearest
+    has been searched and fits, but for the memory itself."""
     need, room = found.needed_bytes, job.capacity_bytes
-    conflict: list[Conflict] = [
-        {
-            "limit": f"memory of a GPU = {format_si(room, 'B')}",
-            "nearest": f"about {format_si(need, 'B')}" if need > room else "",
-        },
-        {"limit": f"gpus = {job.num_gpus}", "nearest": ""},
-    ]
+    memory: Conflict = {
+        "limit": f"memory of a GPU = {format_si(room, 'B')}",
+        "nearest": f"about {format_si(need, 'B')}" if need > room else "",
+    }
+    conflict = [memory, Conflict(limit=f"gpus = {job.num_gpus}", nearest=_nearest_gpus(job, need))]
+    share = _nearest_share(job, need)
+    if share:
+        conflict.append(Conflict(limit=f"memory_utilisation = {job.options.memory_utilisation:g}", nearest=share))
     search = job.options.search
     conflict += [
         Conflict(limit=f"{name} = {', '.join(map(str, values))}", nearest="")
@@ -175,5 +188,38 @@ def _memory_conflict(job: Job, found: Found) -> list[Conflict]:
         if (values := getattr(search, name)) is not None
     ]
     if len(offloads(job)) == 1:
-        conflict.append(Conflict(limit="no offload", nearest="offload: [optimizer]"))
+        works = _fits(replace(job, options=_searching(job, offload=("optimizer",))))
+        conflict.append(Conflict(limit="no offload", nearest="offload: [optimizer]" if works else ""))
     return conflict
+
+
+def _searching(job: Job, **wishes: object) -> TrainOptions:
+    search = job.options.search.model_copy(update=wishes)
+    return job.options.model_copy(update={"search": search})
+
+
+def _fits(job: Job) -> bool:
+    """Whether any plan fits in memory."""
+    return has_candidates(job) and Search(job, ANY_PLAN).run().best is not None
+
+
+def _nearest_gpus(job: Job, need: float) -> str:
+    """GPUs doubled until a plan fits, from where they would hold what is needed; empty where none would."""
+    if need <= job.capacity_bytes or job.capacity_bytes <= job.rates.get("memory.context_bytes"):
+        return ""
+    first = max(int(log2(need / job.capacity_bytes)), 1)
+    for doublings in range(first, first + MOST_DOUBLINGS):
+        number = job.num_gpus << doublings
+        if _fits(replace(job, num_gpus=number)):
+            return f"{number} GPUs"
+    return ""
+
+
+def _nearest_share(job: Job, need: float) -> str:
+    """The least share of the memory, in steps of 1 %, under which a plan fits; empty where all of it is too little."""
+    least = max(round(need / job.machine.memory_bytes * 100.0), int(job.options.memory_utilisation * 100.0) + 1)
+    for percent in range(least, min(least + MOST_SHARES, 101)):
+        options = job.options.model_copy(update={"memory_utilisation": percent / 100.0})
+        if _fits(replace(job, options=options)):
+            return f"memory_utilisation {percent / 100.0:g}"
+    return ""

@@ -79,7 +79,8 @@ def test_memory_that_no_plan_fits_in_is_named_with_what_the_leanest_needs() -> N
     (memory,) = (nearest for limit, nearest in found.items() if limit.startswith("memory of a GPU"))
     needed = float(memory.removeprefix("about ").split()[0]) * 1e9
     assert needed > 0.5 * 85.5e9
-    assert "offload: [optimizer]" in found.values()
+    assert found["gpus = 8"] == "64 GPUs"
+    assert found["no offload"] == ""  # which would not help
 
 
 def test_a_precision_that_the_gpu_lacks_is_refused_with_one_that_it_has() -> None:
@@ -105,3 +106,38 @@ def test_goals_pools_and_models_of_other_kinds_are_refused() -> None:
         solve(two)
     with pytest.raises(PlannerError, match="cannot be joined"):
         solve(problem(search={"pools": "stages"}))
+
+
+def test_a_length_that_context_parallelism_cannot_cut_names_the_nearest_that_it_can() -> None:
+    lengths = [{"tokens": 8192, "share": 1}, {"tokens": 1023, "share": 1}]
+    data = problem(nodes=1, global_batch=16, sequence_tokens=8192, lengths=lengths, search={"cp": 2, "tp": 1})
+    with pytest.raises(Infeasible) as raised:
+        solve(data)
+    assert {"limit": "lengths = 8192, 1023", "nearest": "lengths 8192, 1024"} in raised.value.conflict
+
+
+def test_a_batch_that_does_not_fill_rounds_is_named_with_the_nearest_that_does() -> None:
+    search = {"pp": 4, "vpp": 2, "dp": 2, "tp": 2, "cp": 1, "micro_batch": 1, "schedule": "interleaved"}
+    with pytest.raises(Infeasible) as raised:
+        solve(problem(global_batch=18, search=search))
+    assert {"limit": "global_batch = 18", "nearest": "global_batch 16"} in raised.value.conflict
+
+
+def test_what_is_named_nearest_where_memory_is_short_has_been_found_to_fit() -> None:
+    small: dict[str, Any] = {"search": {"cp": 1, "micro_batch": 1}, "global_batch": 16}
+    with pytest.raises(Infeasible) as raised:
+        solve(problem("meta-llama/Llama-3.1-70B", nodes=1, **small))
+    nearest = {one["limit"]: one["nearest"] for one in raised.value.conflict}
+    gpus = int(nearest["gpus = 8"].split()[0])
+    assert solve(problem("meta-llama/Llama-3.1-70B", nodes=gpus // 8, **small)).certificate.status == "optimal"
+    with pytest.raises(Infeasible):
+        solve(problem("meta-llama/Llama-3.1-70B", nodes=gpus // 16, **small))
+    assert nearest["no offload"] == "offload: [optimizer]"
+    offloaded = {**small, "search": {**small["search"], "offload": ["optimizer"]}}
+    assert solve(problem("meta-llama/Llama-3.1-70B", nodes=1, **offloaded)).certificate.status == "optimal"
+    tight = {**small, "nodes": 2, "memory_utilisation": 0.05}
+    with pytest.raises(Infeasible) as raised:
+        solve(problem(**tight))
+    share = {one["limit"]: one["nearest"] for one in raised.value.conflict}["memory_utilisation = 0.05"]
+    fits = solve(problem(**{**tight, "memory_utilisation": float(share.split()[1])}))
+    assert fits.certificate.status == "optimal"
