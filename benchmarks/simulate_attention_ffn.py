@@ -15,7 +15,9 @@ None of the throughputs has a part in any of the four. Latencies of attention la
 """
 
 import csv
+import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,13 +27,16 @@ from planner.costs.attention_ffn import Port, Rates, TokenDemand, Units, attenti
 from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.roofline import Roofline
 from planner.costs.shapes import FloatArray, Shards, Work
+from planner.documents import parse_document
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.attention_ffn import best_together, together_step_s
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.points import DECODE_BATCHES, Place
+from planner.kinds.serve.points import DECODE_BATCHES, Place, Tally
+from planner.kinds.serve.solve import list_candidates, prepare
 from planner.kinds.serve.steady import Costs
 from planner.kinds.serve.units import Sides, UnitMemory, units_of
+from planner.load import resolve_document
 from planner.models.architecture import Architecture
 from planner.models.library import find_model
 
@@ -287,11 +292,51 @@ def throughput() -> None:
             print(f" ({time.process_time() - begin:.1f} CPU-s)")
 
 
+def hardware() -> None:
+    """USD of decoding a million tokens by the hardware of either side, at the paper's prices, on ideal machines."""
+    print(
+        "USD per Mtok of decoding in 50 ms on ideal machines, at most 64 of each; the paper's formula has no weights and"
+    )
+    print("caches to hold, no batch to fill and no network:")
+    for model in ("Step-3", "DSv3", "Qwen3_MoE"):
+        for context in (8192, 32768):
+            best: dict[str, float] = {}
+            for name, usd in unit_costs(model, context):
+                best[name] = min(usd, best.get(name, usd))
+            shown = ", ".join(f"{name} {usd:.3f}" for name, usd in sorted(best.items(), key=lambda pair: pair[1]))
+            print(f"  {model:10} {context // 1024:2}K  attention + feed-forward: {shown}")
+
+
+def unit_costs(model: str, context: int) -> Iterator[tuple[str, float]]:
+    """Hardware of both sides of each unit that the search keeps, and what a million tokens cost on it."""
+    output = 1024
+    pools = [{"gpu": "h800", "nodes": 8, "price": "2USD/h"}, {"gpu": "h20", "nodes": 8, "price": "0.8USD/h"}]
+    workload = {"name": "w", "input_tokens": context - output // 2, "output_tokens": output, "slo": {"tpot": "50ms"}}
+    problem = {
+        "schema": "planner.problem/1",
+        "kind": "serve",
+        "models": {"m": {"name": MODELS[model], "kv_cache": "fp8"}},
+        "cluster": {"pools": pools},
+        "costs": {"calibration": "none"},
+        "workloads": [workload],
+        "objective": {"maximize": "tokens_per_s_per_gpu"},
+        "options": {"modes": ["attention-ffn"], "micro_batches": [3]},
+    }
+    setting = prepare(resolve_document(parse_document(json.dumps(problem), "problem.json"), Path()))
+    names = [pool.name for pool in setting.resolved.pools]
+    for one in list_candidates(setting, setting.targets, Tally()):
+        served = one.served[0]
+        if one.ffn is not None and served is not None and served.rate_per_s > 0.0:
+            usd = sum(n * (setting.resolved.pools[at].usd_per_gpu_hour or 0.0) for at, n in one.devices_of_pool)
+            yield f"{names[one.pool]} + {one.ffn.place.pool.name}", usd / 3600.0 / (served.rate_per_s * output) * 1e6
+
+
 def main() -> None:
     """Prints all figures."""
     if not CELLS.exists():
         raise SystemExit(f"needs {CELLS}")
     cells()
+    hardware()
     throughput()
 
 
