@@ -17,7 +17,8 @@ from planner.units import format_si
 
 MOST_TRIED = 4096  # values of a batch or a sequence to try on each side
 ROUNDS = 64  # micro-batches, a multiple of which suits the rounds of every schedule over as many ranks
-MOST_DOUBLINGS, MOST_SHARES = 3, 2  # tried, each by a search
+MOST_DOUBLINGS = 3  # tried, each by a search
+MORE_PERCENT = (0, 1, 2, 4, 8, 16)  # of the memory, beside what the leanest plan needs; tried likewise
 ANY_PLAN = Limits(gap=0.999)  # the first that fits ends the search
 LISTED = ("batch_ramp", "lengths")
 LIMIT_NAMES = ("global_batch", "sequence_tokens", "gpus", *LISTED)
@@ -216,9 +217,9 @@ def _nearest_gpus(job: Job, need: float) -> str:
 
 
 def _nearest_share(job: Job, need: float) -> str:
-    """The least share of the memory, in steps of 1 %, under which a plan fits; empty where all of it is too little."""
+    """A share of the memory near what is needed under which a plan fits; empty where all of it is too little."""
     least = max(round(need / job.machine.memory_bytes * 100.0), int(job.options.memory_utilisation * 100.0) + 1)
-    for percent in range(least, min(least + MOST_SHARES, 101)):
+    for percent in (least + more for more in MORE_PERCENT if least + more <= 100):
         options = job.options.model_copy(update={"memory_utilisation": percent / 100.0})
         if _fits(replace(job, options=options)):
             return f"memory_utilisation {percent / 100.0:g}"
