@@ -294,10 +294,8 @@ def throughput() -> None:
 
 def hardware() -> None:
     """USD of decoding a million tokens by the hardware of either side, at the paper's prices, on ideal machines."""
-    print(
-        "USD per Mtok of decoding in 50 ms on ideal machines, at most 64 of each; the paper's formula has no weights and"
-    )
-    print("caches to hold, no batch to fill and no network:")
+    print("USD per Mtok of decoding in 50 ms on ideal machines, at most 64 of each; the paper's formula has no weights")
+    print("and caches to hold, no batch to fill and no network:")
     for model in ("Step-3", "DSv3", "Qwen3_MoE"):
         for context in (8192, 32768):
             best: dict[str, float] = {}

@@ -15,6 +15,7 @@ from planner.kinds.serve.evaluate import judge_colocated, judge_decode, judge_pr
 from planner.kinds.serve.points import Tally, make_points
 from planner.kinds.serve.shapes import inexpressible_in
 from planner.kinds.serve.solve import Setting, prepare
+from planner.kinds.serve.units import Sides, UnitMemory, units_of
 from planner.problem.resolve import Resolved
 
 
@@ -129,7 +130,10 @@ def _types(setting: Setting, target: Target) -> Iterator[Type]:
     busy, route = options.max_prefill_utilisation, handover(pool, pool, None)
     filled = options.filled(target.clients)
     functions = [*(["colocated"] if "colocated" in options.modes else [])]
-    functions += ["prefill", "decode"] if "disaggregated" in options.modes else []
+    functions += ["prefill"] if {"disaggregated", "attention-ffn"} & set(options.modes) else []
+    functions += ["decode"] if "disaggregated" in options.modes else []
+    if "attention-ffn" in options.modes:
+        yield from _units(setting, target)
     for function in functions:
         shapes = [s for s in setting.spaces[key].shapes if not inexpressible_in(function, s, place.costs.arch, engine)]
         points = make_points(function, place, shapes, options, [target], Tally(), copies=1)
@@ -155,3 +159,21 @@ def _types(setting: Setting, target: Target) -> Iterator[Type]:
                     float(judged.held_s[i]),
                     port,
                 )
+
+
+def _units(setting: Setting, target: Target) -> Iterator[Type]:
+    """Every unit with attention and feed-forward apart that keeps the limits, one batch after the other."""
+    options, (place,) = setting.options, setting.places.values()
+    sides = Sides(place, place)
+    for unit in units_of(sides, options):
+        units = sides.units(unit.attention, unit.ffn, unit.micro_batches)
+        for batch in options.max_batch or ():
+            full = np.array([float(batch)])
+            fits = bool(UnitMemory.of(sides, units, full, [target.held_tokens]).fits[0][0])
+            tpot_s = float(sides.tpot_s(units, full, target.context)[0])
+            for channel in channels_of([target], 1) if fits else ():
+                if tpot_s <= target.for_second_stage(channel.share).tpot_limit_s:
+                    rate = options.filled(target.clients) * batch * unit.attention.dp / (target.osl * tpot_s)
+                    port = unit.attention.devices * link_bytes_per_s(place.pool) / target.transfer_bytes
+                    devices = unit.attention.devices + unit.ffn.devices
+                    yield Type("decode", channel.index, devices, rate, (target.osl - 1.0) * tpot_s, port)

@@ -39,6 +39,22 @@ ORACLE: dict[str, dict[str, Any]] = {
     "clients": {"workloads.0.load": {"concurrency": 20}},
     "many clients": {"workloads.0.load": {"concurrency": 400}},
     "whole requests": {"workloads.0.slo": {"latency": "3s"}, "options.max_batch": [16], "options.tp": [1]},
+    "sides apart": {
+        "options.modes": ["disaggregated", "attention-ffn"],
+        "options.tp": [1],
+        "options.max_batch": [64],
+        "options.attention_gpus": [1, 2],
+        "options.ffn_gpus": [1, 2],
+        "options.micro_batches": [2],
+    },
+    "sides apart for a rate": {
+        "options.modes": ["attention-ffn"],
+        "options.tp": [1],
+        "options.max_batch": [8],
+        "options.attention_gpus": [1],
+        "workloads.0.load": {"rate": "2/s"},
+        "objective": {"minimize": "gpus"},
+    },
     "too much": {"workloads.0.load": {"rate": "900/s"}, "objective": {"minimize": "gpus"}},
 }
 
