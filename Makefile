@@ -37,6 +37,7 @@ bench-propose: $(VENV)/installed
 
 bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate.py
+	$(BIN)/python benchmarks/closed_loops.py ../shared/data/serving/measured.csv
 	$(BIN)/python benchmarks/simulate_distserve.py
 	$(BIN)/python benchmarks/simulate_goodput.py
 	$(BIN)/python benchmarks/simulate_attention_ffn.py

@@ -1,0 +1,85 @@
+"""Estimates replay benchmarks with a loop of their own; what both it and the simulator can play, they play alike."""
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("numba", reason="both loops are compiled by numba")
+
+from planner.estimate.replay import Loop, play
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from closed_loops import simulated
+
+STEPS_S = (0.0, 1e-4, 2e-3)
+PLAIN = {
+    "clients": 1.0, "requests_per_client": 10.0, "isl": 1000.0, "osl": 101.0, "spread": 0.0, "disaggregated": 0.0,
+    "decode_instances": 1.0, "decode_ranks": 1.0, "prefill_ranks": 1.0, "most_decoding": 256.0, "base_s": 0.01,
+    "slope_s": 1e-4, "start_s": 2e-3, "token_s": 1e-5, "moved_s": 0.0, "step_tokens": 8192.0, "frontend_s": 0.0,
+    "arrival_s": 0.0, "poll_steps": 1.0, "output_steps": 0.0, "hold_steps": 0.0, "prefill_first": 0.0,
+    "staggered": 0.0, "least_s": 0.0,
+}  # fmt: skip
+
+
+def one_loop(**changes: float) -> Loop:
+    """A loop whose engine adds nothing to its steps, with changes."""
+    assert set(changes) <= set(PLAIN) == {one.name for one in fields(Loop)}
+    return Loop(**{name: np.array([float(value)]) for name, value in {**PLAIN, **changes}.items()})
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    clients=st.integers(1, 24),
+    rounds=st.integers(1, 6),
+    isl=st.integers(1, 3000),
+    osl=st.integers(2, 60),
+    chunk=st.sampled_from([256, 2048, 8192]),
+    most=st.sampled_from([2, 9, 64]),
+    slope_s=st.sampled_from(STEPS_S),
+    start_s=st.sampled_from(STEPS_S),
+    least_s=st.sampled_from([0.0, 0.03]),
+    first=st.sampled_from([0.0, 1.0]),
+)
+def test_a_colocated_rank_has_the_same_times_in_both(
+    clients: int, rounds: int, isl: int, osl: int, chunk: int, most: int, slope_s: float, start_s: float,
+    least_s: float, first: float,
+) -> None:  # fmt: skip
+    loop = one_loop(
+        clients=clients, requests_per_client=rounds + 8, isl=isl, osl=osl, step_tokens=chunk, most_decoding=most,
+        slope_s=slope_s, start_s=start_s, least_s=least_s, prefill_first=first,
+    )  # fmt: skip
+    played, found = play(loop), simulated(loop)
+    assert played.ttft_s[0] == pytest.approx(found.ttft_s[0], rel=1e-9)
+    assert played.tpot_s[0] == pytest.approx(found.tpot_s[0], rel=1e-9)
+
+
+def test_a_lone_client_of_prefill_and_decode_apart_has_the_same_times_in_both() -> None:
+    loop = one_loop(requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.02)
+    played, found = play(loop), simulated(loop)
+    assert played.ttft_s[0] == pytest.approx(found.ttft_s[0], rel=1e-9)
+    assert played.tpot_s[0] == pytest.approx(found.tpot_s[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("clients", [8, 40])
+def test_apart_clients_decode_alike_in_both_and_stay_in_step_in_the_simulator_alone(clients: int) -> None:
+    """In the replay a sequence joins a step that has begun, so that equal clients spread; whole steps keep them
+    together, and more of their prompts wait for each other.
+    """
+    loop = one_loop(
+        clients=clients, requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.02
+    )
+    played, found = play(loop), simulated(loop)
+    assert played.tpot_s[0] == pytest.approx(found.tpot_s[0], rel=0.03)
+    assert played.ttft_s[0] <= found.ttft_s[0]
+
+
+def test_steps_of_the_simulator_are_those_of_the_loop() -> None:
+    loop = one_loop(clients=1, isl=500, osl=11, requests_per_client=8, slope_s=1e-3, start_s=0.05)
+    found = simulated(loop)
+    assert found.ttft_s[0] == pytest.approx(0.01 + 0.05 + 500 * 1e-5)
+    assert found.tpot_s[0] == pytest.approx(0.01 + 1e-3)
