@@ -181,6 +181,43 @@ def lose(
     return 0
 
 
+def elastic(
+    plans: Annotated[list[str], typer.Argument(metavar="PLAN...", help="Training plans, one for each job.")],
+    gpus: Annotated[str, typer.Option("--gpus", metavar="LIST", help="Idle ones, such as h100_sxm=8,a100_sxm=16.")],
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Share idle GPUs out to elastic jobs: their data-parallel ranks as logical workers, the global batch kept.
+
+    Examples:
+
+      planner faults elastic plan.json --gpus h100_sxm=8,a100_sxm=16
+
+      planner faults elastic first.json second.json --gpus a100_sxm=12 --json
+    """
+    from planner.cli.faults_elastic import elastic_table, shared_out
+    from planner.cli.output import write_data, write_json
+
+    found = shared_out([_load(plan) for plan in plans], _counted(gpus))
+    if as_json:
+        write_json({"schema": "planner.faults_elastic/1", **found}, output)
+    else:
+        write_data(elastic_table(found), output)
+    return 0
+
+
+def _counted(text: str) -> dict[str, int]:
+    """`h100_sxm=8,a100_sxm=16` as numbers by name."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, number = (word.strip() for word in part.partition("="))
+        if not name or not number.isdigit():
+            what = f"GPUs are named with their number, found `{part.strip()}`"
+            raise PlannerError(what, where="--gpus", hint="write `--gpus h100_sxm=8,a100_sxm=16`")
+        found[name] = found.get(name, 0) + int(number)
+    return found
+
+
 def _load(plan: str) -> "tuple[Envelope, Decision]":
     from planner.load import load_plan
 
@@ -222,4 +259,4 @@ def _numbers(text: str) -> list[int]:
     return found
 
 
-COMMANDS = {"effective": effective, "trace": trace, "play": play, "lose": lose}
+COMMANDS = {"effective": effective, "trace": trace, "play": play, "lose": lose, "elastic": elastic}

@@ -7,9 +7,9 @@ Variables   n_g in {u_g, 2 u_g, ...}
 Minimise    max f_g(n_g)
 (C1) sum c_g n_g = N
 
-For a time T every group has a largest n_g, and whether numbers up to these add up to N is a subset sum, here on the bits
-of one integer, in O(N sum (N / c_g) / 64). The least T is one of the values of f, and is found by bisection over each
-group's; so f is asked for O(|G|^2 log^2 N) numbers only.
+For a time T every group has a largest n_g, and whether numbers up to these add up to N is a subset sum, here on the
+bits of one integer, in O(N sum (N / c_g) / 64). The least T is one of the values of f, and is found by bisection over
+each group's; so f is asked for O(|G|^2 log^2 N) numbers only.
 """
 
 import time

@@ -1,0 +1,129 @@
+"""Machines of several kinds shared out to jobs of equal tasks, so that the jobs together are as fast as can be.
+
+Sets        j in J jobs,  k in K kinds of machines,  a in A_j ways for a job
+Parameters  N_k machines of a kind;  job j has W_j tasks, of which a machine of kind k does one in t_jk seconds and
+            holds c_jk at most, and takes g_j machines at a time;  x_j [s] more in every round;  w_j its worth
+            A way a takes n_ak machines of each kind and ends a round after s_a = x_j + max over k of t_jk m_k, where
+            each machine of kind k does m_k <= c_jk tasks and sum_k n_ak m_k / g_j >= W_j
+            r_j [s] the shortest round of a job that has all machines to itself
+Variables   y_ja in {0,1} job j runs in way a
+Maximise    sum_ja w_j r_j / s_a y_ja
+(C1) sum_a y_ja <= 1                       for j in J    a job runs in one way, or waits
+(C2) sum_ja n_ak y_ja <= N_k               for k in K    machines at hand
+
+Ways of a job that need no fewer machines of any kind than another and end no earlier are left out.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from planner.errors import PlannerError
+from planner.solvers.backends.model import LinearModel, total
+from planner.solvers.result import SolveResult
+
+DUST = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class TaskJob:
+    """A job: by kind, seconds of a task and tasks that a machine holds at most; kinds that are absent cannot run it."""
+
+    tasks: int
+    task_s: Mapping[str, float]
+    most: Mapping[str, int]
+    group: int = 1  # machines that do a task together
+    more_s: float = 0.0  # of every round
+    worth: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.tasks < 1 or self.group < 1 or any(seconds <= 0.0 for seconds in self.task_s.values()):
+            hint = "give at least one task and machine, and a time above 0"
+            raise PlannerError("a job of no tasks, machines or time", where="jobs", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Machines of each kind that a job takes, and when its round ends."""
+
+    machines: tuple[int, ...]
+    round_s: float
+
+
+def ways_of(job: TaskJob, machines: Mapping[str, int]) -> tuple[Way, ...]:
+    """Every way of a job that no other beats, shortest rounds first."""
+    best: list[Way] = []
+    for round_s in sorted({job.task_s[k] * m for k in job.task_s for m in range(1, min(job.tasks, job.most[k]) + 1)}):
+        for way in _fewest(job, machines, round_s):
+            if not any(all(a <= b for a, b in zip(one.machines, way.machines, strict=True)) for one in best):
+                best.append(way)
+    return tuple(best)
+
+
+def share_machines(
+    jobs: Sequence[TaskJob], machines: Mapping[str, int], *, time_limit_s: float | None = None
+) -> SolveResult[tuple[Way | None, ...]]:
+    """The way of each job, None for one that waits, with the proven bound; O(ways) binaries."""
+    from planner.solvers.backends.solve import solve
+
+    started = time.perf_counter()
+    ways = [ways_of(job, machines) for job in jobs]
+    model = build(jobs, ways, list(machines.values()))
+    found = solve(model, time_limit_s=time_limit_s)
+    chosen, value = None, None
+    if found.solution is not None:
+        chosen = tuple(
+            next((way for a, way in enumerate(own) if found.solution[f"y[{j},{a}]"] > 0.5), None)
+            for j, own in enumerate(ways)
+        )
+        value = sum(_speed(job, own, way) for job, own, way in zip(jobs, ways, chosen, strict=True) if way is not None)
+    took_s = time.perf_counter() - started
+    return SolveResult(found.status, found.stop_reason, chosen, value, found.bound, took_s, found.solver)
+
+
+def build(jobs: Sequence[TaskJob], ways: Sequence[Sequence[Way]], machines: Sequence[int]) -> LinearModel:
+    """The choice of ways as an integer program."""
+    model = LinearModel()
+    y = {(j, a): model.binary(f"y[{j},{a}]") for j, own in enumerate(ways) for a in range(len(own))}
+    model.maximise(total(_speed(jobs[j], ways[j], ways[j][a]) * y[j, a] for j, a in y))
+    for j, own in enumerate(ways):
+        model.add(total(y[j, a] for a in range(len(own))) <= 1.0, name=f"C1[{j}]")
+    for k, number in enumerate(machines):
+        model.add(total(float(ways[j][a].machines[k]) * y[j, a] for j, a in y) <= float(number), name=f"C2[{k}]")
+    return model
+
+
+def _speed(job: TaskJob, ways: Sequence[Way], way: Way) -> float:
+    """w_j r_j / s_a."""
+    return job.worth * ways[0].round_s / way.round_s
+
+
+def _fewest(job: TaskJob, machines: Mapping[str, int], busy_s: float) -> Iterator[Way]:
+    """Ways to do all tasks within `busy_s` with no machine to spare, as many of the last kind as the others leave."""
+    holds = [_held(job, kind, busy_s) for kind in machines]
+    ranges = [_range(job, number, held) for number, held in zip(machines.values(), holds, strict=True)]
+    last = max((at for at, held in enumerate(holds) if held), default=None)
+    if last is None:
+        return
+    for taken in product(*(values if at != last else range(1) for at, values in enumerate(ranges))):
+        done = sum(number * held for number, held in zip(taken, holds, strict=True))
+        more = max(math.ceil((job.tasks - done) / holds[last]), 0)
+        if more in ranges[last]:
+            groups = [more if at == last else number for at, number in enumerate(taken)]
+            yield Way(tuple(number * job.group for number in groups), busy_s + job.more_s)
+
+
+def _held(job: TaskJob, kind: str, busy_s: float) -> int:
+    """Tasks that a machine of this kind does in time."""
+    if kind not in job.task_s:
+        return 0
+    return min(int(busy_s / job.task_s[kind] * (1.0 + DUST)), job.most[kind])
+
+
+def _range(job: TaskJob, number: int, held: int) -> range:
+    """Groups of machines of a kind that can be of use."""
+    if not held:
+        return range(1)
+    return range(min(number // job.group, math.ceil(job.tasks / held)) + 1)

@@ -1,0 +1,69 @@
+"""Machines shared out to jobs of equal tasks: against every division of the machines."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.solvers.equal_tasks import spread_tasks
+from planner.solvers.idle_machines import TaskJob, share_machines, ways_of
+from planner.solvers.result import Status
+
+_JOB = st.builds(
+    lambda tasks, fast, slow, most, group, more: TaskJob(
+        tasks, {"a": float(fast), "b": float(slow)}, {"a": most, "b": most}, group, float(more)
+    ),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(1, 2),
+    st.integers(0, 2),
+)
+
+
+def _round_s(job: TaskJob, taken: tuple[int, ...]) -> float | None:
+    """The shortest round on so many machines of each kind, tasks spread one by one."""
+    kinds = [kind for kind, number in zip(("a", "b"), taken, strict=True) for _ in range(number // job.group)]
+    if not kinds:
+        return None
+    found = spread_tasks(job.tasks, [job.task_s[kind] for kind in kinds], [job.most[kind] for kind in kinds])
+    return None if found.objective is None else found.objective + job.more_s
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(_JOB, min_size=1, max_size=2), st.integers(0, 3), st.integers(1, 4))
+def test_no_other_division_makes_the_jobs_faster(jobs: list[TaskJob], first: int, second: int) -> None:
+    machines = {"a": first, "b": second}
+    alone = [_round_s(job, (first, second)) for job in jobs]
+    best = 0.0
+    for split in product(product(range(first + 1), range(second + 1)), repeat=len(jobs)):
+        if any(sum(part[k] for part in split) > number for k, number in enumerate(machines.values())):
+            continue
+        rounds = [_round_s(job, part) for job, part in zip(jobs, split, strict=True)]
+        speeds = (own / at if own and at else 0.0 for own, at in zip(alone, rounds, strict=True))
+        best = max(best, sum(speeds))
+    found = share_machines(jobs, machines)
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(best)
+    assert found.bound == pytest.approx(best)
+    assert found.solution is not None
+    for job, way in zip(jobs, found.solution, strict=True):
+        assert way is None or way.round_s == pytest.approx(_round_s(job, way.machines))
+
+
+def test_fast_machines_go_where_they_are_worth_most() -> None:
+    even = TaskJob(4, {"a": 1.0, "b": 1.1}, {"a": 4, "b": 4})
+    keen = TaskJob(4, {"a": 1.0, "b": 5.0}, {"a": 4, "b": 4})
+    found = share_machines([even, keen], {"a": 4, "b": 4})
+    assert found.solution is not None
+    assert [way.machines for way in found.solution if way is not None] == [(0, 4), (4, 0)]
+
+
+def test_ways_shorten_as_machines_grow_and_jobs_need_work() -> None:
+    ways = ways_of(TaskJob(4, {"a": 1.0}, {"a": 4}), {"a": 4})
+    assert [(way.machines, way.round_s) for way in ways] == [((4,), 1.0), ((2,), 2.0), ((1,), 4.0)]
+    with pytest.raises(PlannerError, match="no tasks"):
+        TaskJob(0, {"a": 1.0}, {"a": 1})
