@@ -144,6 +144,10 @@ def _refuse_changes(decision: RlDecision) -> None:
         (decision.fused_scoring, "fused_scoring", "replicas that score while others generate", "fusion_thresholds"),
         (decision.fused_training, "fused_training", "actor and critic trained at the same time", "fused_training"),
     )
+    if decision.priority != "fifo" or decision.move_threshold is not None:
+        what = "no launcher lets samples overtake or move between replicas in tool calls"
+        hint = "solve without `priorities` and `move_thresholds` of `tools`"
+        raise PlannerError(what, where="decision.priority", hint=hint)
     for found, field, what, option in changes:
         if found is not None:
             hint = f"solve without `{option}`"

@@ -162,7 +162,7 @@ def _space(problem: AgenticProblem, configs: list[_Config]) -> Space:
     usd_P = np.array([pool.usd_per_gpu_hour for pool in curves.pools], float)
     first = np.zeros(len(configs), np.int64)
     alone = np.full(len(configs), NO_GROUP)
-    return Space(curves, (), [], first, none, none, alone, none, alone, gpus_CP, bound_CB, table, size_P, usd_P)
+    return Space(curves, (), [], first, none, none, alone, none, alone, alone, gpus_CP, bound_CB, table, size_P, usd_P)
 
 
 def mixed_bound_s(batch: Trajectories, groups: tuple[GenerationGroup, ...]) -> float:

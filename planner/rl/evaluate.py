@@ -60,7 +60,8 @@ def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
         rollout = rollout_of(problem.batches, [one.done_s_N for one in found], parts, needed)
         return replace(rollout, generation_s_B=np.array([one.end_s for one in found]))
     finish_s = [
-        batch_finish_times(batch, plan.groups, problem.dispatch, plan.tail_fraction) for batch in problem.batches
+        batch_finish_times(batch, plan.groups, problem.dispatch, plan.tail_fraction, plan.policy)
+        for batch in problem.batches
     ]
     if plan.late is not None:
         late = late_done_s(problem, plan.groups[0], plan.late)
@@ -131,6 +132,8 @@ def _broken(problem: RlProblem, plan: RlPlan, used: dict[str, int], iteration: f
     for name, count in used.items():
         if count > pools[name].gpus:
             yield f"pool `{name}` has {pools[name].gpus} GPUs, the plan takes {count}"
+    if plan.policy is not None and plan.policy not in problem.policies:
+        yield "samples wait or move by a policy that is not allowed"
     if plan.mode not in problem.modes:
         yield f"`{plan.mode.placement}` with `{plan.mode.sync}` is not allowed"
     yield from _broken_lengths(problem, plan)

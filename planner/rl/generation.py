@@ -13,7 +13,7 @@ from planner.rl.problem import Batch, DecodeCurve, Dispatch, Scoring
 
 if TYPE_CHECKING:
     from planner.rl.fusion import FusedTimes
-    from planner.rl.rollout import RolloutResult
+    from planner.rl.rollout import RolloutPolicy, RolloutResult
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,7 +35,9 @@ def group_queues(batch: Batch, dispatch: Dispatch, tail_fraction: float) -> tupl
     return order[~in_tail[order]], order[in_tail[order]]
 
 
-def finish_times(batch: Batch, queue_Q: Ints, curve: DecodeCurve, replicas: int) -> Floats:
+def finish_times(
+    batch: Batch, queue_Q: Ints, curve: DecodeCurve, replicas: int, policy: "RolloutPolicy | None" = None
+) -> Floats:
     """When each sample of the queue finishes [Q], seconds from the start of generation."""
     from planner.rl.compiled.queue import run_queue
 
@@ -45,7 +47,7 @@ def finish_times(batch: Batch, queue_Q: Ints, curve: DecodeCurve, replicas: int)
         from planner.rl.rollout import Worker, simulate
 
         workers = (Worker(curve),) * replicas
-        played = simulate(workers, batch.turns, [np.asarray(queue_Q)], stop_after=len(queue_Q))
+        played = simulate(workers, batch.turns, [np.asarray(queue_Q)], policy, stop_after=len(queue_Q))
         return np.asarray(played.done_s_N[queue_Q])
     prompt_Q = np.ascontiguousarray(batch.prompt_tokens_N[queue_Q])
     output_Q = np.ascontiguousarray(batch.output_tokens_N[queue_Q])
@@ -121,7 +123,11 @@ class LateBatch:
 
 
 def batch_finish_times(
-    batch: Batch, groups: tuple[GenerationGroup, ...], dispatch: Dispatch, tail_fraction: float
+    batch: Batch,
+    groups: tuple[GenerationGroup, ...],
+    dispatch: Dispatch,
+    tail_fraction: float,
+    policy: "RolloutPolicy | None" = None,
 ) -> Floats:
     """When each sample of the batch finishes [N]; with one group, `tail_fraction` has no meaning."""
     if len(groups) == 1:
@@ -130,5 +136,5 @@ def batch_finish_times(
         queues = group_queues(batch, dispatch, tail_fraction)
     done_s_N = np.zeros(batch.size)
     for group, queue_Q in zip(groups, queues, strict=True):
-        done_s_N[queue_Q] = finish_times(batch, queue_Q, group.option.curve, group.replicas)
+        done_s_N[queue_Q] = finish_times(batch, queue_Q, group.option.curve, group.replicas, policy)
     return done_s_N

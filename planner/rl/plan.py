@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from planner.rl.problem import GenerationOption, Mode, TrainingOption
+from planner.rl.rollout import RolloutPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class RlPlan:
     tail_fraction: float = 0.0
     fusion: Fusion | None = None
     late: Late | None = None
+    policy: RolloutPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

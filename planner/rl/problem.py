@@ -14,7 +14,7 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.rl.plan import TrainingChoice
-    from planner.rl.rollout import Trajectories
+    from planner.rl.rollout import RolloutPolicy, Trajectories
 
 Placement = Literal["colocated", "disaggregated", "hybrid"]
 Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]
@@ -153,7 +153,8 @@ class RlProblem:
     the samples of a minibatch, as most training codes ask for. With `fusion_thresholds`, roles that take turns may
     score while the last of the samples, one of these shares of them, decode on fewer replicas: `scoring` by generating
     pool. With `late_thresholds`, the last of the samples may go on on other replicas of the same GPUs, after
-    `late_change_s` and with their context prefilled again.
+    `late_change_s` and with their context prefilled again. `policies` say how samples with turns may wait and move, the
+    simulator's own where there are none.
     """
 
     pools: tuple[Pool, ...]
@@ -174,6 +175,7 @@ class RlProblem:
     equal_shares: bool = False
     scoring: Mapping[str, Scoring] = field(default_factory=dict)
     fusion_thresholds: tuple[float, ...] = ()
+    policies: tuple["RolloutPolicy", ...] = ()
     late_thresholds: tuple[float, ...] = ()
     late_change_s: float = 0.0
     partial: bool = False
@@ -231,6 +233,9 @@ def _modes(problem: RlProblem) -> None:
 
 
 def _partial(problem: RlProblem) -> None:
+    if problem.policies and (problem.partial or problem.fusion_thresholds or problem.late_thresholds):
+        what = "samples that wait and move by policies are neither carried over nor fused"
+        raise PlannerError(what, where="policies", hint="leave out partial rollouts, fusion and late thresholds")
     if problem.partial and (problem.max_groups > 1 or problem.dispatch != "fifo" or problem.fusion_thresholds):
         what = "what is carried over goes first, to one group of replicas; nothing is ranked or fused"
         raise PlannerError(what, where="partial", hint="leave out tail fractions, predicted lengths and fusion")

@@ -25,6 +25,8 @@ class Curves:
     switch_s: float = 0.0
     scoring: Mapping[str, Scoring] = field(default_factory=dict)
     critics: Mapping[TrainingOption, Critic] = field(default_factory=dict)
+    move_s: float = 0.0  # of a sample with its KV to another replica, and what a token of it adds
+    move_token_s: float = 0.0
 
 
 def curves_record(curves: Curves) -> dict[str, JsonValue]:
@@ -35,6 +37,8 @@ def curves_record(curves: Curves) -> dict[str, JsonValue]:
         "training": _table(TrainingOption, curves.training),
         "weight_sync_s": [[*pair, seconds] for pair, seconds in curves.weight_sync_s.items()],
         "switch_s": curves.switch_s,
+        "move_s": curves.move_s,
+        "move_token_s": curves.move_token_s,
         "scoring_pools": [*curves.scoring],
         "scoring": _table(Scoring, [*curves.scoring.values()]),
         "critic_options": [curves.training.index(option) for option in curves.critics],
@@ -59,6 +63,8 @@ def read_curves_record(record: Mapping[str, JsonValue]) -> Curves:
         _seconds(record.get("switch_s")),
         _scoring(record),
         _critics(record, training),
+        _seconds(record.get("move_s")),
+        _seconds(record.get("move_token_s")),
     )
 
 

@@ -16,6 +16,7 @@ from planner.rl.partial import partial_rollout
 from planner.rl.plan import Evaluation, Fusion, Late, RlPlan
 from planner.rl.pricing import pricing_of
 from planner.rl.problem import RlProblem, validate
+from planner.rl.rollout import RolloutPolicy
 from planner.rl.space import Space, build_space
 from planner.rl.training import Rollout, rollout_of
 from planner.solvers.result import Status, relative_gap
@@ -92,7 +93,13 @@ def _plan(space: Space, at: tuple[int, int, int]) -> RlPlan | None:
     fraction = int(space.fraction_C[config])
     tail = problem.tail_fractions[fraction] if fraction >= 0 else 0.0
     return RlPlan(
-        problem.modes[mode], space.groups_of(config), training, tail, space.fusion_of(config), space.late_of(config)
+        problem.modes[mode],
+        space.groups_of(config),
+        training,
+        tail,
+        space.fusion_of(config),
+        space.late_of(config),
+        space.policy_of(config),
     )
 
 
@@ -105,14 +112,15 @@ class Simulations:
         self._ends_alone = not problem.training and problem.samples is None  # then only the last completion matters
         self._late_batches: dict[int, list[LateBatch]] = {}
         self._fused_batches: dict[int, list[FusedBatch]] = {}
-        self._known: dict[tuple[int, int, int], Floats] = {}
+        self._known: dict[tuple[int, int, int, RolloutPolicy | None], Floats] = {}
 
     def rollout(self, config: int) -> Rollout:
         """The rollout of a configuration over all batches."""
         problem = self._space.problem
+        policy = self._space.policy_of(config)
         if self._ends_alone:
             ends = [
-                max(float(self._finish_s(queue, group, batch).max(initial=0.0)) for queue, group in parts)
+                max(float(self._finish_s(queue, group, batch, policy).max(initial=0.0)) for queue, group in parts)
                 for parts in [self._space.queues_of(config)]
                 for batch in range(len(problem.batches))
             ]
@@ -158,17 +166,18 @@ class Simulations:
 
     def _batch_finish_s(self, config: int, batch: int) -> Floats:
         done_s_N = np.zeros(self._space.problem.batches[batch].size)
+        policy = self._space.policy_of(config)
         for queue, group in self._space.queues_of(config):
-            done_s_N[self._space.queues_QB[queue][batch]] = self._finish_s(queue, group, batch)
+            done_s_N[self._space.queues_QB[queue][batch]] = self._finish_s(queue, group, batch, policy)
         return done_s_N
 
-    def _finish_s(self, queue: int, group: int, batch: int) -> Floats:
-        key = (queue, group, batch)
+    def _finish_s(self, queue: int, group: int, batch: int, policy: RolloutPolicy | None) -> Floats:
+        key = (queue, group, batch, policy)
         if key in self._known:
             return self._known[key]
         space, chosen = self._space, self._space.groups[group]
         queue_Q = space.queues_QB[queue][batch]
-        finish_s = finish_times(space.problem.batches[batch], queue_Q, chosen.option.curve, chosen.replicas)
+        finish_s = finish_times(space.problem.batches[batch], queue_Q, chosen.option.curve, chosen.replicas, policy)
         if queue != 0:  # one group of all samples belongs to one configuration
             self._known[key] = finish_s.max(initial=0.0, keepdims=True) if self._ends_alone else finish_s
         return finish_s

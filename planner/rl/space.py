@@ -14,6 +14,7 @@ from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
 from planner.rl.plan import Fusion, GenerationGroup, Late, TrainingChoice
 from planner.rl.problem import DecodeCurve, GenerationOption, Mode, RlProblem
+from planner.rl.rollout import RolloutPolicy
 from planner.rl.training import TrainingTable
 
 Floats = NDArray[np.float64]
@@ -34,6 +35,7 @@ class Space:
     threshold_C: Ints  # index of a threshold of fusion, or of other replicas late; NO_GROUP without
     kept_C: Ints
     late_C: Ints  # group that ends the rollout, NO_GROUP without
+    policy_C: Ints  # index, NO_GROUP where there are none
     gpus_CP: Ints
     generation_bound_CB: Floats
     table: TrainingTable
@@ -58,6 +60,11 @@ class Space:
             return None
         threshold = self.problem.late_thresholds[int(self.threshold_C[config])]
         return Late(threshold, self.groups[int(self.late_C[config])])
+
+    def policy_of(self, config: int) -> RolloutPolicy | None:
+        """How samples of a configuration wait and move."""
+        policy = int(self.policy_C[config])
+        return self.problem.policies[policy] if policy != NO_GROUP else None
 
     @property
     def fused_C(self) -> NDArray[np.bool_]:
@@ -124,10 +131,10 @@ def build_space(problem: RlProblem) -> Space:
         gpus_GP[index, pools.index(group.option.pool)] = group.gpus
     queues = _queues(problem)
     bound_QGB = np.stack([_queue_bounds(problem, groups, queues_B) for queues_B in queues])
-    plain = _configurations(problem, gpus_GP, size_P, bound_QGB)
+    plain = _with_policies(problem, _configurations(problem, gpus_GP, size_P, bound_QGB))
     fused, fused_bound_GB = _fusions(problem, groups, queues[0])
     late, late_bound_CB = _lates(problem, groups, queues[0])
-    first, second, fraction, threshold, kept, ending = (
+    first, second, fraction, threshold, kept, ending, policy = (
         np.concatenate(parts) for parts in zip(plain, fused, late, strict=True)
     )
     both = second != NO_GROUP
@@ -153,6 +160,7 @@ def build_space(problem: RlProblem) -> Space:
         threshold,
         kept,
         ending,
+        policy,
         gpus_CP,
         bound_CB,
         table,
@@ -224,13 +232,22 @@ def _scoring_s(problem: RlProblem, group: GenerationGroup, tokens_N: Ints) -> fl
     return np.inf if scoring is None else float(tokens_N.sum()) * scoring.gpu_s / group.option.gpus
 
 
-Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints]
-"""Configurations: first and second group, tail fraction, threshold, replicas kept, the group that ends the rollout."""
+Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]
+"""Configurations: first and second group, tail fraction, threshold, replicas kept, the group that ends, policy."""
 
 
 def _columns(rows: list[tuple[int, int, int, int, int, int]]) -> Columns:
     first, second, fraction, threshold, kept, ending = np.array(rows, np.int64).reshape(-1, 6).T
-    return first, second, fraction, threshold, kept, ending
+    return first, second, fraction, threshold, kept, ending, np.full(len(rows), NO_GROUP)
+
+
+def _with_policies(problem: RlProblem, plain: Columns) -> Columns:
+    """Each configuration under each policy."""
+    if not problem.policies:
+        return plain
+    count, number = len(plain[0]), len(problem.policies)
+    first, second, fraction, threshold, kept, ending = (np.tile(column, number) for column in plain[:6])
+    return first, second, fraction, threshold, kept, ending, np.repeat(np.arange(number), count)
 
 
 def _lates(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> tuple[Columns, Floats]:
@@ -305,4 +322,4 @@ def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: 
             fraction.append(np.full(len(one), index))
     columns = np.concatenate(first), np.concatenate(second), np.concatenate(fraction)
     none = np.full(len(columns[0]), NO_GROUP)
-    return (*columns, none, none, none)
+    return (*columns, none, none, none, none)

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from planner.rl.evaluate import evaluate
 from planner.rl.generation import finish_times
 from planner.rl.plan import Fusion, GenerationGroup, Late, RlPlan
 from planner.rl.problem import Batch, DecodeCurve, GenerationOption, Mode, RlProblem, Scoring
-from planner.rl.rollout import RolloutPolicy, simulate
+from planner.rl.rollout import RolloutPolicy, Trajectories, simulate
 from planner.rl.search import solve
 from planner.rl.space import training_choices
 from planner.rl.training import TrainingTable, minibatch_s, rollout_of
@@ -180,6 +181,32 @@ def test_the_search_equals_enumeration_where_other_replicas_end_the_rollout(seed
     assert solution.status is Status.OPTIMAL
     assert solution.objective == pytest.approx(best, rel=1e-9)
     assert derive_bound(problem, 1.05 * best, 1e-9).least == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_search_equals_enumeration_where_samples_wait_and_move_by_policies(seed: int) -> None:
+    problem = read_problem(given_document(random_problem(seed, "async"), "problem"))
+    draw = np.random.default_rng(seed)
+    batches = tuple(_with_turns(batch, draw) for batch in problem.batches)
+    policies = tuple(RolloutPolicy(True, longest, most, 0.01, 1e-4) for longest in (False, True) for most in (inf, 1.2))
+    problem = replace(problem, batches=batches, policies=policies, modes=ALL_MODES[:3], dispatch="fifo")
+    whole = [replace(plan, policy=policy) for plan in _plans(problem) for policy in policies]
+    feasible = [one.objective for plan in whole if (one := evaluate(problem, plan)).feasible]
+    solution = solve(problem)
+    assert solution.objective == pytest.approx(min(feasible), rel=1e-9)
+    assert solution.seen + solution.pruned == len(feasible)
+
+
+def _with_turns(batch: Batch, draw: np.random.Generator) -> Batch:
+    turns = draw.integers(1, 3, batch.size)
+    turns = np.minimum(turns, batch.output_tokens_N)
+    first_N = np.append(0, np.cumsum(turns))
+    part_T = np.concatenate([np.full(count, 1) for count in turns])
+    part_T[first_N[1:] - 1] = batch.output_tokens_N - turns + 1
+    left_T = np.ones(len(part_T))
+    waits_T = draw.exponential(0.05, len(part_T))
+    none_T = np.zeros(len(part_T), np.int64)
+    return replace(batch, turns=Trajectories(batch.prompt_tokens_N, first_N, part_T, waits_T, none_T, left_T))
 
 
 def test_stopped_at_any_moment_the_bound_is_below_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:

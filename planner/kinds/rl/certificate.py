@@ -10,7 +10,7 @@ from planner.errors import PlannerError
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import Formulated
 from planner.kinds.rl.horizon import METRICS
-from planner.kinds.rl.names import mode_name
+from planner.kinds.rl.names import mode_name, moves_of, priority_of
 from planner.kinds.rl.proof import horizon_record, proof_record
 from planner.plan.schema import Certificate, Objective
 from planner.progress import Limits
@@ -90,6 +90,8 @@ def _axes(formulated: Formulated) -> dict[str, list[JsonValue]]:
         "tail_fraction": [*problem.tail_fractions],
         "groups": [*range(1, problem.max_groups + 1)],
         "scoring fused with generation from a share left of": [*problem.fusion_thresholds],
+        "priority of samples that come back": [*sorted({priority_of(one) for one in problem.policies} or {"fifo"})],
+        "moves in tool calls": [*sorted({moves_of(one) for one in problem.policies} or {"never"})],
         "other replicas late, from a share left of": [*problem.late_thresholds],
         "actor and critic": ["in turn", *(["at the same time"] if formulated.curves.critics else [])],
     }

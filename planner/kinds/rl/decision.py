@@ -13,6 +13,7 @@ CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "r
 
 
 Arrangement = Literal["colocated", "disaggregated", "hybrid"]
+Priority = Literal["fifo", "longest_first"]
 Synchrony = Literal["synchronous", "stream", "asynchronous"]
 Positive = Annotated[float, Field(gt=0)]
 Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -26,6 +27,12 @@ class ToolCalls(Spec):
     calls: Positive = Field(description="mean number a sample, geometrically distributed from 0")
     wait_s: Amount = Field(description="mean of one call, exponentially distributed")
     observation_tokens: Index = Field(default=0, description="that a call adds to the context")
+    priorities: Annotated[tuple[Priority, ...], Field(min_length=1)] = Field(
+        default=("fifo",), description="who goes first of those that come back: the first, or the predicted longest"
+    )
+    move_thresholds: tuple[Annotated[float, Field(ge=1)], ...] = Field(
+        default=(), description="a sample may move in a call to a replica whose step is so many times shorter"
+    )
 
 
 class GenerationCurve(Spec):
@@ -238,6 +245,10 @@ class RlDecision(Decision):
     staleness: Index = Field(default=0, description="iterations by which generation runs ahead of training")
     minibatches: Count = 1
     dispatch: Literal["fifo", "longest_first"] = "fifo"
+    priority: Priority = Field(default="fifo", description="of samples that come back from a tool")
+    move_threshold: Annotated[float, Field(ge=1)] | None = Field(
+        default=None, description="a sample moves in a tool call to a replica whose step is so many times shorter"
+    )
     tail_share: Fraction = Field(default=0.0, description="longest samples that go to the last rollout group")
     resident_bytes: dict[str, Amount] = Field(default_factory=dict, description="by role, 0 where absent")
     weight_sync: WeightSync

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 from planner.hardware.cluster import Pool
@@ -10,7 +11,7 @@ from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import Formulated
 from planner.kinds.rl.fused_scoring import fused_scoring
 from planner.kinds.rl.late import late_rollout
-from planner.kinds.rl.names import LATE
+from planner.kinds.rl.names import LATE, priority_of
 from planner.kinds.rl.partial import partial_rollouts
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
@@ -94,6 +95,7 @@ def decode(solved: Solved) -> RlDecision:
     groups += [(LATE, solved.plan.late.group)] if solved.plan.late is not None else []
     roles = [*(_rollout(solved, name, group) for name, group in groups), _actor(solved)]
     roles += [_helper(solved, helper) for helper in solved.trainer.helpers]
+    policy = solved.plan.policy
     tail = solved.plan.tail_fraction if len(names) > 1 else 0.0
     kept = {} if solved.takes_turns else {helper.part: helper.kept_bytes for helper in solved.trainer.helpers}
     if not solved.takes_turns and solved.trainer.config is not None and solved.trainer.helpers:
@@ -108,6 +110,8 @@ def decode(solved: Solved) -> RlDecision:
         staleness=solved.plan.mode.staleness if solved.asynchronous else 0,
         minibatches=solved.setting.options.minibatches,
         dispatch="fifo" if solved.formulated.problem.dispatch == "fifo" else "longest_first",
+        priority=priority_of(policy) if policy is not None else "fifo",
+        move_threshold=policy.move_threshold if policy is not None and isfinite(policy.move_threshold) else None,
         tail_share=tail,
         resident_bytes=kept,
         weight_sync=_weight_sync(solved),

@@ -53,12 +53,15 @@ def formulate(setting: Setting) -> Formulated:
     trainers = [one for one in trainers if one.option.min_dp < NEVER_FITS]
     _require_replicas(setting, generators, lengths)
     _require_trainers(setting, trainers)
+    kv_token_bytes = _kv_token_bytes(setting, context)
     curves = Curves(
         generation=tuple(one.option for one in generators),
         training=tuple(one.option for one in trainers),
         weight_sync_s=_weight_sync_s(setting),
         switch_s=_switch_s(setting),
-        scoring=_scoring(setting, trainers, context) if setting.options.fusion_thresholds else {},
+        move_s=MOVE_S,
+        move_token_s=kv_token_bytes / min(pool.node.nic_bandwidth_bytes_per_s for pool in setting.pools),
+        scoring=_scoring(setting, trainers, kv_token_bytes) if setting.options.fusion_thresholds else {},
         critics=_critics(setting, trainers) if setting.options.fused_training else {},
     )
     problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
@@ -126,15 +129,19 @@ def _switch_s(setting: Setting) -> float:
     )
 
 
-def _scoring(setting: Setting, trainers: list[Trainer], context: float) -> dict[str, Scoring]:
+def _kv_token_bytes(setting: Setting, context: float) -> float:
+    """KV cache of a token, of a sample at the mean context."""
+    from planner.costs.memory import kv_cache_bytes
+    from planner.costs.shapes import Shards
+
+    return float(kv_cache_bytes(setting.actor, Shards.of(1), np.array([context]))[0]) / context
+
+
+def _scoring(setting: Setting, trainers: list[Trainer], kv_token_bytes: float) -> dict[str, Scoring]:
     """By pool where something scores: as the trainers there do, weights loaded over PCIe, KV moved through one adapter.
 
     Raises PlannerError where nothing scores on any pool.
     """
-    from planner.costs.memory import kv_cache_bytes
-    from planner.costs.shapes import Shards
-
-    kv_token_bytes = float(kv_cache_bytes(setting.actor, Shards.of(1), np.array([context]))[0]) / context
     found = {}
     for pool in setting.pools:
         here = [one for one in trainers if one.option.pool == pool.name and one.option.score_gpu_s > 0]

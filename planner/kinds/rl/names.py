@@ -1,7 +1,11 @@
 """Parts of RL plans in words; two parts of a problem with the same words are the same."""
 
+from math import isfinite
+from typing import Literal
+
 from planner.rl.plan import GenerationGroup, TrainingChoice
 from planner.rl.problem import Mode
+from planner.rl.rollout import RolloutPolicy
 
 LATE = "rollout-late"
 """The role of replicas that end a rollout."""
@@ -26,6 +30,15 @@ def choice_name(choice: TrainingChoice) -> str:
     option = choice.option
     known = f"{choice.dp} x {_degrees([('tp', option.tp), ('pp', option.pp)])} {option.pool}"
     return f"{known} {option.label}" if option.label else known
+
+
+def priority_of(policy: RolloutPolicy) -> Literal["fifo", "longest_first"]:
+    return "longest_first" if policy.longest_first else "fifo"
+
+
+def moves_of(policy: RolloutPolicy) -> str:
+    """Such as `from 1.2 times on`."""
+    return f"from {policy.move_threshold:g} times on" if isfinite(policy.move_threshold) else "never"
 
 
 def _degrees(degrees: list[tuple[str, int]]) -> str:

@@ -5,7 +5,7 @@ proof are taken on trust: they rest on the costs.
 """
 
 from collections.abc import Iterator
-from math import isclose
+from math import inf, isclose
 
 from pydantic import JsonValue
 
@@ -28,6 +28,7 @@ from planner.rl.evaluate import evaluate
 from planner.rl.plan import Evaluation, Fusion, GenerationGroup, Late, RlPlan, TrainingChoice
 from planner.rl.problem import Batch, RlProblem, TrainingOption
 from planner.rl.record import Curves, curves_record, read_curves_record
+from planner.rl.rollout import RolloutPolicy
 from planner.rl.search import Solution
 from planner.rl.verify import derive_bound
 from planner.schema_base import Spec
@@ -208,7 +209,19 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
     fused = decision.fused_scoring
     fusion = Fusion(fused.threshold, fused.kept) if fused is not None else None
     whole = tuple(group for group in groups if group is not None)
-    return RlPlan(mode, whole, training, decision.tail_share, fusion, _late(decision, ending))
+    return RlPlan(
+        mode, whole, training, decision.tail_share, fusion, _late(decision, ending), _policy(decision, searched)
+    )
+
+
+def _policy(decision: RlDecision, searched: RlProblem) -> RolloutPolicy | None:
+    """The policy of the problem that the decision names; one that nobody asked for is none of its policies."""
+    threshold = inf if decision.move_threshold is None else decision.move_threshold
+    wanted = (decision.priority == "longest_first", threshold)
+    if not searched.policies and wanted == (False, inf):
+        return None
+    known = [one for one in searched.policies if (one.longest_first, one.move_threshold) == wanted]
+    return known[0] if known else RolloutPolicy(True, *wanted)
 
 
 def _late(decision: RlDecision, group: GenerationGroup | None) -> Late | None:

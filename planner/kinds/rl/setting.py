@@ -147,6 +147,13 @@ def _require_fusible(resolved: Resolved, options: RlOptions) -> None:
 
 def _require_partial(resolved: Resolved, options: RlOptions) -> None:
     """Partial rollouts have something to carry over, may be stale, and hand samples out in turn."""
+    tools = options.tools
+    if tools is not None and (tools.move_thresholds or tools.priorities != ("fifo",)):
+        for key in ("partial_rollouts", "fusion_thresholds", "late_thresholds"):
+            if getattr(options, key):
+                what = "samples that wait and move by `tools` are neither carried over nor fused"
+                hint = f"leave `{key}`, or `priorities` and `move_thresholds`, out"
+                raise PlannerError(what, where=resolved.where(("options", key)), hint=hint)
     if options.late_thresholds and options.over_sampling > 1:
         hint = "leave `over_sampling` or `late_thresholds` out"
         what = "over-sampling drops the samples that other replicas would go on with"

@@ -1,6 +1,7 @@
 """An RL problem on given curves: everything of it that the problem states itself, and no cost model knows."""
 
 from collections.abc import Sequence
+from math import inf
 
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import RlOptions
@@ -9,6 +10,7 @@ from planner.problem.schema import Problem
 from planner.rl.problem import Batch, Mode, RlProblem
 from planner.rl.problem import Pool as CurvePool
 from planner.rl.record import Curves
+from planner.rl.rollout import RolloutPolicy
 
 
 def stated_problem(
@@ -32,12 +34,25 @@ def stated_problem(
         tail_fractions=options.tail_fractions,
         samples=None if generated(options) == samples(options) else samples(options),
         equal_shares=True,
+        policies=policies(options, curves),
         late_thresholds=options.late_thresholds,
         late_change_s=options.late_change_s,
         partial=options.partial_rollouts,
         max_staleness=options.max_staleness if options.partial_rollouts else None,
         scoring=curves.scoring,
         fusion_thresholds=options.fusion_thresholds,
+    )
+
+
+def policies(options: RlOptions, curves: Curves) -> tuple[RolloutPolicy, ...]:
+    """How samples that call tools may wait and move; none where the problem leaves no choice."""
+    tools = options.tools
+    if tools is None or (tools.priorities == ("fifo",) and not tools.move_thresholds):
+        return ()
+    return tuple(
+        RolloutPolicy(True, priority == "longest_first", threshold, curves.move_s, curves.move_token_s)
+        for priority in dict.fromkeys(tools.priorities)
+        for threshold in (inf, *dict.fromkeys(tools.move_thresholds))
     )
 
 
