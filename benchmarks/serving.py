@@ -78,7 +78,8 @@ def main() -> int:
     """Print the tables; with --write, a calibration of all rows."""
     data = Data.read(sys.argv[1])
     prior = load_calibration(PRIOR)
-    terms, start = Terms.of(data.cases), Parameters.of(prior, data.column("backend").tolist())
+    terms = Terms.of(data.cases)
+    start = Parameters.of(prior, terms.engine_D)
     families = left_out(data, terms, start, data.column("family"))
     show("model family left out", data, families)
     if "--left-out" in sys.argv:

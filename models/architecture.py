@@ -191,6 +191,12 @@ class Precisions:
     kv_cache: str = "bf16"
     activation: str = "bf16"
     expert_activation: str = "bf16"  # what enters the expert GEMMs: mxfp4 weights run with bf16 or fp8 activations
+    attention_output: str | None = None  # the last matrix of attention, where it differs from the others
+
+    @property
+    def output_projection(self) -> str:
+        """The format of the last matrix of attention."""
+        return self.attention_output or self.attention
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def precisions_from_data(base: Precisions, data: object, where: str) -> Precisio
     merged = {**_plain(base, set(), defaults=True), **_as_mapping(data, where)}
     precisions = _build(Precisions, merged, where)
     for key, value in merged.items():
-        if value not in BITS:
+        if value not in BITS and (key, value) != ("attention_output", None):
             raise PlannerError(
                 f"unknown format `{value}`", where=f"{where}.{key}", hint=f"use one of {', '.join(BITS)}"
             )

@@ -188,6 +188,8 @@ def tensor_precision(tensor: Tensor, arch: Architecture) -> str:
     """The storage format of `tensor`."""
     if tensor.part in ("norm", "router") or not tensor.quantised:
         return arch.precisions.embedding
+    if tensor.name == "o_proj":
+        return arch.precisions.output_projection
     return str(getattr(arch.precisions, tensor.part))
 
 

@@ -4,14 +4,16 @@ Four fits, each of few named numbers (planner/costs/parameters.py):
 1. Efficiencies of the roofline and each engine's `kernel_start`, `step_s`, `sequence_s`, `prefill_s`, on the measured
    time per output token. Minimise over x, the logarithms,
        sum_r rho(log(tpot_r(x) / measured_r) / NOISE) + sum_p ((x_p - x0_p) / prior_p)^2,
-   rho the soft-L1 loss: some rows ran with settings that tables do not state.
+   rho the soft-L1 loss: some rows ran with settings that tables do not state. Times are those of the loop at rest,
+   corrected by how far those of the replayed benchmark were from them before.
 2. What each engine adds before the first token (`frontend_s`, `arrival_s`, `poll_steps`, `output_steps`, `launch_s`,
-   `step_tokens`; `router_s` and `handover_s` of disaggregated ones), on the measured time to first token where it is
-   not queueing: coordinate descent over ordinary values on the mean relative error, capped at CAP a row, of the
-   replayed benchmark.
+   `latent_launch_s`, `step_tokens`; `router_s` and `handover_s` of disaggregated ones), on both measured times where
+   the one to first token is not queueing: coordinate descent over ordinary values on the mean relative errors, capped
+   at CAP a row, of the replayed benchmark. Then both once more.
 3. The shares of peak rates, on which long prompts hang and decoding hardly does, on both times; and 2. again.
 4. With kernel tables, how far each kind of table counts against the fitted roofline.
-An engine with fewer than FEWEST rows of a kind keeps what it had.
+An engine with fewer than FEWEST rows of a kind keeps what it had; older releases (OLDER_RELEASES) are engines of their
+own where they have as many, else they are as the newest.
 """
 
 import datetime
@@ -25,10 +27,11 @@ from numpy.typing import NDArray
 
 from planner.calibrate.parameters import NAMES, bounds
 from planner.calibrate.terms import Terms
-from planner.costs.parameters import Calibration, Efficiencies, EngineOverheads, TableTrust
+from planner.costs.parameters import Calibration, Efficiencies, EngineOverheads, TableTrust, is_share, section_in
 from planner.costs.shapes import FloatArray
 from planner.costs.spread import Spread, features_of
-from planner.estimate.frame import Added, Frame, Pace, idle_ttft_s, loop_of, pace_of, settled, taken
+from planner.estimate.evaluate import run
+from planner.estimate.frame import Added, Frame, Pace, idle_ttft_s, launching_s, loop_of, pace_of, settled, taken
 from planner.estimate.replay import Loop, Played, play
 
 NOISE = 0.12  # relative error of a time per output token that is taken as ordinary
@@ -51,6 +54,7 @@ _LOOSE = (
     "quantise_4bit_s",
     "experts_quantise_s",
     "experts_width",
+    "experts_rows",
 )
 _FIRST = {
     "frontend_s": (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016),
@@ -58,6 +62,7 @@ _FIRST = {
     "poll_steps": (1.0, 2.0, 3.0, 5.0, 8.0),
     "output_steps": (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0),
     "launch_s": (0.0, 1e-5, 2e-5, 3e-5, 4.5e-5, 6e-5, 8e-5),
+    "latent_launch_s": (0.0, 0.2e-3, 0.4e-3, 0.8e-3, 1.2e-3, 1.6e-3),
     "step_tokens": (2048.0, 4096.0, 8192.0, 16384.0),
 }
 _APART = {
@@ -65,6 +70,7 @@ _APART = {
     "handover_s": (0.0, 0.02, 0.05, 0.08, 0.12, 0.16, 0.24),
 }
 _SWEEPS = 2
+_ROUNDS = 2
 MOST_STEPS = 30
 MOST_RATE_STEPS = 8
 _STEP = 1e-3  # of finite differences, in logarithms
@@ -92,12 +98,12 @@ class Parameters:
 
     @classmethod
     def of(cls, calibration: Calibration, engines: Sequence[str]) -> "Parameters":
-        """Those of a calibration, with a section for every engine."""
-        known = {name: calibration.engine(name) for name in sorted({*engines, "default"})}
+        """Those of a calibration, with every section named."""
+        known = {name: section_in(calibration.engines, name) for name in sorted({*engines, "default"})}
         return cls(calibration.efficiencies, known, calibration.tables)
 
     def engine(self, name: str) -> EngineOverheads:
-        return self.engines.get(name, self.engines["default"])
+        return section_in(self.engines, name)
 
 
 def paced(terms: Terms, parameters: Parameters, *, tables: bool = False) -> tuple[Pace, Added]:
@@ -124,43 +130,54 @@ class Fitted:
 
 
 def fit(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Fitted:
-    """The parameters that the chosen rows [D] support, by the first two fits."""
-    costs, errors = fit_costs(terms, measured, start, chosen)
-    first = fit_first_tokens(terms, measured, costs, chosen)
-    found = fit_rates(terms, measured, first, chosen)
+    """The parameters that the chosen rows [D] support, by the first three fits."""
+    ruled = _engines_with_rows(terms, chosen)
+    start = replace(start, engines={k: v for k, v in start.engines.items() if "<" not in k or k in ruled})
+    found, errors = start, dict[str, float]()
+    for _ in range(_ROUNDS):
+        costs, errors = fit_costs(terms, measured, start, found, chosen)
+        found = fit_first_tokens(terms, measured, costs, chosen)
+    found = fit_rates(terms, measured, found, chosen)
     return Fitted(fit_first_tokens(terms, measured, found, chosen), errors)
 
 
-def fit_costs(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> tuple[Parameters, dict[str, float]]:
-    """What kernels reach and what engines add to steps, with relative standard errors."""
+def fit_costs(
+    terms: Terms, measured: Measured, start: Parameters, now: Parameters, chosen: Rows
+) -> tuple[Parameters, dict[str, float]]:
+    """What kernels reach and what engines add to steps, with relative standard errors.
+
+    `start` is where the prior stands, `now` where the search begins: at rest, times are taken to differ from those
+    played by the factor that they differ by there.
+    """
     from scipy.optimize import least_squares
 
     engines = _engines_with_rows(terms, chosen)
     names = [("", name) for name in NAMES] + [(engine, name) for engine in engines for name in _ENGINE]
-    at = np.array([math.log(max(_value(start, *name), 1e-9)) for name in names])
+    at, begin = (np.array([math.log(max(_value(one, *name), 1e-9)) for name in names]) for one in (start, now))
     prior = np.array([_prior(name) for _, name in names])
     low, high = (np.array([math.log(_bounds(name)[side]) for _, name in names]) for side in (0, 1))
-    wanted = np.log(measured.tpot_s[chosen])
+    played = predict(terms, now).tpot_s / settled_tpot_s(terms, now)
+    wanted = np.log(measured.tpot_s / played)[chosen]
 
     def residuals(x: FloatArray) -> FloatArray:
-        found = settled_tpot_s(terms, _with(start, names, x))[chosen]
+        found = settled_tpot_s(terms, _with(now, names, x))[chosen]
         return np.concatenate([_soft((np.log(found) - wanted) / NOISE), (x - at) / prior])
 
-    inside = np.clip(at, low + 1e-6, high - 1e-6)
+    inside = np.clip(begin, low + 1e-6, high - 1e-6)
     found = least_squares(
         residuals, inside, bounds=(low, high), x_scale=0.2, max_nfev=MOST_STEPS, diff_step=np.full(len(names), _STEP)
     )
     jacobian = np.asarray(found.jac)
     spread = np.sqrt(np.diag(np.linalg.pinv(jacobian.T @ jacobian)))
     errors = {".".join(filter(None, name)): float(one) for name, one in zip(names, spread, strict=True)}
-    return _with(start, names, found.x), errors
+    return _with(now, names, found.x), errors
 
 
 def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Parameters:
     """The shares of peak rates, which decode hardly hangs on, from both times."""
     from scipy.optimize import least_squares
 
-    names = [("", name) for name in NAMES if "_flop" in name or name == "experts_width"]
+    names = [("", name) for name in NAMES if "_flop" in name or name in ("experts_width", "experts_rows")]
     at = np.array([math.log(_value(start, *name)) for name in names])
     low, high = (np.array([math.log(_bounds(name)[side]) for _, name in names]) for side in (0, 1))
     prior = np.array([_prior(name) for _, name in names])
@@ -214,8 +231,8 @@ def fit_trust(terms: Terms, measured: Measured, start: Parameters, chosen: Rows)
 
 def predict(terms: Terms, parameters: Parameters, *, tables: bool = False) -> Played:
     """Times [D] of every deployment's benchmark under these parameters."""
-    loops = terms.frame, *paced(terms, parameters, tables=tables)
-    return Played(play(loop_of(*loops)).ttft_s, settled(*loops).tpot_s)
+    found = run(terms.frame, *paced(terms, parameters, tables=tables))
+    return Played(found.ttft_s, found.tpot_s)
 
 
 def features(terms: Terms, parameters: Parameters, played: Played) -> FloatArray:
@@ -234,8 +251,9 @@ def _descend(
     """The least mean capped error over one grid after another."""
     if not rows.any():
         return engine
-    mine, wanted = taken(loops, rows), measured.ttft_s[rows]
-    polled, stepped = frame.poll_steps[rows] > 0, frame.chunk_tokens[rows] > 0  # set by the recipe of the run
+    ttft_s, tpot_s = measured.ttft_s[rows], measured.tpot_s[rows]
+    mine, mine_frame = taken(loops, rows), taken(frame, rows)
+    polled, stepped = mine_frame.poll_steps > 0, mine_frame.chunk_tokens > 0  # set by the recipe of the run
     handed = np.maximum(mine.moved_s - engine.handover_s, 0.0)
 
     def error(candidate: EngineOverheads) -> float:
@@ -243,15 +261,16 @@ def _descend(
             replace(
                 mine,
                 frontend_s=np.where(mine.disaggregated > 0, candidate.router_s, candidate.frontend_s),
-                arrival_s=np.full(len(wanted), candidate.arrival_s),
+                arrival_s=np.full(len(ttft_s), candidate.arrival_s),
                 poll_steps=np.where(polled, mine.poll_steps, candidate.poll_steps),
-                output_steps=np.full(len(wanted), candidate.output_steps),
-                least_s=candidate.launch_s * frame.launches[rows],
+                output_steps=np.full(len(ttft_s), candidate.output_steps),
+                least_s=launching_s(mine_frame, candidate),
                 step_tokens=np.where(stepped, mine.step_tokens, candidate.step_tokens),
                 moved_s=np.where(mine.disaggregated > 0, handed + candidate.handover_s, 0.0),
             )
         )
-        return float(np.mean(np.minimum(np.abs(played.ttft_s / wanted - 1.0), CAP)))
+        ttft, tpot = np.abs(played.ttft_s / ttft_s - 1.0), np.abs(played.tpot_s / tpot_s - 1.0)
+        return float(np.mean(np.minimum(ttft, CAP)) + np.mean(np.minimum(tpot, CAP)))
 
     best = error(engine)
     for _ in range(_SWEEPS):
@@ -299,7 +318,7 @@ def _bounds(name: str) -> tuple[float, float]:
     if name == "kernel_start":
         return 0.3, 3.0
     low, high = bounds(name)
-    return low, min(high, MOST_SHARE) if not name.endswith(("_s", "_width", "_concentration")) else high
+    return low, min(high, MOST_SHARE) if is_share(name) else high
 
 
 def _soft(r: FloatArray) -> FloatArray:

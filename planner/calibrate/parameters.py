@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibrate.records import ExecutedStep, operators_of
-from planner.costs.parameters import Efficiencies
+from planner.costs.parameters import Efficiencies, is_share
 from planner.costs.shapes import FloatArray
 from planner.costs.step import Pricer
 
@@ -23,9 +23,9 @@ NAMES = tuple(field.name for field in fields(Efficiencies))
 
 def bounds(name: str) -> tuple[float, float]:
     """The least and the most that a parameter may be."""
-    if name in ("routing_concentration", "experts_width"):
-        return SPREAD_BOUNDS
-    return TIME_BOUNDS if name.endswith("_s") else SHARE_BOUNDS
+    if is_share(name):
+        return SHARE_BOUNDS
+    return TIME_BOUNDS if name.endswith("_s") else SPREAD_BOUNDS
 
 
 def to_vector(efficiencies: Efficiencies, names: Sequence[str]) -> FloatArray:

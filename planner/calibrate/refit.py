@@ -63,7 +63,7 @@ class Refit:
 
 
 def refit(rows: Sequence[ServingRow], base: Calibration) -> Refit:
-    """Both fits of `planner.calibrate.deployments` on the rows that tell a time per output token.
+    """The first two fits of `planner.calibrate.deployments` on the rows that tell a time per output token.
 
     Rows are priced by the roofline, whose parameters are fitted. Raises PlannerError for fewer than FEWEST rows.
     """
@@ -82,7 +82,7 @@ def refit(rows: Sequence[ServingRow], base: Calibration) -> Refit:
     )
     start = Parameters.of(base, terms.engine_D)
     everything = np.ones(len(usable), dtype=bool)
-    costs, errors = fit_costs(terms, measured, start, everything)
+    costs, errors = fit_costs(terms, measured, start, start, everything)
     found = fit_first_tokens(terms, measured, costs, everything)
     before, after = (_errors(predict(terms, one), measured) for one in (start, found))
     ttft = None if measured.queued.all() else (before[1], after[1])

@@ -51,7 +51,7 @@ class _Piece:
 class Terms:
     """All operators of the priced steps of deployments [D], and what else decides their benchmarks."""
 
-    engine_D: tuple[str, ...]
+    engine_D: tuple[str, ...]  # sections of a calibration: an engine, or its older releases
     frame: Frame
     stages_DS: FloatArray  # pipeline stages of the instance that a step runs on
     sampled_DS: FloatArray  # sequences whose logits it computes
@@ -98,7 +98,7 @@ class Terms:
         routes = [piece.route for _, piece in moving]
         joined = Route(*(np.concatenate([getattr(one, field.name) for one in routes]) for field in fields(Route)))
         return cls(
-            engine_D=tuple(case.engine for case in cases),
+            engine_D=tuple(case.section for case in cases),
             frame=Frame.gathered(frames, members),
             stages_DS=host[0],
             sampled_DS=host[1],
@@ -128,7 +128,7 @@ class Terms:
             end = begin + len(piece.place_T)
             assert piece.experts is not None
             op, accelerator = piece.experts
-            flop_s_T[begin:end] *= slowdown(op, known.experts_width)
+            flop_s_T[begin:end] *= slowdown(op, known.experts_width, known.experts_rows)
             move_s_T[begin:end] = _expert_move_s(op, accelerator, known.routing_concentration)
         seconds_T = np.maximum(flop_s_T / flop, move_s_T / bandwidth) + starts_T
         seconds_T[self.collectives] = self.route.seconds(known)

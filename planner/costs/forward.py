@@ -207,7 +207,8 @@ def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterato
             "decode_attention", count, work.decode_sequences, work.decode_context,
             heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv, chunked=mixer.chunked,
         )  # fmt: skip
-    yield _gemm(step, "attention_output", count, hidden, heads * mixer.v_head_dim, precision)
+    outputs = heads * mixer.v_head_dim
+    yield _gemm(step, "attention_output", count, hidden, outputs, step.arch.precisions.output_projection)
     yield from _all_reduce(step, "attention_all_reduce", count)
 
 
@@ -233,7 +234,7 @@ def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Opera
     gate = heads * mixer.v_head_dim
     if mixer.output_gate:
         yield _gemm(step, "output_gate", count, gate, hidden, precision)
-    yield _gemm(step, "attention_output", count, hidden, gate, precision)
+    yield _gemm(step, "attention_output", count, hidden, gate, step.arch.precisions.output_projection)
     yield from _all_reduce(step, "attention_all_reduce", count)
 
 

@@ -5,12 +5,15 @@ overhead of any engine.
 """
 
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from planner.costs.shapes import FloatArray
 from planner.costs.spread import FEATURES, Spread
 from planner.documents import Document, load_document, parse_document
 from planner.errors import PlannerError, did_you_mean
@@ -25,14 +28,18 @@ class Efficiencies:
     gemm_flop_quantised: float = 1.0  # 8-bit inputs
     gemm_flop_4bit: float = 1.0
     gemm_bandwidth: float = 1.0
+    gemm_bandwidth_4bit: float = 1.0
     gemm_start_s: float = 0.0  # one launch, beyond what computing and moving take
     attention_flop: float = 1.0
+    latent_flop: float = 1.0  # of latent attention
     attention_bandwidth: float = 1.0
     attention_start_s: float = 0.0
     experts_flop: float = 1.0
     experts_flop_block: float = 1.0  # 8-bit inputs with one scale a block of 128
     experts_flop_4bit: float = 1.0
+    experts_flop_dequantised: float = 1.0  # 4-bit weights that meet 16-bit inputs
     experts_width: float = 0.0  # columns of an expert's shard at which its products run at half their rate
+    experts_rows: float = 0.0  # rows of the largest tile that are padding on average: half of it
     experts_bandwidth: float = 1.0
     experts_start_s: float = 0.0  # each of a layer's grouped products
     elementwise_bandwidth: float = 1.0
@@ -43,6 +50,7 @@ class Efficiencies:
     experts_quantise_s: float = 0.0  # more per grouped product whose inputs are quantised
     routing_concentration: float = math.inf  # spread of the experts' popularity; infinite: all equally popular
     collective_bandwidth: float = 1.0  # of the links inside a scale-up domain
+    direct_bandwidth: float = 1.0  # the same of an all-reduce in one kernel, which starts sooner than one in stages
     fabric_bandwidth: float = 1.0  # of the network beyond the scale-up domain
     collective_start_s: float = 0.0  # one collective inside a scale-up domain
     collective_hop_s: float = 0.0  # more per doubling of the group
@@ -50,6 +58,11 @@ class Efficiencies:
     def with_starts(self, scale: float) -> "Efficiencies":
         """The same with every launch of a compute kernel `scale` times as long."""
         return replace(self, **{name: getattr(self, name) * scale for name in KERNEL_STARTS})
+
+
+def is_share(name: str) -> bool:
+    """Whether an efficiency is a part of a rate of the data sheet; the others are times, sizes and a spread."""
+    return not name.endswith(("_s", "_width", "_rows", "_concentration"))
 
 
 KERNEL_STARTS = (
@@ -91,15 +104,25 @@ class EngineOverheads:
     sequence_s: float = 0.0  # each sequence in the step
     prefill_s: float = 0.0  # each step that prefills (no CUDA graph)
     launch_s: float = 0.0  # of the host for each kernel of a step that prefills: it takes that long at least
+    latent_launch_s: float = 0.0  # more of it for each layer of latent attention
     frontend_s: float = 0.0  # each request, one after the other: HTTP, tokenising
     arrival_s: float = 0.0  # mean delay of a request on its way to the scheduler
     poll_steps: float = 1.0  # decode steps from one look at new requests to the next
     output_steps: float = 0.0  # decode steps from the end of a prefill to its token at the client
     handover_s: float = 0.0  # of a request between pools, beyond moving its cache
     router_s: float = 0.0  # each request of a disaggregated deployment, one after the other, in place of frontend_s
+    captured_tokens: float = 0.0  # of the largest step that CUDA graphs hold: its launches hardly cost the host
     step_tokens: float = 8192.0  # prompt tokens that one step takes
     prefill_first: float = 0.0  # 1 where prompts take steps of their own while decoding waits
     workspace_bytes: float = 0.0  # context, graphs and communication buffers on each device
+
+    def launching_s(self, kernels: FloatArray | float, latent_layers: FloatArray | float) -> FloatArray | float:
+        """What the host needs to launch a step with prompts."""
+        return self.launch_s * kernels + self.latent_launch_s * latent_layers
+
+    def unhurried(self) -> "EngineOverheads":
+        """The same without what the host needs to launch."""
+        return replace(self, launch_s=0.0, latent_launch_s=0.0)
 
     @property
     def request_s(self) -> float:
@@ -110,6 +133,30 @@ class EngineOverheads:
     def first_token_steps(self) -> float:
         """Mean decode steps between a request and its first token: until the next look, and until it is out."""
         return self.poll_steps / 2.0 + self.output_steps
+
+
+OLDER_RELEASES = {"vllm": "0.14", "trtllm": "1.1"}
+"""Before these, engines have overheads of their own: vLLM schedules beside the device unasked from 0.14 on."""
+
+
+def section_of(engine: str, version: str | None) -> str:
+    """Where the overheads of an engine stand: `vllm`, or `vllm<0.14`; a version that is no number is the newest."""
+    bound = OLDER_RELEASES.get(engine)
+    release = _release(version or "")
+    return f"{engine}<{bound}" if bound is not None and release and release < _release(bound) else engine
+
+
+def section_in(engines: Mapping[str, EngineOverheads], section: str) -> EngineOverheads:
+    """What stands in a section, else in that of the engine's newest releases, else in `default`."""
+    for name in (section, section.partition("<")[0], "default"):
+        if name in engines:
+            return engines[name]
+    return EngineOverheads()
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found.group().split("."))) if found else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +171,9 @@ class Calibration:
     tables: TableTrust = field(default_factory=TableTrust)
     spreads: dict[str, Spread] = field(default_factory=dict)  # of "ttft" and "tpot"
 
-    def engine(self, name: str) -> EngineOverheads:
-        """The overheads of an engine; `default` stands for engines without a section."""
-        return self.engines.get(name, self.engines.get("default", EngineOverheads()))
+    def engine(self, name: str, version: str | None = None) -> EngineOverheads:
+        """The overheads of an engine in the named version, else its newest; `default` stands for those without any."""
+        return section_in(self.engines, section_of(name, version))
 
 
 @cache
@@ -192,7 +239,7 @@ def _section(kind: type[Any], values: object, document: Document, path: tuple[st
         if key not in known:
             hint = did_you_mean(str(key), sorted(known), otherwise=f"known are {', '.join(sorted(known))}")
             raise PlannerError(f"unknown parameter `{key}`", where=where, hint=hint)
-        share = kind is Efficiencies and not key.endswith(("_s", "_width"))
+        share = kind is Efficiencies and (is_share(key) or key == "routing_concentration")
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
         if not number or (share and value == 0):
             wanted = "a number above 0" if share else "a number of at least 0"

@@ -52,16 +52,24 @@ class Roofline:
         known, names = self.efficiencies, rates_of(op)
         asked = demand(op, known.routing_concentration)
         rate = self.accelerator.peak(asked.precision) * getattr(known, names.flop)
-        compute = asked.flop * slowdown(op, known.experts_width) / rate
+        compute = asked.flop * slowdown(op, known.experts_width, known.experts_rows) / rate
         move = asked.size_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * getattr(known, names.bandwidth))
         start_s = sum(getattr(known, name) for name in names.starts)
         busy = asked.size_bytes + asked.flop > 0
         return np.where(busy, np.maximum(compute, move) + start_s * asked.kernels, 0.0)
 
 
-def slowdown(op: Compute, experts_width: float) -> FloatArray | float:
-    """How much longer an operator computes than a large one of its kind: narrow shards of experts leave tiles empty."""
-    return 1.0 + experts_width * op.moe_tp / op.intermediate if isinstance(op, Experts) else 1.0
+def slowdown(op: Compute, experts_width: float, experts_rows: float) -> FloatArray | float:
+    """How much longer an operator computes than a large one of its kind.
+
+    Narrow shards of experts, and few tokens an expert, leave tiles empty; tiles are no higher than the tokens need, so
+    that at most half of their rows are.
+    """
+    if not isinstance(op, Experts):
+        return 1.0
+    narrow = 1.0 + experts_width * op.moe_tp / op.intermediate
+    rows = np.maximum(op.tokens * op.top_k / op.num_experts, 1.0)
+    return narrow * (1.0 + np.minimum(experts_rows / rows, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +85,14 @@ def rates_of(op: Compute) -> Rates:
     """The efficiencies of an operator's kernel."""
     match op:
         case Gemm() | BatchedGemm():
-            return Rates(_gemm_flop(op.precision), "gemm_bandwidth", ("gemm_start_s", *_quantising(op.precision)))
+            bandwidth = "gemm_bandwidth_4bit" if op.precision in FOUR_BIT else "gemm_bandwidth"
+            return Rates(_gemm_flop(op.precision), bandwidth, ("gemm_start_s", *_quantising(op.precision)))
         case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
-            return Rates("attention_flop", "attention_bandwidth", ("attention_start_s",))
+            flop = "latent_flop" if isinstance(op, PrefillAttention) and op.latent else "attention_flop"
+            return Rates(flop, "attention_bandwidth", ("attention_start_s",))
         case Experts():
-            quantising = ("experts_quantise_s",) if quantises(op.activation) else ()
+            gathered = op.precision == "mxfp4"  # the kernel that gathers an expert's tokens quantises them
+            quantising = ("experts_quantise_s",) if quantises(op.activation) and not gathered else ()
             return Rates(_experts_flop(op), "experts_bandwidth", ("experts_start_s", *quantising))
         case MemoryPass():
             return Rates("gemm_flop", "elementwise_bandwidth", ("elementwise_start_s",))
@@ -99,6 +110,8 @@ def _gemm_flop(precision: str) -> str:
 def _experts_flop(op: Experts) -> str:
     if op.activation in FOUR_BIT:
         return "experts_flop_4bit"
+    if op.precision in (*FOUR_BIT, "int4") and not quantises(op.activation):
+        return "experts_flop_dequantised"
     return "experts_flop_block" if op.precision == "fp8_block" else "experts_flop"
 
 

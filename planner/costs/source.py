@@ -46,7 +46,7 @@ def make_pricer(
 
     `bare` prices kernels that run without the engine, which then makes their starts no longer.
     """
-    starts = 1.0 if bare else calibration.engine(engine).kernel_start
+    starts = 1.0 if bare else calibration.engine(engine, version).kernel_start
     roofline = Roofline(accelerator, topology, calibration.efficiencies.with_starts(starts))
     if store is None or accelerator.name not in store.accelerators():
         return roofline

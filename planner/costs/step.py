@@ -1,16 +1,18 @@
 """Operators to seconds: the time of one step, with what each part costs and rests on."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from planner.costs.evidence import Basis, Priced
 from planner.costs.forward import JOINT_OPERATORS, forward
-from planner.costs.operators import Collective, Operator, demand
+from planner.costs.operators import Collective, Operator, PrefillAttention, demand
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.models.architecture import Architecture
+
+OUTSIDE_GRAPHS = 0.25  # of the kernels of a step in piecewise graphs: attention, its cache and what feeds them
 
 
 class Pricer(Protocol):
@@ -71,7 +73,8 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
     busy = work.tokens > 0
     pace = fullest_stage(arch, shards)
     device_s = priced.device_s * pace
-    launching_s = engine.launch_s * launches(operators) * (work.prefill_sequences > 0)
+    share = launched_share(work.tokens, engine.captured_tokens) * (work.prefill_sequences > 0)
+    launching_s = engine.launching_s(*launches(operators)) * share
     behind_s = np.maximum(launching_s - device_s, 0.0)
     return StepTime(
         np.where(busy, device_s, 0.0),
@@ -93,9 +96,9 @@ def joint_step(
     """Joint seconds [N] by the new tokens of the mean rank, and the least of a step with prompts: its launches."""
     one = shards.take(np.zeros(len(rank_tokens), dtype=np.intp))
     tokens = np.maximum(rank_tokens, 1.0)
-    times = step_time(arch, pricer, one, Work.prefill(tokens), replace(engine, launch_s=0.0))
-    launching_s = engine.launch_s * launches(list(forward(arch, one, Work.prefill(tokens))))
-    least_s = float(np.min(times.host_s + launching_s)) if engine.launch_s > 0.0 else 0.0
+    times = step_time(arch, pricer, one, Work.prefill(tokens), engine.unhurried())
+    launching_s = engine.launching_s(*launches(list(forward(arch, one, Work.prefill(tokens)))))
+    least_s = float(np.min(times.host_s + launching_s)) if np.any(launching_s) else 0.0
     return np.where(rank_tokens > 0, joint_of(times), 0.0), least_s
 
 
@@ -105,9 +108,15 @@ def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> FloatArray:
     return each * shards.pp
 
 
-def launches(operators: list[Operator]) -> FloatArray | float:
-    """Kernels of a step [N]."""
-    return sum(op.count * (1.0 if isinstance(op, Collective) else demand(op).kernels) for op in operators)
+def launches(operators: list[Operator]) -> tuple[FloatArray | float, FloatArray | float]:
+    """Kernels of a step [N], and layers of experts in it."""
+    kernels = sum(op.count * (1.0 if isinstance(op, Collective) else demand(op).kernels) for op in operators)
+    return kernels, sum(op.count for op in operators if isinstance(op, PrefillAttention) and op.latent)
+
+
+def launched_share(tokens: FloatArray, captured_tokens: FloatArray | float) -> FloatArray:
+    """Share of a prefilling step's kernels [N] that the host launches one by one: graphs hold all but attention."""
+    return np.where(tokens > captured_tokens, 1.0, OUTSIDE_GRAPHS)
 
 
 def fullest_stage(arch: Architecture, shards: Shards) -> FloatArray:

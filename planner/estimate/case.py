@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+from planner.costs.parameters import section_of
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
+
+REQUESTS_PER_CLIENT = 10.0  # of a closed loop, where nothing says otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,17 @@ class Case:
     decode: Part
     gpus: int
     calibration: str = "default"
-    requests_per_client: float = 10.0  # of a closed loop: how many each client sends, its first at the start
+    requests_per_client: float = REQUESTS_PER_CLIENT  # that each sends, its first at the start
     staggered: bool = False  # the clients of a closed loop start one after the other, not at once
     hold_steps: float = 0.0  # decode steps for which the engine holds prompts to batch them
     poll_steps: float = 0.0  # decode steps between the scheduler's looks at new requests; 0: the engine's default
+    captured_tokens: float | None = None  # of the largest step that CUDA graphs hold; None: the engine's default
+    prefix_hits: float = 0.0  # share of prompt tokens that a prefix cache holds
+
+    @property
+    def section(self) -> str:
+        """Where a calibration has the overheads of the engine."""
+        return section_of(self.engine, self.version)
 
 
 @dataclass(frozen=True, slots=True)

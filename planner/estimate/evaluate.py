@@ -2,8 +2,8 @@
 
 Four steps are priced for every case: decoding at its full batch and at half of it, one prompt, and a step full of
 prompts. Decoding is linear in the batch between the first two, prefill in tokens through the others. Every loop is
-settled in the mean (`closed_loop.settle`), which gives the time per output token; the time to first token of a closed
-one, with its opening burst and its queues, is that of the benchmark played request by request (`replay`).
+settled in the mean (`closed_loop.settle`); the times of a closed one, with its opening burst and its queues, are those
+of the benchmark played request by request (`replay`), and its rate follows from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,12 +82,12 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
         calibration=calibration,
         store=store,
     )
-    return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine)))
+    return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine, first.version)))
 
 
 def _unhurried(costs: Costs) -> Costs:
     """The same without the time that the host needs to launch, which the loop adds to each of its steps."""
-    return replace(costs, engine=replace(costs.engine, launch_s=0.0))
+    return replace(costs, engine=costs.engine.unhurried())
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,7 @@ class Batch:
         clients, isl = self._numbers(lambda case: case.clients), self._isl()
         ranks, most = self._ranks(False), np.clip(self._admitted(), 1.0, self._most_batch())
         each = np.minimum(np.where(clients > 0, clients / ranks, most), most)
+        kernels, latent_layers = self._launches()
         return Frame(
             clients=clients,
             rate_per_s=self._numbers(lambda case: case.rate_per_s),
@@ -154,7 +155,10 @@ class Batch:
             poll_steps=self._numbers(lambda case: case.poll_steps),
             hold_steps=self._numbers(lambda case: case.hold_steps),
             staggered=self._numbers(lambda case: case.staggered),
-            launches=np.full(len(self.cases), self._launches()),
+            launches=np.full(len(self.cases), kernels),
+            latent_layers=np.full(len(self.cases), latent_layers),
+            prefix_hits=self._numbers(lambda case: case.prefix_hits),
+            captured_tokens=self._captured_tokens(),
         )
 
     def steps(self, frame: Frame) -> list[tuple[Shards, Work]]:
@@ -172,11 +176,16 @@ class Batch:
             (prefill, Work.of(frame.prompts * tokens, frame.prompts, before, 0.0, 0.0)),
         ]
 
-    def _launches(self) -> float:
-        """Kernels of a step with prompts; hardly any depend on the degrees."""
+    def _launches(self) -> tuple[float, float]:
+        """Kernels of a step with prompts, and its layers of latent attention; hardly any depend on the degrees."""
         part = self._parts(True)[0]
         shards = Shards.of(part.tp, part.pp, part.dp, part.moe_tp, part.ep)
-        return float(np.max(launches(list(forward(self.costs.arch, shards, Work.of(1024.0, 1.0, 0.0, 0.0, 0.0))))))
+        found = launches(list(forward(self.costs.arch, shards, Work.of(1024.0, 1.0, 0.0, 0.0, 0.0))))
+        return float(np.max(found[0])), float(np.max(found[1]))
+
+    def _captured_tokens(self) -> FloatArray:
+        default = self.costs.engine.captured_tokens
+        return self._numbers(lambda case: default if case.captured_tokens is None else case.captured_tokens)
 
     def _isl(self) -> FloatArray:
         return self._numbers(lambda case: case.isl)
@@ -243,11 +252,12 @@ class Batch:
 
 
 def run(frame: Frame, pace: Pace, added: Added) -> Settled:
-    """All loops settled; the time to first token of closed ones as played."""
+    """All loops settled; the times of closed ones as played."""
     rested, closed = settled(frame, pace, added), frame.clients > 0
     if not closed.any():
         return rested
     played = play(taken(loop_of(frame, pace, added), closed))
-    ttft, tpot = rested.ttft_s.copy(), rested.tpot_s
-    ttft[closed] = played.ttft_s
-    return Settled(rested.rate_per_s, ttft, tpot, rested.decoding)
+    ttft, tpot, rate = rested.ttft_s.copy(), rested.tpot_s.copy(), rested.rate_per_s.copy()
+    ttft[closed], tpot[closed] = played.ttft_s, played.tpot_s
+    rate[closed] = (frame.clients / (ttft + (frame.osl - 1.0) * tpot))[closed]  # Little's law
+    return Settled(rate, ttft, tpot, rested.decoding)

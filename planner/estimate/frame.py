@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray
+from planner.costs.step import launched_share
 from planner.estimate.replay import Loop
 from planner.kinds.serve.closed_loop import Dynamics, Settled, settle
 
@@ -37,6 +38,9 @@ class Frame:
     hold_steps: FloatArray  # decode steps for which prompts are held to batch them
     staggered: FloatArray  # 1 where clients start one after the other
     launches: FloatArray  # kernels of a step
+    latent_layers: FloatArray  # of a step
+    prefix_hits: FloatArray  # share of prompt tokens that need no computing
+    captured_tokens: FloatArray  # of the largest step that CUDA graphs hold
 
     @classmethod
     def gathered(cls, frames: Sequence["Frame"], members: Sequence[Sequence[int]]) -> "Frame":
@@ -54,6 +58,7 @@ class Added:
     sequence_s: FloatArray
     prefill_s: FloatArray
     launch_s: FloatArray
+    latent_launch_s: FloatArray
     frontend_s: FloatArray
     arrival_s: FloatArray
     poll_steps: FloatArray
@@ -112,8 +117,8 @@ def pace_of(frame: Frame, seconds: Sequence[FloatArray], added: Added) -> Pace:
         base_s=np.maximum(full - slope * frame.full_batch, 1e-6),
         slope_s=slope,
         start_s=added.prefill_s + apart * (weights + added.step_s),
-        token_s=np.maximum(each, 0.0) / frame.isl / frame.prefill_stages,
-        prompt_s=one * frame.chunks,
+        token_s=np.maximum(each, 0.0) / frame.isl / frame.prefill_stages * (1.0 - frame.prefix_hits),
+        prompt_s=one * frame.chunks * (1.0 - frame.prefix_hits),
     )
 
 
@@ -145,7 +150,7 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> Loop:
         hold_steps=frame.hold_steps,
         prefill_first=added.prefill_first,
         staggered=frame.staggered,
-        least_s=_launching_s(frame, added),
+        least_s=launching_s(frame, added),
     )
 
 
@@ -170,7 +175,7 @@ def _dynamics(frame: Frame, pace: Pace, added: Added) -> Dynamics:
     """What decides the loop of each deployment in the mean."""
     prompt = frame.isl * pace.token_s + pace.start_s
     beside = pace.base_s + pace.slope_s * frame.full_batch
-    prompt = np.maximum(prompt, _launching_s(frame, added) - beside * (frame.disaggregated == 0))
+    prompt = np.maximum(prompt, launching_s(frame, added) - beside * (frame.disaggregated == 0))
     joining = prompt + pace.base_s + pace.slope_s * frame.full_batch
     apart = frame.disaggregated > 0
     looks = np.where(frame.poll_steps > 0, frame.poll_steps, added.poll_steps)
@@ -213,9 +218,11 @@ def taken(one: Any, index: object) -> Any:  # noqa: ANN401 - any of the dataclas
     return type(one)(*(getattr(one, field.name)[index] for field in fields(one)))
 
 
-def _launching_s(frame: Frame, added: Added) -> FloatArray:
+def launching_s(frame: Frame, added: Added | EngineOverheads) -> FloatArray:
     """The least that a step with prompts takes."""
-    return added.launch_s * frame.launches
+    tokens = frame.isl + np.where(frame.disaggregated > 0, 0.0, frame.full_batch)
+    launched_s = added.launch_s * frame.launches + added.latent_launch_s * frame.latent_layers
+    return launched_s * launched_share(tokens, frame.captured_tokens)
 
 
 def _frontend_s(frame: Frame, added: Added) -> FloatArray:

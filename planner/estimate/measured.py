@@ -1,10 +1,13 @@
 """Rows of a table of measured deployments as cases.
 
 Columns (one row a benchmark point): id, source, aic_model or model, weights, system, backend, backend_version, mode
-(agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the prefixes
-prefill_ and decode_, and workers. Columns that may be left out: workers of agg (1), rate_per_s of an open loop (whose
-concurrency is empty), isl_cv (0), memory_utilisation, and the engine's limits max_batch (sequences of a decoding rank)
-and chunk_tokens (prompt tokens of a step).
+(agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the prefixes prefill_
+and decode_, and workers. Columns that may be left out: workers of agg (1), rate_per_s of an open loop (whose
+concurrency is empty), isl_cv (0), prefix_hits (the share of prompt tokens that a prefix cache holds, 0),
+memory_utilisation, and the engine's limits max_batch (sequences of a decoding rank) and chunk_tokens (prompt tokens of
+a step); batch_per_rank of agg, the requests of one attention rank: where those of all stated ranks are fewer than the
+concurrency, the ranks of each tensor-parallel group have requests of their own (attention data parallel), or where
+their number does not fit, the row is one of several equal instances.
 Where `source` is inferencex, lengths are uniform in [0.8, 1.0] of the nominal ones, and engines run as its recipes set
 them (`recipes.py`). Checkpoints in fp8 with one scale a tensor and in nvfp4 are those of NVIDIA's Model Optimizer,
 which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
@@ -15,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
+from planner.costs.parameters import section_of
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.recipes import Recipe, recipe_of
@@ -82,6 +86,7 @@ def _require_possible(case: Case, mode: str) -> None:
             ("gpus", case.gpus >= 1),
             ("degrees of parallelism", min(degrees) >= 1 and min(experts) >= 0),
             ("max_batch or chunk_tokens", min(case.decode.max_batch, case.decode.chunk_tokens) >= 0),
+            ("prefix_hits", 0 <= case.prefix_hits <= 1),
             ("lengths, load or memory", all(0 < size < LARGEST for size in sizes)),
         )
         if not right
@@ -102,12 +107,19 @@ def _build(row: Mapping[str, str]) -> Case:
     prefill = _part(row, "prefill_") if disaggregated else None
     if prefill is None:
         decode = replace(decode, chunk_tokens=int(float(row.get("chunk_tokens") or set_to.step_tokens)))
+        decode, clients = _ranks(decode, clients, float(row.get("batch_per_rank") or 0.0))
     return Case(
         id=row["id"],
-        arch=_model(row.get("aic_model") or row["model"], row.get("weights") or "", _cache_format(row, set_to)),
+        arch=_model(
+            row.get("aic_model") or row["model"],
+            row.get("weights") or "",
+            _cache_format(row, set_to),
+            set_to.output_format,
+            set_to.expert_inputs,
+        ),
         pool=_pool(row["system"], gpus),
         engine=row["backend"],
-        version=row.get("backend_version") or None,
+        version=_version(row, set_to),
         memory_utilisation=float(row.get("memory_utilisation") or set_to.memory_utilisation),
         isl=float(row["isl"]) * scale,
         osl=float(row["osl"]) * scale,
@@ -120,7 +132,27 @@ def _build(row: Mapping[str, str]) -> Case:
         staggered=set_to.staggered,
         hold_steps=set_to.hold_steps,
         poll_steps=set_to.poll_steps,
+        captured_tokens=set_to.captured_tokens,
+        prefix_hits=float(row.get("prefix_hits") or set_to.prefix_hits),
     )
+
+
+def _ranks(part: Part, clients: int, batch_per_rank: float) -> tuple[Part, int]:
+    """The instance and its clients, where the requests of a rank tell of more ranks than are stated."""
+    ranks = round(clients / batch_per_rank / part.dp) if batch_per_rank > 0 else 1
+    if ranks <= 1:
+        return part, clients
+    if ranks == part.tp:
+        return replace(part, tp=1, dp=part.dp * part.tp), clients
+    return part, round(batch_per_rank) * part.dp
+
+
+def _version(row: Mapping[str, str], set_to: Recipe) -> str | None:
+    """Of the engine; None where it runs as the newest do, or where only the framework around it is named."""
+    engine, version = row["backend"], row.get("backend_version") or None
+    framework = engine == "trtllm" and (version or "").startswith("0.")
+    ahead = set_to.asynchronous and section_of(engine, version) != engine
+    return None if framework or ahead else version
 
 
 def _part(row: Mapping[str, str], prefix: str) -> Part:
@@ -137,11 +169,15 @@ def _cache_format(row: Mapping[str, str], set_to: Recipe) -> str | None:
 
 
 @cache
-def _model(name: str, weights: str, cache_format: str | None) -> Architecture:
+def _model(
+    name: str, weights: str, cache_format: str | None, output_format: str | None, expert_inputs: str | None
+) -> Architecture:
     from planner.models.library import find_model, with_precision
 
-    architecture = find_model(name)
-    return with_precision(architecture, None if weights in _CHECKPOINT else weights, cache_format)
+    found = with_precision(find_model(name), None if weights in _CHECKPOINT else weights, cache_format)
+    inputs = expert_inputs or found.precisions.expert_activation
+    kept = replace(found.precisions, attention_output=output_format, expert_activation=inputs)
+    return replace(found, precisions=kept)
 
 
 @cache

@@ -6,17 +6,25 @@ from there: the format of the KV cache, the share of memory, the largest batch, 
 interval between looks at new requests, TensorRT-LLM's waiting for full batches (`batch_wait_timeout_iters`). Its
 disaggregated TensorRT-LLM deployments limit the decoding batch to the power of two at or below the clients' share (the
 `batchN` in the names of their files), but for sweeps over concurrency at one limit.
-NVIDIA's gap analysis runs with fixed lengths; in those with lengths in thousands of tokens the time to first token is
-that of clients which do not start together.
+DeepSeek-R1 in nvfp4 is its second checkpoint, which converts the output matrix of attention too (the card of
+nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the experts in mxfp8 (the TRTLLM backend;
+`VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8`). NVIDIA's gap analysis runs with fixed lengths; in those with lengths in
+thousands of tokens the time to first token is that of clients which do not start together, and vLLM, whose prefix cache
+is on unless told otherwise, answers faster than its devices can compute: its prompts repeat. In the others vLLM's and
+TensorRT-LLM's times are those of prompts that take a step each: as many tokens a step as a prompt has.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, log2
 
+from planner.estimate.case import REQUESTS_PER_CLIENT
+
+GAP_PROMPTS = 100  # distinct ones of NVIDIA's load generator unless told otherwise (aiperf --num-dataset-entries)
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
 DEFAULT_UTILISATION = 0.95  # where nothing is known: runs have settings between 0.80 and 0.95
 
+_MINIMAX_TUNED = "2026-04-03"  # from here its fp8 recipe on Blackwell has an fp8 cache and graphs of 2,048 tokens
 _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves many concurrencies: system, prompt
     ("b200_sxm", 1024): 32,
     ("b200_sxm", 8192): 8,
@@ -39,26 +47,56 @@ class Recipe:
     poll_steps: float = 0.0
     hold_steps: float = 0.0
     staggered: bool = False
+    captured_tokens: float | None = None  # of the largest step that a CUDA graph holds
+    expert_inputs: str | None = None  # the format of what enters the experts, where it is not the checkpoint's
+    output_format: str | None = None  # of the last matrix of attention, where it is not that of the others
+    prefix_hits: float = 0.0
+    asynchronous: bool = False  # schedules beside the device, as later releases do unasked
 
 
 def recipe_of(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe:
     """The settings of a measured row; `clients` of a closed loop, over `decode_ranks` attention ranks."""
     if row.get("source") == "nvidia-gap":
-        return Recipe(staggered=float(row["isl"]) % 1000 == 0)
+        return _gap_analysis(row, clients)
     if row.get("source") != "inferencex":
         return Recipe()
     engine = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}.get(row["backend"])
-    return engine(row, clients, decode_ranks) if engine is not None else Recipe()
+    found = engine(row, clients, decode_ranks) if engine is not None else Recipe()
+    if _family(row).startswith("DeepSeek") and row.get("weights") == "nvfp4":
+        return replace(found, output_format="nvfp4")
+    eight_bit = _family(row).startswith("gpt-oss") and _blackwell(row)
+    return replace(found, expert_inputs="fp8") if eight_bit else found
+
+
+def _gap_analysis(row: Mapping[str, str], clients: int) -> Recipe:
+    isl = int(float(row["isl"]))
+    if isl % 1000 != 0:
+        return Recipe(step_tokens=0 if row["backend"] == "sglang" else isl)
+    if row["backend"] == "vllm" and clients > 0:
+        return Recipe(prefix_hits=max(1.0 - GAP_PROMPTS / (REQUESTS_PER_CLIENT * clients), 0.0))
+    return Recipe(staggered=True)
 
 
 def _vllm(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe:
     family, blackwell, isl = _family(row), _blackwell(row), int(float(row["isl"]))
-    minimax = family.startswith("MiniMax")
+    if family.startswith("MiniMax"):
+        if not blackwell:
+            h200 = row["system"] == "h200_sxm"
+            return Recipe(None, 0.95 if h200 else 0.90, 0 if h200 else 256, 8192)
+        if row.get("weights") == "fp8_block" and (row.get("measured") or "") < _MINIMAX_TUNED:
+            return Recipe(None, 0.95, 0, 8192)
+        return Recipe("fp8", 0.90, 0, 2 * isl, captured_tokens=2048.0)
+    if family.startswith("Kimi"):
+        four_bit = row.get("weights") == "nvfp4"
+        return Recipe("fp8", 0.90, 0, 2 * isl, captured_tokens=2048.0) if four_bit else Recipe(None, 0.95, 0, 8192)
+    dense = family.startswith("Llama")
     return Recipe(
-        cache_format="fp8" if blackwell or row.get("weights") == "fp8" else None,
-        memory_utilisation=0.95 if minimax and row["system"] == "h200_sxm" else 0.90,
-        max_batch=512 if blackwell and not minimax else 256 if minimax and row["system"] == "h100_sxm" else 0,
-        step_tokens=2 * isl if minimax and blackwell else 8192,
+        cache_format="fp8" if blackwell or dense else None,
+        memory_utilisation=0.90,
+        max_batch=512 if blackwell else 0,
+        step_tokens=8192,
+        captured_tokens=2048.0 if not dense else 0.0 if blackwell else None,
+        asynchronous=True,
     )
 
 
@@ -69,6 +107,8 @@ def _sglang(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe:
     if float(row["gpus"]) < 8 and row.get("weights") == "fp8_block":
         return Recipe("fp8", 0.95, 32, 8192, 10.0)
     four_bit = row.get("weights") == "nvfp4"
+    if not _blackwell(row):
+        return Recipe(None, 0.82, 0, 32768)
     return Recipe(
         cache_format="fp8",
         memory_utilisation=0.85 if four_bit else 0.82,
@@ -87,7 +127,7 @@ def _trtllm(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe:
         held = short and float(row["tp"] or 1) < 8
         return Recipe("fp8", DEFAULT_UTILISATION, 1024, 16384, hold_steps=20.0 if held else 0.0)
     if family.startswith("gpt-oss"):
-        return Recipe("fp8", DEFAULT_UTILISATION, 512, 20000)
+        return Recipe("fp8" if _blackwell(row) else None, DEFAULT_UTILISATION, 512, 20000)
     held = short and clients >= 64 and row.get("weights") == "fp8_block"
     return Recipe("fp8", DEFAULT_UTILISATION, 0, max(clients + isl + 64, 8192), hold_steps=40.0 if held else 0.0)
 

@@ -14,7 +14,7 @@ import numpy as np
 from planner.costs.attention_ffn import Far, Port, Units, ffn_weight_bytes
 from planner.costs.forward import ranks_in_step
 from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
-from planner.costs.parameters import Calibration, load_calibration
+from planner.costs.parameters import Calibration, EngineOverheads, load_calibration
 from planner.costs.shapes import Shards
 from planner.costs.source import make_pricer, open_store, profile_paths
 from planner.costs.step import Pricer
@@ -84,6 +84,11 @@ class FleetSetting:
     requests: Requests
     policies: Policies
     crossing: bool = False  # caches move between pools, over their fabrics
+
+    @property
+    def overheads(self) -> EngineOverheads:
+        """What the engine adds to its kernels."""
+        return self.calibration.engine(self.problem.engine.name, self.problem.engine.version)
 
 
 def fleet_of_plan(
@@ -223,7 +228,7 @@ def fleet_of_engines(
         crowded_below=policies.crowded_below,
         spare_above=policies.spare_above,
         pool_links=_pool_links(instances, settings),
-        request_overhead_s=setting.calibration.engine(setting.problem.engine.name).request_s,
+        request_overhead_s=setting.overheads.request_s,
         groups=tuple(groups),
         paths=paths,
     )
@@ -317,7 +322,7 @@ def _grid(
     """Steps of one engine of a role."""
     pool, shape, known = setting.pools[role.pool], role.parallelism, setting.calibration.efficiencies
     pricer = _pricer(setting, pool)
-    overheads = setting.calibration.engine(setting.problem.engine.name)
+    overheads = setting.overheads
     longest = int((setting.requests.input_tokens + setting.requests.output_tokens).max())
     draft_tokens = speculation.draft_tokens if speculation else 0
     draft_step_s = speculation.draft_step_s if speculation else 0.0
@@ -376,7 +381,7 @@ def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards) -> tup
         used = role.memory.used_bytes - role.memory.kv_cache_bytes
         capacity = role.memory.capacity_bytes
     else:
-        workspace = setting.calibration.engine(setting.problem.engine.name).workspace_bytes
+        workspace = setting.overheads.workspace_bytes
         activations = float(activation_bytes(setting.arch, shards, *SMALL_STEP)[0])
         used = float(weight_bytes(setting.arch, shards)[0]) + activations + workspace
         if role.function == ATTENTION:

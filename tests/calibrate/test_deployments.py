@@ -10,15 +10,16 @@ import yaml
 pytest.importorskip("numba", reason="benchmarks are played by a loop that numba compiles")
 
 from planner.calibrate.deployments import (
+    FEWEST,
     Fitted,
     Measured,
     Parameters,
     document_of,
     features,
+    fit,
     fit_costs,
     fit_first_tokens,
     predict,
-    settled_tpot_s,
 )
 from planner.calibrate.intervals import COVERED, coverage, fit_spread, winkler
 from planner.calibrate.terms import Terms
@@ -103,9 +104,9 @@ def test_terms_weigh_tables_as_estimates_do(cases: list[Case]) -> None:
 def test_slower_memory_and_starts_are_found_again(terms: Terms) -> None:
     truth = parameters(gemm_bandwidth=0.6, gemm_start_s=4e-6)
     seen = measured(terms, truth)
-    before = np.abs(settled_tpot_s(terms, parameters()) / seen.tpot_s - 1.0)
-    found, errors = fit_costs(terms, seen, parameters(), everything(seen.tpot_s))
-    after = np.abs(settled_tpot_s(terms, found) / seen.tpot_s - 1.0)
+    before = np.abs(predict(terms, parameters()).tpot_s / seen.tpot_s - 1.0)
+    found, errors = fit_costs(terms, seen, parameters(), parameters(), everything(seen.tpot_s))
+    after = np.abs(predict(terms, found).tpot_s / seen.tpot_s - 1.0)
     assert np.median(after) < 0.2 * np.median(before)
     assert found.efficiencies.gemm_bandwidth < 0.7
     assert all(error > 0 for error in errors.values())
@@ -116,8 +117,21 @@ def test_rows_left_out_do_not_move_a_fit(terms: Terms) -> None:
     seen = measured(terms, truth)
     chosen = np.arange(len(seen.tpot_s)) % 2 == 0
     wrong = replace(seen, tpot_s=np.where(chosen, seen.tpot_s, 100.0), ttft_s=np.where(chosen, seen.ttft_s, 100.0))
-    assert fit_costs(terms, seen, parameters(), chosen)[0] == fit_costs(terms, wrong, parameters(), chosen)[0]
+    first, second = (fit_costs(terms, one, parameters(), parameters(), chosen)[0] for one in (seen, wrong))
+    assert first == second
     assert fit_first_tokens(terms, seen, truth, chosen) == fit_first_tokens(terms, wrong, truth, chosen)
+
+
+def test_older_releases_of_an_engine_have_overheads_of_their_own_once_rows_tell_them() -> None:
+    old = [replace(one, version="0.12.0") for one in (case(*MODELS[0], 2, c, 500) for c in range(2, 2 + FEWEST))]
+    both = Terms.of([*old, *(replace(one, version="0.18.0") for one in old)])
+    start = Parameters.of(PRIOR, both.engine_D)
+    seen = measured(both, start)
+    slow = replace(seen, tpot_s=seen.tpot_s * np.where(np.arange(2 * FEWEST) < FEWEST, 1.5, 1.0))
+    found = fit(both, slow, start, everything(seen.tpot_s)).parameters
+    assert found.engine("vllm<0.14").kernel_start > found.engine("vllm").kernel_start
+    new = fit(both, slow, start, np.arange(2 * FEWEST) >= FEWEST).parameters
+    assert new.engine("vllm<0.14") == new.engine("vllm")
 
 
 def test_what_an_engine_adds_before_the_first_token_is_found_nearly_again(terms: Terms) -> None:

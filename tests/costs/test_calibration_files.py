@@ -35,6 +35,20 @@ def test_an_engine_without_a_section_takes_the_default_one(tmp_path: Path) -> No
     assert (read.engine("vllm").step_s, read.engine("other").step_s) == (0.25, 0.5)
 
 
+@pytest.mark.parametrize(
+    ("version", "section"),
+    [("0.12.0", "old"), ("0.13.0rc1", "old"), ("0.14", "new"), ("1.0", "new"), ("nightly", "new"), (None, "new")],
+)
+def test_older_releases_have_a_section_of_their_own(tmp_path: Path, version: str | None, section: str) -> None:
+    path = _file(tmp_path, HEAD + "engines:\n  vllm: {step_s: 0.25}\n  vllm<0.14: {step_s: 0.5}\n")
+    assert load_calibration(path).engine("vllm", version).step_s == {"old": 0.5, "new": 0.25}[section]
+
+
+def test_without_a_section_older_releases_take_that_of_the_newest(tmp_path: Path) -> None:
+    path = _file(tmp_path, HEAD + "engines:\n  default: {step_s: 0.5}\n  vllm: {step_s: 0.25}\n")
+    assert load_calibration(path).engine("vllm", "0.9").step_s == 0.25
+
+
 def test_what_a_file_leaves_out_is_ideal(tmp_path: Path) -> None:
     read = load_calibration(_file(tmp_path, HEAD + "roofline: {gemm_flop: 0.5}\n"))
     assert read.efficiencies == Efficiencies(gemm_flop=0.5)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.collectives import collective_s
+from planner.costs.collectives import STAGED, collective_s
 from planner.costs.operators import Collective
 from planner.costs.parameters import Efficiencies
 from planner.hardware.topology import Level, Topology
@@ -51,6 +51,16 @@ def _play_all_reduce(size: float, group: int, stride: int, topology: Topology) -
         total += sum(steps)
         part /= parties
     return total + sum(sum(steps) for steps in reversed(sweeps))
+
+
+@pytest.mark.parametrize("size", [1e3, 1e5, 1e7, 1e9])
+def test_an_all_reduce_is_the_faster_of_one_kernel_and_of_stages(size: float) -> None:
+    known = Efficiencies(direct_bandwidth=0.25, collective_bandwidth=0.8, collective_start_s=4e-6)
+    moved_s = 2.0 * 7.0 / 8.0 * size / NODE.bandwidth_bytes_per_s
+    expected = min(4e-6 + moved_s / 0.25, STAGED * 4e-6 + moved_s / 0.8)
+    assert _seconds("all_reduce", size, 8, 1, FLAT, known) == pytest.approx(expected)
+    gathered = _seconds("all_gather", size, 8, 1, FLAT, known)
+    assert gathered == pytest.approx(4e-6 + moved_s / 2.0 / 0.8)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 4, 8])

@@ -11,7 +11,7 @@ from planner.costs.operators import DecodeAttention, Experts, Gemm, MemoryPass
 from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.roofline import Roofline
 from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.step import StepTime, launches, step_time
+from planner.costs.step import OUTSIDE_GRAPHS, StepTime, launches, step_time
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.library import find_model
@@ -67,6 +67,10 @@ def test_experts_in_blocks_and_narrow_shards_have_rates_of_their_own(ideal: Roof
     assert seconds(Efficiencies(experts_flop_block=0.2), 1.0, "fp8_block") == pytest.approx(5 * plain)
     assert seconds(Efficiencies(experts_flop_block=0.2), 1.0, "fp8") == pytest.approx(plain)
     assert seconds(Efficiencies(experts_width=1024), 2.0, "fp8") == pytest.approx(2 * plain / 2)
+    tokens_of_an_expert = 1e6 * 8 / 64
+    half = Efficiencies(experts_rows=tokens_of_an_expert / 2)
+    assert seconds(half, 1.0, "fp8") == pytest.approx(1.5 * plain)
+    assert seconds(Efficiencies(experts_rows=1e9), 1.0, "fp8") == pytest.approx(2 * plain)
 
 
 def test_a_step_with_prompts_takes_no_less_than_its_launches() -> None:
@@ -80,11 +84,28 @@ def test_a_step_with_prompts_takes_no_less_than_its_launches() -> None:
     )
     for work, hurried in ((few, True), (many, False), (decode, False)):
         found = step_time(arch, H200, one, work, slow)
-        kernels = launches(forward(arch, one, work))
+        kernels, _ = launches(list(forward(arch, one, work)))
         plain = step_time(arch, H200, one, work, EngineOverheads())
         least = 5e-5 * float(np.max(kernels)) if hurried else 0.0
         assert found.seconds[0] == pytest.approx(max(plain.seconds[0], least))
         assert not hurried or found.seconds[0] > plain.seconds[0]
+
+
+def test_steps_that_graphs_hold_launch_but_a_part_of_their_kernels() -> None:
+    arch, one = find_model(MODELS[0]), Shards.of(1)
+    work = Work.of(64.0, 1.0, 0.0, 0.0, 0.0)
+    launched = step_time(arch, H200, one, work, EngineOverheads(launch_s=1e-3)).seconds[0]
+    captured = step_time(arch, H200, one, work, EngineOverheads(launch_s=1e-3, captured_tokens=64.0)).seconds[0]
+    beyond = step_time(arch, H200, one, work, EngineOverheads(launch_s=1e-3, captured_tokens=63.0)).seconds[0]
+    assert captured == pytest.approx(OUTSIDE_GRAPHS * launched)
+    assert beyond == launched
+
+
+def test_latent_attention_launches_more() -> None:
+    arch, one = find_model("deepseek-ai/DeepSeek-V3"), Shards.of(8)
+    work = Work.of(64.0, 1.0, 0.0, 0.0, 0.0)
+    more = step_time(arch, H200, one, work, EngineOverheads(latent_launch_s=5e-3)).seconds[0]
+    assert more == pytest.approx(61 * 5e-3)
 
 
 def test_a_roofline_rests_on_analysis(ideal: Roofline) -> None:

@@ -119,6 +119,17 @@ def test_more_clients_wait_longer_and_never_yield_less(mode: str) -> None:
         assert more["tpot_s"] >= less["tpot_s"] * 0.93  # decoding is linear between two batches priced for each load
 
 
+def test_prompts_that_a_cache_holds_take_less_time(tmp_path: Path) -> None:
+    names = "id,aic_model,weights,system,backend,mode,isl,osl,concurrency,gpus,tp,pp,dp,moe_tp,moe_ep,prefix_hits"
+    row = "meta-llama/Llama-3.1-8B-Instruct,fp8,h100_sxm,vllm,agg,8000,200,32,1,1,1,1,1,1"
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join([names, *(f"{hits},{row},{hits}" for hits in (0.0, 0.5, 0.9))]) + "\n")
+    found = [json.loads(line)["prediction"] for line in estimate_measured(str(table))]
+    for less, more in itertools.pairwise(found):
+        assert more["ttft_s"] < less["ttft_s"]
+        assert more["tpot_s"] < less["tpot_s"]
+
+
 def test_a_table_that_is_none_is_refused(tmp_path: Path) -> None:
     bad = tmp_path / "bad.csv"
     bad.write_text("id,isl\n1,2\n")

@@ -19,6 +19,7 @@ COLOCATED = {
     "id": "c", "source": "inferencex", "family": "MiniMax-M2.5", "aic_model": "MiniMaxAI/MiniMax-M2.5",
     "weights": "fp8_block", "system": "b200_sxm", "backend": "vllm", "mode": "agg", "isl": "8192", "osl": "1024",
     "concurrency": "64", "gpus": "2", "tp": "2", "pp": "1", "dp": "1", "moe_tp": "2", "moe_ep": "1",
+    "measured": "2026-04-22",
 }  # fmt: skip
 
 
@@ -43,6 +44,11 @@ def test_settings_that_the_table_states_win() -> None:
     assert case(COLOCATED).decode.chunk_tokens == 2 * 8192
 
 
+def test_a_share_of_hits_beyond_one_is_refused() -> None:
+    with pytest.raises(PlannerError, match="prefix_hits"):
+        case(COLOCATED, prefix_hits="1.5")
+
+
 @pytest.mark.parametrize("limit", [{"max_batch": "-5"}, {"chunk_tokens": "-1"}])
 def test_negative_limits_are_refused(limit: dict[str, str]) -> None:
     with pytest.raises(PlannerError, match="max_batch or chunk_tokens"):
@@ -55,14 +61,59 @@ def test_the_cache_has_the_format_of_the_recipe() -> None:
     assert case(COLOCATED, source="mine").arch.precisions.kv_cache != "fp8"
 
 
+def test_a_recipe_is_that_of_the_day() -> None:
+    early = case(COLOCATED, measured="2026-03-28")
+    assert (early.arch.precisions.kv_cache, early.captured_tokens) == ("bf16", None)
+    assert case(COLOCATED).captured_tokens == 2048.0
+
+
+def test_checkpoints_convert_what_their_cards_say() -> None:
+    deepseek = case(DISAGGREGATED, weights="nvfp4").arch.precisions
+    assert (deepseek.attention, deepseek.output_projection) == ("bf16", "nvfp4")
+    assert case(DISAGGREGATED).arch.precisions.output_projection == "fp8_block"
+
+
+@pytest.mark.parametrize(("system", "inputs"), [("b200_sxm", "fp8"), ("h200_sxm", "bf16")])
+def test_inputs_of_experts_are_those_that_the_device_multiplies(system: str, inputs: str) -> None:
+    gpt = {"family": "gpt-oss-120b", "aic_model": "openai/gpt-oss-120b", "weights": "mxfp4"}
+    assert case(COLOCATED, **gpt, system=system).arch.precisions.expert_activation == inputs
+
+
+@pytest.mark.parametrize(
+    ("batch", "found"), [("64", (2, 1, 64)), ("32", (1, 2, 64)), ("4", (2, 1, 4)), ("", (2, 1, 64))]
+)
+def test_requests_of_a_rank_tell_of_ranks_that_are_not_stated(batch: str, found: tuple[int, int, int]) -> None:
+    """As many as tensor-parallel ranks: attention data parallel; more: one of several instances."""
+    one = case(COLOCATED, batch_per_rank=batch)
+    assert (one.decode.tp, one.decode.dp, one.clients) == found
+
+
+def test_a_version_of_the_framework_is_not_that_of_the_engine() -> None:
+    assert case(DISAGGREGATED, backend_version="0.8.1.post1").section == "trtllm"
+    assert case(DISAGGREGATED, backend_version="1.0.0rc3").section == "trtllm<1.1"
+    assert case(COLOCATED, backend_version="0.12.0", source="nvidia-gap").section == "vllm<0.14"
+
+
+def test_gap_runs_take_prompts_one_by_one() -> None:
+    assert case(COLOCATED, source="nvidia-gap", isl="4096").decode.chunk_tokens == 4096
+    assert case(COLOCATED, source="nvidia-gap", isl="4096", backend="sglang").decode.chunk_tokens == 0
+
+
 def test_runs_of_no_known_source_have_no_recipe() -> None:
     assert recipe_of({**COLOCATED, "source": "mine"}, 64, 1) == Recipe()
     assert case(COLOCATED, source="").poll_steps == 0.0
 
 
 def test_gap_runs_in_thousands_of_tokens_start_one_after_the_other() -> None:
-    assert case(COLOCATED, source="nvidia-gap", isl="4000").staggered
-    assert not case(COLOCATED, source="nvidia-gap", isl="4096").staggered
+    assert case(COLOCATED, source="nvidia-gap", backend="sglang", isl="4000").staggered
+    assert not case(COLOCATED, source="nvidia-gap", backend="sglang", isl="4096").staggered
+
+
+def test_gap_runs_of_vllm_in_thousands_of_tokens_find_their_prompts_again() -> None:
+    """Of 640 prompts 100 are new."""
+    assert case(COLOCATED, source="nvidia-gap", isl="4000").prefix_hits == pytest.approx(540 / 640)
+    assert case(COLOCATED, source="nvidia-gap", isl="4000", concurrency="4").prefix_hits == 0.0
+    assert case(COLOCATED, source="nvidia-gap", isl="4000", prefix_hits="0.5").prefix_hits == 0.5
 
 
 def test_held_prompts_are_those_of_the_recipes() -> None:

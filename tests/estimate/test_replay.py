@@ -101,6 +101,13 @@ def test_requests_wait_for_their_own_instance() -> None:
     assert split.ttft_s[0] > 1.5 * pooled.ttft_s[0]
 
 
+def test_requests_that_are_not_played_count_as_those_of_later_rounds() -> None:
+    """A burst of all clients is one round of ten, however few of the ten are played."""
+    shape = {"clients": 5000.0, "most_decoding": 1e5, "osl": 20_001.0, "slope_s": 0.0, "step_tokens": 14_000.0}
+    short, burst = (play(loop(**shape, requests_per_client=rounds)) for rounds in (10.0, 1.0))
+    assert 0.1 * burst.ttft_s[0] <= short.ttft_s[0] < 0.3 * burst.ttft_s[0]
+
+
 def test_prompts_that_wait_share_the_start_of_a_step() -> None:
     alone = play(loop(disaggregated=1.0, start_s=0.1)).ttft_s[0]
     many = play(loop(disaggregated=1.0, start_s=0.1, clients=8.0, requests_per_client=1.0)).ttft_s[0]

@@ -3,7 +3,8 @@
 import numpy as np
 from numba import njit
 
-MOST_REQUESTS = 6000  # of one run; with more, the opening burst has long stopped to count
+MOST_REQUESTS = 6000  # played of one run; those of later rounds count for the others
+LEAST_ROUNDS = 3  # of all clients
 LEAST_REQUESTS = 8
 FULL = 0.9  # of a step's prompt tokens for which held prompts wait no longer
 LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at least
@@ -204,15 +205,23 @@ def _disaggregated(
 
 
 @njit(cache=True)
+def _mean(values, clients, asked):
+    """Of all requests asked for: the first of each client once, the others as the mean of those played."""
+    if len(values) >= asked or len(values) <= clients:
+        return np.mean(values)
+    share = clients / asked
+    return share * np.mean(values[:clients]) + (1.0 - share) * np.mean(values[clients:])
+
+
+@njit(cache=True)
 def play_all(columns, draws_isl, draws_osl, draws_delay, means):
     for run in range(columns.shape[1]):
         (clients, each, isl_top, osl_top, spread, apart, instances, ranks, servers, most, base, slope, start, token,
          moved, step_tokens, frontend, arrival, poll, output, hold, apart_steps, staggered,
          least) = columns[:, run]  # fmt: skip
         here = int(np.ceil(clients / ranks)) if apart == 0.0 else int(clients)
-        count = int(max(each * here, LEAST_REQUESTS))
-        if count > MOST_REQUESTS:
-            count = max(MOST_REQUESTS, 2 * here)
+        asked = int(max(each * here, LEAST_REQUESTS))
+        count = min(asked, max(MOST_REQUESTS, LEAST_ROUNDS * here))
         index = np.arange(count) % len(draws_isl)
         isl = isl_top * (1.0 - spread * draws_isl[index])
         osl = np.floor(osl_top * (1.0 - spread * draws_osl[index]))
@@ -230,5 +239,5 @@ def play_all(columns, draws_isl, draws_osl, draws_delay, means):
                 here, isl, osl, delay, int(instances), ranks, most, np.zeros(max(int(servers), 1)), base, slope, start,
                 token, step_tokens, moved, frontend, stagger, least, ttft, tpot,
             )  # fmt: skip
-        means[0, run] = np.mean(ttft)
-        means[1, run] = np.mean(tpot)
+        means[0, run] = _mean(ttft, here, asked)
+        means[1, run] = _mean(tpot, here, asked)

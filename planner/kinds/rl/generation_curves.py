@@ -44,7 +44,8 @@ class Generator:
 
 def modelled_generators(setting: Setting, pool: Pool, mean_context: float) -> Iterator[Generator]:
     """Every shape of a replica that fits on `pool`, priced."""
-    engine = setting.calibration.engine(setting.resolved.problem.engine.name)
+    spec = setting.resolved.problem.engine
+    engine = setting.calibration.engine(spec.name, spec.version)
     pricer = make_pricer(
         pool.node.accelerator, pool.topology(), setting.actor, engine=setting.resolved.problem.engine.name,
         version=setting.resolved.problem.engine.version, calibration=setting.calibration, store=setting.store,
@@ -145,7 +146,8 @@ def _curve(
             indexing="ij",
         )
     )
-    engine = setting.calibration.engine(setting.resolved.problem.engine.name)
+    spec = setting.resolved.problem.engine
+    engine = setting.calibration.engine(spec.name, spec.version)
     pp = float(shards.pp[0])
     many = shards.take(np.zeros(len(batch_P), dtype=np.intp))
     timed = step_time(setting.actor, pricer, many, Work.decode(batch_P / pp, context_P), engine)

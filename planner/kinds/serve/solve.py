@@ -180,7 +180,7 @@ def make_place(
         calibration=calibration, store=store,
     )  # fmt: skip
     memory = pool.node.accelerator.memory_bytes * engine.memory_utilisation
-    costs = Costs(arch, pricer, calibration.engine(engine.name))
+    costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version))
     return Place(index, pool, costs, memory, Port.of(pool, calibration.efficiencies))
 
 
