@@ -219,6 +219,8 @@ def _assumptions(job: Job, best: Evaluation) -> Iterator[str]:
     yield from ASSUMPTIONS
     if best.choice.schedule.startswith("zb_"):
         yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"
+    if best.strategies:
+        yield "layers run and recompute as `layer_runs` says: tp and dp of the role are those of the first layer"
     for own in [part.choice.table.job for part in best.parts]:
         if own.num_gpus < own.pool.num_gpus:
             whole = f"of {own.pool.num_gpus} GPUs in service {own.num_gpus}"
