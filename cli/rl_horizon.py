@@ -38,10 +38,10 @@ def horizon(
 
     given = read_horizon(load_document(problem))
     try:
-        found = plan_horizon(given.problem, given.periods, given.change)
+        found = plan_horizon(given.problem, given.periods, given.change, given.running)
     except Infeasible as answer:
         return say_infeasible(answer, as_json=as_json)
-    judged = evaluate_horizon(given.problem, given.periods, given.change, found.plans)
+    judged = evaluate_horizon(given.problem, given.periods, given.change, found.plans, given.running)
     plan = horizon_plan_document(given, found.plans)
     if output is not None:
         write_json(plan, output)
@@ -60,7 +60,7 @@ def evaluate_document(document: "Document", plan: "Document", *, as_json: bool) 
 
     given = read_horizon(document)
     plans = read_horizon_plan(plan, given)
-    judged = evaluate_horizon(given.problem, given.periods, given.change, plans)
+    judged = evaluate_horizon(given.problem, given.periods, given.change, plans, given.running)
     if as_json:
         write_json({"schema": "planner.rl.horizon_evaluation/1", **_evaluation_document(judged)})
     else:

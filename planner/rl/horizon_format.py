@@ -6,7 +6,7 @@ from planner.documents import Document
 from planner.rl.benchmark_plan import PlanDocument, plan_document, plan_of
 from planner.rl.benchmark_problem import placed_errors, problem_of, read_batches
 from planner.rl.document_part import Part
-from planner.rl.horizon import ChangeCosts, Period, changes_between
+from planner.rl.horizon import ChangeCosts, Period, changes_on_the_way
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem, validate
 
@@ -20,6 +20,7 @@ class HorizonProblem:
     problem: RlProblem
     periods: tuple[Period, ...]
     change: ChangeCosts
+    running: RlPlan | None = None  # what runs before the first period
 
 
 def is_horizon(document: Document) -> bool:
@@ -44,17 +45,18 @@ def read_horizon(document: Document) -> HorizonProblem:
         validate(problem)
     change = top.part("change")
     costs = ChangeCosts(change.number("generation_s"), change.number("training_s"), change.number("circuit_s", 0.0))
-    return HorizonProblem(problem, periods, costs)
+    running = plan_of(top.part("current"), problem) if "current" in top else None
+    return HorizonProblem(problem, periods, costs, running)
 
 
 def horizon_plan_document(given: HorizonProblem, plans: tuple[RlPlan, ...]) -> PlanDocument:
     """`plans`, one a period, each in the form of the benchmark and with what changes on entering its period."""
-    before = (plans[0], *plans[:-1])
+    changes = changes_on_the_way(given.running, plans)
     return {
         "schema": SCHEMA,
         "periods": [
-            {"iterations": period.iterations, "changed": list(changes_between(one, plan)), "plan": plan_document(plan)}
-            for period, one, plan in zip(given.periods, before, plans, strict=True)
+            {"iterations": period.iterations, "changed": list(changed), "plan": plan_document(plan)}
+            for period, changed, plan in zip(given.periods, changes, plans, strict=True)
         ],
     }
 

@@ -69,6 +69,22 @@ def test_bad_horizons_are_refused_with_a_mend(
     assert mend in shown
 
 
+def test_a_horizon_starts_from_the_plan_that_runs(tmp_path: Path, capsys: Capture) -> None:
+    free = tmp_path / "free.json"
+    assert main(["rl", "horizon", str(EXAMPLE), "-o", str(free)]) == 0
+    last = json.loads(free.read_text(encoding="utf-8"))["periods"][-1]["plan"]
+    path, plan = _changed(tmp_path, current=last), tmp_path / "plan.json"
+    assert main(["rl", "horizon", path, "-o", str(plan)]) == 0
+    first = json.loads(plan.read_text(encoding="utf-8"))["periods"][0]
+    assert bool(first["changed"]) == (first["plan"] != last)
+    capsys.readouterr()
+    assert main(["rl", "horizon", str(EXAMPLE), "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)["objective"]
+    assert main(["rl", "horizon", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["objective"] > alone
+    assert main(["rl", "evaluate", path, str(plan)]) == 0
+
+
 def test_solving_a_problem_of_periods_points_to_the_horizon(capsys: Capture) -> None:
     assert main(["rl", "solve", str(EXAMPLE)]) == 2
     assert "planner rl horizon" in capsys.readouterr().err

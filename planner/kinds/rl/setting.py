@@ -107,6 +107,7 @@ def _require_consistent(resolved: Resolved, options: RlOptions) -> None:
         what = f"{samples} samples do not divide into {options.minibatches} minibatches"
         raise PlannerError(what, where=where(("options", "minibatches")), hint=f"write `minibatches: {near}`")
     _require_fusible(resolved, options)
+    _require_one_curve_each(resolved, options)
     _require_partial(resolved, options)
     _require_horizon(resolved, options)
     if "asynchronous" in (options.synchrony or ()) and options.max_staleness == 0:
@@ -143,6 +144,21 @@ def _require_fusible(resolved: Resolved, options: RlOptions) -> None:
             raise PlannerError(
                 what, where=where(("options", "costs", "training", index, "score_tokens_per_s")), hint=hint
             )
+
+
+def _require_one_curve_each(resolved: Resolved, options: RlOptions) -> None:
+    """Two measured curves of one replica would be two plans that look alike."""
+    costs = options.costs
+    named: tuple[tuple[str, list[tuple[object, ...]]], ...] = (
+        ("generation", [(one.pool, one.tp, one.pp, one.ep) for one in costs.generation]),
+        ("training", [(one.pool, one.tp, one.pp) for one in costs.training]),
+    )
+    for part, keys in named:
+        twice = next((index for index, key in enumerate(keys) if key in keys[:index]), None)
+        if twice is not None:
+            what = f"two curves of tp {keys[twice][1]} pp {keys[twice][2]} on `{keys[twice][0]}`"
+            where = resolved.where(("options", "costs", part, twice))
+            raise PlannerError(what, where=where, hint="keep the one that was measured as you run it")
 
 
 def _require_partial(resolved: Resolved, options: RlOptions) -> None:

@@ -162,6 +162,11 @@ BAD = {
     ),
     "a cap on dollars an hour": ({"limits": {"usd_per_hour": 9.0}}, "dollars an hour", "minimize: cost"),
     "PPO without a critic": ({"options": {"algorithm": "ppo"}}, "no model is called `critic`", "add `critic:`"),
+    "two curves of the same replica": (
+        {"options": {"costs": {"generation": [*GENERATION, GENERATION[0]], "training": TRAINING}}},
+        "two curves of tp 1 pp 1 on `a`",
+        "keep the one",
+    ),
     "a curve of an unknown pool": (
         {"options": {"costs": {"generation": [{**GENERATION[0], "pool": "b"}], "training": TRAINING}}},
         "no pool is called `b`",
