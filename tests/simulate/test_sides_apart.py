@@ -107,7 +107,8 @@ def test_full_engines_step_as_fast_as_the_plan_says() -> None:
     planned = fleet_of_plan(envelope, decision, load, Policies())
     result = simulate(planned.fleet, load)
     steady = result.tpot_s[len(load) // 4 : -slots]
-    assert float(np.mean(steady)) == pytest.approx(value_of(envelope, "tpot_s", "chat"), rel=0.05)
+    by_batch = (envelope.evidence.steps or {})["attention"].tpot_s_by_batch or {}
+    assert float(np.mean(steady)) == pytest.approx(by_batch[str(attention.limits["max_batch"])], rel=0.03)
     assert objective_of(envelope) > 0.0
 
 
