@@ -109,14 +109,26 @@ def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> FloatArray:
 
 
 def launches(operators: list[Operator]) -> tuple[FloatArray | float, FloatArray | float]:
-    """Kernels of a step [N], and layers of experts in it."""
-    kernels = sum(op.count * (1.0 if isinstance(op, Collective) else demand(op).kernels) for op in operators)
-    return kernels, sum(op.count for op in operators if isinstance(op, PrefillAttention) and op.latent)
+    """Kernels of a step [N], and layers in it that prefill latent attention."""
+    kernels = sum(op.count * _started(op) for op in operators)
+    return kernels, sum(op.count * _started(op) for op in operators if isinstance(op, PrefillAttention) and op.latent)
+
+
+def _started(op: Operator) -> FloatArray:
+    """Kernels that one run of an operator starts [N]; none where it has nothing to do."""
+    if isinstance(op, Collective):
+        return ((op.size_bytes > 0) & (op.group > 1)).astype(np.float64)
+    asked = demand(op)
+    return np.asarray(asked.kernels * (asked.flop + asked.size_bytes > 0), dtype=np.float64)
 
 
 def launched_share(tokens: FloatArray, captured_tokens: FloatArray | float) -> FloatArray:
-    """Share of a prefilling step's kernels [N] that the host launches one by one: graphs hold all but attention."""
-    return np.where(tokens > captured_tokens, 1.0, OUTSIDE_GRAPHS)
+    """Share of a prefilling step's kernels [N] that the host launches one by one: graphs hold all but attention.
+
+    It grows to all of them over the half above the largest graph, so that tables of steps can follow it.
+    """
+    beyond = 2.0 * (tokens - captured_tokens) / np.maximum(captured_tokens, 1.0)
+    return OUTSIDE_GRAPHS + (1.0 - OUTSIDE_GRAPHS) * np.clip(beyond, 0.0, 1.0)
 
 
 def fullest_stage(arch: Architecture, shards: Shards) -> FloatArray:

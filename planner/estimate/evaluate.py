@@ -155,8 +155,8 @@ class Batch:
             poll_steps=self._numbers(lambda case: case.poll_steps),
             hold_steps=self._numbers(lambda case: case.hold_steps),
             staggered=self._numbers(lambda case: case.staggered),
-            launches=np.full(len(self.cases), kernels),
-            latent_layers=np.full(len(self.cases), latent_layers),
+            launches=kernels,
+            latent_layers=latent_layers,
             prefix_hits=self._numbers(lambda case: case.prefix_hits),
             captured_tokens=self._captured_tokens(),
         )
@@ -176,12 +176,11 @@ class Batch:
             (prefill, Work.of(frame.prompts * tokens, frame.prompts, before, 0.0, 0.0)),
         ]
 
-    def _launches(self) -> tuple[float, float]:
-        """Kernels of a step with prompts, and its layers of latent attention; hardly any depend on the degrees."""
-        part = self._parts(True)[0]
-        shards = Shards.of(part.tp, part.pp, part.dp, part.moe_tp, part.ep)
-        found = launches(list(forward(self.costs.arch, shards, Work.of(1024.0, 1.0, 0.0, 0.0, 0.0))))
-        return float(np.max(found[0])), float(np.max(found[1]))
+    def _launches(self) -> tuple[FloatArray, FloatArray]:
+        """Kernels of a step with prompts, and its layers of latent attention."""
+        one = np.ones(len(self.cases))
+        found = launches(list(forward(self.costs.arch, self._shards(True), Work.prefill(1024.0 * one))))
+        return found[0] * one, found[1] * one
 
     def _captured_tokens(self) -> FloatArray:
         default = self.costs.engine.captured_tokens
