@@ -1,8 +1,8 @@
 """Search for training plans: user CPU of whole `planner solve` processes, the plan, its gap, and what a rule answers.
 
 The rule is "least TP, then least PP, then the largest micro-batch that fits", priced by the same costs: 1F1B, ZeRO 1,
-no context parallelism, experts over a node, nothing computed again unless nothing fits otherwise. The last table mixes
-strategies by layer on 64 GPUs.
+no context parallelism, experts over a node, nothing computed again unless nothing fits otherwise. Then two pools of
+different GPUs with what one of them alone does, and strategies mixed by layer on 64 GPUs.
 
     python benchmarks/training_search.py
 """
@@ -120,6 +120,25 @@ def search_table() -> None:
             )
 
 
+def pools_table() -> None:
+    """Two pools of different GPUs: the plan over both, and the best on one of them, the trivial answer."""
+    from planner.plan.reader import read_plan
+
+    print("\nLlama-3.1-70B, 128 H100 and 256 A100: uses of two pools")
+    with tempfile.TemporaryDirectory() as folder:
+        for use in ("[one,stages,replicas]", "one", "stages", "replicas"):
+            case = Case(use, "train-llama3-70b-h100-a100.yaml", (f"options.search.pools={use}",), 10.0)
+            path = Path(folder) / "plan.json"
+            took_s = user_cpu_s(case, path)
+            plan = read_plan(path)
+            certificate: dict[str, Any] = dict(plan.certificate)
+            pools = ", ".join(f"{r.pool} pp{r.parallelism.pp} dp{r.parallelism.dp}" for r in plan.roles)
+            print(
+                f"  {use:24} {took_s:5.2f} s CPU, step {certificate['objective']['value']:.3g} s,"
+                f" gap {certificate['gap']:.1%}, {pools}; {certificate['candidates']:,} candidates"
+            )
+
+
 def layer_table() -> None:
     """Strategies by layer of a model of 28 layers on 64 GPUs, with less and less memory."""
     from planner.documents import given_document
@@ -154,4 +173,5 @@ def layer_table() -> None:
 
 if __name__ == "__main__":
     search_table()
+    pools_table()
     layer_table()
