@@ -18,6 +18,7 @@ from planner.rl.record import Curves
 from planner.units import format_si
 
 MOVE_S = 0.1  # of a trajectory to another replica, beyond its KV (Heddle, arXiv:2603.28101: 0.1 to 0.35 s in all)
+SHORTEST = 512  # tokens of a sample, below which length is not what keeps a model from being trained
 START_S = 1.0  # of a synchronisation: engines drained, caches dropped (verl and slime report 1 to 2 s beyond transfer)
 
 
@@ -52,7 +53,7 @@ def formulate(setting: Setting) -> Formulated:
             trainers += list(modelled_trainers(setting, pool, lengths))
     trainers = [one for one in trainers if one.option.min_dp < NEVER_FITS]
     _require_replicas(setting, generators, lengths)
-    _require_trainers(setting, trainers)
+    _require_trainers(setting, trainers, lengths)
     kv_token_bytes = _kv_token_bytes(setting, context)
     curves = Curves(
         generation=tuple(one.option for one in generators),
@@ -190,9 +191,14 @@ def _require_replicas(setting: Setting, generators: list[Generator], lengths: Le
         raise PlannerError(what, where=where(("workloads", 0, "output_tokens")), hint=hint)
 
 
-def _require_trainers(setting: Setting, trainers: list[Trainer]) -> None:
+def _require_trainers(setting: Setting, trainers: list[Trainer], lengths: Lengths) -> None:
     if trainers:
         return
+    tokens = _trained_tokens(setting, lengths)
+    if tokens is not None:
+        output = max(1, tokens - setting.workload.input.max_tokens)
+        limit = f"training on samples of {lengths.longest} tokens"
+        raise Infeasible([{"limit": limit, "nearest": f"max_output_tokens {output}"}], proved=True)
     pool = max(setting.pools, key=lambda pool: pool.num_gpus)
     parameters = _actor_bytes(setting) / 2.0
     needed = int(18.0 * parameters / (0.8 * pool.node.accelerator.memory_bytes)) + 1
@@ -200,6 +206,17 @@ def _require_trainers(setting: Setting, trainers: list[Trainer]) -> None:
     raise Infeasible(
         [{"limit": f"memory of {pool.name} = {pool.num_gpus} x {_gib(pool)}", "nearest": near}], proved=True
     )
+
+
+def _trained_tokens(setting: Setting, lengths: Lengths) -> int | None:
+    """Tokens of a sample that some trainer fits in memory, by halving; None where no length does."""
+    tokens = lengths.longest
+    while (tokens := tokens // 2) >= SHORTEST:
+        shorter = Lengths(tokens, min(lengths.typical, tokens))
+        for pool in setting.pools:
+            if any(one.option.min_dp < NEVER_FITS for one in modelled_trainers(setting, pool, shorter)):
+                return tokens
+    return None
 
 
 def _gib(pool: Pool) -> str:

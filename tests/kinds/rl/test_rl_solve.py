@@ -206,3 +206,14 @@ def test_a_deadline_that_nothing_meets_names_the_nearest(tmp_path: Any) -> None:
         solve(written(tmp_path, problem(options={"max_iteration": "1s"})))
     assert caught.value.conflict[0]["limit"] == "max_iteration <= 1 s"
     assert float(caught.value.conflict[0]["nearest"].removesuffix(" s")) > 1.0
+
+
+def test_samples_too_long_to_train_on_are_named_with_a_length_that_is_not(tmp_path: Any) -> None:  # noqa: ANN401
+    document = problem(workloads=[{"input_tokens": 200, "output_tokens": 3_000_000}])
+    document["options"] |= {"costs": {}, "prompts": 4, "minibatches": 1}
+    with pytest.raises(Infeasible) as caught:
+        solve(written(tmp_path, document))
+    conflict = caught.value.conflict[0]
+    assert conflict["limit"] == "training on samples of 3000200 tokens"
+    document["options"]["max_output_tokens"] = int(conflict["nearest"].removeprefix("max_output_tokens "))
+    assert solve(written(tmp_path, document)).certificate.status == "optimal"
