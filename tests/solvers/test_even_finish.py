@@ -1,5 +1,6 @@
 """Equal tasks over groups of machines: against every choice of numbers."""
 
+from functools import partial
 from itertools import product
 
 import pytest
@@ -13,11 +14,15 @@ from planner.solvers.result import Status
 _GROUPS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 9), st.integers(0, 20)), min_size=1)
 
 
+def _done_s(slope: int, start: int, number: int) -> float:
+    return float(slope * number + start)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 30), _GROUPS.map(lambda rows: rows[:3]))
 def test_no_other_numbers_end_earlier(tasks: int, rows: list[tuple[int, int, int, int]]) -> None:
     groups = [Machines(count, unit) for count, unit, _, _ in rows]
-    done_s = [lambda n, a=slope, b=start: float(a * n + b) for _, _, slope, start in rows]
+    done_s = [partial(_done_s, slope, start) for _, _, slope, start in rows]
     choices = product(*(range(one.unit, tasks // one.count + 1, one.unit) for one in groups))
     legal = [n for n in choices if sum(one.count * k for one, k in zip(groups, n, strict=True)) == tasks]
     found = share_tasks(tasks, groups, done_s)
