@@ -120,7 +120,7 @@ def _grid(one: dict[str, float], most: int, **decoding: float) -> StepGrid:
     grid = StepGrid.affine(token_s=one["token_s"], prefill_s=one["start_s"], most_sequences=most, **decoding)
     if not one["least_s"]:
         return grid
-    return replace(grid, joint_s=np.zeros(2), rank_tokens=np.array([0.0, 1.0]), least_s=one["least_s"])
+    return replace(grid, joint_s=np.zeros(2), rank_tokens=np.array([0.0, 1.0]), least_s=np.full(2, one["least_s"]))
 
 
 def _requests(one: dict[str, float], clients: int, count: int, most: int) -> Requests:

@@ -92,13 +92,14 @@ def joint_of(times: StepTime) -> FloatArray:
 
 def joint_step(
     arch: Architecture, pricer: Pricer, shards: Shards, engine: EngineOverheads, rank_tokens: FloatArray
-) -> tuple[FloatArray, float]:
-    """Joint seconds [N] by the new tokens of the mean rank, and the least of a step with prompts: its launches."""
+) -> tuple[FloatArray, FloatArray]:
+    """Joint seconds [N] by the new tokens of the mean rank; the least of a step with prompts by those of a rank."""
     one = shards.take(np.zeros(len(rank_tokens), dtype=np.intp))
     tokens = np.maximum(rank_tokens, 1.0)
     times = step_time(arch, pricer, one, Work.prefill(tokens), engine.unhurried())
-    launching_s = engine.launching_s(*launches(list(forward(arch, one, Work.prefill(tokens)))))
-    least_s = float(np.min(times.host_s + launching_s)) if np.any(launching_s) else 0.0
+    operators = list(forward(arch, one, Work.of(tokens, 1.0, 0.0, 1.0, 1.0)))
+    launching_s = engine.launching_s(*launches(operators)) * launched_share(tokens, engine.captured_tokens)
+    least_s = np.where(launching_s > 0.0, times.host_s + launching_s, 0.0)
     return np.where(rank_tokens > 0, joint_of(times), 0.0), least_s
 
 

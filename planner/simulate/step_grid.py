@@ -30,7 +30,8 @@ class StepGrid:
 
     Decode steps are stored for every batch, padded to the CUDA graph that runs them; steps that prefill run without.
     What instances that step together do together (experts that they share) may stand apart: `joint_s` by the new tokens
-    of the mean one, beyond the other seconds of the slowest. No step with prompts is then shorter than `least_s`.
+    of the mean one, beyond the other seconds of the slowest. No step with prompts is then shorter than `least_s` by the
+    new tokens of an instance that prefills.
     """
 
     decode_s: FloatArray  # [N, C]
@@ -41,13 +42,13 @@ class StepGrid:
     attended: FloatArray  # [M]
     joint_s: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
     rank_tokens: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
-    least_s: float = 0.0
+    least_s: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
 
     def __post_init__(self) -> None:
         axes = (self.batches, self.contexts, self.tokens, self.attended)
         if self.mixed_s.shape != tuple(len(axis) for axis in axes) or self.decode_s.shape[1:] != self.contexts.shape:
             raise ValueError("step times do not fit their axes")
-        if self.joint_s.shape != self.rank_tokens.shape:
+        if not self.joint_s.shape == self.least_s.shape == self.rank_tokens.shape:
             raise ValueError("joint seconds do not fit their axis")
         if any(axis.ndim != 1 or not np.all(np.diff(axis) > 0) for axis in (*axes, self.rank_tokens)):
             raise ValueError("an axis of step times does not increase")
@@ -61,7 +62,10 @@ class StepGrid:
         """A step that only prefills tokens that attend to so many each on average."""
         by_tokens = _interpolated(self.attended, self.mixed_s[0, 0], np.array([attended]))[:, 0]
         own_s = _interpolated(self.tokens, by_tokens, np.array([tokens]))[0]
-        return max(float(own_s + _interpolated(self.rank_tokens, self.joint_s, np.array([tokens]))[0]), self.least_s)
+        joint_s, least_s = (
+            _interpolated(self.rank_tokens, values, np.array([tokens]))[0] for values in (self.joint_s, self.least_s)
+        )
+        return float(max(own_s + joint_s, least_s))
 
     @classmethod
     def of_table(cls, table: "StepTable", *, most_sequences: int | None = None, padded: bool = True) -> "StepGrid":
@@ -151,7 +155,9 @@ def step_grid(
     )
     if not joint_apart:
         return grid
+    bends = engine.captured_tokens * np.array([1.0, 1.5])  # of the least that a step takes
     ranks = geometric_axis(chunk_tokens + most_sequences * (draft_tokens + 1))
+    ranks = np.unique(np.concatenate([ranks, bends[(bends > 0.0) & (bends < ranks[-1])]]))
     joint_s, least_s = joint_step(arch, pricer, shards, engine, ranks)
     return replace(grid, joint_s=joint_s, rank_tokens=ranks, least_s=least_s)
 
@@ -244,10 +250,9 @@ def stacked(grids: Sequence[StepGrid]) -> Tables:
     for at, each in enumerate(axes_of):
         for place, axis in enumerate(each):
             axes[at, place, : len(axis)] = axis
-    decode_s, mixed_s, joint_s = (
-        _padded([getattr(grid, name) for grid in grids]) for name in ("decode_s", "mixed_s", "joint_s")
-    )
-    return Tables(decode_s, mixed_s, joint_s, np.array([grid.least_s for grid in grids]), axes, lengths)
+    names = ("decode_s", "mixed_s", "joint_s", "least_s")
+    decode_s, mixed_s, joint_s, least_s = (_padded([getattr(grid, name) for grid in grids]) for name in names)
+    return Tables(decode_s, mixed_s, joint_s, least_s, axes, lengths)
 
 
 def _padded(arrays: Sequence[FloatArray]) -> FloatArray:

@@ -69,7 +69,8 @@ def least_grid(grid: StepGrid, members: int) -> StepGrid:
     own_NT = np.interp((lower_N[:, None] + lower_T) / members, grid.rank_tokens, floor_J)
     mixed_s = grid.mixed_s + own_NT[:, None, :, None]
     prompts_s = mixed_s[:, :, _first_tokens(grid) :]
-    prompts_s[_around(prompts_s) <= grid.least_s] = grid.least_s
+    least_s = float(grid.least_s.min())
+    prompts_s[_around(prompts_s) <= least_s] = least_s
     decoded_N = np.interp(np.arange(len(grid.decode_s)) / members, grid.rank_tokens, floor_J)
     return StepGrid(
         grid.decode_s + decoded_N[:, None], mixed_s, grid.batches, grid.contexts, grid.tokens, grid.attended

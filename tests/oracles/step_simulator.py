@@ -173,8 +173,10 @@ class StepSimulator:
         last_s, skew = max(ends), self.fleet.skew
         running = [e for e in group if e.end_s is not None]
         tokens = sum(self.new_tokens(e) for e in running) / len(group)
-        least_s = max([self.grid_of(e).least_s for e in running if e.step], default=0.0)
-        last_s = max(last_s + joint_s(self.grid_of(group[0]), tokens), self.now + least_s)
+        grids = [(self.grid_of(e), float(self.new_tokens(e))) for e in running if e.step]
+        least_s = max([by_rank_tokens(grid, grid.least_s.tolist(), own) for grid, own in grids], default=0.0)
+        leading = self.grid_of(group[0])
+        last_s = max(last_s + by_rank_tokens(leading, leading.joint_s.tolist(), tokens), self.now + least_s)
         if skew:
             last_s = self.now + (last_s - self.now) * skew[group[0].turns % len(skew)]
             group[0].turns += 1
@@ -372,7 +374,8 @@ class StepSimulator:
     def level(self, e: Engine, r: Request) -> float:
         grid, level, quantum_s = e.rules.grid, 0.0, self.fleet.quantum_s
         prefill_s = mixed_s(grid, (0.0, float(grid.contexts[0]), float(r.input), (r.input + 1) / 2))
-        prefill_s += joint_s(grid, r.input / sum(other.leader == e.leader for other in self.engines))
+        members = sum(other.leader == e.leader for other in self.engines)
+        prefill_s += by_rank_tokens(grid, grid.joint_s.tolist(), r.input / members)
         while r.state != "handed" and quantum_s < prefill_s:
             level, quantum_s = level + 1.0, 2.0 * quantum_s
         r.left_s = quantum_s
@@ -717,8 +720,8 @@ def decode_s(grid: StepGrid, sequences: int, context: float) -> float:
     return float(row[at] + slope * (context - axis[at]))
 
 
-def joint_s(grid: StepGrid, tokens: float) -> float:
-    axis, seconds = grid.rank_tokens.tolist(), grid.joint_s.tolist()
+def by_rank_tokens(grid: StepGrid, seconds: list[float], tokens: float) -> float:
+    axis = grid.rank_tokens.tolist()
     at = place(axis, tokens)
     up = (tokens - axis[at]) / (axis[at + 1] - axis[at]) if len(axis) > 1 else 0.0
     return float(seconds[at] + up * (seconds[at + 1] - seconds[at])) if up else float(seconds[at])

@@ -35,8 +35,10 @@ def grids(chosen: Draw) -> StepGrid:
         grid = StepGrid(rng.uniform(0.5, 2.0, (5, 4)), rng.uniform(0.5, 2.0, shape), *axes)
         if chosen(st.booleans()):
             return grid
-        joint = replace(grid, joint_s=rng.uniform(0.0, 2.0, 4), rank_tokens=np.array([0.0, 2.0, 9.0, 70.0]))
-        return replace(joint, least_s=chosen(st.sampled_from([0.0, 1.5, 3.5])))
+        joint = replace(
+            grid, joint_s=rng.uniform(0.0, 2.0, 4), least_s=np.zeros(4), rank_tokens=np.array([0.0, 2.0, 9.0, 70.0])
+        )
+        return replace(joint, least_s=chosen(st.sampled_from([0.0, 1.5, 3.5])) * np.array([1.0, 1.0, 1.2, 1.4]))
     coefficients = [chosen(st.sampled_from([0.0, 0.01, 0.1, 1.0])) for _ in range(5)]
     base, sequence, context, token, pair = coefficients
     return StepGrid.affine(

@@ -35,7 +35,7 @@ class Arrays(NamedTuple):
     decode_s: Floats  # [K, N, C] seconds of a decode step, batches padded
     mixed_s: Floats  # [K, N', C, T, M] seconds of a step that prefills
     joint_s: Floats  # [K, J] seconds of what instances do together in a step, by the new tokens of the mean one
-    least_s: Floats  # [K] of a step with prompts
+    least_s: Floats  # [K, J] of a step with prompts, by the new tokens of an instance
     axes: Floats  # [K, 5, longest] decode batch, decode context, prefill tokens, mean attended tokens, tokens of J
     lengths: Ints  # [K, 5] of the axes
     adapters: Ints  # [I, A, 2]

@@ -50,7 +50,7 @@ from planner.simulate.loop.heaps import push
 from planner.simulate.loop.memory import blocks_of
 from planner.simulate.loop.program import State, compiled
 from planner.simulate.loop.routing import route
-from planner.simulate.loop.steps import joint_step_s, mixed_step_s
+from planner.simulate.loop.steps import mixed_step_s, of_rank_tokens
 from planner.simulate.loop.stretches import interrupt
 
 
@@ -64,7 +64,7 @@ def order_key(s: State, i: int, r: int, now_s: float) -> float:
     if s.run[QUEUEING] == FEEDBACK:
         level, quantum_s, tokens = 0.0, s.run_s[QUANTUM], s.request[r, INPUT]
         prefill_s = mixed_step_s(s, i, 0 * tokens, tokens, (tokens + 1) / 2)
-        prefill_s += joint_step_s(s, i, tokens / s.instance[i, MEMBERS])
+        prefill_s += of_rank_tokens(s, s.joint_s, i, tokens / s.instance[i, MEMBERS])
         while s.request[r, STATE] != HANDED and quantum_s < prefill_s:
             level, quantum_s = level + 1.0, 2.0 * quantum_s
         s.request_s[r, LEFT] = quantum_s

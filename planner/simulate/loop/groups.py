@@ -15,12 +15,11 @@ from planner.simulate.loop.fields import (
     STALLED,
     STEP_TOKENS,
     STEPS,
-    TABLE,
     TURNS,
 )
 from planner.simulate.loop.heaps import set_end
 from planner.simulate.loop.program import State, compiled
-from planner.simulate.loop.steps import joint_step_s
+from planner.simulate.loop.steps import of_rank_tokens
 
 
 @compiled
@@ -49,12 +48,13 @@ def schedule_group(s: State, i: int, now_s: float) -> None:
         schedule(s, member, now_s)
         if s.instance[member, STEPS] > 0:
             last_s = max(last_s, s.instance_s[member, END])
-            tokens += new_tokens(s, member)
+            own = new_tokens(s, member)
+            tokens += own
             if s.instance[member, LISTED] > 0:
-                least_s = max(least_s, s.least_s[s.instance[member, TABLE]])
+                least_s = max(least_s, of_rank_tokens(s, s.least_s, member, float(own)))
     if s.instance[i, SINGLE] == 0 or last_s == -np.inf:
         return
-    last_s = max(last_s + joint_step_s(s, i, tokens / s.instance[i, MEMBERS]), now_s + least_s)
+    last_s = max(last_s + of_rank_tokens(s, s.joint_s, i, tokens / s.instance[i, MEMBERS]), now_s + least_s)
     if len(s.skew) > 0:
         last_s = now_s + (last_s - now_s) * s.skew[s.instance[i, TURNS] % len(s.skew)]
         s.instance[i, TURNS] += 1

@@ -57,14 +57,14 @@ def mixed_step_s(s: State, i: int, sequences: int, tokens: int, attended: float)
 
 
 @compiled
-def joint_step_s(s: State, i: int, tokens: float) -> float:
-    """Seconds of what instances that step together do together, with so many new tokens of the mean one."""
+def of_rank_tokens(s: State, seconds: Floats, i: int, tokens: float) -> float:
+    """Seconds [K, J] at so many new tokens: joint ones of the mean instance of a group, or the least of one."""
     table = s.instance[i, TABLE]
     axis, length = s.axes[table, RANK_TOKENS], s.lengths[table, RANK_TOKENS]
     low = bracket(axis, length, tokens)
     up = share(axis, length, low, tokens)
-    seconds = s.joint_s[table, low]
-    return float(seconds + up * (s.joint_s[table, low + 1] - seconds)) if up != 0.0 else float(seconds)
+    lower_s = seconds[table, low]
+    return float(lower_s + up * (seconds[table, low + 1] - lower_s)) if up != 0.0 else float(lower_s)
 
 
 @compiled
