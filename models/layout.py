@@ -42,7 +42,7 @@ _FFNS: dict[str, "type[DataclassInstance]"] = {"dense": DenseFfn, "experts": Moe
 _SHORT = {"grouped_query": "full", "latent": "latent", "unsupported": "unpriced", "experts": "moe", "dense": "dense"}
 _ORDERED = ("layers", "mtp_layers")
 _BESIDE: dict[str, "type[DataclassInstance]"] = {"encoders": Encoder, "modules": Module}
-_JOINED_LATER = frozenset({"q_rank", "mean_top_k"})
+_JOINED_LATER = frozenset({"q_rank", "mean_top_k", "attention_output"})
 """Fields left out at their default even when defaults are written, so that digests of older plans stay as they were."""
 _MAX_RUN = 12
 _MAX_LAYERS = 10_000
@@ -98,7 +98,7 @@ def precisions_from_data(base: Precisions, data: object, where: str) -> Precisio
     merged = {**_plain(base, set(), defaults=True), **_as_mapping(data, where)}
     precisions = _build(Precisions, merged, where)
     for key, value in merged.items():
-        if value not in BITS and (key, value) != ("attention_output", None):
+        if value not in BITS:
             raise PlannerError(
                 f"unknown format `{value}`", where=f"{where}.{key}", hint=f"use one of {', '.join(BITS)}"
             )
