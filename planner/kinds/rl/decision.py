@@ -18,6 +18,7 @@ Synchrony = Literal["synchronous", "stream", "asynchronous"]
 Positive = Annotated[float, Field(gt=0)]
 Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
+MOST_STALENESS = 64  # iterations ahead, each an arrangement to price
 
 
 class ToolCalls(Spec):
@@ -110,7 +111,9 @@ class RlOptions(Spec):
     prompts: Count = Field(description="per iteration")
     samples_per_prompt: Count = 1
     minibatches: Count = Field(default=1, description="optimizer steps per iteration")
-    max_staleness: Index = Field(default=0, description="iterations by which generation may run ahead of training")
+    max_staleness: Annotated[int, Field(ge=0, le=MOST_STALENESS)] = Field(
+        default=0, description="iterations by which generation may run ahead of training"
+    )
     actor: Key | None = Field(default=None, description="key of `models`; `actor`, `policy`, or the only one if absent")
     critic: Key | None = Field(default=None, description="key of `models`; `critic` for PPO when absent")
     reference: Key | None = Field(default=None, description="key of `models`; no reference when absent")
