@@ -48,7 +48,7 @@ def grids(chosen: Draw) -> StepGrid:
     ranks = np.array([0.0, 3.0, 20.0, 80.0])
     joint = np.concatenate([[0.0], np.sort(rng.uniform(0.0, 1.0, 3))])
     least = chosen(st.sampled_from([0.0, 2.25])) * np.array([0.5, 0.5, 1.0, 1.5])
-    return StepGrid(decode, values, *axes, joint, ranks, least)
+    return StepGrid(decode, values, *axes, joint_s=joint, rank_tokens=ranks, least_s=least)
 
 
 @st.composite
