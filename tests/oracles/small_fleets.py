@@ -43,12 +43,13 @@ def grids(chosen: Draw) -> StepGrid:
     round_numbers = chosen(st.booleans())
     values = rng.integers(1, 5, shape).astype(float) if round_numbers else rng.uniform(0.5, 2.0, shape)
     decode = rng.integers(1, 4, (5, 4)).astype(float) if round_numbers else rng.uniform(0.5, 2.0, (5, 4))
+    plain = StepGrid(decode, values, *axes)
     if chosen(st.booleans()):
-        return StepGrid(decode, values, *axes)
+        return plain
     ranks = np.array([0.0, 3.0, 20.0, 80.0])
     joint = np.concatenate([[0.0], np.sort(rng.uniform(0.0, 1.0, 3))])
     least = chosen(st.sampled_from([0.0, 2.25])) * np.array([0.5, 0.5, 1.0, 1.5])
-    return StepGrid(decode, values, *axes, joint_s=joint, rank_tokens=ranks, least_s=least)
+    return replace(plain, joint_s=joint, rank_tokens=ranks, least_s=least)
 
 
 @st.composite
