@@ -23,7 +23,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate.deployments import Fitted, Measured, Parameters, features, fit, fit_trust, predict
+from planner.calibrate.deployments import PRIOR_FILE, Fitted, Measured, Parameters, features, fit, fit_trust, predict
 from planner.calibrate.intervals import coverage, fit_spread, winkler
 from planner.calibrate.terms import Terms
 from planner.costs.parameters import load_calibration
@@ -33,7 +33,6 @@ from planner.estimate.case import Case
 from planner.estimate.measured import cases_of_table
 from planner.estimate.replay import Played
 
-PRIOR = "planner/calibrate/prior.yaml"
 Rows = NDArray[np.bool_]
 Texts = NDArray[np.str_]
 
@@ -77,7 +76,7 @@ class LeftOut:
 def main() -> int:
     """Print the tables; with --write, a calibration of all rows."""
     data = Data.read(sys.argv[1])
-    prior = load_calibration(PRIOR)
+    prior = load_calibration(PRIOR_FILE)
     terms = Terms.of(data.cases)
     start = Parameters.of(prior, terms.engine_D)
     families = left_out(data, terms, start, data.column("family"))

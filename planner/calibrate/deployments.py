@@ -34,6 +34,7 @@ from planner.estimate.evaluate import run
 from planner.estimate.frame import Added, Frame, Pace, idle_ttft_s, launching_s, loop_of, pace_of, settled, taken
 from planner.estimate.replay import Loop, Played, play
 
+PRIOR_FILE = "planner/calibrate/prior.yaml"
 NOISE = 0.12  # relative error of a time per output token that is taken as ordinary
 PRIOR = 0.17  # of an efficiency, in logarithms: kernel tables put them within this of their start
 FLOP_PRIOR = 0.06  # of a share of a peak rate, on which the tables of all devices nearly agree
@@ -335,7 +336,7 @@ def document_of(found: Fitted, spreads: dict[str, Spread], *, rows: int, data: s
 
     return {
         "schema": "planner.calibration/1",
-        "source": f"fitted to {rows} measured deployments by benchmarks/serving.py --write, from calibrate/prior.yaml",
+        "source": f"fitted to {rows} measured deployments by benchmarks/serving.py --write, from {PRIOR_FILE}",
         "date": datetime.date.today().isoformat(),
         "data": data,
         "roofline": numbers(parameters.efficiencies),

@@ -128,7 +128,6 @@ def test_the_optimizer_is_predicted_by_the_bytes_that_it_moves(of: Callable[...,
     reached = 10e9 * load_calibration().efficiencies.elementwise_bandwidth
     assert update.predicted_s == pytest.approx(parameters * 28 / reached, rel=0.1)
     assert of("zero", "optimizer").predicted_s == pytest.approx(update.predicted_s / 2, rel=0.01)
-    assert min(of("zero", "optimizer").measured_s, update.measured_s) > 0
 
 
 def test_steps_are_predicted_for_the_format_that_ran(of: Callable[..., Any]) -> None:
