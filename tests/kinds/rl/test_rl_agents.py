@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_rl_plans import failed
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision
@@ -50,12 +50,6 @@ def written(folder: Path, **tools: Any) -> Path:  # noqa: ANN401
     path = folder / "problem.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
-
-
-def failed(document: dict[str, Any]) -> set[str]:
-    envelope = Envelope.model_validate(document)
-    findings = check_plan(envelope, RlDecision.model_validate(envelope.decision))
-    return {finding.rule for finding in findings if not finding.ok}
 
 
 @pytest.fixture(scope="module")

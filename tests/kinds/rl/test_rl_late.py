@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_rl_plans import failed
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision
@@ -52,12 +52,6 @@ def written(folder: Path, **options: Any) -> Path:  # noqa: ANN401
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
     return solve(written(tmp_path_factory.mktemp("late")))
-
-
-def failed(document: dict[str, Any]) -> set[str]:
-    envelope = Envelope.model_validate(document)
-    findings = check_plan(envelope, RlDecision.model_validate(envelope.decision))
-    return {finding.rule for finding in findings if not finding.ok}
 
 
 def test_few_long_samples_go_on_on_replicas_of_more_gpus(plan: Envelope, tmp_path: Path) -> None:

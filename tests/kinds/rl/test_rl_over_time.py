@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_rl_plans import failed
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.errors import PlannerError
 from planner.infeasible import Infeasible
 from planner.kinds.rl.decision import RlDecision
@@ -68,12 +68,6 @@ def solved(path: Path) -> tuple[Envelope, RlDecision]:
     envelope = solve(path)
     assert not failed(envelope.model_dump(mode="json", by_alias=True))
     return envelope, RlDecision.model_validate(envelope.decision)
-
-
-def failed(document: dict[str, Any]) -> set[str]:
-    envelope = Envelope.model_validate(document)
-    findings = check_plan(envelope, RlDecision.model_validate(envelope.decision))
-    return {finding.rule for finding in findings if not finding.ok}
 
 
 @pytest.mark.parametrize("objective", ["iteration_time", "cost"])

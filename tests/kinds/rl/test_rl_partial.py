@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
+from broken_rl_plans import failed
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.infeasible import Infeasible
@@ -46,12 +46,6 @@ def written(folder: Path, **options: Any) -> Path:  # noqa: ANN401
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
     return solve(written(tmp_path_factory.mktemp("partial")))
-
-
-def failed(document: dict[str, Any]) -> set[str]:
-    envelope = Envelope.model_validate(document)
-    findings = check_plan(envelope, RlDecision.model_validate(envelope.decision))
-    return {finding.rule for finding in findings if not finding.ok}
 
 
 def test_partial_rollouts_are_certified_and_say_what_is_stale(plan: Envelope, tmp_path: Path) -> None:

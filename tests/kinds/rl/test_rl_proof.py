@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_rl_plans import failed
 
 from planner.api import solve
 from planner.check import check_plan
@@ -25,12 +26,6 @@ def plan(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.mktemp("rl") / "problem.yaml"
     path.write_text(text, encoding="utf-8")
     return solve(path).model_dump(mode="json", by_alias=True)
-
-
-def failed(document: dict[str, Any]) -> set[str]:
-    envelope = Envelope.model_validate(document)
-    findings = check_plan(envelope, RlDecision.model_validate(envelope.decision))
-    return {finding.rule for finding in findings if not finding.ok}
 
 
 def test_the_bound_is_derived_again_and_nothing_is_left_unjudged(plan: dict[str, Any]) -> None:

@@ -1,0 +1,14 @@
+"""Which rules a document of an RL plan breaks."""
+
+from typing import Any
+
+from planner.check import check_plan
+from planner.kinds.rl.decision import RlDecision
+from planner.plan.schema import Envelope
+
+
+def failed(document: dict[str, Any]) -> set[str]:
+    """The names of the rules that do not hold."""
+    envelope = Envelope.model_validate(document)
+    findings = check_plan(envelope, RlDecision.model_validate(envelope.decision))
+    return {finding.rule for finding in findings if not finding.ok}
