@@ -206,6 +206,7 @@ def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterato
         yield DecodeAttention(
             "decode_attention", count, work.decode_sequences, work.decode_context,
             heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv, chunked=mixer.chunked,
+            queries=work.queries,
         )  # fmt: skip
     outputs = heads * mixer.v_head_dim
     yield _gemm(step, "attention_output", count, hidden, outputs, step.arch.precisions.output_projection)
@@ -247,7 +248,7 @@ def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: Fl
     if mixer.indexer is not None:  # sparse prefill attends in the latent space, to at most top_k tokens each
         new = np.maximum(_per_sequence(step), 1.0)
         average = causal_pairs(new, work.prefill_context, float(mixer.indexer.top_k)) / new
-        yield from _absorbed(step, mixer, count, heads, "prefill_attention", work.prefill_tokens, average)
+        yield from _absorbed(step, mixer, count, heads, "prefill_attention", work.prefill_tokens, average, None)
         return
     expanded = work.prefill_tokens + work.prefill_context * work.prefill_sequences
     width = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
@@ -260,23 +261,30 @@ def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: Fl
 
 
 def _latent_decode(step: _Step, mixer: LatentAttention, count: float, heads: FloatArray) -> Iterator[Operator]:
-    context = _selected(mixer, step.work.decode_context)
-    yield from _absorbed(step, mixer, count, heads, "decode_attention", step.work.decode_sequences, context)
+    """Drafts share what they read of the cache, unless each selects tokens of its own."""
+    work, context = step.work, _selected(mixer, step.work.decode_context)
+    if mixer.indexer is None:
+        yield from _absorbed(
+            step, mixer, count, heads, "decode_attention", work.decode_sequences, context, work.queries
+        )
+    else:
+        yield from _absorbed(step, mixer, count, heads, "decode_attention", work.decode_tokens, context, None)
 
 
 def _absorbed(
-    step: _Step, mixer: LatentAttention, count: float, heads: FloatArray, name: str, queries: FloatArray,
-    context: FloatArray,
+    step: _Step, mixer: LatentAttention, count: float, heads: FloatArray, name: str, sequences: FloatArray,
+    context: FloatArray, queries: FloatArray | None,
 ) -> Iterator[Operator]:  # fmt: skip
-    """Attention in the latent space of `queries` tokens to `context` cached ones each, up-projections absorbed."""
+    """Attention in the latent space to `context` cached tokens of each sequence, up-projections absorbed."""
     arch, nope, rank, value = step.arch, mixer.qk_nope_head_dim, mixer.kv_lora_rank, mixer.v_head_dim
     absorbed = activation_precision(arch.precisions.attention)
-    yield BatchedGemm("absorbed_query", count, heads, queries, step.one * rank, step.one * nope, absorbed)
+    tokens = sequences if queries is None else sequences * queries
+    yield BatchedGemm("absorbed_query", count, heads, tokens, step.one * rank, step.one * nope, absorbed)
     yield DecodeAttention(
-        name, count, queries, context, heads, step.one,
-        rank + mixer.qk_rope_head_dim, rank, 0, arch.precisions.kv_cache, latent=True,
+        name, count, sequences, context, heads, step.one,
+        rank + mixer.qk_rope_head_dim, rank, 0, arch.precisions.kv_cache, latent=True, queries=queries,
     )  # fmt: skip
-    yield BatchedGemm("absorbed_value", count, heads, queries, step.one * value, step.one * rank, absorbed)
+    yield BatchedGemm("absorbed_value", count, heads, tokens, step.one * value, step.one * rank, absorbed)
 
 
 def _indexer(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Operator]:
@@ -287,7 +295,7 @@ def _indexer(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Oper
     yield _gemm(step, "indexer_key", count, indexer.head_dim + indexer.num_heads, step.arch.hidden_size, "bf16")
     new = _per_sequence(step)
     prefill_pairs = work.prefill_sequences * causal_pairs(new, work.prefill_context)
-    pairs = prefill_pairs + work.decode_sequences * work.decode_context
+    pairs = prefill_pairs + work.decode_tokens * work.decode_context
     keys = work.prefill_sequences * (work.prefill_context + new) + work.decode_sequences * work.decode_context
     yield Scores("indexer_scores", count, pairs, keys, indexer.num_heads, indexer.head_dim)
     yield MemoryPass("indexer_top_k", count, pairs * 4.0 * 2.0, 2.0)
@@ -310,7 +318,8 @@ def _linear(step: _Step, mixer: LinearAttention, count: float) -> Iterator[Opera
     per_head = 2.0 * mixer.value_head_dim * (SCAN_CHUNK_TOKENS + mixer.key_head_dim)
     flop = 2.0 * value_heads * (per_head + SCAN_CHUNK_TOKENS * mixer.key_head_dim)
     state = value_heads * mixer.key_head_dim * mixer.value_head_dim * 4.0
-    yield Recurrence("state_scan", count, step.tokens, work.sampled, flop, state)
+    kept = (work.decode_tokens - work.decode_sequences) / 2.0  # the state behind each draft is written, not read
+    yield Recurrence("state_scan", count, step.tokens, work.sequences + kept, flop, state)
     yield MemoryPass("mixer_gate_and_norm", count, step.tokens * values * 3.0 * ACTIVATION_BYTES, 2.0)
     yield _gemm(step, "mixer_output", count, hidden, values, precision)
     yield from _all_reduce(step, "attention_all_reduce", count)

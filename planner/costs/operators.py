@@ -60,7 +60,10 @@ class PrefillAttention:
 
 @dataclass(frozen=True, slots=True)
 class DecodeAttention:
-    """One new token per sequence over `context` cached tokens; latent attention reads one shared head."""
+    """One new token per sequence over `context` cached tokens; latent attention reads one shared head.
+
+    Where drafts are verified there are `queries` a sequence, which share what is read of the cache.
+    """
 
     name: str
     count: float
@@ -74,6 +77,7 @@ class DecodeAttention:
     kv_precision: str
     latent: bool = False
     chunked: bool = False
+    queries: FloatArray | None = None  # 1 if None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +305,8 @@ def _decode(op: DecodeAttention) -> Demand:
     width = op.head_dim if op.latent else op.head_dim + op.v_head_dim
     cached = context * op.kv_heads * width * bytes_per(op.kv_precision)
     queries = working_bytes(op.kv_precision) * op.heads * (op.head_dim + op.v_head_dim)
+    if op.queries is not None:
+        flop, queries = flop * op.queries, queries * op.queries
     return Demand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
 
 

@@ -182,7 +182,7 @@ class Profiled:
         def build(grid: Grid, window: int) -> FloatArray:
             batch, step, heads, *rest = (axis.ravel() for axis in grid.points())
             kv_heads = np.minimum(rest[0], heads) if rest else np.ones_like(heads)
-            like = replace(op, sequences=batch, context=step, heads=heads, kv_heads=kv_heads)
+            like = replace(op, sequences=batch, context=step, heads=heads, kv_heads=kv_heads, queries=None)
             return self.roofline.compute_s(replace(like, window=window))
 
         if op.latent:

@@ -1,6 +1,6 @@
 """Arrays of decisions and of work: one entry a point [N], so that one call prices a whole search space."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,6 +50,7 @@ class Work:
     decode_sequences: FloatArray
     decode_context: FloatArray  # mean cached tokens of a decoding sequence
     rank_tokens: FloatArray | None = None  # new ones of the mean rank of those that share experts; own ones if None
+    queries: FloatArray | None = None  # tokens of each decoding sequence, its drafts and one; 1 if None
 
     @classmethod
     def prefill(cls, tokens: ArrayLike, context: ArrayLike = 0.0, sequences: ArrayLike = 1.0) -> "Work":
@@ -66,10 +67,20 @@ class Work:
         """Broadcast the five fields to one length."""
         return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(array, dtype=np.float64)) for array in arrays)))
 
+    def with_drafts(self, draft_tokens: ArrayLike) -> "Work":
+        """The same steps, which verify so many drafts of every decoding sequence."""
+        queries = np.asarray(draft_tokens, dtype=np.float64) + 1.0
+        return replace(self, queries=np.broadcast_to(queries, self.decode_sequences.shape))
+
     @property
     def tokens(self) -> FloatArray:
         """New tokens of the step on one attention rank."""
-        return self.prefill_tokens + self.decode_sequences
+        return self.prefill_tokens + self.decode_tokens
+
+    @property
+    def decode_tokens(self) -> FloatArray:
+        """New tokens of the decoding sequences."""
+        return self.decode_sequences if self.queries is None else self.decode_sequences * self.queries
 
     @property
     def shared_tokens(self) -> FloatArray:
@@ -77,6 +88,11 @@ class Work:
         return self.tokens if self.rank_tokens is None else self.rank_tokens
 
     @property
-    def sampled(self) -> FloatArray:
-        """Sequences whose logits are computed."""
+    def sequences(self) -> FloatArray:
+        """Those that the step works on."""
         return self.prefill_sequences + self.decode_sequences
+
+    @property
+    def sampled(self) -> FloatArray:
+        """Tokens whose logits are computed: one a prompt, and all of decoding sequences."""
+        return self.prefill_sequences + self.decode_tokens

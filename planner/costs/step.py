@@ -105,7 +105,7 @@ def joint_step(
 
 def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> FloatArray:
     """Seconds [N] that the engine adds to a step; every pipeline stage launches its part."""
-    each = engine.step_s + engine.sequence_s * work.sampled + engine.prefill_s * (work.prefill_sequences > 0)
+    each = engine.step_s + engine.sequence_s * work.sequences + engine.prefill_s * (work.prefill_sequences > 0)
     return each * shards.pp
 
 
