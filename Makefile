@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts bench-rl bench-training fuzz clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -31,6 +31,9 @@ bench-solve: $(VENV)/installed
 
 bench-estimate: $(VENV)/installed
 	$(BIN)/python benchmarks/estimate.py
+
+bench-overlap: $(VENV)/installed
+	$(BIN)/python benchmarks/overlap.py
 
 bench-propose: $(VENV)/installed
 	$(BIN)/python benchmarks/propose.py

@@ -17,6 +17,7 @@ class Accelerator:
     launch_latency_s: float  # host to device, one kernel inside a CUDA graph
     power_w: float
     compute_capability: str  # "9.0"
+    num_multiprocessors: int = 0  # compute units of AMD's; 0 where unknown
     aliases: tuple[str, ...] = ()
 
     def supports(self, precision: str) -> bool:

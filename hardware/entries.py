@@ -35,7 +35,7 @@ _ACCELERATOR = record(
         "power": quantity(POWER_W),
         "compute_capability": text,
     },
-    {**_NAMING, "vendor": text},
+    {**_NAMING, "vendor": text, "multiprocessors": count},
 )
 _NODE = record(
     {
@@ -114,6 +114,7 @@ def accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
         launch_latency_s=entry["launch_latency"],
         power_w=entry["power"],
         compute_capability=entry["compute_capability"],
+        num_multiprocessors=entry.get("multiprocessors", 0),
         aliases=entry.get("aliases", ()),
     )
 

@@ -34,7 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ROOT.parent / "shared" / "data" / "kernel-profiles"
 
 FIGURES = {
-    "accelerators": {"memory", "memory_bandwidth", "peak", "launch_latency", "power", "compute_capability"},
+    "accelerators": {"memory", "memory_bandwidth", "peak", "launch_latency", "power", "compute_capability"}
+    | {"multiprocessors"},
     "nodes": {"scale_up", "fabric", "host"},
     "fabrics": {"bandwidth", "latency"},
 }

@@ -18,6 +18,7 @@ MEGATRON_OVERLAPS = frozenset({"grad_reduce", "param_gather", "p2p"})
 """What Megatron's launch scripts switch on beside the distributed optimizer."""
 
 _GENERATIONS = {"7.0": "volta", "8.0": "ampere", "8.6": "ampere", "8.9": "hopper", "9.0": "hopper"}
+_MULTIPROCESSORS = {"volta": 80, "ampere": 108, "hopper": 132, "blackwell": 148, "cdna": 304}  # of users' own
 _RACK_OF_72 = 64  # GPUs of a rack of 72 that jobs of a power of two take, so that groups do not straddle racks
 
 
@@ -51,7 +52,7 @@ def machine_of(node: NodeType) -> Machine:
         peak_flop_per_s={name: accelerator.peak(name) for name in ("bf16", "fp8", "nvfp4")},
         memory_bandwidth_bytes_per_s=accelerator.memory_bandwidth_bytes_per_s,
         memory_bytes=accelerator.memory_bytes,
-        num_multiprocessors={"volta": 80, "ampere": 108, "hopper": 132, "blackwell": 148, "cdna": 304}[generation],
+        num_multiprocessors=accelerator.num_multiprocessors or _MULTIPROCESSORS[generation],
         domain_gpus=domain,
         link_bytes_per_s=node.scale_up_bandwidth_bytes_per_s,
         fabric_bytes_per_s=node.nic_bandwidth_bytes_per_s,

@@ -5,12 +5,12 @@ Every function gives a `Kernel` in seconds at the data sheet's rates of one mach
 
 import math
 
+from planner.costs.overlap import TILE_SHAPES
 from planner.costs.training.config import Machine
 from planner.costs.training.kernels import Kernel
 
 PEAK_OF = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "nvfp4"}
 VALUE_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "mxfp8": 1.0, "nvfp4": 0.5625}
-_TILES = ((128, 256), (256, 128), (128, 128))
 _WAVE_SHARE = 0.5  # of the idle part of the last wave that is lost: split-K and stream-K schedules fill the rest
 
 
@@ -30,7 +30,7 @@ def product(
 def tile_waste(m: float, n: float, groups: float, multiprocessors: int) -> float:
     """How much longer a product takes for its ragged tiles and its last wave; the best of the usual tile shapes."""
     best = math.inf
-    for rows, cols in _TILES:
+    for rows, cols in TILE_SHAPES:
         down, across = math.ceil(m / rows), math.ceil(n / cols)
         padding = down * rows * across * cols / (m * n)
         waves = groups * down * across / multiprocessors

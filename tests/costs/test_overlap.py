@@ -1,0 +1,91 @@
+"""Exchanges hidden behind the work next to them: what holds for every shape, and a line of pieces played one by one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.costs.overlap import MOST_HIDDEN, flow_line_s, fused_s, split_s, split_slowdown, waves
+from planner.hardware.library import find_node, list_accelerators
+
+SECONDS = st.floats(1e-7, 1e-1)
+H100 = find_node("h100_sxm").accelerator.num_multiprocessors
+
+
+def played_s(compute_s: float, transfer_s: float, pieces: int) -> float:
+    """A line of two machines, piece after piece."""
+    computed = moved = 0.0
+    for _ in range(pieces):
+        computed += compute_s / pieces
+        moved = max(moved, computed) + transfer_s / pieces
+    return moved
+
+
+@given(SECONDS, SECONDS, st.integers(1, 200))
+def test_the_line_takes_as_long_as_its_pieces_played_one_by_one(compute: float, transfer: float, pieces: int) -> None:
+    assert float(flow_line_s(compute, transfer, pieces)) == pytest.approx(played_s(compute, transfer, pieces))
+    assert float(flow_line_s(transfer, compute, pieces)) == pytest.approx(played_s(compute, transfer, pieces))
+
+
+@given(SECONDS, SECONDS, st.integers(1, 1000))
+def test_a_fused_kernel_hides_no_more_than_the_cap_and_never_takes_longer(
+    compute: float, transfer: float, pieces: int
+) -> None:
+    together = float(fused_s(compute, transfer, pieces))
+    assert max(compute, transfer) * (1 - 1e-12) <= together <= (compute + transfer) * (1 + 1e-12)
+    assert together >= compute + (1.0 - MOST_HIDDEN) * transfer - 1e-15
+
+
+@given(SECONDS, SECONDS)
+def test_one_wave_hides_nothing(compute: float, transfer: float) -> None:
+    assert float(fused_s(compute, transfer, 1.0)) == pytest.approx(compute + transfer)
+
+
+@given(SECONDS, SECONDS, st.integers(1, 500))
+def test_more_waves_never_take_longer(compute: float, transfer: float, pieces: int) -> None:
+    assert float(fused_s(compute, transfer, pieces + 1.0)) <= float(fused_s(compute, transfer, pieces)) * (1 + 1e-12)
+
+
+def test_the_share_hidden_hangs_on_the_shape() -> None:
+    batches = np.array([16.0, 128.0, 2048.0, 16384.0])
+    compute, transfer = 2e-7 * batches, 5e-8 * batches
+    shown = (fused_s(compute, transfer, waves(batches, 7168.0, H100)) - compute) / transfer
+    assert shown[0] == shown[1] == pytest.approx(1.0)
+    assert np.all(np.diff(shown) <= 0)
+    assert shown[-1] == pytest.approx(1.0 - MOST_HIDDEN)
+
+
+def test_waves_are_counted_in_tiles_over_multiprocessors() -> None:
+    assert float(waves(4096.0, 6144.0, H100)) == 6.0  # 32 x 24 tiles of 128 x 256 over 132
+    assert float(waves(1.0, 128.0, H100)) == 1.0
+
+
+def test_an_accelerator_of_unknown_width_hides_nothing() -> None:
+    assert float(waves(65536.0, 8192.0, 0)) == 1.0
+
+
+def test_pieces_of_a_short_product_leave_multiprocessors_idle() -> None:
+    slowdown = split_slowdown(np.array([512.0, 2048.0, 65536.0]), 4096.0, 8.0, H100)
+    assert slowdown[0] == 4.0
+    assert slowdown[0] > slowdown[1] >= 1.0
+    assert slowdown[2] < 1.1
+    assert float(split_slowdown(65536.0, 8192.0, 1.0, H100)) == 1.0
+
+
+@given(SECONDS, SECONDS, st.integers(2, 16), st.floats(1.0, 4.0), st.floats(0.0, 1e-4))
+def test_a_split_product_lasts_at_least_as_long_as_its_pieces(
+    compute: float, transfer: float, pieces: int, slowdown: float, start: float
+) -> None:
+    together = float(split_s(compute, transfer, pieces, slowdown, start))
+    assert together >= compute * slowdown + pieces * start - 1e-12
+    assert together >= transfer + pieces * start
+
+
+def test_small_products_lose_by_being_split_and_large_ones_gain() -> None:
+    small, large = 20e-6, 5e-3
+    assert float(split_s(small, small / 2, 8.0, 4.0, 5e-6)) > 1.5 * small
+    assert float(split_s(large, large / 2, 8.0, 1.0, 5e-6)) < 1.1 * large
+
+
+def test_every_accelerator_of_the_catalog_says_how_wide_it_is() -> None:
+    assert {one.name for one in list_accelerators() if one.num_multiprocessors < 50} == set()
