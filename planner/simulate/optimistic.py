@@ -67,6 +67,14 @@ class Work:
     idle_s: FloatArray  # to prefill each on an idle engine
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """So many of some of the requests must be on time."""
+
+    mine: NDArray[np.bool_]  # [R]
+    need: int
+
+
 class Optimist:
     """Bounds of fleets on the same draws under the same requirements; engines of one kind are priced once."""
 
@@ -91,10 +99,14 @@ class Optimist:
 
         Raises PlannerError for fleets whose engines may save work, or change what they do.
         """
+        alone = self.stepping_alone(fleet)
+        return min((self._most_rate(alone, wanted) for wanted in self.requirements), default=math.inf)
+
+    def stepping_alone(self, fleet: Fleet) -> Fleet:
+        """The fleet with steps that no instance undercuts, whatever others make it do; raises as `most_rate` does."""
         _require_steady(fleet)
         members = max(fleet.groups, default=1)
-        fleet = replace(fleet, instances=tuple(self._alone(one, members) for one in fleet.instances))
-        return min((self._most_rate(fleet, wanted) for wanted in self.requirements), default=math.inf)
+        return replace(fleet, instances=tuple(self._alone(one, members) for one in fleet.instances))
 
     def _alone(self, instance: Instance, members: int) -> Instance:
         """The instance with steps that are as short as those which it makes with others can be."""
@@ -116,11 +128,11 @@ class Optimist:
         most = self._single[key]
         key = ("decode", wanted, len(last), before_s, *sorted({id(one) for one in last}))
         if key not in self._single:
-            work_R = np.minimum.reduce([self._of(one, wanted).decode_s for one in _kinds(last)])
+            work_R = np.minimum.reduce([self.work(one, wanted).decode_s for one in kinds(last)])
             self._single[key] = self._whole(work_R, len(last), wanted)
         most = min(most, self._single[key])
         if any(one.role == "colocated" for one in fleet.instances):
-            work_R = np.minimum.reduce([self._of(one, wanted).joint_s for one in _kinds(fleet.instances)])
+            work_R = np.minimum.reduce([self.work(one, wanted).joint_s for one in kinds(fleet.instances)])
             most = min(most, self._whole(work_R, len(fleet.instances), wanted))
         return most
 
@@ -133,7 +145,8 @@ class Optimist:
         latency_s = max(min(one.link_latency_s for one in side) for side in (first, last))
         return np.where(output_R > 1.0, input_R / rate + latency_s, 0.0)
 
-    def _of(self, instance: Instance, wanted: Requirement) -> Work:
+    def work(self, instance: Instance, wanted: Requirement) -> Work:
+        """What the judged requests cost this kind of engine at least while they keep their time per token."""
         key = (id(instance), wanted.tpot_s)
         if key not in self._work:
             self._work[key] = (instance, self._priced(instance, wanted))
@@ -164,7 +177,7 @@ class Optimist:
         self, engines: list[Instance], wanted: Requirement, before_s: float, after_s: FloatArray, *, in_order: bool
     ) -> float:
         """(B1), (B3), (B4): the highest rate at which enough prompts can be prefilled on time."""
-        works = [self._of(one, wanted) for one in _kinds(engines)]
+        works = [self.work(one, wanted) for one in kinds(engines)]
         idle_R = np.minimum.reduce([work.idle_s for work in works])
         need = math.ceil(wanted.share * len(idle_R) - 1e-9)
         window_s = min(wanted.ttft_s, wanted.latency_s)
@@ -185,30 +198,42 @@ class Optimist:
         return min(whole, possible)
 
     def _whole(self, work_R: FloatArray, engines: int, wanted: Requirement) -> float:
-        """(B2): the highest rate at which the cheapest requests that are enough fit into the time that there is."""
-        _, output_R = self._lengths
-        gaps = output_R - 1.0
-        late_R = np.full(len(gaps), wanted.latency_s)
-        if math.isfinite(wanted.ttft_s + wanted.tpot_s):
-            late_R = np.minimum(late_R, wanted.ttft_s + wanted.tpot_s * gaps)
-        need, ordered_R = math.ceil(wanted.share * len(gaps) - 1e-9), np.sort(late_R)
-        span = float(self._arrival_s[-1] - self._arrival_s[0])
-        most = math.inf
-        for share in LATEST_SHARES:
-            window_s = float(ordered_R[math.ceil(share * len(ordered_R)) - 1])
-            inside = late_R <= window_s
-            left = need - int(np.sum(~inside))
-            if left > 0 and math.isfinite(window_s):
-                cheapest_s = float(np.sort(work_R[inside])[:left].sum())
-                busy_s = cheapest_s / SAFETY / engines - window_s
-                most = min(most, span / busy_s if busy_s > 0.0 else math.inf)
-        return most
+        """(B2) of the one workload."""
+        late_R = latest_s(wanted, self._lengths[1])
+        share = Share(np.ones(len(late_R), dtype=np.bool_), math.ceil(wanted.share * len(late_R) - 1e-9))
+        return rate_of_work(work_R / engines, late_R, (share,), float(self._arrival_s[-1] - self._arrival_s[0]))
+
+
+def latest_s(wanted: Requirement, output_R: FloatArray) -> FloatArray:
+    """The time after its arrival by which each request must be answered [R]; inf where nothing limits it."""
+    late_R = np.full(len(output_R), wanted.latency_s)
+    if math.isfinite(wanted.ttft_s + wanted.tpot_s):
+        late_R = np.minimum(late_R, wanted.ttft_s + wanted.tpot_s * (output_R - 1.0))
+    return late_R
+
+
+def rate_of_work(work_R: FloatArray, late_R: FloatArray, shares: Sequence[Share], span_s: float) -> float:
+    """(B2): the highest rate at which the cheapest requests that are enough fit into the time that there is.
+
+    `work_R` is that of all engines together, `span_s` from the first arrival to the last at a rate of one.
+    """
+    ordered_R, most = np.sort(late_R[np.isfinite(late_R)]), math.inf
+    for share in LATEST_SHARES if len(ordered_R) else ():
+        window_s = float(ordered_R[math.ceil(share * len(ordered_R)) - 1])
+        inside, cheapest_s = late_R <= window_s, 0.0
+        for one in shares:
+            left = one.need - int(np.sum(one.mine & ~inside))
+            if left > 0:
+                cheapest_s += float(np.sort(work_R[one.mine & inside])[:left].sum())
+        busy_s = cheapest_s / SAFETY - window_s
+        most = min(most, span_s / busy_s if busy_s > 0.0 else math.inf)
+    return most
 
 
 def _require_steady(fleet: Fleet) -> None:
     """Refuses what the prices of steps do not cover: whatever a new rule of fleets may bring, until it is known."""
     owners: list[tuple[Fleet | Instance, frozenset[str]]] = [(fleet, KNOWN_OF_FLEETS)]
-    owners += [(one, KNOWN_OF_ENGINES) for one in _kinds(fleet.instances)]
+    owners += [(one, KNOWN_OF_ENGINES) for one in kinds(fleet.instances)]
     for owner, known in owners:
         for rule in fields(owner):
             if rule.name not in known and getattr(owner, rule.name) != rule.default:
@@ -216,7 +241,8 @@ def _require_steady(fleet: Fleet) -> None:
                 raise PlannerError(what, hint="leave it at its default, or judge the fleet by runs alone")
 
 
-def _kinds(engines: Sequence[Instance]) -> list[Instance]:
+def kinds(engines: Sequence[Instance]) -> list[Instance]:
+    """One instance of each kind."""
     return list({id(one): one for one in engines}.values())
 
 

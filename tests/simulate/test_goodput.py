@@ -1,12 +1,13 @@
 """Goodput by bisection, and the optimistic model that no simulation exceeds."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from goodput_cases import fleets, limits, streams
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,86 +15,13 @@ from planner.errors import PlannerError
 from planner.problem.schema import SloSpec
 from planner.simulate.attainment import Draws, attainment, kept, required
 from planner.simulate.engine import simulate
-from planner.simulate.fleet import QUEUEINGS, ROUTINGS, Fleet, Instance, Speculation
+from planner.simulate.fleet import Fleet, Instance, Speculation
 from planner.simulate.goodput import goodput, interval, keeps
 from planner.simulate.optimistic import Optimist
 from planner.simulate.placements import Placement, reversals, search_placements
 from planner.simulate.step_grid import StepGrid
 
-Draw = Callable[..., Any]  # what hypothesis hands to a composite strategy
-AXES = ([0.0, 4.0], [1.0, 6.0, 20.0, 60.0], [0.0, 8.0, 64.0], [1.0, 9.0, 90.0])
 SLO = SloSpec.model_validate({"ttft": {"p90_s": 0.4}, "tpot": {"p90_s": 0.02}, "attainment": 0.9})
-
-
-@st.composite
-def grids(chosen: Draw) -> StepGrid:
-    """Step times that need not grow with anything, or that are sums of what a step does."""
-    axes = [np.array(axis) for axis in AXES]
-    if chosen(st.booleans()):
-        rng = np.random.default_rng(chosen(st.integers(0, 2**16)))
-        shape = tuple(len(axis) for axis in axes)
-        grid = StepGrid(rng.uniform(0.5, 2.0, (5, 4)), rng.uniform(0.5, 2.0, shape), *axes)
-        if chosen(st.booleans()):
-            return grid
-        joint = replace(
-            grid, joint_s=rng.uniform(0.0, 2.0, 4), least_s=np.zeros(4), rank_tokens=np.array([0.0, 2.0, 9.0, 70.0])
-        )
-        return replace(joint, least_s=chosen(st.sampled_from([0.0, 1.5, 3.5])) * np.array([1.0, 1.0, 1.2, 1.4]))
-    coefficients = [chosen(st.sampled_from([0.0, 0.01, 0.1, 1.0])) for _ in range(5)]
-    base, sequence, context, token, pair = coefficients
-    return StepGrid.affine(
-        max(base, 0.01), sequence_s=sequence, context_s=context / 50, token_s=token, pair_s=pair / 50, most_sequences=4
-    )
-
-
-@st.composite
-def fleets(chosen: Draw) -> Fleet:
-    grid = chosen(grids())
-    apart = chosen(st.booleans())
-    roles = ["prefill", "decode"] if apart else ["colocated"]
-    roles += chosen(st.lists(st.sampled_from(roles), max_size=2))
-    policy, chunked = chosen(st.sampled_from(["mixed", "prefill-first"])), chosen(st.booleans())
-    most, budget = chosen(st.integers(1, 4)), chosen(st.sampled_from([3, 8, 20, 64]))
-    rate = chosen(st.sampled_from([7.0, math.inf]))
-
-    def instance(role: str) -> Instance:
-        return Instance(
-            grid, 1000, role=role, policy=policy, token_budget=budget, most_sequences=most, chunked=chunked,
-            link_tokens_per_s=rate, link_latency_s=0.0 if rate > 7.0 else 0.5,
-        )  # fmt: skip
-
-    return Fleet(
-        tuple(instance(role) for role in roles),
-        routing=chosen(st.sampled_from(sorted(ROUTINGS))),
-        decode_routing=chosen(st.sampled_from(sorted(ROUTINGS))),
-        queueing=chosen(st.sampled_from(sorted(set(QUEUEINGS) - {"feedback"}))),
-        request_overhead_s=chosen(st.sampled_from([0.0, 0.7])),
-        first_token_from=chosen(st.sampled_from(["decode", "prefill"])),
-        groups=chosen(st.sampled_from([(), (len(roles),), (1,) * len(roles)])) if not apart else (),
-    )
-
-
-@st.composite
-def streams(chosen: Draw) -> Draws:
-    count = chosen(st.integers(1, 24))
-    rng = np.random.default_rng(chosen(st.integers(0, 2**16)))
-    arrival, size = np.cumsum(rng.exponential(1.0, count)), (count,)
-    return Draws(arrival, rng.integers(1, 30, size), rng.integers(1, 12, size), warm_up=min(count - 1, count // 4))
-
-
-LIMIT = st.sampled_from([None, 0.5, 2.0, 6.0, 20.0])
-
-
-@st.composite
-def limits(chosen: Draw) -> SloSpec:
-    found: dict[str, object] = {}
-    for name, factor in (("ttft", 1.0), ("tpot", 0.3), ("latency", 3.0)):
-        bound = chosen(LIMIT)
-        if bound is not None:
-            statistic = chosen(st.sampled_from(["mean_s", "p50_s", "p90_s"]))
-            found[name] = {statistic: bound * factor}
-    found.setdefault("latency", {"p90_s": 15.0})
-    return SloSpec.model_validate(found | {"attainment": chosen(st.sampled_from([None, 0.6, 0.9]))})
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -162,7 +90,8 @@ def test_limits_that_no_idle_engine_keeps_leave_no_goodput() -> None:
 def test_the_interval_holds_the_goodputs_of_other_streams() -> None:
     fleet, streams = colocated(), [stream(seed=seed) for seed in range(5)]
     near = goodput(fleet, streams[0], SLO, most_per_s=100.0).rate_per_s
-    low, high = interval(fleet, streams, SLO, near_per_s=near, most_per_s=100.0)
+    goods = [partial(keeps, fleet, one, SLO) for one in streams]
+    low, high = interval(goods, near_per_s=near, most_per_s=100.0)
     each = [goodput(fleet, one, SLO, most_per_s=100.0).rate_per_s for one in streams]
     assert low < float(np.mean(each)) * 1.01
     assert high > float(np.mean(each)) * 0.99

@@ -7,6 +7,7 @@ goodput over independent streams, and carries the bound that no simulation of an
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -121,7 +122,8 @@ def _most(setting: Setting, outcome: Outcome, judge: Judge) -> Envelope:
     for at in sorted(ranked, key=lambda at: -(search.tried[at].goodput_per_s or 0.0)):
         found = search.tried[at].goodput_per_s or 0.0
         fleet = judge.workshop.fleet(parts[at])
-        low, high = interval(fleet, judge.streams, judge.slo, near_per_s=found, most_per_s=wanted)
+        goods = [partial(keeps, fleet, stream, judge.slo) for stream in judge.streams]
+        low, high = interval(goods, near_per_s=found, most_per_s=wanted)
         claimed = min(found, low) or found
         result = Finding(search, tuple(parts), at, claimed, (low, high), search.bound, claimed)
         try:
