@@ -146,7 +146,8 @@ def drafter_of(
         return Drafter("stated", spec.acceptance, step_s=spec.draft_step_s or 0.0)
     if spec.method == "mtp":
         return Drafter(f"prediction heads of {arch.name}", spec.acceptance, _head(arch, where), arch.num_mtp_heads)
-    return Drafter(str(spec.model), spec.acceptance, _draft_model(str(spec.model), arch, models, where))
+    draft = _draft_model(str(spec.model), arch, models, where)
+    return Drafter(draft.name, spec.acceptance, draft)
 
 
 def _head(arch: Architecture, where: str) -> Architecture:

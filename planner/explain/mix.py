@@ -132,10 +132,13 @@ def _shapes(mix: Mix, decision: Decision) -> dict[str, int]:
 def _is_type(shape: Shape, role: Role, ffn: Role | None) -> bool:
     """Whether the name of a shape, `function/model/degrees/batch/chunk#channel`, is that of the role.
 
+    Where it drafts, `+drafts/draft tokens` follows the chunk.
     Where feed-forward layers stand on devices of their own, `+ffn/degrees/micro-batches` follows the chunk, and their
     pool, where it is another one.
     """
     limits = f"{role.limits.get('max_batch', 0)}/{role.limits.get('chunk_tokens', 0)}"
+    drafts = role.limits.get("draft_tokens")
+    limits += f"+drafts/{drafts}" if drafts else ""
     name = f"{role.function}/{role.model}/{_sizes(role)}/{limits}"
     if ffn is not None:
         name += f"+ffn/{_sizes(ffn)}/{role.limits.get('micro_batches')}"
@@ -151,13 +154,15 @@ def _sizes(role: Role) -> str:
 def shown_shape(mix: Mix, c: int) -> str:
     """`prefill tp2 batch 4 on h200` from the name of a shape."""
     shape = mix.problem.shapes[c]
-    whole, _, ffn = shape.name.partition("#")[0].partition("+ffn/")
+    typed, _, ffn = shape.name.partition("#")[0].partition("+ffn/")
+    whole, _, drafts = typed.partition("+drafts/")
     parts: list[Any] = whole.split("/")
     where = f"on `{mix.problem.pools[shape.pool].name}`"
     if len(parts) < 5:
         return f"`{shape.name}` {where}"
     other = f" + ffn {_degrees(ffn.partition('/')[0])}" if ffn else ""
-    return f"{parts[0]} {_degrees(parts[-3])}{other}, batch {parts[-2]} {where}"
+    drafted = f", {drafts} drafts" if drafts else ""
+    return f"{parts[0]} {_degrees(parts[-3])}{other}, batch {parts[-2]}{drafted} {where}"
 
 
 def _degrees(sizes: str) -> str:

@@ -5,12 +5,13 @@ for answers, in how long a request stays. What a point beats uses the same devic
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from planner.costs.shapes import FloatArray
+from planner.costs.speculation import Drafter
 from planner.kinds.serve.demand import Channel, Route, Target
 from planner.kinds.serve.evaluate import Judged, Timed, judge_colocated, judge_decode, judge_prefill, time_points
 from planner.kinds.serve.options import ServeOptions
@@ -38,9 +39,12 @@ class Served:
     kv_bytes: float  # cache of the full batch on one device
 
 
-def type_name(function: str, model: str, degrees: tuple[int, ...], max_batch: object, chunk_tokens: object) -> str:
-    """An instance type in one line: function, model, tp x pp x dp x moe_tp x ep, batch limit, chunk."""
-    return f"{function}/{model}/{'x'.join(map(str, degrees))}/{max_batch}/{chunk_tokens}"
+def type_name(
+    function: str, model: str, degrees: tuple[int, ...], max_batch: object, chunk_tokens: object, draft_tokens: object
+) -> str:
+    """An instance type in one line: function, model, tp x pp x dp x moe_tp x ep, batch limit, chunk; drafts if any."""
+    drafts = f"+drafts/{draft_tokens}" if draft_tokens else ""
+    return f"{function}/{model}/{'x'.join(map(str, degrees))}/{max_batch}/{chunk_tokens}{drafts}"
 
 
 def unit_name(attention: str, ffn_degrees: tuple[int, ...], micro_batches: object, pool: str | None) -> str:
@@ -62,6 +66,7 @@ class Candidate:
     channel: Channel | None  # None for colocated
     max_batch: int  # sequences that an attention rank holds
     chunk_tokens: int  # prefill tokens per step; 0 for decode
+    draft_tokens: int  # of a sequence in a step
     served: tuple[Served | None, ...]  # by target of the problem; None for targets of other models
     weights_bytes: float
     activations_bytes: float
@@ -73,7 +78,8 @@ class Candidate:
     def name(self) -> str:
         """What tells this instance type from all others of its pool; behind `#` the channel."""
         handing = "" if self.channel is None else str(self.channel.index)
-        name = type_name(self.function, self.model, self.shape.degrees, self.max_batch, self.chunk_tokens)
+        limits = (self.max_batch, self.chunk_tokens, self.draft_tokens)
+        name = type_name(self.function, self.model, self.shape.degrees, *limits)
         if self.ffn is not None:
             name = unit_name(name, self.ffn.shape.degrees, self.ffn.micro_batches, self.ffn_pool)
         return f"{name}#{handing}"
@@ -147,13 +153,32 @@ class Search:
     def _of(
         self, function: str, targets: Sequence[Target], num_targets: int, sides: Sides | None = None
     ) -> list[Candidate]:
-        channels = self._channels(function)
         shapes = [] if function == ATTENTION else self._shapes(function)
         if not shapes and function != ATTENTION:
             return []
-        key = (self.model, self.place.index, function if sides is None else f"{function} + {sides.ffn.index}")
+        ways = drafts_of(function, self.options.searched_drafts, self.place.costs.drafter).items()
+        return [
+            one
+            for drafted, drafts in ways
+            for one in self._drafting(function, drafted, drafts, shapes, targets, num_targets, sides)
+        ]
+
+    def _drafting(
+        self,
+        function: str,
+        drafted: bool,
+        drafts: Sequence[int],
+        shapes: Sequence[Shape],
+        targets: Sequence[Target],
+        num_targets: int,
+        sides: Sides | None,
+    ) -> list[Candidate]:
+        """Those with so many drafts, on the channels whose prompts the drafter has seen, or has not."""
+        channels = self._channels(function, drafted)
+        role = f"{function}{' drafted' if drafted else ''}"
+        key = (self.model, self.place.index, role if sides is None else f"{role} + {sides.ffn.index}")
         if key not in self.priced:
-            self.priced[key] = self._price(function, shapes, targets, len(channels), sides)
+            self.priced[key] = self._price(function, drafts, shapes, targets, len(channels), sides)
         points, timed, dropped, units = self.priced[key]
         self.tally.add(dropped)
         if not len(points):
@@ -179,16 +204,22 @@ class Search:
         """How long the cache of a prompt is under way [N]."""
         if function != "prefill" or channel is None:
             return np.zeros(len(points))
-        return self.routes[channel.target_pool].transfer_s(target.transfer_bytes, points.shards)
+        return self.routes[channel.target_pool].transfer_s(channel.moved_bytes(target), points.shards)
 
     def _price(
-        self, function: str, shapes: Sequence[Shape], targets: Sequence[Target], copies: int, sides: Sides | None
+        self,
+        function: str,
+        drafts: Sequence[int],
+        shapes: Sequence[Shape],
+        targets: Sequence[Target],
+        copies: int,
+        sides: Sides | None,
     ) -> "Priced":
         if sides is not None:
             units = price_units(sides, self.options, targets, copies)
             return units.points, units.timed, units.tally, units
         tally = Tally()
-        points = make_points(function, self.place, shapes, self.options, targets, tally, copies=copies)
+        points = make_points(function, self.place, shapes, self.options, targets, tally, copies=copies, drafts=drafts)
         timed = [time_points(function, self.place, target, points) for target in targets] if len(points) else []
         return points, timed, tally, None
 
@@ -203,11 +234,12 @@ class Search:
                 self.tally.drop(f"shape: {rule}", 1)
         return kept
 
-    def _channels(self, function: str) -> list[Channel | None]:
+    def _channels(self, function: str, drafted: bool) -> list[Channel | None]:
         """The hand-overs that a role takes part in: decode only those into its own pool."""
         if function == "colocated":
             return [None]
-        return [c for c in self.channels if function == "prefill" or c.target_pool == self.place.index]
+        mine = [channel for channel in self.channels if channel.drafted is drafted]
+        return [c for c in mine if function == "prefill" or c.target_pool == self.place.index]
 
     def _judge(
         self, function: str, channel: Channel | None, target: Target, points: Points, i: int, timed: Timed
@@ -218,8 +250,9 @@ class Search:
             return judge_colocated(target, points, fits, timed, most_busy, occupied, self.tally)
         if function in ("decode", ATTENTION):
             return judge_decode(target.for_second_stage(channel.share), points, fits, timed, occupied, self.tally)
-        route, split = self.routes[channel.target_pool], target.for_first_stage(channel.share)
-        return judge_prefill(split, points, fits, timed, route, most_busy, self.tally)
+        moved = replace(target.for_first_stage(channel.share), transfer_bytes=channel.moved_bytes(target))
+        route = self.routes[channel.target_pool]
+        return judge_prefill(moved, points, fits, timed, route, most_busy, self.tally)
 
     def _survivors(self, points: Points, targets: Sequence[Target], judged: Sequence[Judged]) -> Indices:
         """For each shape its undominated good points; of equal ones the smallest batch and chunk."""
@@ -234,7 +267,7 @@ class Search:
         if len(columns) == 1:
             return _best_of_each(points, columns[0], good)
         table = np.column_stack(columns)
-        order = np.lexsort((points.chunk, points.batch, points.shape))
+        order = np.lexsort((points.drafts, points.chunk, points.batch, points.shape))
         order = order[good[order]]
         starts = np.flatnonzero(np.diff(points.shape[order], prepend=-1))
         kept = [
@@ -263,6 +296,7 @@ class Search:
             channel=channel,
             max_batch=int(points.batch[row]),
             chunk_tokens=int(points.chunk[row]),
+            draft_tokens=int(points.drafts[row]),
             served=served,
             weights_bytes=float(points.weight_bytes[row]),
             activations_bytes=float(points.activation_bytes[row]),
@@ -270,6 +304,21 @@ class Search:
             basis=basis,
             ffn=ffn,
         )
+
+
+def drafts_of(function: str, wanted: Sequence[int], drafter: Drafter | None) -> dict[bool, tuple[int, ...]]:
+    """Drafts of a role, by whether the drafter has seen the prompts that come from elsewhere.
+
+    A drafter that keeps a cache runs once over the prompt where that is prefilled, and hands its cache over.
+    """
+    if function == ATTENTION:
+        return {False: (0,)}
+    decodes = tuple(wanted) if function in ("colocated", "decode") else (0,)
+    if function == "colocated" or drafter is None or not drafter.keeps_cache:
+        return {False: decodes}
+    found = {False: (0,)} if 0 in wanted else {}
+    some = tuple(drafts for drafts in wanted if drafts)
+    return found | ({True: (1,) if function == "prefill" else some} if some else {})
 
 
 def _served(timed: Timed, judged: Judged, row: int, moved_s: float, kv_bytes: float) -> Served:
@@ -288,7 +337,7 @@ def _served(timed: Timed, judged: Judged, row: int, moved_s: float, kv_bytes: fl
 
 def _best_of_each(points: Points, rate: FloatArray, good: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Indices:
     """For each shape its good point of highest rate; of equal ones the smallest batch and chunk."""
-    order = np.lexsort((points.chunk, points.batch, -rate))
+    order = np.lexsort((points.drafts, points.chunk, points.batch, -rate))
     order = order[good[order]]
     _, first = np.unique(points.shape[order], return_index=True)
     return np.sort(order[first])

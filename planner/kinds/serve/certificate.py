@@ -109,6 +109,8 @@ def axes_of(setting: "Setting") -> dict[str, list[JsonValue]]:
             )
         ]
         found["micro_batches"] = list(options.micro_batches or MICRO_BATCHES)
+    if options.speculation is not None:
+        found["draft_tokens"] = list(options.searched_drafts)
     if {"disaggregated", "attention-ffn"} & set(options.modes):
         found["prefill_chunk_tokens"] = [int(chunk) for chunk in prefill_chunks(options, setting.targets)]
         found["decode_pool"] = ["every pool, one for each prefill instance"]
@@ -131,6 +133,13 @@ def _alternatives(outcome: "Outcome") -> list[JsonValue]:
     for name, barred in (("colocated only", {Role.FIRST, Role.SECOND}), ("disaggregated only", {Role.WHOLE})):
         if roles & barred:
             add(name, next_best(problem, solution, forbid_roles=barred))
+    candidates = outcome.formulated.candidates
+    drafting = [c for c, candidate in enumerate(candidates) if candidate.draft_tokens]
+    if any(solution.counts[c] for c in drafting):
+        add("without speculation", next_best(problem, solution, forbid_shapes=drafting))
+    elif drafting:
+        plain = [c for c in range(len(candidates)) if c not in drafting]
+        add("with speculation only", next_best(problem, solution, forbid_shapes=plain))
     apart = [c for c, candidate in enumerate(outcome.formulated.candidates) if candidate.ffn is not None]
     others = [c for c in range(len(problem.shapes)) if c not in apart and problem.shapes[c].role is not Role.FIRST]
     if any(solution.counts[c] for c in apart):

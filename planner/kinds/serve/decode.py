@@ -13,7 +13,7 @@ from planner.kinds.serve.attention_ffn import advice
 from planner.kinds.serve.certificate import certificate
 from planner.kinds.serve.demand import Target
 from planner.kinds.serve.formulate import gpus_at_hand
-from planner.kinds.serve.options import AttentionFfn, FrontierPoint, ServeDecision
+from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision
 from planner.kinds.serve.place import place
 from planner.kinds.serve.predict import resting_scale, times
 from planner.kinds.serve.shapes import Shape
@@ -43,8 +43,9 @@ ASSUMPTIONS = (
     "steady state: arrivals, lengths and batches at their means; waiting for prefill as an M/G/1 queue",
     "an instance reserves the KV cache of whole requests, so none is preempted",
     "requests spread evenly over equal instances, and over the attention ranks of one",
-    "prefix caching, speculative decoding and swapping are off",
 )
+PLAIN = "prefix caching, speculative decoding and swapping are off"
+DRAFTED = "prefix caching and swapping are off"
 CLIENTS_MOST = "clients that wait for answers: no more requests are in the system than there are clients"
 CLIENTS_LEAST = (
     "clients that wait for answers: the plan holds all of them within the limits, and predictions are for the load at"
@@ -106,7 +107,15 @@ def _used(outcome: Outcome) -> list[Used]:
 
 def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
     """What the predictions and the optimum take for granted, in words."""
+    used = _used(outcome)
     yield from ASSUMPTIONS
+    drafting = _drafting(setting, used)
+    yield PLAIN if drafting is None else DRAFTED
+    if drafting is not None:
+        yield (
+            f"drafts of {drafting.drafter} are right with {drafting.acceptance:.3g} where those before them are, each "
+            "by itself; times and rates are expected values"
+        )
     yield from setting.resolved.price_notes
     targets = setting.targets
     if any(target.clients is not None for target in targets):
@@ -121,7 +130,7 @@ def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
             )
     if len({workload.model for workload in setting.resolved.workloads}) < len(targets):
         yield "an instance that serves several workloads divides its time between them, and each runs as if alone in it"
-    if any(item.candidate.ffn is not None for item in _used(outcome)):
+    if any(item.candidate.ffn is not None for item in used):
         yield SIDES_APART
     if setting.resolved.problem.current is not None:
         yield "the current plan was read and found valid, and has no say in this one"
@@ -133,7 +142,12 @@ def _decision(
     functions = frozenset(item.candidate.function for item in used)
     solution = outcome.result.solution
     assert solution is not None
-    moved = sum(flow.rate_per_s * setting.targets[flow.demand].transfer_bytes for flow in solution.flows)
+    drafted = {item.candidate.channel.index for item in used if item.candidate.channel and item.candidate.draft_tokens}
+    moved = sum(
+        flow.rate_per_s * (target.transfer_bytes + target.draft_bytes * (flow.channel in drafted))
+        for flow in solution.flows
+        for target in (setting.targets[flow.demand],)
+    )
     return ServeDecision(
         mode=_MODES.get(functions, "mixed"),
         roles=tuple(role for item in used for role in roles_of(setting, item)),
@@ -142,6 +156,26 @@ def _decision(
         kv_transfer_bytes_per_s=moved,
         frontier=tuple(frontier),
         attention_ffn=_apart(setting, outcome),
+        drafting=_drafting(setting, used),
+    )
+
+
+def _drafting(setting: Setting, used: Sequence[Used]) -> Drafting | None:
+    """Who drafts, and what a step of each role that decodes with drafts yields."""
+    drafted = [item for item in used if item.candidate.draft_tokens]
+    if not drafted:
+        return None
+    places = (setting.places[item.candidate.model, item.candidate.pool] for item in drafted)
+    drafters = [place.costs.drafter for place in places]
+    first = next(one for one in drafters if one is not None)
+    return Drafting(
+        drafter=", ".join(dict.fromkeys(one.name for one in drafters if one is not None)),
+        acceptance=first.acceptance,
+        tokens_per_step={
+            item.role: float(first.tokens_per_step(item.candidate.draft_tokens))
+            for item in drafted
+            if item.candidate.function != "prefill"
+        },
     )
 
 
@@ -196,6 +230,8 @@ def _role(setting: Setting, item: Used) -> Role:
         limits["max_batch"] = candidate.max_batch
     if candidate.chunk_tokens:
         limits["chunk_tokens"] = candidate.chunk_tokens
+    if candidate.draft_tokens:
+        limits["draft_tokens"] = candidate.draft_tokens
     return Role(
         name=item.role,
         function=candidate.function,

@@ -1,5 +1,6 @@
 """A workload as the numbers that decide: lengths, limits, what moves between prefill and decode."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from planner.costs.shapes import FloatArray, Shards
+from planner.costs.speculation import Drafter
 from planner.costs.spread import Spread
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
@@ -72,6 +74,7 @@ class Target:
     arrival_cv2: float
     service_cv2: float
     transfer_bytes: float
+    draft_bytes: float  # of a drafter, that move with them
     rate_per_s: float | None
     clients: int | None
     share: float
@@ -93,23 +96,26 @@ class Target:
 class Channel:
     """How prefill hands over: the pool that decodes, and the share of a limit on the whole request that prefill has.
 
-    A limit on the whole request couples the two stages; a channel splits it, so that each stage has its own.
+    A limit on the whole request couples the two stages; a channel splits it, so that each stage has its own. So does a
+    drafter that must have seen the prompt: where it has, its cache is handed over too.
     """
 
     index: int
     target_pool: int
     share: float
+    drafted: bool = False
+
+    def moved_bytes(self, target: Target) -> float:
+        """Cache of a prompt that goes this way."""
+        return target.transfer_bytes + (target.draft_bytes if self.drafted else 0.0)
 
 
-def channels_of(targets: Sequence[Target], num_pools: int) -> tuple[Channel, ...]:
+def channels_of(targets: Sequence[Target], num_pools: int, drafted: Sequence[bool] = (False,)) -> tuple[Channel, ...]:
     """Every pool that decodes, with every split of the limits on whole requests where a target has one."""
     coupled = any(target.latency_limits for target in targets)
     shares = LATENCY_SHARES if coupled else (1.0,)
-    return tuple(
-        Channel(index * num_pools + pool, pool, share)
-        for index, share in enumerate(shares)
-        for pool in range(num_pools)
-    )
+    ways = itertools.product(drafted, shares, range(num_pools))
+    return tuple(Channel(index, pool, share, seen) for index, (seen, share, pool) in enumerate(ways))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,9 @@ class Margins:
         return cls(*(math.exp(deviations * max(spreads[name].high[0], 0.0)) for name in ("ttft", "tpot")))
 
 
-def make_target(workload: Workload, index: int, arch: Architecture, spreads: Mapping[str, Spread]) -> Target:
+def make_target(
+    workload: Workload, index: int, arch: Architecture, spreads: Mapping[str, Spread], drafter: Drafter | None = None
+) -> Target:
     """The target of one resolved workload; its limits are divided by the margins of its confidence.
 
     A limit on the whole request has the margin of the time per output token, which is most of it.
@@ -200,6 +208,7 @@ def make_target(workload: Workload, index: int, arch: Architecture, spreads: Map
         arrival_cv2=1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2,
         service_cv2=workload.input.cv**2,
         transfer_bytes=float(moved[0]),
+        draft_bytes=0.0 if drafter is None else float(drafter.kv_bytes(Shards.of(1), isl, np.ones(1))[0]),
         rate_per_s=None if load is None else load.rate_per_s,
         clients=None if load is None else load.concurrency,
         share=workload.spec.share,

@@ -42,18 +42,21 @@ def time_points(function: str, place: Place, target: Target, points: Points) -> 
     context, none = np.full(len(points), target.context), np.zeros(len(points))
     isl, engine = np.full(len(points), target.isl), place.costs.engine
     if function == "prefill":
-        prefill = prefill_alone(place.costs, points.shards, isl, points.chunk)
+        prefill = prefill_alone(place.costs, points.shards, isl, points.chunk, points.drafts)
         before = engine.router_s + engine.arrival_s + engine.handover_s
         return Timed(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step)
-    decode = decode_step(place.costs, points.shards, pad_graph_batch(points.batch), context)
+    decode = decode_step(place.costs, points.shards, pad_graph_batch(points.batch), context, points.drafts)
+    yielded = place.costs.tokens_per_step(points.drafts)
     if function == "decode":
-        return Timed(none, none, none, none, decode.seconds, decode)
-    osl = np.full(len(points), target.osl)
-    mixed = prefill_mixed(place.costs, points.shards, isl, osl, points.chunk, points.batch, context, decode.seconds)
+        return Timed(none, none, none, none, decode.seconds / yielded, decode)
+    steps = target.osl / yielded
+    mixed = prefill_mixed(
+        place.costs, points.shards, isl, steps, points.chunk, points.batch, context, decode.seconds, points.drafts
+    )
     ranks = ranks_in_step(place.costs.arch, points.shards.dp)
-    tpot = colocated_tpot_s(decode.seconds, mixed.stretch_s, mixed.steps, points.batch, osl, ranks)
-    service = mixed.latency_s + engine.first_token_steps * tpot + engine.request_s
-    return Timed(service, mixed.queue_s, mixed.stretch_s, mixed.steps, tpot, mixed.step)
+    step_s = colocated_tpot_s(decode.seconds, mixed.stretch_s, mixed.steps, points.batch, steps, ranks)
+    service = mixed.latency_s + engine.first_token_steps * step_s + engine.request_s
+    return Timed(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step)
 
 
 def judge_decode(target: Target, points: Points, fits: Mask, timed: Timed, occupied: float, tally: Tally) -> Judged:

@@ -46,7 +46,7 @@ def formulate(resolved: Resolved, targets: Sequence[Target], found: Sequence[Can
             name=target.name,
             share=target.share,
             rate_per_s=_rate(target, needed=not capped),
-            transfer_bytes=target.transfer_bytes,
+            transfer_bytes=target.transfer_bytes + target.draft_bytes,
             clients=target.clients,
         )
         for target in targets

@@ -265,8 +265,10 @@ def _with_gpus(setting: Setting, cap: int | None, pools: tuple[Pool, ...]) -> Se
     limits = resolved.problem.limits.model_copy(update={"gpus": cap})
     problem = resolved.problem.model_copy(update={"limits": limits})
     places = {
-        (model, index): make_place(setting.resolved, model, index, pools[index], setting.calibration, setting.store)
-        for model, index in setting.places
+        (model, index): make_place(
+            setting.resolved, model, index, pools[index], setting.calibration, setting.store, place.costs.drafter
+        )
+        for (model, index), place in setting.places.items()
     }
     engine = problem.engine.name
     spaces = {key: shape_space(place.costs.arch, place.pool, engine, options) for key, place in places.items()}

@@ -40,7 +40,7 @@ def operate(candidate: Candidate, target: Target, place: Place, load_per_s: floa
     if candidate.decodes:
         return Operation(0.0, 0.0, 0.0, tpot)
     busy = min(load_per_s / candidate.shape.dp * served.queue_s, served.utilisation)
-    faster = place.costs.engine.first_token_steps * (served.tpot_s - tpot)
+    faster = place.costs.engine.first_token_steps * (served.tpot_s - tpot) * _yielded(candidate, place)
     return Operation(served.service_s - faster, busy, served.queue_s, tpot)
 
 
@@ -53,12 +53,19 @@ def _tpot_s(candidate: Candidate, served: Served, target: Target, place: Place, 
     batches = np.unique(np.geomspace(1, max(candidate.max_batch, 1), 32).round())
     step = _step_s(candidate, target, place, batches)
     ranks = ranks_in_step(place.costs.arch, np.full(len(batches), candidate.shape.dp))
-    tpot = colocated_tpot_s(step, served.stretch_s, served.prefill_steps, batches, target.osl, ranks)
+    yielded = _yielded(candidate, place)
+    steps = target.osl / yielded
+    tpot = colocated_tpot_s(step, served.stretch_s, served.prefill_steps, batches, steps, ranks) / yielded
     rate = np.maximum.accumulate(batches / (target.osl * tpot))
     if rank_load_per_s <= rate[0]:  # fewer than one sequence on average: each runs alone
         return float(tpot[0])
     batch = float(np.interp(rank_load_per_s, rate, batches))
     return float(np.interp(batch, batches, tpot))
+
+
+def _yielded(candidate: Candidate, place: Place) -> float:
+    """Expected tokens of a sequence in a step."""
+    return float(place.costs.tokens_per_step(np.array([float(candidate.draft_tokens)]))[0])
 
 
 def _step_s(candidate: Candidate, target: Target, place: Place, batches: FloatArray) -> FloatArray:
@@ -70,4 +77,5 @@ def _step_s(candidate: Candidate, target: Target, place: Place, batches: FloatAr
         return sides.tpot_s(units, batches, target.context)
     shards = Shards.of(np.full(len(batches), shape.tp), shape.pp, shape.dp, shape.moe_tp, shape.ep)
     context = np.full(len(batches), target.context)
-    return decode_step(place.costs, shards, pad_graph_batch(batches), context).seconds
+    drafts = np.full(len(batches), float(candidate.draft_tokens))
+    return decode_step(place.costs, shards, pad_graph_batch(batches), context, drafts).seconds

@@ -1,11 +1,13 @@
 """What a serving problem may restrict, and what a serving plan decides."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.plan.schema import Decision
-from planner.schema_base import Spec
+from planner.problem.speculation import SpeculationSpec
+from planner.schema_base import Spec, refuse
 
 Degrees = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
 Mode = Literal["colocated", "disaggregated", "attention-ffn"]
@@ -35,12 +37,28 @@ class ServeOptions(Spec):
     micro_batches: Annotated[tuple[Annotated[int, Field(ge=1, le=16)], ...], Field(min_length=1)] | None = Field(
         default=None, description="micro-batches that take turns between the sides"
     )
+    speculation: SpeculationSpec | None = Field(default=None, description="drafts of tokens, verified together")
     judged_by: Literal["queueing", "simulation"] = Field(
         default="queueing", description="what judges whether a plan keeps its limits"
     )
     simulated_requests: Annotated[int, Field(ge=100, le=1_000_000)] | None = Field(
         default=None, description="requests of a run; enough for the longest to matter little where absent"
     )
+
+    @model_validator(mode="after")
+    def plain_where_needed(self) -> "ServeOptions":
+        if self.judged_by == "simulation" and max(self.searched_drafts):
+            what = "simulation judges placements without drafts"
+            raise refuse(what, "take `judged_by: queueing`; `planner simulate` plays the plan's drafts", "speculation")
+        if "attention-ffn" in self.modes and 0 not in self.searched_drafts:
+            what = "attention and feed-forward layers on devices of their own run without drafts"
+            raise refuse(what, "add 0 to `draft_tokens`, or leave `attention-ffn` out of `modes`", "speculation")
+        return self
+
+    @property
+    def searched_drafts(self) -> tuple[int, ...]:
+        """Drafts of a sequence in a step, ascending; 0 of them stands for none."""
+        return tuple(sorted(set(self.speculation.draft_tokens))) if self.speculation is not None else (0,)
 
     def filled(self, clients: float | None) -> float:
         """The share of the sequences of instances that requests fill on average: all of clients that wait."""
@@ -88,21 +106,45 @@ class AttentionFfn(Spec):
         )
 
 
+class Drafting(Spec):
+    """Who drafts tokens, how often a draft is right where those before it are, and what a step then yields."""
+
+    drafter: str
+    acceptance: float
+    tokens_per_step: dict[str, float]  # expected, of a sequence, by role that decodes with drafts
+
+
 class ServeDecision(Decision):
     """Instances by role with their shapes and limits, where they stand, and how requests flow.
 
     Role functions: colocated, prefill, decode; attention and ffn, which decode together: replica by replica, as a route
     from the one to the other says. Limits of a role: max_batch (sequences per attention rank), chunk_tokens (prefill
-    tokens per step), max_context_tokens, micro_batches, micro_batch_tokens (of all attention ranks of a replica).
+    tokens per step), max_context_tokens, draft_tokens (of a sequence in a step; a prefill role that has some runs its
+    prompts through the drafter), micro_batches, micro_batch_tokens (of all attention ranks of a replica).
     """
 
     mode: Literal["colocated", "disaggregated", "attention-ffn", "mixed"]
     kv_transfer_bytes_per_s: float = 0.0  # all prefill to decode traffic of the plan
     frontier: tuple[FrontierPoint, ...] = ()  # where the objective is a trade-off
     attention_ffn: AttentionFfn | None = None  # where the mode is searched, and a unit keeps the limits
+    drafting: Drafting | None = None  # where roles speculate
 
     def reasons(self) -> tuple[str, ...]:
-        """Why attention and feed-forward layers are apart, or why not."""
+        """What drafts yield; why attention and feed-forward layers are apart, or why not."""
+        return (*self._drafted(), *self._apart())
+
+    def _drafted(self) -> Iterator[str]:
+        if self.drafting is None:
+            return
+        for role in self.roles:
+            tokens = self.drafting.tokens_per_step.get(role.name)
+            if tokens is not None:
+                yield (
+                    f"`{role.name}` verifies {role.limits.get('draft_tokens')} drafts a step, each right with "
+                    f"{self.drafting.acceptance:.0%} where those before it are: {tokens:.3g} tokens a step on average"
+                )
+
+    def _apart(self) -> tuple[str, ...]:
         best = self.attention_ffn
         if best is None:
             return ()

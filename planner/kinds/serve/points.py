@@ -15,7 +15,7 @@ from planner.costs.shapes import FloatArray, Shards
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.demand import Target
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.shapes import Shape
+from planner.kinds.serve.shapes import Shape, draft_rule
 from planner.kinds.serve.steady import Costs
 
 DECODE_BATCHES = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4), *range(72, 129, 8), *range(144, 257, 16),
@@ -68,6 +68,7 @@ class Points:
     shards: Shards
     batch: FloatArray  # sequences that an attention rank holds
     chunk: FloatArray  # prefill tokens of a step; 0 where none
+    drafts: FloatArray  # of a sequence in a step; of prefill, 1 where prompts go through the drafter
     weight_bytes: FloatArray
     activation_bytes: FloatArray
     kv_bytes: tuple[FloatArray, ...]  # by target
@@ -103,6 +104,7 @@ def make_points(
     tally: Tally,
     *,
     copies: int,
+    drafts: Sequence[int] = (0,),
 ) -> Points:
     """The product of the axes of a role, without what fits in memory for none of the targets.
 
@@ -116,14 +118,21 @@ def make_points(
     else:
         chunk = np.tile(chunks, len(batches))
         tokens = [target.held_tokens for target in targets]
-    shape = np.repeat(np.arange(len(shapes), dtype=np.intp), len(chunk))
+    each = len(chunk) * len(drafts)
+    shape = np.repeat(np.arange(len(shapes), dtype=np.intp), each)
     degrees = np.array([(s.tp, s.pp, s.dp, s.moe_tp, s.ep) for s in shapes], dtype=np.float64)
-    shards, chunk_N = Shards.of(*degrees[shape].T), np.tile(chunk, len(shapes))
+    shards, chunk_N = Shards.of(*degrees[shape].T), np.tile(np.repeat(chunk, len(drafts)), len(shapes))
     if function == "prefill":
         held_N = [_prompts_held(chunk_N, shards.pp, target.isl) for target in targets]
     else:
-        held_N = [np.tile(np.repeat(batches, len(chunks)), len(shapes))] * len(targets)
-    return _within_memory(place, shape, shards, held_N, chunk_N, tokens, tally, copies)
+        held_N = [np.tile(np.repeat(batches, len(chunks) * len(drafts)), len(shapes))] * len(targets)
+    drafts_N = np.resize(np.array(drafts, dtype=np.float64), len(shape))
+    most = np.maximum.reduce(held_N)
+    verified_N = drafts_N * (function != "prefill")
+    needs = Needs(chunk_N, most, drafts_N, verified_N)
+    barred = np.array([draft_rule(one, place.costs.drafter) is not None for one in shapes])[shape] & (drafts_N > 0)
+    tally.drop("drafts need ranks of one stage that divide the drafter", int(np.sum(barred)) * len(targets) * copies)
+    return _within_memory(place, shape, shards, held_N, needs, ~barred, tokens, tally, copies)
 
 
 def _prompts_held(chunk: FloatArray, pp: FloatArray, isl: float) -> FloatArray:
@@ -131,25 +140,47 @@ def _prompts_held(chunk: FloatArray, pp: FloatArray, isl: float) -> FloatArray:
     return np.maximum(PREFILL_PROMPTS_HELD, (pp + 1.0) * np.maximum(np.floor(chunk / isl), 1.0))
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the steps of points hold beside caches [N]."""
+
+    chunk: FloatArray
+    batch: FloatArray
+    drafts: FloatArray
+    verified: FloatArray  # drafts of a sequence whose tokens and logits the step computes
+
+    def memory(self, costs: Costs, shards: Shards) -> tuple[FloatArray, FloatArray]:
+        """Weights and activations on one device [N], those of a drafter among the former."""
+        weights, computed = weight_bytes(costs.arch, shards), self.batch * (self.verified + 1.0)
+        if costs.drafter is not None:
+            weights = weights + costs.drafter.weight_bytes(shards, self.drafts)
+        return weights, activation_bytes(costs.arch, shards, np.maximum(self.chunk, computed), computed)
+
+    def kv_bytes(self, costs: Costs, shards: Shards, tokens: float) -> FloatArray:
+        """Cache on one device [N] of a sequence of so many tokens and its drafts, and the drafter's for it."""
+        length = tokens + self.verified
+        own = kv_cache_bytes(costs.arch, shards, length)
+        return own if costs.drafter is None else own + costs.drafter.kv_bytes(shards, length, self.drafts)
+
+
 def _within_memory(
     place: Place,
     shape: Indices,
     shards: Shards,
     held: Sequence[FloatArray],
-    chunk: FloatArray,
+    needs: Needs,
+    can_run: Mask,
     tokens: Sequence[float],
     tally: Tally,
     copies: int,
 ) -> Points:
-    arch, engine = place.costs.arch, place.costs.engine
-    batch = np.maximum.reduce(list(held))
-    weights = weight_bytes(arch, shards)
-    activations = activation_bytes(arch, shards, np.maximum(chunk, batch), batch)
-    kv = tuple(kv_cache_bytes(arch, shards, length) * each for each, length in zip(held, tokens, strict=True))
-    heavy = weights + engine.workspace_bytes > place.memory_bytes
+    engine = place.costs.engine
+    weights, activations = needs.memory(place.costs, shards)
+    kv = tuple(needs.kv_bytes(place.costs, shards, length) * each for each, length in zip(held, tokens, strict=True))
+    heavy = can_run & (weights + engine.workspace_bytes > place.memory_bytes)
     free = place.memory_bytes - weights - engine.workspace_bytes - activations
-    fits = tuple(~heavy & (cache <= free) for cache in kv)
-    full = sum(int(np.sum(~heavy & ~fit)) for fit in fits)
+    fits = tuple(can_run & ~heavy & (cache <= free) for cache in kv)
+    full = sum(int(np.sum(can_run & ~heavy & ~fit)) for fit in fits)
     tally.evaluated += len(shape) * len(fits) * copies
     tally.drop("weights do not fit in memory", int(np.sum(heavy)) * len(fits) * copies)
     tally.drop("KV cache does not fit in memory", full * copies)
@@ -157,8 +188,9 @@ def _within_memory(
     return Points(
         shape[kept],
         shards.take(kept),
-        batch[kept],
-        chunk[kept],
+        needs.batch[kept],
+        needs.chunk[kept],
+        needs.drafts[kept],
         weights[kept],
         activations[kept],
         tuple(cache[kept] for cache in kv),

@@ -12,10 +12,10 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.serve.candidates import type_name, unit_name
+from planner.kinds.serve.candidates import unit_name
 from planner.kinds.serve.formulate import ROLES, gpus_at_hand, mix_links, mix_pools
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.repriced import shape_of
+from planner.kinds.serve.repriced import name_of_role, shape_of
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Objective
 from planner.plan.sides import ffn_roles
@@ -148,8 +148,7 @@ def _instances(
             continue
         shape, ffn = role.parallelism, sides.get(role.name)
         index = labels.index(role.pool) if role.pool in labels else -1
-        batch, chunk = role.limits.get("max_batch", 0), role.limits.get("chunk_tokens", 0)
-        name = type_name(role.function, role.model or "", shape_of(role).degrees, batch, chunk)
+        name = name_of_role(role)
         devices = shape.devices
         if ffn is not None:
             name = unit_name(

@@ -35,6 +35,12 @@ def shape_of(role: Role) -> Shape:
     return Shape(part.tp, part.pp, part.dp, part.moe_tp, part.ep)
 
 
+def name_of_role(role: Role) -> str:
+    """What a proof calls the instance type of a role, without a feed-forward side."""
+    limits = (role.limits.get(name, 0) for name in ("max_batch", "chunk_tokens", "draft_tokens"))
+    return type_name(role.function, role.model or "", shape_of(role).degrees, *limits)
+
+
 def repriced(envelope: Envelope, decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
     """Of each attention role: its step at the full batch, weights of both sides, and the rate in the proof."""
     from planner.kinds.serve.solve import prepare
@@ -82,10 +88,8 @@ def _unit(
 
 def _rate(envelope: Envelope, role: Role, ffn: Role, target: Target, rate_per_s: float) -> Finding:
     """Whether the proof counts on the rate that the unit has."""
-    limits = (role.limits.get("max_batch", 0), role.limits.get("chunk_tokens", 0))
-    name = type_name(role.function, role.model or "", shape_of(role).degrees, *limits)
     pool = None if ffn.pool == role.pool else ffn.pool
-    name = unit_name(name, shape_of(ffn).degrees, role.limits.get("micro_batches"), pool)
+    name = unit_name(name_of_role(role), shape_of(ffn).degrees, role.limits.get("micro_batches"), pool)
     stated = _stated_rate(envelope.certificate.proof.get("mix"), name, target.index)
     where = f"roles.{role.name}"
     if stated is None:

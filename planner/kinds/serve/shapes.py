@@ -6,6 +6,7 @@ The full product of powers of two is the space; what cannot run is counted by th
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from planner.costs.speculation import Drafter
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
 from planner.models.architecture import (
@@ -162,6 +163,15 @@ def width_rule(shape: Shape, arch: Architecture) -> str | None:
             case _:
                 pass
     return None
+
+
+def draft_rule(shape: Shape, drafter: Drafter | None) -> str | None:
+    """The rule by which drafts cannot be made on the ranks of `shape`, None when they can."""
+    if shape.pp > 1:
+        return "drafts are made without pipeline stages"
+    if drafter is None or drafter.arch is None:
+        return None
+    return "the drafter does not divide" if _indivisible(shape, drafter.arch) is not None else None
 
 
 def inexpressible_in(function: str, shape: Shape, arch: Architecture, engine: str) -> str | None:

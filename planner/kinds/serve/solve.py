@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from planner.costs.attention_ffn import Port
 from planner.costs.parameters import Calibration, load_calibration
 from planner.costs.source import make_pricer, open_store, profile_paths
+from planner.costs.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
 from planner.infeasible import Stopped
-from planner.kinds.serve.candidates import Candidate, Priced, Search
+from planner.kinds.serve.candidates import Candidate, Priced, Search, drafts_of
 from planner.kinds.serve.demand import Target, channels_of, handover, make_target
 from planner.kinds.serve.formulate import Formulated, formulate
 from planner.kinds.serve.options import ServeOptions
@@ -143,17 +144,24 @@ def prepare(resolved: Resolved) -> Setting:
         raise PlannerError("a serving problem needs a workload", where=resolved.where(()), hint="add `workloads:`")
     calibration = load_calibration(problem.costs.calibration)
     store = open_store(profile_paths(problem.costs.profiles))
+    drafters = {key: _drafter(resolved, options, key) for key in (workload.model for workload in resolved.workloads)}
     targets = tuple(
-        make_target(workload, index, resolved.models[workload.model], calibration.spreads)
+        make_target(workload, index, resolved.models[workload.model], calibration.spreads, drafters[workload.model])
         for index, workload in enumerate(resolved.workloads)
     )
     places, spaces = {}, {}
-    for key in dict.fromkeys(workload.model for workload in resolved.workloads):
-        resolved.require_priceable(key)
+    for key, drafter in drafters.items():
         for index, pool in enumerate(resolved.pools):
-            places[key, index] = make_place(resolved, key, index, pool, calibration, store)
+            places[key, index] = make_place(resolved, key, index, pool, calibration, store, drafter)
             spaces[key, index] = shape_space(resolved.models[key], pool, problem.engine.name, options)
     return Setting(resolved, options, targets, places, spaces, store, calibration)
+
+
+def _drafter(resolved: Resolved, options: ServeOptions, model: str) -> Drafter | None:
+    """What drafts for a model; raises PlannerError for models and drafters that have no cost."""
+    resolved.require_priceable(model)
+    where = resolved.where(("options", "speculation"))
+    return drafter_of(options.speculation, resolved.models[model], resolved.models, where)
 
 
 def read_current(resolved: Resolved) -> PlanDocument | None:
@@ -171,7 +179,13 @@ def read_current(resolved: Resolved) -> PlanDocument | None:
 
 
 def make_place(
-    resolved: Resolved, model: str, index: int, pool: Pool, calibration: Calibration, store: ProfileStore | None
+    resolved: Resolved,
+    model: str,
+    index: int,
+    pool: Pool,
+    calibration: Calibration,
+    store: ProfileStore | None,
+    drafter: Drafter | None,
 ) -> Place:
     """One model's costs on a pool; `index` is the pool's place in the problem."""
     arch, engine = resolved.models[model], resolved.problem.engine
@@ -180,7 +194,7 @@ def make_place(
         calibration=calibration, store=store,
     )  # fmt: skip
     memory = pool.node.accelerator.memory_bytes * engine.memory_utilisation
-    costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version))
+    costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
     return Place(index, pool, costs, memory, Port.of(pool, calibration.efficiencies))
 
 
@@ -235,6 +249,11 @@ def _short_of_room(
     return short
 
 
+def _drafted(setting: Setting, place: Place) -> tuple[bool, ...]:
+    """The kinds of hand-over: without the cache of a drafter, and with it."""
+    return tuple(drafts_of("decode", setting.options.searched_drafts, place.costs.drafter))
+
+
 def list_candidates(setting: Setting, targets: Sequence[Target], tally: Tally) -> list[Candidate]:
     """The surviving candidates of every model on every pool."""
     found: list[Candidate] = []
@@ -247,7 +266,7 @@ def list_candidates(setting: Setting, targets: Sequence[Target], tally: Tally) -
             place=place,
             options=setting.options,
             space=setting.spaces[model, index],
-            channels=channels_of(mine, len(pools)),
+            channels=channels_of(mine, len(pools), _drafted(setting, place)),
             routes=tuple(
                 handover(pools[index], other, stated.get(frozenset((pools[index].name, other.name)))) for other in pools
             ),

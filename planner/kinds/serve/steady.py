@@ -10,6 +10,8 @@ Where n attention ranks make their steps together (they share experts), a step i
 the decoding of all: with p = D c / (osl k pp) the share of its steps in which a rank prefills,
     TPOT = t_dec + (1 - (1 - p)^n) (t_mix - t_dec),
 and experts get the prompts of 1 + (n - 1) p ranks in a step with prompts.
+Drafts. Where a step verifies drafts and yields E tokens of each sequence, osl above is the steps of an output, osl / E,
+and TPOT the time of a step, of which a token takes 1 / E: expected values, for drafts that are right independently.
 Prefill alone. A rank takes one batch of k prompts at a time, L seconds each: rate = utilisation * k pp / L.
 Decode alone. TPOT = t_dec, rate of the rank = D / (osl * t_dec).
 Waiting for prefill is that of an M/D/1 queue (deterministic lengths) or M/G/1 (spread lengths) at the utilisation.
@@ -23,6 +25,7 @@ from planner.costs.forward import ranks_in_step
 from planner.costs.graphs import pad_graph_batch as pad_graph_batch
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
+from planner.costs.speculation import Drafter, drafting_step, with_drafting
 from planner.costs.step import Pricer, StepTime, step_time
 from planner.models.architecture import Architecture
 
@@ -36,10 +39,18 @@ class Costs:
     arch: Architecture
     pricer: Pricer
     engine: EngineOverheads
+    drafter: Drafter | None = None
 
     def step(self, shards: Shards, work: Work) -> StepTime:
-        """Time of one step [N]."""
-        return step_time(self.arch, self.pricer, shards, work, self.engine)
+        """Time of one step [N], and of the drafts that it verifies."""
+        step = step_time(self.arch, self.pricer, shards, work, self.engine)
+        if self.drafter is None or work.queries is None:
+            return step
+        return with_drafting(step, drafting_step(self.drafter, self.pricer, shards, work))
+
+    def tokens_per_step(self, drafts: FloatArray) -> FloatArray:
+        """Expected tokens of a sequence in a step [N]."""
+        return np.ones_like(drafts) if self.drafter is None else self.drafter.tokens_per_step(drafts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +64,30 @@ class Prefill:
     step: StepTime
 
 
-def decode_step(costs: Costs, shards: Shards, sequences: FloatArray, context: FloatArray) -> StepTime:
+def _drafted(work: Work, drafts: FloatArray | None) -> Work:
+    """The work with its drafts; where there are none the plain one, which is priced with less effort."""
+    return work if drafts is None or not drafts.any() else work.with_drafts(drafts)
+
+
+def decode_step(
+    costs: Costs, shards: Shards, sequences: FloatArray, context: FloatArray, drafts: FloatArray | None = None
+) -> StepTime:
     """A decode step of `sequences` per attention rank; pipeline stages share them in pp micro-batches."""
-    return costs.step(shards, Work.decode(sequences / shards.pp, context))
+    return costs.step(shards, _drafted(Work.decode(sequences / shards.pp, context), drafts))
 
 
-def prefill_alone(costs: Costs, shards: Shards, isl: FloatArray, chunk: FloatArray) -> Prefill:
+def prefill_alone(
+    costs: Costs, shards: Shards, isl: FloatArray, chunk: FloatArray, drafts: FloatArray | None = None
+) -> Prefill:
     """A prefill-only rank: whole prompts together up to `chunk` tokens a step, longer prompts chunk by chunk.
 
-    With pipeline stages, successive steps overlap: a request uses 1 / pp of its latency.
+    With pipeline stages, successive steps overlap: a request uses 1 / pp of its latency. With drafts, prompts go
+    through the drafter too.
     """
     prompts = np.maximum(np.floor(chunk / isl), 1.0)
     chunks = np.ceil(isl / chunk)
     tokens = prompts * isl / chunks
-    step = costs.step(shards, Work.of(tokens, prompts, (isl - isl / chunks) / 2.0, 0.0, 0.0))
+    step = costs.step(shards, _drafted(Work.of(tokens, prompts, (isl - isl / chunks) / 2.0, 0.0, 0.0), drafts))
     latency = step.seconds * chunks
     return Prefill(latency, latency / prompts / shards.pp, np.zeros_like(latency), chunks / prompts / shards.pp, step)
 
@@ -80,22 +101,24 @@ def prefill_mixed(
     decoding: FloatArray,
     context: FloatArray,
     decode_s: FloatArray,
+    drafts: FloatArray | None = None,
 ) -> Prefill:
     """Prefill riding on the steps of `decoding` sequences, at most `chunk` tokens a step, decodes included.
 
-    `decode_s` is the step without prefill. Where short outputs end faster than one a step, steps take several prompts,
-    so many that a share of `BUSY_STEPS` of all steps carries them.
+    `decode_s` is the step without prefill, `osl` the steps of an output. Where short outputs end faster than one a
+    step, steps take several prompts, so many that a share of `BUSY_STEPS` of all steps carries them.
     """
     share = decoding / shards.pp
-    room = np.maximum(chunk - share, chunk * 0.1)
+    decoded = share if drafts is None else share * (drafts + 1.0)
+    room = np.maximum(chunk - decoded, chunk * 0.1)
     chunks = np.ceil(isl / room)
     tokens = isl / chunks
     prompts = np.clip(share / osl / BUSY_STEPS, 1.0, np.maximum(np.floor(room / isl), 1.0))
     steps = chunks / prompts / shards.pp
     ranks = ranks_in_step(costs.arch, shards.dp)
     prefilling = 1.0 + (ranks - 1.0) * np.minimum(decoding / osl * steps, 1.0)
-    work = Work.of(prompts * tokens, prompts, (isl - tokens) / 2.0, share, context)
-    mixed = costs.step(shards, replace(work, rank_tokens=share + prompts * tokens * prefilling / ranks))
+    work = _drafted(Work.of(prompts * tokens, prompts, (isl - tokens) / 2.0, share, context), drafts)
+    mixed = costs.step(shards, replace(work, rank_tokens=decoded + prompts * tokens * prefilling / ranks))
     added = np.maximum(mixed.seconds - decode_s, 0.0)
     latency = chunks * mixed.seconds
     return Prefill(latency, latency / prompts / shards.pp, steps * added, steps, mixed)
@@ -109,7 +132,10 @@ def colocated_tpot_s(
     osl: FloatArray | float,
     ranks: FloatArray,
 ) -> FloatArray:
-    """Mean time per output token of a rank that prefills and decodes `sequences`, as do those it makes steps with."""
+    """Mean time per step of a rank that prefills and decodes `sequences`, as do those it makes steps with.
+
+    That is the time per output token where a step yields one; `osl` are the steps of an output.
+    """
     prefilled = sequences / osl
     share = np.clip(prefilled * prefill_steps, 1e-12, 1.0)
     any_share = 1.0 - (1.0 - share) ** ranks

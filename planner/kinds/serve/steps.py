@@ -83,6 +83,7 @@ def _points(item: Used, batches: list[int]) -> Points:
         shards=Shards.of(*(degree * one for degree in degrees)),
         batch=np.array(batches, dtype=np.float64),
         chunk=item.candidate.chunk_tokens * one,
+        drafts=item.candidate.draft_tokens * one,
         weight_bytes=0.0 * one,
         activation_bytes=0.0 * one,
         kv_bytes=(),

@@ -204,6 +204,7 @@ def price_units(sides: Sides, options: ServeOptions, targets: Sequence[Target], 
         shards=Shards.of(many.tp, 1, many.ranks, 1, 1),
         batch=batch,
         chunk=np.zeros(len(batch)),
+        drafts=np.zeros(len(batch)),
         weight_bytes=memory.weights[kept],
         activation_bytes=memory.activations[kept],
         kv_bytes=tuple(kv[kept] for kv in memory.kv),
@@ -221,7 +222,7 @@ def _split(unit: Unit) -> tuple[int, int]:
 
 def _nothing(sides: Sides, tally: Tally) -> UnitPoints:
     none = np.zeros(0)
-    points = Points(none.astype(np.intp), Shards(*(none,) * 5), none, none, none, none, (), ())
+    points = Points(none.astype(np.intp), Shards(*(none,) * 5), none, none, none, none, none, (), ())
     return UnitPoints(sides, (), points.shape, points, none, none, (), tally)
 
 
