@@ -6,7 +6,7 @@ prompt takes alone on all eight GPUs, and its later tokens within `TPOT_S` on av
 time, for the plan that `planner solve` finds, for every other static fleet of equal engines, and for elastic instances.
 """
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -22,9 +22,9 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.options import ServeDecision
 from planner.models.library import find_model
-from planner.simulate.elastic import ElasticFleet, ElasticResult, simulate_elastic
 from planner.simulate.engine import simulate
 from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.operation import Elastic
 from planner.simulate.plan_fleet import Policies, fleet_of_plan
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
@@ -36,7 +36,6 @@ MODEL, GPUS, LONGEST, SEQUENCES = "meta-llama/Llama-3.1-8B-Instruct", 8, 120_000
 COUNT, SEED, WANTED = 400, 1, 0.9
 BASE_S, SLOWER, TPOT_S = 0.5, 5.0, 0.05
 CHUNKS = (2048, 8192)
-Played = SimulationResult | ElasticResult
 
 
 @cache
@@ -87,19 +86,12 @@ def engine(tp: int, chunk: int, role: str = "colocated") -> Instance:
     )
 
 
-def elastic(tp: int) -> ElasticFleet:
+def elastic(tp: int) -> Fleet:
     """Instances of tp GPUs that can work together."""
     node, arch = find_node("h100"), find_model(MODEL)
-    token_bytes = float(kv_cache_bytes(arch, Shards.of(tp), np.array([1.0]))[0])
-    return ElasticFleet(
-        grid(tp, LONGEST),
-        GPUS // tp,
-        kv_tokens(tp),
-        token_budget=8192,
-        most_sequences=SEQUENCES,
-        ring_tokens_per_s=node.scale_up_bandwidth_bytes_per_s / token_bytes,
-        exchange_s=2 * len(arch.layers) * node.scale_up_latency_s,
-    )
+    one = engine(tp, LONGEST)
+    rules = Elastic(one.link_tokens_per_s, 2 * len(arch.layers) * node.scale_up_latency_s)
+    return Fleet((replace(one, token_budget=8192),) * (GPUS // tp), elastic=rules)
 
 
 @cache
@@ -120,33 +112,23 @@ def load(rate_per_s: float) -> Requests:
 @cache
 def own_s() -> NDArray[np.float64]:
     """Seconds that each prompt takes alone on all GPUs."""
-    alone = elastic(GPUS)
-    return np.array([alone.prefill_s(1, np.array([tokens])) for tokens in lengths()[0]])
+    alone = grid(GPUS, LONGEST)
+    return np.array([alone.prefill_s(tokens, (tokens + 1.0) / 2.0) for tokens in lengths()[0].tolist()])
 
 
-def attainment(result: Played) -> float:
+def attainment(result: SimulationResult) -> float:
     """Share of the requests on time."""
     on_time = result.ttft_s <= BASE_S + SLOWER * own_s()
     return float(np.mean(on_time & (np.isnan(result.tpot_s) | (result.tpot_s <= TPOT_S))))
 
 
-def highest(played: Callable[[Requests], Played]) -> float:
+def highest(fleet: Fleet) -> float:
     """The highest rate with enough requests on time, by bisection; 0 if there is none."""
     low, high = 0.0, 16.0
     for _ in range(8):
         middle = (low + high) / 2
-        low, high = (middle, high) if attainment(played(load(middle))) >= WANTED else (low, middle)
+        low, high = (middle, high) if attainment(simulate(fleet, load(middle))) >= WANTED else (low, middle)
     return low
-
-
-def highest_static(fleet: Fleet) -> float:
-    """The same for a fleet of engines."""
-    return highest(lambda requests: simulate(fleet, requests))
-
-
-def highest_elastic(fleet: ElasticFleet) -> float:
-    """The same for instances that join and part."""
-    return highest(lambda requests: simulate_elastic(fleet, requests))
 
 
 def statics() -> dict[str, Fleet]:
@@ -195,13 +177,13 @@ def main() -> None:
         raise SystemExit(f"needs the trace {TRACE}")
     inputs, outputs = lengths()
     print(f"{COUNT} requests: {inputs.mean():,.0f} in ({inputs.max():,} at most), {outputs.mean():,.0f} out")
-    rates = {name: highest_static(fleet) for name, fleet in statics().items()}
+    rates = {name: highest(fleet) for name, fleet in statics().items()}
     for name, rate in sorted(rates.items(), key=lambda item: -item[1])[:6]:
         print(f"  static, {name:44} {rate:.2f}/s")
     name, fleet = solved()
-    print(f"  what `planner solve` finds, {name:33} {highest_static(fleet):.2f}/s")
+    print(f"  what `planner solve` finds, {name:33} {highest(fleet):.2f}/s")
     for tp in (1, 2, 4):
-        rate = highest_elastic(elastic(tp))
+        rate = highest(elastic(tp))
         print(f"  elastic, {f'{GPUS // tp} x tp{tp}':53} {rate:.2f}/s")
 
 

@@ -35,6 +35,8 @@ def _verdict(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"  drafts: {summary['accepted_drafts_share']:.1%} of the decoded tokens")
     if summary["adapter_loads"]:
         lines.append(f"  adapters: loaded {summary['adapter_loads']} times")
+    if summary["prefill_degree"] > 1.0:
+        lines.append(f"  a prompt was prefilled by {summary['prefill_degree']:.3g} engines together on average")
     if summary["up_share"] < 1.0:
         lines.append(f"  engines were up for {summary['up_share']:.1%} of the time")
     spent = "   ".join(f"{name.replace('_', ' ')} {_time(value)}" for name, value in summary["mean_s"].items())

@@ -1,76 +1,51 @@
 """Jobs into batches that machines share: which jobs run together, and how many machines each batch gets.
 
 Source: Wu et al., LoongServe, SOSP 2024 (arXiv:2404.09526), section 5.3.
-Sets        j in J jobs, by size from the largest; k in 1..M machines of a batch
-Parameters  s_j > 0 size,  T(k, S, Q) [s] time of a batch of sizes that sum to S, their squares to Q, on k machines
+Sets        j in J jobs, in an order in which those of a batch stand together (by size, from the largest);
+            k in 1..M machines of a batch
+Parameters  c_kij >= 0 cost of jobs i+1..j as one batch on k machines; of LoongServe T(k, S, Q) sum_j 1 / s_j, the time
+            that a batch of sizes s takes for each unit of size that waits for it (S their sum, Q that of their squares)
 Variables   a partition of J into batches of neighbours B_1, B_2, ..,  k_b machines each
-Minimise    sum_b T(k_b, S_b, Q_b) sum_{j in B_b} 1 / s_j       time that each job waits, for each unit of its size
+Minimise    sum_b c(k_b, B_b)
 (C1) sum_b k_b <= M
-Recurrence  f[n, m] = min_{i < n, k <= m} f[i, m - k] + T(k, S_in, Q_in) W_in     over the first n jobs and m machines
-            with the sums over the jobs i+1..n; O(|J|^2 M^2), and |J|^2 M evaluations of T.
-"""
+Recurrence  f[j, m] = min_{i < j, k <= m} f[i, m - k] + c_kij     over the first j jobs and m machines; O(|J|^2 M^2)
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+Plain loops, so that they run as they stand and as a part of a compiled program.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-BatchTime = Callable[[int, FloatArray, FloatArray], FloatArray]  # (k, S, Q) -> seconds, over arrays
+Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class SharedBatch:
-    """Jobs by their number in the order given, and the machines that they share."""
+def share_batches(cost_KJJ: FloatArray, jobs: int, machines: int, batch_B2: Ints) -> tuple[int, float]:
+    """How many batches there are in an optimal partition of the first `jobs`, and its cost.
 
-    jobs: tuple[int, ...]
-    machines: int
-
-
-@dataclass(frozen=True, slots=True)
-class SharedBatches:
-    """An optimal partition and its objective."""
-
-    batches: tuple[SharedBatch, ...]
-    objective: float
-
-
-def share_batches(sizes: Sequence[float], machines: int, batch_time: BatchTime) -> SharedBatches:
-    """The partition of least waiting for each unit of size; raises ValueError without machines or with empty jobs."""
-    if machines < 1 or any(size <= 0.0 for size in sizes):
-        raise ValueError("needs a machine, and jobs of sizes above 0")
-    order = np.argsort(-np.asarray(sizes, dtype=np.float64), kind="stable")
-    s = np.asarray(sizes, dtype=np.float64)[order]
-    J, M = len(s), machines
-    sums, squares, weights = (np.concatenate([[0.0], np.cumsum(values)]) for values in (s, s * s, 1.0 / s))
-    cost_kij = np.full((M + 1, J + 1, J + 1), np.inf)  # [k, i, n]: jobs i+1..n on k machines
-    i, n = np.triu_indices(J + 1, 1)
-    for k in range(1, M + 1):
-        cost_kij[k, i, n] = batch_time(k, sums[n] - sums[i], squares[n] - squares[i]) * (weights[n] - weights[i])
-    best = np.full((J + 1, M + 1), np.inf)
+    `cost_KJJ[k, i, j]` is c_kij, `machines` and `jobs` at least 1 and within it. The batches are left in `batch_B2`
+    [at least `jobs`, 2], in the order of the jobs: where each ends, and its machines. Of equal ones the fewest machines
+    and the longest batches are taken, last batch first.
+    """
+    best = np.full((jobs + 1, machines + 1), np.inf)
+    first = np.zeros((jobs + 1, machines + 1), np.int64)
+    last_k = np.zeros((jobs + 1, machines + 1), np.int64)
     best[0] = 0.0
-    chosen = np.zeros((J + 1, M + 1, 2), dtype=np.int64)
-    for last in range(1, J + 1):
-        for m in range(1, M + 1):
-            options = np.stack([best[:last, m - k] + cost_kij[k, :last, last] for k in range(1, m + 1)])
-            row, first = divmod(int(np.argmin(options)), last)
-            best[last, m] = options[row, first]
-            chosen[last, m] = first, row + 1
-    return SharedBatches(_batches(chosen, order, M), float(best[J, M]))
-
-
-def _batches(chosen: NDArray[np.int64], order: NDArray[np.int64], machines: int) -> tuple[SharedBatch, ...]:
-    """The partition that the choices lead back to, largest jobs first."""
-    ends, left = [len(order)], machines
-    counts = []
-    while ends[-1] > 0:
-        first, k = chosen[ends[-1], left]
-        counts.append(int(k))
-        ends.append(int(first))
-        left -= int(k)
-    return tuple(
-        SharedBatch(tuple(int(job) for job in order[first:last]), k)
-        for (last, first), k in reversed(list(zip(pairwise(ends), counts, strict=True)))
-    )
+    for j in range(1, jobs + 1):
+        for m in range(1, machines + 1):
+            for k in range(1, m + 1):
+                for i in range(j):
+                    cost = best[i, m - k] + cost_KJJ[k, i, j]
+                    if cost < best[j, m]:
+                        best[j, m], first[j, m], last_k[j, m] = cost, i, k
+    count, j, m = 0, jobs, machines
+    while j > 0:
+        batch_B2[count, 0], batch_B2[count, 1] = j, last_k[j, m]
+        j, m = first[j, m], m - last_k[j, m]
+        count += 1
+    for b in range(count // 2):
+        for column in range(2):
+            kept = batch_B2[b, column]
+            batch_B2[b, column] = batch_B2[count - 1 - b, column]
+            batch_B2[count - 1 - b, column] = kept
+    return count, float(best[jobs, machines])

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import PlannerError
+from planner.simulate.elastic import common_arrays, most_prefill_tokens
 from planner.simulate.fleet import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance
 from planner.simulate.loop import fields as f
 from planner.simulate.loop.arrays import Arrays, Ints
@@ -42,7 +43,10 @@ def play_arrays(
 ) -> Arrays:
     """The arrays of the run that `simulate` plays, at its end."""
     arrays = make_arrays(fleet, requests, seed, limit_s, most_events)
-    program()(arrays)
+    if fleet.elastic is None:
+        program()(arrays)
+    else:
+        elastic_program()(arrays, common_arrays(fleet, requests))
     return arrays
 
 
@@ -105,6 +109,8 @@ def _require_covered(fleet: Fleet, requests: Requests, first: Ints, last: Ints) 
             raise PlannerError(what, hint="price them over longer contexts")
         most = min(instance.token_budget, prompt * instance.most_sequences)
         most = most if instance.chunked else max(most, prompt)
+        if fleet.elastic is not None:
+            most = most_prefill_tokens(fleet.instances, prompt)
         if most > grid.tokens[-1] and instance.role != "decode":
             what = f"step times end at {grid.tokens[-1]:g} tokens of prefill, a step may have {most}"
             raise PlannerError(what, hint="price them over larger chunks, or lower the token budget")
@@ -194,6 +200,7 @@ def _requests(requests: Requests, first: Ints, last: Ints) -> tuple[Any, Any]:
     ints[:, f.PREDICTED], ints[:, f.PRIORITY] = requests.predicted_tokens, requests.priority
     ints[:, f.SUCCESSOR] = requests.successor
     ints[:, f.ENTRY] = ints[:, f.HOME] = f.NONE
+    ints[:, f.DEGREE] = 1
     ints[:, f.MODEL], ints[:, f.LAST] = first, last
     ints[:, f.ADAPTER] = f.NONE if requests.adapter is None else requests.adapter
     seconds[:, f.ARRIVAL], seconds[:, f.THINK] = requests.arrival_s, requests.think_s
@@ -232,8 +239,23 @@ def program() -> Any:  # noqa: ANN401 - numba's dispatcher
     return play
 
 
-def is_compiled() -> bool:
-    """Whether the loop as it stands has been compiled on this machine; else the next run takes some 20 s longer."""
+@cache
+def elastic_program() -> Any:  # noqa: ANN401 - numba's dispatcher
+    """The same of fleets whose instances share one cache."""
+    from planner.simulate.loop.elastic.events import play_elastic
+
+    return play_elastic
+
+
+def is_compiled(*, elastic: bool = False) -> bool:
+    """Whether a program as it stands has been compiled on this machine; else the next run takes some seconds longer.
+
+    Elastic fleets have a program of their own.
+    """
     from planner.simulate.loop.program import cache_folder
 
-    return any(cache_folder().rglob("*.nbc"))
+    if not elastic:
+        return any(cache_folder().rglob("*.nbc"))
+    from planner.simulate.loop.elastic.state import SOURCES
+
+    return any(cache_folder(*SOURCES).rglob("*.nbc"))

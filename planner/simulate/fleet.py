@@ -6,7 +6,8 @@ from typing import Final
 
 from planner.errors import PlannerError
 from planner.simulate.loop import fields
-from planner.simulate.operation import Change, Control, PoolLink, require_known
+from planner.simulate.loop.elastic.fields import MOST_INSTANCES
+from planner.simulate.operation import Change, Control, Elastic, PoolLink, require_known
 from planner.simulate.step_grid import StepGrid
 
 ROLES: Final = {"colocated": fields.COLOCATED, "prefill": fields.PREFILL, "decode": fields.DECODE}
@@ -139,6 +140,7 @@ class Fleet:
     store_kv_tokens: int = 0  # of the prefix cache that all instances share
     store_tokens_per_s: float = math.inf  # that come from it to a step, which waits for them
     paths: tuple[tuple[Path, ...], ...] = ()  # by workload
+    elastic: Elastic | None = None  # instances work on requests together, none by itself
 
     def __post_init__(self) -> None:
         require_known("routing", self.routing, ROUTINGS)
@@ -174,6 +176,7 @@ class Fleet:
         if beyond:
             raise PlannerError(f"a change of instance {beyond[0]}", hint=f"instances are 0 to {count - 1}")
         self._check_paths()
+        self._check_elastic()
         pools = {instance.pool for instance in self.instances}
         for link in self.pool_links:
             if not {link.source, link.goal} <= pools:
@@ -192,3 +195,25 @@ class Fleet:
                     what = f"a path of workload {workload} from instances {path.first} to {path.last}"
                     hint = f"first are {', '.join(map(str, sorted(first)))}, last {', '.join(map(str, sorted(last)))}"
                     raise PlannerError(what, hint=hint)
+
+    def _check_elastic(self) -> None:
+        """Refuses what instances that share one cache do not do."""
+        if self.elastic is None:
+            return
+        one, count = self.instances[0], len(self.instances)
+        if any(other != one for other in self.instances) or not one.up or count > MOST_INSTANCES:
+            what = f"{count} instances, equal ones or not, share one cache"
+            raise PlannerError(what, where="elastic", hint=f"give at most {MOST_INSTANCES} equal ones that are up")
+        joint = max(self.groups, default=1) > 1 or len(one.grid.joint_s) > 1 or len(self.skew) > 0
+        policies = (self.routing, self.decode_routing, self.queueing == "feedback", self.migration_period_s)
+        refused = {
+            f"instances of role `{one.role}`": one.role != "colocated",
+            "speculative decoding": one.speculation is not None,
+            "experts that instances share": joint,
+            "changes and autoscaling": len(self.changes) > 0 or self.control is not None,
+            "prefix caching": self.prefix_caching,
+            "routing, feedback queues and migration": policies != ("least-loaded", "least-loaded", False, math.inf),
+        }
+        for what, present in refused.items():
+            if present:
+                raise PlannerError(f"{what} with elastic instances", where="elastic", hint="leave one of the two out")

@@ -64,6 +64,27 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
+class Elastic:
+    """Equal instances that keep one KV cache together, join for a prefill and part for decoding (elastic.py says how).
+
+    `scale_up_above`: decoding sequences of an instance above which those that decode together take idle instances in;
+    as many as an instance runs where absent.
+    """
+
+    ring_tokens_per_s: float = math.inf  # keys and values from one instance to the next
+    exchange_s: float = 0.0  # of a decode step that several instances share
+    borrows: bool = True  # instances that decode, where others are idle
+    scale_up_above: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.ring_tokens_per_s > 0.0 or not 0.0 <= self.exchange_s < math.inf:
+            what = f"a ring of {self.ring_tokens_per_s:g} tokens/s, exchanges of {self.exchange_s:g} s"
+            raise PlannerError(what, where="elastic", hint="give a rate above 0 and a finite time")
+        if self.scale_up_above is not None and self.scale_up_above < 1:
+            raise PlannerError(f"`scale_up_above` must be at least 1, found {self.scale_up_above}", where="elastic")
+
+
+@dataclass(frozen=True, slots=True)
 class PoolLink:
     """What all caches that move from one pool to another share."""
 

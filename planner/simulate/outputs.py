@@ -35,6 +35,7 @@ def request_table(result: SimulationResult) -> dict[str, Any]:
         "last_instance": result.home,
         "preempted": result.preempted,
         "cached_tokens": result.cached_tokens,
+        "prefill_degree": result.degree,
     }
 
 

@@ -25,6 +25,7 @@ OF_REQUESTS = (
     "home",
     "preempted",
     "cached_tokens",
+    "degree",
 )
 
 
@@ -44,6 +45,7 @@ class SimulationResult:
     home: Ints  # [R] instance that held it last; -1: none
     preempted: Ints  # [R] times
     cached_tokens: Ints  # [R] of the prompt, found in the prefix cache
+    degree: Ints  # [R] instances that prefilled it together; 0: none
     busy_s: FloatArray  # [I]
     busy_prefill_s: FloatArray  # [I] of that, steps that prefill
     sequence_s: FloatArray  # [I] decoding sequences x busy time
@@ -92,6 +94,7 @@ class SimulationResult:
             home=request[:, f.HOME],
             preempted=request[:, f.PREEMPTED],
             cached_tokens=request[:, f.CACHED],
+            degree=np.where(request_s[:, f.STARTED] >= 0.0, request[:, f.DEGREE], 0),
             busy_s=instance_s[:, f.BUSY],
             busy_prefill_s=instance_s[:, f.BUSY_PREFILL],
             sequence_s=instance_s[:, f.SEQUENCE_SECONDS],

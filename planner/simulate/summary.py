@@ -109,6 +109,7 @@ def summarise(
         "migrations": int(result.migrations.sum()),
         "accepted_drafts_share": _share(result.accepted_tokens.sum(), result.decode_tokens.sum()),
         "adapter_loads": int(result.adapter_loads.sum()),
+        "prefill_degree": _share(result.degree.sum(), (result.degree > 0).sum()),
         "up_share": _share(result.up_s.sum(), result.end_s * len(result.up_s)),
         "prefix_hit_share": _share(result.hit_tokens.sum(), result.hit_tokens.sum() + result.prefill_tokens.sum()),
         "roles": _roles(result, roles or ["all"] * len(result.busy_s), span_s),

@@ -1,5 +1,6 @@
 """Random small fleets and loads, and what a run of the compiled loop must share with the slow simulator."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from step_simulator import StepSimulator
 
 from planner.simulate.fleet import QUEUEINGS, ROUTINGS, Fleet, Instance, Path, Speculation
-from planner.simulate.operation import ACTIONS, Change, Control, PoolLink
+from planner.simulate.operation import ACTIONS, Change, Control, Elastic, PoolLink
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
 from planner.simulate.step_grid import StepGrid
@@ -198,6 +199,32 @@ def pathed_fleets(chosen: Draw) -> Fleet:
 
     paths = tuple(tuple(path() for _ in range(chosen(st.integers(1, 3)))) for _ in range(2))
     return replace(fleet, instances=numbered, paths=paths)
+
+
+@st.composite
+def elastic_fleets(chosen: Draw) -> Fleet:
+    """Equal instances that share one cache."""
+    grid = replace(chosen(grids()), joint_s=np.zeros(1), rank_tokens=np.zeros(1), least_s=np.zeros(1))
+    grid = replace(grid, tokens=np.array([0.0, 8.0, 256.0]), attended=np.array([1.0, 9.0, 129.0]))
+    one = Instance(
+        grid,
+        kv_tokens=chosen(st.sampled_from([12, 32, 48, 200])),
+        token_budget=chosen(st.sampled_from([3, 20, 64])),
+        most_sequences=chosen(st.integers(1, 4)),
+    )
+    elastic = Elastic(
+        ring_tokens_per_s=chosen(st.sampled_from([5.0, math.inf])),
+        exchange_s=chosen(st.sampled_from([0.0, 0.25])),
+        borrows=chosen(st.booleans()),
+        scale_up_above=chosen(st.sampled_from([None, 1, 1, 2])),
+    )
+    return Fleet(
+        (one,) * chosen(st.integers(1, 4)),
+        queueing=chosen(st.sampled_from(["fcfs", "priority", "shortest-predicted"])),
+        block_tokens=chosen(st.sampled_from([1, 4])),
+        request_overhead_s=chosen(st.sampled_from([0.0, 0.25])),
+        elastic=elastic,
+    )
 
 
 @st.composite

@@ -1,9 +1,20 @@
 """The compiled loop against the slow reference, event for event, on random small cases of every role and policy."""
 
+from elastic_simulator import ElasticSimulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operated_simulator import OperatedSimulator
-from small_fleets import assert_same, draw, fleets, loads, mixed_loads, operated_fleets, pathed_fleets, workloads
+from small_fleets import (
+    assert_same,
+    draw,
+    elastic_fleets,
+    fleets,
+    loads,
+    mixed_loads,
+    operated_fleets,
+    pathed_fleets,
+    workloads,
+)
 from step_simulator import StepSimulator
 
 from planner.simulate.engine import simulate
@@ -36,3 +47,14 @@ def test_fleets_with_paths_equal_the_reference_event_for_event(fleet: Fleet, req
     reference = StepSimulator(fleet, requests, draw)
     reference.run()
     assert_same(simulate(fleet, requests, seed=7, most_events=100_000), reference)
+
+
+@settings(CASES, max_examples=150)
+@given(fleet=elastic_fleets(), requests=loads())
+def test_elastic_fleets_equal_the_reference_event_for_event(fleet: Fleet, requests: Requests) -> None:
+    reference = ElasticSimulator(fleet, requests, draw)
+    reference.run()
+    result = simulate(fleet, requests, most_events=100_000)
+    assert_same(result, reference)
+    assert result.degree.tolist() == reference.degree
+    assert result.num_events == len(reference.moments)

@@ -6,57 +6,71 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from planner.solvers.shared_batches import FloatArray, share_batches
+from planner.solvers.shared_batches import share_batches
 
-SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=6)
+SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=5)
+Batch = tuple[int, int, int]  # first job, end, machines
 
 
-def batch_time(k: int, total: FloatArray, squares: FloatArray) -> FloatArray:
-    return 1.0 + 0.3 * k + total / k + 0.01 * squares / k
+def cost_of(sizes: list[int], k: int) -> float:
+    """Of sizes as one batch on k machines."""
+    total, squares = float(sum(sizes)), float(sum(size * size for size in sizes))
+    return (1.0 + 0.3 * k + total / k + 0.01 * squares / k) * sum(1.0 / size for size in sizes)
+
+
+def costs(sizes: list[int], machines: int) -> NDArray[np.float64]:
+    cost_KJJ = np.full((machines + 1, len(sizes) + 1, len(sizes) + 1), np.inf)
+    for k in range(1, machines + 1):
+        for j in range(1, len(sizes) + 1):
+            for i in range(j):
+                cost_KJJ[k, i, j] = cost_of(sizes[i:j], k)
+    return cost_KJJ
+
+
+def found(sizes: list[int], machines: int) -> tuple[list[Batch], float]:
+    batch_B2 = np.zeros((len(sizes), 2), dtype=np.int64)
+    count, cost = share_batches(costs(sizes, machines), len(sizes), machines, batch_B2)
+    ends = [0, *batch_B2[:count, 0].tolist()]
+    return list(zip(ends[:-1], ends[1:], batch_B2[:count, 1].tolist(), strict=True)), cost
 
 
 def brute_force(sizes: list[int], machines: int) -> float:
-    """All cuts of the sorted list, and all numbers of machines for the batches."""
-    ordered = sorted(sizes, reverse=True)
+    """All cuts of the list, and all numbers of machines for the batches."""
     best = float("inf")
-    for cuts in product((False, True), repeat=len(ordered) - 1):
+    for cuts in product((False, True), repeat=len(sizes) - 1):
         batches: list[list[int]] = [[]]
-        for job, size in enumerate(ordered):
+        for job, size in enumerate(sizes):
             batches[-1].append(size)
             if job < len(cuts) and cuts[job]:
                 batches.append([])
         for counts in product(range(1, machines + 1), repeat=len(batches)):
             if sum(counts) <= machines:
-                best = min(best, sum(cost(batch, k) for batch, k in zip(batches, counts, strict=True)))
+                best = min(best, sum(cost_of(batch, k) for batch, k in zip(batches, counts, strict=True)))
     return best
-
-
-def cost(batch: list[int], k: int) -> float:
-    seconds = batch_time(k, np.array(float(sum(batch))), np.array(float(sum(size * size for size in batch))))
-    return float(seconds) * sum(1.0 / size for size in batch)
 
 
 @settings(max_examples=40, deadline=None)
 @given(sizes=SIZES, machines=st.integers(1, 4))
 def test_the_recurrence_finds_what_all_partitions_hold(sizes: list[int], machines: int) -> None:
-    found = share_batches(sizes, machines, batch_time)
-    assert found.objective == pytest.approx(brute_force(sizes, machines), rel=1e-9)
-    by_batch = [([sizes[job] for job in batch.jobs], batch.machines) for batch in found.batches]
-    assert sum(cost(batch, k) for batch, k in by_batch) == pytest.approx(found.objective, rel=1e-9)
-    assert sorted(job for batch in found.batches for job in batch.jobs) == list(range(len(sizes)))
-    assert sum(k for _, k in by_batch) <= machines
+    batches, cost = found(sizes, machines)
+    assert cost == pytest.approx(brute_force(sizes, machines), rel=1e-9)
+    assert sum(cost_of(sizes[i:j], k) for i, j, k in batches) == pytest.approx(cost, rel=1e-9)
+    assert [first for first, _, _ in batches] == [0, *(end for _, end, _ in batches[:-1])]
+    assert batches[-1][1] == len(sizes)
+    assert sum(k for _, _, k in batches) <= machines
+    assert all(first < end and k >= 1 for first, end, k in batches)
 
 
 @settings(max_examples=20, deadline=None)
 @given(sizes=SIZES, machines=st.integers(1, 4))
 def test_one_machine_more_never_hurts(sizes: list[int], machines: int) -> None:
-    more = share_batches(sizes, machines + 1, batch_time).objective
-    assert more <= share_batches(sizes, machines, batch_time).objective * (1 + 1e-12)
+    assert found(sizes, machines + 1)[1] <= found(sizes, machines)[1] * (1 + 1e-12)
 
 
-def test_jobs_without_size_and_no_machine_are_refused() -> None:
-    with pytest.raises(ValueError, match="sizes above 0"):
-        share_batches([1.0, 0.0], 2, batch_time)
-    with pytest.raises(ValueError, match="a machine"):
-        share_batches([1.0], 0, batch_time)
+def test_of_equal_partitions_the_one_of_fewest_machines_and_longest_batches_is_taken() -> None:
+    batch_B2 = np.zeros((3, 2), dtype=np.int64)
+    count, cost = share_batches(np.zeros((3, 4, 4)), 3, 2, batch_B2)
+    assert (count, cost) == (1, 0.0)
+    assert batch_B2[0].tolist() == [3, 1]

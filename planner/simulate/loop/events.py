@@ -76,7 +76,7 @@ from planner.simulate.loop.groups import schedule_group
 from planner.simulate.loop.heaps import drop_batch, pop, set_end
 from planner.simulate.loop.memory import give_back, growth_within, keep_in_store, publish, take
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
-from planner.simulate.loop.program import State, compiled, entry
+from planner.simulate.loop.program import State, compiled, entry, state_of
 from planner.simulate.loop.speculation import accept_drafts
 from planner.simulate.loop.stretches import interrupt, mark
 
@@ -262,37 +262,10 @@ def schedule_all(s: State, now_s: float) -> None:
         schedule_group(s, s.dirty[at], now_s)
 
 
-@entry
+@entry()
 def play(a: Arrays) -> None:
     """Runs until nothing more will happen, or to the limits of time and events."""
-    s = State(
-        a.run,
-        a.run_s,
-        a.request,
-        a.request_s,
-        a.instance,
-        a.instance_s,
-        a.batch,
-        a.listed,
-        a.residue,
-        a.events,
-        a.dirty,
-        a.prefix_of,
-        a.prefix,
-        a.prefix_size,
-        a.cached,
-        a.decode_s,
-        a.mixed_s,
-        a.joint_s,
-        a.least_s,
-        a.axes,
-        a.lengths,
-        a.adapters,
-        a.links,
-        a.skew,
-        a.change_s,
-        a.change,
-    )
+    s = state_of(a)
     while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:
         now_s = next_moment(s)
         if now_s > s.run_s[LIMIT] or now_s == np.inf:

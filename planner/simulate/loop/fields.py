@@ -30,7 +30,8 @@ SIBLING: Final = 17  # next child of the same parent; next in a list
 MODEL: Final = 18  # that it is for, or number of the instances that take it first
 ADAPTER: Final = 19  # of that model; NONE
 LAST: Final = 20  # model that it is for, or number of the instances that take it when it was prefilled elsewhere
-REQUEST_FIELDS: Final = 21
+DEGREE: Final = 21  # instances that prefill it together
+REQUEST_FIELDS: Final = 22
 
 # A request, seconds.
 ARRIVAL: Final = 0  # at the front door, seen by the client

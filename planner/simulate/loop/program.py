@@ -72,17 +72,54 @@ def compiled(function: F) -> F:
     return cast(F, _numba.njit(error_model="numpy", **options)(function))
 
 
-def entry(function: F) -> F:
-    """The program, kept on disk once compiled."""
-    given = _numba.config.CACHE_DIR
-    _numba.config.CACHE_DIR = str(cache_folder())
-    try:
-        return cast(F, _numba.njit(error_model="numpy", cache=True)(function))
-    finally:
-        _numba.config.CACHE_DIR = given
+@compiled
+def state_of(a: Arrays) -> State:
+    """The state that compiled code passes on."""
+    return State(
+        a.run,
+        a.run_s,
+        a.request,
+        a.request_s,
+        a.instance,
+        a.instance_s,
+        a.batch,
+        a.listed,
+        a.residue,
+        a.events,
+        a.dirty,
+        a.prefix_of,
+        a.prefix,
+        a.prefix_size,
+        a.cached,
+        a.decode_s,
+        a.mixed_s,
+        a.joint_s,
+        a.least_s,
+        a.axes,
+        a.lengths,
+        a.adapters,
+        a.links,
+        a.skew,
+        a.change_s,
+        a.change,
+    )
 
 
-def cache_folder() -> Path:
-    """The folder of compiled programs of exactly these sources."""
-    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+def entry(*more: Path) -> Callable[[F], F]:
+    """A program of these sources and `more`, kept on disk once compiled."""
+
+    def kept(function: F) -> F:
+        given = _numba.config.CACHE_DIR
+        _numba.config.CACHE_DIR = str(cache_folder(*more))
+        try:
+            return cast(F, _numba.njit(error_model="numpy", cache=True)(function))
+        finally:
+            _numba.config.CACHE_DIR = given
+
+    return kept
+
+
+def cache_folder(*more: Path) -> Path:
+    """The folder of compiled programs of exactly these sources and `more`."""
+    sources = b"".join(path.read_bytes() for path in (*sorted(Path(__file__).parent.glob("*.py")), *more))
     return default_cache_dir() / f"simulate-{hashlib.sha256(sources).hexdigest()[:16]}"

@@ -1,0 +1,220 @@
+"""The program of a fleet whose instances share one cache.
+
+At one moment steps end, then requests arrive, then prefills start, then groups that are between steps decode.
+"""
+
+import numpy as np
+
+from planner.simulate.loop.arrays import Arrays
+from planner.simulate.loop.arrivals import answer, order_key
+from planner.simulate.loop.elastic.arrays import CommonArrays
+from planner.simulate.loop.elastic.fields import (
+    BACK,
+    CONTEXT_TOKENS,
+    FRONT,
+    HEAD,
+    IN_STEP,
+    KNOWN,
+    NUM_DECODING,
+    PROMPTS,
+    SOONEST,
+    STEP,
+    STEPPING,
+    STEPS_MADE,
+)
+from planner.simulate.loop.elastic.groups import decode, give_up, note_tokens
+from planner.simulate.loop.elastic.prefills import prefill, whole_blocks
+from planner.simulate.loop.elastic.state import SOURCES, Common, common_of
+from planner.simulate.loop.elastic.times import size
+from planner.simulate.loop.fields import (
+    ARRIVAL,
+    BUSY,
+    BUSY_PREFILL,
+    CAPACITY,
+    COMPLETE,
+    DECODE_TOKENS,
+    DECODING,
+    END,
+    FINISHED,
+    FIRST,
+    GENERATED,
+    INPUT,
+    KEY,
+    LIMIT,
+    MOST_EVENTS,
+    NEXT_ARRIVAL,
+    NONE,
+    NOW,
+    NUM_COMPLETE,
+    NUM_EVENTS,
+    NUM_OPEN,
+    NUM_REJECTED,
+    OUTPUT,
+    PENDING,
+    PREFILL_STEP_COUNT,
+    PREFILL_TOKENS,
+    PREFILLED,
+    REJECTED,
+    REQUEST_OVERHEAD,
+    SEQUENCE_SECONDS,
+    SIBLING,
+    START,
+    STATE,
+    STEP_COUNT,
+    WAITING,
+)
+from planner.simulate.loop.heaps import goes_before, pop, set_end
+from planner.simulate.loop.program import State, compiled, entry, state_of
+
+
+@compiled
+def finish(s: State, c: Common, r: int, now_s: float) -> None:
+    """The last token of a request; what was kept for it is free."""
+    s.request[r, STATE] = COMPLETE
+    s.request_s[r, FINISHED] = now_s
+    s.run[NUM_COMPLETE] += 1
+    c.common[KNOWN] = 0
+    for i in range(len(s.instance)):
+        if c.held[r, i] > 0:
+            give_up(s, c, r, i, c.held[r, i])
+    answer(s, r, now_s)
+
+
+@compiled
+def start_decoding(s: State, c: Common, r: int) -> None:
+    """Puts a request among those that decode, by number."""
+    s.request[r, STATE] = DECODING
+    place = c.common[NUM_DECODING]
+    c.common[NUM_DECODING] += 1
+    c.common[KNOWN] = 0
+    while place > 0 and c.decoding[place - 1] > r:
+        c.decoding[place] = c.decoding[place - 1]
+        place -= 1
+    c.decoding[place] = r
+
+
+@compiled
+def end_prefill(s: State, c: Common, i: int, now_s: float) -> None:
+    """Prompts are in the cache, and each has its first token."""
+    r = c.led[i, PROMPTS]
+    while r != NONE:
+        after = s.request[r, SIBLING]
+        s.request_s[r, PREFILLED] = s.request_s[r, FIRST] = now_s
+        s.request[r, GENERATED] = 1
+        s.instance[i, PREFILL_TOKENS] += s.request[r, INPUT]
+        if s.request[r, OUTPUT] == 1:
+            finish(s, c, r, now_s)
+        else:
+            start_decoding(s, c, r)
+        r = after
+    c.led[i, PROMPTS] = NONE
+
+
+@compiled
+def end_decode(s: State, c: Common, i: int, now_s: float) -> None:
+    """Each request of the step has a token more; those that have all leave."""
+    c.led[i, STEPS_MADE] += 1
+    c.led[i, CONTEXT_TOKENS] += c.led[i, IN_STEP]
+    s.instance[i, DECODE_TOKENS] += c.led[i, IN_STEP]
+    if c.led[i, STEPS_MADE] < c.led[i, SOONEST]:
+        return
+    note_tokens(s, c, i)
+    r = c.led[i, HEAD]
+    for _ in range(c.led[i, IN_STEP]):
+        after = s.request[r, SIBLING]
+        if s.request[r, GENERATED] == s.request[r, OUTPUT]:
+            finish(s, c, r, now_s)
+        r = after
+
+
+@compiled
+def note_step(s: State, c: Common, i: int, now_s: float) -> None:
+    """Counts a step that ends, for each of its instances."""
+    members, seconds, prefills = c.led[i, STEP], now_s - s.instance_s[i, START], c.led[i, PROMPTS] != NONE
+    k = size(members)
+    for member in range(len(s.instance)):
+        if members >> member & 1:
+            s.instance_s[member, BUSY] += seconds
+            s.instance[member, STEP_COUNT] += 1
+            if prefills:
+                s.instance_s[member, BUSY_PREFILL] += seconds
+                s.instance[member, PREFILL_STEP_COUNT] += 1
+            else:
+                s.instance_s[member, SEQUENCE_SECONDS] += c.led[i, IN_STEP] / k * seconds
+
+
+@compiled
+def end_step(s: State, c: Common, i: int, now_s: float) -> None:
+    """A step is done."""
+    note_step(s, c, i, now_s)
+    c.common[STEPPING] &= ~c.led[i, STEP]
+    c.led[i, STEP] = 0
+    set_end(s, i, np.inf)
+    if c.led[i, PROMPTS] != NONE:
+        end_prefill(s, c, i, now_s)
+    else:
+        end_decode(s, c, i, now_s)
+
+
+@compiled
+def arrive(s: State, c: Common, r: int, now_s: float) -> None:
+    """A request waits, or is rejected if all instances together could never hold it."""
+    capacity = 0
+    for i in range(len(s.instance)):
+        capacity += s.instance[i, CAPACITY]
+    if whole_blocks(s, r) > capacity:
+        s.request[r, STATE] = REJECTED
+        s.run[NUM_REJECTED] += 1
+        answer(s, r, now_s)
+        return
+    s.request[r, STATE] = WAITING
+    s.request_s[r, KEY] = order_key(s, 0 * r, r, now_s)
+    place = c.common[BACK]
+    c.common[BACK] += 1
+    while place > c.common[FRONT] and goes_before(s, r, c.waiting[place - 1]):
+        c.waiting[place] = c.waiting[place - 1]
+        place -= 1
+    c.waiting[place] = r
+
+
+@compiled
+def arrive_all(s: State, c: Common, now_s: float) -> None:
+    """Who arrives at this moment."""
+    while s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
+        r = s.run[NEXT_ARRIVAL]
+        if s.request_s[r, ARRIVAL] + s.run_s[REQUEST_OVERHEAD] > now_s:
+            break
+        s.run[NEXT_ARRIVAL] += 1
+        arrive(s, c, r, now_s)
+    while s.run[PENDING] != NONE and s.request_s[s.run[PENDING], KEY] <= now_s:
+        r = s.run[PENDING]
+        s.run[PENDING] = pop(s, r)
+        arrive(s, c, r, now_s)
+
+
+@compiled
+def next_moment(s: State) -> float:
+    """When something happens next; `inf` if nothing will."""
+    moment = s.instance_s[s.events[0], END]
+    if s.run[PENDING] != NONE:
+        moment = min(moment, s.request_s[s.run[PENDING], KEY])
+    if s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
+        moment = min(moment, s.request_s[s.run[NEXT_ARRIVAL], ARRIVAL] + s.run_s[REQUEST_OVERHEAD])
+    return float(moment)
+
+
+@entry(*SOURCES)
+def play_elastic(a: Arrays, b: CommonArrays) -> None:
+    """Runs until nothing more will happen, or to the limits of time and events."""
+    s, c = state_of(a), common_of(b)
+    while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:
+        now_s = next_moment(s)
+        if now_s > s.run_s[LIMIT] or now_s == np.inf:
+            return
+        s.run_s[NOW] = now_s
+        s.run[NUM_EVENTS] += 1
+        while s.instance_s[s.events[0], END] <= now_s:
+            end_step(s, c, s.events[0], now_s)
+        arrive_all(s, c, now_s)
+        prefill(s, c, now_s)
+        decode(s, c, now_s)
