@@ -103,7 +103,8 @@ def drafting_step(drafter: Drafter, pricer: Pricer, shards: Shards, work: Work) 
     if work.queries is None:
         return price_operators([], pricer, num)
     drafts = work.queries - 1.0
-    first, later = drafts > 0, np.where(work.decode_sequences > 0, np.maximum(drafts - 1.0, 0.0), 0.0)
+    first = (drafts > 0) & (work.tokens > 0)
+    later = np.where(work.decode_sequences > 0, np.maximum(drafts - 1.0, 0.0), 0.0)
     if drafter.arch is None:
         seconds = np.where(work.decode_sequences > 0, drafts * drafter.step_s, 0.0)
         by_basis = np.zeros((len(Basis), num))

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from planner.problem.schema import Name
+from planner.problem.schema import Name, Problem
 from planner.schema_base import Spec, refuse
 from planner.units import FRACTION, TIME_S
 
@@ -55,6 +55,12 @@ class SpeculationSpec(Spec):
             what = "`checkpoint` goes with `algorithm: eagle` or `eagle3`, and these with it"
             raise refuse(what, "give both or neither", "checkpoint")
         return self
+
+    @classmethod
+    def of(cls, problem: Problem) -> "SpeculationSpec | None":
+        """What a valid problem of a serving plan says of it."""
+        stated = problem.options.get("speculation")
+        return None if stated is None else cls.model_validate(stated)
 
     @property
     def most(self) -> int:

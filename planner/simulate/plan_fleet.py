@@ -17,6 +17,7 @@ from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.parameters import Calibration, EngineOverheads, load_calibration
 from planner.costs.shapes import Shards
 from planner.costs.source import make_pricer, open_store, profile_paths
+from planner.costs.speculation import Drafter, drafter_of
 from planner.costs.step import Pricer
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
@@ -27,10 +28,11 @@ from planner.plan.sides import ATTENTION, ffn_roles, without_ffn
 from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
+from planner.problem.speculation import SpeculationSpec
 from planner.simulate.fleet import Fleet, Instance, Speculation
 from planner.simulate.fleet import Path as RequestPath
 from planner.simulate.operation import PoolLink
-from planner.simulate.operation_spec import OperationSpec, SpeculationSpec
+from planner.simulate.operation_spec import OperationSpec
 from planner.simulate.plan_paths import RolePaths, paths_of
 from planner.simulate.requests import Requests
 from planner.simulate.step_grid import StepGrid, step_grid
@@ -73,6 +75,23 @@ class PlannedFleet:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """What an engine drafts with, and how many tokens of a sequence in a step that decodes."""
+
+    drafter: Drafter | None
+    tokens: int
+
+    def kv_bytes(self, shards: Shards, tokens: float) -> float:
+        """The drafter's cache of one sequence of so many tokens, on one device."""
+        if self.drafter is None:
+            return 0.0
+        return float(self.drafter.kv_bytes(shards, tokens, np.array([max(self.tokens, 1.0)]))[0])
+
+
+NO_DRAFTS = Drafts(None, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class FleetSetting:
     """What the engines of a role are made from; step times are for requests as long as `requests`."""
 
@@ -84,6 +103,19 @@ class FleetSetting:
     requests: Requests
     policies: Policies
     crossing: bool = False  # caches move between pools, over their fabrics
+    drafter: Drafter | None = None  # of the plan's own drafts
+
+    def drafts(self, role: Role) -> "Drafts":
+        """Those that the operation asks for, or else the plan's own."""
+        asked = self.policies.operation.speculation if self.policies.operation is not None else None
+        if asked is not None:
+            drafter = Drafter("stated", asked.acceptance, step_s=asked.draft_step_s)
+            return Drafts(drafter, 0 if role.function == "prefill" else asked.draft_tokens)
+        own = int(role.limits.get("draft_tokens", 0))
+        if own and self.drafter is None:
+            what = f"role `{role.name}` has {own} drafts, and the problem of the plan no drafter"
+            raise PlannerError(what, where="options.speculation", hint="check the plan: `planner check PLAN`")
+        return Drafts(self.drafter if own else None, 0 if role.function == "prefill" else own)
 
     @property
     def overheads(self) -> EngineOverheads:
@@ -166,8 +198,17 @@ def _settings(
         if requests.workload is not None and len(models) > 1:
             mine = requests.of_workloads([at for at, name in enumerate(_models(problem)) if name == model])
         arch = resolve_model(problem, model, INPUTS, Path())
-        found[model] = FleetSetting(problem, arch, pools, calibration, paths, mine, policies, crossing)
+        drafter = _drafter(problem, arch)
+        found[model] = FleetSetting(problem, arch, pools, calibration, paths, mine, policies, crossing, drafter)
     return found
+
+
+def _drafter(problem: Problem, arch: Architecture) -> Drafter | None:
+    """What drafts for a model, as the problem of the plan says."""
+    spec = SpeculationSpec.of(problem)
+    named = () if spec is None or spec.model is None or spec.model not in problem.models else (spec.model,)
+    models = {name: resolve_model(problem, name, INPUTS, Path()) for name in named}
+    return drafter_of(spec, arch, models, "options.speculation")
 
 
 def _role_paths(decision: Decision, problem: Problem, requests: Requests, policies: Policies) -> RolePaths | None:
@@ -288,10 +329,10 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     turns = shape.pp if ffn is None else int(role.limits.get("micro_batches", 1))
     most = max(math.ceil(int(role.limits.get("max_batch", 256)) / turns), 1)
     chunk = int(role.limits.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
-    grid = _grid(setting, role, ffn, most, chunk, None)
-    operation = setting.policies.operation or OperationSpec()
-    speculation, adapters = operation.speculation, operation.adapters
-    token_bytes, kv_tokens = _cache(setting, role, pool, shards)
+    drafts = setting.drafts(role)
+    grid = _grid(setting, role, ffn, most, chunk, replace(drafts, tokens=0))
+    adapters = (setting.policies.operation or OperationSpec()).adapters
+    token_bytes, kv_tokens = _cache(setting, role, pool, shards, drafts)
     links_bytes_per_s = shape.tp * shape.pp * _link_bytes_per_s(pool, setting.crossing)
     one = Instance(
         grid,
@@ -304,28 +345,24 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
         preemption=setting.policies.preemption,
         host_kv_tokens=int(pool.node.host_memory_bytes / pool.node.num_gpus * HOST_SHARE / token_bytes / turns),
         swap_tokens_per_s=pool.node.pcie_bandwidth_bytes_per_s / token_bytes,
-        link_tokens_per_s=links_bytes_per_s / turns / _moved_bytes(setting),
+        link_tokens_per_s=links_bytes_per_s / turns / _moved_bytes(setting, drafts),
         link_latency_s=pool.node.nic_latency_s,
         pool=list(setting.pools).index(role.pool),
     )
-    if speculation is not None and role.function != "prefill":
-        verifying = _grid(setting, role, ffn, most, chunk, speculation)
-        one = replace(one, speculation=Speculation(speculation.draft_tokens, speculation.acceptance, verifying))
+    if drafts.drafter is not None and drafts.tokens:
+        verifying = _grid(setting, role, ffn, most, chunk, drafts)
+        one = replace(one, speculation=Speculation(drafts.tokens, drafts.drafter.acceptance, verifying))
     if adapters is not None:
         one = replace(one, adapter_slots=adapters.slots, adapter_load_s=adapters.load_s)
     return [one] * (role.replicas * shape.dp * turns)
 
 
-def _grid(
-    setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, speculation: SpeculationSpec | None
-) -> StepGrid:
+def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, drafts: Drafts) -> StepGrid:
     """Steps of one engine of a role."""
     pool, shape, known = setting.pools[role.pool], role.parallelism, setting.calibration.efficiencies
     pricer = _pricer(setting, pool)
     overheads = setting.overheads
     longest = int((setting.requests.input_tokens + setting.requests.output_tokens).max())
-    draft_tokens = speculation.draft_tokens if speculation else 0
-    draft_step_s = speculation.draft_step_s if speculation else 0.0
     if ffn is not None:
         other, turns, far = ffn.parallelism, int(role.limits.get("micro_batches", 1)), None
         if ffn.pool != role.pool:
@@ -340,8 +377,8 @@ def _grid(
             most_sequences=most,
             longest_tokens=longest,
             chunk_tokens=chunk,
-            draft_tokens=draft_tokens,
-            draft_step_s=draft_step_s,
+            draft_tokens=drafts.tokens,
+            drafter=drafts.drafter,
         )
     return step_grid(
         setting.arch,
@@ -351,8 +388,8 @@ def _grid(
         most_sequences=most,
         longest_tokens=longest,
         chunk_tokens=chunk,
-        draft_tokens=draft_tokens,
-        draft_step_s=draft_step_s,
+        draft_tokens=drafts.tokens,
+        drafter=drafts.drafter,
         joint_apart=together(role, setting.arch) > 1,
     )
 
@@ -369,13 +406,14 @@ def _pricer(setting: FleetSetting, pool: Pool) -> Pricer:
     )
 
 
-def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards) -> tuple[float, int]:
+def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, drafts: Drafts) -> tuple[float, int]:
     """KV bytes a token on one device, and the tokens that the cache of an attention rank holds.
 
     Bytes are those of a sequence of the mean length of the requests, state included.
     """
     length = float(np.mean(setting.requests.input_tokens + setting.requests.output_tokens))
-    token_bytes = float(kv_cache_bytes(setting.arch, shards, np.array([length]))[0]) / length
+    own_bytes = float(kv_cache_bytes(setting.arch, shards, np.array([length]))[0])
+    token_bytes = (own_bytes + drafts.kv_bytes(shards, length)) / length
     capacity = pool.node.accelerator.memory_bytes * setting.problem.engine.memory_utilisation
     if role.memory is not None:
         used = role.memory.used_bytes - role.memory.kv_cache_bytes
@@ -393,11 +431,11 @@ def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards) -> tup
     return token_bytes, int(room / token_bytes)
 
 
-def _moved_bytes(setting: FleetSetting) -> float:
+def _moved_bytes(setting: FleetSetting, drafts: Drafts = NO_DRAFTS) -> float:
     """Bytes that move for one token of prompt, all ranks together."""
     length = float(np.mean(setting.requests.input_tokens))
     moved = kv_bytes(setting.arch, np.array([length])) + state_bytes_per_sequence(setting.arch, np.array([1.0]))
-    return float(moved[0]) / length
+    return (float(moved[0]) + drafts.kv_bytes(Shards.of(1), length)) / length
 
 
 def _link_bytes_per_s(pool: Pool, crossing: bool) -> float:

@@ -17,6 +17,7 @@ from planner.errors import PlannerError
 if TYPE_CHECKING:
     from planner.costs.parameters import EngineOverheads
     from planner.costs.shapes import Shards, Work
+    from planner.costs.speculation import Drafter
     from planner.costs.step import Pricer
     from planner.costs.tables import StepTable
     from planner.models.architecture import Architecture
@@ -127,22 +128,24 @@ def step_grid(
     chunk_tokens: int,
     padded: bool = True,
     draft_tokens: int = 0,
-    draft_step_s: float = 0.0,
+    drafter: "Drafter | None" = None,
     joint_apart: bool = False,
 ) -> StepGrid:
     """Prices the steps of one shape: batches and chunks up to those given, sequences of up to `longest_tokens`.
 
     Two values a doubling on the axes of batch, context and tokens; a step of several prompts is priced as such, by the
-    mean tokens that each token attends to. With `draft_tokens`, a decoding sequence is a prompt of so many tokens and
-    one behind its context, and the drafts take `draft_step_s` each before that. With `joint_apart`, what ranks that
-    share experts do together is left to be added for all of them.
+    mean tokens that each token attends to. With `draft_tokens`, steps verify so many of each decoding sequence, which
+    the drafter makes before; without, prompts alone go through it. With `joint_apart`, what ranks that share experts do
+    together is left to be added for all of them.
     """
     from planner.costs.step import host_s, joint_of, joint_step, step_time
     from planner.costs.tables import geometric_axis
 
     def seconds_of(work: "Work") -> FloatArray:
-        times = step_time(arch, pricer, shards.take(np.zeros(len(work.tokens), dtype=np.intp)), work, engine)
-        return times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
+        many = shards.take(np.zeros(len(work.tokens), dtype=np.intp))
+        times = step_time(arch, pricer, many, work, engine)
+        own_s = times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
+        return own_s + drafting_s(drafter, pricer, many, work)
 
     grid = grid_of(
         seconds_of,
@@ -151,7 +154,6 @@ def step_grid(
         chunk_tokens=chunk_tokens,
         padded=padded,
         draft_tokens=draft_tokens,
-        draft_step_s=draft_step_s,
     )
     if not joint_apart:
         return grid
@@ -170,7 +172,6 @@ def grid_of(
     chunk_tokens: int,
     padded: bool = True,
     draft_tokens: int = 0,
-    draft_step_s: float = 0.0,
 ) -> StepGrid:
     """The steps of an instance whose work takes `seconds_of` it; axes and drafts as in `step_grid`."""
     from planner.costs.shapes import Work
@@ -191,22 +192,23 @@ def grid_of(
         before_N = np.maximum(mean_N - (count_N / np.maximum(prompts_N, 1.0) + 1.0) / 2.0, 0.0)
         work = Work.of(count_N, prompts_N, np.where(count_N > 0, before_N, 0.0), batch_N, context_N)
         if draft_tokens:
-            work = _verifying(work, draft_tokens + 1)
-        drafting = np.where(batch_N > 0, draft_tokens * draft_step_s, 0.0)
-        return np.asarray(np.where(work.tokens > 0, seconds_of(work) + drafting, 0.0), dtype=np.float64)
+            work = work.with_drafts(draft_tokens)
+        return np.asarray(np.where(work.tokens > 0, seconds_of(work), 0.0), dtype=np.float64)
 
     mixed = price(batches, contexts, tokens, attended).reshape(len(batches), len(contexts), len(tokens), len(attended))
     decode = _by_batch(batches, mixed[:, :, 0, 0], most_sequences, padded)
     return StepGrid(decode, mixed, batches, contexts, tokens, attended)
 
 
-def _verifying(work: "Work", tokens: int) -> "Work":
-    """The same steps with so many tokens of every decoding sequence, all behind its context, in place of one."""
-    decoded = work.decode_sequences * tokens
-    whole = np.maximum(work.prefill_tokens + decoded, 1.0)
-    before = (work.prefill_tokens * work.prefill_context + decoded * work.decode_context) / whole
-    sequences = work.prefill_sequences + work.decode_sequences
-    return work.of(work.prefill_tokens + decoded, sequences, before, 0.0, 0.0)
+def drafting_s(drafter: "Drafter | None", pricer: "Pricer", shards: "Shards", work: "Work") -> FloatArray:
+    """Seconds [N] of the drafts of steps; where these verify none, of prompts that go through the drafter."""
+    from planner.costs.speculation import drafting_step
+
+    if drafter is None:
+        return np.zeros(len(work.tokens))
+    if work.queries is None:
+        work = replace(work, decode_sequences=np.zeros_like(work.decode_sequences)).with_drafts(1.0)
+    return drafting_step(drafter, pricer, shards, work).device_s
 
 
 def _by_batch(batches: FloatArray, seconds: FloatArray, most: int, padded: bool) -> FloatArray:

@@ -11,9 +11,10 @@ import numpy as np
 from planner.costs.attention_ffn import Far, Units, unit_step
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Work
+from planner.costs.speculation import Drafter
 from planner.costs.step import Pricer
 from planner.models.architecture import Architecture
-from planner.simulate.step_grid import StepGrid, grid_of
+from planner.simulate.step_grid import StepGrid, drafting_s, grid_of
 
 
 def unit_grid(
@@ -27,17 +28,19 @@ def unit_grid(
     longest_tokens: int,
     chunk_tokens: int,
     draft_tokens: int = 0,
-    draft_step_s: float = 0.0,
+    drafter: Drafter | None = None,
 ) -> StepGrid:
     """The steps of one engine of `unit`, in which the other ranks decode as many sequences.
 
-    A prompt is computed again, after a preemption, on one rank at a time: feed-forward gets it once.
+    A prompt is computed again, after a preemption, on one rank at a time: feed-forward gets it once. Drafts are made on
+    the ranks of attention.
     """
 
     def seconds_of(work: Work) -> FloatArray:
         many = unit.take(np.zeros(len(work.tokens), dtype=np.intp))
-        prompts = 0.0 if draft_tokens else work.prefill_tokens * (1.0 - 1.0 / many.ranks)
-        return unit_step(arch, pricer, engine, many, replace(work, rank_tokens=work.tokens - prompts), far).seconds
+        prompts = work.prefill_tokens * (1.0 - 1.0 / many.ranks)
+        step = unit_step(arch, pricer, engine, many, replace(work, rank_tokens=work.tokens - prompts), far)
+        return step.seconds + drafting_s(drafter, pricer, many.attention, work)
 
     return grid_of(
         seconds_of,
@@ -45,5 +48,4 @@ def unit_grid(
         longest_tokens=longest_tokens,
         chunk_tokens=chunk_tokens,
         draft_tokens=draft_tokens,
-        draft_step_s=draft_step_s,
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof import proof_findings
 from planner.kinds.serve.repriced import repriced
+from planner.kinds.serve.repriced_drafts import repriced_drafts
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -36,6 +37,7 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
         return findings
     findings += [*_models(decision, problem), *proof_findings(envelope, decision, problem)]
     findings += repriced(envelope, decision, problem)
+    findings += repriced_drafts(envelope, decision, problem)
     for role in decision.roles:
         model = recorded_model(problem, role.model)
         if model is None:

@@ -337,18 +337,20 @@ def _predictions(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> li
 
 def _digests(setting: Setting, inputs: dict[str, JsonValue]) -> Digests:
     known = setting.resolved.digests()
-    profiles: set[str] = set()
-    for spot in setting.places.values():
-        if isinstance(spot.costs.pricer, Profiled):
-            profiles |= {_prefixed(name) for name in spot.costs.pricer.digests}
     return Digests(
         problem=digest(inputs),
         models=known["models"],
         hardware=known["hardware"],
-        profiles=tuple(sorted(profiles)),
+        profiles=tuple(sorted(profile_digests(setting))),
         calibration=setting.calibration.digest,
         traces=known["traces"],
     )
+
+
+def profile_digests(setting: Setting) -> set[str]:
+    """The kernel tables that prices rest on so far."""
+    pricers = (spot.costs.pricer for spot in setting.places.values())
+    return {_prefixed(name) for pricer in pricers if isinstance(pricer, Profiled) for name in pricer.digests}
 
 
 def _prefixed(name: str) -> str:
