@@ -79,7 +79,7 @@ def simulate(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="What is done to the engines: drafts, failures, starts, autoscaling, adapters, uneven experts.",
+            help="What is done to the engines: drafts, failures, autoscaling, adapters, elastic engines, and so on.",
             rich_help_panel=POLICY,
         ),
     ] = None,
@@ -119,7 +119,7 @@ def simulate(
     policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching, period_s)
     if operation is not None:
         policies = replace(policies, operation=load_operation(operation))
-    announce_compilation()
+    announce_compilation(elastic=policies.operation is not None and policies.operation.elastic is not None)
     played = play(
         *load_plan(plan),
         load,
@@ -133,13 +133,13 @@ def simulate(
     return 0 if played.result.drained else 1
 
 
-def announce_compilation() -> None:
+def announce_compilation(*, elastic: bool = False) -> None:
     """Says why the first run of a machine takes longer."""
     from planner.cli.output import say
     from planner.simulate.engine import is_compiled
 
-    if not is_compiled():
-        say("compiling the simulator, once for this machine; some 20 s")
+    if not is_compiled(elastic=elastic):
+        say(f"compiling the simulator, once for this machine; some {10 if elastic else 20} s")
 
 
 def _write(played: "Played", requests: str | None, chrome: str | None, as_json: bool, output: str | None) -> None:

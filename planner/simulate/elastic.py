@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import PlannerError
-from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.fleet import Fleet
 from planner.simulate.loop.elastic import fields as f
 from planner.simulate.loop.elastic.arrays import CommonArrays
 from planner.simulate.loop.fields import NONE
@@ -54,9 +54,9 @@ def common_arrays(fleet: Fleet, requests: Requests) -> CommonArrays:
     )
 
 
-def most_prefill_tokens(instances: tuple[Instance, ...], longest_prompt: int) -> int:
+def most_prefill_tokens(token_budget: int, instances: int, longest_prompt: int) -> int:
     """Tokens of one instance in a step, at most: those of all, where one of them prefills all that were taken."""
-    return max(instances[0].token_budget * len(instances), longest_prompt)
+    return max(token_budget * instances, longest_prompt)
 
 
 def prefill_fit(grid: StepGrid) -> NDArray[np.float64]:

@@ -110,7 +110,7 @@ def _require_covered(fleet: Fleet, requests: Requests, first: Ints, last: Ints) 
         most = min(instance.token_budget, prompt * instance.most_sequences)
         most = most if instance.chunked else max(most, prompt)
         if fleet.elastic is not None:
-            most = most_prefill_tokens(fleet.instances, prompt)
+            most = most_prefill_tokens(instance.token_budget, len(fleet.instances), prompt)
         if most > grid.tokens[-1] and instance.role != "decode":
             what = f"step times end at {grid.tokens[-1]:g} tokens of prefill, a step may have {most}"
             raise PlannerError(what, hint="price them over larger chunks, or lower the token budget")

@@ -211,7 +211,7 @@ class Fleet:
             "speculative decoding": one.speculation is not None,
             "experts that instances share": joint,
             "changes and autoscaling": len(self.changes) > 0 or self.control is not None,
-            "prefix caching": self.prefix_caching,
+            "prefix caching": self.prefix_caching or self.store_kv_tokens > 0,
             "routing, feedback queues and migration": policies != ("least-loaded", "least-loaded", False, math.inf),
         }
         for what, present in refused.items():

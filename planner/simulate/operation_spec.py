@@ -97,6 +97,16 @@ class PrefixStoreSpec(Spec):
     )
 
 
+class ElasticSpec(Spec):
+    """Engines that keep one KV cache together, join for a prefill and part again for decoding (arXiv:2404.09526)."""
+
+    borrows: bool = Field(default=True, description="engines that decode join prefills while others are idle")
+    scale_up_above: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="decoding sequences of an engine above which idle ones join; as many as it runs if absent",
+    )
+
+
 class OperationSpec(Spec):
     """All that is done to the engines of a plan."""
 
@@ -106,6 +116,7 @@ class OperationSpec(Spec):
     control: ControlSpec | None = None
     adapters: AdaptersSpec | None = None
     prefix_store: PrefixStoreSpec | None = None
+    elastic: ElasticSpec | None = None
     skew: tuple[Annotated[float, Field(ge=1, le=1000)], ...] = Field(
         default=(), description="factors by which successive steps are longer where experts are loaded unevenly"
     )

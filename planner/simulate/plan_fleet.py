@@ -33,6 +33,7 @@ from planner.simulate.fleet import Fleet, Instance, Speculation
 from planner.simulate.fleet import Path as RequestPath
 from planner.simulate.operation import PoolLink
 from planner.simulate.operation_spec import OperationSpec
+from planner.simulate.plan_elastic import elastic_fleet, elastic_prefill_tokens, require_equal_engines
 from planner.simulate.plan_paths import RolePaths, paths_of
 from planner.simulate.requests import Requests
 from planner.simulate.step_grid import StepGrid, step_grid
@@ -142,6 +143,8 @@ def fleet_of_plan(
         raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
     gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
     sides, decision = ffn_roles(decision), without_ffn(decision)
+    if policies.operation is not None and policies.operation.elastic is not None:
+        require_equal_engines(decision.roles)
     settings = _settings(problem, decision, requests, policies, _calibration(problem, calibration), profiles)
     instances: list[Instance] = []
     names: list[str] = []
@@ -231,6 +234,9 @@ def _operated(
         changes=operation.changes_of(leaders),
         control=operation.control.control() if operation.control else None,
     )
+    if operation.elastic is not None:
+        pool = list(settings[0].pools.values())[fleet.instances[0].pool]
+        fleet = elastic_fleet(fleet, operation.elastic, settings[0].arch, pool)
     if operation.prefix_store is None:
         return fleet
     token_bytes = max(map(_moved_bytes, settings))
@@ -329,9 +335,11 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     turns = shape.pp if ffn is None else int(role.limits.get("micro_batches", 1))
     most = max(math.ceil(int(role.limits.get("max_batch", 256)) / turns), 1)
     chunk = int(role.limits.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
-    drafts = setting.drafts(role)
-    grid = _grid(setting, role, ffn, most, chunk, replace(drafts, tokens=0))
-    adapters = (setting.policies.operation or OperationSpec()).adapters
+    drafts, operation = setting.drafts(role), setting.policies.operation or OperationSpec()
+    prompt = int(setting.requests.input_tokens.max())
+    priced = chunk if operation.elastic is None else elastic_prefill_tokens(role, chunk, prompt)
+    grid = _grid(setting, role, ffn, most, priced, replace(drafts, tokens=0))
+    adapters = operation.adapters
     token_bytes, kv_tokens = _cache(setting, role, pool, shards, drafts)
     links_bytes_per_s = shape.tp * shape.pp * _link_bytes_per_s(pool, setting.crossing)
     one = Instance(
