@@ -1,10 +1,12 @@
 """Placements of a serving problem: one instance type that does both, or one for prefill and one for decode.
 
 Of each shape the batch and the chunk are those that steady state finds best. Instances of one type fill the GPUs at
-hand; of two types every split is a placement, with as many of the second as the first leaves room for. P pools.
+hand; of two types every split is a placement, with as many of the second as the first leaves room for. A placement
+serves one workload, or several of one model that share its engines; a rate is that of all workloads of the problem,
+each of which has a fixed fraction of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import PlannerError
@@ -18,14 +20,25 @@ from planner.simulate.requests import Requests
 from planner.solvers.mix import Flow, MixSolution
 
 MOST_PLACEMENTS = 400  # on a number of GPUs; on large clusters there are many thousands
+MOST_WORKLOADS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Instance types by their place in the list of candidates, and how many of each."""
+    """Instance types by their place in the list of candidates, how many of each, and the workloads that they serve.
+
+    `loads` [type][workload] says how types share the requests of each; without, those of a function share them by what
+    steady state allows them.
+    """
 
     counts: tuple[tuple[int, int], ...]  # candidate, instances
     steady_per_s: float  # rate that steady state allows
+    workloads: tuple[int, ...] = (0,)
+    loads: tuple[tuple[float, ...], ...] | None = None
+
+    def gpus(self, candidates: Sequence[Candidate]) -> int:
+        """GPUs of all its instances."""
+        return sum(count * candidates[at].devices for at, count in self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +47,21 @@ class Workshop:
 
     setting: Setting
     candidates: tuple[Candidate, ...]
-    fleet_setting: FleetSetting
+    fleet_settings: dict[str, FleetSetting]  # by model
     made: dict[int, tuple[list[Instance], int]]
 
     @classmethod
-    def of(cls, setting: Setting, candidates: tuple[Candidate, ...], requests: Requests) -> "Workshop":
-        """For the one model of a problem and requests as long as these."""
+    def of(cls, setting: Setting, candidates: tuple[Candidate, ...], requests: Mapping[str, Requests]) -> "Workshop":
+        """For the models of a problem, each with requests as long as these."""
         problem = setting.resolved.problem
-        (model,) = setting.resolved.models.values()
         pools = {pool.name: pool for pool in setting.resolved.pools}
-        found = FleetSetting(
-            problem, model, pools, setting.calibration, tuple(problem.costs.profiles), requests, Policies()
-        )
+        found = {
+            name: FleetSetting(
+                problem, arch, pools, setting.calibration, tuple(problem.costs.profiles), requests[name], Policies()
+            )
+            for name, arch in setting.resolved.models.items()
+            if name in requests
+        }
         return cls(setting, candidates, found, {})
 
     def fleet(self, parts: Parts) -> Fleet:
@@ -56,28 +72,49 @@ class Workshop:
             found, size = self.engines(at)
             engines += found * count
             groups += [size] * (len(found) * count // size)
-        paths = (tuple(_paths(self.candidates, parts)),)
-        return fleet_of_engines(engines, (self.fleet_setting,), groups=groups, paths=paths)
+        paths = tuple(tuple(_paths(self.candidates, parts, workload)) for workload in parts.workloads)
+        setting = self.fleet_settings[self.candidates[parts.counts[0][0]].model]
+        return fleet_of_engines(engines, (setting,), groups=groups, paths=paths)
+
+    def whole(self, cells: Sequence[Parts]) -> Fleet:
+        """The fleet of placements that share no engine, for all their workloads; its types are numbered anew."""
+        engines: list[Instance] = []
+        groups: list[int] = []
+        paths: dict[int, tuple[Path, ...]] = {}
+        for parts in cells:
+            number = {at: len(engines) + row for row, (at, _) in enumerate(parts.counts)}
+            fleet = self.fleet(parts)
+            for workload, mine in zip(parts.workloads, fleet.paths, strict=True):
+                paths[workload] = tuple(Path(number[one.first], number[one.last], one.share) for one in mine)
+            engines += [replace(one, model=number[one.model]) for one in fleet.instances]
+            groups += fleet.groups
+        settings = tuple(self.fleet_settings.values())
+        return fleet_of_engines(engines, settings, groups=groups, paths=tuple(paths[at] for at in sorted(paths)))
 
     def engines(self, at: int) -> tuple[list[Instance], int]:
         """The engines of one instance of a type, and how many of them make their steps together."""
         if at not in self.made:
-            role, *others = roles_of(self.setting, Used("engine", self.candidates[at], 1, (0.0,)))
-            found = [replace(one, model=at) for one in engines_of(role, self.fleet_setting, *others)]
-            self.made[at] = found, together(role, self.fleet_setting.arch)
+            candidate = self.candidates[at]
+            setting = self.fleet_settings[candidate.model]
+            role, *others = roles_of(self.setting, Used("engine", candidate, 1, (0.0,) * len(candidate.served)))
+            found = [replace(one, model=at) for one in engines_of(role, setting, *others)]
+            self.made[at] = found, together(role, setting.arch)
         return self.made[at]
 
 
 def require_playable(setting: Setting) -> None:
-    """Refuses what no simulation of placements covers: several workloads or pools, and clients that wait."""
+    """Refuses what no simulation of placements covers: several pools, and clients that wait."""
     where, hint = setting.resolved.where(("options", "judged_by")), "take `judged_by: queueing`"
-    if len(setting.resolved.workloads) != 1 or len(setting.resolved.models) != 1:
-        raise PlannerError("simulation judges problems of one workload and one model", where=where, hint=hint)
     if len(setting.resolved.pools) != 1:
-        raise PlannerError("simulation judges problems of one pool", where=where, hint=hint)
-    if setting.targets[0].clients is not None:
-        what = "simulation judges requests that come at a rate, not clients that wait for answers"
-        raise PlannerError(what, where=where, hint=hint)
+        what = f"simulation judges problems of one pool, found {len(setting.resolved.pools)}"
+        raise PlannerError(what, where=where, hint=f"{hint}, or solve each pool by itself")
+    if len(setting.targets) > MOST_WORKLOADS:
+        what = f"simulation judges at most {MOST_WORKLOADS} workloads, found {len(setting.targets)}"
+        raise PlannerError(what, where=where, hint=f"{hint}, or put workloads alike into one")
+    waiting = [target.name for target in setting.targets if target.clients is not None]
+    if waiting:
+        what = f"simulation judges requests that come at a rate, not clients that wait for answers as in `{waiting[0]}`"
+        raise PlannerError(what, where=where, hint=f"{hint}, or state a rate")
     if setting.resolved.problem.objective.pareto is not None:
         raise PlannerError("simulation judges one objective, not a trade-off", where=where, hint=hint)
 
@@ -85,23 +122,39 @@ def require_playable(setting: Setting) -> None:
 def list_placements(candidates: Sequence[Candidate], gpus: int, outcome: Outcome) -> list[Parts]:
     """The mix that steady state prefers, whatever it is made of, and placements on so many GPUs, its best first."""
     found = {(one := _preferred(candidates, outcome)).counts: one}
-    ranked = sorted((*_alone(candidates, gpus), *_apart(candidates, gpus)), key=lambda parts: -parts.steady_per_s)
-    for parts in ranked[:MOST_PLACEMENTS]:
+    for parts in ranked(candidates, gpus, (0,), (1.0,))[:MOST_PLACEMENTS]:
         found.setdefault(parts.counts, parts)
     return list(found.values())
 
 
-def _alone(candidates: Sequence[Candidate], gpus: int) -> Iterator[Parts]:
-    for at, candidate in enumerate(candidates):
-        count = gpus // candidate.devices
-        if candidate.function == "colocated" and count:
-            yield Parts(((at, count),), count * _rate(candidate))
+def ranked(
+    candidates: Sequence[Candidate], gpus: int, workloads: tuple[int, ...], fractions: Sequence[float]
+) -> list[Parts]:
+    """Placements on so many GPUs of types that serve all these workloads, those that steady state ranks highest first.
+
+    `fractions` are those of all workloads of the problem.
+    """
+    rates = {at: rate for at, one in enumerate(candidates) if (rate := _together_rate(one, workloads, fractions)) > 0.0}
+    found = (*_alone(candidates, rates, gpus, workloads), *_apart(candidates, rates, gpus, workloads))
+    return sorted(found, key=lambda parts: -parts.steady_per_s)
 
 
-def _apart(candidates: Sequence[Candidate], gpus: int) -> Iterator[Parts]:
+def _alone(
+    candidates: Sequence[Candidate], rates: Mapping[int, float], gpus: int, workloads: tuple[int, ...]
+) -> Iterator[Parts]:
+    for at, rate in rates.items():
+        count = gpus // candidates[at].devices
+        if candidates[at].function == "colocated" and count:
+            yield Parts(((at, count),), count * rate, workloads)
+
+
+def _apart(
+    candidates: Sequence[Candidate], rates: Mapping[int, float], gpus: int, workloads: tuple[int, ...]
+) -> Iterator[Parts]:
     seen = set()
-    for a, first in enumerate(candidates):
-        for b, second in enumerate(candidates):
+    for a, rate in rates.items():
+        for b, other in rates.items():
+            first, second = candidates[a], candidates[b]
             if first.function != "prefill" or not second.decodes or first.channel != second.channel:
                 continue
             key = (first.shape, first.chunk_tokens, first.max_batch, second.shape, second.ffn, second.max_batch)
@@ -110,7 +163,7 @@ def _apart(candidates: Sequence[Candidate], gpus: int) -> Iterator[Parts]:
             seen.add(key)
             for count in range(1, (gpus - second.devices) // first.devices + 1):
                 left = (gpus - count * first.devices) // second.devices
-                yield Parts(((a, count), (b, left)), min(count * _rate(first), left * _rate(second)))
+                yield Parts(((a, count), (b, left)), min(count * rate, left * other), workloads)
 
 
 def _preferred(candidates: Sequence[Candidate], outcome: Outcome) -> Parts:
@@ -122,40 +175,65 @@ def _preferred(candidates: Sequence[Candidate], outcome: Outcome) -> Parts:
     return Parts(counts, solution.served_per_s[0])
 
 
-def _rate(candidate: Candidate) -> float:
-    served = candidate.served[0]
+def _rate(candidate: Candidate, workload: int) -> float:
+    served = candidate.served[workload]
     return 0.0 if served is None else served.rate_per_s
 
 
-def with_placement(outcome: Outcome, parts: Parts, rate_per_s: float) -> Outcome:
-    """The outcome with this placement as its solution, loaded at a rate; types of a function share it by their size."""
-    candidates = outcome.formulated.candidates
-    counts, load = [0] * len(candidates), [(0.0,)] * len(candidates)
-    for at, count in parts.counts:
-        counts[at] = count
-    flows: dict[int, float] = {}
-    for at, share in _shares(candidates, parts).items():
-        load[at] = (share * rate_per_s,)
-        candidate = candidates[at]
-        if candidate.function == "prefill" and candidate.channel is not None:
-            flows[candidate.channel.index] = flows.get(candidate.channel.index, 0.0) + share * rate_per_s
-    devices = sum(count * candidates[at].devices for at, count in parts.counts)
-    price = sum(count * outcome.formulated.problem.shapes[at].price_per_hour for at, count in parts.counts)
+def _together_rate(candidate: Candidate, workloads: tuple[int, ...], fractions: Sequence[float]) -> float:
+    """The rate of all workloads of the problem at which one instance serves its part of these, shared in time."""
+    rates = [_rate(candidate, workload) for workload in workloads]
+    if min(rates) <= 0.0:
+        return 0.0
+    if len(rates) == 1:
+        return rates[0] / fractions[workloads[0]]
+    return 1.0 / sum(fractions[workload] / rate for workload, rate in zip(workloads, rates, strict=True))
+
+
+def with_placement(outcome: Outcome, cells: Sequence[Parts], rates_per_s: Sequence[float]) -> Outcome:
+    """The outcome with placements as its solution, each for its workloads, loaded at the rate of each workload.
+
+    Types of a function share a workload by their size. A type that several placements have stands in the list of
+    candidates once for each, so that its instances are of as many roles.
+    """
+    candidates, counts = list(outcome.formulated.candidates), [0] * len(outcome.formulated.candidates)
+    loads = [[0.0] * len(rates_per_s) for _ in candidates]
+    flows: dict[tuple[int, int], float] = {}
+    devices, price = 0, 0.0
+    for parts in cells:
+        place = {}
+        for at, count in parts.counts:
+            place[at] = at
+            if counts[at]:
+                place[at] = len(candidates)
+                candidates.append(replace(candidates[at]))
+                counts.append(0)
+                loads.append([0.0] * len(rates_per_s))
+            counts[place[at]] = count
+            devices += count * candidates[at].devices
+            price += count * outcome.formulated.problem.shapes[at].price_per_hour
+        for workload in parts.workloads:
+            for at, share in _shares(outcome.formulated.candidates, parts, workload).items():
+                loads[place[at]][workload] = share * rates_per_s[workload]
+                channel = candidates[at].channel
+                if candidates[at].function == "prefill" and channel is not None:
+                    key = (workload, channel.index)
+                    flows[key] = flows.get(key, 0.0) + share * rates_per_s[workload]
     solution = MixSolution(
         counts=tuple(counts),
-        load_per_s=tuple(load),
-        flows=tuple(Flow(0, 0, 0, channel, rate) for channel, rate in flows.items()),
-        served_per_s=(rate_per_s,),
+        load_per_s=tuple(tuple(row) for row in loads),
+        flows=tuple(Flow(0, 0, workload, channel, rate) for (workload, channel), rate in flows.items()),
+        served_per_s=tuple(rates_per_s),
         devices=devices,
         price_per_hour=price,
     )
-    result = replace(outcome.result, solution=solution, objective=rate_per_s, bound=None)
-    return replace(outcome, result=result)
+    result = replace(outcome.result, solution=solution, objective=sum(rates_per_s), bound=None)
+    return replace(outcome, formulated=replace(outcome.formulated, candidates=tuple(candidates)), result=result)
 
 
-def _shares(candidates: Sequence[Candidate], parts: Parts) -> dict[int, float]:
-    """The share of the load of each type: those of a function by their steady rates, all of first stages to 1."""
-    rates = {at: count * _rate(candidates[at]) for at, count in parts.counts}
+def _shares(candidates: Sequence[Candidate], parts: Parts, workload: int) -> dict[int, float]:
+    """The share of a workload of each type that serves it: those of a function by their rates, of first stages to 1."""
+    rates = {at: rate for at, rate in _rates(candidates, parts, workload) if rate > 0.0}
     first = sum(rate for at, rate in rates.items() if not candidates[at].decodes)
     shares = {at: rate / first for at, rate in rates.items() if not candidates[at].decodes}
     for at, rate in rates.items():
@@ -170,9 +248,17 @@ def _shares(candidates: Sequence[Candidate], parts: Parts) -> dict[int, float]:
     return shares
 
 
-def _paths(candidates: Sequence[Candidate], parts: Parts) -> Iterator[Path]:
+def _rates(candidates: Sequence[Candidate], parts: Parts, workload: int) -> Iterator[tuple[int, float]]:
+    for row, (at, count) in enumerate(parts.counts):
+        if parts.loads is None:
+            yield at, count * _rate(candidates[at], workload)
+        else:
+            yield at, parts.loads[row][workload]
+
+
+def _paths(candidates: Sequence[Candidate], parts: Parts, workload: int) -> Iterator[Path]:
     """How requests go through a placement, as the routes of its plan say; the number of a type is its place."""
-    shares = _shares(candidates, parts)
+    shares = _shares(candidates, parts, workload)
     for first, share in shares.items():
         if candidates[first].function == "colocated":
             yield Path(first, first, share)

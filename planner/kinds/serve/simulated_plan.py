@@ -10,12 +10,12 @@ from pydantic import JsonValue
 from planner.kinds.serve.certificate import axes_of
 from planner.kinds.serve.decode import envelope
 from planner.kinds.serve.formulate import gpus_at_hand
-from planner.kinds.serve.placements import MOST_PLACEMENTS, Parts, Workshop, with_placement
+from planner.kinds.serve.judge import Judge
+from planner.kinds.serve.placements import MOST_PLACEMENTS, Parts, with_placement
 from planner.kinds.serve.solve import Outcome, Setting
 from planner.plan.schema import Certificate, Envelope, Objective, Prediction
 from planner.problem.schema import SloSpec
 from planner.simulate.attainment import Draws, attainment
-from planner.simulate.engine import simulate
 from planner.simulate.placements import PlacementSearch, reversals
 from planner.simulate.result import SimulationResult
 from planner.simulate.summary import statistic
@@ -36,45 +36,52 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The search, the placement that was chosen, what it claims, and what no placement could do better."""
+    """The search, the placement that was chosen, what it claims, and what no placement could do better.
+
+    A placement is one for all workloads, or one for each cell of a partition of the GPUs.
+    """
 
     search: PlacementSearch
-    parts: tuple[Parts, ...]
+    cells: tuple[tuple[Parts, ...], ...]  # of each placement of the search
     chosen: int
     claimed_per_s: float
     interval_per_s: tuple[float, float] | None  # 95 %, of the goodput over independent streams
-    bound: float  # in the unit of the search's worth, or of the price
-    value: float  # the same of the plan
+    bound: float  # in the unit of the objective
+    value: float  # of the plan
+    pruned: dict[str, int]  # placements by what ended them
+    effort: dict[str, JsonValue]  # what was played
+    assumptions: tuple[str, ...] = ASSUMPTIONS
 
 
-def plan_of(
-    setting: Setting, outcome: Outcome, workshop: Workshop, draws: Draws, slo: SloSpec, found: Finding
-) -> Envelope:
+def plan_of(judge: Judge, outcome: Outcome, found: Finding) -> Envelope:
     """The plan of the placement that was chosen; raises Unplaceable where it has no regular place."""
-    parts, factor = found.parts[found.chosen], outcome.formulated.factor
-    chosen = with_placement(outcome, parts, found.claimed_per_s)
-    run = simulate(workshop.fleet(parts), draws.requests(found.claimed_per_s))
-    maximising = outcome.formulated.problem.maximising
-    value = found.value * factor if maximising else found.value
-    finite = found.bound if math.isfinite(found.bound) else None
+    setting, cells = judge.setting, found.cells[found.chosen]
+    rates = [found.claimed_per_s * fraction for fraction in judge.fractions]
+    chosen = with_placement(outcome, cells, rates)
+    runs: dict[int, SimulationResult] = {}
+    for parts in cells:
+        mine = judge.mixture.of(parts.workloads)
+        runs |= zip(parts.workloads, mine.play(judge.workshop.fleet(parts), found.claimed_per_s), strict=True)
+    maximising, value = outcome.formulated.problem.maximising, found.value
+    bound = found.bound if math.isfinite(found.bound) else None
     proven = Certificate(
         claim=_claim(outcome.formulated.metric),
-        status="feasible" if finite is None or _gap(value, finite) > TOLERANCE else "optimal",
+        status="feasible" if bound is None or _gap(value, bound) > TOLERANCE else "optimal",
         stop_reason="finished",
         objective=Objective(
             metric=outcome.formulated.metric, sense="maximize" if maximising else "minimize", value=value
         ),
-        bound=finite,
-        gap=None if finite is None else _gap(value, finite),
+        bound=bound,
+        gap=None if bound is None else _gap(value, bound),
         tolerance=TOLERANCE,
         axes=axes_of(setting),
         candidates=outcome.tally.evaluated,
-        pruned=dict(sorted((dict(outcome.tally.pruned) | _ends(found.search)).items())),
-        proof=_evidence(found, draws, factor, setting),
-        next_best=_next_best(found, factor),
+        pruned=dict(sorted((dict(outcome.tally.pruned) | found.pruned).items())),
+        proof=_evidence(found, judge),
+        next_best=_next_best(found, judge.factor),
     )
-    predictions = tuple(_predictions(setting, chosen, found, run, draws, slo))
-    return envelope(setting, chosen, proven, predictions, (*ASSUMPTIONS, *setting.resolved.price_notes))
+    predictions = tuple(_predictions(judge, chosen, found, runs))
+    return envelope(setting, chosen, proven, predictions, (*found.assumptions, *setting.resolved.price_notes))
 
 
 def _gap(value: float, bound: float) -> float:
@@ -87,7 +94,7 @@ def _claim(metric: str) -> str:
     )
 
 
-def _ends(search: PlacementSearch) -> dict[str, int]:
+def ends_of(search: PlacementSearch) -> dict[str, int]:
     """How many placements ended how, but for those that were played to their goodput."""
     names = {
         "excluded": "placements that the optimistic model excludes",
@@ -97,22 +104,29 @@ def _ends(search: PlacementSearch) -> dict[str, int]:
     return {names[how]: count for how in names if (count := search.count(how))}  # type: ignore[arg-type]  # keys are Hows
 
 
-def _evidence(found: Finding, draws: Draws, factor: float, setting: Setting) -> dict[str, JsonValue]:
-    search = found.search
-    proof: dict[str, JsonValue] = {
-        "method": METHOD,
-        "requests": len(draws),
-        "warm_up": draws.warm_up,
-        "seed": setting.resolved.problem.seed,
+def effort_of(search: PlacementSearch) -> dict[str, JsonValue]:
+    """What was played of a search."""
+    return {
         "placements": len(search.placements),
         "played": search.count("simulated") + search.count("beaten"),
         "runs": search.runs,
-        "chosen": search.placements[found.chosen].name,
-        "steady_state": _favourite(found, factor),
-        "reversals": _reversals(search),
+    }
+
+
+def _evidence(found: Finding, judge: Judge) -> dict[str, JsonValue]:
+    draws = judge.mixture.draws
+    proof: dict[str, JsonValue] = {
+        "method": METHOD,
+        "requests": sum(map(len, draws)),
+        "warm_up": sum(one.warm_up for one in draws),
+        "seed": judge.setting.resolved.problem.seed,
+        **found.effort,
+        "chosen": found.search.placements[found.chosen].name,
+        "steady_state": _favourite(found, judge.factor),
+        "reversals": _reversals(found.search),
     }
     if found.interval_per_s is not None:
-        proof["interval_95"] = [end * factor for end in found.interval_per_s]
+        proof["interval_95"] = [end * judge.factor for end in found.interval_per_s]
     return proof
 
 
@@ -151,16 +165,29 @@ def _next_best(found: Finding, factor: float) -> list[JsonValue]:
 
 
 def _predictions(
-    setting: Setting, chosen: Outcome, found: Finding, run: SimulationResult, draws: Draws, slo: SloSpec
+    judge: Judge, chosen: Outcome, found: Finding, runs: dict[int, SimulationResult]
 ) -> Iterator[Prediction]:
-    """Figures of a run at the rate claimed."""
-    solution, target = chosen.result.solution, setting.targets[0]
+    """Figures of runs at the rate claimed, by workload, then of the whole plan."""
+    setting, solution = judge.setting, chosen.result.solution
     assert solution is not None
-    rate, name = found.claimed_per_s, target.name
-    mean_output = float(np.mean(draws.output_tokens))
-    yield Prediction(metric="requests_per_s", of=name, value=rate)
-    yield Prediction(metric="output_tokens_per_s", of=name, value=rate * mean_output)
-    stated = setting.resolved.workloads[0].spec.slo
+    tokens = 0.0
+    for at, target in enumerate(setting.targets):
+        rate, draws = found.claimed_per_s * judge.fractions[at], judge.mixture.draws[at]
+        mean_output = float(np.mean(draws.output_tokens))
+        yield Prediction(metric="requests_per_s", of=target.name, value=rate)
+        yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * mean_output)
+        stated = setting.resolved.workloads[at].spec.slo
+        yield from _times(target.name, stated, judge.mixture.slos[at], runs[at], draws)
+        tokens += rate * target.osl
+    gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
+    yield Prediction(metric="goodput_per_gpu", value=found.claimed_per_s / gpus)
+    yield Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus)
+    yield Prediction(metric="gpus", value=float(solution.devices))
+    yield from _cost(setting, solution.price_per_hour, tokens)
+
+
+def _times(name: str, stated: SloSpec, slo: SloSpec, run: SimulationResult, draws: Draws) -> Iterator[Prediction]:
+    """Times of one workload, with the statistics that it limits, and its attainment."""
     for metric, limit_name in TIMES.items():
         limit = getattr(stated, limit_name)
         values = {"ttft_s": run.ttft_s, "tpot_s": run.tpot_s, "latency_s": run.e2e_s}[metric][draws.warm_up :]
@@ -169,12 +196,6 @@ def _predictions(
     if stated.attainment is not None:
         share = attainment(run, slo, draws.warm_up)
         yield Prediction(metric="attainment", of=name, value=share, approximate=True)
-    gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
-    tokens = rate * target.osl
-    yield Prediction(metric="goodput_per_gpu", value=rate / gpus)
-    yield Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus)
-    yield Prediction(metric="gpus", value=float(solution.devices))
-    yield from _cost(setting, solution.price_per_hour, tokens)
 
 
 def _cost(setting: Setting, usd_per_hour: float, tokens_per_s: float) -> Sequence[Prediction]:

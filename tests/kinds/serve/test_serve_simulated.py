@@ -54,13 +54,13 @@ def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Env
     setting = prepare(small({**SIMULATED, "cluster.pools.0.gpus": 8}))
     outcome = search(setting, setting.targets, Limits())
     candidates = outcome.formulated.candidates
-    workshop = Workshop.of(setting, candidates, Requests.open_stream([0.0], [2000], [400]))
+    workshop = Workshop.of(setting, candidates, {"llama": Requests.open_stream([0.0], [2000], [400])})
     both, first, last = (
         next(at for at, one in enumerate(candidates) if one.function == function and one.shape.devices == 1)
         for function in ("colocated", "prefill", "decode")
     )
     parts = Parts(((both, 1), (first, 2), (last, 1)), 1.0)
-    mix = envelope(setting, with_placement(outcome, parts, 2.0), plan.certificate, (), ())
+    mix = envelope(setting, with_placement(outcome, (parts,), (2.0,)), plan.certificate, (), ())
     rng = np.random.default_rng(0)
     load = Requests.open_stream(np.arange(400) / 2.0, rng.integers(100, 2000, 400), rng.integers(1, 400, 400))
     played = fleet_of_plan(mix, ServeDecision.model_validate(mix.decision), load, Policies()).fleet

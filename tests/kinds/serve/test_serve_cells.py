@@ -1,0 +1,173 @@
+"""Serving plans of several workloads and models judged by simulation."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve_problems import SMALL, broken_rules, objective_of, small, value_of
+
+from planner.api import solve
+from planner.cli.main import main
+from planner.errors import PlannerError
+from planner.infeasible import Infeasible
+from planner.kinds.serve.decode import envelope
+from planner.kinds.serve.judge import Judge
+from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.placements import Parts, with_placement
+from planner.kinds.serve.solve import prepare, search
+from planner.plan.schema import Envelope
+from planner.progress import Limits
+from planner.simulate.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.play import Load, findings, play
+
+CODE = {"name": "code", "input_tokens": 4000, "output_tokens": 100, "slo": {"ttft": "1s", "tpot": "30ms"}}
+LARGE = {"name": "meta-llama/Llama-3.2-3B-Instruct"}
+SIMULATED: dict[str, Any] = {
+    "options.judged_by": "simulation",
+    "options.simulated_requests": 5000,
+    "workloads.0.share": 3.0,
+    "workloads.0.input_tokens": {"mean": 1000, "cv": 0.5},
+    "workloads.1": CODE,
+}
+MODELS = {**SIMULATED, "models.other": LARGE, "workloads.0.model": "llama", "workloads.1": {**CODE, "model": "other"}}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Envelope:
+    return solve(small(SIMULATED))
+
+
+@pytest.fixture(scope="module")
+def models() -> Envelope:
+    return solve(small(MODELS))
+
+
+def decision_of(plan: Envelope) -> ServeDecision:
+    return ServeDecision.model_validate(plan.decision)
+
+
+@pytest.mark.parametrize("name", ["plan", "models"])
+def test_every_workload_keeps_its_limits_when_the_plan_is_played_whole(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    plan = request.getfixturevalue(name)
+    found = list(findings(play(plan, decision_of(plan), Load(first=4000), Policies())))
+    assert {one.where.partition(":")[0] for one in found if one.rule == "simulate.ttft"} == {"chat", "code"}
+    assert not [one for one in found if not one.ok]
+    assert not broken_rules(plan)
+
+
+@pytest.mark.parametrize("name", ["plan", "models"])
+def test_a_plan_carries_its_interval_and_a_bound_above_it(name: str, request: pytest.FixtureRequest) -> None:
+    certificate = request.getfixturevalue(name).certificate
+    value, proof = certificate.objective.value, certificate.proof
+    assert 0.0 < value <= proof["interval_95"][0] * (1 + 1e-9)
+    assert value <= certificate.bound
+    assert certificate.gap == pytest.approx((certificate.bound - value) / value)
+    assert 0 < proof["cells_played"] <= proof["cells"]
+    assert proof["steady_state"]["simulated"] is not None
+
+
+def test_the_mix_of_the_rates_is_that_of_the_shares(plan: Envelope) -> None:
+    chat, code = (value_of(plan, "requests_per_s", name) for name in ("chat", "code"))
+    assert chat == pytest.approx(3.0 * code)
+    assert objective_of(plan) == pytest.approx((chat + code) / 4)
+
+
+def test_models_share_no_instance(models: Envelope) -> None:
+    decision = decision_of(models)
+    model_of = {role.name: role.model for role in decision.roles}
+    wanted = {"chat": "llama", "code": "other"}
+    assert set(model_of.values()) == {"llama", "other"}
+    assert all(model_of[route.to] == wanted[route.workload] for route in decision.routing)
+
+
+def test_a_favourite_that_loses_is_no_better_in_simulation(plan: Envelope, models: Envelope) -> None:
+    for one in (plan, models):
+        favourite, proof = one.certificate.proof["steady_state"], one.certificate.proof
+        assert isinstance(favourite, dict)
+        assert favourite["loses"] == (favourite["plan"] != proof["chosen"])
+        assert favourite["simulated"] <= one.certificate.bound  # type: ignore[operator]  # both numbers
+
+
+def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_play_as_they_were_searched(plan: Envelope) -> None:
+    setting = prepare(small(SIMULATED))
+    outcome = search(setting, setting.targets, Limits())
+    judge = Judge.of(setting, outcome)
+    at = next(at for at, one in enumerate(judge.workshop.candidates) if one.function == "colocated")
+    cells = (Parts(((at, 1),), 1.0, (0,)), Parts(((at, 2),), 1.0, (1,)))
+    mix = envelope(setting, with_placement(outcome, cells, (6.0, 2.0)), plan.certificate, (), ())
+    decision = decision_of(mix)
+    assert [(role.name, role.replicas) for role in decision.roles] == [("colocated-1", 2), ("colocated-2", 1)]
+    assert {(route.workload, route.to) for route in decision.routing} == {
+        ("chat", "colocated-2"),
+        ("code", "colocated-1"),
+    }
+    load = judge.mixture.requests(8.0)
+    played = fleet_of_plan(mix, decision, load, Policies()).fleet
+    apart = [judge.mixture.of(one.workloads).play(judge.workshop.fleet(one), 8.0)[0] for one in cells]
+    for fleet in (played, judge.workshop.whole(cells)):
+        runs = judge.mixture.play(fleet, 8.0)
+        assert [run.e2e_s.tolist() for run in runs] == [run.e2e_s.tolist() for run in apart]
+
+
+def test_the_fewest_gpus_serve_the_rates_of_all_workloads() -> None:
+    rates = {"workloads.0.load": {"rate": "12/s"}, "workloads.1": {**CODE, "load": {"rate": "3/s"}}}
+    plan = solve(small({**SIMULATED, **rates, "objective": {"minimize": "gpus"}}))
+    assert [value_of(plan, "requests_per_s", name) for name in ("chat", "code")] == pytest.approx([12.0, 3.0])
+    assert plan.certificate.bound is not None
+    assert 1 <= plan.certificate.bound <= objective_of(plan) < 4
+    assert not broken_rules(plan)
+
+
+def test_a_rate_caps_the_mix_a_price_the_gpus_and_a_workload_may_have_no_limits() -> None:
+    bare = {name: value for name, value in CODE.items() if name != "slo"}
+    edits = {
+        "workloads.1": {**bare, "load": {"rate": "1/s"}},
+        "cluster.pools.0.price": "2USD/h",
+        "limits": {"price": "4USD/h"},
+        "options.simulated_requests": 2000,
+    }
+    plan = solve(small({**SIMULATED, **edits}))
+    assert 0.0 < value_of(plan, "requests_per_s", "code") <= 1.0
+    assert value_of(plan, "requests_per_s", "chat") <= 3.0 * (1 + 1e-9)
+    assert value_of(plan, "gpus") <= 2
+
+
+def test_limits_that_steady_state_thinks_possible_and_no_run_keeps_are_named() -> None:
+    edits = {"workloads.0.slo": {"ttft": {"mean": "60ms", "p99": "60ms"}}, "workloads.0.input_tokens": 2000}
+    with pytest.raises(Infeasible) as caught:
+        solve(small({**SIMULATED, **edits}))
+    assert any("chat: p99 ttft" in one["limit"] for one in caught.value.conflict)
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        ({"workloads.1": {**CODE, "load": {"concurrency": 8}}}, "not clients that wait for answers as in `code`"),
+        ({"cluster.pools.1": {"gpu": "h200", "gpus": 2, "name": "other"}}, "one pool, found 2"),
+        ({"workloads.0.slo": {}, "workloads.1": {**CODE, "slo": {}}}, "without limits"),
+        ({f"workloads.{at}": {**CODE, "name": f"code-{at}"} for at in range(1, 10)}, "at most 8 workloads, found 10"),
+    ],
+)
+def test_what_simulation_cannot_judge_is_refused(edits: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlannerError, match=message):
+        solve(small({**SIMULATED, **edits}))
+
+
+def test_the_verbs_solve_and_check_a_problem_of_two_workloads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem, plan = tmp_path / "problem.json", tmp_path / "plan.json"
+    data = {**SMALL, "workloads": [{**SMALL["workloads"][0], "output_tokens": 100}, CODE]}
+    problem.write_text(json.dumps(data))
+    assert main(["solve", str(problem), "--level", "simulate", "-o", str(plan)]) == 0
+    shown = capsys.readouterr().out
+    assert "no simulation of a placement of the space" in shown
+    assert main(["check", str(plan)]) == 0
+    assert main(["check", str(plan), "--level", "simulate"]) == 0
+    data["workloads"][1] = {**CODE, "load": {"concurrency": 4}}
+    problem.write_text(json.dumps(data))
+    assert main(["solve", str(problem), "--level", "simulate"]) == 2
+    assert "or state a rate" in capsys.readouterr().err
