@@ -4,7 +4,7 @@ Source: Wang et al., "Step-3 is Large yet Affordable: Model-system Co-design for
 arXiv:2507.19427, sections 3 (costs of a token) and 7 (the pipeline of micro-batches). N points.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -20,6 +20,7 @@ from planner.costs.operators import (
     distinct_places,
     quantises,
 )
+from planner.costs.overlap import cycle_s
 from planner.costs.parameters import Efficiencies, EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.step import Pricer, StepTime, host_s, price_operators
@@ -299,13 +300,3 @@ def _copies(arch: Architecture, ffn: Ffn, ep: FloatArray) -> tuple[FloatArray, f
 def num_ffn_layers(arch: Architecture) -> int:
     """Layers with a feed-forward part: how often activations travel."""
     return sum(count for layer, count in arch.layer_groups() if layer.ffn is not None)
-
-
-def cycle_s(stages: Sequence[FloatArray], micro_batches: FloatArray | float) -> FloatArray:
-    """Seconds of a step of all layers [N] when micro-batches take turns at the stages.
-
-    The busiest stage sets the pace of a layer, unless one micro-batch alone takes longer for its round. Stages are the
-    sums over layers for one micro-batch; layers are taken to be alike.
-    """
-    busiest = np.maximum.reduce(list(stages))
-    return np.asarray(np.maximum(micro_batches * busiest, sum(stages)), dtype=np.float64)

@@ -45,6 +45,8 @@ from planner.models.architecture import (
 from planner.models.modules import TIMESTEP_WIDTH
 
 ACTIVATION_BYTES = 2.0  # bf16 residual stream
+EXCHANGED = ("dispatch", "combine")
+"""Tokens on their way to experts on other ranks and back."""
 JOINT_OPERATORS = ("experts", "moe_all_gather_tokens", "moe_reduce_scatter")
 """What attention ranks that share experts do together: as long as the tokens of all of them ask for."""
 SCAN_CHUNK_TOKENS = (

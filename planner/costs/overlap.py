@@ -8,26 +8,29 @@ Three ways, each a line of two stages (computing and moving) that pieces pass on
   here it is a cap.
 - Split products: the ring of a gather or scatter cut into one product a rank (Wang et al., ASPLOS 2023, "Overlap
   Communication with Dependent Computation via Decomposition"; TransformerEngine's user buffers, PyTorch's asynchronous
-  tensor parallelism). A rank starts with the piece that needs no transfer; the products are shorter, which leaves
-  multiprocessors idle, less so as two of them run side by side.
+  tensor parallelism). The ranks are the pieces. Pieces of a short product leave multiprocessors idle, less so as two of
+  them run side by side.
 - Two batches: a step cut in halves, of which one computes while the other is exchanged (DeepSeek-V3, arXiv:2412.19437,
-  section 3.4; SGLang's two-batch overlap, vLLM's dual-batch overlap). `planner.costs.attention_ffn.cycle_s` has its
-  pace.
+  section 3.4; SGLang's two-batch overlap, vLLM's dual-batch overlap).
 
 Arrays are over points [N] and broadcast.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
-from planner.costs.shapes import FloatArray
+from planner.costs.shapes import FloatArray, Work
 
 Numbers: TypeAlias = FloatArray | float
 MOST_HIDDEN = 0.96
 TILE_SHAPES = ((128, 256), (256, 128), (128, 128))
 """Rows and columns of the output tiles that libraries choose among for large products."""
+EXCHANGE_MULTIPROCESSORS = 20
+"""What DeepSeek's kernels set aside for a bulk exchange between experts (arXiv:2412.19437, section 3.2.2)."""
 SIDE_BY_SIDE = 2.0  # streams that run the pieces of a split product
 
 
@@ -74,10 +77,38 @@ def fused_s(compute_s: Numbers, transfer_s: Numbers, pieces: Numbers) -> FloatAr
 def split_s(
     compute_s: Numbers, transfer_s: Numbers, pieces: Numbers, slowdown: Numbers = 1.0, start_s: Numbers = 0.0
 ) -> FloatArray:
-    """Seconds [N] of a product cut into one piece a rank, each of the other pieces moved beside the one before it.
+    """Seconds [N] of a product cut into one piece a rank, each moved beside the product of the one before it.
 
-    The piece that a rank holds already is computed first, or kept for last; `slowdown` is how much longer the pieces
-    take together than the whole product, `start_s` what each of them costs beyond that.
+    `slowdown` is how much longer the pieces take together than the whole product, `start_s` what each costs besides.
     """
-    compute = compute_s * slowdown
-    return np.asarray(np.maximum(compute, transfer_s + compute / pieces) + pieces * start_s)
+    return np.asarray(flow_line_s(compute_s * slowdown, transfer_s, pieces) + pieces * start_s)
+
+
+def cycle_s(stages: Sequence[FloatArray], micro_batches: FloatArray | float) -> FloatArray:
+    """Seconds of a step of all layers [N] when micro-batches take turns at the stages.
+
+    The busiest stage sets the pace of a layer, unless one micro-batch alone takes longer for its round. Stages are the
+    sums over layers for one micro-batch; layers are taken to be alike.
+    """
+    busiest = np.maximum.reduce(list(stages))
+    return np.asarray(np.maximum(micro_batches * busiest, sum(stages)), dtype=np.float64)
+
+
+def slowed_by_exchange(multiprocessors: int) -> float:
+    """How much longer computing takes beside a bulk exchange between experts; no longer where the width is unknown."""
+    left = multiprocessors - EXCHANGE_MULTIPROCESSORS
+    return multiprocessors / left if left > 0 else 1.0
+
+
+def halved(work: Work) -> Work:
+    """One of two equal batches that a step is cut into; a lone prompt is cut in chunks, one behind the other [N]."""
+    several = work.prefill_sequences >= 2.0
+    tokens = work.prefill_tokens / 2.0
+    return replace(
+        work,
+        prefill_tokens=tokens,
+        prefill_sequences=np.where(several, work.prefill_sequences / 2.0, work.prefill_sequences),
+        prefill_context=work.prefill_context + np.where(several, 0.0, tokens / 2.0),
+        decode_sequences=work.decode_sequences / 2.0,
+        rank_tokens=None if work.rank_tokens is None else work.rank_tokens / 2.0,
+    )

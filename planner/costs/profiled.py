@@ -105,6 +105,11 @@ class Profiled:
         return f"kernel tables of {self.roofline.accelerator.name} ({engine})"
 
     @property
+    def multiprocessors(self) -> int:
+        """Of the accelerator; 0 where unknown."""
+        return self.roofline.multiprocessors
+
+    @property
     def notes(self) -> set[str]:
         """Every fallback so far, in words."""
         return self.chooser.notes

@@ -41,6 +41,11 @@ class Roofline:
     def name(self) -> str:
         return f"roofline of {self.accelerator.name}"
 
+    @property
+    def multiprocessors(self) -> int:
+        """Of the accelerator; 0 where unknown."""
+        return self.accelerator.num_multiprocessors
+
     def price(self, op: Operator) -> Priced:
         """Seconds of one run of `op` [N]; zero where it has nothing to do."""
         if isinstance(op, Collective):

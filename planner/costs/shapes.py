@@ -10,21 +10,31 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Degrees of parallelism of one instance [N]: attention on tp x dp x pp ranks, experts on moe_tp x ep = tp x dp."""
+    """Degrees of parallelism of one instance [N]: attention on tp x dp x pp ranks, experts on moe_tp x ep = tp x dp.
+
+    With two micro-batches, a step is cut in halves, of which one computes while tokens of the other are exchanged.
+    """
 
     tp: FloatArray
     pp: FloatArray
     dp: FloatArray
     moe_tp: FloatArray
     ep: FloatArray
+    micro_batches: FloatArray
 
     @classmethod
     def of(
-        cls, tp: ArrayLike, pp: ArrayLike = 1, dp: ArrayLike = 1, moe_tp: ArrayLike = 1, ep: ArrayLike = 1
+        cls,
+        tp: ArrayLike,
+        pp: ArrayLike = 1,
+        dp: ArrayLike = 1,
+        moe_tp: ArrayLike = 1,
+        ep: ArrayLike = 1,
+        micro_batches: ArrayLike = 1,
     ) -> "Shards":
         """Broadcast the given degrees to one length."""
         arrays = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (tp, pp, dp, moe_tp, ep))
+            *(np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (tp, pp, dp, moe_tp, ep, micro_batches))
         )
         return cls(*arrays)
 

@@ -1,13 +1,15 @@
 """Operators to seconds: the time of one step, with what each part costs and rests on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.costs.evidence import Basis, Priced
-from planner.costs.forward import JOINT_OPERATORS, forward
+from planner.costs.forward import EXCHANGED, JOINT_OPERATORS, forward
 from planner.costs.operators import Collective, Operator, PrefillAttention, demand
+from planner.costs.overlap import cycle_s, halved, slowed_by_exchange
 from planner.costs.parameters import EngineOverheads
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.models.architecture import Architecture
@@ -21,6 +23,10 @@ class Pricer(Protocol):
     @property
     def name(self) -> str:
         """What to cite."""
+
+    @property
+    def multiprocessors(self) -> int:
+        """Of the accelerator; 0 where unknown."""
 
     def price(self, op: Operator) -> Priced:
         """Seconds [N] of one run of `op`."""
@@ -69,7 +75,20 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
     fullest one, ceil(layers / pp) layers, and each launches its part of the step from its own host.
     """
     operators = list(forward(arch, shards, work))
-    priced = price_operators(operators, pricer, len(shards))
+    whole = _step(arch, shards, work, engine, operators, price_operators(operators, pricer, len(shards)))
+    if not np.any(shards.micro_batches > 1.0):
+        return whole
+    halves = list(forward(arch, shards, halved(work)))
+    priced = _two_batches(halves, pricer, work)
+    launched = replace(engine, captured_tokens=0.0)  # engines capture no graphs of prompts in two batches
+    cut = _step(arch, shards, work, launched, [*halves, *halves], priced)
+    return _chosen((shards.micro_batches > 1.0) & (work.tokens >= 2.0), cut, whole)
+
+
+def _step(
+    arch: Architecture, shards: Shards, work: Work, engine: EngineOverheads, operators: list[Operator], priced: StepTime
+) -> StepTime:
+    """The step of these operators [N]: stages at one pace, launched by hosts."""
     busy = work.tokens > 0
     pace = fullest_stage(arch, shards)
     device_s = priced.device_s * pace
@@ -81,6 +100,37 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
         np.where(busy, host_s(shards, work, engine) + behind_s, 0.0),
         {name: seconds * pace for name, seconds in priced.by_operator.items()},
         priced.by_basis * pace,
+    )
+
+
+def _two_batches(halves: list[Operator], pricer: Pricer, work: Work) -> StepTime:
+    """Both halves of a step [N], one computing while tokens of the other are exchanged; what shows of the exchange.
+
+    A bulk exchange, that of steps with prompts, takes multiprocessors from the half that computes; that of decoding
+    leaves the network to move tokens by itself (DeepEP's normal and low-latency kernels).
+    """
+    num_points = len(work.tokens)
+    moved = price_operators([op for op in halves if op.name in EXCHANGED], pricer, num_points)
+    computed = price_operators([op for op in halves if op.name not in EXCHANGED], pricer, num_points)
+    slowed = np.where(work.prefill_sequences > 0, slowed_by_exchange(pricer.multiprocessors), 1.0)
+    work_s = computed.device_s * slowed
+    device_s = cycle_s((work_s, moved.device_s), 2.0)
+    shown = (device_s - 2.0 * work_s) / np.where(moved.device_s > 0.0, moved.device_s, 1.0)
+    by_operator = {name: 2.0 * slowed * seconds for name, seconds in computed.by_operator.items()}
+    by_operator |= {name: shown * seconds for name, seconds in moved.by_operator.items()}
+    by_basis = 2.0 * slowed * computed.by_basis + shown * moved.by_basis
+    return StepTime(device_s, np.zeros(num_points), by_operator, by_basis)
+
+
+def _chosen(first: NDArray[np.bool_], one: StepTime, other: StepTime) -> StepTime:
+    """The one or the other step at each point."""
+    none = np.zeros(len(first))
+    names = dict.fromkeys((*other.by_operator, *one.by_operator))
+    return StepTime(
+        np.where(first, one.device_s, other.device_s),
+        np.where(first, one.host_s, other.host_s),
+        {name: np.where(first, one.by_operator.get(name, none), other.by_operator.get(name, none)) for name in names},
+        np.where(first, one.by_basis, other.by_basis),
     )
 
 

@@ -5,8 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.overlap import MOST_HIDDEN, flow_line_s, fused_s, split_s, split_slowdown, waves
+from planner.costs.overlap import MOST_HIDDEN, flow_line_s, fused_s, halved, split_s, split_slowdown, waves
+from planner.costs.parameters import load_calibration
+from planner.costs.roofline import Roofline
+from planner.costs.shapes import FloatArray, Shards, Work
+from planner.costs.step import StepTime, step_time
+from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node, list_accelerators
+from planner.models.library import find_model
 
 SECONDS = st.floats(1e-7, 1e-1)
 H100 = find_node("h100_sxm").accelerator.num_multiprocessors
@@ -79,12 +85,67 @@ def test_a_split_product_lasts_at_least_as_long_as_its_pieces(
     together = float(split_s(compute, transfer, pieces, slowdown, start))
     assert together >= compute * slowdown + pieces * start - 1e-12
     assert together >= transfer + pieces * start
+    assert together <= compute * slowdown + transfer + pieces * start + 1e-12
 
 
 def test_small_products_lose_by_being_split_and_large_ones_gain() -> None:
     small, large = 20e-6, 5e-3
     assert float(split_s(small, small / 2, 8.0, 4.0, 5e-6)) > 1.5 * small
     assert float(split_s(large, large / 2, 8.0, 1.0, 5e-6)) < 1.1 * large
+
+
+def moe_step(work: Work, micro_batches: int, gpu: str = "h100_sxm") -> StepTime:
+    """Of DeepSeek-V3 on 4 nodes, a rank a GPU, experts spread over all."""
+    node = find_node(gpu)
+    calibration = load_calibration()
+    roofline = Roofline(node.accelerator, Pool(gpu, node, 4).topology(), calibration.efficiencies)
+    one = np.ones(len(work.tokens))
+    shards = Shards.of(one, 1, 32, 1, 32, micro_batches)
+    return step_time(find_model("deepseek-ai/DeepSeek-V3"), roofline, shards, work, calibration.engine("sglang"))
+
+
+def exchange_s(step: StepTime) -> FloatArray:
+    return np.asarray(step.by_operator["dispatch"] + step.by_operator["combine"])
+
+
+def test_two_batches_hide_the_exchange_of_long_prompts_and_cost_short_ones() -> None:
+    work = Work.prefill([256.0, 16384.0], 0.0, [1.0, 8.0])
+    whole, halves = moe_step(work, 1), moe_step(work, 2)
+    assert halves.seconds[0] > whole.seconds[0]
+    assert whole.seconds[1] > halves.seconds[1] > whole.seconds[1] - exchange_s(whole)[1]
+
+
+def test_decoding_small_batches_in_halves_reads_weights_twice() -> None:
+    work = Work.decode([4.0, 512.0], 2000.0)
+    whole, halves = moe_step(work, 1), moe_step(work, 2)
+    assert halves.seconds[0] > 1.2 * whole.seconds[0]
+    assert halves.seconds[1] < whole.seconds[1]
+
+
+def test_a_step_in_halves_adds_up() -> None:
+    work = Work.of([4096.0, 0.0], [2.0, 0.0], 0.0, 64.0, 2000.0)
+    step = moe_step(work, 2)
+    assert sum(step.by_operator.values()) == pytest.approx(step.device_s)
+    assert step.by_basis.sum(axis=0) == pytest.approx(step.device_s)
+    assert np.all(exchange_s(step) >= 0.0)
+
+
+def test_one_token_cannot_be_cut() -> None:
+    one = Work.decode([1.0], 100.0)
+    assert moe_step(one, 2).seconds == moe_step(one, 1).seconds
+
+
+def test_halves_hold_all_tokens_and_their_attention() -> None:
+    tokens, sequences = np.array([2.0, 1000.0, 1000.0, 10500.5, 1e5]), np.array([1.0, 1.0, 2.0, 5.0, 64.0])
+    work = Work.of(tokens, sequences, 300.0, 16.0, 500.0)
+    half = halved(work)
+    assert 2.0 * half.tokens == pytest.approx(work.tokens)
+
+    def pairs(part: Work) -> FloatArray:
+        each = part.prefill_tokens / part.prefill_sequences
+        return part.prefill_tokens * (part.prefill_context + each / 2.0)
+
+    assert 2.0 * pairs(half) == pytest.approx(pairs(work))
 
 
 def test_every_accelerator_of_the_catalog_says_how_wide_it_is() -> None:

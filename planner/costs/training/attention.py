@@ -7,7 +7,7 @@ from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 from planner.costs.training.linear import linear_kernels
 from planner.costs.training.sizes import memory_pass, product, scatter, sweep
 from planner.errors import PlannerError
-from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, Mixer
+from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, Mixer, UnsupportedMixer
 
 ACTIVATION_BYTES = 2.0
 SCAN_CHUNK_TOKENS = 64  # chunked scans work on blocks of this many tokens (GLA, arXiv:2312.06635, section 4)
@@ -29,6 +29,24 @@ def attention_kernels(machine: Machine, mixer: Mixer, shard: Shard) -> Iterator[
         case _:
             hint = "choose a model whose layers all have costs; `planner models show` tells which do"
             raise PlannerError(f"{mixer.kind} has no cost model", hint=hint)
+
+
+def mixer_widths(mixer: Mixer, shard: Shard) -> tuple[float, float]:
+    """Columns of a rank's first projections together, and rows of its last one, which exchanges are hidden behind."""
+    match mixer:
+        case GroupedQueryAttention():
+            heads, kv_heads = mixer.num_heads / shard.tp, max(mixer.num_kv_heads / shard.tp, 1.0)
+            keys = kv_heads * (mixer.head_dim + mixer.v_head_dim)
+            return heads * mixer.head_dim + keys, heads * mixer.v_head_dim
+        case LatentAttention():
+            heads = mixer.num_heads / shard.tp
+            return heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim), heads * mixer.v_head_dim
+        case LinearAttention():
+            values = max(mixer.num_value_heads / shard.tp, 1.0) * mixer.value_head_dim
+            keys = 2.0 * max(mixer.num_key_heads / shard.tp, 1.0) * mixer.key_head_dim
+            return keys + 2.0 * values, values
+        case UnsupportedMixer():
+            return 0.0, 0.0
 
 
 def _grouped(machine: Machine, mixer: GroupedQueryAttention, shard: Shard) -> Iterator[Kernel]:

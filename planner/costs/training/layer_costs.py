@@ -15,7 +15,7 @@ from planner.costs.training.shapes import shape_of
 from planner.models.architecture import Layer
 
 EXCHANGES = {
-    **dict.fromkeys(("tp", "tp.overlapped", "tp.beside"), "tp"),
+    **dict.fromkeys(("tp", "tp.beside"), "tp"),
     **dict.fromkeys(("cp", "cp.gather", "cp.heads"), "cp"),
     **dict.fromkeys(("ep", "ep.overlapped"), "ep"),
 }

@@ -7,12 +7,13 @@ each half of a layer (Korthikanti et al., arXiv:2205.05198, section 4); context 
 
 from collections.abc import Iterator
 
-from planner.costs.training.attention import attention_kernels
+from planner.costs.overlap import split_s
+from planner.costs.training.attention import attention_kernels, mixer_widths
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.experts import expert_kernels
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 from planner.costs.training.linear import linear_kernels
-from planner.costs.training.sizes import memory_pass, sweep
+from planner.costs.training.sizes import memory_pass, product, sweep
 from planner.models.architecture import DenseFfn, Layer, MoeFfn
 
 ACTIVATION_BYTES = 2.0  # bf16 and fp16 alike
@@ -26,26 +27,32 @@ def layer_kernels(machine: Machine, layer: Layer, shard: Shard) -> Iterator[Kern
     if shard.host == "legacy":
         yield Kernel("sync", FORWARD, "attention")
         yield Kernel("sync", BACKWARD_INPUT, "attention")
+    joined = shard.parallel_block and layer.mixer is not None and isinstance(layer.ffn, DenseFfn)
+    mixed = (0.0, 0.0) if layer.mixer is None else mixer_widths(layer.mixer, shard)
     if layer.mixer is not None:
         yield from attention_kernels(machine, layer.mixer, shard)
-        if not (shard.parallel_block and isinstance(layer.ffn, DenseFfn)):
-            yield from half_layer(machine, shard, "attention")
+        if not joined:
+            yield from half_layer(machine, shard, "attention", mixed)
     match layer.ffn:
         case DenseFfn():
+            wide, inner = dense_widths(layer.ffn, shard)
             yield from dense_kernels(machine, layer.ffn, shard)
-            yield from half_layer(machine, shard, "mlp")
+            beside = (wide + mixed[0], inner + mixed[1]) if joined else (wide, inner)
+            yield from half_layer(machine, shard, "mlp", beside)
         case MoeFfn():
             yield from expert_kernels(machine, layer.ffn, shard)
-            yield from half_layer(machine, shard, "moe", exchanged=False)
+            yield from half_layer(machine, shard, "moe", None)
         case None:
             pass
 
 
-def half_layer(machine: Machine, shard: Shard, module: str, *, exchanged: bool = True) -> Iterator[Kernel]:
+def half_layer(machine: Machine, shard: Shard, module: str, widths: tuple[float, float] | None) -> Iterator[Kernel]:
     """Norm, dropout and residual around attention or feed-forward part, and what tensor-parallel ranks exchange.
 
     Under sequence parallelism the input is gathered and the output scattered, and once more for the gradients; the
     gather of the saved input for the weights' gradient runs beside a product. Without it each pass has one all-reduce.
+    `widths` of a rank's shard are those behind the first product and in front of the last, which an overlapping
+    exchange is hidden behind; None where another exchange takes its place.
     """
     rows = shard.tokens / shard.spread
     width = rows * shard.hidden * ACTIVATION_BYTES
@@ -53,20 +60,46 @@ def half_layer(machine: Machine, shard: Shard, module: str, *, exchanged: bool =
     yield memory_pass(machine, "elementwise", FORWARD, "layernorm", 2.0 * width * more, 1.0)
     yield memory_pass(machine, "elementwise", FORWARD, module, 3.0 * width * more, 1.0 if shard.fused else 3.0)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, module, 6.0 * width * more, 3.0)
-    if shard.tp > 1 and exchanged:
+    if shard.tp > 1 and widths is not None:
         size = shard.tokens * shard.hidden * ACTIVATION_BYTES
-        kind = "tp.overlapped" if shard.tp_overlap else "tp"
-        yield sweep(machine, kind, FORWARD, module, size, shard.tp, 1, 2.0)
-        back = kind if shard.sequence_parallel else "tp.beside"
-        yield sweep(machine, back, BACKWARD_INPUT, module, size, shard.tp, 1, 2.0)
+        forward = sweep(machine, "tp", FORWARD, module, size, shard.tp, 1, 2.0)
+        yield shown(machine, shard, forward, widths) if shard.tp_overlap else forward
+        if shard.sequence_parallel:
+            back = sweep(machine, "tp", BACKWARD_INPUT, module, size, shard.tp, 1, 2.0)
+            yield shown(machine, shard, back, widths) if shard.tp_overlap else back
+        else:
+            yield sweep(machine, "tp.beside", BACKWARD_INPUT, module, size, shard.tp, 1, 2.0)
         if shard.sequence_parallel and not shard.lora_rank:
             yield sweep(machine, "tp.beside", BACKWARD_INPUT, module, size, shard.tp, 1, 1.0)
 
 
+def shown(machine: Machine, shard: Shard, swept: Kernel, widths: tuple[float, float]) -> Kernel:
+    """What shows of a gather and a scatter that are cut by rank, beside the products behind and in front of them.
+
+    Both at the data sheet's rates, of which products and exchanges reach about as much. That pieces leave
+    multiprocessors idle is left out: those of training are hundreds of rows high, and runs left out of the fit are
+    predicted worse with it.
+    """
+    moved_s = (swept.inside_s + swept.outside_s) / 2.0
+    share = sum(_shown_share(machine, shard, width, moved_s) for width in widths) / 2.0
+    return swept._replace(inside_s=swept.inside_s * share, outside_s=swept.outside_s * share)
+
+
+def _shown_share(machine: Machine, shard: Shard, width: float, moved_s: float) -> float:
+    """Of one exchange beside the product between the hidden size and `width`."""
+    compute_s = product(machine, "gemm", FORWARD, "", shard.tokens, width, shard.hidden, shard.precision).flop_s
+    return (float(split_s(compute_s, moved_s, shard.tp)) - compute_s) / moved_s
+
+
+def dense_widths(ffn: DenseFfn, shard: Shard) -> tuple[float, float]:
+    """Columns of a rank's first projections together, and rows of its last one."""
+    inner = ffn.intermediate_size / shard.tp
+    return inner * (2.0 if ffn.gated else 1.0), inner
+
+
 def dense_kernels(machine: Machine, ffn: DenseFfn, shard: Shard) -> Iterator[Kernel]:
     """Two or three projections, split by tensor parallelism, and the activation between them."""
-    inner = ffn.intermediate_size / shard.tp
-    wide = inner * (2.0 if ffn.gated else 1.0)
+    wide, inner = dense_widths(ffn, shard)
     yield from linear_kernels(machine, "mlp", shard, shard.hidden, wide)
     yield from activation_kernels(machine, "mlp", shard, shard.tokens, inner, gated=ffn.gated)
     yield from linear_kernels(machine, "mlp", shard, inner, shard.hidden)

@@ -13,10 +13,11 @@ from typing import Literal, cast
 
 import numpy as np
 
-from planner.costs.attention_ffn import ACTIVATION_BYTES, EXCHANGE, cycle_s
+from planner.costs.attention_ffn import ACTIVATION_BYTES, EXCHANGE
 from planner.costs.forward import forward
 from planner.costs.memory import kv_cache_bytes, weight_bytes
 from planner.costs.operators import MemoryPass, Operator, distinct_places, quantises
+from planner.costs.overlap import cycle_s
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.step import host_s, price_operators
 from planner.kinds.serve.candidates import Candidate

@@ -222,7 +222,7 @@ def _split(unit: Unit) -> tuple[int, int]:
 
 def _nothing(sides: Sides, tally: Tally) -> UnitPoints:
     none = np.zeros(0)
-    points = Points(none.astype(np.intp), Shards(*(none,) * 5), none, none, none, none, none, (), ())
+    points = Points(none.astype(np.intp), Shards(*(none,) * 6), none, none, none, none, none, (), ())
     return UnitPoints(sides, (), points.shape, points, none, none, (), tally)
 
 

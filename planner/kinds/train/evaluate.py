@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.overlap import slowed_by_exchange
 from planner.costs.training.config import Recompute, Schedule, TrainingConfig
 from planner.kinds.train.job import Job
 from planner.kinds.train.layout import (
@@ -26,8 +27,6 @@ from planner.solvers.pipeline import StageTimes, orders, peak_held, play
 Floats = NDArray[np.float64]
 VALIDATED_LATER = ("zb_h1", "zb_h2", "zb_v")
 """Schedules whose ranks start the next step before all have ended this one (Qi et al., arXiv:2401.10241, section 4)."""
-EXCHANGE_MULTIPROCESSORS = 20
-"""Multiprocessors that DualPipe sets aside for the exchange between experts (arXiv:2412.19437, section 3.2.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,8 +398,7 @@ def _joined(choice: Choice, counts_S: Sequence[int], pass_S3: Floats) -> Floats:
     """
     table, job = choice.table, choice.table.job
     exchange_S = _kinds_of_stages(job, counts_S) @ table.exchange_K
-    whole = job.machine.num_multiprocessors
-    slowed = whole / (whole - EXCHANGE_MULTIPROCESSORS)
+    slowed = slowed_by_exchange(job.machine.num_multiprocessors)
     total_S = pass_S3.sum(axis=1)
     together_S = np.maximum(exchange_S, (total_S - exchange_S) * slowed)
     return np.asarray(np.clip(total_S - together_S, 0.0, pass_S3[:, 0]))

@@ -40,6 +40,21 @@ def test_every_overlap_shortens_the_step(overlap: str) -> None:
     assert step_time(replace(CONFIG, overlap=frozenset({overlap}))).step_s < step_time(CONFIG).step_s
 
 
+def shown(tp: int, gpu: str = "a100_sxm") -> float:
+    """Share of the exchange between tensor-parallel ranks that is left where it is overlapped."""
+    one = replace(CONFIG, machine=machine_of(find_node(gpu)), tp=tp)
+    alone, beside = (
+        layer_cost(c.machine, c.arch.layers[0], c.shard, RATES).exchange_s["tp"]
+        for c in (one, replace(one, overlap=frozenset({"tp_comm"})))
+    )
+    return beside / alone
+
+
+def test_what_shows_of_an_overlapped_exchange_hangs_on_its_shape() -> None:
+    assert shown(8) < shown(4) < shown(2) < 0.75  # more pieces: a smaller one stands alone at either end
+    assert shown(8, "l40s_pcie") > 2.0 * shown(8)  # the product is shorter than an exchange over PCIe
+
+
 def test_a_larger_batch_spends_less_of_its_time_in_bubbles() -> None:
     small, large = step_time(CONFIG), step_time(replace(CONFIG, global_batch=768))
     assert large.step_s < 3.0 * small.step_s
