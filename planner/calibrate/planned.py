@@ -27,6 +27,9 @@ def deploy_planned(path: str, facts: Mapping[str, str]) -> Deploy:
         hint = f"leave it out; with `--plan` a fact may be {', '.join(_TAKEN)}"
         raise PlannerError(f"`{foreign[0]}` is told by the plan", where="--fact", hint=hint)
     prefill, decode = _roles(plan)
+    if decode.limits.get("draft_tokens"):
+        what = f"role `{decode.name}` speculates, and drafts are no part of the fit"
+        raise PlannerError(what, where=plan.source, hint="measure it without drafts")
     arch, pool = plan_model(plan, decode), plan_pool(plan, decode.pool)
     prefilling, decoding = _part(prefill) if prefill is not None else None, _part(decode)
     used = sum(part.replicas * part.devices for part in (prefilling, decoding) if part is not None)

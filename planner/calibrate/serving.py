@@ -104,6 +104,9 @@ def _read_table(text: str, path: str, found: _Found) -> None:
         except PlannerError as error:
             found.left_out.append(f"{path}: {row.get('id') or ''}: {error.what}")
             continue
+        if case.draft_tokens:
+            found.left_out.append(f"{path}: {case.id}: it speculates, and drafts are no part of the fit")
+            continue
         found.rows.append(ServingRow(case, times[0], times[1], row.get("saturated") == "1", TABLE, path))
         if row.get("measured"):
             found.dates.append(row["measured"])

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from planner.costs.parameters import section_of
+from planner.costs.speculation import Drafter
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
 
@@ -52,6 +53,8 @@ class Case:
     poll_steps: float = 0.0  # decode steps between the scheduler's looks at new requests; 0: the engine's default
     captured_tokens: float | None = None  # of the largest step that CUDA graphs hold; None: the engine's default
     prefix_hits: float = 0.0  # share of prompt tokens that a prefix cache holds
+    draft_tokens: int = 0  # of a sequence in a step that decodes
+    drafter: Drafter | None = None  # None where there are none
 
     @property
     def section(self) -> str:

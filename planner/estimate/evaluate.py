@@ -54,11 +54,11 @@ def evaluate(cases: Sequence[Case], store: ProfileStore | None) -> list[Estimate
 
 
 def groups_of(cases: Sequence[Case]) -> list[list[int]]:
-    """Indices of cases that share model, pool, engine and mode."""
+    """Indices of cases that share model, pool, engine, mode and drafter."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, case in enumerate(cases):
         key = (id(case.arch), id(case.pool.node), case.pool.num_nodes, case.engine, case.version, case.calibration)
-        groups.setdefault((*key, case.prefill is None), []).append(index)
+        groups.setdefault((*key, case.prefill is None, id(case.drafter)), []).append(index)
     return list(groups.values())
 
 
@@ -70,7 +70,7 @@ def _group(cases: list[Case], store: ProfileStore | None) -> list[Estimate | Ref
 
 
 def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
-    """Cases that share model, pool, engine and mode, with what prices them."""
+    """Cases that share model, pool, engine, mode and drafter, with what prices them."""
     first = cases[0]
     calibration = load_calibration(first.calibration)
     pricer = make_pricer(
@@ -82,7 +82,7 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
         calibration=calibration,
         store=store,
     )
-    return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine, first.version)))
+    return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine, first.version), first.drafter))
 
 
 def _unhurried(costs: Costs) -> Costs:
@@ -159,6 +159,7 @@ class Batch:
             latent_layers=latent_layers,
             prefix_hits=self._numbers(lambda case: case.prefix_hits),
             captured_tokens=self._captured_tokens(),
+            yielded=self.costs.tokens_per_step(self._drafts()),
         )
 
     def steps(self, frame: Frame) -> list[tuple[Shards, Work]]:
@@ -167,7 +168,7 @@ class Batch:
         context, tokens = frame.isl + frame.osl / 2.0, frame.isl / frame.chunks
         before = (frame.isl - tokens) / 2.0
         beside = frame.full_batch / decode.pp * (1.0 - frame.disaggregated)
-        return [
+        found = [
             *(
                 (decode, Work.decode(pad_graph_batch(batch) / decode.pp, context))
                 for batch in (frame.full_batch, half_of(frame.full_batch))
@@ -175,6 +176,12 @@ class Batch:
             (prefill, Work.of(tokens, 1.0, before, beside, context)),
             (prefill, Work.of(frame.prompts * tokens, frame.prompts, before, 0.0, 0.0)),
         ]
+        if self.costs.drafter is None:
+            return found
+        return [(shards, work.with_drafts(self._drafts())) for shards, work in found]
+
+    def _drafts(self) -> FloatArray:
+        return self._numbers(lambda case: case.draft_tokens)
 
     def _launches(self) -> tuple[FloatArray, FloatArray]:
         """Kernels of a step with prompts, and its layers of latent attention."""
@@ -197,7 +204,9 @@ class Batch:
 
     def _sequence_bytes(self) -> FloatArray:
         """Cache of a sequence half-way through its output: engines take pages as sequences grow."""
-        return kv_cache_bytes(self.costs.arch, self._shards(False), self._isl() + self._osl() / 2.0)
+        shards, drafter, tokens = self._shards(False), self.costs.drafter, self._isl() + self._osl() / 2.0
+        own = kv_cache_bytes(self.costs.arch, shards, tokens)
+        return own if drafter is None else own + drafter.kv_bytes(shards, tokens, self._drafts())
 
     def _admitted(self) -> FloatArray:
         """Sequences of a decoding rank that its cache holds."""
@@ -232,14 +241,15 @@ class Batch:
         return accelerator.memory_bytes * self._numbers(lambda case: case.memory_utilisation)
 
     def _fixed_bytes(self) -> FloatArray:
-        """Weights, workspace and the activations of a small step on a decoding device.
+        """Weights, those of a drafter too, workspace and the activations of a small step on a decoding device.
 
         What an engine takes for larger steps shrinks the cache, and with it the sequences admitted, but never keeps
         a deployment from starting.
         """
-        shards = self._shards(False)
+        shards, drafter = self._shards(False), self.costs.drafter
         activations = activation_bytes(self.costs.arch, shards, 512.0, 64.0)
-        return weight_bytes(self.costs.arch, shards) + activations + self.costs.engine.workspace_bytes
+        own = weight_bytes(self.costs.arch, shards) + activations + self.costs.engine.workspace_bytes
+        return own if drafter is None else own + drafter.weight_bytes(shards, self._drafts())
 
     def _moved_s(self) -> FloatArray:
         """Moving a request's cache from one pool to the other; 0 where one pool does both."""
@@ -247,16 +257,18 @@ class Batch:
         if self.cases[0].prefill is None:
             return np.zeros_like(isl)
         moved = kv_bytes(self.costs.arch, isl) + state_bytes_per_sequence(self.costs.arch, np.ones(len(isl)))
+        if self.costs.drafter is not None:
+            moved = moved + self.costs.drafter.kv_bytes(Shards.of(np.ones(len(isl))), isl, self._drafts())
         return np.asarray(moved / (shards.tp * link_bytes_per_s(pool)) + pool.node.nic_latency_s)
 
 
 def run(frame: Frame, pace: Pace, added: Added) -> Settled:
-    """All loops settled; the times of closed ones as played."""
+    """All loops settled; the times of closed ones as played. Steps that yield several tokens are shared by these."""
     rested, closed = settled(frame, pace, added), frame.clients > 0
+    ttft, tpot, rate = rested.ttft_s.copy(), rested.tpot_s / frame.yielded, rested.rate_per_s.copy()
     if not closed.any():
-        return rested
+        return Settled(rate, ttft, tpot, rested.decoding)
     played = play(taken(loop_of(frame, pace, added), closed))
-    ttft, tpot, rate = rested.ttft_s.copy(), rested.tpot_s.copy(), rested.rate_per_s.copy()
-    ttft[closed], tpot[closed] = played.ttft_s, played.tpot_s
+    ttft[closed], tpot[closed] = played.ttft_s, played.tpot_s / frame.yielded[closed]
     rate[closed] = (frame.clients / (ttft + (frame.osl - 1.0) * tpot))[closed]  # Little's law
     return Settled(rate, ttft, tpot, rested.decoding)

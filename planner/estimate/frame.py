@@ -41,6 +41,16 @@ class Frame:
     latent_layers: FloatArray  # of a step
     prefix_hits: FloatArray  # share of prompt tokens that need no computing
     captured_tokens: FloatArray  # of the largest step that CUDA graphs hold
+    yielded: FloatArray  # tokens of a sequence in a step; 1 without drafts
+
+    @property
+    def output_steps(self) -> FloatArray:
+        """Steps that take the place of the tokens of an output: the first, and those that yield the others."""
+        return self.steps_of(self.osl)
+
+    def steps_of(self, osl: FloatArray) -> FloatArray:
+        """Steps that outputs of so many tokens take."""
+        return np.where(self.yielded == 1.0, osl, 1.0 + (osl - 1.0) / self.yielded)
 
     @classmethod
     def gathered(cls, frames: Sequence["Frame"], members: Sequence[Sequence[int]]) -> "Frame":
@@ -130,7 +140,7 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> Loop:
         clients=frame.clients,
         requests_per_client=frame.requests_per_client,
         isl=frame.isl * largest,
-        osl=frame.osl * largest,
+        osl=frame.steps_of(frame.osl * largest),
         spread=spread,
         disaggregated=frame.disaggregated,
         decode_instances=frame.decode_instances,
@@ -155,7 +165,7 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> Loop:
 
 
 def settled(frame: Frame, pace: Pace, added: Added) -> Settled:
-    """Every loop at rest, waiting in the mean.
+    """Every loop at rest, waiting in the mean; TPOT is the time per step, of which a token takes 1 / `yielded`.
 
     Clients that start together, with equal lengths, on an engine that prefills first stay in step: all prompts pass
     before all decode together, so that each waits for half of them before its first token and for half behind it.
@@ -163,11 +173,11 @@ def settled(frame: Frame, pace: Pace, added: Added) -> Settled:
     rest = settle(_dynamics(frame, pace, added))
     together = (added.prefill_first > 0) & (frame.isl_cv == 0) & (frame.staggered == 0) & (frame.clients > 0)
     together &= (frame.disaggregated == 0) & (frame.clients <= frame.most_decoding * frame.decode_ranks)
-    decoding = frame.clients / frame.decode_ranks
+    decoding, steps = frame.clients / frame.decode_ranks, frame.output_steps
     prompts_s = decoding * (frame.isl * pace.token_s + pace.start_s)
-    tpot = np.where(together, pace.base_s + pace.slope_s * decoding + prompts_s / 2.0 / frame.osl, rest.tpot_s)
+    tpot = np.where(together, pace.base_s + pace.slope_s * decoding + prompts_s / 2.0 / steps, rest.tpot_s)
     ttft = np.where(together, prompts_s / 2.0 + added.frontend_s + added.arrival_s, rest.ttft_s)
-    rate = np.where(together, frame.clients / (ttft + frame.osl * tpot), rest.rate_per_s)
+    rate = np.where(together, frame.clients / (ttft + steps * tpot), rest.rate_per_s)
     return Settled(rate, ttft, tpot, np.where(together, decoding, rest.decoding))
 
 
@@ -183,7 +193,7 @@ def _dynamics(frame: Frame, pace: Pace, added: Added) -> Dynamics:
     return Dynamics(
         clients=frame.clients,
         rate_per_s=frame.rate_per_s,
-        osl=frame.osl,
+        osl=frame.output_steps,
         decode_ranks=frame.decode_ranks,
         prefill_ranks=frame.prefill_ranks,
         decode_base_s=pace.base_s,

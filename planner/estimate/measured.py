@@ -5,9 +5,11 @@ Columns (one row a benchmark point): id, source, aic_model or model, weights, sy
 and decode_, and workers. Columns that may be left out: workers of agg (1), rate_per_s of an open loop (whose
 concurrency is empty), isl_cv (0), prefix_hits (the share of prompt tokens that a prefix cache holds, 0),
 memory_utilisation, and the engine's limits max_batch (sequences of a decoding rank) and chunk_tokens (prompt tokens of
-a step); batch_per_rank of agg, the requests of one attention rank: where those of all stated ranks are fewer than the
-concurrency, the ranks of each tensor-parallel group have requests of their own (attention data parallel), or where
-their number does not fit, the row is one of several equal instances.
+a step); draft_tokens (of a sequence in a step that decodes, 0) with their acceptance (the chance of a draft to be right
+where those before it are), from the prediction heads of the model, or else a draft_model, or whatever takes
+draft_step_s for each; batch_per_rank of agg, the requests of one attention rank: where those of all stated ranks are
+fewer than the concurrency, the ranks of each tensor-parallel group have requests of their own (attention data
+parallel), or where their number does not fit, the row is one of several equal instances.
 Where `source` is inferencex, lengths are uniform in [0.8, 1.0] of the nominal ones, and engines run as its recipes set
 them (`recipes.py`). Checkpoints in fp8 with one scale a tensor and in nvfp4 are those of NVIDIA's Model Optimizer,
 which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
@@ -18,12 +20,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
+from pydantic import ValidationError
+
 from planner.costs.parameters import section_of
+from planner.costs.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.recipes import Recipe, recipe_of
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
+from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec
 
 REQUIRED = ("id", "system", "backend", "mode", "isl", "osl", "concurrency", "gpus")
 UNIFORM_LOW = 0.8
@@ -86,6 +92,7 @@ def _require_possible(case: Case, mode: str) -> None:
             ("gpus", case.gpus >= 1),
             ("degrees of parallelism", min(degrees) >= 1 and min(experts) >= 0),
             ("max_batch or chunk_tokens", min(case.decode.max_batch, case.decode.chunk_tokens) >= 0),
+            ("draft_tokens", 0 <= case.draft_tokens <= MOST_DRAFTS),
             ("prefix_hits", 0 <= case.prefix_hits <= 1),
             ("lengths, load or memory", all(0 < size < LARGEST for size in sizes)),
         )
@@ -108,15 +115,17 @@ def _build(row: Mapping[str, str]) -> Case:
     if prefill is None:
         decode = replace(decode, chunk_tokens=int(float(row.get("chunk_tokens") or set_to.step_tokens)))
         decode, clients = _ranks(decode, clients, float(row.get("batch_per_rank") or 0.0))
+    arch = _model(
+        row.get("aic_model") or row["model"],
+        row.get("weights") or "",
+        _cache_format(row, set_to),
+        set_to.output_format,
+        set_to.expert_inputs,
+    )
+    drafts = int(float(row.get("draft_tokens") or 0))
     return Case(
         id=row["id"],
-        arch=_model(
-            row.get("aic_model") or row["model"],
-            row.get("weights") or "",
-            _cache_format(row, set_to),
-            set_to.output_format,
-            set_to.expert_inputs,
-        ),
+        arch=arch,
         pool=_pool(row["system"], gpus),
         engine=row["backend"],
         version=_version(row, set_to),
@@ -134,7 +143,38 @@ def _build(row: Mapping[str, str]) -> Case:
         poll_steps=set_to.poll_steps,
         captured_tokens=set_to.captured_tokens,
         prefix_hits=float(row.get("prefix_hits") or set_to.prefix_hits),
+        draft_tokens=drafts,
+        drafter=_drafter(row, arch) if drafts else None,
     )
+
+
+def _drafter(row: Mapping[str, str], arch: Architecture) -> Drafter:
+    """What drafts in a row; raises PlannerError for a drafter that cannot be."""
+    stated = row.get("draft_step_s")
+    return _known_drafter(
+        arch, float(row["acceptance"] or ""), row.get("draft_model") or None, float(stated) if stated else None
+    )
+
+
+@cache
+def _known_drafter(arch: Architecture, acceptance: float, model: str | None, draft_step_s: float | None) -> Drafter:
+    from planner.models.library import find_model
+
+    method = "model" if model is not None else "mtp" if draft_step_s is None else "stated"
+    given: dict[str, object] = {
+        "method": method,
+        "acceptance": acceptance,
+        "model": model,
+        "draft_step_s": draft_step_s,
+    }
+    models = {} if model is None else {model: find_model(model)}
+    try:
+        spec = SpeculationSpec.model_validate(given)
+    except ValidationError:
+        raise PlannerError("acceptance or the drafter of the row cannot be", hint="correct the row") from None
+    found = drafter_of(spec, arch, models, "")
+    assert found is not None
+    return found
 
 
 def _ranks(part: Part, clients: int, batch_per_rank: float) -> tuple[Part, int]:

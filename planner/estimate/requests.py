@@ -10,16 +10,18 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from planner.costs.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part, Refused
 from planner.kinds.serve.options import ServeOptions
 from planner.plan.schema import Count, Parallelism
 from planner.problem.resolve import Resolved, resolve
 from planner.problem.schema import Problem
+from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec
 from planner.schema_base import Spec, Where, refuse
 
 
@@ -36,6 +38,9 @@ class GivenDecision(PartSpec):
     """A serving decision; the instances' own fields are those of a colocated one."""
 
     mode: Literal["colocated", "disaggregated"] = "colocated"
+    draft_tokens: Annotated[int, Field(ge=0, le=MOST_DRAFTS)] = Field(
+        default=0, description="of a sequence in a step that decodes, as `options.speculation` says"
+    )
     prefill: PartSpec | None = None
     decode: PartSpec | None = None
 
@@ -63,7 +68,7 @@ def _case(line: str, number: int) -> Case | Refused:
             return Refused(name, "a request is a JSON object")
         name = str(data.pop("id", name))
         decision = GivenDecision.model_validate(data.pop("decision", None))
-        return _build(name, _resolved(json.dumps({"kind": "serve", **data})), decision)
+        return _build(name, json.dumps({"kind": "serve", **data}), decision)
     except PlannerError as error:
         return Refused(name, f"{error.where}: {error.what}" if error.where else error.what)
     except ValidationError as error:
@@ -83,7 +88,8 @@ def _resolved(text: str) -> Resolved:
     return resolve(problem, Where({}, "request"), base=Path())
 
 
-def _build(name: str, resolved: Resolved, given: GivenDecision) -> Case:
+def _build(name: str, text: str, given: GivenDecision) -> Case:
+    resolved = _resolved(text)
     if len(resolved.workloads) != 1 or len(resolved.pools) != 1:
         raise PlannerError("an estimate takes one workload and one pool", hint="split the request")
     workload, problem = resolved.workloads[0], resolved.problem
@@ -98,6 +104,10 @@ def _build(name: str, resolved: Resolved, given: GivenDecision) -> Case:
         raise PlannerError(
             f"the decision uses {used} GPUs, the pool has {resolved.pools[0].num_gpus}", where="decision"
         )
+    drafter = _drafter(text) if given.draft_tokens else None
+    if given.draft_tokens and drafter is None:
+        what = "the decision has drafts, and the problem no drafter"
+        raise PlannerError(what, where="decision.draft_tokens", hint="add `options.speculation`")
     return Case(
         id=name,
         arch=resolved.models[workload.model],
@@ -114,7 +124,17 @@ def _build(name: str, resolved: Resolved, given: GivenDecision) -> Case:
         decode=decode,
         gpus=used,
         calibration=problem.costs.calibration,
+        draft_tokens=given.draft_tokens,
+        drafter=drafter,
     )
+
+
+@cache
+def _drafter(text: str) -> Drafter | None:
+    """What drafts, as the problem part of a request says."""
+    resolved = _resolved(text)
+    arch = resolved.models[resolved.workloads[0].model]
+    return drafter_of(SpeculationSpec.of(resolved.problem), arch, resolved.models, "options.speculation")
 
 
 def _part(spec: PartSpec) -> Part:

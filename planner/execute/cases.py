@@ -15,6 +15,7 @@ TRAINING = ("train", "actor")  # functions of roles that train
 EXPERT_TOKENS = 1024  # of each attention rank, where a plan of a layout says nothing
 _FROM_THE_START = (PREFILL, KV_TRANSFER)
 _CACHED = "steps after cached tokens have no context-parallel executor"
+_DRAFTED = "drafts, and steps that verify several tokens of a sequence, have no executor"
 _ROOM = 0.1  # least share of a chunk that is left for prefill, as in `planner.kinds.serve.steady`
 
 
@@ -129,9 +130,10 @@ def _serving(*kinds: str) -> "Steps":
 
 def left_out(role: Role) -> dict[str, str]:
     """Steps of a serving role that are not run, by role and kind, and why."""
+    found = {f"{role.name}.drafting": _DRAFTED} if role.limits.get("draft_tokens") else {}
     if role.parallelism.cp == 1 or role.function not in ("colocated", "rollout"):
-        return {}
-    return {f"{role.name}.{kind}": _CACHED for kind in (DECODE, MIXED)}
+        return found
+    return found | {f"{role.name}.{kind}": _CACHED for kind in (DECODE, MIXED)}
 
 
 def _serving_steps(plan: PlanDocument, role: Role) -> Iterator[StepCase]:

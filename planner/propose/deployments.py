@@ -45,10 +45,11 @@ class Team:
 
     @property
     def label(self) -> str:
-        """Such as `tp4`, or `2p-tp2-1d-tp8`."""
+        """Such as `tp4`, or `2p-tp2-1d-tp8`; behind it the drafts of a step, such as `tp4-k3`."""
+        drafts = f"-k{self.decode[0].draft_tokens}" if self.decode[0].draft_tokens else ""
         if self.prefill is None:
-            return self.decode[0].shape.label
-        return "-".join(f"{n}{one.function[0]}-{one.shape.label}" for one, n in self.members)
+            return self.decode[0].shape.label + drafts
+        return "-".join(f"{n}{one.function[0]}-{one.shape.label}" for one, n in self.members) + drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,8 @@ def _cases(setting: Setting, target: Target, team: Team) -> Iterator[Case]:
             decode=_part(team.decode, batch),
             gpus=sum(one.shape.devices * n for one, n in team.members),
             calibration=problem.costs.calibration,
+            draft_tokens=decode.draft_tokens,
+            drafter=setting.places[decode.model, decode.pool].costs.drafter if decode.draft_tokens else None,
         )
 
 

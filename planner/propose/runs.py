@@ -84,7 +84,7 @@ def _decision(question: Question, alternative: Alternative) -> ServeDecision:
     for (candidate, count), part in zip(team.members, parts, strict=True):
         shape = candidate.shape
         limits: dict[str, float | int | str] = {"max_context_tokens": target.longest_tokens}
-        sizes = {"max_batch": part.max_batch, "chunk_tokens": part.chunk_tokens}
+        sizes = {"max_batch": part.max_batch, "chunk_tokens": part.chunk_tokens, "draft_tokens": candidate.draft_tokens}
         limits |= {name: size for name, size in sizes.items() if size}
         roles.append(
             Role(
