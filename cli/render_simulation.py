@@ -26,7 +26,9 @@ def _verdict(summary: Mapping[str, Any]) -> list[str]:
     if summary["saturated"]:
         lines.append("  saturated: waits grow as long as requests come")
     if summary["rejected"]:
-        lines.append(f"  rejected: {summary['rejected']} requests are longer than the KV cache of an instance")
+        lines.append(f"  rejected: {summary['rejected']} requests are longer than an instance allows")
+    if summary["cut"]:
+        lines.append(f"  cut: {summary['cut']} answers end at the context limit of their instance")
     if summary["preemptions"]:
         lines.append(f"  preempted {summary['preemptions']} times")
     if summary["prefix_hit_share"]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import PlannerError
+from planner.simulate.context import ENDLESS, answer_tokens
 from planner.simulate.elastic import common_arrays, most_prefill_tokens
 from planner.simulate.fleet import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance
 from planner.simulate.loop import fields as f
@@ -53,7 +54,8 @@ def play_arrays(
 def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> Arrays:
     """The arrays of a run that has not begun; raises PlannerError where step times end before the requests do."""
     served = instances_of(fleet, requests)
-    _require_covered(fleet, requests, *served)
+    outputs = answer_tokens(fleet, requests, *served)
+    _require_covered(fleet, requests, outputs, *served)
     tables = [grid for one in fleet.instances for grid in (one.grid, one.speculation.grid if one.speculation else None)]
     grids = list({id(grid): grid for grid in tables if grid is not None}.values())
     table_of = {id(grid): at for at, grid in enumerate(grids)}
@@ -65,7 +67,7 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
     instance, instance_s = _instances(fleet, table_of, stores)
-    request, request_s = _requests(requests, *served)
+    request, request_s = _requests(requests, outputs, *served)
     return Arrays(
         run=_run(fleet, requests, seed, most_events, caches),
         run_s=_run_seconds(fleet, limit_s),
@@ -96,14 +98,15 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     )
 
 
-def _require_covered(fleet: Fleet, requests: Requests, first: Ints, last: Ints) -> None:
-    """Refuses contexts and steps beyond the step times of an instance."""
-    whole = requests.input_tokens + requests.output_tokens
+def _require_covered(fleet: Fleet, requests: Requests, outputs: Ints, first: Ints, last: Ints) -> None:
+    """Refuses contexts and steps beyond the step times of an instance, but for those of requests that are refused."""
+    inputs = np.where(outputs == ENDLESS, 1, requests.input_tokens)
+    whole = inputs + np.where(outputs == ENDLESS, 0, outputs)
     numbers = {instance.model for instance in fleet.instances}
     mine = {number: (first == number) | (last == number) for number in numbers} if len(numbers) > 1 else {}
     for instance in {id(instance): instance for instance in fleet.instances}.values():
         grid, own = instance.grid, mine.get(instance.model, slice(None))
-        longest, prompt = int(whole[own].max(initial=1)) - 1, int(requests.input_tokens[own].max(initial=1))
+        longest, prompt = int(whole[own].max(initial=1)) - 1, int(inputs[own].max(initial=1))
         if longest > max(grid.contexts[-1], 1) and instance.role != "prefill":
             what = f"step times end at a context of {grid.contexts[-1]:g} tokens, the longest request has {longest}"
             raise PlannerError(what, hint="price them over longer contexts")
@@ -193,10 +196,10 @@ def _fill(row: Any, instance: Instance, table: int, fleet: Fleet) -> None:  # no
         row[name] = f.NONE
 
 
-def _requests(requests: Requests, first: Ints, last: Ints) -> tuple[Any, Any]:
+def _requests(requests: Requests, outputs: Ints, first: Ints, last: Ints) -> tuple[Any, Any]:
     ints = np.zeros((len(requests), f.REQUEST_FIELDS), dtype=np.int64)
     seconds = np.zeros((len(requests), f.REQUEST_SECONDS))
-    ints[:, f.INPUT], ints[:, f.OUTPUT] = requests.input_tokens, requests.output_tokens
+    ints[:, f.INPUT], ints[:, f.OUTPUT] = requests.input_tokens, outputs
     ints[:, f.PREDICTED], ints[:, f.PRIORITY] = requests.predicted_tokens, requests.priority
     ints[:, f.SUCCESSOR] = requests.successor
     ints[:, f.ENTRY] = ints[:, f.HOME] = f.NONE

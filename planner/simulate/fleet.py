@@ -27,6 +27,7 @@ QUEUEINGS: Final = {
     "feedback": fields.FEEDBACK,
 }
 PREEMPTIONS: Final = ("recompute", "swap")
+UNLIMITED: Final = 2**31  # tokens of prompt and answer together
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Instance:
     pool: int = 0  # that its links belong to
     adapter_slots: int = 2**31  # adapters that it holds at once
     adapter_load_s: float = 0.0  # by which loading one lengthens a step
+    most_context: int = UNLIMITED  # of prompt and answer together: answers end there (`context`)
     up: bool = True  # from the beginning
 
     def __post_init__(self) -> None:

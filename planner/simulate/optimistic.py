@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import PlannerError
-from planner.simulate.attainment import Draws, Requirement
+from planner.simulate.attainment import Draws, Ints, Requirement
 from planner.simulate.fleet import Fleet, Instance
 from planner.simulate.step_prices import (
     Demand,
@@ -52,7 +52,7 @@ KNOWN_OF_FLEETS = frozenset(
 KNOWN_OF_ENGINES = frozenset(
     {"grid", "kv_tokens", "role", "policy", "token_budget", "most_sequences", "chunked", "reserves", "preemption"}
     | {"host_kv_tokens", "swap_tokens_per_s", "watermark", "link_tokens_per_s", "link_latency_s", "model", "pool"}
-    | {"adapter_slots", "adapter_load_s", "up"}
+    | {"adapter_slots", "adapter_load_s", "up", "most_context"}
 )
 SAFETY = 1.0 + 1e-9  # of rounding
 
@@ -90,6 +90,11 @@ class Optimist:
         return self.draws.input_tokens[judged].astype(float), self.draws.output_tokens[judged].astype(float)
 
     @cached_property
+    def _lengths_whole(self) -> Ints:
+        """Of prompt and answer together, of all requests [R]."""
+        return self.draws.input_tokens + self.draws.output_tokens
+
+    @cached_property
     def _arrival_s(self) -> FloatArray:
         """Of the judged requests, at one request a second [R]."""
         return self.draws.arrival_s[self.draws.warm_up :]
@@ -105,6 +110,10 @@ class Optimist:
     def stepping_alone(self, fleet: Fleet) -> Fleet:
         """The fleet with steps that no instance undercuts, whatever others make it do; raises as `most_rate` does."""
         _require_steady(fleet)
+        longest, most = int(self._lengths_whole.max()), min(one.most_context for one in fleet.instances)
+        if longest > most:
+            what = f"no rate can be excluded for engines that end requests of {longest} tokens at {most}"
+            raise PlannerError(what, hint="give them a higher context limit, or judge the fleet by runs alone")
         members = max(fleet.groups, default=1)
         return replace(fleet, instances=tuple(self._alone(one, members) for one in fleet.instances))
 

@@ -23,6 +23,7 @@ def request_table(result: SimulationResult) -> dict[str, Any]:
         "status": status,
         "input_tokens": result.requests.input_tokens,
         "output_tokens": result.requests.output_tokens,
+        "cut": result.cut,
         "arrival_s": result.arrival_s,
         "started_s": result.started_s,
         "prefilled_s": result.prefilled_s,

@@ -29,13 +29,13 @@ from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
 from planner.problem.speculation import SpeculationSpec
-from planner.simulate.fleet import Fleet, Instance, Speculation
+from planner.simulate.fleet import UNLIMITED, Fleet, Instance, Speculation
 from planner.simulate.fleet import Path as RequestPath
 from planner.simulate.operation import PoolLink
 from planner.simulate.operation_spec import OperationSpec
 from planner.simulate.plan_elastic import elastic_fleet, elastic_prefill_tokens, require_equal_engines
 from planner.simulate.plan_paths import RolePaths, paths_of
-from planner.simulate.requests import Requests
+from planner.simulate.requests import Ints, Requests
 from planner.simulate.step_grid import StepGrid, step_grid
 from planner.simulate.unit_grid import unit_grid
 
@@ -349,6 +349,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
         policy=policy,
         token_budget=chunk,
         most_sequences=most,
+        most_context=_most_context(role),
         reserves=engine in RESERVING_ENGINES,
         preemption=setting.policies.preemption,
         host_kv_tokens=int(pool.node.host_memory_bytes / pool.node.num_gpus * HOST_SHARE / token_bytes / turns),
@@ -370,7 +371,7 @@ def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk:
     pool, shape, known = setting.pools[role.pool], role.parallelism, setting.calibration.efficiencies
     pricer = _pricer(setting, pool)
     overheads = setting.overheads
-    longest = int((setting.requests.input_tokens + setting.requests.output_tokens).max())
+    longest = int(_whole_tokens(setting, role).max())
     if ffn is not None:
         other, turns, far = ffn.parallelism, int(role.limits.get("micro_batches", 1)), None
         if ffn.pool != role.pool:
@@ -402,6 +403,17 @@ def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk:
     )
 
 
+def _most_context(role: Role) -> int:
+    """Tokens of prompt and answer together at which its engines end an answer."""
+    return int(role.limits.get("max_context_tokens", UNLIMITED))
+
+
+def _whole_tokens(setting: FleetSetting, role: Role) -> Ints:
+    """Tokens of each request at its end, as far as the role lets it come."""
+    whole = setting.requests.input_tokens + setting.requests.output_tokens
+    return np.asarray(np.minimum(whole, _most_context(role)), dtype=np.int64)
+
+
 def _pricer(setting: FleetSetting, pool: Pool) -> Pricer:
     return make_pricer(
         pool.node.accelerator,
@@ -419,7 +431,7 @@ def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, drafts
 
     Bytes are those of a sequence of the mean length of the requests, state included.
     """
-    length = float(np.mean(setting.requests.input_tokens + setting.requests.output_tokens))
+    length = float(np.mean(_whole_tokens(setting, role)))
     own_bytes = float(kv_cache_bytes(setting.arch, shards, np.array([length]))[0])
     token_bytes = (own_bytes + drafts.kv_bytes(shards, length)) / length
     capacity = pool.node.accelerator.memory_bytes * setting.problem.engine.memory_utilisation

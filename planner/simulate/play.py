@@ -107,8 +107,11 @@ def findings(played: Played) -> Iterator[Finding]:
     what = f"{left} of {len(result.requests)} requests were not answered" if left else "every request was answered"
     yield Finding("simulate.drains", not left, what, "", "lower the rate, or plan for it")
     rejected = int(result.rejected.sum())
-    what = f"{rejected} requests are longer than the KV cache of an instance" if rejected else "every request fits"
-    yield Finding("simulate.fits", not rejected, what, "", "give instances more KV cache")
+    what = f"{rejected} requests are longer than an instance allows" if rejected else "every request fits"
+    yield Finding("simulate.fits", not rejected, what, "", "give instances more KV cache, and a higher context limit")
+    cut = int(result.cut.sum())
+    what = f"{cut} answers end at the context limit of their instance" if cut else "no answer is cut"
+    yield Finding("simulate.context", not cut, what, "", "solve for requests as long as these")
     what = "waits grow as long as requests come" if played.summary["saturated"] else "waits settle"
     yield Finding("simulate.saturation", not played.summary["saturated"], what, "", "lower the rate, or plan for it")
     if result.requests.workload is None:

@@ -16,6 +16,7 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 OF_REQUESTS = (
     "complete",
     "rejected",
+    "cut",
     "arrival_s",
     "started_s",
     "prefilled_s",
@@ -36,6 +37,9 @@ class SimulationResult:
     requests: Requests
     complete: NDArray[np.bool_]  # [R]
     rejected: NDArray[np.bool_]  # [R] too long for any instance
+    cut: NDArray[
+        np.bool_
+    ]  # [R] its answer ends at the limit on prompt and answer together; `requests` has what is left
     arrival_s: FloatArray  # [R]
     started_s: FloatArray  # [R] first step that works on it
     prefilled_s: FloatArray  # [R]
@@ -83,9 +87,11 @@ class SimulationResult:
                 ("finished_s", f.FINISHED),
             )
         }
-        state = request[:, f.STATE]
+        state, outputs = request[:, f.STATE], np.minimum(request[:, f.OUTPUT], requests.output_tokens)
+        cut = outputs < requests.output_tokens
         return cls(
-            requests=requests,
+            requests=replace(requests, output_tokens=outputs) if cut.any() else requests,
+            cut=cut,
             complete=state == f.COMPLETE,
             rejected=state == f.REJECTED,
             arrival_s=np.where(state == f.TO_COME, np.nan, request_s[:, f.ARRIVAL]),

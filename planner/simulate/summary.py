@@ -95,6 +95,7 @@ def summarise(
         "requests": len(result.requests),
         "complete": int(result.complete.sum()),
         "rejected": int(result.rejected.sum()),
+        "cut": int(result.cut.sum()),
         "unfinished": result.num_unfinished,
         "drained": result.drained,
         "saturated": saturated(result),
@@ -126,6 +127,7 @@ def figures(result: SimulationResult, slo: SloSpec, warm_up: int) -> dict[str, o
         "requests": len(result.requests),
         "complete": int(result.complete.sum()),
         "rejected": int(result.rejected.sum()),
+        "cut": int(result.cut.sum()),
         "attainment": float(attained(result, (slo,))[warm_up:].mean()),
         "times": _times(result, warm_up),
     }

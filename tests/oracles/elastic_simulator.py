@@ -76,7 +76,7 @@ class ElasticSimulator(StepSimulator):
                 self.answer(r)
 
     def arrive(self, r: Request) -> None:
-        if self.whole(r) > len(self.engines) * (self.rules.kv_tokens // self.fleet.block_tokens):
+        if r.refused or self.whole(r) > len(self.engines) * (self.rules.kv_tokens // self.fleet.block_tokens):
             r.state = "rejected"
             self.answer(r)
             return

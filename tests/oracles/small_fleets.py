@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from step_simulator import StepSimulator
 
-from planner.simulate.fleet import QUEUEINGS, ROUTINGS, Fleet, Instance, Path, Speculation
+from planner.simulate.fleet import QUEUEINGS, ROUTINGS, UNLIMITED, Fleet, Instance, Path, Speculation
 from planner.simulate.operation import ACTIONS, Change, Control, Elastic, PoolLink
 from planner.simulate.requests import Requests
 from planner.simulate.result import SimulationResult
@@ -70,6 +70,7 @@ def instances(chosen: Draw, role: str, grid: StepGrid) -> Instance:
         watermark=chosen(st.sampled_from([0.0, 0.2])),
         link_tokens_per_s=chosen(st.sampled_from([1.0, 7.0, float("inf")])),
         link_latency_s=chosen(st.sampled_from([0.0, 0.5])),
+        most_context=chosen(st.sampled_from([UNLIMITED, UNLIMITED, 9, 16, 25])),
     )
 
 
@@ -211,6 +212,7 @@ def elastic_fleets(chosen: Draw) -> Fleet:
         kv_tokens=chosen(st.sampled_from([12, 32, 48, 200])),
         token_budget=chosen(st.sampled_from([3, 20, 64])),
         most_sequences=chosen(st.integers(1, 4)),
+        most_context=chosen(st.sampled_from([UNLIMITED, UNLIMITED, 9, 25])),
     )
     elastic = Elastic(
         ring_tokens_per_s=chosen(st.sampled_from([5.0, math.inf])),
@@ -250,6 +252,9 @@ def assert_same(result: SimulationResult, reference: StepSimulator) -> None:
     slow = reference.requests
     assert [r.state == "complete" for r in slow] == result.complete.tolist()
     assert [r.state == "rejected" for r in slow] == result.rejected.tolist()
+    given, answered = reference.load.output_tokens.tolist(), result.requests.output_tokens.tolist()
+    assert [asked if r.refused else r.output for r, asked in zip(slow, given, strict=True)] == answered
+    assert [not r.refused and r.output < asked for r, asked in zip(slow, given, strict=True)] == result.cut.tolist()
     for name, found in (
         ("started_s", result.started_s),
         ("prefilled_s", result.prefilled_s),

@@ -45,6 +45,7 @@ class Request:
     entry: "Engine | None" = None
     home: "Engine | None" = None
     source: tuple[int, list[int]] = (0, [])  # blocks and prefix left where it was prefilled
+    refused: bool = False  # its prompt leaves no room below the limit on its context
 
 
 @dataclass(eq=False)
@@ -129,6 +130,8 @@ class StepSimulator:
             )
             for r in range(len(requests))
         ]
+        for r in self.requests:
+            self.limit_context(r)
         overhead = fleet.request_overhead_s
         self.to_come = [(r.arrival_s + overhead, r.id) for r in self.requests[: requests.num_open]]
         self.transfers: list[tuple[float, Request]] = []
@@ -137,6 +140,17 @@ class StepSimulator:
         self.moments: list[float] = []
         self.now = 0.0
         self.tick_s = fleet.migration_period_s
+
+    def limit_context(self, r: Request) -> None:
+        for decoding in (False, True):
+            limits = [
+                e.rules.most_context
+                for e in self.engines
+                if (e.rules.role == "decode") == decoding and e.rules.model == (r.last if decoding else r.model)
+            ]
+            if limits and r.input + r.output > max(limits):
+                r.output = max(limits) - r.input
+        r.refused = r.output < 1
 
     def moments_to_come(self) -> list[float]:
         times = [e.end_s for e in self.engines if e.end_s is not None]
@@ -329,7 +343,7 @@ class StepSimulator:
             <= other.rules.kv_tokens // self.fleet.block_tokens
             and self.serves(other, r)
         ]
-        if e not in fits or (e.role == "prefill" and all(other.role == "prefill" for other in fits)):
+        if r.refused or e not in fits or (e.role == "prefill" and all(other.role == "prefill" for other in fits)):
             r.state = "rejected"
             self.answer(r)
             return
