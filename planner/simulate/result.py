@@ -37,9 +37,7 @@ class SimulationResult:
     requests: Requests
     complete: NDArray[np.bool_]  # [R]
     rejected: NDArray[np.bool_]  # [R] too long for any instance
-    cut: NDArray[
-        np.bool_
-    ]  # [R] its answer ends at the limit on prompt and answer together; `requests` has what is left
+    cut: NDArray[np.bool_]  # [R] its answer ends at the limit of its instances; `requests` has what is left of it
     arrival_s: FloatArray  # [R]
     started_s: FloatArray  # [R] first step that works on it
     prefilled_s: FloatArray  # [R]
