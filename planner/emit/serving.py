@@ -167,6 +167,23 @@ def experts_spread(instance: Instance) -> bool:
     return True
 
 
+def two_batches(instance: Instance, engine: str) -> bool:
+    """Whether steps are cut in halves that hide each other's exchange between experts.
+
+    Raises PlannerError where there is no such exchange, and for other numbers of micro-batches.
+    """
+    parallelism, turns = instance.role.parallelism, limit(instance, "micro_batches") or 1
+    if turns == 1:
+        return False
+    if turns > 2 or parallelism.dp == 1 or not experts_spread(instance) or parallelism.moe_tp > 1:
+        raise instance.refuse(
+            f"{engine} cuts steps in two batches, where whole experts lie on data-parallel ranks; this role has "
+            f"micro_batches {turns}, dp {parallelism.dp} and moe_tp {parallelism.moe_tp} x ep {parallelism.ep}",
+            'plan with `overlap: ["off"]`, or with ep = tp x dp',
+        )
+    return True
+
+
 def require_equal_parts(instance: Instance, engine: str) -> None:
     """Raises PlannerError where an instance takes more GPUs on one of its nodes than on another."""
     sizes = sorted({len(part.gpus) for part in instance.parts})

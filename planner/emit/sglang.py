@@ -28,6 +28,7 @@ from planner.emit.serving import (
     limit,
     refuse_context_parallelism,
     require_equal_parts,
+    two_batches,
     visible_devices,
 )
 from planner.emit.shell import Command, Word, argument, word
@@ -97,19 +98,22 @@ def _is_replicated(instance: Instance) -> bool:
 
 
 def _experts(instance: Instance) -> Flags:
-    parallelism = instance.role.parallelism
+    parallelism, halves = instance.role.parallelism, two_batches(instance, "SGLang")
     if not experts_spread(instance) or parallelism.ep == 1:
         return
     yield "--ep-size", word(parallelism.ep)
     if _dispatches(instance):
         yield "--moe-a2a-backend", word("deepep")
         yield "--deepep-mode", word(_DISPATCH[instance.role.function])
+    if halves:
+        yield "--enable-two-batch-overlap", None
 
 
 def _dispatches(instance: Instance) -> bool:
-    """Whether tokens go to experts on other nodes by all-to-all kernels, which need every expert whole on one rank."""
+    """Whether tokens go to experts by all-to-all kernels, which need every expert whole on one rank: to other nodes."""
     parallelism = instance.role.parallelism
-    return len(instance.parts) > 1 and parallelism.ep > 1 and parallelism.moe_tp == 1
+    far = len(instance.parts) > 1 or two_batches(instance, "SGLang")
+    return far and parallelism.ep > 1 and parallelism.moe_tp == 1
 
 
 def _dispatch_buffers(instance: Instance) -> Iterator[tuple[str, Word]]:

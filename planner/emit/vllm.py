@@ -25,6 +25,7 @@ from planner.emit.serving import (
     limit,
     refuse_context_parallelism,
     require_equal_parts,
+    two_batches,
     visible_devices,
 )
 from planner.emit.shell import Command, Word, argument, word
@@ -113,7 +114,7 @@ def _across_nodes(scene: Scene, instance: Instance, index: int) -> Flags:
 
 
 def _experts(instance: Instance) -> Flags:
-    parallelism = instance.role.parallelism
+    parallelism, halves = instance.role.parallelism, two_batches(instance, "vLLM")
     if not experts_spread(instance) or parallelism.ep == 1:
         return
     if parallelism.moe_tp > 1:
@@ -126,13 +127,17 @@ def _experts(instance: Instance) -> Flags:
     backend = _all_to_all(instance)
     if backend is not None:
         yield "--all2all-backend", word(backend)
+    if halves:
+        if parallelism.pp > 1:
+            raise instance.refuse("vLLM cuts no steps of pipelines in two batches", "plan with pp 1")
+        yield "--enable-dbo", None
 
 
 def _all_to_all(instance: Instance) -> str | None:
-    """The kernels that move tokens to experts on other nodes; None leaves the engine's own."""
+    """The kernels that move tokens to experts on other nodes, or in two batches; None leaves the engine's own."""
     parallelism = instance.role.parallelism
     across = len(instance.parts) > 1 and parallelism.dp > 1 and parallelism.ep > 1
-    return _ALL_TO_ALL[instance.role.function] if across else None
+    return _ALL_TO_ALL[instance.role.function] if across or two_batches(instance, "vLLM") else None
 
 
 def _limits(instance: Instance) -> Flags:

@@ -148,7 +148,10 @@ def _is_type(shape: Shape, role: Role, ffn: Role | None) -> bool:
 
 def _sizes(role: Role) -> str:
     degrees = role.parallelism
-    return "x".join(str(size) for size in (degrees.tp, degrees.pp, degrees.dp, degrees.moe_tp, degrees.ep))
+    sizes = [degrees.tp, degrees.pp, degrees.dp, degrees.moe_tp, degrees.ep]
+    if role.function not in ("attention", "ffn") and "micro_batches" in role.limits:
+        sizes.append(int(role.limits["micro_batches"]))
+    return "x".join(map(str, sizes))
 
 
 def shown_shape(mix: Mix, c: int) -> str:
@@ -166,8 +169,10 @@ def shown_shape(mix: Mix, c: int) -> str:
 
 
 def _degrees(sizes: str) -> str:
-    named = zip(("tp", "pp", "dp", "moe-tp", "ep"), sizes.split("x"), strict=False)
-    return " ".join(f"{name}{size}" for name, size in named if size != "1") or "1 GPU"
+    degrees = sizes.split("x")
+    named = zip(("tp", "pp", "dp", "moe-tp", "ep"), degrees, strict=False)
+    halves = " in two batches" if len(degrees) > 5 else ""
+    return (" ".join(f"{name}{size}" for name, size in named if size != "1") or "1 GPU") + halves
 
 
 def needs_rate(problem: MixProblem) -> bool:

@@ -318,6 +318,13 @@ def _pool_links(instances: list[Instance], settings: Sequence[FleetSetting]) -> 
     return tuple(found)
 
 
+def _shards(role: Role) -> Shards:
+    """Degrees of a role; micro-batches of attention alone take turns with another role, and are none of its steps."""
+    shape = role.parallelism
+    halves = 1 if role.function == ATTENTION else int(role.limits.get("micro_batches", 1))
+    return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, halves)
+
+
 def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> list[Instance]:
     """Equal engines: attention ranks x micro-batches of all replicas; the ranks of a micro-batch stand together.
 
@@ -329,7 +336,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
         what = f"role `{role.name}` has attention alone, and no role with its feed-forward layers"
         raise PlannerError(what, hint="check the plan: `planner check PLAN`")
     shape, engine = role.parallelism, setting.problem.engine.name
-    shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
+    shards = _shards(role)
     pool = setting.pools[role.pool]
     policy = setting.policies.engine_policy or POLICY_OF_ENGINE[engine]
     turns = shape.pp if ffn is None else int(role.limits.get("micro_batches", 1))
@@ -392,7 +399,7 @@ def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk:
     return step_grid(
         setting.arch,
         pricer,
-        Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep),
+        _shards(role),
         overheads,
         most_sequences=most,
         longest_tokens=longest,

@@ -217,6 +217,20 @@ CASES |= {
         nodes=3,
     ),
 }
+_HALVES = {"micro_batches": 2}
+CASES |= {
+    "two-batches-one-node": Case(
+        (RolePlan(degrees={"dp": 8, "ep": 8}, limits=_COLOCATED | _HALVES),), {"default": {"name": DEEPSEEK}}
+    ),
+    "two-batches-wide": Case(
+        (
+            RolePlan("prefill", 1, _WIDE, _PREFILL | _HALVES),
+            RolePlan("decode", 1, _WIDE, _DECODE | _HALVES),
+        ),
+        {"default": {"name": DEEPSEEK}},
+        nodes=4,
+    ),
+}
 SGLANG_ONLY: dict[str, Case] = {"moe-tp8-moe-tp2-ep4": colocated(1, 1, DEEPSEEK, tp=8, moe_tp=2, ep=4)}
 BY_TARGET: dict[str, dict[str, Case]] = {"vllm": CASES, "sglang": CASES | SGLANG_ONLY}
 ALL = [(target, name) for target, cases in BY_TARGET.items() for name in cases]

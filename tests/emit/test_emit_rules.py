@@ -14,6 +14,8 @@ from planner.plan.schema import Memory
 from planner.problem.schema import ModelSpec
 
 METHODS = {"fp8": "fp8"}
+HALVES = {"micro_batches": 2}
+MOE = {"default": {"name": QWEN_MOE}}
 
 
 def split(sent: dict[str, int], received: dict[str, int], model: str = QWEN) -> Case:
@@ -82,6 +84,10 @@ def test_a_kind_that_is_not_served_is_refused(target: str) -> None:
             ),
             "max_batch 2048",
         ),
+        ("vllm", Case((RolePlan(degrees={"tp": 2}, limits=HALVES),), {"default": {"name": QWEN}}), "two batches"),
+        ("sglang", Case((RolePlan(degrees={"dp": 4, "moe_tp": 4}, limits=HALVES),), MOE), "two batches"),
+        ("vllm", Case((RolePlan(degrees={"dp": 4, "ep": 4}, limits={"micro_batches": 3}),), MOE), "micro_batches 3"),
+        ("vllm", Case((RolePlan(degrees={"dp": 4, "ep": 4, "pp": 2}, limits=HALVES),), MOE), "pipelines"),
         (
             "vllm",
             Case((RolePlan(name="a"), RolePlan(name="b", first=0)), {"default": {"name": QWEN}}),
@@ -105,6 +111,19 @@ def test_what_an_engine_cannot_express_is_refused_with_its_reason(target: str, c
 )
 def test_shapes_that_can_hand_over_their_cache_are_emitted(target: str, case: Case) -> None:
     assert len(emit(*case.build(), target)) == 3
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_steps_in_two_batches_take_the_kernels_that_they_hide(target: str) -> None:
+    whole, halves = (
+        flags(Case((RolePlan(degrees={"dp": 8, "ep": 8}, limits=limits),), {"default": {"name": DEEPSEEK}}), target)
+        for limits in ({}, HALVES)
+    )
+    switch, kernels = {
+        "vllm": ("--enable-dbo", {"--all2all-backend": "deepep_high_throughput"}),
+        "sglang": ("--enable-two-batch-overlap", {"--moe-a2a-backend": "deepep", "--deepep-mode": "auto"}),
+    }[target]
+    assert halves == whole | kernels | {switch: ""}
 
 
 def test_a_role_that_is_not_placed_whole_is_refused() -> None:

@@ -109,6 +109,8 @@ def axes_of(setting: "Setting") -> dict[str, list[JsonValue]]:
             )
         ]
         found["micro_batches"] = list(options.micro_batches or MICRO_BATCHES)
+    if options.overlap != ("off",):
+        found["overlap"] = list(options.overlap)
     if options.speculation is not None:
         found["draft_tokens"] = list(options.searched_drafts)
     if {"disaggregated", "attention-ffn"} & set(options.modes):
@@ -140,6 +142,9 @@ def _alternatives(outcome: "Outcome") -> list[JsonValue]:
     elif drafting:
         plain = [c for c in range(len(candidates)) if c not in drafting]
         add("with speculation only", next_best(problem, solution, forbid_shapes=plain))
+    halved = [c for c, candidate in enumerate(candidates) if candidate.shape.micro_batches > 1]
+    if any(solution.counts[c] for c in halved):
+        add("without two batches", next_best(problem, solution, forbid_shapes=halved))
     apart = [c for c, candidate in enumerate(outcome.formulated.candidates) if candidate.ffn is not None]
     others = [c for c in range(len(problem.shapes)) if c not in apart and problem.shapes[c].role is not Role.FIRST]
     if any(solution.counts[c] for c in apart):

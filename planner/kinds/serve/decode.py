@@ -232,6 +232,8 @@ def _role(setting: Setting, item: Used) -> Role:
         limits["chunk_tokens"] = candidate.chunk_tokens
     if candidate.draft_tokens:
         limits["draft_tokens"] = candidate.draft_tokens
+    if candidate.shape.micro_batches > 1:
+        limits["micro_batches"] = candidate.shape.micro_batches
     return Role(
         name=item.role,
         function=candidate.function,

@@ -75,7 +75,7 @@ def _step_s(candidate: Candidate, target: Target, place: Place, batches: FloatAr
         sides = candidate.sides(place)
         units = sides.units(shape, ffn.shape, ffn.micro_batches, len(batches))
         return sides.tpot_s(units, batches, target.context)
-    shards = Shards.of(np.full(len(batches), shape.tp), shape.pp, shape.dp, shape.moe_tp, shape.ep)
+    shards = Shards.of(*(np.full(len(batches), degree) for degree in shape.degrees))
     context = np.full(len(batches), target.context)
     drafts = np.full(len(batches), float(candidate.draft_tokens))
     return decode_step(place.costs, shards, pad_graph_batch(batches), context, drafts).seconds

@@ -11,6 +11,7 @@ from planner.schema_base import Spec, refuse
 
 Degrees = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
 Mode = Literal["colocated", "disaggregated", "attention-ffn"]
+Overlap = Literal["off", "two-batch"]
 
 
 class ServeOptions(Spec):
@@ -37,6 +38,9 @@ class ServeOptions(Spec):
     micro_batches: Annotated[tuple[Annotated[int, Field(ge=1, le=16)], ...], Field(min_length=1)] | None = Field(
         default=None, description="micro-batches that take turns between the sides"
     )
+    overlap: Annotated[tuple[Overlap, ...], Field(min_length=1)] = Field(
+        default=("off",), description="whether steps are cut in halves that hide each other's exchange between experts"
+    )
     speculation: SpeculationSpec | None = Field(default=None, description="drafts of tokens, verified together")
     judged_by: Literal["queueing", "simulation"] = Field(
         default="queueing", description="what judges whether a plan keeps its limits"
@@ -50,6 +54,9 @@ class ServeOptions(Spec):
         if self.judged_by == "simulation" and max(self.searched_drafts):
             what = "simulation judges placements without drafts"
             raise refuse(what, "take `judged_by: queueing`; `planner simulate` plays the plan's drafts", "speculation")
+        if self.judged_by == "simulation" and self.overlap != ("off",):
+            what = "simulation judges placements whose steps are whole"
+            raise refuse(what, "take `judged_by: queueing`; `planner simulate` plays the plan's two batches", "overlap")
         if "attention-ffn" in self.modes and 0 not in self.searched_drafts:
             what = "attention and feed-forward layers on devices of their own run without drafts"
             raise refuse(what, "add 0 to `draft_tokens`, or leave `attention-ffn` out of `modes`", "speculation")
@@ -119,8 +126,10 @@ class ServeDecision(Decision):
 
     Role functions: colocated, prefill, decode; attention and ffn, which decode together: replica by replica, as a route
     from the one to the other says. Limits of a role: max_batch (sequences per attention rank), chunk_tokens (prefill
-    tokens per step), max_context_tokens, draft_tokens (of a sequence in a step; a prefill role that has some runs its
-    prompts through the drafter), micro_batches, micro_batch_tokens (of all attention ranks of a replica).
+    tokens per step), max_context_tokens, micro_batches (2 where a step is cut in halves that hide each other's exchange
+    between experts), draft_tokens (of a sequence in a step; a prefill role that has some runs its
+    prompts through the drafter); of attention and ffn micro_batches and micro_batch_tokens (of all attention ranks of a
+    replica).
     """
 
     mode: Literal["colocated", "disaggregated", "attention-ffn", "mixed"]
@@ -130,8 +139,16 @@ class ServeDecision(Decision):
     drafting: Drafting | None = None  # where roles speculate
 
     def reasons(self) -> tuple[str, ...]:
-        """What drafts yield; why attention and feed-forward layers are apart, or why not."""
-        return (*self._drafted(), *self._apart())
+        """What drafts yield; which steps are cut; why attention and feed-forward layers are apart, or why not."""
+        return (*self._drafted(), *self._halved(), *self._apart())
+
+    def _halved(self) -> Iterator[str]:
+        for role in self.roles:
+            if role.function not in ("attention", "ffn") and "micro_batches" in role.limits:
+                yield (
+                    f"`{role.name}` cuts its steps in two batches: one computes while tokens of the other are on their "
+                    "way between experts, for reading weights twice and leaving multiprocessors to the exchange"
+                )
 
     def _drafted(self) -> Iterator[str]:
         if self.drafting is None:

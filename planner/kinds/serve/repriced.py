@@ -30,9 +30,10 @@ _HINT = "solve again: the unit is not what these costs give"
 
 
 def shape_of(role: Role) -> Shape:
-    """The degrees of a role."""
+    """The degrees of a role; micro-batches that take turns between two sides are none of one side."""
     part = role.parallelism
-    return Shape(part.tp, part.pp, part.dp, part.moe_tp, part.ep)
+    halves = 1 if role.function in ("attention", "ffn") else int(role.limits.get("micro_batches", 1))
+    return Shape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, halves)
 
 
 def name_of_role(role: Role) -> str:

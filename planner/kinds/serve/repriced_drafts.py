@@ -1,4 +1,4 @@
-"""Speculating roles of a plan priced again: shape, limits and drafts as stated, with the costs that the plan names.
+"""Roles with drafts or steps in halves priced again: shape and limits as stated, with the costs that the plan names.
 
 The search is run on the one instance type of each role: what it finds must have the memory that the role states, the
 rates that the proof counts on, and the tokens a step that the decision claims. A type that breaks limits is not found.
@@ -13,7 +13,7 @@ from planner.kinds.serve.candidates import Candidate
 from planner.kinds.serve.decode import profile_digests
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.points import Tally
-from planner.kinds.serve.repriced import name_of_role
+from planner.kinds.serve.repriced import name_of_role, shape_of
 from planner.kinds.serve.shapes import shape_space
 from planner.kinds.serve.solve import Setting, list_candidates, prepare
 from planner.plan.findings import Finding
@@ -31,8 +31,8 @@ _MODE = {"colocated": "colocated", "prefill": "disaggregated", "decode": "disagg
 
 
 def repriced_drafts(envelope: Envelope, decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
-    """Of each role with drafts: that it can be, its memory, and its rates in the proof; then what a step yields."""
-    roles = [role for role in decision.roles if role.limits.get("draft_tokens")]
+    """Of each such role: that it can be, its memory, and its rates in the proof; and what a step with drafts yields."""
+    roles = [role for role in decision.roles if role.limits.get("draft_tokens") or shape_of(role).micro_batches > 1]
     if not roles and decision.drafting is None:
         return
     try:
@@ -43,7 +43,7 @@ def repriced_drafts(envelope: Envelope, decision: ServeDecision, problem: Proble
     if setting.calibration.digest != envelope.digests.calibration:
         yield Finding("serve.drafts", True, "not judged: the calibration has changed", "roles", skipped=True)
         return
-    yield from _yielded(decision, setting, roles)
+    yield from _yielded(decision, setting, [role for role in roles if role.limits.get("draft_tokens")])
     for role in roles:
         yield from _role(envelope, role, setting)
 
@@ -61,7 +61,8 @@ def _role(envelope: Envelope, role: Role, setting: Setting) -> Iterator[Finding]
         yield Finding("serve.drafts", True, "not judged: the proof has no such instance", where, skipped=True)
         return
     own = found.get(stated.name)
-    what = f"{role.limits['draft_tokens']} drafts a step "
+    drafts = role.limits.get("draft_tokens")
+    what = f"{drafts} drafts a step " if drafts else "steps in two batches "
     what += "keep the limits" if own else "are not searched for, do not fit, or break the limits"
     yield Finding("serve.drafts", own is not None, what, f"{where}.limits", _HINT)
     if own is not None:

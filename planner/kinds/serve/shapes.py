@@ -4,7 +4,7 @@ The full product of powers of two is the space; what cannot run is counted by th
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.costs.speculation import Drafter
 from planner.hardware.cluster import Pool
@@ -15,6 +15,7 @@ from planner.models.architecture import (
     GroupedQueryAttention,
     LatentAttention,
     LinearAttention,
+    Mixer,
     MoeFfn,
 )
 
@@ -24,22 +25,24 @@ MAX_PP = 16
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """Attention on tp x dp ranks of each of pp stages, experts on moe_tp x ep = tp x dp."""
+    """Attention on tp x dp ranks of each of pp stages, experts on moe_tp x ep = tp x dp; halves of a step, if cut."""
 
     tp: int
     pp: int
     dp: int
     moe_tp: int
     ep: int
+    micro_batches: int = 1
 
     @property
     def devices(self) -> int:
         return self.tp * self.pp * self.dp
 
     @property
-    def degrees(self) -> tuple[int, int, int, int, int]:
-        """tp, pp, dp, moe_tp, ep."""
-        return self.tp, self.pp, self.dp, self.moe_tp, self.ep
+    def degrees(self) -> tuple[int, ...]:
+        """tp, pp, dp, moe_tp, ep, and micro-batches where there are several."""
+        whole = (self.tp, self.pp, self.dp, self.moe_tp, self.ep)
+        return (*whole, self.micro_batches) if self.micro_batches > 1 else whole
 
     @property
     def label(self) -> str:
@@ -47,7 +50,7 @@ class Shape:
         parts = [("tp", self.tp), ("pp", self.pp), ("dp", self.dp)]
         moe = [("mtp", self.moe_tp), ("ep", self.ep)] if self.dp > 1 or self.ep > 1 else []
         named = "".join(f"{name}{size}" for name, size in (*parts, *moe) if size > 1)
-        return named or "tp1"
+        return f"{named or 'tp1'}{' in two batches' if self.micro_batches > 1 else ''}"
 
 
 @dataclass(slots=True)
@@ -88,7 +91,11 @@ def shape_space(arch: Architecture, pool: Pool, engine: str, options: ServeOptio
             for dp in axes["dp"]:
                 for ep in axes["ep"]:
                     if (tp * dp) % ep == 0:
-                        _consider(space, Shape(tp, pp, dp, tp * dp // ep, ep), arch, pool, engine, cap)
+                        plain = Shape(tp, pp, dp, tp * dp // ep, ep)
+                        if "off" in options.overlap:
+                            _consider(space, plain, arch, pool, engine, cap)
+                        if "two-batch" in options.overlap:
+                            _consider(space, replace(plain, micro_batches=2), arch, pool, engine, cap)
     space.shapes.sort(key=lambda shape: (shape.devices, shape))
     return space
 
@@ -128,7 +135,7 @@ def _forbidden(shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: i
         return "group sizes that do not divide the node"
     if shape.pp > arch.num_layers:
         return "more stages than layers"
-    return _indivisible(shape, arch) or _inexpressible(shape, engine)
+    return _indivisible(shape, arch) or _inexpressible(shape, engine) or halving_rule(shape, arch, engine)
 
 
 def _indivisible(shape: Shape, arch: Architecture) -> str | None:
@@ -169,6 +176,8 @@ def draft_rule(shape: Shape, drafter: Drafter | None) -> str | None:
     """The rule by which drafts cannot be made on the ranks of `shape`, None when they can."""
     if shape.pp > 1:
         return "drafts are made without pipeline stages"
+    if shape.micro_batches > 1:
+        return "drafts are verified in steps of one batch"
     if drafter is None or drafter.arch is None:
         return None
     return "the drafter does not divide" if _indivisible(shape, drafter.arch) is not None else None
@@ -188,6 +197,40 @@ def inexpressible_in(function: str, shape: Shape, arch: Architecture, engine: st
         if heads and shape.tp > min(heads):
             return "the engine does not merge repeated KV heads on the way to decode"
     return None
+
+
+def halving_rule(shape: Shape, arch: Architecture, engine: str) -> str | None:
+    """The rule by which steps cannot be cut in halves that hide each other's exchange, None when they can.
+
+    Sources: vLLM 0.33 config/vllm.py (all-to-all kernels of DeepEP, one stage, no hybrid or multimodal model) and
+    v1/worker/ubatch_utils.py; SGLang 0.5.23 batch_overlap/operations_strategy.py (layers of DeepSeek and of Qwen3-MoE,
+    among the models that have costs) and arg_groups/model_hook.py (no top-k shared between layers).
+    """
+    if shape.micro_batches == 1:
+        return None
+    if shape.dp == 1 or shape.ep == 1 or shape.moe_tp > 1:
+        return "two batches need whole experts on data-parallel ranks"
+    if engine not in ("vllm", "sglang"):
+        return "the engine does not cut steps in two batches"
+    if engine == "vllm" and shape.pp > 1:
+        return "the engine cuts no steps of pipelines"
+    mixers = [layer.mixer for layer in arch.layers]
+    if any(isinstance(mixer, LinearAttention) for mixer in mixers):
+        return "the engine cuts no steps of hybrid models"
+    if engine == "sglang" and not (_is_deepseek(mixers) or _is_qwen3(mixers)):
+        return "the engine does not cut steps of this model"
+    return None
+
+
+def _is_deepseek(mixers: list[Mixer | None]) -> bool:
+    """Latent attention in every layer, none of which reads the tokens that another layer's indexer chose."""
+    shared = any(isinstance(m, LatentAttention) and m.indexer is not None and m.indexer.shared for m in mixers)
+    return all(isinstance(mixer, LatentAttention) for mixer in mixers) and not shared
+
+
+def _is_qwen3(mixers: list[Mixer | None]) -> bool:
+    """Grouped queries with normalised queries and keys, without windows."""
+    return all(isinstance(m, GroupedQueryAttention) and m.qk_norm and not m.window_tokens for m in mixers)
 
 
 def _inexpressible(shape: Shape, engine: str) -> str | None:

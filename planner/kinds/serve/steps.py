@@ -77,10 +77,9 @@ def _batches(setting: Setting, item: Used) -> list[int]:
 def _points(item: Used, batches: list[int]) -> Points:
     """The instance type at each batch [N]; its memory is not asked for."""
     shape, one = item.candidate.shape, np.ones(len(batches))
-    degrees = (shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
     return Points(
         shape=np.zeros(len(batches), dtype=np.intp),
-        shards=Shards.of(*(degree * one for degree in degrees)),
+        shards=Shards.of(*(degree * one for degree in shape.degrees)),
         batch=np.array(batches, dtype=np.float64),
         chunk=item.candidate.chunk_tokens * one,
         drafts=item.candidate.draft_tokens * one,
