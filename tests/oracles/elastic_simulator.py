@@ -259,13 +259,12 @@ class ElasticSimulator(StepSimulator):
             return False
         goal, joined = self.roomiest(idle)[0], False
         for r in requests[len(requests) - len(requests) // (k + 1) :]:
-            blocks = (r.output - r.generated) // self.fleet.block_tokens
-            if 0 < blocks <= self.engines[goal].free:
-                joined = True
-                self.reserve(r, goal, blocks)
-                for i in sorted(self.kept[r], reverse=True):
-                    if i != goal:
-                        moved = min(blocks, self.kept[r][i])
-                        self.reserve(r, i, -moved)
-                        blocks -= moved
+            left = min((r.output - r.generated) // self.fleet.block_tokens, self.engines[goal].free)
+            for i in sorted(self.kept[r], reverse=True):
+                moved = min(left, self.kept[r][i] - 1)
+                if moved > 0:
+                    joined = True
+                    self.reserve(r, i, -moved)
+                    self.reserve(r, goal, moved)
+                    left -= moved
         return joined

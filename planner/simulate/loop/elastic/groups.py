@@ -159,28 +159,22 @@ def roomiest(s: State, members: int) -> int:
 
 
 @compiled
-def last_holder(c: Common, r: int, i: int) -> int:
-    """The last instance but one that keeps blocks for a request; NONE if no other does."""
+def hand_over(s: State, c: Common, r: int, i: int) -> bool:
+    """Makes an instance the master of a request, which has room there for the tokens to come, as far as there is some.
+
+    Whoever keeps blocks for the request goes on keeping one at least, so that a group only ever grows. False if nothing
+    could be handed over.
+    """
+    left = min((s.request[r, OUTPUT] - s.request[r, GENERATED]) // s.run[BLOCK_TOKENS], s.instance[i, FREE])
+    before = left
     for back in range(len(c.led)):
         other = len(c.led) - 1 - back
-        if other != i and c.held[r, other] > 0:
-            return other
-    return NONE
-
-
-@compiled
-def hand_over(s: State, c: Common, r: int, i: int) -> bool:
-    """Makes an instance the master of a request, which keeps its tokens to come there; False where it has no room."""
-    blocks = (s.request[r, OUTPUT] - s.request[r, GENERATED]) // s.run[BLOCK_TOKENS]
-    if blocks == 0 or blocks > s.instance[i, FREE]:
-        return False
-    keep(s, c, r, i, blocks)
-    while blocks > 0:
-        other = last_holder(c, r, i)
-        moved = min(blocks, c.held[r, other])
-        give_up(s, c, r, other, moved)
-        blocks -= moved
-    return True
+        moved = min(left, c.held[r, other] - 1)
+        if other != i and moved > 0:
+            give_up(s, c, r, other, moved)
+            keep(s, c, r, i, moved)
+            left -= moved
+    return bool(left < before)
 
 
 @compiled
