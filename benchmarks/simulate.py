@@ -18,10 +18,11 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.library import find_model
 from planner.simulate.closed import closed_loop
-from planner.simulate.engine import make_arrays, program
+from planner.simulate.engine import make_arrays, run_arrays
 from planner.simulate.fleet import Fleet, Instance
 from planner.simulate.loop.arrays import Arrays
 from planner.simulate.loop.fields import NUM_COMPLETE, STEP_COUNT
+from planner.simulate.operation import Elastic
 from planner.simulate.requests import Requests
 from planner.simulate.step_grid import StepGrid, step_grid
 from planner.simulate.trace_facts import sample
@@ -44,7 +45,7 @@ options: {modes: [colocated], max_batch: [128], chunk_tokens: [2048]}
 """
 
 
-def grid(longest_tokens: int) -> StepGrid:
+def grid(longest_tokens: int, chunk_tokens: int = 2048) -> StepGrid:
     """Step times of one H100."""
     node, arch, calibration = find_node("h100"), find_model("meta-llama/Llama-3.1-8B-Instruct"), load_calibration()
     pool = Pool("h100", node, 1)
@@ -53,7 +54,7 @@ def grid(longest_tokens: int) -> StepGrid:
     )
     engine = calibration.engine("vllm")
     return step_grid(
-        arch, pricer, Shards.of(1), engine, most_sequences=256, longest_tokens=longest_tokens, chunk_tokens=2048
+        arch, pricer, Shards.of(1), engine, most_sequences=256, longest_tokens=longest_tokens, chunk_tokens=chunk_tokens
     )
 
 
@@ -61,7 +62,7 @@ def loop(fleet: Fleet, requests: Requests) -> tuple[float, Arrays]:
     """CPU seconds of the compiled loop alone, and what it left."""
     arrays = make_arrays(fleet, requests, 0, float("inf"), 2**62)
     begin = time.process_time()
-    program()(arrays)
+    run_arrays(fleet, requests, arrays)
     return time.process_time() - begin, arrays
 
 
@@ -120,6 +121,12 @@ def main() -> None:
     loop(Fleet((one,)), azure.requests())
     report("Azure conversations, one H100, 5.5 requests/s", Fleet((one,)), azure.requests())
     report("the same at three times the rate", Fleet((one,)), azure.at_rate(3.0).requests())
+    whole = Instance(grid(int(step_times.contexts[-1]), 8 * 2048), KV_TOKENS, token_budget=2048, most_sequences=256)
+    report(
+        "8 elastic instances at eight times the rate",
+        Fleet((whole,) * 8, elastic=Elastic()),
+        azure.at_rate(8.0).requests(),
+    )
     large: Trace = sample(trace, FLEET_REQUESTS, rate_per_s=FLEET * 8.0)
     report(f"{FLEET} instances, least loaded", Fleet((one,) * FLEET), large.requests())
     closed_loops(step_times)

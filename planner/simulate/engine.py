@@ -44,11 +44,16 @@ def play_arrays(
 ) -> Arrays:
     """The arrays of the run that `simulate` plays, at its end."""
     arrays = make_arrays(fleet, requests, seed, limit_s, most_events)
+    run_arrays(fleet, requests, arrays)
+    return arrays
+
+
+def run_arrays(fleet: Fleet, requests: Requests, arrays: Arrays) -> None:
+    """Plays a run that has not begun, by the program of its fleet."""
     if fleet.elastic is None:
         program()(arrays)
     else:
         elastic_program()(arrays, common_arrays(fleet, requests))
-    return arrays
 
 
 def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> Arrays:
