@@ -22,6 +22,7 @@ class Part:
     ep: int
     max_batch: int = 0
     chunk_tokens: int = 0
+    micro_batches: int = 1  # 2 where steps are cut in halves that hide each other's exchange between experts
 
     @property
     def devices(self) -> int:

@@ -24,6 +24,7 @@ from planner.estimate.replay import play
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.closed_loop import Settled
 from planner.kinds.serve.demand import link_bytes_per_s
+from planner.kinds.serve.shapes import Shape, halving_rule
 from planner.kinds.serve.steady import Costs, pad_graph_batch
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 
@@ -187,11 +188,14 @@ class Batch:
         """Kernels of a step with prompts, and its layers of latent attention."""
         one = np.ones(len(self.cases))
         found = launches(list(forward(self.costs.arch, self._shards(True), Work.prefill(1024.0 * one))))
-        return found[0] * one, found[1] * one
+        halves = self._shards(True).micro_batches
+        return found[0] * halves, found[1] * halves
 
     def _captured_tokens(self) -> FloatArray:
+        """Of the largest step that graphs hold; none of steps with prompts in two batches."""
         default = self.costs.engine.captured_tokens
-        return self._numbers(lambda case: default if case.captured_tokens is None else case.captured_tokens)
+        captured = self._numbers(lambda case: default if case.captured_tokens is None else case.captured_tokens)
+        return np.where(self._shards(True).micro_batches > 1.0, 0.0, captured)
 
     def _isl(self) -> FloatArray:
         return self._numbers(lambda case: case.isl)
@@ -214,6 +218,9 @@ class Batch:
         return np.asarray(np.floor(room / self._sequence_bytes()), dtype=np.float64)
 
     def _answer(self, i: int, case: Case, settled: Settled, room: FloatArray, memory: FloatArray) -> Estimate | Refused:
+        reason = _uncut(case)
+        if reason is not None:
+            return Refused(case.id, reason)
         if room[i] < 0:
             over = -room[i] / 1e9
             return Refused(case.id, f"out of memory: weights and workspace exceed a device by {over:.2f} GB")
@@ -229,7 +236,8 @@ class Batch:
         return [case.prefill if prefill and case.prefill is not None else case.decode for case in self.cases]
 
     def _shards(self, prefill: bool) -> Shards:
-        rows = [(part.tp, part.pp, part.dp, part.moe_tp, part.ep) for part in self._parts(prefill)]
+        parts = self._parts(prefill)
+        rows = [(part.tp, part.pp, part.dp, part.moe_tp, part.ep, part.micro_batches) for part in parts]
         return Shards.of(*np.array(rows, dtype=np.float64).T)
 
     def _most_batch(self) -> FloatArray:
@@ -260,6 +268,19 @@ class Batch:
         if self.costs.drafter is not None:
             moved = moved + self.costs.drafter.kv_bytes(Shards.of(np.ones(len(isl))), isl, self._drafts())
         return np.asarray(moved / (shards.tp * link_bytes_per_s(pool)) + pool.node.nic_latency_s)
+
+
+def _uncut(case: Case) -> str | None:
+    """Why steps cannot be cut in two batches as a case says, None where they can or need not be."""
+    for part in (case.prefill, case.decode):
+        if part is not None and part.micro_batches > 1:
+            shape = Shape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, part.micro_batches)
+            rule = halving_rule(shape, case.arch, case.engine)
+            if rule is None and case.draft_tokens:
+                rule = "drafts are verified in steps of one batch"
+            if rule is not None:
+                return rule
+    return None
 
 
 def run(frame: Frame, pace: Pace, added: Added) -> Settled:

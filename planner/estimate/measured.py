@@ -5,8 +5,9 @@ Columns (one row a benchmark point): id, source, aic_model or model, weights, sy
 and decode_, and workers. Columns that may be left out: workers of agg (1), rate_per_s of an open loop (whose
 concurrency is empty), isl_cv (0), prefix_hits (the share of prompt tokens that a prefix cache holds, 0),
 memory_utilisation, and the engine's limits max_batch (sequences of a decoding rank) and chunk_tokens (prompt tokens of
-a step); draft_tokens (of a sequence in a step that decodes, 0) with their acceptance (the chance of a draft to be right
-where those before it are), from the prediction heads of the model, or else a draft_model, or whatever takes
+a step); micro_batches (2 where steps are cut in halves that hide each other's exchange between experts, 1; with the
+prefixes of disagg); draft_tokens (of a sequence in a step that decodes, 0) with their acceptance (the chance of a draft
+to be right where those before it are), from the prediction heads of the model, or else a draft_model, or whatever takes
 draft_step_s for each; batch_per_rank of agg, the requests of one attention rank: where those of all stated ranks are
 fewer than the concurrency, the ranks of each tensor-parallel group have requests of their own (attention data
 parallel), or where their number does not fit, the row is one of several equal instances.
@@ -92,6 +93,7 @@ def _require_possible(case: Case, mode: str) -> None:
             ("gpus", case.gpus >= 1),
             ("degrees of parallelism", min(degrees) >= 1 and min(experts) >= 0),
             ("max_batch or chunk_tokens", min(case.decode.max_batch, case.decode.chunk_tokens) >= 0),
+            ("micro_batches", all(part.micro_batches in (1, 2) for part in parts)),
             ("draft_tokens", 0 <= case.draft_tokens <= MOST_DRAFTS),
             ("prefix_hits", 0 <= case.prefix_hits <= 1),
             ("lengths, load or memory", all(0 < size < LARGEST for size in sizes)),
@@ -200,7 +202,7 @@ def _part(row: Mapping[str, str], prefix: str) -> Part:
         int(float(row[f"{prefix}{name}"] or 1)) for name in ("tp", "pp", "dp", "moe_tp", "moe_ep")
     )
     replicas = int(float(row[f"{prefix}workers"] if prefix else row.get("workers") or 1))
-    return Part(replicas, tp, pp, dp, moe_tp, ep)
+    return Part(replicas, tp, pp, dp, moe_tp, ep, micro_batches=int(float(row.get(f"{prefix}micro_batches") or 1)))
 
 
 def _cache_format(row: Mapping[str, str], set_to: Recipe) -> str | None:

@@ -32,6 +32,9 @@ class PartSpec(Spec):
     parallelism: Parallelism = Parallelism()
     max_batch: Count | None = Field(default=None, description="sequences per attention rank")
     chunk_tokens: Count | None = Field(default=None, description="prefill tokens per step")
+    micro_batches: Literal[1, 2] = Field(
+        default=1, description="2 where steps are cut in halves that hide each other's exchange between experts"
+    )
 
 
 class GivenDecision(PartSpec):
@@ -140,6 +143,5 @@ def _drafter(text: str) -> Drafter | None:
 def _part(spec: PartSpec) -> Part:
     shape = spec.parallelism
     moe_tp = shape.moe_tp if shape.moe_tp * shape.ep == shape.tp * shape.dp else shape.tp * shape.dp // shape.ep
-    return Part(
-        spec.replicas, shape.tp, shape.pp, shape.dp, moe_tp, shape.ep, spec.max_batch or 0, spec.chunk_tokens or 0
-    )
+    limits = (spec.max_batch or 0, spec.chunk_tokens or 0, spec.micro_batches)
+    return Part(spec.replicas, shape.tp, shape.pp, shape.dp, moe_tp, shape.ep, *limits)

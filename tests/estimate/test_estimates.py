@@ -40,6 +40,36 @@ def loaded(load: dict[str, Any], **changes: Any) -> dict[str, Any]:  # noqa: ANN
     return answer
 
 
+WIDE: dict[str, Any] = {
+    "models": {"deepseek": {"name": "deepseek-ai/DeepSeek-V3", "weights": "fp8"}},
+    "cluster": {"pools": [{"gpu": "h800", "nodes": 8}]},
+    "engine": {"name": "sglang"},
+    "workloads": [{"input_tokens": 4000, "output_tokens": 100, "load": {"concurrency": 512}}],
+}
+EXPERTS = {"parallelism": {"dp": 32, "ep": 32}, "chunk_tokens": 8192}
+
+
+def in_batches(prefill: int, decode: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  # any JSON
+    """Prefill and decode of DeepSeek-V3 whose steps are cut in so many batches."""
+    sides = {"prefill": EXPERTS | {"micro_batches": prefill}, "decode": EXPERTS | {"micro_batches": decode}}
+    (answer,) = answers(request(**WIDE | {"decision": {"mode": "disaggregated", **sides}} | changes))
+    return answer
+
+
+def test_two_batches_hasten_long_prompts_and_not_small_decode_batches() -> None:
+    whole, halves = in_batches(1, 1)["prediction"], in_batches(2, 1)["prediction"]
+    assert halves["ttft_s"] < whole["ttft_s"]
+    assert in_batches(1, 2)["prediction"]["tpot_s"] > whole["tpot_s"]
+
+
+def test_two_batches_where_an_engine_cuts_none_are_refused() -> None:
+    assert "does not cut" in in_batches(2, 1, engine={"name": "trtllm"})["error"]
+    (dense,) = answers(request(decision=REQUEST["decision"] | {"micro_batches": 2}))
+    assert "whole experts" in dense["error"]
+    (odd,) = answers(request(decision=REQUEST["decision"] | {"micro_batches": 3}))
+    assert "micro_batches" in odd["error"]
+
+
 @pytest.mark.skipif(not MEASURED.exists(), reason="the table of measured deployments is not here")
 def test_every_measured_deployment_is_predicted_and_none_is_out_of_memory() -> None:
     with MEASURED.open(newline="") as file:
