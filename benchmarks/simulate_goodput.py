@@ -30,6 +30,27 @@ LIMITS = (
     {"ttft": {"p95": "1s"}, "tpot": {"p95": "30ms"}},
     {"ttft": {"p90": "300ms"}, "tpot": {"p90": "15ms"}, "attainment": "90%"},
 )
+CODE = {
+    "name": "code",
+    "input_tokens": 4000,
+    "output_tokens": 100,
+    "slo": {"ttft": {"p95": "1s"}, "tpot": {"p95": "30ms"}},
+}
+LARGE = {"name": "Qwen/Qwen3-32B"}
+REPORTS = {"name": "reports", "input_tokens": 2000, "output_tokens": 400, "slo": {"latency": {"p90": "60s"}}}
+
+
+def mixed() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Problems of several workloads, and of several models."""
+    data = copy.deepcopy(SMALL)
+    data["workloads"] = [{**SMALL["workloads"][0], "slo": LIMITS[0], "share": 3.0}, CODE]
+    yield "4 x h100, chat 3 and code 1 on 8B", data
+    data = copy.deepcopy(SMALL)
+    data["models"]["large"] = LARGE
+    data["cluster"]["pools"][0]["gpus"] = 8
+    chat = {**SMALL["workloads"][0], "slo": LIMITS[0], "share": 8.0, "model": "llama"}
+    data["workloads"] = [chat, {**CODE, "model": "large"}, {**REPORTS, "model": "large", "share": 0.2}]
+    yield "8 x h100, chat 8 on 8B, code 1 and reports 0.2 on 32B", data
 
 
 def problems() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -43,6 +64,7 @@ def problems() -> Iterator[tuple[str, dict[str, Any]]]:
             data["workloads"][0] |= {"input_tokens": {"mean": isl, "cv": isl_cv}, "slo": slo}
             data["workloads"][0]["output_tokens"] = {"mean": osl, "cv": osl_cv}
             yield f"4 x h100, {isl} in, {osl} out, limits {at + 1}", data
+    yield from mixed()
 
 
 def main() -> None:
@@ -59,9 +81,10 @@ def main() -> None:
         loses, count, shortfall = loses + bool(favourite["loses"]), count + 1, shortfall + (simulated < 0.98 * claimed)
         bound = "none" if certificate.bound is None else f"{certificate.bound:.3g} (gap {certificate.gap or 0.0:.0%})"
         lost = ", loses" if favourite["loses"] else ""
-        print(f"{name:42} found {value:6.3g}  bound {bound:16}", end="  ")
+        print(f"{name:56} found {value:6.3g}  bound {bound:16}", end="  ")
         print(f"steady state claims {claimed:6.3g}, simulated {simulated:6.3g}{lost}", end="   ")
-        print(f"{proof['placements']} placements, {proof['runs']} runs, {time.process_time() - begin:.1f} CPU-s")
+        space = f"{proof['cells']} cells" if "cells" in proof else f"{proof['placements']} placements"
+        print(f"{space}, {proof['runs']} runs, {time.process_time() - begin:.1f} CPU-s")
     print(
         f"requests/s/GPU; the steady-state favourite loses {loses} of {count} times, and falls short of its claim",
         end="",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from planner.errors import PlannerError
 from planner.kinds.serve.candidates import Candidate
 from planner.kinds.serve.decode import roles_of
+from planner.kinds.serve.demand import Channel
 from planner.kinds.serve.solve import Outcome, Setting
 from planner.kinds.serve.used import Used, list_used
 from planner.simulate.fleet import Fleet, Instance, Path
@@ -152,11 +153,13 @@ def _apart(
     candidates: Sequence[Candidate], rates: Mapping[int, float], gpus: int, workloads: tuple[int, ...]
 ) -> Iterator[Parts]:
     seen = set()
-    for a, rate in rates.items():
-        for b, other in rates.items():
-            first, second = candidates[a], candidates[b]
-            if first.function != "prefill" or not second.decodes or first.channel != second.channel:
-                continue
+    decoding: dict[Channel | None, list[int]] = {}
+    for at in rates:
+        if candidates[at].decodes:
+            decoding.setdefault(candidates[at].channel, []).append(at)
+    for a in (at for at in rates if candidates[at].function == "prefill"):
+        for b in decoding.get(candidates[a].channel, []):
+            first, second, rate, other = candidates[a], candidates[b], rates[a], rates[b]
             key = (first.shape, first.chunk_tokens, first.max_batch, second.shape, second.ffn, second.max_batch)
             if key in seen:
                 continue
