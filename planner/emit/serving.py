@@ -205,9 +205,6 @@ def _refuse_foreign_functions(decision: Decision, engine: Engine) -> None:
             what += f", and {engine.name} {engine.version} starts no such role"
             hint = "leave `attention-ffn` out of `options.modes`; docs/attention-ffn.md names ways to start it by hand"
             raise PlannerError(what, where="decision.roles", hint=hint)
-        if role.limits.get("draft_tokens"):
-            what = f"role `{role.name}` speculates, and launch scripts have no drafts"
-            raise PlannerError(what, where="decision.roles", hint="solve with `draft_tokens: [0]`")
         if role.function not in FUNCTIONS:
             raise PlannerError(
                 f"role `{role.name}` has the function `{role.function}`",

@@ -32,6 +32,7 @@ from planner.emit.serving import (
     visible_devices,
 )
 from planner.emit.shell import Command, Word, argument, word
+from planner.emit.speculation import check_handover, sglang_flags, verified_tokens
 from planner.plan.schema import Decision, Envelope
 
 _QUANTISATION = {"fp8": "fp8"}
@@ -57,6 +58,7 @@ def _launch(scene: Scene, instance: Instance, index: int) -> Command:
             *_parallelism(scene, instance, index),
             *_limits(instance),
             *_memory(scene, instance),
+            *sglang_flags(scene, instance),
             *_transfer(instance),
         ),
         settings=(("CUDA_VISIBLE_DEVICES", word(visible_devices(part))), *_dispatch_buffers(instance)),
@@ -119,14 +121,16 @@ def _dispatches(instance: Instance) -> bool:
 def _dispatch_buffers(instance: Instance) -> Iterator[tuple[str, Word]]:
     """Room for the decoding batch in DeepEP's low-latency buffers where the default is too small."""
     batch = limit(instance, "max_batch") or 0
-    if instance.role.function == "prefill" or not _dispatches(instance) or batch <= _DISPATCH_TOKENS:
+    tokens = batch * verified_tokens(instance)
+    if instance.role.function == "prefill" or not _dispatches(instance) or tokens <= _DISPATCH_TOKENS:
         return
-    if batch > _MAX_DISPATCH_TOKENS:
+    if tokens > _MAX_DISPATCH_TOKENS:
         raise instance.refuse(
-            f"max_batch {batch} exceeds the {_MAX_DISPATCH_TOKENS} tokens of a rank that DeepEP moves between nodes",
-            f"plan with max_batch up to {_MAX_DISPATCH_TOKENS}",
+            f"max_batch {batch} decodes {tokens} tokens a step, and DeepEP moves up to {_MAX_DISPATCH_TOKENS} of a rank "
+            "between nodes",
+            f"plan with max_batch up to {_MAX_DISPATCH_TOKENS // verified_tokens(instance)}",
         )
-    yield "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", word(batch)
+    yield "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", word(tokens)
 
 
 def _limits(instance: Instance) -> Flags:
@@ -207,6 +211,7 @@ def _with_bootstrap(scene: Scene, instance: Instance) -> Word:
 
 def _check_transfer(scene: Scene, sender: Instance, receiver: Instance) -> None:
     """The rule of disaggregation/common/conn.py of SGLang 0.5.23."""
+    check_handover(scene, sender, receiver)
     stages = sender.role.parallelism.pp
     if receiver.role.parallelism.pp not in (1, stages):
         raise receiver.refuse(

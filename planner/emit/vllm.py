@@ -29,6 +29,7 @@ from planner.emit.serving import (
     visible_devices,
 )
 from planner.emit.shell import Command, Word, argument, word
+from planner.emit.speculation import check_handover, verified_tokens, vllm_flags
 from planner.plan.schema import Decision, Envelope
 
 _QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
@@ -57,6 +58,7 @@ def _launch(scene: Scene, instance: Instance, index: int) -> Command:
             *_parallelism(scene, instance, index),
             *_limits(instance),
             *_memory(scene, instance),
+            *vllm_flags(scene, instance),
             *_transfer(instance),
         ),
         settings=(
@@ -146,15 +148,15 @@ def _limits(instance: Instance) -> Flags:
         yield "--max-model-len", word(context)
     if batch is not None:
         yield "--max-num-seqs", word(batch)
-        if batch > _GRAPH_BATCH and instance.role.function != "prefill":
-            yield "--max-cudagraph-capture-size", word(batch)
-    budget = _budget_tokens(instance, batch or 0)
+        if batch * verified_tokens(instance) > _GRAPH_BATCH and instance.role.function != "prefill":
+            yield "--max-cudagraph-capture-size", word(batch * verified_tokens(instance))
+    budget = _budget_tokens(instance, (batch or 0) * verified_tokens(instance))
     if budget is not None:
         yield "--max-num-batched-tokens", word(budget)
 
 
 def _budget_tokens(instance: Instance, batch: int) -> int | None:
-    """Tokens of one step; None leaves vLLM's own: a decode instance computes one token a sequence and no prefill."""
+    """Tokens of one step that decodes `batch`; None leaves vLLM's own: a decode instance computes no prefill."""
     chunk = limit(instance, "chunk_tokens")
     if instance.role.function == "decode":
         floor = _LOW_LATENCY_BUDGET_TOKENS if _all_to_all(instance) == "deepep_low_latency" else _BUDGET_TOKENS
@@ -214,6 +216,7 @@ def _router(scene: Scene, group: Group) -> Command:
 
 def _check_transfer(scene: Scene, sender: Instance, receiver: Instance) -> None:
     """The NIXL connector's rules (distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py of vLLM 0.33.0)."""
+    check_handover(scene, sender, receiver)
     if receiver.role.parallelism.pp > 1:
         raise receiver.refuse(
             f"vLLM's NIXL connector delivers the KV cache to no pipeline, decode has pp {receiver.role.parallelism.pp}",
