@@ -4,7 +4,7 @@ import csv
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class LengthFacts:
     cv: float
     max_tokens: int
     digest: str | None = None  # of the trace it was read from
+    traced: tuple[int, ...] = field(default=(), repr=False)  # its lengths, row by row
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,7 @@ def _trace_lengths(path: Path, column: str, where: str) -> LengthFacts:
         raise PlannerError(f"trace `{path.name}` has no rows", where=where, hint="give a trace with requests")
     mean = sum(lengths) / len(lengths)
     variance = sum((length - mean) ** 2 for length in lengths) / len(lengths)
-    return LengthFacts(mean, variance**0.5 / mean, max(lengths), digest(lengths))
+    return LengthFacts(mean, variance**0.5 / mean, max(lengths), digest(lengths), tuple(lengths))
 
 
 def _length(row: dict[str, str], column: str, number: int, path: Path, where: str) -> int:

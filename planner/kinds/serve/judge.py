@@ -15,8 +15,9 @@ from planner.kinds.serve.demand import Margins
 from planner.kinds.serve.formulate import gpus_at_hand
 from planner.kinds.serve.placements import Workshop
 from planner.kinds.serve.solve import Outcome, Setting
-from planner.problem.schema import Limit, SloSpec
-from planner.simulate.attainment import Draws
+from planner.problem.resolve import Workload
+from planner.problem.schema import Limit, SloSpec, TraceLengths
+from planner.simulate.attainment import Draws, Ints
 from planner.simulate.mixture import Mixture
 from planner.simulate.optimistic_mixture import limits_anything
 from planner.simulate.plan_load import SEEDS, drawn_lengths
@@ -48,7 +49,7 @@ class Judge:
     def of(cls, setting: Setting, outcome: Outcome) -> "Judge":
         """Runs so long that what is in the system at their ends matters little.
 
-        Raises PlannerError for problems that limit nothing, and for lengths of a trace.
+        Raises PlannerError for problems that limit nothing.
         """
         solution, targets = outcome.result.solution, setting.targets
         assert solution is not None
@@ -104,12 +105,27 @@ def _drawn(setting: Setting, fractions: Sequence[float], count: int, warm_up: in
     for at, (fraction, target) in enumerate(zip(fractions, setting.targets, strict=True)):
         spec, own = setting.resolved.workloads[at].spec, max(round(count * fraction), 1)
         rng = np.random.default_rng(seed + SEEDS * at)
-        inputs, outputs = (drawn_lengths(spec, side, own, rng) for side in SIDES)
+        inputs, outputs = _lengths(setting.resolved.workloads[at], own, rng)
         cv, skipped = math.sqrt(target.arrival_cv2), min(int(warm_up * fraction), own - 1)
         found = Draws.renewal(inputs, outputs, cv=cv, seed=seed + SEEDS * at + 1, warm_up=skipped)
         draws.append(Draws(found.arrival_s / fraction, inputs, outputs, skipped))
         slos.append(divided(spec.slo, target.margins))
     return Mixture(tuple(draws), tuple(slos))
+
+
+def _lengths(workload: Workload, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Prompts and answers [R]; what stands in one row of a trace stays together."""
+    rows: dict[str, Ints] = {}
+    found = []
+    for side, facts in zip(SIDES, (workload.input, workload.output), strict=True):
+        lengths = getattr(workload.spec, side)
+        if isinstance(lengths, TraceLengths):
+            if lengths.trace not in rows:
+                rows[lengths.trace] = rng.integers(0, len(facts.traced), count)
+            found.append(np.array(facts.traced, dtype=np.int64)[rows[lengths.trace]])
+        else:
+            found.append(drawn_lengths(workload.spec, side, count, rng))
+    return found[0], found[1]
 
 
 def _every(setting: Setting, mixtures: Sequence[Mixture]) -> dict[str, Requests]:

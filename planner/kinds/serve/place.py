@@ -21,7 +21,8 @@ class Unplaceable(PlannerError):
 def place(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Shape]], int]]) -> list[Block]:
     """Blocks for (parts, replicas) on one pool, in that order; parts are (role, shape) that stand together.
 
-    Raises Unplaceable when nodes out of service leave an instance on devices that no regular strides describe.
+    Raises Unplaceable when nodes out of service leave an instance on devices that no regular strides describe, and
+    where groups of ranks, each inside a node, do not fit though there are as many devices; a solved mix has room.
     """
     free = free_devices(pool)
     largest = group_devices(pool)
@@ -32,7 +33,10 @@ def place(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Shape]], int]])
         for _ in range(replicas)
     ]
     packed = pack(free, instances)
-    assert packed is not None, "the slot constraints of the mix guarantee a packing"
+    if packed is None:
+        role = max(zip(sizes, (parts[0][0] for parts, _ in wanted), strict=True))[1]
+        what = f"the instances of role `{role}` and of others do not fit into the nodes together"
+        raise Unplaceable(what, hint="search fewer shapes, such as `options.pp: [1]`", role=role)
     blocks: list[Block] = []
     groups = iter(packed)
     for parts, replicas in wanted:

@@ -12,6 +12,7 @@ from planner.check import check_plan
 from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.kinds.serve.decode import envelope
+from planner.kinds.serve.judge import Judge
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.placements import Parts, Workshop, with_placement
 from planner.kinds.serve.solve import prepare, search
@@ -89,6 +90,18 @@ def test_the_fewest_gpus_keep_the_limits_at_the_rate_and_fewer_are_excluded_or_b
     assert plan.certificate.bound <= objective_of(plan)
     played = play(plan, ServeDecision.model_validate(plan.decision), Load(first=4000), Policies())
     assert not [one for one in findings(played) if one.rule == "simulate.saturation" and not one.ok]
+
+
+def test_requests_of_a_trace_keep_their_prompt_and_answer_together(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("input_tokens,output_tokens\n" + "".join(f"{100 * n},{n}\n" for n in range(1, 21)))
+    lengths = {side: {"trace": str(trace)} for side in ("input_tokens", "output_tokens")}
+    setting = prepare(small({**SIMULATED, **{f"workloads.0.{side}": spec for side, spec in lengths.items()}}))
+    (draws,) = Judge.of(setting, search(setting, setting.targets, Limits())).mixture.draws
+    assert set(draws.output_tokens.tolist()) == set(range(1, 21))
+    assert (draws.input_tokens == 100 * draws.output_tokens).all()
+    plan = solve(setting.resolved)
+    assert 0.0 < objective_of(plan) <= (plan.certificate.bound or 0.0)
 
 
 @pytest.mark.parametrize(
