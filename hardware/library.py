@@ -165,10 +165,13 @@ def sources_of(section: str, name: str, library: Library | None = None) -> Mappi
 
 
 def hardware_facts(node: NodeType) -> dict[str, Any]:
-    """Every figure of a node type and its accelerator as plain JSON data; spellings and sources do not take part."""
+    """Every figure of a node type and its accelerator as plain JSON data; spellings and sources do not take part.
+
+    Nor does the width of the accelerator, which joined later, so that digests of older plans stay as they were.
+    """
     facts = {key: value for key, value in asdict(node).items() if _TRIVIAL.get(key, ...) != value}
-    for spelling in ("aliases", "display_name"):
-        del facts["accelerator"][spelling]
+    for left_out in ("aliases", "display_name", "num_multiprocessors"):
+        del facts["accelerator"][left_out]
     return facts
 
 
