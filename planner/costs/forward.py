@@ -423,3 +423,17 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         whole = step.work.shared_tokens * width * shards.dp * ACTIVATION_BYTES
         yield Collective("moe_all_gather_tokens", count, "all_gather", whole, group, shards.tp)
         yield Collective("moe_reduce_scatter", count, "reduce_scatter", whole, group, shards.tp)
+
+
+def exchange_copies(arch: Architecture, shards: Shards, tokens: FloatArray) -> Iterator[Operator]:
+    """What an exchange between experts asks of the device where the network moves tokens by itself.
+
+    A copy of each token for each rank that holds experts of it is written, and read where it arrives; and back.
+    """
+    for layer, count in arch.layer_groups():
+        if isinstance(layer.ffn, MoeFfn):
+            rows = tokens * distinct_places(shards.ep, layer.ffn.experts_per_token, layer.ffn.num_experts)
+            sent_bytes = 1.0 if quantises(arch.precisions.experts) else ACTIVATION_BYTES
+            size = rows * arch.hidden_size
+            yield MemoryPass("dispatch_copies", float(count), 3.0 * size * sent_bytes, 2.0)
+            yield MemoryPass("combine_copies", float(count), 3.0 * size * ACTIVATION_BYTES, 2.0)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.evidence import Basis, Priced
-from planner.costs.forward import EXCHANGED, JOINT_OPERATORS, forward
+from planner.costs.forward import EXCHANGED, JOINT_OPERATORS, exchange_copies, forward
 from planner.costs.operators import Collective, Operator, PrefillAttention, demand
 from planner.costs.overlap import cycle_s, halved, slowed_by_exchange
 from planner.costs.parameters import EngineOverheads
@@ -78,7 +78,9 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
     whole = _step(arch, shards, work, engine, operators, price_operators(operators, pricer, len(shards)))
     if not np.any(shards.micro_batches > 1.0):
         return whole
-    halves = list(forward(arch, shards, halved(work)))
+    half = halved(work)
+    decoded = half.tokens * (work.prefill_sequences == 0)
+    halves = [*forward(arch, shards, half), *exchange_copies(arch, shards, decoded)]
     priced = _two_batches(halves, pricer, work)
     launched = replace(engine, captured_tokens=0.0)  # engines capture no graphs of prompts in two batches
     cut = _step(arch, shards, work, launched, [*halves, *halves], priced)
@@ -107,7 +109,8 @@ def _two_batches(halves: list[Operator], pricer: Pricer, work: Work) -> StepTime
     """Both halves of a step [N], one computing while tokens of the other are exchanged; what shows of the exchange.
 
     A bulk exchange, that of steps with prompts, takes multiprocessors from the half that computes; that of decoding
-    leaves the network to move tokens by itself (DeepEP's normal and low-latency kernels).
+    leaves the network to move tokens by itself, between copies before and behind (DeepEP's normal and low-latency
+    kernels).
     """
     num_points = len(work.tokens)
     moved = price_operators([op for op in halves if op.name in EXCHANGED], pricer, num_points)

@@ -13,10 +13,9 @@ from typing import Literal, cast
 
 import numpy as np
 
-from planner.costs.attention_ffn import ACTIVATION_BYTES, EXCHANGE
-from planner.costs.forward import forward
+from planner.costs.attention_ffn import EXCHANGE
+from planner.costs.forward import exchange_copies, forward
 from planner.costs.memory import kv_cache_bytes, weight_bytes
-from planner.costs.operators import MemoryPass, Operator, distinct_places, quantises
 from planner.costs.overlap import cycle_s
 from planner.costs.shapes import FloatArray, Shards, Work
 from planner.costs.step import host_s, price_operators
@@ -26,7 +25,7 @@ from planner.kinds.serve.options import AttentionFfn
 from planner.kinds.serve.points import DECODE_BATCHES, Place
 from planner.kinds.serve.shapes import group_devices
 from planner.kinds.serve.steady import Costs
-from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, MoeFfn
+from planner.models.architecture import GroupedQueryAttention, LatentAttention, MoeFfn
 
 MOST_OVERLAPPED_GPUS = 1 << 9
 
@@ -158,17 +157,6 @@ def together_step_s(
     exchanges = [op for op in operators if op.name in EXCHANGE]
     compute = [op for op in operators if op.name not in EXCHANGE]
     if micro_batches > 1:
-        compute += _copies(costs.arch, shards, work.tokens)
+        compute += exchange_copies(costs.arch, shards, work.tokens)
     work_s, way_s = (price_operators(ops, costs.pricer, len(batches)).device_s for ops in (compute, exchanges))
     return cycle_s((work_s, way_s, host_s(shards, work, costs.engine)), micro_batches)
-
-
-def _copies(arch: Architecture, shards: Shards, tokens: FloatArray) -> Iterator[Operator]:
-    """A copy of each token for each rank that holds experts of it is written, and read where it arrives; and back."""
-    for layer, count in arch.layer_groups():
-        if isinstance(layer.ffn, MoeFfn):
-            rows = tokens * distinct_places(shards.ep, layer.ffn.experts_per_token, layer.ffn.num_experts)
-            sent_bytes = 1.0 if quantises(arch.precisions.experts) else ACTIVATION_BYTES
-            size = rows * arch.hidden_size
-            yield MemoryPass("dispatch_copies", float(count), 3.0 * size * sent_bytes, 2.0)
-            yield MemoryPass("combine_copies", float(count), 3.0 * size * ACTIVATION_BYTES, 2.0)
