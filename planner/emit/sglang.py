@@ -126,7 +126,7 @@ def _dispatch_buffers(instance: Instance) -> Iterator[tuple[str, Word]]:
         return
     if tokens > _MAX_DISPATCH_TOKENS:
         raise instance.refuse(
-            f"max_batch {batch} decodes {tokens} tokens a step, and DeepEP moves up to {_MAX_DISPATCH_TOKENS} of a rank "
+            f"max_batch {batch} is {tokens} tokens a step, and DeepEP moves up to {_MAX_DISPATCH_TOKENS} of a rank "
             "between nodes",
             f"plan with max_batch up to {_MAX_DISPATCH_TOKENS // verified_tokens(instance)}",
         )

@@ -15,7 +15,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 MISSED = 1.05  # of a limit: plans use all of it, by a formula for waits
 
 
-@pytest.mark.parametrize("name", ["serve-deepseek-v3-h200", "serve-qwen3-32b-h200", "serve-cost-two-pools"])
+@pytest.mark.parametrize(
+    "name",
+    ["serve-deepseek-v3-h200", "serve-qwen3-32b-h200", "serve-cost-two-pools", "serve-qwen3-32b-drafts-h200"],
+)
 def test_a_plan_keeps_its_limits_at_its_own_rate(name: str) -> None:
     plan = solve(load_problem(EXAMPLES / f"{name}.yaml"))
     played = play(plan, ServeDecision.model_validate(plan.decision), Load(), Policies())
