@@ -77,6 +77,9 @@ def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
     if decision.layer_runs:
         hint = "no launcher here shares ranks out anew at every layer: solve without `search.layerwise`"
         raise refuse("layers have strategies of their own", "layer_runs", hint)
+    if "tp_fused" in decision.overlap and decision.degrees.tp > 1:
+        hint = "solve with `tp_comm`, or put the kernels (github.com/bytedance/flux) into the training code by hand"
+        raise refuse("no launcher here has products fused with their exchange, `tp_fused`", "overlap", hint)
     cluster = read_cluster(envelope)
     options = recorded_options(cluster.problem, TrainOptions)
     if options is None:

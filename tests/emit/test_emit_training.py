@@ -141,6 +141,7 @@ REFUSED = [
     ),
     ("megatron-lm", _changed(UNEVEN, order=("tp", "pp", "dp", "cp")), "ranks count tp, pp, dp"),
     ("megatron-lm", _more(UNEVEN, sequence_parallel=False), "`tp_comm` without sequence parallelism"),
+    ("torchtitan", _more(UNEVEN, overlap=("tp_fused",)), "products fused with their exchange"),
     ("megatron-lm", _more(MOE, overlap=("ep_comm",)), "`ep_comm` in a pipeline with vpp 1"),
     (
         "megatron-bridge",

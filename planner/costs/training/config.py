@@ -13,7 +13,7 @@ Task = Literal["pretrain", "sft", "lora"]
 ContextParallel = Literal["ring", "all_gather", "ulysses"]
 Precision = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
 
-OVERLAPS = ("grad_reduce", "param_gather", "tp_comm", "p2p", "ep_comm")
+OVERLAPS = ("grad_reduce", "param_gather", "tp_comm", "tp_fused", "p2p", "ep_comm")
 MEGATRON_OVERLAPS = frozenset({"grad_reduce", "param_gather", "p2p"})
 """What Megatron's launch scripts switch on beside the distributed optimizer."""
 
@@ -179,7 +179,7 @@ class TrainingConfig:
             forwarded=framework.forwarded_experts,
             parallel_block=framework.parallel_block,
             lora_rank=self.lora_rank if self.task == "lora" else 0,
-            tp_overlap="tp_comm" in self.overlap,
+            tp_overlap="fused" if "tp_fused" in self.overlap else "split" if "tp_comm" in self.overlap else "none",
             ep_overlap="ep_comm" in self.overlap,
         )
 
@@ -204,7 +204,7 @@ class Shard:
     forwarded: bool
     parallel_block: bool
     lora_rank: int
-    tp_overlap: bool
+    tp_overlap: Literal["none", "split", "fused"]  # of gathers and scatters with the products next to them
     ep_overlap: bool
 
     @property

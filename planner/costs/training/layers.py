@@ -7,7 +7,7 @@ each half of a layer (Korthikanti et al., arXiv:2205.05198, section 4); context 
 
 from collections.abc import Iterator
 
-from planner.costs.overlap import split_s
+from planner.costs.overlap import fused_s, split_s, waves
 from planner.costs.training.attention import attention_kernels, mixer_widths
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.experts import expert_kernels
@@ -63,10 +63,10 @@ def half_layer(machine: Machine, shard: Shard, module: str, widths: tuple[float,
     if shard.tp > 1 and widths is not None:
         size = shard.tokens * shard.hidden * ACTIVATION_BYTES
         forward = sweep(machine, "tp", FORWARD, module, size, shard.tp, 1, 2.0)
-        yield shown(machine, shard, forward, widths) if shard.tp_overlap else forward
+        yield shown(machine, shard, forward, widths)
         if shard.sequence_parallel:
             back = sweep(machine, "tp", BACKWARD_INPUT, module, size, shard.tp, 1, 2.0)
-            yield shown(machine, shard, back, widths) if shard.tp_overlap else back
+            yield shown(machine, shard, back, widths)
         else:
             yield sweep(machine, "tp.beside", BACKWARD_INPUT, module, size, shard.tp, 1, 2.0)
         if shard.sequence_parallel and not shard.lora_rank:
@@ -74,21 +74,29 @@ def half_layer(machine: Machine, shard: Shard, module: str, widths: tuple[float,
 
 
 def shown(machine: Machine, shard: Shard, swept: Kernel, widths: tuple[float, float]) -> Kernel:
-    """What shows of a gather and a scatter that are cut by rank, beside the products behind and in front of them.
+    """What shows of a gather and a scatter beside the products behind and in front of them, cut by rank or fused.
 
-    Both at the data sheet's rates, of which products and exchanges reach about as much. That pieces leave
+    Both at the data sheet's rates, of which products and exchanges reach about as much. That pieces cut by rank leave
     multiprocessors idle is left out: those of training are hundreds of rows high, and runs left out of the fit are
     predicted worse with it.
     """
+    if shard.tp_overlap == "none":
+        return swept
+    wide, inner = widths
     moved_s = (swept.inside_s + swept.outside_s) / 2.0
-    share = sum(_shown_share(machine, shard, width, moved_s) for width in widths) / 2.0
+    shares = (_shown_share(machine, shard, k, n, moved_s) for k, n in ((shard.hidden, wide), (inner, shard.hidden)))
+    share = sum(shares) / 2.0
     return swept._replace(inside_s=swept.inside_s * share, outside_s=swept.outside_s * share)
 
 
-def _shown_share(machine: Machine, shard: Shard, width: float, moved_s: float) -> float:
-    """Of one exchange beside the product between the hidden size and `width`."""
-    compute_s = product(machine, "gemm", FORWARD, "", shard.tokens, width, shard.hidden, shard.precision).flop_s
-    return (float(split_s(compute_s, moved_s, shard.tp)) - compute_s) / moved_s
+def _shown_share(machine: Machine, shard: Shard, k: float, n: float, moved_s: float) -> float:
+    """Of one exchange beside a product of depth `k` and `n` columns."""
+    compute_s = product(machine, "gemm", FORWARD, "", shard.tokens, n, k, shard.precision).flop_s
+    if shard.tp_overlap == "split":
+        together_s = split_s(compute_s, moved_s, shard.tp)
+    else:
+        together_s = fused_s(compute_s, moved_s, waves(shard.tokens, n, machine.num_multiprocessors))
+    return (float(together_s) - compute_s) / moved_s
 
 
 def dense_widths(ffn: DenseFfn, shard: Shard) -> tuple[float, float]:

@@ -35,17 +35,17 @@ def test_experts_take_no_part_in_a_parallel_block() -> None:
     assert step_time(parallel).step_s == step_time(config).step_s
 
 
-@pytest.mark.parametrize("overlap", ["tp_comm", "p2p", "grad_reduce"])
+@pytest.mark.parametrize("overlap", ["tp_comm", "tp_fused", "p2p", "grad_reduce"])
 def test_every_overlap_shortens_the_step(overlap: str) -> None:
     assert step_time(replace(CONFIG, overlap=frozenset({overlap}))).step_s < step_time(CONFIG).step_s
 
 
-def shown(tp: int, gpu: str = "a100_sxm") -> float:
+def shown(tp: int, gpu: str = "a100_sxm", way: str = "tp_comm", micro_batch: int = 1) -> float:
     """Share of the exchange between tensor-parallel ranks that is left where it is overlapped."""
-    one = replace(CONFIG, machine=machine_of(find_node(gpu)), tp=tp)
+    one = replace(CONFIG, machine=machine_of(find_node(gpu)), tp=tp, micro_batch=micro_batch)
     alone, beside = (
         layer_cost(c.machine, c.arch.layers[0], c.shard, RATES).exchange_s["tp"]
-        for c in (one, replace(one, overlap=frozenset({"tp_comm"})))
+        for c in (one, replace(one, overlap=frozenset({way})))
     )
     return beside / alone
 
@@ -53,6 +53,12 @@ def shown(tp: int, gpu: str = "a100_sxm") -> float:
 def test_what_shows_of_an_overlapped_exchange_hangs_on_its_shape() -> None:
     assert shown(8) < shown(4) < shown(2) < 0.75  # more pieces: a smaller one stands alone at either end
     assert shown(8, "l40s_pcie") > 2.0 * shown(8)  # the product is shorter than an exchange over PCIe
+
+
+def test_fused_kernels_hide_more_the_more_waves_of_tiles_there_are() -> None:
+    assert shown(2, way="tp_fused") < 0.5 * shown(2)  # two pieces by rank, many waves
+    assert 0.04 <= shown(8, way="tp_fused", micro_batch=8) < 0.5 * shown(8, way="tp_fused")
+    assert shown(8, micro_batch=8) == pytest.approx(shown(8), rel=0.1)  # as many ranks, as many pieces
 
 
 def test_a_larger_batch_spends_less_of_its_time_in_bubbles() -> None:
