@@ -1,5 +1,6 @@
 """Plans with drafts of their own, played: step tables, and steady state against the simulator."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from planner.costs.shapes import Shards, Work
 from planner.costs.source import make_pricer
 from planner.costs.speculation import Drafter, drafter_of, drafting_step
 from planner.costs.step import Pricer, step_time
+from planner.estimate import estimate_jsonl
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.load import load_plan
@@ -96,3 +98,22 @@ def test_a_table_with_drafts_has_the_steps_that_plans_are_costed_with() -> None:
     work = Work.decode(16.0, float(table.contexts[-1])).with_drafts(2.0)
     step_s = step_time(V3, pricer, shards, work, KNOWN.engine("vllm", None)).seconds
     assert table.decode_s[16, -1] == step_s + drafting_step(heads, pricer, shards, work).device_s
+
+
+def test_an_estimate_of_the_same_deployment_has_the_times_of_the_run(plan: tuple[Envelope, Decision]) -> None:
+    envelope, decision = plan
+    parts = {
+        role.function: {
+            "replicas": role.replicas,
+            "parallelism": {"tp": role.parallelism.tp},
+            **{name: role.limits[name] for name in ("max_batch", "chunk_tokens") if name in role.limits},
+        }
+        for role in decision.roles
+    }
+    parts.get("prefill", {}).pop("max_batch", None)
+    given = parts.get("colocated") or {"mode": "disaggregated", **parts}
+    problem = {name: value for name, value in envelope.inputs.items() if name != "kind"}
+    (line,) = estimate_jsonl([json.dumps({"id": "a", **problem, "decision": {**given, "draft_tokens": 3}})])
+    estimated = json.loads(line)["prediction"]
+    played = play(*plan, Load(first=1500, warm_up=300), Policies())
+    assert estimated["tpot_s"] == pytest.approx(float(np.mean(played.result.tpot_s[300:])), rel=2 * AGREEMENT)
