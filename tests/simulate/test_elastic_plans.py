@@ -30,7 +30,9 @@ def solved(folder: Path, options: str) -> Path:
     (folder / "problem.yaml").write_text(PROBLEM.replace("OPTIONS", options))
     assert main(["solve", str(folder / "problem.yaml"), "-o", str(folder / "plan.json")]) == 0
     plan = json.loads((folder / "plan.json").read_text())
-    plan["decision"]["roles"][0]["replicas"] = 4  # as many engines as are to share a cache
+    role = plan["decision"]["roles"][0]
+    role["replicas"] = 4  # as many engines as are to share a cache, for longer prompts than the plan was made for
+    role["limits"]["max_context_tokens"] = 131_072
     (folder / "plan.json").write_text(json.dumps(plan))
     return folder / "plan.json"
 
