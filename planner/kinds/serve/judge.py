@@ -5,7 +5,7 @@ that it asks for where those must be served.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +13,12 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.kinds.serve.demand import Margins
 from planner.kinds.serve.formulate import gpus_at_hand
-from planner.kinds.serve.placements import Workshop
+from planner.kinds.serve.placements import Parts, Workshop
 from planner.kinds.serve.solve import Outcome, Setting
 from planner.problem.resolve import Workload
 from planner.problem.schema import Limit, SloSpec, TraceLengths
 from planner.simulate.attainment import Draws, Ints
+from planner.simulate.goodput import HIGHEST_PER_S, interval
 from planner.simulate.mixture import Mixture
 from planner.simulate.optimistic_mixture import limits_anything
 from planner.simulate.plan_load import SEEDS, drawn_lengths
@@ -30,6 +31,7 @@ FEWEST_TOGETHER = 10_000  # of several workloads, as many as a plan is checked o
 FEWEST_EACH, MOST_OF_ALL = 400, 60_000  # of a workload that is rare among others, and of the run then
 FLIGHTS = 12.0  # as many requests are in a run as are in the system at a time, so many times
 WARM_UP = 1.5  # of those in the system, and at least
+LONGER = 10  # times as many requests are named where those of a run are too few
 LEAST_WARM_UP = 0.05  # of all: not judged
 
 
@@ -70,6 +72,31 @@ class Judge:
         workshop = Workshop.of(setting, outcome.formulated.candidates, _every(setting, mixtures))
         factor = outcome.formulated.factor / sum(target.share for target in targets)
         return cls(setting, fractions, mixtures[0], workshop, tuple(mixtures[1:]), factor, _gpus(setting))
+
+    def require_long_enough(self, favourite: Sequence[Parts]) -> None:
+        """Refuses runs so short that what steady state prefers keeps the limits though all requests come at once."""
+        if math.isfinite(self.asked_per_s):
+            return
+        fleets = [(self.mixture.of(one.workloads), self.workshop.fleet(one)) for one in favourite]
+        if all(mixture.keeps(fleet, HIGHEST_PER_S) for mixture, fleet in fleets):
+            raise self._too_short()
+
+    def goodput_interval(self, goods: Sequence[Callable[[float], bool]], found_per_s: float) -> tuple[float, float]:
+        """The interval of a goodput by streams that say whether they keep limits; refuses endless ones."""
+        if not math.isfinite(found_per_s):
+            raise self._too_short()
+        low, high = interval(goods, near_per_s=found_per_s, most_per_s=self.asked_per_s)
+        if not math.isfinite(high):
+            raise self._too_short()
+        return low, high
+
+    def _too_short(self) -> PlannerError:
+        count = sum(map(len, self.mixture.draws))
+        return PlannerError(
+            f"{count} requests that come all at once keep their limits, so that no rate does not",
+            where=self.setting.resolved.where(("options",)),
+            hint=f"play more, such as `simulated_requests: {LONGER * count}`, or tighten the limits",
+        )
 
     @property
     def asked_per_s(self) -> float:

@@ -20,7 +20,7 @@ from planner.plan.schema import Envelope
 from planner.progress import Limits
 from planner.simulate.attainment import required
 from planner.simulate.engine import is_compiled
-from planner.simulate.goodput import goodput, interval, keeps
+from planner.simulate.goodput import goodput, keeps
 from planner.simulate.optimistic import Optimist
 from planner.simulate.placements import Placement, PlacementSearch, Tried, search_placements
 from planner.units import format_si
@@ -47,6 +47,7 @@ def _most(outcome: Outcome, judge: Judge) -> Envelope:
     """The placement of the highest goodput on all GPUs at hand."""
     (draws,), (slo,) = judge.mixture.draws, judge.mixture.slos
     parts = list_placements(outcome.formulated.candidates, judge.gpus, outcome)
+    judge.require_long_enough(parts[:1])
     wanted = judge.asked_per_s
     placements = [_placement(judge, one, judge.factor) for one in parts]
     optimist = Optimist(draws, required(slo))
@@ -57,7 +58,7 @@ def _most(outcome: Outcome, judge: Judge) -> Envelope:
         found = search.tried[at].goodput_per_s or 0.0
         fleet = judge.workshop.fleet(parts[at])
         goods = [partial(stream.keeps, fleet) for stream in judge.streams]
-        low, high = interval(goods, near_per_s=found, most_per_s=wanted)
+        low, high = judge.goodput_interval(goods, found)
         claimed = min(found, low) or found
         cells, value = tuple((one,) for one in parts), claimed * judge.factor
         done = ends_of(search), effort_of(search)

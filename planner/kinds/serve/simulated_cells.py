@@ -19,7 +19,6 @@ from planner.kinds.serve.solve import Outcome
 from planner.plan.schema import Envelope
 from planner.simulate.cells import CellSearch, Partition
 from planner.simulate.fleet import Fleet
-from planner.simulate.goodput import interval
 from planner.simulate.mixture import Mixture
 from planner.simulate.placements import Placement, PlacementSearch, Tried
 
@@ -36,12 +35,13 @@ ASSUMED = (*ASSUMPTIONS[:2], *SHARED, *ASSUMPTIONS[3:])
 def best_partition(outcome: Outcome, judge: Judge) -> Envelope:
     """The plan of the highest common scale of all rates at which every workload keeps its limits."""
     parts, favourite = list_cells(judge, outcome)
+    judge.require_long_enough(parts[: len(favourite)])
     cells = [cell_of(judge, one) for one in parts]
     search = CellSearch(cells, judge.mixture, judge.gpus, judge.asked_per_s, MOST_TRIED)
     while (best := search.best(favourite)) is not None:
         fleets = {at: search.known[at].fleet for at in best.cells}
         goods, goodput = [_kept_by(stream, parts, fleets) for stream in judge.streams], best.goodput_per_s or 0.0
-        low, high = interval(goods, near_per_s=goodput, most_per_s=judge.asked_per_s)
+        low, high = judge.goodput_interval(goods, goodput)
         claimed, bound = min(goodput, low) or goodput, search.bound * judge.factor
         found = _finding(search, judge, parts, best, claimed, (low, high), bound, claimed * judge.factor)
         try:

@@ -142,6 +142,15 @@ def test_limits_that_steady_state_thinks_possible_and_no_run_keeps_are_named() -
     assert any("chat: p99 ttft" in one["limit"] for one in caught.value.conflict)
 
 
+@pytest.mark.parametrize("second", [[], [CODE | {"slo": {"latency": {"p90": "12s"}}}]])
+def test_runs_too_short_to_break_the_limits_are_refused_with_a_longer_one(second: list[dict[str, Any]]) -> None:
+    edits = {"workloads.0.slo": {"latency": {"p90": "12s"}}, "options.simulated_requests": 150}
+    edits |= {"options.judged_by": "simulation"} | {f"workloads.{at + 1}": one for at, one in enumerate(second)}
+    with pytest.raises(PlannerError, match="come all at once keep their limits") as caught:
+        solve(small(edits))
+    assert "`simulated_requests: 1500`" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("edits", "message"),
     [
