@@ -87,7 +87,8 @@ def interval(
 ) -> tuple[float, float]:
     """The 95 % interval of the goodput by independent streams (Student's t over their goodputs).
 
-    Each stream says whether it keeps the limits at a rate; `near_per_s` is where its goodput is looked for first.
+    Each stream says whether it keeps the limits at a rate; `near_per_s` is where its goodput is looked for first. It is
+    without end where a stream keeps the limits at every rate.
     """
     found = []
     for good in streams:
@@ -98,6 +99,8 @@ def interval(
                 break
             high = near_per_s * step
         found.append(_between(good, low, high, near_per_s))
+    if math.inf in found:
+        return 0.0, math.inf
     mean, spread = float(np.mean(found)), float(np.std(found, ddof=1))
     half = STUDENT_95[len(found)] * spread / math.sqrt(len(found))
     return max(mean - half, 0.0), mean + half

@@ -97,6 +97,11 @@ def test_the_interval_holds_the_goodputs_of_other_streams() -> None:
     assert high > float(np.mean(each)) * 0.99
 
 
+def test_the_interval_has_no_end_where_a_stream_keeps_every_rate() -> None:
+    ends = interval([lambda rate: rate < 5.0, lambda _: True], near_per_s=4.0, most_per_s=math.inf)
+    assert ends == (0.0, math.inf)
+
+
 def test_the_bound_comes_near_the_goodput_of_a_lone_engine_with_equal_requests() -> None:
     count = 4000
     draws = Draws.renewal(np.full(count, 400), np.full(count, 2), seed=1, warm_up=200)
