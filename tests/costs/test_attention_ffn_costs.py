@@ -14,13 +14,13 @@ from planner.costs.attention_ffn import (
     TokenDemand,
     Units,
     UnitStep,
-    cycle_s,
     ffn_weight_bytes,
     token_demand,
     travelling_bytes,
     unit_step,
 )
 from planner.costs.memory import weight_bytes
+from planner.costs.overlap import cycle_s
 from planner.costs.parameters import EngineOverheads, load_calibration
 from planner.costs.roofline import Roofline
 from planner.costs.shapes import Shards, Work
