@@ -1,8 +1,8 @@
 """The parameters of serving costs from measured deployments: what kernels reach, and what engines add.
 
 Four fits, each of few named numbers (planner/costs/parameters.py):
-1. Efficiencies of the roofline and each engine's `kernel_start`, `step_s`, `sequence_s`, `prefill_s`, on the measured
-   time per output token. Minimise over x, the logarithms,
+1. Efficiencies of the roofline and each engine's `kernel_start` with the starts of experts, latent attention and
+   quantising, `step_s`, `sequence_s`, `prefill_s`, on the measured time per output token. Minimise over x, logarithms,
        sum_r rho(log(tpot_r(x) / measured_r) / NOISE) + sum_p ((x_p - x0_p) / prior_p)^2,
    rho the soft-L1 loss: some rows ran with settings that tables do not state. Times are those of the loop at rest,
    corrected by how far those of the replayed benchmark were from them before.
@@ -13,7 +13,8 @@ Four fits, each of few named numbers (planner/costs/parameters.py):
 3. The shares of peak rates, on which long prompts hang and decoding hardly does, on both times; and 2. again.
 4. With kernel tables, how far each kind of table counts against the fitted roofline.
 An engine with fewer than FEWEST rows of a kind keeps what it had; older releases (OLDER_RELEASES) are engines of their
-own where they have as many, else they are as the newest.
+own where they have as many, else they are as the newest. What an older release adds to steps is expected where that of
+the newest is found; before the first token, a release of fewer than FEWEST_ALONE rows is fitted with its neighbour's.
 """
 
 import datetime
@@ -27,7 +28,15 @@ from numpy.typing import NDArray
 
 from planner.calibrate.parameters import NAMES, bounds
 from planner.calibrate.terms import Terms
-from planner.costs.parameters import Calibration, Efficiencies, EngineOverheads, TableTrust, is_share, section_in
+from planner.costs.parameters import (
+    Calibration,
+    Efficiencies,
+    EngineOverheads,
+    TableTrust,
+    is_share,
+    neighbour_of,
+    section_in,
+)
 from planner.costs.shapes import FloatArray
 from planner.costs.spread import Spread, features_of
 from planner.estimate.evaluate import run
@@ -37,15 +46,20 @@ from planner.estimate.replay import Loop, Played, play
 PRIOR_FILE = "planner/calibrate/prior.yaml"
 NOISE = 0.12  # relative error of a time per output token that is taken as ordinary
 PRIOR = 0.17  # of an efficiency, in logarithms: kernel tables put them within this of their start
+GEMM_PRIOR = 0.1  # of the bandwidth of products
 FLOP_PRIOR = 0.06  # of a share of a peak rate, on which the tables of all devices nearly agree
 LOOSE_PRIOR = 0.5  # of what no table tells
 WIDE_PRIOR = 0.25  # of a share of a peak rate on which tables disagree
 TTFT_NOISE = 0.5  # relative error of a time to first token that is taken as ordinary
 KERNEL_PRIOR = 0.1  # of an engine's multiple of kernel starts
 FEWEST = 12  # rows of an engine from which it has parameters of its own
+FEWEST_ALONE = 80  # rows of a release from which those of its neighbour count no more, before the first token
+FUSED_PRIOR = 0.25  # of the starts of kernels that engines fuse or do not
+RELEASE_PRIOR = 0.25  # of what an older release adds to steps, from what the newest does
 MOST_SHARE = 1.0  # of a rate of the data sheet
 CAP = 1.5  # relative error from which a row counts no more
-_ENGINE = ("kernel_start", "step_s", "sequence_s", "prefill_s")
+_STARTS = ("experts_start", "latent_start", "quantise_start")
+_ENGINE = ("kernel_start", *_STARTS, "step_s", "sequence_s", "prefill_s")
 _LOOSE = (
     "step_s",
     "sequence_s",
@@ -56,6 +70,7 @@ _LOOSE = (
     "experts_quantise_s",
     "experts_width",
     "experts_rows",
+    "exchange_start_s",
 )
 _FIRST = {
     "frontend_s": (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016),
@@ -111,9 +126,8 @@ def paced(terms: Terms, parameters: Parameters, *, tables: bool = False) -> tupl
     """Step times [D] under given parameters; with `tables`, terms that hold table times count by their trust."""
     engines = {name: parameters.engine(name) for name in set(terms.engine_D)}
     trust = {one.name: getattr(parameters.trust, one.name) for one in fields(TableTrust)} if tables else None
-    starts = {name: engine.kernel_start for name, engine in engines.items()}
     added = Added.of([engines[name] for name in terms.engine_D])
-    seconds_DS = terms.device_s(parameters.efficiencies, starts, trust) + terms.host_s(added)
+    seconds_DS = terms.device_s(parameters.efficiencies, engines, trust) + terms.host_s(added)
     return pace_of(terms.frame, list(seconds_DS.T), added), added
 
 
@@ -155,14 +169,18 @@ def fit_costs(
     engines = _engines_with_rows(terms, chosen)
     names = [("", name) for name in NAMES] + [(engine, name) for engine in engines for name in _ENGINE]
     at, begin = (np.array([math.log(max(_value(one, *name), 1e-9)) for name in names]) for one in (start, now))
+    older = np.array([_newest(names, i) for i in range(len(names))])
     prior = np.array([_prior(name) for _, name in names])
+    release = np.array([LOOSE_PRIOR if name in _STARTS else min(_prior(name), RELEASE_PRIOR) for _, name in names])
+    prior = np.where(older >= 0, release, prior)
     low, high = (np.array([math.log(_bounds(name)[side]) for _, name in names]) for side in (0, 1))
     played = predict(terms, now).tpot_s / settled_tpot_s(terms, now)
     wanted = np.log(measured.tpot_s / played)[chosen]
 
     def residuals(x: FloatArray) -> FloatArray:
         found = settled_tpot_s(terms, _with(now, names, x))[chosen]
-        return np.concatenate([_soft((np.log(found) - wanted) / NOISE), (x - at) / prior])
+        expected = np.where(older >= 0, x[older], at)
+        return np.concatenate([_soft((np.log(found) - wanted) / NOISE), (x - expected) / prior])
 
     inside = np.clip(begin, low + 1e-6, high - 1e-6)
     found = least_squares(
@@ -204,6 +222,8 @@ def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen
     frame, engines = terms.frame, dict(start.engines)
     for name in ("default", *_engines_with_rows(terms, usable & ~apart)):
         mine = usable if name == "default" else usable & (engine_D == name)
+        if np.sum(mine & ~apart) < FEWEST_ALONE:
+            mine = usable & np.isin(engine_D, (name, neighbour_of(name)))
         engines[name] = _descend(frame, loops, measured, engines[name], mine & ~apart, _FIRST)
         if np.sum(mine & apart) >= FEWEST:
             engines[name] = _descend(frame, loops, measured, engines[name], mine & apart, _APART)
@@ -288,6 +308,13 @@ def _engines_with_rows(terms: Terms, chosen: Rows) -> list[str]:
     return [str(name) for name in np.unique(engine_D) if np.sum(chosen & (engine_D == name)) >= FEWEST]
 
 
+def _newest(names: Sequence[tuple[str, str]], i: int) -> int:
+    """Where the same parameter of the engine's newest releases is; -1 for all but older ones."""
+    engine, name = names[i]
+    newest = (engine.partition("<")[0], name)
+    return names.index(newest) if "<" in engine and newest in names else -1
+
+
 def _value(parameters: Parameters, engine: str, name: str) -> float:
     holder = parameters.engine(engine) if engine else parameters.efficiencies
     return float(getattr(holder, name))
@@ -307,6 +334,10 @@ def _prior(name: str) -> float:
     """How far a parameter may well be from its start, in logarithms."""
     if name == "kernel_start":
         return KERNEL_PRIOR
+    if name in _STARTS:
+        return FUSED_PRIOR
+    if name.startswith("gemm_bandwidth"):
+        return GEMM_PRIOR
     if name.startswith("experts_flop"):
         return WIDE_PRIOR
     if "_flop" in name:
@@ -316,8 +347,8 @@ def _prior(name: str) -> float:
 
 def _bounds(name: str) -> tuple[float, float]:
     """A share of a rate is at most 1 here: the fit must not explain what is left out by kernels beyond the peak."""
-    if name == "kernel_start":
-        return 0.3, 3.0
+    if name == "kernel_start" or name in _STARTS:
+        return 0.3, 10.0
     low, high = bounds(name)
     return low, min(high, MOST_SHARE) if is_share(name) else high
 

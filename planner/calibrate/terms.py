@@ -15,7 +15,7 @@ from planner.costs.collectives import Route, route
 from planner.costs.evidence import Basis
 from planner.costs.forward import forward
 from planner.costs.operators import Collective, Experts, Operator, demand
-from planner.costs.parameters import Efficiencies
+from planner.costs.parameters import Efficiencies, EngineOverheads
 from planner.costs.profiled import Profiled
 from planner.costs.roofline import Roofline, rates_of, slowdown
 from planner.costs.shapes import FloatArray, Shards, Work
@@ -116,13 +116,16 @@ class Terms:
         )
 
     def device_s(
-        self, known: Efficiencies, kernel_start: dict[str, float], trust: dict[str, float] | None = None
+        self, known: Efficiencies, engines: dict[str, EngineOverheads], trust: dict[str, float] | None = None
     ) -> FloatArray:
         """Device seconds [D, S] of every step; tables, where terms hold them, count by `trust`, else not at all."""
         values = np.array([*(getattr(known, name) for name in NAMES), 0.0])
         flop, bandwidth, start, quantising = values[self.names_T]
-        scale_T = np.array([kernel_start[name] for name in self.engine_D])[self.place_T // STEPS]
-        starts_T = self.kernels_T * (start + quantising) * scale_T
+        sections = list(engines)
+        of_D = np.array([sections.index(name) for name in self.engine_D])
+        scales = np.array([[one.start_of(name) for name in (*NAMES, "")] for one in engines.values()])
+        of_T = of_D[self.place_T // STEPS]
+        starts_T = self.kernels_T * (start * scales[of_T, self.names_T[2]] + quantising * scales[of_T, self.names_T[3]])
         flop_s_T, move_s_T = self.flop_s_T.copy(), self.move_s_T.copy()
         for begin, piece in self.experts:
             end = begin + len(piece.place_T)

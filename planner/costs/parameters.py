@@ -34,6 +34,7 @@ class Efficiencies:
     latent_flop: float = 1.0  # of latent attention
     attention_bandwidth: float = 1.0
     attention_start_s: float = 0.0
+    latent_start_s: float = 0.0  # attention in the latent space, and each product absorbed into it
     experts_flop: float = 1.0
     experts_flop_block: float = 1.0  # 8-bit inputs with one scale a block of 128
     experts_flop_4bit: float = 1.0
@@ -54,10 +55,12 @@ class Efficiencies:
     fabric_bandwidth: float = 1.0  # of the network beyond the scale-up domain
     collective_start_s: float = 0.0  # one collective inside a scale-up domain
     collective_hop_s: float = 0.0  # more per doubling of the group
+    exchange_start_s: float = 0.0  # more for each all-to-all of tokens that are packed first
 
-    def with_starts(self, scale: float) -> "Efficiencies":
-        """The same with every launch of a compute kernel `scale` times as long."""
-        return replace(self, **{name: getattr(self, name) * scale for name in KERNEL_STARTS})
+    def with_starts(self, engine: "EngineOverheads") -> "Efficiencies":
+        """The same with every launch of a compute kernel as long as the engine's."""
+        scales = {name: engine.start_of(name) for name in KERNEL_STARTS}
+        return replace(self, **{name: getattr(self, name) * scale for name, scale in scales.items()})
 
 
 def is_share(name: str) -> bool:
@@ -68,6 +71,7 @@ def is_share(name: str) -> bool:
 KERNEL_STARTS = (
     "gemm_start_s",
     "attention_start_s",
+    "latent_start_s",
     "experts_start_s",
     "elementwise_start_s",
     "quantise_fp8_s",
@@ -100,6 +104,9 @@ class EngineOverheads:
     """What an engine adds to its kernels, not hidden behind the device."""
 
     kernel_start: float = 1.0  # its kernels' starts, as a multiple of those of the roofline
+    experts_start: float = 1.0  # those of routed experts once more: sorting and gathering tokens, where not fused
+    latent_start: float = 1.0  # and those of latent attention,
+    quantise_start: float = 1.0  # and of quantising the inputs of products, where not fused
     step_s: float = 0.0  # each step
     sequence_s: float = 0.0  # each sequence in the step
     prefill_s: float = 0.0  # each step that prefills (no CUDA graph)
@@ -115,6 +122,11 @@ class EngineOverheads:
     step_tokens: float = 8192.0  # prompt tokens that one step takes
     prefill_first: float = 0.0  # 1 where prompts take steps of their own while decoding waits
     workspace_bytes: float = 0.0  # context, graphs and communication buffers on each device
+
+    def start_of(self, name: str) -> float:
+        """The multiple of one of KERNEL_STARTS."""
+        own = {"experts": self.experts_start, "latent": self.latent_start, "quantise": self.quantise_start}
+        return self.kernel_start * own.get(name.partition("_")[0], 1.0)
 
     def launching_s(self, kernels: FloatArray | float, latent_layers: FloatArray | float) -> FloatArray | float:
         """What the host needs to launch a step with prompts."""
@@ -135,15 +147,25 @@ class EngineOverheads:
         return self.poll_steps / 2.0 + self.output_steps
 
 
-OLDER_RELEASES = {"vllm": "0.14", "trtllm": "1.1"}
-"""Before these, engines have overheads of their own: vLLM schedules beside the device unasked from 0.14 on."""
+OLDER_RELEASES = {"sglang": ("0.5.6",), "trtllm": ("1.1", "1.2"), "vllm": ("0.14",)}
+"""Before these, engines have overheads of their own: from there on vLLM schedules beside the device unasked, and
+TensorRT-LLM and SGLang run routed experts in fewer kernels."""
 
 
 def section_of(engine: str, version: str | None) -> str:
     """Where the overheads of an engine stand: `vllm`, or `vllm<0.14`; a version that is no number is the newest."""
-    bound = OLDER_RELEASES.get(engine)
     release = _release(version or "")
-    return f"{engine}<{bound}" if bound is not None and release and release < _release(bound) else engine
+    later = (bound for bound in OLDER_RELEASES.get(engine, ()) if release < _release(bound)) if release else iter(())
+    bound = next(later, None)
+    return f"{engine}<{bound}" if bound is not None else engine
+
+
+def neighbour_of(section: str) -> str:
+    """The section of the releases after those of a section, before them for the newest; itself where it is alone."""
+    engine = section.partition("<")[0]
+    sections = [*(f"{engine}<{bound}" for bound in OLDER_RELEASES.get(engine, ())), engine]
+    at = sections.index(section) if section in sections else 0
+    return sections[at + 1] if at + 1 < len(sections) else sections[at - 1]
 
 
 def section_in(engines: Mapping[str, EngineOverheads], section: str) -> EngineOverheads:

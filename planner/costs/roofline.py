@@ -91,10 +91,13 @@ def rates_of(op: Compute) -> Rates:
     match op:
         case Gemm() | BatchedGemm():
             bandwidth = "gemm_bandwidth_4bit" if op.precision in FOUR_BIT else "gemm_bandwidth"
-            return Rates(_gemm_flop(op.precision), bandwidth, ("gemm_start_s", *_quantising(op.precision)))
+            start = "latent_start_s" if isinstance(op, BatchedGemm) else "gemm_start_s"
+            return Rates(_gemm_flop(op.precision), bandwidth, (start, *_quantising(op.precision)))
         case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
             flop = "latent_flop" if isinstance(op, PrefillAttention) and op.latent else "attention_flop"
-            return Rates(flop, "attention_bandwidth", ("attention_start_s",))
+            absorbed = isinstance(op, DecodeAttention) and op.latent
+            start = "latent_start_s" if absorbed else "attention_start_s"
+            return Rates(flop, "attention_bandwidth", (start,))
         case Experts():
             gathered = op.precision == "mxfp4"  # the kernel that gathers an expert's tokens quantises them
             quantising = ("experts_quantise_s",) if quantises(op.activation) and not gathered else ()

@@ -46,8 +46,9 @@ def make_pricer(
 
     `bare` prices kernels that run without the engine, which then makes their starts no longer.
     """
-    starts = 1.0 if bare else calibration.engine(engine, version).kernel_start
-    roofline = Roofline(accelerator, topology, calibration.efficiencies.with_starts(starts))
+    known = calibration.efficiencies
+    started = known if bare else known.with_starts(calibration.engine(engine, version))
+    roofline = Roofline(accelerator, topology, started)
     if store is None or accelerator.name not in store.accelerators():
         return roofline
     chooser = Chooser(store, accelerator.name, engine, version)

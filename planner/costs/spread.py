@@ -24,8 +24,8 @@ class Spread:
 
     def bounds(self, estimate: FloatArray, features_NF: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Both bounds [N]; the estimate lies between them."""
-        low = np.clip(features_NF @ np.array(self.low), -WIDEST, 0.0)
-        high = np.clip(features_NF @ np.array(self.high), 0.0, WIDEST)
+        low = np.clip(np.sum(features_NF * np.array(self.low), axis=1), -WIDEST, 0.0)
+        high = np.clip(np.sum(features_NF * np.array(self.high), axis=1), 0.0, WIDEST)
         return estimate * np.exp(low), estimate * np.exp(high)
 
 

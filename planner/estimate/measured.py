@@ -27,7 +27,7 @@ from planner.costs.parameters import section_of
 from planner.costs.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part, Refused
-from planner.estimate.recipes import Recipe, recipe_of
+from planner.estimate.recipes import GB200_NODE, Recipe, leaves_out_ep, recipe_of
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
 from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec
@@ -192,9 +192,10 @@ def _ranks(part: Part, clients: int, batch_per_rank: float) -> tuple[Part, int]:
 def _version(row: Mapping[str, str], set_to: Recipe) -> str | None:
     """Of the engine; None where it runs as the newest do, or where only the framework around it is named."""
     engine, version = row["backend"], row.get("backend_version") or None
-    framework = engine == "trtllm" and (version or "").startswith("0.")
+    if version is None or (engine == "trtllm" and version.startswith("0.")):
+        return set_to.release
     ahead = set_to.asynchronous and section_of(engine, version) != engine
-    return None if framework or ahead else version
+    return None if ahead else version
 
 
 def _part(row: Mapping[str, str], prefix: str) -> Part:
@@ -202,6 +203,8 @@ def _part(row: Mapping[str, str], prefix: str) -> Part:
         int(float(row[f"{prefix}{name}"] or 1)) for name in ("tp", "pp", "dp", "moe_tp", "moe_ep")
     )
     replicas = int(float(row[f"{prefix}workers"] if prefix else row.get("workers") or 1))
+    if dp > 1 and ep == 1 and leaves_out_ep(row):
+        tp, dp, moe_tp, ep = (dp, 1, dp, 1) if dp <= GB200_NODE else (tp, dp, 1, dp * tp)
     return Part(replicas, tp, pp, dp, moe_tp, ep, micro_batches=int(float(row.get(f"{prefix}micro_batches") or 1)))
 
 

@@ -21,10 +21,15 @@ from math import floor, log2
 from planner.estimate.case import REQUESTS_PER_CLIENT
 
 GAP_PROMPTS = 100  # distinct ones of NVIDIA's load generator unless told otherwise (aiperf --num-dataset-entries)
+GB200_NODE = 4  # devices
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
 DEFAULT_UTILISATION = 0.95  # where nothing is known: runs have settings between 0.80 and 0.95
 
 _MINIMAX_TUNED = "2026-04-03"  # from here its fp8 recipe on Blackwell has an fp8 cache and graphs of 2,048 tokens
+_SECOND_IMAGES = "2025-12-01"  # before this its recipes name the images below
+_FIRST_IMAGES = {"sglang": "0.5.5", "trtllm": "1.1.0"}
+_DYNAMO_0_8 = "2026-01-01"  # from here Dynamo has TensorRT-LLM 1.2, in 0.5 it has 1.1
+_BALANCE_STEPS = 30.0  # at most, as the times to first token say
 _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves many concurrencies: system, prompt
     ("b200_sxm", 1024): 32,
     ("b200_sxm", 8192): 8,
@@ -52,6 +57,7 @@ class Recipe:
     output_format: str | None = None  # of the last matrix of attention, where it is not that of the others
     prefix_hits: float = 0.0
     asynchronous: bool = False  # schedules beside the device, as later releases do unasked
+    release: str | None = None  # of the engine, where the table names none or that of a framework around it
 
 
 def recipe_of(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe:
@@ -62,10 +68,20 @@ def recipe_of(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe
         return Recipe()
     engine = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}.get(row["backend"])
     found = engine(row, clients, decode_ranks) if engine is not None else Recipe()
+    found = replace(found, release=_release(row))
     if _family(row).startswith("DeepSeek") and row.get("weights") == "nvfp4":
         return replace(found, output_format="nvfp4")
     eight_bit = _family(row).startswith("gpt-oss") and _blackwell(row)
     return replace(found, expert_inputs="fp8") if eight_bit else found
+
+
+def leaves_out_ep(row: Mapping[str, str]) -> bool:
+    """Whether a row states no expert parallelism where its recipe has it, and attention data parallelism where none.
+
+    SGLang 0.5.5 on GB200: DeepEP, which joins all ranks, over several nodes; tensor parallelism inside one.
+    """
+    early = row["backend"] == "sglang" and (row.get("backend_version") or "").startswith("0.5.5")
+    return early and row["mode"] == "disagg" and row["system"] == "gb200" and row.get("source") == "inferencex"
 
 
 def _gap_analysis(row: Mapping[str, str], clients: int) -> Recipe:
@@ -122,6 +138,10 @@ def _trtllm(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe:
     family, isl, osl = _family(row), int(float(row["isl"])), int(float(row["osl"]))
     if row["mode"] == "disagg":
         return Recipe("fp8", max_batch=_decode_batch(row, clients, decode_ranks))
+    if (ranks := float(row["dp"] or 1)) > 1:
+        return Recipe(
+            "fp8", DEFAULT_UTILISATION, 0, max(clients + isl + 64, 8192), hold_steps=_balance(ranks, clients, osl)
+        )
     short = isl == 1024 and osl == 1024
     if family.startswith("Llama"):
         held = short and float(row["tp"] or 1) < 8
@@ -130,6 +150,20 @@ def _trtllm(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe:
         return Recipe("fp8" if _blackwell(row) else None, DEFAULT_UTILISATION, 512, 20000)
     held = short and clients >= 64 and row.get("weights") == "fp8_block"
     return Recipe("fp8", DEFAULT_UTILISATION, 0, max(clients + isl + 64, 8192), hold_steps=40.0 if held else 0.0)
+
+
+def _balance(ranks: float, clients: int, osl: int) -> float:
+    """Steps that a prompt waits until every other attention rank has one (`attention_dp_config.enable_balance`)."""
+    harmonic = sum(1.0 / k for k in range(1, int(ranks)))
+    return min(harmonic * ranks * osl / max(clients, 1), _BALANCE_STEPS)
+
+
+def _release(row: Mapping[str, str]) -> str | None:
+    version, day = row.get("backend_version") or "", row.get("measured") or ""
+    if row["backend"] == "trtllm" and row["mode"] == "disagg":
+        early = version.startswith("0.5") or (not version and day < _DYNAMO_0_8)
+        return "1.1.0" if early else None
+    return None if version or not "" < day < _SECOND_IMAGES else _FIRST_IMAGES.get(row["backend"])
 
 
 def _decode_batch(row: Mapping[str, str], clients: int, decode_ranks: int) -> int:

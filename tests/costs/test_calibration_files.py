@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration
+from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration, section_of
 from planner.errors import PlannerError
 
 HEAD = "schema: planner.calibration/1\n"
@@ -42,6 +42,19 @@ def test_an_engine_without_a_section_takes_the_default_one(tmp_path: Path) -> No
 def test_older_releases_have_a_section_of_their_own(tmp_path: Path, version: str | None, section: str) -> None:
     path = _file(tmp_path, HEAD + "engines:\n  vllm: {step_s: 0.25}\n  vllm<0.14: {step_s: 0.5}\n")
     assert load_calibration(path).engine("vllm", version).step_s == {"old": 0.5, "new": 0.25}[section]
+
+
+def test_each_of_several_older_releases_has_its_section() -> None:
+    found = [section_of("trtllm", version) for version in ("1.0.0rc3", "1.1.0rc2", "1.2.0rc6", None)]
+    assert found == ["trtllm<1.1", "trtllm<1.2", "trtllm", "trtllm"]
+
+
+def test_an_engine_lengthens_starts_by_the_kind_of_kernel() -> None:
+    known = Efficiencies(gemm_start_s=1.0, experts_start_s=1.0, latent_start_s=1.0, quantise_fp8_s=1.0)
+    engine = EngineOverheads(kernel_start=2.0, experts_start=3.0, latent_start=5.0, quantise_start=7.0)
+    found = known.with_starts(engine)
+    assert (found.gemm_start_s, found.experts_start_s, found.latent_start_s) == (2.0, 6.0, 10.0)
+    assert found.quantise_fp8_s == 14.0
 
 
 def test_without_a_section_older_releases_take_that_of_the_newest(tmp_path: Path) -> None:

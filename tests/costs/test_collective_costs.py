@@ -142,6 +142,19 @@ def test_starts_grow_with_the_doublings_of_the_group() -> None:
     assert times == pytest.approx([7e-6, 9e-6, 11e-6])
 
 
+@pytest.mark.parametrize(("size", "packed"), [(8, True), (72, False)])
+def test_tokens_are_packed_before_they_are_exchanged_on_a_board(size: int, packed: bool) -> None:
+    topology = Topology((Level("node", size, 1e12, 0.0),))
+    some = np.array([1e6])
+    tokens = Collective("dispatch", 1.0, "all_to_all", some, np.array([8.0]), np.array([1.0]), choices=8, among=256)
+    bare, with_start = (float(collective_s(tokens, topology, Efficiencies(exchange_start_s=s))[0]) for s in (0.0, 5e-5))
+    assert with_start - bare == pytest.approx(5e-5 if packed else 0.0)
+    other = Collective("transpose", 1.0, "all_to_all", some, np.array([8.0]), np.array([1.0]))
+    assert collective_s(other, topology, Efficiencies(exchange_start_s=5e-5)) == collective_s(
+        other, topology, Efficiencies()
+    )
+
+
 def test_link_latency_is_paid_at_each_level_that_a_group_spans() -> None:
     late = Topology((Level("node", 8, 1e12, 1e-6), Level("fabric", 64, 1e12, 5e-6)))
     assert _seconds("p2p", 1e-9, 2, 1, late) == pytest.approx(1e-6)

@@ -94,6 +94,35 @@ def test_a_version_of_the_framework_is_not_that_of_the_engine() -> None:
     assert case(COLOCATED, backend_version="0.12.0", source="nvidia-gap").section == "vllm<0.14"
 
 
+@pytest.mark.parametrize(
+    ("row", "changes", "section"),
+    [
+        (COLOCATED, {"backend": "sglang", "measured": "2025-11-10"}, "sglang<0.5.6"),
+        (COLOCATED, {"backend": "sglang", "measured": "2026-01-10"}, "sglang"),
+        (COLOCATED, {"backend": "sglang", "measured": "2025-11-10", "backend_version": "0.5.9"}, "sglang"),
+        (COLOCATED, {"backend": "trtllm", "measured": "2025-10-29"}, "trtllm<1.2"),
+        (COLOCATED, {"backend": "trtllm", "backend_version": "1.1.0rc2.post2"}, "trtllm<1.2"),
+        (COLOCATED, {"backend": "vllm", "measured": "2025-10-29"}, "vllm"),
+        (DISAGGREGATED, {"backend_version": "0.5.1-rc0.pre3"}, "trtllm<1.2"),
+        (DISAGGREGATED, {"measured": "2025-12-15"}, "trtllm<1.2"),
+        (DISAGGREGATED, {"measured": "2026-02-15"}, "trtllm"),
+    ],
+)
+def test_releases_that_a_table_leaves_out_are_those_of_the_day(
+    row: dict[str, str], changes: dict[str, str], section: str
+) -> None:
+    assert case(row, **changes).section == section
+
+
+@pytest.mark.parametrize(("dp", "found"), [("32", (1, 32, 32)), ("4", (4, 1, 1))])
+def test_recipes_that_leave_out_expert_parallelism_have_it_over_nodes(dp: str, found: tuple[int, int, int]) -> None:
+    ranks = {"decode_tp": "1", "decode_dp": dp, "decode_moe_tp": dp, "decode_moe_ep": "1", "decode_workers": "1"}
+    early = case(DISAGGREGATED, backend="sglang", backend_version="0.5.5.post2", **ranks).decode
+    assert (early.tp, early.dp, early.ep) == found
+    later = case(DISAGGREGATED, backend="sglang", backend_version="0.5.8", **ranks).decode
+    assert (later.tp, later.dp, later.ep, later.moe_tp) == (1, int(dp), 1, int(dp))
+
+
 def test_gap_runs_take_prompts_one_by_one() -> None:
     assert case(COLOCATED, source="nvidia-gap", isl="4096").decode.chunk_tokens == 4096
     assert case(COLOCATED, source="nvidia-gap", isl="4096", backend="sglang").decode.chunk_tokens == 0

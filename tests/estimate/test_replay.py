@@ -77,6 +77,15 @@ def test_clients_that_start_one_after_the_other_wait_less() -> None:
     assert apart.ttft_s[0] < 0.5 * together.ttft_s[0]
 
 
+@pytest.mark.parametrize("disaggregated", [0.0, 1.0])
+def test_a_client_that_has_its_answer_sends_again_before_others_have_started(disaggregated: float) -> None:
+    """Steps of few sequences are far shorter here: the first answers come long before the last client starts."""
+    steep = {"base_s": 1e-4, "slope_s": 1e-3, "token_s": 1e-6, "start_s": 1e-4, "disaggregated": disaggregated}
+    alone = play(loop(**steep)).ttft_s[0]
+    many = play(loop(clients=32.0, requests_per_client=3.0, staggered=1.0, **steep))
+    assert many.ttft_s[0] < alone + 2 * 32 * 1e-3
+
+
 def test_held_prompts_wait_for_as_many_decode_steps() -> None:
     """A prompt that finds another request decoding waits for company at most that long; a step full of prompts goes."""
     plain, held = (play(loop(clients=4.0, spread=0.5, hold_steps=one)).ttft_s[0] for one in (0.0, 20.0))

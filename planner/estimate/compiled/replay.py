@@ -39,15 +39,13 @@ def _pop(keys, values, size):
 
 
 @njit(cache=True)
-def _sent(clients, frontend, delay, stagger, sent_at, ready):
-    """The first request of every client on its way; returns when the front end is free."""
-    free = 0.0
-    for request in range(clients):
-        sent_at[request] = stagger * request / clients
-        free = max(free, sent_at[request]) + frontend
-        ready[request] = free + delay[request]
-        if request > 0:
-            ready[request] = max(ready[request], ready[request - 1])
+def _send(request, at, free, frontend, delay, sent_at, ready):
+    """The next request on its way; returns when the front end is free."""
+    sent_at[request] = at
+    free = max(free, at) + frontend
+    ready[request] = free + delay[request]
+    if request > 0:
+        ready[request] = max(ready[request], ready[request - 1])
     return free
 
 
@@ -70,9 +68,11 @@ def _colocated(
     sent_at, ready, first = np.zeros(count), np.zeros(count), np.zeros(count)
     keys, values, decoding = np.empty(most + 1), np.empty(most + 1, np.int64), 0
     head, done, now, steps, before, since = 0, 0, 0.0, 0, 0.0, -1
-    sent = min(clients, count)
-    free = _sent(sent, frontend, delay, stagger, sent_at, ready)
+    sent, started, starting, free = 0, 0, min(clients, count), 0.0
     while done < count:
+        while started < starting and stagger * started / clients <= now:
+            free = _send(sent, stagger * started / clients, free, frontend, delay, sent_at, ready)
+            sent, started = sent + 1, started + 1
         waits = head < sent and ready[head] <= now and decoding < most
         if waits and decoding > 0 and before == 0.0 and steps % poll != 0:
             waits = False
@@ -112,19 +112,21 @@ def _colocated(
                 until = max(int(np.ceil((ready[head] - now) / step)), 1)
                 until += (poll - (steps + until) % poll) % poll
                 ahead = min(ahead, until)
+            if started < starting:
+                ahead = min(ahead, max(int(np.ceil((stagger * started / clients - now) / step)), 1))
             now += ahead * step
             steps += ahead
-        else:
+        elif head < sent:
             now = max(now, ready[head])
+        else:
+            now = stagger * started / clients
         while decoding > 0 and keys[0] <= steps:
             request = values[0]
             decoding = _pop(keys, values, decoding)
             done += 1
             tpot[request] = (now - first[request]) / max(osl[request] - 1.0, 1.0)
-            if sent < count:
-                sent_at[sent] = now
-                free = max(free, now) + frontend
-                ready[sent] = max(free + delay[sent], ready[sent - 1])
+            if sent + starting - started < count:
+                free = _send(sent, now, free, frontend, delay, sent_at, ready)
                 sent += 1
 
 
@@ -159,20 +161,25 @@ def _disaggregated(
     keys, values, decoding = np.empty(count), np.empty(count, np.int64), 0
     free, sent, done, now, tokens = 0.0, 0, 0, 0.0, 0.0
     slots = max(int(most * ranks / instances), 1)
-    while sent < min(clients, count):
-        sent_at[sent] = stagger * sent / clients
-        free, on_way = _prefill(
-            sent, sent_at, isl, delay, servers, free, frontend, start, token, step_tokens, moved, least, ttft,
-            moving, movers, on_way,
-        )  # fmt: skip
-        sent += 1
+    started, starting = 0, min(clients, count)
     while done < count:
         step = base + slope * max(decoding / ranks, 1.0)
         finishes = now + (keys[0] - tokens) * step if decoding > 0 else np.inf
-        if on_way > 0 and moving[0] < finishes:
-            if decoding > 0:
-                tokens += max(moving[0] - now, 0.0) / step
-            now = max(moving[0], now)
+        starts = stagger * started / clients if started < starting else np.inf
+        arrives = moving[0] if on_way > 0 else np.inf
+        if min(starts, arrives) < finishes and decoding > 0:
+            tokens += max(min(starts, arrives) - now, 0.0) / step
+        if starts <= arrives and starts < finishes:
+            now = max(starts, now)
+            sent_at[sent] = starts
+            free, on_way = _prefill(
+                sent, sent_at, isl, delay, servers, free, frontend, start, token, step_tokens, moved, least, ttft,
+                moving, movers, on_way,
+            )  # fmt: skip
+            sent, started = sent + 1, started + 1
+            continue
+        if arrives < finishes:
+            now = max(arrives, now)
             request = movers[0]
             on_way = _pop(moving, movers, on_way)
             at = request % instances
@@ -188,7 +195,7 @@ def _disaggregated(
             present[at] -= 1
             done += 1
             tpot[request] = (now - first[request]) / max(osl[request] - 1.0, 1.0)
-            if sent < count:
+            if sent + starting - started < count:
                 sent_at[sent] = now
                 free, on_way = _prefill(
                     sent, sent_at, isl, delay, servers, free, frontend, start, token, step_tokens, moved, least, ttft,
