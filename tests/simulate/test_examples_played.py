@@ -12,7 +12,7 @@ from planner.simulate.play import Load, play
 from planner.simulate.summary import statistic
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-MISSED = 1.05  # of a limit: plans use all of it, by a formula for waits
+MISSED = 1.1  # of a limit: plans use all of it, by a formula for waits, where a percent of a rate is a tenth of them
 
 
 @pytest.mark.parametrize(
