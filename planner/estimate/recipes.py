@@ -3,7 +3,8 @@
 InferenceX (formerly InferenceMAX) publishes what it runs: `benchmarks/single_node/*.sh`, `benchmarks/*_docker.sh` and
 `.github/configs/nvidia-master.yaml` of github.com/SemiAnalysisAI/InferenceX, as of October 2025 to April 2026. Taken
 from there: the format of the KV cache, the share of memory, the largest batch, the prompt tokens of a step, SGLang's
-interval between looks at new requests, TensorRT-LLM's waiting for full batches (`batch_wait_timeout_iters`). Its
+interval between looks at new requests, TensorRT-LLM's waiting for full batches (`batch_wait_timeout_iters`) and for
+prompts on all attention ranks (`attention_dp_config`), and the images, which tell the engine's release. Its
 disaggregated TensorRT-LLM deployments limit the decoding batch to the power of two at or below the clients' share (the
 `batchN` in the names of their files), but for sweeps over concurrency at one limit.
 DeepSeek-R1 in nvfp4 is its second checkpoint, which converts the output matrix of attention too (the card of
@@ -161,7 +162,7 @@ def _balance(ranks: float, clients: int, osl: int) -> float:
 def _release(row: Mapping[str, str]) -> str | None:
     version, day = row.get("backend_version") or "", row.get("measured") or ""
     if row["backend"] == "trtllm" and row["mode"] == "disagg":
-        early = version.startswith("0.5") or (not version and day < _DYNAMO_0_8)
+        early = version.startswith("0.5") or (not version and "" < day < _DYNAMO_0_8)
         return "1.1.0" if early else None
     return None if version or not "" < day < _SECOND_IMAGES else _FIRST_IMAGES.get(row["backend"])
 
