@@ -28,9 +28,9 @@ DEFAULT_UTILISATION = 0.95  # where nothing is known: runs have settings between
 
 _MINIMAX_TUNED = "2026-04-03"  # from here its fp8 recipe on Blackwell has an fp8 cache and graphs of 2,048 tokens
 _SECOND_IMAGES = "2025-12-01"  # before this its recipes name the images below
-_FIRST_IMAGES = {"sglang": "0.5.5", "trtllm": "1.1.0"}
-_DYNAMO_0_8 = "2026-01-01"  # from here Dynamo has TensorRT-LLM 1.2, in 0.5 it has 1.1
-_BALANCE_STEPS = 30.0  # at most, as the times to first token say
+_FIRST_IMAGES = {"sglang": "0.5.5", "trtllm": "1.1.0"}  # and for gpt-oss 1.2.0rc0, with the times of 1.1
+_DYNAMO_0_8 = "2026-01-01"  # from here its image of Dynamo is 0.8; those of 0.5 are taken to have TensorRT-LLM 1.1
+_BALANCE_STEPS = 30.0  # half of `timeout_iters`: prompts come at any time of that wait
 _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves many concurrencies: system, prompt
     ("b200_sxm", 1024): 32,
     ("b200_sxm", 8192): 8,
@@ -77,9 +77,10 @@ def recipe_of(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe
 
 
 def leaves_out_ep(row: Mapping[str, str]) -> bool:
-    """Whether a row states no expert parallelism where its recipe has it, and attention data parallelism where none.
+    """Whether a row has the placeholders of a recipe in place of its parallelism: `ep: 1` and `dp-attn: true`.
 
-    SGLang 0.5.5 on GB200: DeepEP, which joins all ranks, over several nodes; tensor parallelism inside one.
+    SGLang 0.5.5 on GB200, where they "do nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks,
+    as the comments beside them say; decoding on one node has the times of tensor parallelism.
     """
     early = row["backend"] == "sglang" and (row.get("backend_version") or "").startswith("0.5.5")
     return early and row["mode"] == "disagg" and row["system"] == "gb200" and row.get("source") == "inferencex"
@@ -139,22 +140,19 @@ def _trtllm(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe:
     family, isl, osl = _family(row), int(float(row["isl"])), int(float(row["osl"]))
     if row["mode"] == "disagg":
         return Recipe("fp8", max_batch=_decode_batch(row, clients, decode_ranks))
-    if (ranks := float(row["dp"] or 1)) > 1:
-        return Recipe(
-            "fp8", DEFAULT_UTILISATION, 0, max(clients + isl + 64, 8192), hold_steps=_balance(ranks, clients, osl)
-        )
+    hold = _balance(float(row["dp"] or 1), clients, osl)
     short = isl == 1024 and osl == 1024
     if family.startswith("Llama"):
         held = short and float(row["tp"] or 1) < 8
         return Recipe("fp8", DEFAULT_UTILISATION, 1024, 16384, hold_steps=20.0 if held else 0.0)
     if family.startswith("gpt-oss"):
-        return Recipe("fp8" if _blackwell(row) else None, DEFAULT_UTILISATION, 512, 20000)
+        return Recipe("fp8" if _blackwell(row) else None, DEFAULT_UTILISATION, 512, 20000, hold_steps=hold)
     held = short and clients >= 64 and row.get("weights") == "fp8_block"
-    return Recipe("fp8", DEFAULT_UTILISATION, 0, max(clients + isl + 64, 8192), hold_steps=40.0 if held else 0.0)
+    return Recipe("fp8", DEFAULT_UTILISATION, 0, max(clients + isl + 64, 8192), hold_steps=hold or 40.0 * held)
 
 
 def _balance(ranks: float, clients: int, osl: int) -> float:
-    """Steps that a prompt waits until every other attention rank has one (`attention_dp_config.enable_balance`)."""
+    """Steps that a prompt waits until every other attention rank has one (`attention_dp_config`); 0 of a lone rank."""
     harmonic = sum(1.0 / k for k in range(1, int(ranks)))
     return min(harmonic * ranks * osl / max(clients, 1), _BALANCE_STEPS)
 

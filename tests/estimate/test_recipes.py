@@ -1,5 +1,7 @@
 """Settings that recipes of public benchmarks give to rows whose table does not state them."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.errors import PlannerError
@@ -121,6 +123,13 @@ def test_recipes_that_leave_out_expert_parallelism_have_it_over_nodes(dp: str, f
     assert (early.tp, early.dp, early.ep) == found
     later = case(DISAGGREGATED, backend="sglang", backend_version="0.5.8", **ranks).decode
     assert (later.tp, later.dp, later.ep, later.moe_tp) == (1, int(dp), 1, int(dp))
+
+
+def test_attention_ranks_wait_for_each_other_half_of_the_longest_wait_at_most() -> None:
+    row = {**COLOCATED, "backend": "trtllm", "family": "gpt-oss-120b", "osl": "1024"}
+    assert recipe_of({**row, "dp": "1"}, 64, 1).hold_steps == 0.0
+    assert recipe_of({**row, "dp": "2"}, 64, 2) == replace(recipe_of(row, 64, 1), hold_steps=30.0)
+    assert recipe_of({**row, "dp": "2"}, 512, 2).hold_steps == 1.0 * 2 * 1024 / 512
 
 
 def test_gap_runs_take_prompts_one_by_one() -> None:
