@@ -15,16 +15,16 @@ from dataclasses import asdict, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.shapes import FloatArray
+from planner.costs.operators.shapes import FloatArray
 from planner.estimate.case import Case
 from planner.estimate.evaluate import batch_of, groups_of
 from planner.estimate.frame import Added, loop_of, pace_of, settled, taken
 from planner.estimate.measured import cases_of_table, rows_of_table
 from planner.estimate.replay import Loop, Played, play
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance
-from planner.simulate.requests import Requests
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
 
 LEAST_REQUESTS, MOST_REQUESTS = 8, 6000  # of one run, as in the replay
 REPLAY_DRAWS = 1 << 16

@@ -89,7 +89,7 @@ class Tally:
 
 def make_seeds() -> Seeds:
     """Hand-written plans, a solved one, the examples, the documents that `init` writes, and small ones of our own."""
-    from planner.starters import starter, starter_names
+    from planner.load.starters import starter, starter_names
 
     examples = [path.read_text() for path in sorted((ROOT / "examples").glob("serve-*.yaml"))]
     starters = {name: starter(name) for name in starter_names()}

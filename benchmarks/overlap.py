@@ -1,7 +1,8 @@
 """Products fused with their exchange: published times beside what the formula makes of the two alone.
 
 Published rows give a product [m, n] on one rank (depth k), its group, the time of both in turn, and that together.
-Where product and exchange were published apart, the formula of `planner.costs.overlap` is given both; where only their
+Where product and exchange were published apart, the formula of `planner.costs.rates.overlap` is given both; where only
+their
 sum was, it is divided as the planner's own costs divide it. Nothing is fitted to these rows. Beside it stand a constant
 share of the exchange hidden, the best there is for the judged rows in hindsight; the same, clipped to what the product
 lasts; the published maximum, clipped; and nothing hidden. Judged are tuned kernels whose exchange is the one that ran
@@ -23,10 +24,10 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.costs.operators import Collective, Gemm
-from planner.costs.overlap import MOST_HIDDEN, fused_s, split_s, split_slowdown, waves
-from planner.costs.parameters import load_calibration
-from planner.costs.roofline import Roofline
+from planner.costs.operators.kernels import Collective, Gemm
+from planner.costs.rates.overlap import MOST_HIDDEN, fused_s, split_s, split_slowdown, waves
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.roofline import Roofline
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node

@@ -22,14 +22,20 @@ from typing import Any
 
 import numpy as np
 
-from planner.costs.source import open_store, profile_paths
+from planner.costs.rates.source import open_store, profile_paths
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import cases_of_table
 from planner.propose.alternative import Alternative, Result, layouts, loads
 from planner.propose.decision import Slo, make_choice, with_results
 from planner.propose.likeness import CUT, TPOT, TTFT, Errors, Likeness, fit
-from planner.solvers.sequential_choice import Choice, best, expected_rewards, next_measurement, next_measurements
+from planner.solvers.stochastic.sequential_choice import (
+    Choice,
+    best,
+    expected_rewards,
+    next_measurement,
+    next_measurements,
+)
 
 MEASURED = Path(__file__).parent.parent.parent / "shared" / "data" / "serving" / "measured.csv"
 KEY = ("mode", "family", "system", "backend", "precision", "isl", "osl")

@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 from rl_recipes import best_recipe
 
-from planner.documents import load_document
-from planner.rl.benchmark_plan import read_plan
-from planner.rl.benchmark_problem import read_problem
+from planner.documents.read import load_document
 from planner.rl.evaluate import evaluate
+from planner.rl.formats.benchmark_plan import read_plan
+from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.problem import Batch, RlProblem
-from planner.rl.ranker import noisy_keys, recall
-from planner.rl.search import solve
+from planner.rl.rollouts.ranker import noisy_keys, recall
+from planner.rl.search.search import solve
 
 CPU_LIMIT_S, MOST_ABOVE = 10.0, 1.01
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.documents import load_document
+from planner.documents.read import load_document
 from planner.rl.agentic import AgenticPlan, AgenticProblem, evaluate_agentic, policy_of, queues_for, token_parts
-from planner.rl.agentic_format import read_agentic
-from planner.rl.agentic_search import solve_agentic
 from planner.rl.evaluate import gpus_of_pool, handover_s, hourly_usd, weight_sync_s
+from planner.rl.formats.agentic_format import read_agentic
 from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
 from planner.rl.problem import Mode
-from planner.rl.rollout import Worker, simulate
-from planner.rl.space import training_choices
+from planner.rl.rollouts.rollout import Worker, simulate
+from planner.rl.search.agentic_search import solve_agentic
+from planner.rl.search.space import training_choices
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
 
 PROBLEMS = Path(__file__).parent.parent / "examples" / "rl-problems"

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from planner.solvers.fused_pipelines import FusedProblem, FusedSchedule, Pipeline, solve_fused
 from planner.solvers.result import SolveResult
+from planner.solvers.schedules.fused_pipelines import FusedProblem, FusedSchedule, Pipeline, solve_fused
 
 Row = dict[str, str]
 SLACK = 1e-4  # the published peaks are sums in single precision

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.setting import read_setting
-from planner.load import load_problem
+from planner.load.problems import load_problem
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.space import training_choices
+from planner.rl.search.space import training_choices
 
 CPU_LIMIT_S = 10.0
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.documents import load_document
-from planner.rl.benchmark_problem import read_problem
-from planner.rl.dispatch import POLICIES, split_simulated
-from planner.rl.fusion import Inference, Move, change_workers, fuse
-from planner.rl.horizon import ChangeCosts, Period, plan_horizon
+from planner.documents.read import load_document
+from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.partial import successive
 from planner.rl.problem import Batch, DecodeCurve, RlProblem
-from planner.rl.ranker import keys_of_recall
-from planner.rl.resume import subset
-from planner.rl.rollout import Trajectories, Worker, simulate
+from planner.rl.rollouts.dispatch import POLICIES, split_simulated
+from planner.rl.rollouts.fusion import Inference, Move, change_workers, fuse
+from planner.rl.rollouts.ranker import keys_of_recall
+from planner.rl.rollouts.resume import subset
+from planner.rl.rollouts.rollout import Trajectories, Worker, simulate
+from planner.rl.search.horizon import ChangeCosts, Period, plan_horizon
 
 Floats = NDArray[np.float64]
 CPU_LIMIT_S, RUNS = 0.05, 9

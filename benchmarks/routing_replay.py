@@ -88,7 +88,7 @@ def _batch_s(costs: MoeCosts, imbalance_GML: np.ndarray, extra_s: float) -> floa
 
 def _reorder_s(costs: MoeCosts, plan: BatchPlan) -> float:
     """Experts that changed node, over the network; the layers generated stand for all."""
-    from planner.costs.operators import bytes_per
+    from planner.costs.operators.kernels import bytes_per
 
     parameters = costs.expert_bytes / bytes_per(costs.model.precisions.experts)
     moved = plan.moved_experts * costs.num_layers / LAYERS
@@ -97,7 +97,7 @@ def _reorder_s(costs: MoeCosts, plan: BatchPlan) -> float:
 
 def _copies_s(costs: MoeCosts, plan: BatchPlan) -> float:
     """One micro-batch's copies into the busiest rank of each layer, over NVLink, and planning them."""
-    from planner.costs.operators import bytes_per
+    from planner.costs.operators.kernels import bytes_per
 
     parameters = costs.expert_bytes / bytes_per(costs.model.precisions.experts)
     inbound_bytes = plan.most_inbound * parameters * 2.0 * COPY_TRIPS

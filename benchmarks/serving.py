@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from planner.calibrate.deployments import PRIOR_FILE, Fitted, Measured, Parameters, features, fit, fit_trust, predict
 from planner.calibrate.intervals import coverage, fit_spread, winkler
 from planner.calibrate.terms import Terms
-from planner.costs.parameters import load_calibration
-from planner.costs.shapes import FloatArray
-from planner.costs.source import open_store
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.source import open_store
 from planner.estimate.case import Case
 from planner.estimate.measured import cases_of_table
 from planner.estimate.replay import Played
@@ -216,7 +216,7 @@ def write(path: Path, found: Fitted, data: Data, families: LeftOut) -> None:
     """A calibration file of all rows, with the intervals of groups left out."""
     from planner.calibrate.deployments import document_of
     from planner.calibrate.history import text_of
-    from planner.files import digest
+    from planner.documents.files import digest
 
     measured = data.measured
     spreads = {

@@ -11,22 +11,22 @@ import tempfile
 import time
 from pathlib import Path
 
-from planner.costs.parameters import load_calibration
-from planner.costs.shapes import Shards
-from planner.costs.source import make_pricer
+from planner.costs.operators.shapes import Shards
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.source import make_pricer
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.library import find_model
-from planner.simulate.closed import closed_loop
-from planner.simulate.engine import make_arrays, run_arrays
-from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.operation import Elastic
+from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.loop.arrays import Arrays
 from planner.simulate.loop.fields import NUM_COMPLETE, STEP_COUNT
-from planner.simulate.operation import Elastic
-from planner.simulate.requests import Requests
-from planner.simulate.step_grid import StepGrid, step_grid
-from planner.simulate.trace_facts import sample
-from planner.simulate.traces import Trace, read_trace
+from planner.simulate.requests.stream import Requests
+from planner.simulate.requests.trace_facts import sample
+from planner.simulate.requests.traces import Trace, read_trace
+from planner.simulate.run.closed import closed_loop
+from planner.simulate.run.engine import make_arrays, run_arrays
 
 TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "azure_llm_2023_conv.csv.gz"
 REQUESTS = 10_000

@@ -23,20 +23,20 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.costs.attention_ffn import Port, Rates, TokenDemand, Units, attention_side, token_demand, unit_step
-from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import FloatArray, Shards, Work
-from planner.documents import parse_document
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.parameters import Efficiencies, EngineOverheads, load_calibration
+from planner.costs.rates.roofline import Roofline
+from planner.costs.serving.attention_ffn import Port, Rates, TokenDemand, Units, attention_side, token_demand, unit_step
+from planner.documents.read import parse_document
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
-from planner.kinds.serve.attention_ffn import best_together, together_step_s
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.points import DECODE_BATCHES, Place, Tally
 from planner.kinds.serve.solve import list_candidates, prepare
-from planner.kinds.serve.steady import Costs
-from planner.kinds.serve.units import Sides, UnitMemory, units_of
-from planner.load import resolve_document
+from planner.kinds.serve.steady.attention_ffn import best_together, together_step_s
+from planner.kinds.serve.steady.formulas import Costs
+from planner.kinds.serve.steady.points import DECODE_BATCHES, Place, Tally
+from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
+from planner.load.problems import resolve_document
 from planner.models.architecture import Architecture
 from planner.models.library import find_model
 

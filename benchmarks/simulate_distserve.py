@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.problem.schema import SloSpec
-from planner.simulate.arrivals import arrivals
-from planner.simulate.attainment import Draws, attainment
-from planner.simulate.engine import program, simulate
-from planner.simulate.fleet import Fleet, Instance
-from planner.simulate.node_affinity import Phase, Segment, Unit, high_affinity, low_affinity_units
-from planner.simulate.placements import Placement, PlacementSearch, reversals, search_placements
-from planner.simulate.requests import Requests
-from planner.simulate.step_grid import StepGrid
-from planner.simulate.traces import read_trace
-from planner.solvers.queueing import utilisation_for_wait
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.goodput.node_affinity import Phase, Segment, Unit, high_affinity, low_affinity_units
+from planner.simulate.goodput.placements import Placement, PlacementSearch, reversals, search_placements
+from planner.simulate.requests.arrivals import arrivals
+from planner.simulate.requests.stream import Requests
+from planner.simulate.requests.traces import read_trace
+from planner.simulate.run.attainment import Draws, attainment
+from planner.simulate.run.engine import program, simulate
+from planner.solvers.stochastic.queueing import utilisation_for_wait
 
 DATA = Path(__file__).parent / "data"
 TRACES = Path(__file__).parent.parent.parent / "shared" / "data" / "traces"
@@ -395,7 +395,7 @@ def main() -> None:
 
 
 def _warm() -> object:
-    from planner.simulate.engine import make_arrays
+    from planner.simulate.run.engine import make_arrays
 
     return make_arrays(vllm("opt-13b", 1), own_run(10, 1.0), 0, math.inf, 2**62)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.api import solve
-from planner.documents import given_document, load_document
-from planner.load import resolve_document
+from planner.documents.read import given_document, load_document
+from planner.load.problems import resolve_document
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = ("serve-qwen3-32b-h200",)

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
-from planner.costs.parameters import load_calibration
-from planner.costs.shapes import Shards
-from planner.costs.source import make_pricer
+from planner.costs.operators.shapes import Shards
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.source import make_pricer
+from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.library import find_model
-from planner.simulate.arrivals import arrivals
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance
-from planner.simulate.requests import Requests
-from planner.simulate.result import SimulationResult
-from planner.simulate.step_grid import step_grid
-from planner.simulate.traces import read_trace
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.step_grid import step_grid
+from planner.simulate.requests.arrivals import arrivals
+from planner.simulate.requests.stream import Requests
+from planner.simulate.requests.traces import read_trace
+from planner.simulate.run.engine import simulate
+from planner.simulate.run.result import SimulationResult
 
 TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "azure_llm_2023_conv.csv.gz"
 MODEL, TP, CHUNK, SEQUENCES = "meta-llama/Llama-3.1-70B-Instruct", 2, 2048, 256

@@ -35,9 +35,9 @@ from planner.costs.training.memory import memory
 from planner.costs.training.parameters import total_parameters
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import written
+from planner.documents.files import digest, write_text_atomic
 from planner.errors import PlannerError
 from planner.estimate.training_rows import completed, config_of_row
-from planner.files import digest, write_text_atomic
 
 MANY, MULTI = "measured.csv", "vTrain MICRO24 multi-node measurements"
 SINGLE = "measured_single_node.csv"

@@ -7,18 +7,18 @@ import sys
 import time
 from pathlib import Path
 
-from planner.documents import given_document
-from planner.kinds.train.evaluate import Evaluation
+from planner.documents.read import given_document
+from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import job_of
-from planner.kinds.train.recompute_table import recompute_table
-from planner.kinds.train.search import Search
-from planner.load import resolve_document
+from planner.kinds.train.search.search import Search
+from planner.kinds.train.whole_run.recompute_table import recompute_table
+from planner.load.problems import resolve_document
 from planner.progress import Limits
 from planner.reliability.faults import DEFAULT, FaultClass, Fleet
 from planner.reliability.play import Policy, play
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
 from planner.reliability.traces import classes_of, generate
-from planner.solvers.checkpointing import best_interval, effective_share, young_interval_s
+from planner.solvers.stochastic.checkpointing import best_interval, effective_share, young_interval_s
 
 FAULTS = 60_000  # of a trace
 POINTS = 0.2  # that a formula may be off where gaps have no memory, which it assumes

@@ -70,7 +70,7 @@ def rule_of_thumb(case: Case) -> float | None:
     from planner import load_problem
     from planner.infeasible import Infeasible
     from planner.kinds.train.job import job_of
-    from planner.kinds.train.search import Search
+    from planner.kinds.train.search.search import Search
     from planner.progress import Limits
 
     for fixed in _rules(case):
@@ -141,11 +141,11 @@ def pools_table() -> None:
 
 def layer_table() -> None:
     """Strategies by layer of a model of 28 layers on 64 GPUs, with less and less memory."""
-    from planner.documents import given_document
+    from planner.documents.read import given_document
     from planner.kinds.train.job import job_of
-    from planner.kinds.train.layerwise import plan_layers
-    from planner.kinds.train.search import Search
-    from planner.load import resolve_document
+    from planner.kinds.train.search.layerwise import plan_layers
+    from planner.kinds.train.search.search import Search
+    from planner.load.problems import resolve_document
     from planner.progress import Limits
 
     print("\nQwen2.5-7B, 28 layers, 64 H100: strategies by layer (limit 1 s of user CPU)")

@@ -8,34 +8,16 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from planner.cli import (
-    calibrate,
-    check,
-    completion,
-    diff,
-    doctor,
-    emit,
-    estimate,
-    execute,
-    experts,
-    explain,
-    faults,
-    hardware,
-    init,
-    models,
-    profile,
-    profiles,
-    rl,
-    schema,
-    show,
-    simulate,
-    solve,
-    sweep,
-    trace,
-)
+from planner.cli import completion
+from planner.cli.catalogs import doctor, hardware, models
 from planner.cli.completion import COMPLETE
 from planner.cli.errors import render_error, usage_error
+from planner.cli.experts import experts
+from planner.cli.measured import calibrate, profile, profiles, trace
 from planner.cli.options import INPUT, OUTPUT, SOLVER
+from planner.cli.plans import check, diff, emit, execute, explain, init, schema, show, solve
+from planner.cli.rl import rl
+from planner.cli.what_if import estimate, faults, simulate, sweep
 from planner.errors import PlannerError, did_you_mean
 
 EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE = 2, 4, 130, 141

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from planner.documents.files import write_text_atomic
 from planner.errors import PlannerError
-from planner.files import write_text_atomic
 
 
 def write_data(text: str, path: str | None = None) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from planner.documents import Document
+from planner.documents.read import Document
+from planner.documents.units import BYTES, BYTES_PER_S, FLOP_PER_S, POWER_W, TIME_S, USD_PER_HOUR
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.cluster import Fabric, Instance, NodeType
 from planner.hardware.fields import Path, count, error, list_of, map_of, one_of, quantity, ratio, record, text
-from planner.units import BYTES, BYTES_PER_S, FLOP_PER_S, POWER_W, TIME_S, USD_PER_HOUR
 
 SECTIONS: Final = ("accelerators", "fabrics", "nodes", "instances", "clusters")
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from planner.documents import Document
+from planner.documents.read import Document
+from planner.documents.units import parse_quantity
 from planner.errors import PlannerError, did_you_mean
-from planner.units import parse_quantity
 
 Path = tuple[str | int, ...]
 Reader = Callable[[Document, Path, Any], Any]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.documents import load_document
+from planner.documents.read import load_document
+from planner.documents.user_catalog import HARDWARE, add_to_catalog, catalog_file, catalog_stamps
 from planner.hardware.entries import read_entries
 from planner.hardware.library import builtin_library, load_user_hardware
-from planner.user_catalog import HARDWARE, add_to_catalog, catalog_file, catalog_stamps
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from planner.documents import Document, load_document
+from planner.documents.read import Document, load_document
+from planner.documents.user_catalog import HARDWARE, Stamp, catalog_stamps
 from planner.errors import PlannerError, nearest
 from planner.hardware import entries as entry_of
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.cluster import Fabric, Instance, NodeType, Pool
 from planner.hardware.fields import Path, error
 from planner.hardware.index import CATALOG, Place, catalog_index, fold
-from planner.user_catalog import HARDWARE, Stamp, catalog_stamps
 
 _FABRICS = "fabrics"
 _TRIVIAL = {"pod_gpus": 0, "pod_oversubscription": 1.0}

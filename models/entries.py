@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from planner.documents import Document, Key
+from planner.documents.read import Document, Key
 from planner.errors import PlannerError
 from planner.models.architecture import Architecture
 from planner.models.layout import architecture_from_data, precisions_from_data

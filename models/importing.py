@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.documents import Document, load_document, parse_document
+from planner.documents.read import Document, load_document, parse_document
+from planner.documents.user_catalog import MODELS, add_to_catalog, catalog_file, catalog_stamps
 from planner.errors import PlannerError
 from planner.models.architecture import Architecture
 from planner.models.layout import architecture_to_data
 from planner.models.library import load_model, load_user_model, read_user_models
-from planner.user_catalog import MODELS, add_to_catalog, catalog_file, catalog_stamps
 
 
 @dataclass(frozen=True, slots=True)

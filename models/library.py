@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from planner.documents import Document, load_document
+from planner.documents.read import Document, load_document
+from planner.documents.user_catalog import MODELS, Stamp, catalog_stamps
 from planner.errors import PlannerError, did_you_mean
 from planner.models.architecture import Architecture
 from planner.models.entries import aliases_of, entry_from_data, entry_of_document
 from planner.models.layout import architecture_to_data
 from planner.models.precision import with_precision
-from planner.user_catalog import MODELS, Stamp, catalog_stamps
 
 __all__ = [
     "CatalogModel",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.experts.tokens import plan_tokens
     from planner.explain import explain_plan
     from planner.infeasible import Infeasible, Stopped
-    from planner.load import load_plan, load_problem
+    from planner.load.problems import load_plan, load_problem
     from planner.plan.store import plan_json
     from planner.progress import Limits
 
@@ -54,8 +54,8 @@ _HOME = {
     "diff_plans": "planner.diff",
     "estimate_jsonl": "planner.estimate",
     "explain_plan": "planner.explain",
-    "load_plan": "planner.load",
-    "load_problem": "planner.load",
+    "load_plan": "planner.load.problems",
+    "load_problem": "planner.load.problems",
     "make_ranks": "planner.experts.ranks",
     "plan_ahead": "planner.experts.ahead",
     "plan_batch": "planner.experts.known_routing",

@@ -45,8 +45,8 @@ def solve(
 def _resolved(
     problem: "str | Path | Mapping[str, Any] | Resolved", overrides: Sequence[str], profiles: Sequence[str]
 ) -> "Resolved":
-    from planner.documents import given_document
-    from planner.load import load_problem, resolve_document
+    from planner.documents.read import given_document
+    from planner.load.problems import load_problem, resolve_document
 
     if isinstance(problem, (str, Path)):
         return load_problem(problem, overrides=overrides, profiles=profiles)

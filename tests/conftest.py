@@ -39,7 +39,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture
 def edited_plan() -> Callable[..., dict[str, Any]]:
     """A hand-written plan by kind, with values set (or, given `...`, removed) at dotted paths and its digest redone."""
-    from planner.files import digest
+    from planner.documents.files import digest
 
     def edit(kind: str, edits: dict[str, Any] | None = None) -> dict[str, Any]:
         plan: dict[str, Any] = json.loads((PLANS / f"{kind}.json").read_text())

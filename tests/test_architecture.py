@@ -1,7 +1,8 @@
 """The arrows of the house: who may import whom, how long things are, and what no module does."""
 
 import ast
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ TOPS = ("planner", "hardware", "models", "solvers", "cli")
 # From the ground up; a module may import what stands below it, and within its own layer only its own package.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"units", "documents", "document_tree", "document_scalars", "files", "user_catalog"}),
+    frozenset({"documents"}),
     frozenset({"hardware", "models", "solvers"}),
     frozenset(
         {
@@ -23,9 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "plan",
             "problem",
             "progress",
-            "schema_base",
-            "schema_errors",
-            "schema_keys",
+            "schema",
         }
     ),
     frozenset({"costs"}),
@@ -43,17 +42,16 @@ LAYERS: tuple[frozenset[str], ...] = (
             "estimate",
             "execute",
             "explain",
-            "json_schema",
             "load",
             "propose",
         }
-        | {"merged", "overrides", "starters"}
     ),
     frozenset({"report", "sweep"}),
     frozenset({"cli"}),
     frozenset({"__main__", ""}),  # "" is planner/__init__.py, the public API
 )
 PEERS = (1, 3, 7)  # layers whose members may import each other, as long as no cycle comes of it
+MOST_MODULES = 20  # of one folder, its `__init__.py` among them
 FOUNDATION = frozenset().union(*LAYERS[:2])
 LAZY = {"ortools", "pulp", "highspy", "scipy", "networkx", "pyarrow", "pandas", "torch", "rich", "numba"}
 SOLVER_PACKAGES = {"ortools", "pulp", "highspy"}
@@ -89,12 +87,12 @@ class Module:
 
     @property
     def part(self) -> str:
-        """The part of the house: `costs` for planner.costs.roofline."""
+        """The part of the house: `costs` for planner.costs.rates.roofline."""
         return (*self.name.split("."), "")[1]
 
 
 def _modules() -> dict[str, Module]:
-    found = {}
+    modules = {}
     for top in TOPS:
         for path in sorted((ROOT / top).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
@@ -103,8 +101,8 @@ def _modules() -> dict[str, Module]:
             names = list(parts if parts[0] == "planner" else ("planner", *parts))
             name = ".".join(names[:-1] if names[-1] == "__init__" else names)
             text = path.read_text(encoding="utf-8")
-            found[name] = Module(name, path, ast.parse(text), len(text.splitlines()))
-    return found
+            modules[name] = Module(name, path, ast.parse(text), len(text.splitlines()))
+    return modules
 
 
 MODULES = _modules()
@@ -127,6 +125,9 @@ def _imports(module: Module) -> Iterator[Import]:
         waiting += [(child, at_top and not in_function, for_types or guarded) for child in ast.iter_child_nodes(node)]
 
 
+IMPORTS = {name: tuple(_imports(module)) for name, module in MODULES.items()}
+
+
 def _layer(part: str) -> int:
     for index, parts in enumerate(LAYERS):
         if part in parts:
@@ -136,8 +137,8 @@ def _layer(part: str) -> int:
 
 def _own(module: Module) -> list[Import]:
     """Imports of the house itself; the version number stands in planner/__init__.py, for everyone."""
-    found = [found for found in _imports(module) if found.target.split(".")[0] == "planner"]
-    return [one for one in found if (one.target, one.name) != ("planner", "__version__")]
+    own = [imported for imported in IMPORTS[module.name] if imported.target.split(".")[0] == "planner"]
+    return [imported for imported in own if (imported.target, imported.name) != ("planner", "__version__")]
 
 
 def _part(name: str) -> str:
@@ -153,12 +154,12 @@ def test_no_import_points_up() -> None:
     wrong = []
     for module in MODULES.values():
         here = _layer(module.part)
-        for found in _own(module):
-            there = _layer(_part(found.target))
-            same = _part(found.target) == module.part or (here == there and here in PEERS)
+        for imported in _own(module):
+            there = _layer(_part(imported.target))
+            same = _part(imported.target) == module.part or (here == there and here in PEERS)
             if here == len(LAYERS) - 1 or there < here or same:
                 continue
-            wrong.append(f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}")
+            wrong.append(f"{module.path.relative_to(ROOT)}:{imported.line} imports {imported.target}")
     assert not wrong
 
 
@@ -168,9 +169,9 @@ def test_ground_floor_rests_on_the_foundation_alone() -> None:
         if module.part in ("hardware", "models", "solvers"):
             allowed = {module.part} | (FOUNDATION if module.part != "solvers" else {"errors"})
             wrong += [
-                f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}"
-                for found in _own(module)
-                if _part(found.target) not in allowed
+                f"{module.path.relative_to(ROOT)}:{imported.line} imports {imported.target}"
+                for imported in _own(module)
+                if _part(imported.target) not in allowed
             ]
     assert not wrong
 
@@ -179,34 +180,59 @@ def test_only_emission_estimates_and_proposals_know_a_kind_by_name() -> None:
     wrong = []
     for module in MODULES.values():
         kind = (*module.name.split("."), "", "", "")[2] if module.part == "kinds" else ""
-        for found in _own(module):
-            other = (*found.target.split("."), "", "", "")[2] if _part(found.target) == "kinds" else ""
+        for imported in _own(module):
+            other = (*imported.target.split("."), "", "", "")[2] if _part(imported.target) == "kinds" else ""
             if other not in ("", "registry", kind) and module.part not in ("emit", "estimate", "propose"):
-                wrong.append(f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}")
+                wrong.append(f"{module.path.relative_to(ROOT)}:{imported.line} imports {imported.target}")
     assert not wrong
 
 
-def test_no_import_cycle_between_modules() -> None:
+def _circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Groups of names that reach each other along the edges."""
     graph: networkx.DiGraph[str] = networkx.DiGraph()
-    for module in MODULES.values():
-        graph.add_edges_from(
-            (module.name, found.target)
-            for found in _own(module)
-            if found.at_top and not found.for_types and found.target in MODULES
-        )
-    cycles = [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
-    assert not cycles
-    assert not list(networkx.selfloop_edges(graph))
+    graph.add_edges_from((source, target) for source, target in edges if source != target)
+    return [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
+
+
+def test_no_circle_of_imports_between_modules() -> None:
+    """Imports inside functions and those for type checkers count: they too say who must be read to read a module."""
+    edges = [
+        (module.name, imported.target)
+        for module in MODULES.values()
+        for imported in _own(module)
+        if imported.target in MODULES
+    ]
+    assert not _circles(edges)
+    assert not [edge for edge in edges if edge[0] == edge[1]]
+
+
+def test_no_circle_of_imports_between_the_folders_inside_a_folder() -> None:
+    circles = []
+    for folder in {name for name, module in MODULES.items() if module.path.name == "__init__.py"} - {"planner"}:
+        inside = f"{folder}."
+        edges = [
+            (module.name[len(inside) :].split(".")[0], imported.target[len(inside) :].split(".")[0])
+            for module in MODULES.values()
+            for imported in _own(module)
+            if module.name.startswith(inside) and imported.target.startswith(inside)
+        ]
+        circles += [(folder, circle) for circle in _circles(edges)]
+    assert not circles
+
+
+def test_no_folder_holds_more_modules_than_a_reader_keeps_in_mind() -> None:
+    sizes = Counter(module.path.parent.relative_to(ROOT) for module in MODULES.values())
+    assert {str(folder): size for folder, size in sizes.items() if size > MOST_MODULES} == {}
 
 
 def test_heavy_libraries_are_imported_inside_functions() -> None:
     wrong = [
-        f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}"
+        f"{module.path.relative_to(ROOT)}:{imported.line} imports {imported.target}"
         for module in MODULES.values()
-        for found in _imports(module)
-        if found.target.split(".")[0] in LAZY and found.at_top and not found.for_types
-        if not (found.target.split(".")[0] == "torch" and module.name.startswith(BUILT_ON_TORCH))
-        if not (found.target.split(".")[0] == "numba" and module.name.startswith(BUILT_ON_NUMBA))
+        for imported in IMPORTS[module.name]
+        if imported.target.split(".")[0] in LAZY and imported.at_top and not imported.for_types
+        if not (imported.target.split(".")[0] == "torch" and module.name.startswith(BUILT_ON_TORCH))
+        if not (imported.target.split(".")[0] == "numba" and module.name.startswith(BUILT_ON_NUMBA))
     ]
     assert not wrong
 
@@ -215,13 +241,13 @@ def test_modules_that_hold_torch_or_numba_are_imported_inside_functions_by_all_o
     holders = {
         name
         for name in MODULES
-        if any(found.target.split(".")[0] in ("torch", "numba") and found.at_top for found in _imports(MODULES[name]))
+        if any(imported.target.split(".")[0] in ("torch", "numba") and imported.at_top for imported in IMPORTS[name])
     }
     wrong = [
-        f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}"
+        f"{module.path.relative_to(ROOT)}:{imported.line} imports {imported.target}"
         for module in MODULES.values()
-        for found in _own(module)
-        if found.target in holders and found.at_top and not found.for_types
+        for imported in _own(module)
+        if imported.target in holders and imported.at_top and not imported.for_types
         if not module.name.startswith((*BUILT_ON_TORCH, *BUILT_ON_NUMBA))
     ]
     assert not wrong
@@ -229,11 +255,11 @@ def test_modules_that_hold_torch_or_numba_are_imported_inside_functions_by_all_o
 
 def test_solver_packages_are_imported_by_the_backends_alone() -> None:
     wrong = [
-        f"{module.path.relative_to(ROOT)}:{found.line} imports {found.target}"
+        f"{module.path.relative_to(ROOT)}:{imported.line} imports {imported.target}"
         for module in MODULES.values()
         if not module.name.startswith("planner.solvers.backends")
-        for found in _imports(module)
-        if found.target.split(".")[0] in SOLVER_PACKAGES
+        for imported in IMPORTS[module.name]
+        if imported.target.split(".")[0] in SOLVER_PACKAGES
     ]
     assert not wrong
 
@@ -241,10 +267,10 @@ def test_solver_packages_are_imported_by_the_backends_alone() -> None:
 def test_short_names_of_the_folders_are_never_imported() -> None:
     short = {"hardware", "models", "solvers", "cli"}
     assert not [
-        f"{module.path}:{found.line}"
+        f"{module.path}:{imported.line}"
         for module in MODULES.values()
-        for found in _imports(module)
-        if found.target.split(".")[0] in short
+        for imported in IMPORTS[module.name]
+        if imported.target.split(".")[0] in short
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.documents import Document, load_document, parse_document
+from planner.documents.read import Document, load_document, parse_document
 from planner.errors import PlannerError
 
 _TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"), max_size=12)
@@ -216,7 +216,7 @@ def test_a_directory_an_impossible_name_and_an_unreadable_file_are_errors(tmp_pa
 
 
 def test_a_file_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.documents.MAX_BYTES", 10)
+    monkeypatch.setattr("planner.documents.read.MAX_BYTES", 10)
     path = tmp_path / "x.yaml"
     path.write_text("a: 1234567\n")
     with pytest.raises(PlannerError, match="larger than"):

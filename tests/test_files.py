@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.documents.files import canonical_json, digest, sha256_text, write_bytes_atomic, write_text_atomic
 from planner.errors import PlannerError
-from planner.files import canonical_json, digest, sha256_text, write_bytes_atomic, write_text_atomic
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),

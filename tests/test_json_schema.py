@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from planner.json_schema import plan_schema, problem_schema
 from planner.kinds.registry import find_kind, kind_names
+from planner.load.json_schema import plan_schema, problem_schema
 
 
 def references(schema: Any) -> Iterator[str]:  # noqa: ANN401

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
 import planner
-from planner.documents import Document, parse_document
+from planner.documents.read import Document, parse_document
 from planner.errors import PlannerError
-from planner.json_schema import plan_schema, problem_schema
-from planner.load import load_problem, override_problem
-from planner.merged import merged_config
-from planner.overrides import apply_overrides
+from planner.load.json_schema import plan_schema, problem_schema
+from planner.load.merged import merged_config
+from planner.load.overrides import apply_overrides
+from planner.load.problems import load_problem, override_problem
 from planner.problem.schema import Problem
-from planner.schema_base import Spec, Where, planner_error
-from planner.schema_keys import known_keys, short_names, written_names
+from planner.schema.base import Spec, Where, planner_error
+from planner.schema.keys import known_keys, short_names, written_names
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "serve-qwen3-32b-h200.yaml"
@@ -223,7 +223,7 @@ def test_a_problem_of_a_kind_that_is_not_solved_says_so() -> None:
     text = EXAMPLE.read_text().replace("kind: serve", f"kind: {unsolved[0]}")
     options = {"train": {"global_batch": 1, "sequence_tokens": 1}, "experts": {"ep": 1, "slots_per_rank": 1}}
     source = document(text)
-    from planner.load import resolve_document
+    from planner.load.problems import resolve_document
 
     given = [f"options={json.dumps(options.get(unsolved[0], {}))}"]
     with pytest.raises(PlannerError, match="can be checked but not solved"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.documents import PARSED_VARIABLE, load_document
+from planner.documents.read import PARSED_VARIABLE, load_document
 from planner.errors import PlannerError
 
 TEXT = "name: one\nsizes: [1, 2]\n"

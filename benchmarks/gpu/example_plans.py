@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from planner import __version__
-from planner.documents import given_document
-from planner.execute.cases import DECODE, StepCase
-from planner.execute.predict import as_executed, rank_memory_bytes
-from planner.execute.spec import AXES, RoleSpec, even_stages
-from planner.files import digest
+from planner.documents.files import digest
+from planner.documents.read import given_document
+from planner.execute.judge.predict import as_executed, rank_memory_bytes
+from planner.execute.shards.cases import DECODE, StepCase
+from planner.execute.shards.spec import AXES, RoleSpec, even_stages
 from planner.hardware.library import find_accelerator
-from planner.load import resolve_document
+from planner.load.problems import resolve_document
 from planner.models.library import find_model
 from planner.plan.records import Parallelism
 from planner.plan.schema import SCHEMA, Axis, Block, Certificate, Digests, Envelope, Objective, Role, Route, Software

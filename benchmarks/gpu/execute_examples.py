@@ -11,11 +11,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from planner.documents.files import write_text_atomic
 from planner.errors import PlannerError
-from planner.execute.cases import Cut
 from planner.execute.execution import Options, execute_plan
-from planner.execute.launch import TimeLimits
-from planner.files import write_text_atomic
+from planner.execute.ranks.launch import TimeLimits
+from planner.execute.shards.cases import Cut
 
 SCHEMA = "planner.gpu-executed/1"
 LEAST_S = 20.0  # left of the budget, to start another role

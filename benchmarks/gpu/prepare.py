@@ -15,10 +15,10 @@ if str(Path(__file__).parent) not in sys.path:
 
 from example_plans import example_plans, executed_roles
 
-from planner.cli.profile import MODELS
+from planner.cli.measured.profile import MODELS
 from planner.costs.shape_list import shape_list
-from planner.documents import load_document
-from planner.files import write_text_atomic
+from planner.documents.files import write_text_atomic
+from planner.documents.read import load_document
 from planner.hardware.library import builtin_library
 from planner.hardware.profiling.shapes import families_to_json
 from planner.models.library import find_model

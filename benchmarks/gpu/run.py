@@ -21,10 +21,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.g
 
 from execute_examples import Examples, execute_examples  # noqa: E402 - found through the line above
 
-from planner.documents import PARSED_VARIABLE  # noqa: E402
+from planner.documents.files import write_text_atomic  # noqa: E402
+from planner.documents.read import PARSED_VARIABLE  # noqa: E402
 from planner.errors import PlannerError  # noqa: E402
-from planner.execute.cases import Cut, parse_cut  # noqa: E402
-from planner.files import write_text_atomic  # noqa: E402
+from planner.execute.shards.cases import Cut, parse_cut  # noqa: E402
 from planner.hardware.profiling.bundle import pack  # noqa: E402
 from planner.hardware.profiling.collectives import collective_families, num_devices  # noqa: E402
 from planner.hardware.profiling.device import describe, open_device  # noqa: E402

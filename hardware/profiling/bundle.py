@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from planner.documents.files import write_bytes_atomic, write_text_atomic
 from planner.errors import PlannerError
-from planner.files import write_bytes_atomic, write_text_atomic
 from planner.hardware.profiles.files import publish, staging
 from planner.hardware.profiles.store import INDEX, ProfileStore, read_index
 from planner.hardware.profiling.journal import FILE as JOURNAL

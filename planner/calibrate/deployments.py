@@ -1,6 +1,6 @@
 """The parameters of serving costs from measured deployments: what kernels reach, and what engines add.
 
-Four fits, each of few named numbers (planner/costs/parameters.py):
+Four fits, each of few named numbers (planner/costs/rates/parameters.py):
 1. Efficiencies of the roofline and each engine's `kernel_start` with the starts of experts, latent attention and
    quantising, `step_s`, `sequence_s`, `prefill_s`, on the measured time per output token. Minimise over x, logarithms,
        sum_r rho(log(tpot_r(x) / measured_r) / NOISE) + sum_p ((x_p - x0_p) / prior_p)^2,
@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from planner.calibrate.parameters import NAMES, bounds
 from planner.calibrate.terms import Terms
-from planner.costs.parameters import (
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.parameters import (
     Calibration,
     Efficiencies,
     EngineOverheads,
@@ -37,8 +38,7 @@ from planner.costs.parameters import (
     neighbour_of,
     section_in,
 )
-from planner.costs.shapes import FloatArray
-from planner.costs.spread import Spread, features_of
+from planner.costs.rates.spread import Spread, features_of
 from planner.estimate.evaluate import run
 from planner.estimate.frame import Added, Frame, Pace, idle_ttft_s, launching_s, loop_of, pace_of, settled, taken
 from planner.estimate.replay import Loop, Played, play

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.calibrate.fit import Fit
-from planner.costs.parameters import Calibration, Efficiencies
-from planner.costs.spread import Spread
-from planner.units import significant
+from planner.costs.rates.parameters import Calibration, Efficiencies
+from planner.costs.rates.spread import Spread
+from planner.documents.units import significant
 
 SCHEMA = "planner.calibration/1"
 _DIGITS = 5  # far below any standard error

@@ -9,8 +9,8 @@ Gneiting and Raftery, "Strictly Proper Scoring Rules", JASA 102 (2007), section 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.shapes import FloatArray
-from planner.costs.spread import Spread
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.spread import Spread
 
 LEVEL = 0.8
 COVERED = 0.82  # of the rows fitted to: groups not seen are a little worse

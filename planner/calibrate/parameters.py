@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibrate.records import ExecutedStep, operators_of
-from planner.costs.parameters import Efficiencies, is_share
-from planner.costs.shapes import FloatArray
-from planner.costs.step import Pricer
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.parameters import Efficiencies, is_share
+from planner.costs.rates.step import Pricer
 
 SHARE_BOUNDS = (1e-4, 1.5)  # a device may run above its data sheet's clock, and a fall-back kernel far below
 TIME_BOUNDS = (1e-8, 1e-2)  # seconds of a launch or of the start of a collective

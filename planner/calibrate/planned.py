@@ -17,8 +17,8 @@ def deploy_planned(path: str, facts: Mapping[str, str]) -> Deploy:
 
     `facts` may tell load, lengths and the engine's version; the rest is the plan's.
     """
-    from planner.execute.pricing import plan_pool
-    from planner.execute.spec import plan_model
+    from planner.execute.judge.pricing import plan_pool
+    from planner.execute.shards.spec import plan_model
     from planner.plan.reader import read_plan
 
     plan = read_plan(path)

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from planner.costs.operators import Operator
-from planner.costs.parameters import Calibration, Efficiencies
-from planner.costs.source import make_pricer, open_store, profile_paths
-from planner.costs.step import Pricer
-from planner.costs.working_format import BF16
-from planner.documents import load_document
+from planner.costs.operators.kernels import Operator
+from planner.costs.operators.working_format import BF16
+from planner.costs.rates.parameters import Calibration, Efficiencies
+from planner.costs.rates.source import make_pricer, open_store, profile_paths
+from planner.costs.rates.step import Pricer
+from planner.documents.read import load_document
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.profiles.store import ProfileStore
@@ -155,9 +155,9 @@ class _Reader:
             raise PlannerError(what, where=self.path, hint="run `planner check PLAN --level execute` again") from None
 
     def _rebuilt(self, data: Mapping[str, Any]) -> ExecutedStep:
-        from planner.execute.cases import Cut, StepCase
-        from planner.execute.predict import executed_operators
-        from planner.execute.spec import role_spec
+        from planner.execute.judge.predict import executed_operators
+        from planner.execute.shards.cases import Cut, StepCase
+        from planner.execute.shards.spec import role_spec
 
         spec = role_spec(self.plan, str(data["role"]))
         rank = Cut(**self.execution.get("cut", {})).of_rank(spec.rank(int(data["rank"])))
@@ -175,7 +175,7 @@ class _Reader:
         )
 
     def _machine(self, role_name: str, arch: Architecture) -> Machine:
-        from planner.execute.pricing import plan_pool
+        from planner.execute.judge.pricing import plan_pool
 
         if role_name not in self.machines:
             role = self.plan.role(role_name)

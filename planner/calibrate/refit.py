@@ -19,11 +19,11 @@ from planner.calibrate.deployments import (
 from planner.calibrate.fit import Errors
 from planner.calibrate.serving import ServingRow
 from planner.calibrate.terms import Terms
-from planner.costs.parameters import Calibration
+from planner.costs.rates.parameters import Calibration
+from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.estimate.case import Case
 from planner.estimate.replay import Played
-from planner.files import digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibrate.parameters import NAMES
-from planner.costs.collectives import Route, route
-from planner.costs.evidence import Basis
-from planner.costs.forward import forward
-from planner.costs.operators import Collective, Experts, Operator, demand
-from planner.costs.parameters import Efficiencies, EngineOverheads
-from planner.costs.profiled import Profiled
-from planner.costs.roofline import Roofline, rates_of, slowdown
-from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.step import Pricer, fullest_stage
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import Collective, Experts, Operator, demand
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.collectives import Route, route
+from planner.costs.rates.evidence import Basis
+from planner.costs.rates.parameters import Efficiencies, EngineOverheads
+from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.roofline import Roofline, rates_of, slowdown
+from planner.costs.rates.step import Pricer, fullest_stage
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Batch, batch_of, groups_of
 from planner.estimate.frame import Added, Frame
@@ -141,7 +141,7 @@ class Terms:
         return np.asarray(total.reshape(-1, STEPS), dtype=np.float64)
 
     def host_s(self, added: Added) -> FloatArray:
-        """Seconds [D, S] that engines add to every step (`planner.costs.step.host_s`)."""
+        """Seconds [D, S] that engines add to every step (`planner.costs.rates.step.host_s`)."""
         step, sequence, prefill = added.step_s[:, None], added.sequence_s[:, None], added.prefill_s[:, None]
         return (step + sequence * self.sampled_DS + prefill * self.prefills_DS) * self.stages_DS
 

@@ -16,7 +16,7 @@ from planner.calibrate.training_replay import Replay
 from planner.costs.training.kernels import FloatArray
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import MeasuredShape, MeasuredShapes, Shape, ShapeKind, nearness
-from planner.documents import parse_document
+from planner.documents.read import parse_document
 
 SCALE = 0.08  # ln of an error beyond which a run counts linearly
 PRIOR_SHARE, PRIOR_TIME, PRIOR_GENERATION = 0.35, 0.7, 0.3  # standard deviations of logarithms

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from planner.documents.units import format_si
 from planner.hardware.cluster import Pool
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope, Route
-from planner.units import format_si
 
 REL_TOL = 1e-9
 """Of figures that follow from others in the plan: well above the rounding of sums of doubles."""

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from planner.documents.files import digest
 from planner.errors import PlannerError
-from planner.files import digest
 from planner.hardware.cluster import Pool
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
-from planner.schema_base import Spec, planner_error
-from planner.schema_keys import known_keys
+from planner.schema.base import Spec, planner_error
+from planner.schema.keys import known_keys
 
 _SOLVE_AGAIN = "solve again, or restore what the plan was made for"
 

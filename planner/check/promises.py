@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from planner.check.figures import REL_TOL
+from planner.documents.units import format_si
 from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.schema import Limit, Problem, WorkloadSpec
-from planner.units import format_si
 
 _HINT = "solve again with this limit, or relax it"
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from planner.costs.operators import (
+from planner.costs.operators.kernels import (
     AttentionBackward,
     DecodeAttention,
     Experts,
@@ -14,8 +14,8 @@ from planner.costs.operators import (
     PrefillAttention,
     demand,
 )
-from planner.costs.profiled import PASS_OF
-from planner.costs.shapes import FloatArray
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.profiled import PASS_OF
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.profiles.grid import Grid

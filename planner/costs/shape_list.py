@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.backward import training_operators
-from planner.costs.forward import forward
-from planner.costs.operators import (
+from planner.costs.operators.backward import training_operators
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
     DecodeAttention,
@@ -21,8 +21,8 @@ from planner.costs.operators import (
     PrefillAttention,
     gradient_of,
 )
-from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.source import expert_skew
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.source import expert_skew
 from planner.hardware.profiling.shapes import BALANCED, PASS_KINDS, Family
 from planner.models.architecture import Architecture
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.diff.tree import Change, changes
 from planner.diff.weights import Kept, kept_weights
-from planner.files import digest
+from planner.documents.files import digest
 from planner.plan.placement import device_runs, devices, require_countable
 from planner.plan.schema import Decision, Envelope, Prediction
 

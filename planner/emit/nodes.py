@@ -8,7 +8,7 @@ from planner.emit.shell import Word, argument, word
 from planner.errors import PlannerError
 from planner.plan.schema import Envelope
 from planner.problem.schema import PoolSpec, Problem
-from planner.schema_base import planner_error
+from planner.schema.base import planner_error
 
 
 @dataclass(frozen=True, slots=True, order=True)

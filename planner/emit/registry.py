@@ -28,8 +28,8 @@ def targets() -> dict[str, Target]:
     """All targets by name, sorted."""
     import planner.emit
 
-    names = [module.name for module in pkgutil.iter_modules(planner.emit.__path__)]
-    modules = [importlib.import_module(f"planner.emit.{name}") for name in names]
+    names = [module.name for module in pkgutil.walk_packages(planner.emit.__path__, "planner.emit.")]
+    modules = [importlib.import_module(name) for name in names]
     found = [module.TARGET for module in modules if hasattr(module, "TARGET")]
     return {target.name: target for target in sorted(found, key=lambda target: str(target.name))}
 

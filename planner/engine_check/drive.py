@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from planner.emit.checkpoints import published_name
+from planner.emit.serving.checkpoints import published_name
 from planner.errors import PlannerError
 from planner.plan.schema import Envelope
 from planner.problem.schema import Lengths, MomentLengths, Problem, TraceLengths, UniformLengths, WorkloadSpec

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 
 from planner.benchmark_reports.records import Measured
+from planner.documents.units import format_si
 from planner.plan.findings import Finding
 from planner.plan.schema import Prediction
 from planner.problem.schema import SloSpec
-from planner.units import format_si
 
 MAX_FAILED_SHARE = 0.01
 LEAST_REQUESTS = 10  # completed; fewer say nothing of a percentile

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from planner.costs.parameters import section_of
-from planner.costs.speculation import Drafter
+from planner.costs.rates.parameters import section_of
+from planner.costs.serving.speculation import Drafter
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
 

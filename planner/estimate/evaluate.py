@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.costs.forward import forward
-from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
-from planner.costs.parameters import load_calibration
-from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.source import make_pricer
-from planner.costs.spread import features_of
-from planner.costs.step import launches
+from planner.costs.operators.forward import forward
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.source import make_pricer
+from planner.costs.rates.spread import features_of
+from planner.costs.rates.step import launches
+from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loop_of, pace_of, settled, taken
 from planner.estimate.replay import play
 from planner.hardware.profiles.store import ProfileStore
-from planner.kinds.serve.closed_loop import Settled
-from planner.kinds.serve.demand import link_bytes_per_s
-from planner.kinds.serve.shapes import Shape, halving_rule
-from planner.kinds.serve.steady import Costs, pad_graph_batch
+from planner.kinds.serve.steady.closed_loop import Settled
+from planner.kinds.serve.steady.demand import link_bytes_per_s
+from planner.kinds.serve.steady.formulas import Costs, pad_graph_batch
+from planner.kinds.serve.steady.shapes import Shape, halving_rule
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 
 PRICED_TOKENS = 8192.0  # of the step from which the time of a prompt token is taken

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.costs.parameters import EngineOverheads
-from planner.costs.shapes import FloatArray
-from planner.costs.step import launched_share
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.parameters import EngineOverheads
+from planner.costs.rates.step import launched_share
 from planner.estimate.replay import Loop
-from planner.kinds.serve.closed_loop import Dynamics, Settled, settle
+from planner.kinds.serve.steady.closed_loop import Dynamics, Settled, settle
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from functools import cache
 
 from pydantic import ValidationError
 
-from planner.costs.parameters import section_of
-from planner.costs.speculation import Drafter, drafter_of
+from planner.costs.rates.parameters import section_of
+from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.recipes import GB200_NODE, Recipe, leaves_out_ep, recipe_of

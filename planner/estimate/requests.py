@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from planner.costs.speculation import Drafter, drafter_of
+from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part, Refused
 from planner.kinds.serve.options import ServeOptions
@@ -22,7 +22,7 @@ from planner.plan.schema import Count, Parallelism
 from planner.problem.resolve import Resolved, resolve
 from planner.problem.schema import Problem
 from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec
-from planner.schema_base import Spec, Where, refuse
+from planner.schema.base import Spec, Where, refuse
 
 
 class PartSpec(Spec):
@@ -75,7 +75,7 @@ def _case(line: str, number: int) -> Case | Refused:
     except PlannerError as error:
         return Refused(name, f"{error.where}: {error.what}" if error.where else error.what)
     except ValidationError as error:
-        from planner.schema_base import planner_error
+        from planner.schema.base import planner_error
 
         mended = planner_error(error, Where({}, "request"))
         return Refused(name, f"{mended.where}: {mended.what}")

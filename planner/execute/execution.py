@@ -15,20 +15,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from planner.costs.step import Pricer
+from planner.costs.rates.step import Pricer
 from planner.errors import PlannerError
-from planner.execute.cases import OPTIMIZER, Cut, StepCase, left_out, role_steps
-from planner.execute.faults import Fault, FaultKind, first_cause
-from planner.execute.judging import judge
-from planner.execute.launch import Outcome, Rendezvous, TimeLimits, run_local, run_torchrun
-from planner.execute.pricing import plan_pricer
-from planner.execute.spec import RankSpec, RoleSpec, distinct_ranks, role_spec
-from planner.execute.verdict import Execution, Measured, StepVerdict
+from planner.execute.judge.judging import judge
+from planner.execute.judge.pricing import plan_pricer
+from planner.execute.judge.verdict import Execution, Measured, StepVerdict
+from planner.execute.ranks.launch import Outcome, Rendezvous, TimeLimits, run_local, run_torchrun
+from planner.execute.shards.cases import OPTIMIZER, Cut, StepCase, left_out, role_steps
+from planner.execute.shards.faults import Fault, FaultKind, first_cause
+from planner.execute.shards.spec import RankSpec, RoleSpec, distinct_ranks, role_spec
 from planner.plan.reader import read_plan
 from planner.plan.records import PlanDocument
 from planner.plan.store import plan_digest
 
-ENTRY = "planner.execute.runner:run_rank"
+ENTRY = "planner.execute.ranks.runner:run_rank"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from planner.errors import PlannerError
 from planner.experts.layout import Layout, assemble, copies_moved, require_resident
 from planner.experts.ranks import Floats, Ints, Ranks, require_loads
 from planner.experts.wording import of_experts
-from planner.solvers.respread import Uncertainty, hedge, hedged_time, respread
-from planner.solvers.spread import Spread, SpreadProblem, equal_shares
+from planner.solvers.layouts.respread import Uncertainty, hedge, hedged_time, respread
+from planner.solvers.layouts.spread import Spread, SpreadProblem, equal_shares
 
 OWN_NOISE, GROUP_NOISE = 0.2, 0.5
 """Standard deviations of the next load of an expert, and of its group's common part, in units of a level halfway

@@ -17,6 +17,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from planner.documents.files import write_bytes_atomic
 from planner.errors import PlannerError
 from planner.experts.ahead import MOVE_SLACK, plan_ahead
 from planner.experts.confine import confine
@@ -25,10 +26,9 @@ from planner.experts.ranks import Floats, Ints, Ranks, make_ranks, require_loads
 from planner.experts.steps import StepPlanner
 from planner.experts.tokens import plan_tokens
 from planner.experts.traffic import leaving_share
-from planner.files import write_bytes_atomic
-from planner.solvers.affinity import PRICE
-from planner.solvers.exports import TOLERANCE as STEP_TOLERANCE
-from planner.solvers.spread import TOLERANCE
+from planner.solvers.layouts.affinity import PRICE
+from planner.solvers.layouts.exports import TOLERANCE as STEP_TOLERANCE
+from planner.solvers.layouts.spread import TOLERANCE
 
 ARRAYS = {"static": "load", "drift": "load", "realtime": "src", "affinity": "topk_ids"}
 AXES = {"static": "layer,expert", "drift": "window,layer,expert", "realtime": "batch,layer,rank,expert"}

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from planner.errors import PlannerError
 from planner.experts.ranks import Floats, Ints, Ranks, require_loads
-from planner.solvers.exports import ROUNDS, TOLERANCE
+from planner.solvers.layouts.exports import ROUNDS, TOLERANCE
 
 LEAST_GAIN = 3e-4
 """Mean fall, over micro-batches, of the sum of squared node loads (of mean 1) for which two experts change nodes."""

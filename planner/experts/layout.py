@@ -13,10 +13,9 @@ import numpy.typing as npt
 from planner.errors import PlannerError
 from planner.experts.ranks import Floats, Ints, Ranks, require_loads
 from planner.experts.wording import of_experts
-from planner.solvers.respread import num_moves, respread
-from planner.solvers.result import SolveResult, Status
-from planner.solvers.shares import pour, solve_free
-from planner.solvers.spread import (
+from planner.solvers.layouts.respread import num_moves, respread
+from planner.solvers.layouts.shares import pour, solve_free
+from planner.solvers.layouts.spread import (
     STEPS,
     TOLERANCE,
     Spread,
@@ -26,6 +25,7 @@ from planner.solvers.spread import (
     solve_spread,
     time_bound,
 )
+from planner.solvers.result import SolveResult, Status
 
 Shares = Literal["equal", "free"]
 FEW_SLOTS, MORE_STEPS = 3.0, 10 * STEPS
@@ -204,7 +204,7 @@ def _changed(problem: SpreadProblem, row_P: Ints, shares: Shares, goal: float, s
 
 
 def _shares(problem: SpreadProblem, item_P: Ints, shares: Shares, goal: float) -> Floats:
-    from planner.solvers.spread import equal_shares
+    from planner.solvers.layouts.spread import equal_shares
 
     if shares == "equal":
         return equal_shares(item_P, len(problem.weight_E))

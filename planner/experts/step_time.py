@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.costs.forward import forward
-from planner.costs.parameters import load_calibration
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import Shards, Work
-from planner.costs.step import price_operators
+from planner.costs.operators.forward import forward
+from planner.costs.operators.shapes import Shards, Work
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.step import price_operators
 from planner.errors import PlannerError
 from planner.experts.ranks import Floats
 from planner.models.architecture import Architecture, MoeFfn
@@ -75,7 +75,7 @@ class MoeCosts:
 
 def expert_bytes(model: Architecture) -> float:
     """Weights of one expert of one layer of a mixture-of-experts model, in the precision it is stored in."""
-    from planner.costs.operators import bytes_per
+    from planner.costs.operators.kernels import bytes_per
 
     ffn = next(layer.ffn for layer in model.layers if isinstance(layer.ffn, MoeFfn))
     matrices = 3 if ffn.gated else 2

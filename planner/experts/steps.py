@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from planner.errors import PlannerError
 from planner.experts.ranks import Floats, Ints, Ranks
-from planner.solvers.exports import ROUNDS, TOLERANCE
+from planner.solvers.layouts.exports import ROUNDS, TOLERANCE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from planner.errors import PlannerError
 from planner.experts.ranks import Floats, Ints, Ranks
 from planner.experts.wording import of_experts
-from planner.solvers.affinity import PRICE, AffinityProblem, solve_affinity
+from planner.solvers.layouts.affinity import PRICE, AffinityProblem, solve_affinity
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,8 +10,8 @@ from planner.errors import PlannerError
 from planner.experts.layout import Layout, assemble
 from planner.experts.ranks import Floats, Ints, Ranks
 from planner.experts.wording import of_experts
-from planner.solvers.nearby import even_sources, far_share, solve_nearby
-from planner.solvers.spread import SpreadProblem, bin_times, equal_shares
+from planner.solvers.layouts.nearby import even_sources, far_share, solve_nearby
+from planner.solvers.layouts.spread import SpreadProblem, bin_times, equal_shares
 
 
 def leaving_share(

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from planner.documents.units import format_si
 from planner.explain.facts import Fact
 from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import recorded_problem
-from planner.units import format_si
 
 
 def batch_facts(envelope: Envelope, role: Role, batch: int) -> Iterator[Fact]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.api import solve
 from planner.diff import diff_plans
+from planner.documents.units import figure, format_si, significant
 from planner.errors import PlannerError
 from planner.explain.facts import Fact
 from planner.infeasible import Infeasible, Stopped
@@ -16,7 +17,6 @@ from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve
 from planner.problem.schema import Problem
 from planner.progress import Limits
-from planner.units import figure, format_si, significant
 
 STEP = 0.10  # by how much a limit is moved, each way
 _SAME = 1e-9

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from planner.documents.units import figure, format_si
 from planner.errors import PlannerError, did_you_mean
 from planner.plan.schema import Decision, Envelope, Role
-from planner.units import figure, format_si
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from planner.documents.units import significant
 from planner.explain.facts import Fact
 from planner.explain.mix import Mix, needs_rate
 from planner.solvers.mix import MixProblem, Objective, Shape
-from planner.units import significant
 
 _SAME = 1e-6  # relative; objectives this near are equal
 _BETTER = 1e-4  # relative; a plan that is cheaper by less is not looked for

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from planner.documents.units import figure, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
 from planner.explain.mix import Mix, shown_shape
 from planner.solvers.backends.model import Row
 from planner.solvers.mix import Shape, group_sizes
-from planner.units import figure, significant
 
 _NAME = re.compile(r"(C\d\w?)\[(.*)\]")
 _MOST_OTHERS = 6  # instance types that are shown in place of one

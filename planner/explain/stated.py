@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from planner.documents.units import figure, format_si, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
 from planner.plan.schema import Decision, Envelope, Prediction, Role
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import WorkloadSpec
-from planner.units import figure, format_si, significant
 
 _SHOWN_PARTS = 5  # of a step: the largest, the rest together
 

@@ -6,11 +6,11 @@ instances can gain from below or above by rounding alone; `planner.explain.moves
 
 from collections.abc import Iterator, Sequence
 
+from planner.documents.units import significant
 from planner.explain.facts import Fact
 from planner.explain.mix import Mix, needs_rate
 from planner.solvers.backends.model import Row
 from planner.solvers.mix import group_sizes
-from planner.units import significant
 
 _LEAST = 1e-9  # relative to the objective: less is rounding
 _MARGIN = "at the margin, if instances could be divided"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from planner.errors import PlannerError, did_you_mean
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
-from planner.schema_base import Spec
+from planner.schema.base import Spec
 
 if TYPE_CHECKING:
     from planner.problem.resolve import Resolved

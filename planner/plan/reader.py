@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from planner.documents import Document, load_document
+from planner.documents.read import Document, load_document
 from planner.errors import PlannerError, did_you_mean
 from planner.plan.records import Block, Digests, Phase, PlanDocument, Prediction, Role, Route, SideFile, Software
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
-from planner.schema_base import Spec, refuse
+from planner.schema.base import Spec, refuse
 
 SCHEMA: Final = "planner.plan/1"
 

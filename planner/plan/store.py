@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.documents import load_document
+from planner.documents.files import sha256_text, write_text_atomic
+from planner.documents.read import load_document
 from planner.errors import PlannerError
-from planner.files import sha256_text, write_text_atomic
 from planner.plan.findings import Finding
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 from planner.errors import PlannerError
 from planner.problem.resolve import resolve_model
 from planner.problem.schema import Problem
-from planner.schema_base import Spec, Where
+from planner.schema.base import Spec, Where
 
 if TYPE_CHECKING:
     from planner.models.architecture import Architecture

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from planner.documents.files import digest
 from planner.errors import PlannerError
-from planner.files import digest
 from planner.hardware.cluster import NodeType, Pool
 from planner.models.architecture import Architecture
 from planner.problem.schema import (
@@ -23,7 +23,7 @@ from planner.problem.schema import (
     UniformLengths,
     WorkloadSpec,
 )
-from planner.schema_base import Where
+from planner.schema.base import Where
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from pydantic import Field, GetJsonSchemaHandler, JsonValue, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from planner.documents.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.errors import PlannerError
-from planner.schema_base import Spec, refuse
-from planner.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
+from planner.schema.base import Spec, refuse
 
 SCHEMA: Final = "planner.problem/1"
 

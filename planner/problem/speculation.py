@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from planner.documents.units import FRACTION, TIME_S
 from planner.problem.schema import Name, Problem
-from planner.schema_base import Spec, refuse
-from planner.units import FRACTION, TIME_S
+from planner.schema.base import Spec, refuse
 
 MOST_DRAFTS = 16
 

@@ -9,7 +9,15 @@ import numpy as np
 from planner.errors import PlannerError, did_you_mean
 from planner.propose.alternative import Alternative, FloatArray, Result, layouts, loads
 from planner.propose.likeness import TPOT, TTFT, Likeness
-from planner.solvers.sequential_choice import Belief, Choice, best, best_known, chances, expected_rewards, gains
+from planner.solvers.stochastic.sequential_choice import (
+    Belief,
+    Choice,
+    best,
+    best_known,
+    chances,
+    expected_rewards,
+    gains,
+)
 
 NOISE = (0.006, 0.036)  # log deviations of TPOT and TTFT between reruns, whose median change is 0.4 % and 2.4 %
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part
 from planner.estimate.evaluate import Estimate, evaluate
-from planner.kinds.serve.candidates import Candidate
-from planner.kinds.serve.demand import Target
-from planner.kinds.serve.limits import explain_infeasible
-from planner.kinds.serve.points import Tally
 from planner.kinds.serve.solve import Setting, list_candidates, prepare, search
-from planner.kinds.serve.used import list_used
+from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.limits import explain_infeasible
+from planner.kinds.serve.steady.points import Tally
+from planner.kinds.serve.steady.used import list_used
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.propose.alternative import Alternative
 from planner.propose.decision import Slo, make_choice
-from planner.solvers.sequential_choice import expected_rewards
+from planner.solvers.stochastic.sequential_choice import expected_rewards
 
 LOOSENED = 1.5  # limits, where candidates are listed
 SHAPES = 8  # colocated ones, best first

@@ -9,7 +9,7 @@ from planner.propose.alternative import Alternative, Result
 from planner.propose.decision import Standing, loss_left, make_choice, standings, with_results
 from planner.propose.deployments import Question
 from planner.propose.runs import commands, plan_file, plan_of, report_file
-from planner.solvers.sequential_choice import next_measurements
+from planner.solvers.stochastic.sequential_choice import next_measurements
 
 SCHEMA = "planner.proposal/1"
 ENOUGH = 0.001  # of the expected output: a run that gains less changes nothing

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner import __version__
+from planner.documents.files import digest
 from planner.emit.registry import emit
-from planner.emit.serving import API_PORT, ROUTER_PORT
+from planner.emit.serving.scripts import API_PORT, ROUTER_PORT
 from planner.engine_check.drive import drive_of
 from planner.engine_check.generators import GUIDELLM_REPORT, Run, guidellm
 from planner.errors import PlannerError
-from planner.files import digest
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.place import place
+from planner.kinds.serve.plan.place import place
 from planner.plan.schema import (
     SCHEMA,
     Certificate,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from planner.errors import PlannerError
 from planner.reliability.faults import DEFAULT, FaultClass, Fleet, Stragglers, Takes
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
-from planner.solvers.availability import Outage, Slowness, best_spares, mean_speed
-from planner.solvers.checkpointing import best_interval, time_shares
 from planner.solvers.result import SolveResult, Status
+from planner.solvers.stochastic.availability import Outage, Slowness, best_spares, mean_speed
+from planner.solvers.stochastic.checkpointing import best_interval, time_shares
 
 MOST_STEPS = 10**7
 DAY_S = 86400.0

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.errors import PlannerError
-from planner.solvers.equal_tasks import spread_tasks
 from planner.solvers.result import SolveResult
+from planner.solvers.schedules.equal_tasks import spread_tasks
 
 
 @dataclass(frozen=True, slots=True)

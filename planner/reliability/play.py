@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 from planner.reliability.tiers import State, Storage, Tier, hazard
 from planner.reliability.traces import Fault
-from planner.solvers.checkpointing import Hazard, Loss, Saving
+from planner.solvers.stochastic.checkpointing import Hazard, Loss, Saving
 
 
 @dataclass(frozen=True, slots=True)

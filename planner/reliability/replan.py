@@ -2,7 +2,8 @@
 
 A plan is replicas of a pipeline; each replica has one cell for every pipeline stage, the tp x cp ranks that hold the
 stage together. A lost node takes its cells. With spare nodes only their shards are loaded again. Without, as many
-replicas stand as whole cells can form, with the fewest cells changing their stage (`planner.solvers.reshuffle`), and
+replicas stand as whole cells can form, with the fewest cells changing their stage
+(`planner.solvers.layouts.reshuffle`), and
 the global batch stays as it is: its micro-batches go to the replicas that are left, as logical workers do in EasyScale
 (SC 2023), so that training computes the same.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from planner.errors import PlannerError
 from planner.plan.placement import devices, require_countable
 from planner.plan.schema import Block, Parallelism, Role
-from planner.solvers.reshuffle import Moves, fewest_moves, most_replicas, recut
+from planner.solvers.layouts.reshuffle import Moves, fewest_moves, most_replicas, recut
 
 
 @dataclass(frozen=True, slots=True)

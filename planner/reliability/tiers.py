@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from planner.errors import PlannerError
 from planner.reliability.faults import FaultClass, Fleet, Takes
-from planner.solvers.checkpointing import Hazard, Loss, Saving
+from planner.solvers.stochastic.checkpointing import Hazard, Loss, Saving
 
 Tier = Literal["synchronous", "asynchronous", "on_failure"]
 TIERS: tuple[Tier, ...] = get_args(Tier)

@@ -15,7 +15,7 @@ from planner.errors import PlannerError
 from planner.rl.evaluate import SECONDS_PER_HOUR, gpus_of_pool, handover_s, hourly_usd, weight_sync_s
 from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
 from planner.rl.problem import NEVER_FITS, Mode, RlProblem, validate
-from planner.rl.rollout import RolloutPolicy, Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories, Worker, simulate
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from planner.rl.problem import NEVER_FITS, Batch, RlProblem
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s, rollout_of
 
 if TYPE_CHECKING:
-    from planner.rl.fusion import FusedTimes
+    from planner.rl.rollouts.fusion import FusedTimes
 
 Floats = NDArray[np.float64]
 SECONDS_PER_HOUR = 3600.0

@@ -12,8 +12,8 @@ from planner.rl.plan import Fusion, GenerationGroup, Late
 from planner.rl.problem import Batch, DecodeCurve, Dispatch, Scoring
 
 if TYPE_CHECKING:
-    from planner.rl.fusion import FusedTimes
-    from planner.rl.rollout import RolloutPolicy, RolloutResult
+    from planner.rl.rollouts.fusion import FusedTimes
+    from planner.rl.rollouts.rollout import RolloutPolicy, RolloutResult
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,7 +44,7 @@ def finish_times(
     if not len(queue_Q):
         return np.zeros(0)
     if batch.turns is not None:
-        from planner.rl.rollout import Worker, simulate
+        from planner.rl.rollouts.rollout import Worker, simulate
 
         workers = (Worker(curve),) * replicas
         played = simulate(workers, batch.turns, [np.asarray(queue_Q)], policy, stop_after=len(queue_Q))
@@ -69,8 +69,8 @@ class FusedBatch:
     """Rollouts of one batch on one group, cut at thresholds and gone on with on fewer replicas; cuts are kept."""
 
     def __init__(self, batch: Batch, group: GenerationGroup, dispatch: Dispatch, scoring: Scoring) -> None:
-        from planner.rl.fusion import Inference, Move
-        from planner.rl.rollout import Trajectories, Worker
+        from planner.rl.rollouts.fusion import Inference, Move
+        from planner.rl.rollouts.rollout import Trajectories, Worker
 
         self._trajectories = batch.turns if batch.turns is not None else Trajectories.single_turn(batch)
         self._workers = (Worker(group.option.curve),) * group.replicas
@@ -81,7 +81,7 @@ class FusedBatch:
 
     def times(self, fusion: Fusion) -> "FusedTimes | None":
         """None where the samples left have not all started, or do not fit on the replicas kept."""
-        from planner.rl.fusion import cut_at, fused_times
+        from planner.rl.rollouts.fusion import cut_at, fused_times
 
         left = fusion.samples(self._trajectories.size)
         if left not in self._cuts:
@@ -96,7 +96,7 @@ class LateBatch:
     """Rollouts of one batch that other replicas of the same GPUs end; cuts are kept."""
 
     def __init__(self, batch: Batch, group: GenerationGroup, dispatch: Dispatch) -> None:
-        from planner.rl.rollout import Trajectories, Worker
+        from planner.rl.rollouts.rollout import Trajectories, Worker
 
         self._trajectories = batch.turns if batch.turns is not None else Trajectories.single_turn(batch)
         self._workers = (Worker(group.option.curve),) * group.replicas
@@ -105,7 +105,7 @@ class LateBatch:
 
     def cut(self, late: Late) -> "RolloutResult | None":
         """When the replicas change; None where some of the samples left have not started."""
-        from planner.rl.fusion import cut_at
+        from planner.rl.rollouts.fusion import cut_at
 
         left = late.samples(self._trajectories.size)
         if left not in self._cuts:
@@ -114,8 +114,8 @@ class LateBatch:
 
     def done_s(self, late: Late, change_s: float) -> Floats | None:
         """When each sample is done [N]; None where that change cannot be."""
-        from planner.rl.fusion import changed_times
-        from planner.rl.rollout import Worker
+        from planner.rl.rollouts.fusion import changed_times
+        from planner.rl.rollouts.rollout import Worker
 
         cut = self.cut(late)
         workers = (Worker(late.group.option.curve),) * late.group.replicas

@@ -26,9 +26,9 @@ prints the fit (`--fit`) and the errors with each setup left out of it.
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.documents import Document
+from planner.documents.read import Document
 from planner.errors import PlannerError
-from planner.rl.document_part import Part
+from planner.rl.formats.document_part import Part
 
 Asynchrony = Literal["one_step", "fully"]
 BYTES_PER_PARAMETER = 2.0

@@ -1,6 +1,7 @@
 """An actor and a critic that train at the same time: two pipelines through the same GPUs, in opposite directions.
 
-Source: RLHFuse (arXiv:2409.13221), section 5. A machine of `planner.solvers.fused_pipelines` is a stage of the actor's
+Source: RLHFuse (arXiv:2409.13221), section 5. A machine of `planner.solvers.schedules.fused_pipelines` is a stage of
+the actor's
 replica; on its GPUs critic replicas of fewer GPUs run side by side in step. A minibatch is cut into as many equal
 micro-batches as the mean one of the problem needs; its bubble, in micro-batches, is taken for all minibatches.
 """
@@ -12,8 +13,8 @@ from math import ceil
 from planner.errors import PlannerError
 from planner.rl.plan import TrainingChoice
 from planner.rl.problem import RlProblem, TrainingOption
-from planner.solvers.fused_pipelines import FusedProblem, FusedSchedule, Pipeline, lower_bound, read_off
 from planner.solvers.result import SolveResult
+from planner.solvers.schedules.fused_pipelines import FusedProblem, FusedSchedule, Pipeline, lower_bound, read_off
 
 Order = tuple[tuple[int, ...], ...]
 
@@ -121,7 +122,7 @@ def least_bubble(pair: Pair) -> float:
 
 def solve_pair(pair: Pair, *, time_limit_s: float, seed: int) -> SolveResult[FusedSchedule]:
     """A schedule of the pair; INFEASIBLE where one micro-batch does not fit."""
-    from planner.solvers.fused_pipelines import solve_fused
+    from planner.solvers.schedules.fused_pipelines import solve_fused
 
     return solve_fused(pair.pipelines(), time_limit_s=time_limit_s, seed=seed, restarts=RESTARTS, replayed=REPLAYED)
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from planner.rl.plan import GenerationGroup
 from planner.rl.problem import RlProblem
-from planner.rl.resume import joined, remainder, subset
-from planner.rl.rollout import RolloutPolicy, Trajectories, Worker, simulate
+from planner.rl.rollouts.resume import joined, remainder, subset
+from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories, Worker, simulate
 from planner.rl.training import Rollout, minibatches_of
 
 Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from planner.rl.problem import GenerationOption, Mode, TrainingOption
-from planner.rl.rollout import RolloutPolicy
+from planner.rl.rollouts.rollout import RolloutPolicy
 
 
 @dataclass(frozen=True, slots=True)

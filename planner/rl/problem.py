@@ -14,7 +14,7 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.rl.plan import TrainingChoice
-    from planner.rl.rollout import RolloutPolicy, Trajectories
+    from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories
 
 Placement = Literal["colocated", "disaggregated", "hybrid"]
 Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]

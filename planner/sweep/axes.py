@@ -9,11 +9,11 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from planner.documents.units import BYTES, BYTES_PER_S, FRACTION, PER_S, POWER_W, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.errors import PlannerError
-from planner.schema_base import Where
+from planner.schema.base import Where
 from planner.sweep.columns import axis_column
 from planner.sweep.schema import MAX_POINTS, AxisSpec, End, SweepSpec
-from planner.units import BYTES, BYTES_PER_S, FRACTION, PER_S, POWER_W, TIME_S, USD_PER_HOUR, parse_quantity
 
 Cell = int | float | str
 Fields = tuple[tuple[str, JsonValue], ...]

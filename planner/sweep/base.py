@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from planner.documents import Document, load_document
+from planner.documents.read import Document, load_document
 from planner.errors import PlannerError, did_you_mean
-from planner.load import override_problem, resolve_document
+from planner.load.problems import override_problem, resolve_document
 from planner.problem.resolve import Resolved
-from planner.schema_base import Where
+from planner.schema.base import Where
 from planner.sweep.axes import Axis, Point, Value
 from planner.sweep.fields import SHORT_NAMES, assignments, override
 from planner.sweep.schema import SweepFile

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from planner.documents import load_document
+from planner.documents.files import canonical_json, write_bytes_atomic
+from planner.documents.read import load_document
 from planner.errors import PlannerError
-from planner.files import canonical_json, write_bytes_atomic
 from planner.sweep.columns import FIXED
 from planner.sweep.results import Cell, Table, Type
 

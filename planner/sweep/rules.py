@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.documents.units import PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.errors import PlannerError, did_you_mean
 from planner.sweep.columns import ALIASES, metric_name
-from planner.units import PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 
 Comparison = Literal[">", ">=", "<", "<="]
 Measure = Literal["level", "change", "relative"]

@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
+from planner.documents.files import digest
 from planner.errors import PlannerError
-from planner.files import digest
 from planner.progress import Limits
 from planner.sweep.axes import Axis, Point, list_points, make_axes
 from planner.sweep.base import Base, open_base

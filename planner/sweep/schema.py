@@ -5,10 +5,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from planner.documents import Document, load_document
+from planner.documents.read import Document, load_document
 from planner.errors import PlannerError
-from planner.schema_base import Spec, Where, planner_error, refuse
-from planner.schema_keys import known_keys
+from planner.schema.base import Spec, Where, planner_error, refuse
+from planner.schema.keys import known_keys
 
 SCHEMA: Final = "planner.sweep/1"
 MAX_POINTS = 200_000

@@ -10,7 +10,7 @@ from planner.solvers.backends.mathopt import version
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-    from planner.solvers.fused_pipelines import FusedProblem, FusedSchedule
+    from planner.solvers.schedules.fused_pipelines import FusedProblem, FusedSchedule
 
 MAX_UNITS = 10**7  # horizon in units of time; finer durations are not given to a solver of whole numbers
 
@@ -26,8 +26,8 @@ class Improved:
 
 
 def improve(problem: "FusedProblem", hint: "FusedSchedule", bound: float, time_limit_s: float, seed: int) -> Improved:
-    """The formulation of `planner.solvers.fused_pipelines` with the schedule as a hint; hands it back where CP-SAT does
-    not apply (no time left, or durations without a common unit)."""
+    """The formulation of `planner.solvers.schedules.fused_pipelines` with the schedule as a hint; hands it back where
+    CP-SAT does not apply (no time left, or durations without a common unit)."""
     name = f"ortools-cpsat {version()}"
     unit = _unit(problem, hint)
     if time_limit_s <= 0.5 or unit is None:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from emit_plans import Case
 
-from planner.costs.parameters import Efficiencies
-from planner.costs.roofline import Roofline
-from planner.execute.cases import StepCase
-from planner.execute.judging import judge
-from planner.execute.predict import predict, rank_operators
-from planner.execute.pricing import plan_pool
-from planner.execute.spec import distinct_ranks, role_spec
-from planner.execute.verdict import Execution, Measured
+from planner.costs.rates.parameters import Efficiencies
+from planner.costs.rates.roofline import Roofline
+from planner.execute.judge.judging import judge
+from planner.execute.judge.predict import predict, rank_operators
+from planner.execute.judge.pricing import plan_pool
+from planner.execute.judge.verdict import Execution, Measured
+from planner.execute.shards.cases import StepCase
+from planner.execute.shards.spec import distinct_ranks, role_spec
 from planner.plan.reader import read_plan
 from planner.plan.store import checks_path, plan_digest, plan_json, write_checks
 

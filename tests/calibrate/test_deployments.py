@@ -23,10 +23,10 @@ from planner.calibrate.deployments import (
 )
 from planner.calibrate.intervals import COVERED, coverage, fit_spread, winkler
 from planner.calibrate.terms import Terms
-from planner.costs.parameters import load_calibration
-from planner.costs.shapes import FloatArray
-from planner.costs.source import open_store
-from planner.costs.spread import Spread
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.source import open_store
+from planner.costs.rates.spread import Spread
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import case_of_row

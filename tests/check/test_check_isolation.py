@@ -13,7 +13,7 @@ class Blocked:
             raise ImportError(name + " is blocked here")
 sys.meta_path.insert(0, Blocked())
 from planner.check import check_plan
-from planner.load import load_plan
+from planner.load.problems import load_plan
 for path in sys.argv[1:]:
     findings = check_plan(*load_plan(path))
     print(path.rsplit("/", 1)[1], len(findings) > 25 and all(finding.ok for finding in findings))

@@ -8,7 +8,7 @@ import pytest
 
 from planner.check import check_plan
 from planner.check.certificate import certificate_findings
-from planner.files import sha256_text
+from planner.documents.files import sha256_text
 from planner.kinds.registry import find_kind
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope

@@ -179,7 +179,7 @@ def test_imported_models_are_found_by_every_verb(run: "Run", catalog: Path, tmp_
 
 
 def test_problems_take_own_models_and_the_price_of_own_instances(run: "Run", catalog: Path, tmp_path: Path) -> None:
-    from planner.load import load_problem
+    from planner.load.problems import load_problem
     from planner.problem.resolve import normalised
 
     run("hardware", "import", _file(tmp_path, "lab.yaml", HARDWARE))
@@ -200,7 +200,7 @@ def test_problems_take_own_models_and_the_price_of_own_instances(run: "Run", cat
 def test_digests_hold_the_facts_of_an_entry_and_not_its_place(
     run: "Run", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from planner.load import load_problem
+    from planner.load.problems import load_problem
 
     digests = []
     for place, hardware in (("one", HARDWARE), ("two", HARDWARE), ("three", HARDWARE.replace("1.3us", "1.4us"))):

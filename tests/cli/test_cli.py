@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from planner.cli import options, progress, render
+from planner.cli import options, progress
+from planner.cli.render import plan as render
 from planner.errors import PlannerError
 from planner.infeasible import Infeasible, Stopped
-from planner.load import load_plan
+from planner.load.problems import load_plan
 from planner.plan.schema import Envelope
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from planner.cli.render_map import render_map
+from planner.cli.render.map import render_map
 from planner.kinds.registry import find_kind, kind_names
-from planner.load import load_plan, load_problem
-from planner.starters import starter, starter_names
+from planner.load.problems import load_plan, load_problem
+from planner.load.starters import starter, starter_names
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome

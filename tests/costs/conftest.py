@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.costs.parameters import Efficiencies, load_calibration
-from planner.costs.roofline import Roofline
+from planner.costs.rates.parameters import Efficiencies, load_calibration
+from planner.costs.rates.roofline import Roofline
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node

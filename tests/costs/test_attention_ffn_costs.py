@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.costs.attention_ffn import (
+from planner.costs.operators.shapes import Shards, Work
+from planner.costs.rates.overlap import cycle_s
+from planner.costs.rates.parameters import EngineOverheads, load_calibration
+from planner.costs.rates.roofline import Roofline
+from planner.costs.serving.attention_ffn import (
     Rates,
     TokenDemand,
     Units,
@@ -19,11 +23,7 @@ from planner.costs.attention_ffn import (
     travelling_bytes,
     unit_step,
 )
-from planner.costs.memory import weight_bytes
-from planner.costs.overlap import cycle_s
-from planner.costs.parameters import EngineOverheads, load_calibration
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import Shards, Work
+from planner.costs.serving.memory import weight_bytes
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.architecture import Architecture

@@ -5,8 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from planner.costs.backward import MIRRORED, backward_input, backward_weight, training_operators, training_time
-from planner.costs.operators import (
+from planner.costs.operators.backward import (
+    MIRRORED,
+    backward_input,
+    backward_weight,
+    training_operators,
+    training_time,
+)
+from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
     Collective,
@@ -18,8 +24,8 @@ from planner.costs.operators import (
     PrefillAttention,
     demand,
 )
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import Shards, Work
+from planner.costs.operators.shapes import Shards, Work
+from planner.costs.rates.roofline import Roofline
 from planner.models.library import find_model
 from planner.models.parameters import parameter_counts
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.memory import DeviceMemory, activation_bytes, footprint, kv_cache_bytes, weight_bytes
-from planner.costs.shapes import Shards
+from planner.costs.operators.shapes import Shards
+from planner.costs.serving.memory import DeviceMemory, activation_bytes, footprint, kv_cache_bytes, weight_bytes
 from planner.models import parameters
 from planner.models.architecture import BITS, Architecture
 from planner.models.kv import kv_bytes_per_token

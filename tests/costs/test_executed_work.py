@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.context import GATHER, context_gathers
-from planner.costs.forward import forward
-from planner.costs.operators import Collective, Gemm, MemoryPass, PrefillAttention, causal_pairs, demand
-from planner.costs.optimizer import adamw, gradient_accumulation
-from planner.costs.paged import kv_gathers
-from planner.costs.recompute import ENDS, recomputed_layers, recomputed_modules
-from planner.costs.shapes import Shards, Work
-from planner.costs.working_format import in_working_format
+from planner.costs.operators.context import GATHER, context_gathers
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, PrefillAttention, causal_pairs, demand
+from planner.costs.operators.optimizer import adamw, gradient_accumulation
+from planner.costs.operators.paged import kv_gathers
+from planner.costs.operators.recompute import ENDS, recomputed_layers, recomputed_modules
+from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.working_format import in_working_format
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes
 from planner.models.library import find_model

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.forward import forward
-from planner.costs.operators import (
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import (
     BatchedGemm,
     Collective,
     DecodeAttention,
@@ -18,7 +18,7 @@ from planner.costs.operators import (
     Scores,
     demand,
 )
-from planner.costs.shapes import Shards, Work
+from planner.costs.operators.shapes import Shards, Work
 from planner.errors import PlannerError
 from planner.models.architecture import Architecture, DenseFfn, Layer, MoeFfn, UnsupportedMixer
 from planner.models.library import find_model

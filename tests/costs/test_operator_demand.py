@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.operators import (
+from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
     DecodeAttention,
@@ -18,7 +18,7 @@ from planner.costs.operators import (
     causal_pairs,
     demand,
 )
-from planner.costs.shapes import FloatArray
+from planner.costs.operators.shapes import FloatArray
 
 
 def _array(*values: float) -> FloatArray:

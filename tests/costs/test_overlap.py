@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.overlap import MOST_HIDDEN, flow_line_s, fused_s, halved, split_s, split_slowdown, waves
-from planner.costs.parameters import load_calibration
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.step import StepTime, step_time
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.overlap import MOST_HIDDEN, flow_line_s, fused_s, halved, split_s, split_slowdown, waves
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.step import StepTime, step_time
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node, list_accelerators
 from planner.models.library import find_model

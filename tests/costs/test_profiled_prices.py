@@ -6,9 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.costs.choice import Chooser
-from planner.costs.evidence import Basis
-from planner.costs.operators import (
+from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
     Collective,
@@ -19,11 +17,13 @@ from planner.costs.operators import (
     Operator,
     PrefillAttention,
 )
-from planner.costs.parameters import load_calibration
-from planner.costs.profiled import Profiled
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.step import price_operators, step_time
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.choice import Chooser
+from planner.costs.rates.evidence import Basis
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.step import price_operators, step_time
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.profiles.grid import Grid

@@ -7,13 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.costs.forward import forward
-from planner.costs.operators import DecodeAttention, Experts, demand
-from planner.costs.parameters import load_calibration
-from planner.costs.shapes import Shards, Work
-from planner.costs.source import make_pricer
-from planner.costs.speculation import DRAFTING, Drafter, drafter_of, drafting_step, tokens_per_step, with_drafting
-from planner.costs.step import Pricer, StepTime, step_time
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import DecodeAttention, Experts, demand
+from planner.costs.operators.shapes import Shards, Work
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.source import make_pricer
+from planner.costs.rates.step import Pricer, StepTime, step_time
+from planner.costs.serving.speculation import (
+    DRAFTING,
+    Drafter,
+    drafter_of,
+    drafting_step,
+    tokens_per_step,
+    with_drafting,
+)
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node

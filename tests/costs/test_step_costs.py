@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.costs.evidence import Basis
-from planner.costs.forward import forward
-from planner.costs.operators import DecodeAttention, Experts, Gemm, MemoryPass
-from planner.costs.parameters import Efficiencies, EngineOverheads, load_calibration
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.step import OUTSIDE_GRAPHS, StepTime, launches, step_time
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import DecodeAttention, Experts, Gemm, MemoryPass
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.evidence import Basis
+from planner.costs.rates.parameters import Efficiencies, EngineOverheads, load_calibration
+from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.step import OUTSIDE_GRAPHS, StepTime, launches, step_time
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.library import find_model

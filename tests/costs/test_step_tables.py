@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.costs.parameters import EngineOverheads, load_calibration
-from planner.costs.profiled import Profiled
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.source import make_pricer
-from planner.costs.step import Pricer, step_time
-from planner.costs.tables import AXES, StepTable, geometric_axis, step_table
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.parameters import EngineOverheads, load_calibration
+from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.source import make_pricer
+from planner.costs.rates.step import Pricer, step_time
+from planner.costs.serving.tables import AXES, StepTable, geometric_axis, step_table
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from planner.documents.units import format_si, significant
 from planner.hardware.cluster import Instance, NodeType
 from planner.hardware.library import builtin_library
 from planner.models.architecture import Architecture
 from planner.models.library import find_model, list_models
 from planner.models.parameters import parameter_counts
-from planner.units import format_si, significant
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "catalog.md"
 

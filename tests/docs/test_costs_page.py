@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.costs.backward import training_operators
-from planner.costs.evidence import Basis
-from planner.costs.forward import forward
-from planner.costs.shapes import Shards, Work
+from planner.costs.operators.backward import training_operators
+from planner.costs.operators.forward import forward
+from planner.costs.operators.shapes import Shards, Work
+from planner.costs.rates.evidence import Basis
 from planner.models.library import find_model
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "costs.md").read_text(encoding="utf-8")

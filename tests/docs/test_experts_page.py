@@ -5,7 +5,7 @@ import io
 import re
 from pathlib import Path
 
-from planner.cli.experts import COMMANDS
+from planner.cli.experts.experts import COMMANDS
 from planner.emit.registry import targets
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "experts.md"

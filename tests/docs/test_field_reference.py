@@ -7,8 +7,8 @@ import pytest
 
 from planner.kinds.registry import find_kind, kind_names
 from planner.plan.schema import Decision
-from planner.schema_base import Spec
-from planner.schema_keys import written_names
+from planner.schema.base import Spec
+from planner.schema.keys import written_names
 
 ROOT = Path(__file__).parent.parent.parent
 HOMES = ("planner.problem", "planner.plan", "planner.kinds")

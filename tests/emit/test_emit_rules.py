@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from emit_plans import DEEPSEEK, QWEN, QWEN_MOE, Case, RolePlan, colocated
 
-from planner.emit.checkpoints import load_quantisation, published_name
 from planner.emit.registry import emit, targets
+from planner.emit.serving.checkpoints import load_quantisation, published_name
 from planner.errors import PlannerError
 from planner.plan.schema import Memory
 from planner.problem.schema import ModelSpec

@@ -121,7 +121,7 @@ Start = Callable[..., tuple[Verdict, str]]
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Checks a plan whose `vllm` is the stub server with the given flags; the verdict, and what names its processes."""
     port = free_port()
-    monkeypatch.setattr("planner.emit.vllm.API_PORT", port)
+    monkeypatch.setattr("planner.emit.serving.vllm.API_PORT", port)
     monkeypatch.setattr(server, "API_PORT", port)
     monkeypatch.setattr(server, "PROBE_S", 0.1)
 
@@ -145,7 +145,7 @@ def test_an_engine_of_another_target_is_started_by_its_own_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, mark = free_port(), f"{tmp_path.name}-sglang"
-    monkeypatch.setattr("planner.emit.sglang.API_PORT", port)
+    monkeypatch.setattr("planner.emit.serving.sglang.API_PORT", port)
     monkeypatch.setattr(server, "API_PORT", port)
     monkeypatch.setattr(server, "PROBE_S", 0.1)
     program(tmp_path / "python3", "stub_server.py", "--stub-of", mark)  # the command is `python3 -m sglang...`

@@ -7,12 +7,12 @@ import pytest
 from train_problems import problem
 
 from planner.cli.main import main
-from planner.documents import given_document
+from planner.documents.read import given_document
 from planner.errors import PlannerError
 from planner.estimate.elastic import elastic_job
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.solve import solve
-from planner.load import resolve_document
+from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
 from planner.plan.store import plan_json
 from planner.progress import Limits

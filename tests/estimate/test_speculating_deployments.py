@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from planner.calibrate.serving import read_serving
-from planner.costs.shapes import Work
-from planner.costs.speculation import drafting_step, tokens_per_step
-from planner.costs.step import step_time
+from planner.costs.operators.shapes import Work
+from planner.costs.rates.step import step_time
+from planner.costs.serving.speculation import drafting_step, tokens_per_step
 from planner.estimate import estimate_jsonl, estimate_measured
 from planner.estimate.evaluate import batch_of
 from planner.estimate.measured import case_of_row

@@ -1,4 +1,4 @@
-"""Ranks that fail in a planned way: entries of jobs, run by `planner.execute.rank`."""
+"""Ranks that fail in a planned way: entries of jobs, run by `planner.execute.ranks.rank`."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.execute.faults import Progress
-from planner.execute.launch import result_path
+from planner.execute.ranks.launch import result_path
+from planner.execute.shards.faults import Progress
 
 
 def _save(job: Mapping[str, Any], steps: list[str]) -> None:
@@ -100,8 +100,8 @@ class _Doomed(Progress):
 
 def run_rank_that_dies_in_its_second_step(job: Mapping[str, Any], progress: Progress) -> None:
     """A rank of a decode role at its real work, until it is killed."""
-    from planner.execute.launch import progress_path
-    from planner.execute.runner import run_rank
+    from planner.execute.ranks.launch import progress_path
+    from planner.execute.ranks.runner import run_rank
 
     del progress
     run_rank(job, _Doomed(progress_path(Path(job["folder"]), int(os.environ["RANK"]))))

@@ -14,12 +14,12 @@ from shard_models import CASES, Case
 from torch import Tensor
 from torch import distributed as dist
 
-from planner.execute.groups import Group, Groups, make_groups
-from planner.execute.pipeline import Pipeline
-from planner.execute.reference import build_reference
-from planner.execute.spec import RankSpec, RoleSpec, StageSpec, role_spec
-from planner.execute.stage import build_stage
-from planner.execute.step import KvCache, Segment, Step, context_part
+from planner.execute.model.groups import Group, Groups, make_groups
+from planner.execute.model.pipeline import Pipeline
+from planner.execute.model.reference import build_reference
+from planner.execute.model.stage import build_stage
+from planner.execute.model.step import KvCache, Segment, Step, context_part
+from planner.execute.shards.spec import RankSpec, RoleSpec, StageSpec, role_spec
 
 CPU = torch.device("cpu")
 SEQUENCES, TOKENS, PROMPT, BLOCK = 2, 8, 5, 3

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.execute.expert_layout import ExpertLayout, read_layouts
+from planner.execute.shards.expert_layout import ExpertLayout, read_layouts
 from planner.models.architecture import (
     Architecture,
     DenseFfn,

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="shards run on PyTorch")
 
-from planner.execute import kernels  # noqa: E402 - needs PyTorch
+from planner.execute.model import kernels  # noqa: E402
 from planner.hardware.profiling import attention_kernels  # noqa: E402
 from planner.hardware.profiling.kernel import UnsupportedShapeError  # noqa: E402
 

@@ -13,14 +13,14 @@ pytest.importorskip("torch", reason="the executor needs torch: pip install 'plan
 
 from planner.calibrate.records import read_records
 from planner.cli.main import main
-from planner.costs.operators import Experts
-from planner.costs.parameters import load_calibration
+from planner.costs.operators.kernels import Experts
+from planner.costs.rates.parameters import load_calibration
 from planner.errors import PlannerError
 from planner.execute import execution
-from planner.execute.cases import Cut
 from planner.execute.execution import Options, execute_plan
-from planner.execute.launch import TimeLimits
-from planner.execute.verdict import Execution
+from planner.execute.judge.verdict import Execution
+from planner.execute.ranks.launch import TimeLimits
+from planner.execute.shards.cases import Cut
 from planner.plan.store import plan_digest, write_checks
 
 HERE = Path(__file__).parent

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from free_ports import free_port
 
-from planner.execute.faults import Fault, FaultKind, Progress, classify, first_cause, read_mark
-from planner.execute.launch import Outcome, Rendezvous, TimeLimits, progress_path, run_local, run_torchrun
+from planner.execute.ranks.launch import Outcome, Rendezvous, TimeLimits, progress_path, run_local, run_torchrun
+from planner.execute.shards.faults import Fault, FaultKind, Progress, classify, first_cause, read_mark
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {"PYTHONPATH": str(HERE)}
@@ -114,7 +114,7 @@ def test_ranks_that_do_well_leave_results_and_no_fault(tmp_path: Path) -> None:
 
 def test_no_rank_outlives_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; from planner.execute.launch import *;"
+        "from pathlib import Path; from planner.execute.ranks.launch import *;"
         f"run_local({{'entry': 'planted_faults:run', 'fault': 'busy', 'rank': 1}}, 2, Path({str(tmp_path)!r}),"
         f" TimeLimits(), {ENVIRONMENT!r})"
     )

@@ -14,8 +14,8 @@ import pytest
 from free_ports import free_port
 
 from planner.cli.main import main
-from planner.execute.launch import Rendezvous
-from planner.execute.wrappers import ray_script, slurm_script
+from planner.execute.ranks.launch import Rendezvous
+from planner.execute.ranks.wrappers import ray_script, slurm_script
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed: planner[ray]")

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from planner.costs.operators import Experts
+from planner.costs.operators.kernels import Experts
 from planner.errors import PlannerError
 from planner.execute import execution
-from planner.execute.cases import EXPERT_TOKENS, Cut, StepCase, parse_cut, role_steps
 from planner.execute.execution import Options, execute_plan
-from planner.execute.expert_layout import laid_out, slotted
-from planner.execute.launch import Outcome
-from planner.execute.predict import rank_operators, rank_weight_bytes
-from planner.execute.spec import distinct_ranks, role_spec
+from planner.execute.judge.predict import rank_operators, rank_weight_bytes
+from planner.execute.ranks.launch import Outcome
+from planner.execute.shards.cases import EXPERT_TOKENS, Cut, StepCase, parse_cut, role_steps
+from planner.execute.shards.expert_layout import laid_out, slotted
+from planner.execute.shards.spec import distinct_ranks, role_spec
 from planner.plan.reader import read_plan
 
 BenchPlan = Callable[..., Path]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.execute.schedule import Pass, forward_passes, makespan_s, passes_of
+from planner.execute.shards.schedule import Pass, forward_passes, makespan_s, passes_of
 
 SIZES = {"pp": st.integers(1, 5), "vpp": st.integers(1, 3), "rounds": st.integers(1, 4)}
 

@@ -68,7 +68,7 @@ import sys
 for name in ("pydantic", "ortools", "pulp"):
     sys.modules[name] = None
 from planner.execute import pipeline, reference, stage
-from planner.execute.spec import distinct_ranks, role_spec
+from planner.execute.shards.spec import distinct_ranks, role_spec
 from planner.plan.reader import read_plan
 for rank in distinct_ranks(role_spec(read_plan(sys.argv[1]), sys.argv[2])):
     print(rank.rank, len(rank.stages))

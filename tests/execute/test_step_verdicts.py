@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from planner.execute.faults import Fault, FaultKind
-from planner.execute.predict import OperatorTime
-from planner.execute.verdict import LEAST_SHARE, Execution, StepVerdict, operator_rows
+from planner.execute.judge.predict import OperatorTime
+from planner.execute.judge.verdict import LEAST_SHARE, Execution, StepVerdict, operator_rows
+from planner.execute.shards.faults import Fault, FaultKind
 
 PREDICTED = {"qkv": OperatorTime(6.0, 2.0), "ffn_up": OperatorTime(2.0, 2.0), "ffn_all_reduce": OperatorTime(2.0, 2.0)}
 

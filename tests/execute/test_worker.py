@@ -10,9 +10,9 @@ pytest.importorskip("torch", reason="the executor needs torch: pip install 'plan
 
 from worker_cases import Verdicts, WorkerCase, verdicts
 
-from planner.costs.parameters import load_calibration
+from planner.costs.rates.parameters import load_calibration
 from planner.errors import PlannerError
-from planner.execute.cases import left_out, role_steps
+from planner.execute.shards.cases import left_out, role_steps
 from planner.plan.reader import read_plan
 
 BenchPlan = Callable[..., Path]

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planner.execute.cases import Cut, role_steps
-from planner.execute.faults import Progress
-from planner.execute.judging import judge
-from planner.execute.launch import TimeLimits, result_path, run_local
-from planner.execute.pricing import plan_pricer
-from planner.execute.spec import role_spec
-from planner.execute.verdict import Measured, StepVerdict
+from planner.execute.judge.judging import judge
+from planner.execute.judge.pricing import plan_pricer
+from planner.execute.judge.verdict import Measured, StepVerdict
+from planner.execute.ranks.launch import TimeLimits, result_path, run_local
+from planner.execute.shards.cases import Cut, role_steps
+from planner.execute.shards.faults import Progress
+from planner.execute.shards.spec import role_spec
 from planner.plan.reader import read_plan
 
 HERE = Path(__file__).parent
@@ -44,8 +44,8 @@ class WorkerCase:
 
 def run(job: Mapping[str, Any], progress: Progress) -> None:
     """Every case in turn, each with a world of its own."""
-    from planner.execute.groups import forget_groups
-    from planner.execute.runner import run_rank
+    from planner.execute.model.groups import forget_groups
+    from planner.execute.ranks.runner import run_rank
 
     for case in job["cases"]:
         os.environ["MASTER_PORT"] = str(case["port"])

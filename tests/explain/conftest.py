@@ -7,7 +7,7 @@ import pytest
 
 from planner.api import solve
 from planner.kinds.registry import find_kind
-from planner.load import load_problem
+from planner.load.problems import load_problem
 from planner.plan.schema import Decision, Envelope
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

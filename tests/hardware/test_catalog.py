@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.costs.collectives import collective_s
-from planner.costs.forward import forward
-from planner.costs.operators import Collective
-from planner.costs.parameters import load_calibration
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import Shards, Work
-from planner.costs.step import price_operators
-from planner.documents import load_document, parse_document
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import Collective
+from planner.costs.operators.shapes import Shards, Work
+from planner.costs.rates.collectives import collective_s
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.step import price_operators
+from planner.documents.read import load_document, parse_document
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.entries import SECTIONS, read_entries

@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.documents import parse_document
+from planner.documents.files import canonical_json, digest
+from planner.documents.read import parse_document
 from planner.errors import PlannerError
-from planner.files import canonical_json, digest
 from planner.hardware.library import (
     Library,
     builtin_library,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.forward import forward
-from planner.costs.operators import (
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import (
     DecodeAttention,
     Experts,
     PrefillAttention,
@@ -18,7 +18,7 @@ from planner.costs.operators import (
     demand,
     distinct_places,
 )
-from planner.costs.shapes import Shards, Work
+from planner.costs.operators.shapes import Shards, Work
 from planner.models.architecture import Architecture, MoeFfn
 from planner.models.layout import architecture_from_data, architecture_to_data
 from planner.models.library import find_model

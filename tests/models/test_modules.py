@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.forward import forward
-from planner.costs.memory import footprint
-from planner.costs.operators import Gemm, demand
-from planner.costs.shapes import Shards, Work
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import Gemm, demand
+from planner.costs.operators.shapes import Shards, Work
+from planner.costs.serving.memory import footprint
 from planner.errors import PlannerError
 from planner.models.architecture import Architecture, Module
 from planner.models.layout import architecture_from_data, architecture_to_data

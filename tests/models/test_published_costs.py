@@ -12,9 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.costs.forward import forward
-from planner.costs.operators import BatchedGemm, DecodeAttention, Experts, Gemm, Operator, Recurrence, bytes_per, demand
-from planner.costs.shapes import Shards, Work
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import (
+    BatchedGemm,
+    DecodeAttention,
+    Experts,
+    Gemm,
+    Operator,
+    Recurrence,
+    bytes_per,
+    demand,
+)
+from planner.costs.operators.shapes import Shards, Work
 from planner.models.library import find_model
 from planner.models.precision import with_precision
 

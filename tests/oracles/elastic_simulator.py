@@ -9,10 +9,10 @@ from itertools import product
 
 from step_simulator import Request, StepSimulator, decode_s, mixed_s
 
-from planner.simulate.elastic import prefill_fit
-from planner.simulate.fleet import Fleet
+from planner.simulate.fleet.elastic import prefill_fit
+from planner.simulate.fleet.instances import Fleet
 from planner.simulate.loop.elastic.fields import MOST_JOBS
-from planner.simulate.requests import Requests
+from planner.simulate.requests.stream import Requests
 
 Batches = tuple[tuple[int, int], ...]  # where each ends among the requests, and its instances
 

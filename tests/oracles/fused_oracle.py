@@ -4,7 +4,7 @@ from itertools import product
 from math import inf
 
 from planner.errors import PlannerError
-from planner.solvers.fused_pipelines import FusedProblem, read_off
+from planner.solvers.schedules.fused_pipelines import FusedProblem, read_off
 
 
 def least_makespan(problem: FusedProblem) -> float:

@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from planner.problem.schema import SloSpec
-from planner.simulate.attainment import Draws
-from planner.simulate.fleet import QUEUEINGS, ROUTINGS, Fleet, Instance, Path
-from planner.simulate.mixture import Mixture
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import QUEUEINGS, ROUTINGS, Fleet, Instance, Path
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.run.attainment import Draws
+from planner.simulate.run.mixture import Mixture
 
 Draw = Callable[..., Any]  # what hypothesis hands to a composite strategy
 AXES = ([0.0, 4.0], [1.0, 6.0, 20.0, 60.0], [0.0, 8.0, 64.0], [1.0, 9.0, 90.0])

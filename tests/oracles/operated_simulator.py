@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from step_simulator import Engine, Request, StepSimulator
 
-from planner.simulate.fleet import Fleet
-from planner.simulate.requests import Requests
+from planner.simulate.fleet.instances import Fleet
+from planner.simulate.requests.stream import Requests
 
 
 class OperatedSimulator(StepSimulator):

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations, product
 
-from planner.kinds.train.evaluate import Choice, Evaluation, fits, lay_out, load_of
+from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, fits, lay_out, load_of
 from planner.kinds.train.job import Job
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
-from planner.kinds.train.space import Shape, axis_values, offloads, schedules, shardings, zero_stages
-from planner.kinds.train.tables import Table, sharing_of, ways_of
+from planner.kinds.train.space.space import Shape, axis_values, offloads, schedules, shardings, zero_stages
+from planner.kinds.train.space.tables import Table, sharing_of, ways_of
 
 
 def every_pipeline(pools: tuple[Job, ...]) -> Iterator[Evaluation]:

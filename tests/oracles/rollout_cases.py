@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from planner.rl.problem import DecodeCurve
-from planner.rl.rollout import Trajectories, Worker
+from planner.rl.rollouts.rollout import Trajectories, Worker
 
 Json = dict[str, Any]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.check import check_plan
-from planner.documents import parse_document
+from planner.documents.read import parse_document
 from planner.kinds.serve.options import ServeDecision
-from planner.load import resolve_document
+from planner.load.problems import resolve_document
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import strategies as st
 from step_simulator import StepSimulator
 
-from planner.simulate.fleet import QUEUEINGS, ROUTINGS, UNLIMITED, Fleet, Instance, Path, Speculation
-from planner.simulate.operation import ACTIONS, Change, Control, Elastic, PoolLink
-from planner.simulate.requests import Requests
-from planner.simulate.result import SimulationResult
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import QUEUEINGS, ROUTINGS, UNLIMITED, Fleet, Instance, Path, Speculation
+from planner.simulate.fleet.operation import ACTIONS, Change, Control, Elastic, PoolLink
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.result import SimulationResult
 
 Draw = Callable[..., Any]  # what hypothesis hands to a composite strategy
 MASK = 2**64 - 1

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 
-from planner.simulate.fleet import Fleet, Instance
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.shares import instances_of
+from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.loop.fields import IMBALANCE
-from planner.simulate.requests import Requests
-from planner.simulate.shares import instances_of
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.requests.stream import Requests
 
 
 @dataclass(eq=False)

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.documents import given_document
-from planner.kinds.train.evaluate import Choice, Evaluation, evaluate, fits, lay_out
+from planner.documents.read import given_document
+from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, evaluate, fits, lay_out
 from planner.kinds.train.job import Job, job_of, jobs_of
-from planner.kinds.train.space import axis_values, offloads, schedules, shardings, space_of
-from planner.kinds.train.tables import Table, sharing_of, ways_of
-from planner.load import resolve_document
+from planner.kinds.train.space.space import axis_values, offloads, schedules, shardings, space_of
+from planner.kinds.train.space.tables import Table, sharing_of, ways_of
+from planner.load.problems import resolve_document
 
 ALL_SCHEDULES = ["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from planner.check import check_plan
-from planner.files import digest
+from planner.documents.files import digest
 from planner.hardware.library import hardware_facts
 from planner.kinds.registry import find_kind, kind_names
-from planner.load import load_plan
+from planner.load.problems import load_plan
 from planner.models.library import model_facts
 from planner.plan.reader import read_plan
 from planner.plan.store import plan_json
 from planner.problem.resolve import normalised, resolve
 from planner.problem.schema import Problem
-from planner.schema_base import Where
+from planner.schema.base import Where
 
 PLANS = Path(__file__).parent.parent / "plans"
 KINDS = ("experts", "place", "rl", "serve", "train")

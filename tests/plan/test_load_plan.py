@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.check import check_plan
 from planner.errors import PlannerError
 from planner.kinds.registry import kind_names
-from planner.load import load_plan
+from planner.load.problems import load_plan
 from planner.plan.reader import read_plan
 
 Edited = Callable[..., dict[str, Any]]

@@ -13,7 +13,7 @@ import pytest
 from planner.errors import PlannerError
 from planner.plan import reader, records, schema
 from planner.plan.reader import read_plan
-from planner.schema_base import Spec
+from planner.schema.base import Spec
 
 PLANS = Path(__file__).parent.parent / "plans"
 Edited = Callable[..., dict[str, Any]]

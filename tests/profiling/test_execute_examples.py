@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.errors import PlannerError
-from planner.execute.cases import Cut
+from planner.execute.shards.cases import Cut
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "benchmarks" / "gpu"))
 

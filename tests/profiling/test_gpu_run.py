@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from planner.cli.main import main
-from planner.costs.evidence import Basis
-from planner.costs.operators import Gemm
-from planner.costs.parameters import load_calibration
-from planner.costs.profiled import Profiled
-from planner.costs.source import make_pricer, open_store, profile_paths
+from planner.costs.operators.kernels import Gemm
+from planner.costs.rates.evidence import Basis
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.source import make_pricer, open_store, profile_paths
 from planner.errors import PlannerError
-from planner.execute.cases import role_steps
-from planner.execute.pricing import plan_pricer
+from planner.execute.judge.pricing import plan_pricer
+from planner.execute.shards.cases import role_steps
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.profiles import embedded

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.costs.choice import Chooser
-from planner.costs.evidence import Basis
-from planner.costs.operators import Experts as ExpertsOperator
-from planner.costs.parameters import load_calibration
-from planner.costs.profiled import PASS_OF, Profiled
-from planner.costs.roofline import Roofline
+from planner.costs.operators.kernels import Experts as ExpertsOperator
+from planner.costs.rates.choice import Chooser
+from planner.costs.rates.evidence import Basis
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.profiled import PASS_OF, Profiled
+from planner.costs.rates.roofline import Roofline
 from planner.costs.shape_list import shape_list
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool

@@ -10,12 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.costs.choice import Chooser
-from planner.costs.evidence import Basis
-from planner.costs.operators import AttentionBackward, Collective, DecodeAttention, Gemm, MemoryPass, PrefillAttention
-from planner.costs.parameters import load_calibration
-from planner.costs.profiled import Profiled
-from planner.costs.roofline import Roofline
+from planner.costs.operators.kernels import (
+    AttentionBackward,
+    Collective,
+    DecodeAttention,
+    Gemm,
+    MemoryPass,
+    PrefillAttention,
+)
+from planner.costs.rates.choice import Chooser
+from planner.costs.rates.evidence import Basis
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.roofline import Roofline
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node

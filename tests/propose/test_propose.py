@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from planner.check import check_plan
-from planner.documents import given_document
+from planner.documents.read import given_document
 from planner.errors import PlannerError
 from planner.infeasible import Infeasible
 from planner.kinds.serve.options import ServeDecision
-from planner.load import load_problem, resolve_document
+from planner.load.problems import load_problem, resolve_document
 from planner.progress import Limits
 from planner.propose.alternative import Alternative, Result, layouts, loads
 from planner.propose.decision import Slo, make_choice, standings, with_results
@@ -22,7 +22,7 @@ from planner.propose.likeness import TPOT, Errors, Likeness, fit
 from planner.propose.proposal import document_of, lines_of, propose
 from planner.propose.results import read_results
 from planner.propose.runs import plan_of
-from planner.solvers.sequential_choice import chances, expected_rewards
+from planner.solvers.stochastic.sequential_choice import chances, expected_rewards
 
 ROOT = Path(__file__).parent.parent.parent
 PROBLEM = {

@@ -6,8 +6,8 @@ from planner.reliability.faults import DEFAULT, FaultClass, Fleet, Takes, scaled
 from planner.reliability.play import Played, Policy, play
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
 from planner.reliability.traces import Fault, generate
-from planner.solvers.availability import Outage, shortage
-from planner.solvers.checkpointing import Saving, best_interval, time_shares
+from planner.solvers.stochastic.availability import Outage, shortage
+from planner.solvers.stochastic.checkpointing import Saving, best_interval, time_shares
 
 FLEET = Fleet(16384, 8, nodes_per_rack=2)
 STATE = State(5.67e12, 1.4e9, node_loss_kept=0.95, rack_loss_kept=0.8, copies=4)

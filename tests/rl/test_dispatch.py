@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from planner.rl.dispatch import POLICIES, instance_s, placed, skewness_aware
 from planner.rl.problem import Batch, DecodeCurve
-from planner.rl.ranker import keys_of_recall, noisy_keys, recall
-from planner.rl.rollout import Trajectories, simulate
+from planner.rl.rollouts.dispatch import POLICIES, instance_s, placed, skewness_aware
+from planner.rl.rollouts.ranker import keys_of_recall, noisy_keys, recall
+from planner.rl.rollouts.rollout import Trajectories, simulate
 
 FAST = DecodeCurve(0.006, 5e-5, 2e-8, 60000.0, 64, 600_000)
 SLOW = DecodeCurve(0.015, 1e-4, 4e-8, 20000.0, 64, 300_000)

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.rl.fusion import Inference, Move, change_workers, fuse, inference_end_s
 from planner.rl.partial import successive
 from planner.rl.problem import Batch, DecodeCurve
-from planner.rl.resume import joined, remainder, tokens_left
-from planner.rl.rollout import Trajectories, Worker, simulate
+from planner.rl.rollouts.fusion import Inference, Move, change_workers, fuse, inference_end_s
+from planner.rl.rollouts.resume import joined, remainder, tokens_left
+from planner.rl.rollouts.rollout import Trajectories, Worker, simulate
 
 CURVE = DecodeCurve(0.01, 0.001, 0.0, 1e12, 8, 10**6)  # 10 ms a step, 1 ms a sequence, prompts for nothing
 

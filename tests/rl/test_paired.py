@@ -11,7 +11,7 @@ from planner.rl.evaluate import evaluate
 from planner.rl.paired import Critic, Pair, least_bubble, pairs, pairs_with, read_order, solve_pair, written_order
 from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
 from planner.rl.problem import Batch, DecodeCurve, GenerationOption, Mode, Pool, RlProblem, TrainingOption
-from planner.solvers.fused_pipelines import one_after_the_other
+from planner.solvers.schedules.fused_pipelines import one_after_the_other
 
 ACTOR_S, CRITIC_S = 0.006, 0.003  # GPU seconds of a token
 SHARE = CRITIC_S / (ACTOR_S + CRITIC_S)

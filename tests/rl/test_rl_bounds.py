@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from rl_problems import random_problem
 from rollout_cases import as_trajectories, as_workers, random_case
 
-from planner.documents import given_document
-from planner.rl.agentic_search import mixed_bound_s
-from planner.rl.benchmark_problem import read_problem
-from planner.rl.bounds import generation_bound_s, work_bound_s
+from planner.documents.read import given_document
 from planner.rl.evaluate import evaluate
+from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.generation import finish_times
 from planner.rl.plan import Fusion, GenerationGroup, Late, RlPlan
 from planner.rl.problem import Batch, DecodeCurve, GenerationOption, Mode, RlProblem, Scoring
-from planner.rl.rollout import RolloutPolicy, Trajectories, simulate
-from planner.rl.search import solve
-from planner.rl.space import training_choices
+from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories, simulate
+from planner.rl.search.agentic_search import mixed_bound_s
+from planner.rl.search.bounds import generation_bound_s, work_bound_s
+from planner.rl.search.search import solve
+from planner.rl.search.space import training_choices
+from planner.rl.search.verify import derive_bound
 from planner.rl.training import TrainingTable, minibatch_s, rollout_of
-from planner.rl.verify import derive_bound
 from planner.solvers.result import Status
 
 

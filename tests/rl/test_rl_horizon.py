@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from rl_problems import random_problem
 
-from planner.documents import given_document
+from planner.documents.read import given_document
 from planner.infeasible import Infeasible
-from planner.rl.benchmark_problem import read_problem
 from planner.rl.evaluate import evaluate
-from planner.rl.horizon import ChangeCosts, Period, evaluate_horizon, plan_horizon
+from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.problem import Batch, RlProblem
-from planner.rl.search import solve
+from planner.rl.search.horizon import ChangeCosts, Period, evaluate_horizon, plan_horizon
+from planner.rl.search.search import solve
 from planner.solvers.result import Status
 
 

@@ -10,12 +10,12 @@ import pytest
 from rl_oracle import objective, optimum, plans
 from rl_problems import FEATURES, Feature, random_problem
 
-from planner.documents import given_document, load_document
-from planner.rl.benchmark_plan import plan_document, read_plan
-from planner.rl.benchmark_problem import read_problem
+from planner.documents.read import given_document, load_document
 from planner.rl.evaluate import evaluate
-from planner.rl.search import solve
-from planner.rl.verify import derive_bound
+from planner.rl.formats.benchmark_plan import plan_document, read_plan
+from planner.rl.formats.benchmark_problem import read_problem
+from planner.rl.search.search import solve
+from planner.rl.search.verify import derive_bound
 from planner.solvers.result import Status
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "rl"

@@ -11,8 +11,8 @@ from rollout_oracle import NaiveRollout
 
 from planner.rl.generation import finish_times
 from planner.rl.problem import Batch, DecodeCurve
-from planner.rl.resume import not_started, resume, under_way
-from planner.rl.rollout import RolloutPolicy, Trajectories, Worker, simulate
+from planner.rl.rollouts.resume import not_started, resume, under_way
+from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories, Worker, simulate
 
 
 @given(st.integers(0, 2**32))

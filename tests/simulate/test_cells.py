@@ -9,12 +9,12 @@ from functools import cache, partial
 import numpy as np
 
 from planner.problem.schema import SloSpec
-from planner.simulate.attainment import Draws
-from planner.simulate.cells import Cell, CellSearch
-from planner.simulate.fleet import Fleet, Instance, Path
-from planner.simulate.goodput import TOLERANCE
-from planner.simulate.mixture import Mixture
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import Fleet, Instance, Path
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.goodput.cells import Cell, CellSearch
+from planner.simulate.goodput.rate import TOLERANCE
+from planner.simulate.run.attainment import Draws
+from planner.simulate.run.mixture import Mixture
 
 GRID = StepGrid.affine(5e-3, sequence_s=1e-4, context_s=1e-7, token_s=2e-5, most_sequences=64)
 SLOS = (

@@ -9,20 +9,20 @@ from serve_problems import SMALL, small
 
 from planner.api import solve
 from planner.cli.main import main
+from planner.documents.files import write_text_atomic
 from planner.errors import PlannerError
-from planner.files import write_text_atomic
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
-from planner.simulate.attainment import Draws, required
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance
-from planner.simulate.fleet import Path as RequestPath
-from planner.simulate.optimistic import Optimist
-from planner.simulate.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.play import Load, findings, play
-from planner.simulate.requests import Requests
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.instances import Path as RequestPath
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.goodput.optimistic import Optimist
+from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.plans.play import Load, findings, play
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.attainment import Draws, required
+from planner.simulate.run.engine import simulate
 
 GRID = StepGrid.affine(0.01, token_s=1e-4, most_sequences=8)
 MOST = 2300  # of the plan of `SMALL`: its prompts and its answers

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance, Speculation
-from planner.simulate.operation import Change, Elastic
-from planner.simulate.requests import Requests
-from planner.simulate.result import SimulationResult
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import Fleet, Instance, Speculation
+from planner.simulate.fleet.operation import Change, Elastic
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
+from planner.simulate.run.result import SimulationResult
 
 GRID = StepGrid.affine(4e-3, sequence_s=2e-5, context_s=3e-9, token_s=2e-5, pair_s=1e-9)
 ONE = Instance(GRID, 20_000, token_budget=512)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from planner.cli.main import main
-from planner.load import load_plan
-from planner.simulate.operation_spec import OperationSpec
-from planner.simulate.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.requests import Requests
+from planner.load.problems import load_plan
+from planner.simulate.fleet.operation_spec import OperationSpec
+from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.requests.stream import Requests
 
 PROBLEM = """
 schema: planner.problem/1

@@ -6,10 +6,10 @@ import pytest
 
 from planner.api import solve
 from planner.kinds.serve.options import ServeDecision
-from planner.load import load_problem
-from planner.simulate.plan_fleet import Policies
-from planner.simulate.play import Load, play
-from planner.simulate.summary import statistic
+from planner.load.problems import load_problem
+from planner.simulate.plans.plan_fleet import Policies
+from planner.simulate.plans.play import Load, play
+from planner.simulate.run.summary import statistic
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MISSED = 1.1  # of a limit: plans use all of it, by a formula for waits, where a percent of a rate is a tenth of them

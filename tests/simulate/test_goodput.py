@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.problem.schema import SloSpec
-from planner.simulate.attainment import Draws, attainment, kept, required
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance, Speculation
-from planner.simulate.goodput import goodput, interval, keeps
-from planner.simulate.optimistic import Optimist
-from planner.simulate.placements import Placement, reversals, search_placements
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import Fleet, Instance, Speculation
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.goodput.optimistic import Optimist
+from planner.simulate.goodput.placements import Placement, reversals, search_placements
+from planner.simulate.goodput.rate import goodput, interval, keeps
+from planner.simulate.run.attainment import Draws, attainment, kept, required
+from planner.simulate.run.engine import simulate
 
 SLO = SloSpec.model_validate({"ttft": {"p90_s": 0.4}, "tpot": {"p90_s": 0.02}, "attainment": 0.9})
 

@@ -6,16 +6,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.costs.forward import ranks_in_step
-from planner.costs.shapes import Shards
+from planner.costs.operators.forward import ranks_in_step
+from planner.costs.operators.shapes import Shards
 from planner.kinds.serve.solve import prepare
-from planner.kinds.serve.steady import Costs, colocated_tpot_s, decode_step, prefill_mixed
-from planner.load import load_problem
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance
-from planner.simulate.requests import Requests
-from planner.simulate.step_grid import StepGrid, step_grid
-from planner.simulate.step_prices import least_grid
+from planner.kinds.serve.steady.formulas import Costs, colocated_tpot_s, decode_step, prefill_mixed
+from planner.load.problems import load_problem
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.step_grid import StepGrid, step_grid
+from planner.simulate.goodput.step_prices import least_grid
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
 
 PROBLEM = """
 schema: planner.problem/1

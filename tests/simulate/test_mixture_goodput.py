@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.problem.schema import SloSpec
-from planner.simulate.attainment import Draws, kept, required
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance, Path
-from planner.simulate.goodput import highest_kept
-from planner.simulate.mixture import Mixture
-from planner.simulate.optimistic import Optimist
-from planner.simulate.optimistic_mixture import MixtureOptimist
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import Fleet, Instance, Path
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.goodput.optimistic import Optimist
+from planner.simulate.goodput.optimistic_mixture import MixtureOptimist
+from planner.simulate.goodput.rate import highest_kept
+from planner.simulate.run.attainment import Draws, kept, required
+from planner.simulate.run.engine import simulate
+from planner.simulate.run.mixture import Mixture
 
 GRID = StepGrid.affine(5e-3, sequence_s=1e-4, context_s=1e-7, token_s=2e-5, most_sequences=64)
 FAST = SloSpec.model_validate({"ttft": {"p90_s": 0.4}, "tpot": {"p90_s": 0.02}, "attainment": 0.9})

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from planner.problem.schema import SloSpec
-from planner.simulate.attainment import Draws
-from planner.simulate.fleet import Instance
-from planner.simulate.node_affinity import Phase, Segment, high_affinity, low_affinity_units
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import Instance
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.goodput.node_affinity import Phase, Segment, high_affinity, low_affinity_units
+from planner.simulate.run.attainment import Draws
 
 SLO = SloSpec.model_validate({"ttft": {"p90_s": 0.3}, "tpot": {"p90_s": 0.05}, "attainment": 0.9})
 SEGMENTS = [Segment(tp, pp) for tp in (1, 2, 4) for pp in (1, 2)]

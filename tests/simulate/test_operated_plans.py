@@ -8,11 +8,11 @@ import pytest
 
 from planner.cli.main import main
 from planner.errors import PlannerError
-from planner.load import load_plan
-from planner.simulate.engine import simulate
-from planner.simulate.operation_spec import OperationSpec, load_operation
-from planner.simulate.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.requests import Requests
+from planner.load.problems import load_plan
+from planner.simulate.fleet.operation_spec import OperationSpec, load_operation
+from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
 
 PROBLEM = """
 schema: planner.problem/1

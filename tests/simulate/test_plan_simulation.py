@@ -9,17 +9,17 @@ import pytest
 
 from planner.cli.main import main
 from planner.errors import PlannerError
-from planner.load import load_plan, load_problem
+from planner.load.problems import load_plan, load_problem
 from planner.plan.store import checks_path
 from planner.problem.schema import SloSpec
-from planner.simulate.arrivals import arrivals
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance
-from planner.simulate.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.play import Load, findings, play
-from planner.simulate.requests import Requests
-from planner.simulate.step_grid import StepGrid
-from planner.simulate.summary import saturated, summarise
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.plans.play import Load, findings, play
+from planner.simulate.requests.arrivals import arrivals
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
+from planner.simulate.run.summary import saturated, summarise
 
 PROBLEM = """
 schema: planner.problem/1

@@ -7,17 +7,17 @@ import pytest
 
 from planner.cli.main import main
 from planner.errors import PlannerError
-from planner.load import load_plan
+from planner.load.problems import load_plan
 from planner.plan.schema import Decision, Envelope, Route
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance, Path
-from planner.simulate.operation_spec import OperationSpec
-from planner.simulate.plan_fleet import Policies
-from planner.simulate.plan_paths import paths_of
-from planner.simulate.play import Load, play
-from planner.simulate.requests import Requests
-from planner.simulate.shares import shared_out
-from planner.simulate.step_grid import StepGrid
+from planner.simulate.fleet.instances import Fleet, Instance, Path
+from planner.simulate.fleet.operation_spec import OperationSpec
+from planner.simulate.fleet.shares import shared_out
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.plans.plan_fleet import Policies
+from planner.simulate.plans.plan_paths import paths_of
+from planner.simulate.plans.play import Load, play
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
 
 PROBLEM = """
 schema: planner.problem/1

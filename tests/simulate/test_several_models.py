@@ -8,11 +8,11 @@ import pytest
 
 from planner.cli.main import main
 from planner.errors import PlannerError
-from planner.load import load_plan
+from planner.load.problems import load_plan
 from planner.plan.schema import Decision, Envelope
-from planner.simulate.plan_fleet import Policies
-from planner.simulate.play import Load, Played, findings, play
-from planner.simulate.requests import Requests, together
+from planner.simulate.plans.plan_fleet import Policies
+from planner.simulate.plans.play import Load, Played, findings, play
+from planner.simulate.requests.stream import Requests, together
 
 PROBLEM = """
 schema: planner.problem/1

@@ -9,10 +9,10 @@ import pytest
 from serve_problems import objective_of, small, value_of
 
 from planner.api import solve
-from planner.costs.attention_ffn import Units, unit_step
-from planner.costs.parameters import EngineOverheads, load_calibration
-from planner.costs.roofline import Roofline
-from planner.costs.shapes import Work
+from planner.costs.operators.shapes import Work
+from planner.costs.rates.parameters import EngineOverheads, load_calibration
+from planner.costs.rates.roofline import Roofline
+from planner.costs.serving.attention_ffn import Units, unit_step
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
@@ -20,12 +20,12 @@ from planner.kinds.serve.options import ServeDecision
 from planner.models.library import find_model
 from planner.plan.schema import Envelope
 from planner.plan.sides import ffn_roles, without_ffn
-from planner.simulate.engine import simulate
-from planner.simulate.operation_spec import OperationSpec
-from planner.simulate.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.play import Load, findings, play
-from planner.simulate.requests import Requests
-from planner.simulate.unit_grid import unit_grid
+from planner.simulate.fleet.operation_spec import OperationSpec
+from planner.simulate.fleet.unit_grid import unit_grid
+from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.plans.play import Load, findings, play
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
 
 MOE: dict[str, Any] = {
     "models.llama": {"name": "Qwen/Qwen3-30B-A3B", "weights": "fp8", "kv_cache": "fp8"},

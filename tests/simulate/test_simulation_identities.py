@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.problem.schema import SloSpec
-from planner.simulate.closed import closed_loop
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance
-from planner.simulate.requests import Requests
-from planner.simulate.result import SimulationResult
-from planner.simulate.step_grid import StepGrid
-from planner.simulate.summary import attained
-from planner.solvers.queueing import deterministic_mean_wait_s
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.closed import closed_loop
+from planner.simulate.run.engine import simulate
+from planner.simulate.run.result import SimulationResult
+from planner.simulate.run.summary import attained
+from planner.solvers.stochastic.queueing import deterministic_mean_wait_s
 
 GRID = StepGrid.affine(4e-3, sequence_s=2e-5, context_s=3e-9, token_s=2e-5, pair_s=1e-9)
 FEW = settings(max_examples=25, deadline=None)

@@ -17,9 +17,9 @@ from small_fleets import (
 )
 from step_simulator import StepSimulator
 
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet
-from planner.simulate.requests import Requests
+from planner.simulate.fleet.instances import Fleet
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
 
 CASES = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 from planner.cli.main import main
-from planner.costs.parameters import load_calibration
-from planner.costs.shapes import Shards, Work
-from planner.costs.source import make_pricer
-from planner.costs.speculation import Drafter, drafter_of, drafting_step
-from planner.costs.step import Pricer, step_time
+from planner.costs.operators.shapes import Shards, Work
+from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.source import make_pricer
+from planner.costs.rates.step import Pricer, step_time
+from planner.costs.serving.speculation import Drafter, drafter_of, drafting_step
 from planner.estimate import estimate_jsonl
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
-from planner.load import load_plan
+from planner.load.problems import load_plan
 from planner.models.library import find_model
 from planner.plan.schema import Decision, Envelope
 from planner.problem.speculation import SpeculationSpec
-from planner.simulate.operation_spec import OperationSpec
-from planner.simulate.plan_fleet import Policies
-from planner.simulate.play import Load, play
-from planner.simulate.step_grid import StepGrid, step_grid
+from planner.simulate.fleet.operation_spec import OperationSpec
+from planner.simulate.fleet.step_grid import StepGrid, step_grid
+from planner.simulate.plans.plan_fleet import Policies
+from planner.simulate.plans.play import Load, play
 
 PROBLEM = """
 schema: planner.problem/1

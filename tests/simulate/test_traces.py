@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from planner.errors import PlannerError
-from planner.simulate.arrivals import PROCESSES, arrivals
-from planner.simulate.engine import simulate
-from planner.simulate.fleet import Fleet, Instance
-from planner.simulate.requests import Requests
-from planner.simulate.step_grid import StepGrid
-from planner.simulate.trace_facts import describe, fit, reuse, sample
-from planner.simulate.traces import Trace, read_trace, trace_csv, trace_jsonl
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.requests.arrivals import PROCESSES, arrivals
+from planner.simulate.requests.stream import Requests
+from planner.simulate.requests.trace_facts import describe, fit, reuse, sample
+from planner.simulate.requests.traces import Trace, read_trace, trace_csv, trace_jsonl
+from planner.simulate.run.engine import simulate
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "traces"
 AZURE = (

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.affinity import (
+from planner.solvers.layouts.affinity import (
     AffinityLayout,
     AffinityProblem,
     covariance,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.errors import PlannerError
-from planner.solvers.availability import Outage, Slowness, best_spares, mean_speed, shortage
+from planner.solvers.stochastic.availability import Outage, Slowness, best_spares, mean_speed, shortage
 
 
 def _away_over_time(outages: list[Outage], horizon_s: float, times_s: np.ndarray, seed: int) -> np.ndarray:

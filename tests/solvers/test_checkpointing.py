@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.checkpointing import (
+from planner.solvers.result import Status
+from planner.solvers.stochastic.checkpointing import (
     Hazard,
     Loss,
     Saving,
@@ -18,7 +19,6 @@ from planner.solvers.checkpointing import (
     time_shares,
     young_interval_s,
 )
-from planner.solvers.result import Status
 
 _rates = st.floats(1e-7, 2e-3)
 _hazards = st.lists(

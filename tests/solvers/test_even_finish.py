@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.even_finish import Machines, can_share, share_tasks
 from planner.solvers.result import Status
+from planner.solvers.schedules.even_finish import Machines, can_share, share_tasks
 
 _GROUPS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 9), st.integers(0, 20)), min_size=1)
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.solvers.backends.solve import solve
-from planner.solvers.exports import ExportProblem, export_times, solve_export
-from planner.solvers.exports_exact import build_exports
+from planner.solvers.layouts.exports import ExportProblem, export_times, solve_export
+from planner.solvers.layouts.exports_exact import build_exports
 from planner.solvers.result import Status
 
 

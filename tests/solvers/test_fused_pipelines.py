@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.fused_pipelines import (
+from planner.solvers.result import Status
+from planner.solvers.schedules.fused_pipelines import (
     FusedProblem,
     Pipeline,
     lower_bound,
@@ -17,7 +18,6 @@ from planner.solvers.fused_pipelines import (
     read_off,
     solve_fused,
 )
-from planner.solvers.result import Status
 
 INSTANCES = Path(__file__).parents[3] / "shared" / "data" / "rl" / "flexfusion_instances.csv"
 SMALL = pytest.mark.skipif(not INSTANCES.exists(), reason=f"no published instances at {INSTANCES}")

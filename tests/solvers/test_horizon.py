@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.horizon import horizon_cost, solve_horizon
 from planner.solvers.result import Status
+from planner.solvers.schedules.horizon import horizon_cost, solve_horizon
 
 
 @given(st.integers(0, 2**32))

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.equal_tasks import spread_tasks
-from planner.solvers.idle_machines import TaskJob, share_machines, ways_of
 from planner.solvers.result import Status
+from planner.solvers.schedules.equal_tasks import spread_tasks
+from planner.solvers.schedules.idle_machines import TaskJob, share_machines, ways_of
 
 _JOB = st.builds(
     lambda tasks, fast, slow, most, group, more: TaskJob(

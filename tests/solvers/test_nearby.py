@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.nearby import even_sources, far_bound, far_share, solve_nearby
-from planner.solvers.spread import SpreadProblem, bin_times, equal_shares, problem_of, solve_spread
+from planner.solvers.layouts.nearby import even_sources, far_bound, far_share, solve_nearby
+from planner.solvers.layouts.spread import SpreadProblem, bin_times, equal_shares, problem_of, solve_spread
 
 GROUP_R = np.array([0, 0, 1, 1])
 

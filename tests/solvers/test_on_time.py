@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.solvers.on_time import most_on_time
+from planner.solvers.schedules.on_time import most_on_time
 
 Job = tuple[int, int, int]
 

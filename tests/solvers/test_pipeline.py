@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pipeline_oracle import rank_ends, rank_peaks
 
 from planner.errors import PlannerError
-from planner.solvers.pass_orders import BACKWARD, CHUNKS, FORWARD, INPUT, JOINED, WEIGHT
-from planner.solvers.pipeline import (
+from planner.solvers.schedules.pass_orders import BACKWARD, CHUNKS, FORWARD, INPUT, JOINED, WEIGHT
+from planner.solvers.schedules.pipeline import (
     SCHEDULES,
     Orders,
     StageTimes,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.presorted import solve_presorted
 from planner.solvers.result import Status
+from planner.solvers.schedules.presorted import solve_presorted
 
 
 def _brute_force(lengths: np.ndarray, workers: list[int], rates: list[np.ndarray]) -> float:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from planner.solvers.queueing import (
+from planner.solvers.stochastic.queueing import (
     deterministic_mean_wait_s,
     erlang_c,
     mean_wait_s,

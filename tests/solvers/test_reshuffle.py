@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.equal_tasks import spread_tasks
-from planner.solvers.reshuffle import fewest_moves, most_replicas, overlaps, recut
+from planner.solvers.layouts.reshuffle import fewest_moves, most_replicas, overlaps, recut
 from planner.solvers.result import Status
+from planner.solvers.schedules.equal_tasks import spread_tasks
 
 _cells = st.lists(st.integers(0, 2), min_size=1, max_size=3)
 

@@ -8,8 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers import sequential_choice as sequential
-from planner.solvers.sequential_choice import Belief, Choice, best, chances, expected_rewards, gains, next_measurements
+from planner.solvers.stochastic import sequential_choice as sequential
+from planner.solvers.stochastic.sequential_choice import (
+    Belief,
+    Choice,
+    best,
+    chances,
+    expected_rewards,
+    gains,
+    next_measurements,
+)
 
 
 def _choice(seed: int, size: int = 5, *, spread: float = 0.2, noise: float = 1e-4, both_limits: bool = False) -> Choice:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from planner.solvers.shared_batches import share_batches
+from planner.solvers.schedules.shared_batches import share_batches
 
 SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=5)
 Batch = tuple[int, int, int]  # first job, end, machines

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.solvers.backends.solve import solve
-from planner.solvers.respread import Uncertainty, certain, hedge, hedged_time, num_moves, respread
-from planner.solvers.result import Status
-from planner.solvers.shares import pour, solve_free
-from planner.solvers.spread import (
+from planner.solvers.layouts.respread import Uncertainty, certain, hedge, hedged_time, num_moves, respread
+from planner.solvers.layouts.shares import pour, solve_free
+from planner.solvers.layouts.spread import (
     Floats,
     Ints,
     SpreadProblem,
@@ -23,7 +22,8 @@ from planner.solvers.spread import (
     solve_spread,
     time_bound,
 )
-from planner.solvers.spread_exact import build_equal, build_free, build_shares
+from planner.solvers.layouts.spread_exact import build_equal, build_free, build_shares
+from planner.solvers.result import Status
 
 SMALL = settings(max_examples=25, deadline=None)
 EXACT = settings(max_examples=8, deadline=None)

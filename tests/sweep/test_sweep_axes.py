@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.documents import parse_document
+from planner.documents.read import parse_document
 from planner.errors import PlannerError
-from planner.schema_base import Where
+from planner.schema.base import Where
 from planner.sweep.axes import Axis, list_points, make_axes
 from planner.sweep.fields import assignments
 from planner.sweep.schema import SweepSpec

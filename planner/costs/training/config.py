@@ -62,7 +62,7 @@ def machine_of(node: NodeType) -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """What the backward pass computes again, with Megatron-LM's names (see `planner.costs.recompute`)."""
+    """What the backward pass computes again, with Megatron-LM's names (see `planner.costs.operators.recompute`)."""
 
     granularity: Literal["none", "selective", "full"] = "none"
     modules: tuple[str, ...] = ()  # with `selective`

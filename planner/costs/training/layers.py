@@ -7,7 +7,7 @@ each half of a layer (Korthikanti et al., arXiv:2205.05198, section 4); context 
 
 from collections.abc import Iterator
 
-from planner.costs.overlap import fused_s, split_s, waves
+from planner.costs.rates.overlap import fused_s, split_s, waves
 from planner.costs.training.attention import attention_kernels, mixer_widths
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.experts import expert_kernels

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.training.shapes import NONE, MeasuredShapes, default_shapes
-from planner.documents import parse_document
+from planner.documents.read import parse_document
 
 FloatArray = NDArray[np.float64]
 COLUMNS = ("flop", "move", "link", "fabric", "start", "exposed")

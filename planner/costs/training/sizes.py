@@ -5,7 +5,7 @@ Every function gives a `Kernel` in seconds at the data sheet's rates of one mach
 
 import math
 
-from planner.costs.overlap import TILE_SHAPES
+from planner.costs.rates.overlap import TILE_SHAPES
 from planner.costs.training.config import Machine
 from planner.costs.training.kernels import Kernel
 

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from planner.documents.units import TIME_S
 from planner.plan.schema import Amount, Count, Decision, Index
-from planner.schema_base import Spec, refuse
-from planner.units import TIME_S
+from planner.schema.base import Spec, refuse
 
 
 class ExpertsOptions(Spec):

@@ -8,8 +8,10 @@ import numpy as np
 from pydantic import JsonValue
 
 from planner import __version__
-from planner.costs.memory import weight_bytes
-from planner.costs.shapes import Shards
+from planner.costs.operators.shapes import Shards
+from planner.costs.serving.memory import weight_bytes
+from planner.documents.files import digest
+from planner.documents.units import format_si
 from planner.errors import PlannerError
 from planner.experts.ahead import plan_ahead
 from planner.experts.instance import read_resident
@@ -19,7 +21,6 @@ from planner.experts.ranks import Floats, Ranks, make_ranks
 from planner.experts.readers import Loads, read_loads
 from planner.experts.step_time import MoeCosts
 from planner.experts.steps import StepPlanner
-from planner.files import digest
 from planner.hardware.cluster import Pool
 from planner.infeasible import Conflict, Infeasible
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
@@ -42,9 +43,8 @@ from planner.plan.schema import (
 )
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
-from planner.schema_base import Where
+from planner.schema.base import Where
 from planner.solvers.result import Status
-from planner.units import format_si
 
 ROLE = "experts"
 TOLERANCE = 1e-6

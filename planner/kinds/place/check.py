@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from planner.documents.units import format_si
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
 from planner.models.architecture import Architecture
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.problem.schema import Problem
-from planner.units import format_si
 
 REL_TOL = 1e-9
 

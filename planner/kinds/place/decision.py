@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from planner.plan.schema import Amount, Count, Decision, Fraction
-from planner.schema_base import Spec
+from planner.schema.base import Spec
 
 
 class PlaceOptions(Spec):

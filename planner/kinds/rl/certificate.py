@@ -14,11 +14,11 @@ from planner.kinds.rl.names import mode_name, moves_of, priority_of
 from planner.kinds.rl.proof import horizon_record, proof_record
 from planner.plan.schema import Certificate, Objective
 from planner.progress import Limits
-from planner.rl.horizon import HorizonEvaluation, HorizonPlan
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.search import Solution
-from planner.rl.search import solve as search
+from planner.rl.search.horizon import HorizonEvaluation, HorizonPlan
+from planner.rl.search.search import Solution
+from planner.rl.search.search import solve as search
 from planner.solvers.result import relative_gap
 
 TOLERANCE = 1e-6

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from planner.documents.units import format_si
 from planner.kinds.rl.decision import CRITIC_FREE, RlDecision, RlOptions
 from planner.kinds.rl.proof import proof_findings
 from planner.plan import placement
@@ -9,7 +10,6 @@ from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.problem.schema import Problem
-from planner.units import format_si
 
 REL_TOL = 1e-9
 TIMELINE_TOL = 1e-6
@@ -193,8 +193,8 @@ def _network(decision: RlDecision, problem: Problem) -> Finding:
 
 def _context(decision: RlDecision, problem: Problem) -> Iterator[Finding]:
     """The longest sample that a generating role states fits into its KV cache."""
-    from planner.costs.memory import kv_cache_bytes
-    from planner.costs.shapes import Shards
+    from planner.costs.operators.shapes import Shards
+    from planner.costs.serving.memory import kv_cache_bytes
 
     for role in _of(decision, "rollout"):
         tokens, model = role.limits.get("max_context_tokens"), recorded_model(problem, role.model)

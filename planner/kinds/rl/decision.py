@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from planner.documents.units import TIME_S
 from planner.plan.schema import Amount, Count, Decision, Fraction, Index
-from planner.schema_base import Spec
-from planner.units import TIME_S
+from planner.schema.base import Spec
 
 Algorithm = Literal["ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo"]
 CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
+from planner.documents.units import format_si
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
@@ -18,7 +19,6 @@ from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
 from planner.models.architecture import MoeFfn
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
 from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
-from planner.units import format_si
 
 TRAINER = "megatron-lm"
 TRAIN = "train "

@@ -6,11 +6,11 @@ Array suffixes: N samples of one iteration, T turns.
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.files import digest
+from planner.documents.files import digest
 from planner.kinds.rl.decision import RlOptions, ToolCalls
 from planner.problem.schema import Problem
 from planner.rl.problem import Batch
-from planner.simulate.plan_load import drawn_lengths
+from planner.simulate.plans.plan_load import drawn_lengths
 
 Ints = NDArray[np.int64]
 
@@ -77,7 +77,7 @@ def _with_tools(
     tools: ToolCalls,
     rng: np.random.Generator,
 ) -> Batch:
-    from planner.rl.rollout import Trajectories
+    from planner.rl.rollouts.rollout import Trajectories
 
     calls_N = np.minimum(rng.geometric(1.0 / (1.0 + tools.calls), len(output_N)) - 1, output_N - 1)
     turns_N = calls_N + 1

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.documents.units import format_si
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.infeasible import Infeasible
@@ -12,10 +13,9 @@ from planner.kinds.rl.generation_curves import Generator, measured_generators, m
 from planner.kinds.rl.setting import Setting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.kinds.rl.training_curves import Lengths, Trainer, measured_trainers, modelled_trainers
+from planner.rl.formats.record import Curves
 from planner.rl.paired import Critic
 from planner.rl.problem import NEVER_FITS, GenerationOption, RlProblem, Scoring, TrainingOption
-from planner.rl.record import Curves
-from planner.units import format_si
 
 MOVE_S = 0.1  # of a trajectory to another replica, beyond its KV (Heddle, arXiv:2603.28101: 0.1 to 0.35 s in all)
 SHORTEST = 512  # tokens of a sample, below which length is not what keeps a model from being trained
@@ -116,8 +116,8 @@ def _weight_sync_s(setting: Setting) -> dict[tuple[str, str], float]:
 
 
 def _actor_bytes(setting: Setting) -> float:
-    from planner.costs.memory import weight_bytes
-    from planner.costs.shapes import Shards
+    from planner.costs.operators.shapes import Shards
+    from planner.costs.serving.memory import weight_bytes
 
     return float(weight_bytes(setting.actor, Shards.of(1))[0])
 
@@ -132,8 +132,8 @@ def _switch_s(setting: Setting) -> float:
 
 def _kv_token_bytes(setting: Setting, context: float) -> float:
     """KV cache of a token, of a sample at the mean context."""
-    from planner.costs.memory import kv_cache_bytes
-    from planner.costs.shapes import Shards
+    from planner.costs.operators.shapes import Shards
+    from planner.costs.serving.memory import kv_cache_bytes
 
     return float(kv_cache_bytes(setting.actor, Shards.of(1), np.array([context]))[0]) / context
 
@@ -174,8 +174,8 @@ def _critics(setting: Setting, trainers: list[Trainer]) -> dict[TrainingOption, 
 def _require_replicas(setting: Setting, generators: list[Generator], lengths: Lengths) -> None:
     where = setting.resolved.where
     if not generators:
-        from planner.costs.memory import weight_bytes
-        from planner.costs.shapes import Shards
+        from planner.costs.operators.shapes import Shards
+        from planner.costs.serving.memory import weight_bytes
 
         largest = max(setting.pools, key=lambda pool: pool.num_gpus * pool.node.accelerator.memory_bytes)
         size, memory = float(weight_bytes(setting.actor, Shards.of(1))[0]), largest.node.accelerator.memory_bytes

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 from planner.kinds.rl.decision import FusedTraining
 from planner.progress import Limits
+from planner.rl.formats.record import Curves
 from planner.rl.paired import Pair, least_bubble, pairs, read_order, solve_pair, written_order
 from planner.rl.plan import RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
-from planner.rl.record import Curves
-from planner.rl.search import Solution
-from planner.rl.search import solve as search
-from planner.rl.space import training_choices
-from planner.solvers.fused_pipelines import FusedSchedule, lower_bound
+from planner.rl.search.search import Solution
+from planner.rl.search.search import solve as search
+from planner.rl.search.space import training_choices
 from planner.solvers.result import Status
+from planner.solvers.schedules.fused_pipelines import FusedSchedule, lower_bound
 
 TIE = 1e-6  # relative; plans nearer than this are equally good
 ROUNDS = 4  # trainings whose schedules are solved at most

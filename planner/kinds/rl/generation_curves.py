@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.memory import activation_bytes, kv_cache_bytes, weight_bytes
-from planner.costs.shapes import FloatArray, Shards, Work
-from planner.costs.source import make_pricer
-from planner.costs.step import Pricer, step_time
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.source import make_pricer
+from planner.costs.rates.step import Pricer, step_time
+from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.setting import Setting
 from planner.models.architecture import (

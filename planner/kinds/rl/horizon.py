@@ -11,10 +11,17 @@ from planner.kinds.rl.names import choice_name, group_name, mode_name
 from planner.plan.reader import load_plan_document
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
-from planner.rl.horizon import ChangeCosts, HorizonEvaluation, HorizonPlan, Period, evaluate_horizon, plan_horizon
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.space import training_choices
+from planner.rl.search.horizon import (
+    ChangeCosts,
+    HorizonEvaluation,
+    HorizonPlan,
+    Period,
+    evaluate_horizon,
+    plan_horizon,
+)
+from planner.rl.search.space import training_choices
 
 METRICS = {"iteration_time": "horizon_time_s", "cost_per_iter": "horizon_usd"}
 """What a horizon minimises, by the objective of an iteration."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from planner.rl.plan import GenerationGroup, TrainingChoice
 from planner.rl.problem import Mode
-from planner.rl.rollout import RolloutPolicy
+from planner.rl.rollouts.rollout import RolloutPolicy
 
 LATE = "rollout-late"
 """The role of replicas that end a rollout."""

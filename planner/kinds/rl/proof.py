@@ -25,13 +25,13 @@ from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.rl.evaluate import evaluate
+from planner.rl.formats.record import Curves, curves_record, read_curves_record
 from planner.rl.plan import Evaluation, Fusion, GenerationGroup, Late, RlPlan, TrainingChoice
 from planner.rl.problem import Batch, RlProblem, TrainingOption
-from planner.rl.record import Curves, curves_record, read_curves_record
-from planner.rl.rollout import RolloutPolicy
-from planner.rl.search import Solution
-from planner.rl.verify import derive_bound
-from planner.schema_base import Spec
+from planner.rl.rollouts.rollout import RolloutPolicy
+from planner.rl.search.search import Solution
+from planner.rl.search.verify import derive_bound
+from planner.schema.base import Spec
 
 METHOD, HORIZON = "best_first", "horizon"
 REL_TOL = 1e-9

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner import __version__
+from planner.documents.files import digest
+from planner.documents.units import format_si
 from planner.errors import PlannerError
-from planner.files import digest
 from planner.infeasible import Infeasible, Stopped
 from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
 from planner.kinds.rl.decision import RlDecision
@@ -27,10 +28,9 @@ from planner.plan.schema import (
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
 from planner.rl.partial import partial_rollout
-from planner.rl.search import Solution
-from planner.rl.search import solve as search
+from planner.rl.search.search import Solution
+from planner.rl.search.search import solve as search
 from planner.solvers.result import Status
-from planner.units import format_si
 
 ASSUMPTIONS = (
     "lengths are drawn once by the problem's seed and known to the search; iterations to come draw others",

@@ -7,10 +7,10 @@ from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import RlOptions
 from planner.kinds.rl.drawn import generated, samples
 from planner.problem.schema import Problem
+from planner.rl.formats.record import Curves
 from planner.rl.problem import Batch, Mode, RlProblem
 from planner.rl.problem import Pool as CurvePool
-from planner.rl.record import Curves
-from planner.rl.rollout import RolloutPolicy
+from planner.rl.rollouts.rollout import RolloutPolicy
 
 
 def stated_problem(

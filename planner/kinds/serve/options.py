@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from planner.plan.schema import Decision
 from planner.problem.speculation import SpeculationSpec
-from planner.schema_base import Spec, refuse
+from planner.schema.base import Spec, refuse
 
 Degrees = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
 Mode = Literal["colocated", "disaggregated", "attention-ffn"]

@@ -3,24 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.costs.attention_ffn import Port
-from planner.costs.parameters import Calibration, load_calibration
-from planner.costs.source import make_pricer, open_store, profile_paths
-from planner.costs.speculation import Drafter, drafter_of
+from planner.costs.rates.parameters import Calibration, load_calibration
+from planner.costs.rates.source import make_pricer, open_store, profile_paths
+from planner.costs.serving.attention_ffn import Port
+from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
 from planner.infeasible import Stopped
-from planner.kinds.serve.candidates import Candidate, Priced, Search, drafts_of
-from planner.kinds.serve.demand import Target, channels_of, handover, make_target
-from planner.kinds.serve.formulate import Formulated, formulate
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.place import Unplaceable
-from planner.kinds.serve.points import Place, Tally
-from planner.kinds.serve.predict import held, most_scale
-from planner.kinds.serve.shapes import ShapeSpace, shape_space
-from planner.kinds.serve.steady import Costs
-from planner.kinds.serve.used import list_used
+from planner.kinds.serve.plan.place import Unplaceable
+from planner.kinds.serve.steady.candidates import Candidate, Priced, Search, drafts_of
+from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
+from planner.kinds.serve.steady.formulas import Costs
+from planner.kinds.serve.steady.formulate import Formulated, formulate
+from planner.kinds.serve.steady.points import Place, Tally
+from planner.kinds.serve.steady.predict import held, most_scale
+from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
+from planner.kinds.serve.steady.used import list_used
 from planner.plan.reader import read_plan
 from planner.plan.records import PlanDocument
 from planner.plan.schema import Envelope
@@ -83,13 +83,13 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     Raises Infeasible with a smallest conflict when no plan keeps all limits, Stopped when a limit of the solve came
     first, PlannerError for a problem that makes no sense.
     """
-    from planner.kinds.serve.decode import decode
-    from planner.kinds.serve.frontier import frontier
-    from planner.kinds.serve.limits import explain_infeasible
+    from planner.kinds.serve.plan.decode import decode
+    from planner.kinds.serve.steady.frontier import frontier
+    from planner.kinds.serve.steady.limits import explain_infeasible
 
     setting = prepare(resolved)
     if setting.options.judged_by == "simulation":
-        from planner.kinds.serve.placements import require_playable
+        from planner.kinds.serve.simulated.placements import require_playable
 
         require_playable(setting)
     limits.tell("pricing candidates")
@@ -100,7 +100,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         limits.tell("naming the limits in conflict")
         raise explain_infeasible(setting, limits)
     if setting.options.judged_by == "simulation":
-        from planner.kinds.serve.simulated import solve_by_simulation
+        from planner.kinds.serve.simulated.simulated import solve_by_simulation
 
         return solve_by_simulation(setting, outcome, limits)
     limits.tell("proving the bound")

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from planner.documents.units import format_si
 from planner.kinds.train.decision import TrainDecision, TrainOptions
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Memory, Parallelism, Role
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
-from planner.units import format_si
 
 _CHUNKS = {"zb_v": 2, "dualpipev": 2}
 """Model chunks per pipeline rank where the schedule fixes them (Qi et al., arXiv:2405.15362; DeepSeek DualPipe)."""
@@ -223,10 +223,10 @@ def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
     stated = {prediction.metric: prediction.value for prediction in envelope.predictions}
     if envelope.certificate.status == "stated" or "step_time_s" not in stated:
         return
-    from planner.kinds.train.lengths import check_lengths
-    from planner.kinds.train.proof import proof_findings
-    from planner.kinds.train.ramp import check_ramp
-    from planner.kinds.train.reprice import repriced
+    from planner.kinds.train.proof.proof import proof_findings
+    from planner.kinds.train.proof.reprice import repriced
+    from planner.kinds.train.whole_run.lengths import check_lengths
+    from planner.kinds.train.whole_run.ramp import check_ramp
 
     found = repriced(envelope, decision)
     if isinstance(found, str):
@@ -252,7 +252,7 @@ def _checkpoints(envelope: Envelope, decision: TrainDecision) -> Iterator[Findin
     """The share of time that counts, derived again from the plan's checkpoints; nothing where it has none."""
     if decision.checkpointing is None:
         return
-    from planner.kinds.train.at_scale import check_checkpoints
+    from planner.kinds.train.whole_run.at_scale import check_checkpoints
 
     yield from check_checkpoints(envelope, decision)
 

@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from planner.documents.units import BYTES_PER_S, FRACTION, TIME_S
 from planner.plan.schema import Count, Index
 from planner.problem.schema import Positive
-from planner.schema_base import Spec
-from planner.units import BYTES_PER_S, FRACTION, TIME_S
+from planner.schema.base import Spec
 
 TierName = Literal["synchronous", "asynchronous", "on_failure"]
 

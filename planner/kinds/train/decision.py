@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from planner.costs.training.config import ContextParallel
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.plan.schema import Amount, Count, Decision, Index, Memory, Parallelism
-from planner.schema_base import Spec, refuse
+from planner.schema.base import Spec, refuse
 
 Precision = Literal["bf16", "fp8", "mxfp8", "nvfp4"]
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.infeasible import Stopped
-from planner.kinds.train.at_scale import with_checkpoints
-from planner.kinds.train.conflicts import explain
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.decode import decode
 from planner.kinds.train.job import Job, jobs_of
-from planner.kinds.train.layerwise import plan_layers, require_dense
-from planner.kinds.train.lengths import with_lengths
+from planner.kinds.train.plan.decode import decode
 from planner.kinds.train.pools.weigh import best_use
-from planner.kinds.train.ramp import with_ramp
-from planner.kinds.train.search import Found, Search
+from planner.kinds.train.search.conflicts import explain
+from planner.kinds.train.search.layerwise import plan_layers, require_dense
+from planner.kinds.train.search.search import Found, Search
+from planner.kinds.train.whole_run.at_scale import with_checkpoints
+from planner.kinds.train.whole_run.lengths import with_lengths
+from planner.kinds.train.whole_run.ramp import with_ramp
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits

@@ -1,7 +1,7 @@
 """Trajectories of several turns on unequal workers, event by event: tool gaps, priorities, moves between workers.
 
-`planner.rl.rollout` states what is simulated. The state is a tuple of arrays whose columns are named here; suffixes: W
-workers, N trajectories, T turns of all trajectories, Q entries of queues, E pending events.
+`planner.rl.rollouts.rollout` states what is simulated. The state is a tuple of arrays whose columns are named here;
+suffixes: W workers, N trajectories, T turns of all trajectories, Q entries of queues, E pending events.
 """
 
 from collections import namedtuple

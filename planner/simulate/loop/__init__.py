@@ -1,1 +1,1 @@
-"""The event loop: compiled by numba as one program, which `planner.simulate.engine` runs."""
+"""The event loop: compiled by numba as one program, which `planner.simulate.run.engine` runs."""

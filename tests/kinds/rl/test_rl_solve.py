@@ -13,11 +13,11 @@ from planner.infeasible import Infeasible
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.setting import read_setting
-from planner.load import load_problem
+from planner.load.problems import load_problem
 from planner.plan.schema import Envelope
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
-from planner.rl.space import training_choices
+from planner.rl.search.space import training_choices
 
 CURVE = {"pool": "a", "tp": 1, "step_s": 0.02, "sequence_s": 4e-4, "token_s": 1e-7, "prefill_tokens_per_s": 2e4}
 GENERATION = [

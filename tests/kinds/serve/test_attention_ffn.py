@@ -10,21 +10,21 @@ import pytest
 from serve_problems import broken_rules, objective_of, small
 
 from planner.api import solve
-from planner.costs.attention_ffn import Port
-from planner.costs.parameters import EngineOverheads, load_calibration
-from planner.costs.roofline import Roofline
+from planner.costs.rates.parameters import EngineOverheads, load_calibration
+from planner.costs.rates.roofline import Roofline
+from planner.costs.serving.attention_ffn import Port
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.explain.explanation import explain_plan
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.infeasible import Infeasible
-from planner.kinds.serve.attention_ffn import best_together
 from planner.kinds.serve.options import ServeDecision, ServeOptions
-from planner.kinds.serve.points import Place, Tally
 from planner.kinds.serve.solve import list_candidates, prepare
-from planner.kinds.serve.steady import Costs
-from planner.kinds.serve.units import Sides, splits, units_of
+from planner.kinds.serve.steady.attention_ffn import best_together
+from planner.kinds.serve.steady.formulas import Costs
+from planner.kinds.serve.steady.points import Place, Tally
+from planner.kinds.serve.steady.units import Sides, splits, units_of
 from planner.models.library import find_model
 from planner.plan.placement import role_devices
 from planner.plan.schema import Envelope

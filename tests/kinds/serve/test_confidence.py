@@ -7,10 +7,10 @@ import pytest
 from serve_problems import broken_rules, objective_of, small, value_of
 
 from planner.api import solve
-from planner.costs.parameters import load_calibration
+from planner.costs.rates.parameters import load_calibration
 from planner.errors import PlannerError
 from planner.infeasible import Infeasible
-from planner.kinds.serve.demand import Margins
+from planner.kinds.serve.steady.demand import Margins
 
 SPREADS = load_calibration().spreads
 TIGHT = {"workloads.0.slo": {"ttft": "400ms", "tpot": "9ms"}}

@@ -11,15 +11,15 @@ from planner.api import solve
 from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.infeasible import Infeasible
-from planner.kinds.serve.decode import envelope
-from planner.kinds.serve.judge import Judge
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.placements import Parts, with_placement
+from planner.kinds.serve.plan.decode import envelope
+from planner.kinds.serve.simulated.judge import Judge
+from planner.kinds.serve.simulated.placements import Parts, with_placement
 from planner.kinds.serve.solve import prepare, search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
-from planner.simulate.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.play import Load, findings, play
+from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.plans.play import Load, findings, play
 
 CODE = {"name": "code", "input_tokens": 4000, "output_tokens": 100, "slo": {"ttft": "1s", "tpot": "30ms"}}
 LARGE = {"name": "meta-llama/Llama-3.2-3B-Instruct"}

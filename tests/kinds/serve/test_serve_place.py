@@ -4,8 +4,8 @@ import pytest
 
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
-from planner.kinds.serve.place import Unplaceable, place
-from planner.kinds.serve.shapes import Shape
+from planner.kinds.serve.plan.place import Unplaceable, place
+from planner.kinds.serve.steady.shapes import Shape
 
 
 def test_groups_of_ranks_that_leave_devices_of_every_node_over_are_refused_by_role() -> None:

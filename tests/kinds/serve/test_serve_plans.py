@@ -12,8 +12,8 @@ from serve_problems import broken_rules, objective_of, small, value_of
 
 from planner.api import solve
 from planner.errors import PlannerError
-from planner.kinds.serve.formulate import free_devices
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.steady.formulate import free_devices
 from planner.plan import placement
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved

@@ -11,17 +11,17 @@ from planner.api import solve
 from planner.check import check_plan
 from planner.cli.main import main
 from planner.errors import PlannerError
-from planner.kinds.serve.decode import envelope
-from planner.kinds.serve.judge import Judge
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.placements import Parts, Workshop, with_placement
+from planner.kinds.serve.plan.decode import envelope
+from planner.kinds.serve.simulated.judge import Judge
+from planner.kinds.serve.simulated.placements import Parts, Workshop, with_placement
 from planner.kinds.serve.solve import prepare, search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
-from planner.simulate.engine import simulate
-from planner.simulate.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.play import Load, findings, play
-from planner.simulate.requests import Requests
+from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.plans.play import Load, findings, play
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
 
 SIMULATED = {"options.judged_by": "simulation", "options.simulated_requests": 2000}
 

@@ -10,7 +10,7 @@ from serve_problems import broken_rules, objective_of, small
 from planner.api import solve
 from planner.explain.explanation import explain_plan
 from planner.kinds.serve.options import ServeDecision, ServeOptions
-from planner.kinds.serve.shapes import Shape, halving_rule
+from planner.kinds.serve.steady.shapes import Shape, halving_rule
 from planner.models.library import find_model
 from planner.plan.schema import Envelope
 

@@ -8,10 +8,10 @@ from train_problems import job, problem
 
 from planner.costs.training.config import Schedule
 from planner.errors import PlannerError
-from planner.kinds.train.evaluate import Choice, Evaluation, evaluate, even_layers
-from planner.kinds.train.recompute_table import WHOLE, RecomputeTable, Row, options, recompute_table, sized
-from planner.kinds.train.space import Shape
-from planner.kinds.train.tables import Table, sharing_of
+from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, evaluate, even_layers
+from planner.kinds.train.space.space import Shape
+from planner.kinds.train.space.tables import Table, sharing_of
+from planner.kinds.train.whole_run.recompute_table import WHOLE, RecomputeTable, Row, options, recompute_table, sized
 
 SIZES = (2048, 8192, 16384, 24576, 32768)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from planner.kinds.train.at_scale import check_checkpoints, surroundings_of, with_checkpoints
 from planner.kinds.train.checkpointing import Reliability
 from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.whole_run.at_scale import check_checkpoints, surroundings_of, with_checkpoints
 from planner.plan.schema import Envelope
 from planner.reliability.faults import Fleet
 from planner.reliability.of_plan import facts_of, job_of_plan, running_of, state_of

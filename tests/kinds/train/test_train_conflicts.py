@@ -8,7 +8,7 @@ from train_problems import job, problem
 from planner.api import solve
 from planner.errors import PlannerError
 from planner.infeasible import Infeasible
-from planner.kinds.train.conflicts import has_candidates
+from planner.kinds.train.search.conflicts import has_candidates
 
 MOE = "Qwen/Qwen3-30B-A3B"
 CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {

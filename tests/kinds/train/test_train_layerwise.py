@@ -16,11 +16,11 @@ from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.infeasible import Infeasible
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.evaluate import Evaluation, Strategy, evaluate, fits
+from planner.kinds.train.evaluation.evaluate import Evaluation, Strategy, evaluate, fits
+from planner.kinds.train.evaluation.mixes import Ground, evaluate_mix
 from planner.kinds.train.job import Job
-from planner.kinds.train.layerwise import plan_layers
-from planner.kinds.train.mixes import Ground, evaluate_mix
-from planner.kinds.train.search import Search
+from planner.kinds.train.search.layerwise import plan_layers
+from planner.kinds.train.search.search import Search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 

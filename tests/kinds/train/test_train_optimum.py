@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from train_problems import ALL_SCHEDULES, every_plan, job, problem
 
-from planner.kinds.train.bounds import Floor, floor_s
-from planner.kinds.train.evaluate import Evaluation
-from planner.kinds.train.search import Search
+from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.search.bounds import Floor, floor_s
+from planner.kinds.train.search.search import Search
 from planner.progress import Limits
 
 MOE, MIXED = "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V2-Lite"

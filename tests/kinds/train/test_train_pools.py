@@ -10,21 +10,21 @@ from pools_oracle import every_pipeline, every_spread
 from train_problems import job, jobs, problem
 
 from planner.check import check_plan
-from planner.documents import given_document
+from planner.documents.read import given_document
 from planner.emit.registry import emit
 from planner.errors import PlannerError
-from planner.execute.spec import role_spec
-from planner.kinds.train.best_first import prove
+from planner.execute.shards.spec import role_spec
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.evaluate import Choice, evaluate
+from planner.kinds.train.evaluation.evaluate import Choice, evaluate
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.pools.search import PoolsSearch, ReplicasSearch, StagesSearch
 from planner.kinds.train.pools.weigh import best_use
+from planner.kinds.train.search.best_first import prove
 from planner.kinds.train.solve import solve
-from planner.kinds.train.space import Shape
-from planner.kinds.train.tables import Table, sharing_of
-from planner.load import resolve_document
+from planner.kinds.train.space.space import Shape
+from planner.kinds.train.space.tables import Table, sharing_of
+from planner.load.problems import resolve_document
 from planner.plan.reader import read_plan
 from planner.plan.schema import Envelope
 from planner.plan.store import plan_json

@@ -12,7 +12,7 @@ from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.infeasible import Infeasible
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.search import Search
+from planner.kinds.train.search.search import Search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 

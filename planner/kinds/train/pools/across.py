@@ -12,8 +12,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from planner.kinds.train.bounds import Floor, exchanging_s, once_s
-from planner.kinds.train.evaluate import (
+from planner.kinds.train.evaluation.evaluate import (
     Choice,
     Evaluation,
     Memory,
@@ -30,11 +29,12 @@ from planner.kinds.train.evaluate import (
     shown_s,
     spent,
 )
-from planner.kinds.train.layout import Counts
+from planner.kinds.train.evaluation.layout import Counts
 from planner.kinds.train.pools.links import crossing_s
 from planner.kinds.train.pools.speeds import Speeds, pool_line
-from planner.kinds.train.tables import Floats, Mode
-from planner.solvers.even_finish import Machines, share_tasks
+from planner.kinds.train.search.bounds import Floor, exchanging_s, once_s
+from planner.kinds.train.space.tables import Floats, Mode
+from planner.solvers.schedules.even_finish import Machines, share_tasks
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Branch and bound over jobs across several pools: what each pool takes is one axis more.
 
-Levels are those of `planner.kinds.train.search`: (1) the degrees with the ranks on each pool, bounded by computing; (2)
+Levels are those of `planner.kinds.train.search.search`: (1) the degrees with the ranks on each pool, bounded by
+computing; (2)
 schedule, sharding and offload, bounded by what is exchanged as well; (3) recomputation. Shape suffixes: N node, P pool.
 """
 
@@ -13,16 +14,16 @@ from itertools import product
 import numpy as np
 
 from planner.costs.training.config import Schedule
-from planner.kinds.train.best_first import EXCHANGE, RECOMPUTATION, BestFirst
-from planner.kinds.train.bounds import Floor
-from planner.kinds.train.contexts import undominated
-from planner.kinds.train.evaluate import Choice, Evaluation, fits
+from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, fits
 from planner.kinds.train.job import Job
 from planner.kinds.train.pools.across import Across, ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.pools.speeds import Speeds
-from planner.kinds.train.search import Found, ways_that_may_fit
-from planner.kinds.train.space import (
+from planner.kinds.train.search.best_first import EXCHANGE, RECOMPUTATION, BestFirst
+from planner.kinds.train.search.bounds import Floor
+from planner.kinds.train.search.search import Found, ways_that_may_fit
+from planner.kinds.train.space.contexts import undominated
+from planner.kinds.train.space.space import (
     Ints,
     Shape,
     Space,
@@ -35,9 +36,9 @@ from planner.kinds.train.space import (
     space_of,
     zero_stages,
 )
-from planner.kinds.train.tables import Table, Ways, sharing_of, ways_of
+from planner.kinds.train.space.tables import Table, Ways, sharing_of, ways_of
 from planner.progress import Limits
-from planner.solvers.even_finish import Machines, can_share
+from planner.solvers.schedules.even_finish import Machines, can_share
 
 FEW_RANKS = 8
 """Up to so many data-parallel ranks of a pool every number is tried, then powers of two and divisors of its GPUs."""

@@ -7,7 +7,7 @@ rank of pool p at least l t_p + min(l, F) f_p seconds, the first F computed agai
 has time for, l_p(T), sum n_p l_p(T) >= L.
 
 Replicas. Every rank of pool p does m_p micro-batches, which take at least m_p t_p there, and a_p more from some number
-on; the batch is shared out on these least times (`planner.solvers.even_finish`).
+on; the batch is shared out on these least times (`planner.solvers.schedules.even_finish`).
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.kinds.train.bounds import Floor
-from planner.kinds.train.evaluate import Choice
-from planner.kinds.train.tables import Floats, Mode, Table
+from planner.kinds.train.evaluation.evaluate import Choice
+from planner.kinds.train.search.bounds import Floor
+from planner.kinds.train.space.tables import Floats, Mode, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from dataclasses import replace
 from itertools import combinations, permutations
 
 from planner.errors import PlannerError
-from planner.kinds.train.best_first import Tally, prove
 from planner.kinds.train.job import Job
 from planner.kinds.train.pools.search import ReplicasSearch, StagesSearch, merged_axes
-from planner.kinds.train.search import Found, Search
+from planner.kinds.train.search.best_first import Tally, prove
+from planner.kinds.train.search.search import Found, Search
 from planner.progress import Limits
 
 MOST_JOINED = 3

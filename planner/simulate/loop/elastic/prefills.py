@@ -37,7 +37,7 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.memory import blocks_of
 from planner.simulate.loop.program import State, compiled
-from planner.solvers.shared_batches import share_batches
+from planner.solvers.schedules.shared_batches import share_batches
 
 cut = compiled(share_batches)
 

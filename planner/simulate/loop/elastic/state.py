@@ -9,7 +9,7 @@ from numba.experimental import structref
 from planner.simulate.loop.arrays import Floats, Ints
 from planner.simulate.loop.elastic.arrays import CommonArrays
 from planner.simulate.loop.program import compiled
-from planner.solvers import shared_batches
+from planner.solvers.schedules import shared_batches
 
 _structref: Any = structref
 SOURCES = (*sorted(Path(__file__).parent.glob("*.py")), Path(str(shared_batches.__file__)))

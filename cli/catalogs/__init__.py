@@ -1,0 +1,1 @@
+"""Verbs that show what is known: hardware, models, this installation."""

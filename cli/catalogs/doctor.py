@@ -1,0 +1,53 @@
+"""`planner doctor`: can this installation work?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.options import Json, Output, Profiles, profile_paths
+
+if TYPE_CHECKING:
+    from planner.doctor import Fact
+
+_MARKS = {True: "ok", False: "FAIL", None: "note"}
+
+
+def doctor(
+    profiles: Profiles = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print problems alone.")] = False,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Say whether planner can work here.
+
+    Looked at: Python, packages, every solver with a small model, optional extras, GPUs, kernel tables, and folders that
+    are written to. Exits 1 when something is wrong.
+
+    Examples:
+
+      planner doctor
+
+      planner doctor --profiles profiles/ --json
+    """
+    from dataclasses import asdict
+
+    from planner.cli.output import write_data, write_json
+    from planner.doctor import examine
+
+    facts = examine(profile_paths(profiles))
+    healthy = all(fact.ok is not False for fact in facts)
+    if as_json:
+        rows = [asdict(fact) for fact in facts]
+        write_json({"schema": "planner.doctor/1", "healthy": healthy, "facts": rows}, output)
+    else:
+        write_data(_text([fact for fact in facts if fact.ok is False or not quiet], healthy=healthy), output)
+    return 0 if healthy else 1
+
+
+def _text(facts: "list[Fact]", *, healthy: bool) -> str:
+    from planner.cli.render.plan import table
+
+    rows = [(_MARKS[fact.ok], fact.part, fact.name, fact.what) for fact in facts]
+    hints = [f"  hint: {fact.name}: {fact.hint}" for fact in facts if fact.hint and fact.ok is False]
+    verdict = "healthy" if healthy else "not healthy"
+    return "\n".join([*([table(("", "part", "name", "found"), rows)] if rows else []), *hints, verdict])

@@ -1,0 +1,256 @@
+"""`planner hardware`: what is known of accelerators, nodes, fabrics and cloud instances, and files of one's own."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli.options import INPUT, Force, Json, Match, Output
+from planner.errors import PlannerError, did_you_mean
+
+if TYPE_CHECKING:
+    from planner.hardware.cluster import Fabric, Instance, NodeType
+
+HELP = "The hardware catalog: list what is known, show one entry, add a file of your own."
+SECTIONS = ("nodes", "instances", "fabrics")
+
+Section = Annotated[
+    str, typer.Option("--section", metavar="NAME", help=f"One of {', '.join(SECTIONS)}.", rich_help_panel=INPUT)
+]
+Vendor = Annotated[
+    str | None, typer.Option("--vendor", metavar="NAME", help="Only that of this vendor.", rich_help_panel=INPUT)
+]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="Only GPUs with at least this much.", rich_help_panel=INPUT),
+]
+
+
+def list_(
+    section: Section = "nodes",
+    match: Match = None,
+    vendor: Vendor = None,
+    memory: Memory = None,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """List the node types, cloud instances or fabrics that are known.
+
+    Examples:
+
+      planner hardware list --memory 100GB
+
+      planner hardware list --section instances --match h100 --json
+    """
+    from planner.cli.output import write_data, write_json
+    from planner.cli.render.plan import table
+
+    if section not in SECTIONS:
+        hint = did_you_mean(section, list(SECTIONS), otherwise=f"use one of {', '.join(SECTIONS)}")
+        raise PlannerError(f"unknown section `{section}`", where="--section", hint=hint)
+    found = list(_selected(section, match, vendor, memory))
+    if as_json:
+        facts = [_SECTION[section].facts(entry) for entry in found]
+        write_json({"schema": "planner.hardware/1", section: facts}, output)
+    else:
+        write_data(table(_SECTION[section].header, [_SECTION[section].cells(entry) for entry in found]), output)
+    return 0
+
+
+def show(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="An accelerator, node, instance or fabric, or one of their aliases.")
+    ],
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Show every figure of one entry and where it comes from; an accelerator comes with its usual node.
+
+    Examples:
+
+      planner hardware show h200
+
+      planner hardware show p5.48xlarge --json
+    """
+    from planner.cli.output import write_data, write_json
+    from planner.cli.render.plan import figure, table
+
+    facts, sources = _shown(name)
+    if as_json:
+        write_json({**facts, "sources": sources}, output)
+        return 0
+    rows = []
+    for path, value in _flat({key: value for key, value in facts.items() if key != "schema"}, ""):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        metric = "flop_per_s" if ".peak_flop_per_s." in f".{path}" else path.rpartition(".")[2]
+        rows.append((path, figure(metric, value) if number and not isinstance(value, int) else str(value)))
+    origins = [(f"{part}.{field}", text) for part, texts in sources.items() for field, text in texts.items()]
+    write_data(f"{table(('field', 'value'), rows)}\n\n{table(('figure', 'source'), origins)}", output)
+    return 0
+
+
+def import_(
+    path: Annotated[
+        str, typer.Argument(metavar="FILE", help="A hardware file: docs/adding-hardware.md has its layout.")
+    ],
+    force: Force = False,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Add a hardware file to your own catalog, where problems and this command find its names.
+
+    Examples:
+
+      planner hardware import our-cluster.yaml
+
+      planner hardware import our-cluster.yaml --force --json
+    """
+    from planner.cli.output import say, write_data, write_json
+    from planner.hardware.importing import import_hardware
+
+    added = import_hardware(path, force=force)
+    if as_json:
+        document = {"schema": "planner.hardware-import/1", "file": str(added.file), "names": added.names}
+        write_json(document, output)
+    else:
+        write_data("\n".join(f"{section}: {', '.join(names)}" for section, names in added.names.items()), output)
+    say(f"wrote {added.file}")
+    return 0
+
+
+def _selected(section: str, match: str | None, vendor: str | None, memory: str | None) -> Iterator[Any]:
+    from planner.documents.units import BYTES, parse_quantity
+    from planner.hardware.index import fold
+    from planner.hardware.library import list_fabrics, list_instances, list_nodes
+
+    least = parse_quantity(memory, BYTES, where="--memory") if memory else 0.0
+    listed: dict[str, Callable[[], list[Any]]] = {
+        "nodes": list_nodes,
+        "instances": list_instances,
+        "fabrics": list_fabrics,
+    }
+    for entry in listed[section]():
+        gpu = None if section == "fabrics" else (entry if section == "nodes" else entry.node).accelerator
+        spellings = (entry.name, *((gpu.name, gpu.display_name, *gpu.aliases) if gpu else ()))
+        if match and not any(fold(match) in fold(spelling) for spelling in spellings):
+            continue
+        if gpu and ((vendor and gpu.vendor.casefold() != vendor.casefold()) or gpu.memory_bytes < least):
+            continue
+        yield entry
+
+
+def _node_cells(node: "NodeType") -> tuple[str, ...]:
+    from planner.documents.units import format_si
+
+    gpu = node.accelerator
+    return (
+        node.name,
+        gpu.name,
+        str(node.num_gpus),
+        format_si(gpu.memory_bytes, "B"),
+        format_si(gpu.memory_bandwidth_bytes_per_s, "B/s"),
+        format_si(gpu.peak("bf16"), "FLOP/s"),
+        format_si(node.scale_up_bandwidth_bytes_per_s, "B/s"),
+        format_si(node.nic_bandwidth_bytes_per_s, "B/s"),
+    )
+
+
+def _instance_cells(instance: "Instance") -> tuple[str, ...]:
+    from planner.cli.render.plan import figure
+    from planner.documents.units import format_si
+
+    return (
+        instance.name,
+        instance.provider,
+        instance.node.accelerator.name,
+        str(instance.node.num_gpus),
+        format_si(instance.node.nic_bandwidth_bytes_per_s, "B/s"),
+        figure("usd_per_hour", instance.usd_per_hour),
+        figure("usd_per_gpu_hour", instance.usd_per_gpu_hour),
+        instance.region or "-",
+        instance.date or "-",
+    )
+
+
+def _fabric_cells(fabric: "Fabric") -> tuple[str, ...]:
+    from planner.documents.units import format_si, significant
+
+    pods = f"{significant(fabric.oversubscription)} to 1 between {fabric.pod_gpus} GPUs" if fabric.pod_gpus else "-"
+    return (fabric.name, format_si(fabric.bandwidth_bytes_per_s, "B/s"), format_si(fabric.latency_s, "s"), pods)
+
+
+def _node_facts(node: "NodeType") -> dict[str, Any]:
+    from planner.hardware.library import hardware_facts
+
+    return dict(hardware_facts(node))
+
+
+def _instance_facts(instance: "Instance") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    facts = {key: value for key, value in asdict(instance).items() if key not in ("node", "source")}
+    return {**facts, "usd_per_gpu_hour": instance.usd_per_gpu_hour, "node": _node_facts(instance.node)}
+
+
+def _fabric_facts(fabric: "Fabric") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(fabric)
+
+
+def _shown(name: str) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+    """Everything of one entry, and the sources of its figures by part."""
+    from planner.hardware.library import find_fabric, find_instance, find_node, sources_of
+
+    instance = find_instance(name)
+    try:
+        node = find_node(name)
+    except PlannerError:
+        try:
+            fabric = find_fabric(name)
+        except PlannerError:
+            fabric = None
+        if fabric is None:
+            raise
+        facts = {"schema": "planner.fabric/1", **_fabric_facts(fabric)}
+        return facts, {"fabric": dict(sources_of("fabrics", fabric.name))}
+    gpu = {"accelerator": dict(sources_of("accelerators", node.accelerator.name))}
+    if instance is None:
+        facts = {"schema": "planner.node/1", **_node_facts(node)}
+        return facts, {"node": dict(sources_of("nodes", node.name)), **gpu}
+    facts = {"schema": "planner.instance/1", **_instance_facts(instance)}
+    own = dict(sources_of("instances", instance.name))
+    of_node = {key: text for key, text in sources_of("nodes", instance.node_type).items() if key not in own}
+    return facts, {"instance": own, "node": of_node, **gpu}
+
+
+def _flat(value: Any, path: str) -> list[tuple[str, Any]]:  # noqa: ANN401 - plain data of the catalog
+    if isinstance(value, dict) and value:
+        return [leaf for key, below in value.items() for leaf in _flat(below, f"{path}.{key}" if path else str(key))]
+    if isinstance(value, (list, tuple)):
+        return [(path, ", ".join(str(entry) for entry in value) or "-")]
+    return [(path, "-" if value is None else value)]
+
+
+class _SectionOf:
+    """How the entries of one section are shown."""
+
+    def __init__(
+        self, header: tuple[str, ...], cells: Callable[[Any], tuple[str, ...]], facts: Callable[[Any], dict[str, Any]]
+    ) -> None:
+        self.header, self.cells, self.facts = header, cells, facts
+
+
+_SECTION = {
+    "nodes": _SectionOf(
+        ("node", "gpu", "gpus", "memory", "bandwidth", "bf16 dense", "scale-up", "network"), _node_cells, _node_facts
+    ),
+    "instances": _SectionOf(
+        ("instance", "provider", "gpu", "gpus", "network", "price", "price a GPU", "region", "seen"),
+        _instance_cells,
+        _instance_facts,
+    ),
+    "fabrics": _SectionOf(("fabric", "bandwidth", "latency", "oversubscription"), _fabric_cells, _fabric_facts),
+}
+
+COMMANDS = {"list": list_, "show": show, "import": import_}

@@ -1,0 +1,1 @@
+"""`planner experts` and what it reads and prints."""

@@ -1,0 +1,169 @@
+"""What `planner experts` is given: instances or recorded loads, wishes, and the cost model of steps."""
+
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.experts.instance import Instance, Wishes
+    from planner.experts.readers import Loads
+    from planner.experts.step_time import MoeCosts
+    from planner.models.architecture import Architecture
+
+
+def instance_of(
+    path: str,
+    array: str | None,
+    ranks: int | None,
+    slots: str | None,
+    speeds: str | None,
+    ranks_per_node: int | None,
+    groups: int,
+    model: str | None = None,
+) -> "Instance":
+    """The instance in a file, or one made of loads and flags; `model` says which layers of the loads have experts."""
+    from planner.experts.instance import Instance, has_meta, read_instance
+    from planner.experts.ranks import make_ranks
+    from planner.experts.step_time import expert_bytes
+
+    if has_meta(path):
+        given = {
+            "--array": array, "--ranks": ranks, "--slots-per-rank": slots, "--rank-speeds": speeds,
+            "--ranks-per-node": ranks_per_node,
+        }  # fmt: skip
+        extra = [flag for flag, value in given.items() if value is not None]
+        if extra:
+            raise PlannerError("an instance says so itself", where=extra[0], hint=f"leave {extra[0]} out")
+        return read_instance(path)
+    found = _read(path, array, model)
+    for flag, value in (("--ranks", ranks), ("--slots-per-rank", slots)):
+        if value is None:
+            raise PlannerError("is needed: the loads do not say", where=flag, hint=f"write for example `{flag} 8`")
+    assert ranks is not None
+    assert slots is not None
+    windows = len(found.load_WLE)
+    return Instance(
+        name=path,
+        kind="drift" if windows > 1 else "static",
+        array=found.load_WLE if windows > 1 else found.load_WLE[0],
+        ranks=make_ranks(
+            ranks,
+            [int(count) for count in _by_rank(slots, ranks, "--slots-per-rank", whole=True)],
+            speeds=None if speeds is None else _by_rank(speeds, ranks, "--rank-speeds"),
+            ranks_per_node=min(ranks_per_node or 8, ranks),
+        ),
+        num_experts=found.load_WLE.shape[2],
+        groups=groups,
+        expert_bytes=0.0 if model is None else expert_bytes(model_of(model)),
+    )
+
+
+def _by_rank(text: str, ranks: int, flag: str, *, whole: bool = False) -> list[float]:
+    """`9` for every rank, or one figure for each of them as `9,9,8`."""
+    wanted = "a whole number of at least 1" if whole else "a positive number"
+    found = []
+    for part in text.split(","):
+        try:
+            value = float(int(part)) if whole else float(part)
+        except ValueError:
+            value = 0.0
+        if not 0.0 < value < float("inf"):
+            raise PlannerError(f"must be {wanted}, or one for every rank, found `{text}`", where=flag)
+        found.append(value)
+    if len(found) not in (1, ranks):
+        raise PlannerError(f"{len(found)} figures for {ranks} ranks", where=flag, hint=f"give one, or {ranks}")
+    return found if len(found) == ranks else found * ranks
+
+
+def _read(path: str, array: str | None, model: str | None) -> "Loads":
+    """Recorded loads; says which layers were left out as dense where no model does."""
+    from planner.cli.output import say
+    from planner.experts.model_layers import layers_of
+    from planner.experts.readers import read_loads
+
+    found = read_loads(path, array=array, model=None if model is None else layers_of(model_of(model)))
+    if model is None and found.layer_ids[0] > 0:
+        say(f"layers before {found.layer_ids[0]} record no load and are left out as dense")
+    return found
+
+
+def model_of(name: str) -> "Architecture":
+    """The model of `--model`: a name of the catalog, or the path of a config.json or of a folder that holds one."""
+    from pathlib import Path
+
+    from planner.models.library import find_model, load_model
+
+    try:
+        return load_model(name) if Path(name).exists() else find_model(name)
+    except PlannerError as error:
+        raise PlannerError(error.what, where=f"--model: {error.where}".removesuffix(": "), hint=error.hint) from None
+
+
+def wishes_of(
+    shares: str,
+    ahead: bool,
+    tolerance: str | None,
+    most_moved: str | None,
+    nodes_per_group: int | None,
+    resident: str | None,
+    seed: int,
+    imbalance_price: float | None,
+) -> "Wishes":
+    from planner.cli.options import fraction
+    from planner.documents.units import BYTES, parse_quantity
+    from planner.experts.instance import Wishes, read_resident
+
+    if shares not in ("equal", "free"):
+        raise PlannerError(f"must be `equal` or `free`, found `{shares}`", where="--shares", hint="use `equal`")
+    if ahead and (shares == "free" or most_moved is not None):
+        what = "layouts made ahead have equal shares, and moves as --tolerance allows"
+        raise PlannerError(what, where="--ahead", hint="leave out --shares and --most-moved")
+    most_bytes = None if most_moved is None else parse_quantity(most_moved, BYTES, where="--most-moved")
+    if most_bytes is not None and most_bytes < 0:
+        raise PlannerError(f"must be at least 0, found `{most_moved}`", where="--most-moved", hint="write `50GB`")
+    return Wishes(
+        shares="free" if shares == "free" else "equal",
+        ahead=ahead,
+        tolerance=None if tolerance is None else fraction(tolerance, "--tolerance"),
+        most_moved_bytes=most_bytes,
+        nodes_per_group=nodes_per_group,
+        resident_LP=None if resident is None else read_resident(resident),
+        seed=seed,
+        imbalance_price=None if imbalance_price is None else 100.0 * imbalance_price,
+    )
+
+
+def loads_of(path: str, array: str | None, ranks: int | None, model: str | None = None) -> tuple[Any, int]:
+    """[W, L, E] loads and the number of ranks, from an instance or from recorded loads."""
+    import numpy as np
+
+    from planner.experts.instance import has_meta, read_instance
+
+    if has_meta(path):
+        instance = read_instance(path)
+        if instance.kind == "affinity":
+            raise PlannerError("holds choices of tokens, not loads", where=path, hint="name loads by window")
+        load = np.asarray(instance.array, np.float64)
+        load = load.sum(axis=2) if instance.kind == "realtime" else load
+        return (load if load.ndim == 3 else load[None]), ranks or instance.ranks.num_ranks
+    if ranks is None:
+        raise PlannerError("is needed: the loads do not say", where="--ranks", hint="write for example `--ranks 32`")
+    return _read(path, array, model).load_WLE, ranks
+
+
+def costs_of(
+    model: str | None, gpu: str | None, ranks: int, ranks_per_node: int | None, tokens_per_rank: int
+) -> "MoeCosts | None":
+    """The cost model of `--model` on `--gpu`; None without both."""
+    from planner.experts.step_time import MoeCosts
+    from planner.hardware.cluster import Pool
+    from planner.hardware.library import find_node
+
+    if model is None and gpu is None:
+        return None
+    if model is None or gpu is None:
+        missing = "--model" if model is None else "--gpu"
+        raise PlannerError("is needed for step times", where=missing, hint="give both --model and --gpu")
+    node = find_node(gpu).of_size(ranks_per_node or 8)
+    pool = Pool(name=gpu, node=node, num_nodes=-(-ranks // node.num_gpus))
+    return MoeCosts(model_of(model), pool, ranks, float(tokens_per_rank))

@@ -1,0 +1,1 @@
+"""Verbs around measurements: profiles, calibration, traces."""

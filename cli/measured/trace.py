@@ -1,0 +1,160 @@
+"""`planner trace`: what request traces hold, and traces made of them."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.options import INPUT, Json, Output
+from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.simulate.requests.traces import Trace
+
+HELP = "Request traces: what they hold, as fields of a problem, in another form, and draws from them."
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="Azure, BurstGPT or Mooncake trace, or plain CSV or JSONL.")]
+DropEmpty = Annotated[bool, typer.Option("--drop-empty", help="Leave rows without tokens out.", rich_help_panel=INPUT)]
+First = Annotated[
+    int | None, typer.Option("--first", metavar="N", min=1, help="Only the first requests.", rich_help_panel=INPUT)
+]
+
+
+def describe(
+    file: File, drop_empty: DropEmpty = False, first: First = None, as_json: Json = False, output: Output = None
+) -> int:
+    """Describe a trace: requests, rate, burstiness, lengths, and how many prompt blocks recur.
+
+    Examples:
+
+      planner trace describe azure_llm_2023_conv.csv.gz
+
+      planner trace describe conversation.jsonl --first 1000 --json
+    """
+    from planner.simulate.requests.trace_facts import describe as facts_of
+
+    _print(facts_of(_read(file, drop_empty, first)), "planner.trace/1", as_json, output)
+    return 0
+
+
+def fit(
+    file: File, drop_empty: DropEmpty = False, first: First = None, as_json: Json = False, output: Output = None
+) -> int:
+    """Fit a trace: lengths and arrivals by their moments, as fields of a workload in a problem file.
+
+    Examples:
+
+      planner trace fit azure_llm_2023_conv.csv.gz
+
+      planner trace fit burstgpt.csv --drop-empty --json
+    """
+    from planner.simulate.requests.trace_facts import fit as fitted
+
+    _print(fitted(_read(file, drop_empty, first)), "planner.trace_fit/1", as_json, output)
+    return 0
+
+
+def convert(
+    file: File,
+    output: Output = None,
+    to: Annotated[str, typer.Option("--to", metavar="FORM", help="csv, or jsonl, which keeps prompt blocks.")] = "csv",
+    drop_empty: DropEmpty = False,
+    first: First = None,
+    as_json: Json = False,
+) -> int:
+    """Convert a trace to plain CSV (arrival_s, input_tokens, output_tokens) or JSON lines.
+
+    Examples:
+
+      planner trace convert AzureLLMInferenceTrace_conv.csv -o conv.csv
+
+      planner trace convert conversation.jsonl --first 1000 --to jsonl -o short.jsonl
+    """
+    _write(_read(file, drop_empty, first), to, as_json, output)
+    return 0
+
+
+def sample(
+    file: File,
+    count: Annotated[
+        int, typer.Option("--requests", "-n", metavar="N", min=1, help="How many.", rich_help_panel=INPUT)
+    ] = 1000,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Such as 5/s; that of the trace.", rich_help_panel=INPUT)
+    ] = None,
+    process: Annotated[
+        str, typer.Option(metavar="NAME", help="poisson, gamma or weibull.", rich_help_panel=INPUT)
+    ] = "poisson",
+    cv: Annotated[float, typer.Option(metavar="CV", help="Of the gaps.", rich_help_panel=INPUT)] = 1.0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the draws.", rich_help_panel=INPUT)] = 0,
+    to: Annotated[str, typer.Option("--to", metavar="FORM", help="csv, or jsonl, which keeps prompt blocks.")] = "csv",
+    drop_empty: DropEmpty = False,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Sample a trace: requests drawn from it, arriving at a rate.
+
+    Examples:
+
+      planner trace sample conv.csv -n 10000 --rate 12/s --process gamma --cv 2 -o bursty.csv
+
+      planner trace sample sharegpt_lengths.csv --rate 4/s --to jsonl
+    """
+    from planner.simulate.requests.trace_facts import sample as drawn
+
+    trace = _read(file, drop_empty, None)
+    rate_per_s = _rate(rate)
+    if rate_per_s is None and not trace.arrival_s[-1] > 0.0:
+        raise PlannerError("has no rate of its own", where=file, hint="give one: `--rate 5/s`")
+    _write(drawn(trace, count, rate_per_s=rate_per_s, process=process, cv=cv, seed=seed), to, as_json, output)
+    return 0
+
+
+def _rate(text: str | None) -> float | None:
+    from planner.documents.units import PER_S, parse_quantity
+
+    return None if text is None else parse_quantity(text, PER_S)
+
+
+def _read(file: str, drop_empty: bool, first: int | None) -> "Trace":
+    from planner.simulate.requests.traces import read_trace
+
+    trace = read_trace(file, drop_empty=drop_empty)
+    return trace if first is None else trace.first(first)
+
+
+def _write(trace: "Trace", to: str, as_json: bool, output: str | None) -> None:
+    import json
+
+    from planner.cli.output import write_data, write_json
+    from planner.simulate.requests.traces import trace_csv, trace_jsonl
+
+    if to not in ("csv", "jsonl"):
+        raise PlannerError(f"unknown form `{to}`", where="--to", hint="write `--to csv` or `--to jsonl`")
+    if as_json:
+        rows = [json.loads(line) for line in trace_jsonl(trace).splitlines()]
+        write_json({"schema": "planner.requests/1", "requests": rows}, output)
+        return
+    write_data(trace_csv(trace) if to == "csv" else trace_jsonl(trace), output)
+
+
+def _print(facts: dict[str, object], schema: str, as_json: bool, output: str | None) -> None:
+    from planner.cli.output import write_data, write_json
+    from planner.cli.render.plan import table
+
+    if as_json:
+        write_json({"schema": schema, **facts}, output)
+        return
+    write_data(table(("field", "value"), list(_rows("", facts))), output)
+
+
+def _rows(prefix: str, facts: dict[str, object]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            rows += _rows(f"{prefix}{name}.", value)
+        else:
+            rows.append((f"{prefix}{name}", f"{value:.4g}" if isinstance(value, float) else str(value)))
+    return rows
+
+
+COMMANDS = {"describe": describe, "fit": fit, "convert": convert, "sample": sample}

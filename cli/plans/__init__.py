@@ -1,0 +1,1 @@
+"""Verbs that make, read, judge and launch plans."""

@@ -1,0 +1,189 @@
+"""`planner check`: is this plan what it says it is?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli.options import INPUT, Json, Output
+from planner.cli.plans.execute_options import (
+    EXECUTE,
+    CalibrationFile,
+    CutSteps,
+    Device,
+    ExecuteProfiles,
+    Roles,
+    TimeLimit,
+)
+from planner.errors import PlannerError, did_you_mean
+
+if TYPE_CHECKING:
+    from planner.plan.findings import Finding
+
+ENGINE = "Level engine"
+SIMULATE = "Level simulate"
+
+Judged = tuple[Sequence["Finding"], Mapping[str, Any] | None]
+"""What a level found, and the document of what it measured, with a `schema` of its own."""
+
+
+def check(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
+    level: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            help="static: from the plan alone; simulate: played; execute: its shards; engine: a running engine.",
+            rich_help_panel=INPUT,
+        ),
+    ] = "static",
+    tolerance: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="How far measured may be from predicted.", rich_help_panel=INPUT),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Measure the server here.", rich_help_panel=ENGINE)
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Engine to start; that of the plan.", rich_help_panel=ENGINE)
+    ] = None,
+    report: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Judge this report, start nothing.", rich_help_panel=ENGINE)
+    ] = None,
+    generator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="guidellm or aiperf.", rich_help_panel=ENGINE)
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="For prompts; that of the model.", rich_help_panel=ENGINE)
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long to drive, 60s.", rich_help_panel=ENGINE)
+    ] = None,
+    ready: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long it may load, 20min.", rich_help_panel=ENGINE)
+    ] = None,
+    roles: Roles = None,
+    device: Device = None,
+    nproc: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Ranks at a time; one a device.", rich_help_panel=EXECUTE)
+    ] = None,
+    cut: CutSteps = None,
+    time_limit: TimeLimit = None,
+    profiles: ExecuteProfiles = None,
+    calibration: CalibrationFile = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Requests; the plan's own workload if absent.", rich_help_panel=SIMULATE),
+    ] = None,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Check whether a plan is what it says it is.
+
+    Level static judges from the plan alone, by these rules: schema, arithmetic, memory, placement, SLOs, and the
+    certificate re-derived without a solver. Level simulate plays it on its workload, or on a trace, and holds the
+    times of the requests against the limits. Level execute builds the shards of its roles with random weights, runs
+    their steps on the devices at hand, and holds measured against predicted time. Level engine starts the plan's
+    engine (or takes a URL), drives it with the plan's workload through a load generator, and holds TTFT and TPOT
+    against prediction and SLO.
+
+    The result is also kept beside the plan, in `PLAN.checks.json`. Exits 1 when a rule fails.
+
+    Examples:
+
+      planner check plan.json
+
+      planner check plan.json --json -o report.json
+
+      planner check plan.json --level simulate --trace conv.csv
+
+      planner check plan.json --level execute --roles decode --tolerance 15%
+
+      planner check plan.json --level engine --url http://127.0.0.1:8000
+    """
+
+    def static() -> Judged:
+        from planner.check import check_plan
+        from planner.load.problems import load_plan
+
+        return check_plan(*load_plan(plan), base=Path(plan).parent if plan != "-" else None), None
+
+    def engine() -> Judged:
+        from planner.cli.plans.check_engine import check_on_engine
+
+        return check_on_engine(
+            plan, tolerance=tolerance, url=url, target=target, report=report, generator=generator,
+            tokenizer=tokenizer, duration=duration, ready=ready,
+        )  # fmt: skip
+
+    def simulated() -> Judged:
+        from planner.cli.what_if.simulate import announce_compilation
+        from planner.load.problems import load_plan
+        from planner.simulate.plans.plan_fleet import Policies
+        from planner.simulate.plans.play import Load, play
+        from planner.simulate.plans.play import findings as judge
+
+        announce_compilation()
+        played = play(
+            *load_plan(plan), Load(trace), Policies(), profiles=tuple(profiles or ()), calibration=calibration
+        )
+        return list(judge(played)), {"schema": "planner.simulation/1", **played.summary}
+
+    if level == "execute":
+        from planner.cli.plans.check_execute import judged, make_options
+
+        options = make_options(
+            roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,
+            calibration=calibration, nproc=nproc,
+        )  # fmt: skip
+        return judged(plan, options, as_json=as_json, output=output, keep=True)
+    levels: dict[str, Callable[[], Judged]] = {"static": static, "simulate": simulated, "engine": engine}
+    if level not in levels:
+        hint = did_you_mean(level, [*levels, "execute"], otherwise=f"levels are {', '.join([*levels, 'execute'])}")
+        raise PlannerError(f"unknown level `{level}`", where="--level", hint=hint)
+    findings, result = levels[level]()
+    _print(findings, result, as_json=as_json, output=output)
+    if plan != "-":
+        _keep(plan, level, findings, result)
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+def _print(
+    findings: Sequence["Finding"], result: Mapping[str, Any] | None, *, as_json: bool, output: str | None
+) -> None:
+    from planner.cli.output import write_data, write_json
+    from planner.cli.render.plan import render_findings
+
+    if not as_json:
+        write_data(render_findings(list(findings)), output)
+        return
+    document: dict[str, Any] = {"schema": "planner.checks/1", "ok": all(finding.ok for finding in findings)}
+    document |= {"findings": [asdict(finding) for finding in findings]}
+    write_json(document if result is None else document | {"result": dict(result)}, output)
+
+
+def _keep(plan: str, level: str, findings: Sequence["Finding"], result: Mapping[str, Any] | None) -> None:
+    """Writes the level into the checks beside the plan; a folder that cannot be written to is worth a warning."""
+    from planner.cli.output import say
+    from planner.plan.store import checks_path, write_checks
+
+    try:
+        note = write_checks(plan, _digest(plan), level, findings, result)
+    except PlannerError as error:
+        note = f"warning: {checks_path(plan)} was not written: {error.what}"
+    if note:
+        say(note)
+
+
+def _digest(path: str) -> str:
+    """The digest of the bytes of the file, which need not be laid out as planner writes it."""
+    from planner.load.problems import load_plan
+    from planner.plan.store import plan_digest, plan_json
+
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return plan_digest(file.read())
+    except (OSError, UnicodeDecodeError):
+        return plan_digest(plan_json(load_plan(path)[0]))

@@ -1,0 +1,45 @@
+"""Level `engine` of `planner check`: the words of the command line as settings of the check."""
+
+from typing import TYPE_CHECKING, Any
+
+from planner.cli.options import fraction, seconds
+from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.plan.findings import Finding
+
+
+def check_on_engine(
+    plan: str,
+    *,
+    tolerance: str | None,
+    url: str | None,
+    target: str | None,
+    report: str | None,
+    generator: str | None,
+    tokenizer: str | None,
+    duration: str | None,
+    ready: str | None,
+) -> "tuple[list[Finding], dict[str, Any]]":
+    """The findings on a running engine, and the `planner.engine_check/1` document; absent flags take the defaults."""
+    from planner.engine_check.check import Settings, check_engine, judge_report
+    from planner.load.problems import load_plan
+
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise PlannerError(f"must be an address, found `{url}`", where="--url", hint="write `http://127.0.0.1:8000`")
+    envelope, decision = load_plan(plan)
+    given: dict[str, Any] = {
+        "url": url,
+        "target": target,
+        "generator": generator,
+        "tokenizer": tokenizer,
+        "duration_s": seconds(duration, "--duration"),
+        "ready_s": seconds(ready, "--ready"),
+        "tolerance": fraction(tolerance, "--tolerance") if tolerance is not None else None,
+    }
+    settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    if report is not None:
+        verdict = judge_report(envelope, report, settings.tolerance)
+    else:
+        verdict = check_engine(envelope, decision, settings)
+    return verdict.findings, verdict.result

@@ -1,0 +1,64 @@
+"""Level `execute` of `planner check`, and what it shares with `planner execute`."""
+
+from typing import TYPE_CHECKING, Any
+
+from planner.cli.options import fraction, profile_paths, seconds
+
+if TYPE_CHECKING:
+    from planner.execute.execution import Options
+    from planner.execute.ranks.launch import Rendezvous
+
+
+def make_options(
+    *,
+    roles: str | None,
+    device: str | None,
+    cut: str | None,
+    tolerance: str | None,
+    time_limit: str | None,
+    profiles: list[str] | None,
+    calibration: str | None,
+    nproc: int | None = None,
+    meeting: "Rendezvous | None" = None,
+) -> "Options":
+    """The flags of the command line as options of a run; raises PlannerError for those that make no sense."""
+    from planner.execute.execution import Options
+    from planner.execute.ranks.launch import TimeLimits
+    from planner.execute.shards.cases import parse_cut
+
+    limit_s = seconds(time_limit, "--time-limit")
+    return Options(
+        roles=tuple(name.strip() for name in roles.split(",") if name.strip()) if roles else (),
+        device=device or "",
+        num_processes=nproc or 0,
+        tolerance=fraction(tolerance, "--tolerance") if tolerance is not None else Options().tolerance,
+        cut=parse_cut(cut),
+        limits=TimeLimits(total_s=limit_s) if limit_s is not None else TimeLimits(),
+        profiles=profile_paths(profiles),
+        calibration=calibration,
+        meeting=meeting,
+    )
+
+
+def judged(plan: str, options: "Options", *, as_json: bool, output: str | None, keep: bool) -> int:
+    """Runs the plan, prints what came of it, keeps it beside the plan, and says by the exit code whether it holds."""
+    from planner.cli.output import say, write_data, write_json
+    from planner.cli.render.execution import render_execution
+    from planner.errors import PlannerError
+    from planner.execute.execution import execute_plan
+    from planner.plan.store import checks_path, write_checks
+
+    execution = execute_plan(plan, options)
+    document: dict[str, Any] = execution.as_json()
+    if as_json:
+        write_json(document, output)
+    else:
+        write_data(render_execution(execution), output)
+    if keep:
+        try:
+            note = write_checks(plan, execution.plan, "execute", execution.findings(), document)
+        except PlannerError as error:
+            note = f"warning: {checks_path(plan)} was not written: {error.what}"
+        if note:
+            say(note)
+    return 0 if execution.ok else 1

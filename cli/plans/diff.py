@@ -1,0 +1,40 @@
+"""`planner diff`: what changes from one plan to another."""
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import Json, Output
+
+
+def diff(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A plan; `-` is stdin.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The plan to compare with it.")],
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Say what changes from one plan to another.
+
+    Decision, figures, inputs, and what the plans rest on; and how many GPUs keep their weights. Exits 1 when the plans
+    differ. Plans of different kinds are compared in what all kinds share.
+
+    Examples:
+
+      planner diff plan.json plan-fp8.json
+
+      planner diff running.json new.json --json
+    """
+    from planner.cli.output import write_data, write_json
+    from planner.cli.render.diff import diff_document, render_diff
+    from planner.diff import diff_plans
+    from planner.errors import PlannerError
+    from planner.load.problems import load_plan
+
+    if before == after == "-":
+        raise PlannerError("only one of two plans can come from stdin", hint="give the other as a file")
+    found = diff_plans(load_plan(before), load_plan(after))
+    if as_json:
+        write_json(diff_document(found), output)
+    else:
+        write_data(render_diff(found), output)
+    return 0 if found.same else 1

@@ -1,0 +1,62 @@
+"""`planner explain`: why a plan is what it is."""
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, profile_paths
+
+
+def explain(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
+    field: Annotated[
+        str | None, typer.Argument(metavar="[FIELD]", help="Such as objective, ttft, or decode.replicas.")
+    ] = None,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also solve again with each limit moved by 10 %.", rich_help_panel=SOLVER),
+    ] = False,
+    list_fields: Annotated[
+        bool, typer.Option("--fields", help="List the fields of the plan.", rich_help_panel=INPUT)
+    ] = False,
+    profiles: Profiles = None,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Say why a plan, or one of its fields, is what it is.
+
+    What binds it, what more of each limit is worth, what the next best loses, where the time goes and on what evidence,
+    and what would change the decision.
+
+    Examples:
+
+      planner explain plan.json
+
+      planner explain plan.json decode.max_batch --deep
+    """
+    from pathlib import Path
+
+    from planner.cli.output import write_data, write_json
+    from planner.cli.progress import progress
+    from planner.cli.render.explanation import explanation_document, render_explanation
+    from planner.explain import explain_plan, field_names
+    from planner.load.problems import load_plan
+
+    envelope, decision = load_plan(plan)
+    if list_fields:
+        names = field_names(envelope, decision)
+        if as_json:
+            write_json({"schema": "planner.fields/1", "fields": names}, output)
+        else:
+            write_data("\n".join(names), output)
+        return 0
+    base = Path() if plan == "-" else Path(plan).parent
+    with progress() as tell:
+        found = explain_plan(
+            envelope, decision, field, deep=deep, profiles=profile_paths(profiles), base=base, tell=tell
+        )
+    if as_json:
+        write_json(explanation_document(envelope, found), output)
+    else:
+        write_data(render_explanation(envelope, found), output)
+    return 0

@@ -1,0 +1,39 @@
+"""`planner init`: a commented problem to start from."""
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import Json, Output
+
+
+def init(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of plan, such as serve; or sweep.")],
+    output: Output = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Write a commented problem to start from.
+
+    A file that is there is kept, unless --force is given.
+
+    Examples:
+
+      planner init serve -o problem.yaml
+
+      planner init train > training.yaml
+    """
+    import os
+
+    from planner.cli.output import write_data, write_json
+    from planner.errors import PlannerError
+    from planner.load.starters import starter
+
+    text = starter(kind)
+    if output not in (None, "-") and os.path.lexists(str(output)) and not force:
+        raise PlannerError("is there already", where=str(output), hint="name another file, or give `--force`")
+    if as_json:
+        write_json({"schema": "planner.starter/1", "kind": kind, "text": text}, output)
+    else:
+        write_data(text, output)
+    return 0

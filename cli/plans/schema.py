@@ -1,0 +1,36 @@
+"""`planner schema`: JSON Schema of the documents that people write and read."""
+
+from typing import Annotated, Any
+
+import typer
+
+from planner.cli.options import Json, Output
+
+
+def schema(
+    document: Annotated[str, typer.Argument(metavar="problem|plan|sweep", help="Which document.")],
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Print the JSON Schema of problems, plans or sweeps.
+
+    The parts of every kind are included.
+
+    Examples:
+
+      planner schema problem > problem.schema.json
+
+      planner schema plan -o plan.schema.json
+    """
+    from planner.cli.output import write_json
+    from planner.errors import PlannerError
+    from planner.load.json_schema import plan_schema, problem_schema
+    from planner.sweep.schema import sweep_schema
+
+    makers = {"problem": problem_schema, "plan": plan_schema, "sweep": sweep_schema}
+    if document not in makers:
+        hint = f"write {' or '.join(f'`planner schema {known}`' for known in makers)}"
+        raise PlannerError(f"there is no schema of `{document}`", hint=hint)
+    made: dict[str, Any] = makers[document]()
+    write_json({"schema": "planner.json-schema/1", **made} if as_json else made, output)
+    return 0

@@ -1,0 +1,44 @@
+"""`planner show`: a plan on one screen."""
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import Json, Output
+
+
+def show(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Show a plan: roles, predictions and limits, proof, and a map of who stands where.
+
+    With --json the plan itself is printed, in the one layout that planner writes.
+
+    Examples:
+
+      planner show plan.json
+
+      planner show plan.json --json | jq .decision.roles
+    """
+    from planner.check.inputs import pools_of
+    from planner.cli.output import write_data
+    from planner.cli.render.map import render_map
+    from planner.cli.render.plan import render_plan
+    from planner.load.problems import load_plan
+    from planner.plan.placement import require_countable
+    from planner.plan.store import plan_json
+    from planner.problem.recorded import recorded_problem
+
+    envelope, decision = load_plan(plan)
+    if as_json:
+        write_data(plan_json(envelope), output)
+        return 0
+    parts = [render_plan(envelope, decision)]
+    if decision.placement:
+        require_countable(decision.placement)
+        problem = recorded_problem(envelope.inputs)
+        parts.append(render_map(decision, pools_of(problem) if problem is not None else {}))
+    write_data("\n\n".join(parts), output)
+    return 0

@@ -1,0 +1,197 @@
+"""`planner solve`: a problem file to a plan."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, fraction, profile_paths, seconds
+
+if TYPE_CHECKING:
+    from planner.infeasible import Infeasible, Stopped
+    from planner.plan.schema import Envelope
+    from planner.progress import Limits
+
+EXIT_NO, EXIT_STOPPED = 1, 3
+
+
+def solve(
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="YAML or JSON; `-` is stdin.")],
+    output: Output = None,
+    as_json: Json = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Override one field; repeatable.", rich_help_panel=INPUT),
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL", help="static, or simulate: serving plans judged by playing them.", rich_help_panel=INPUT
+        ),
+    ] = None,
+    profiles: Profiles = None,
+    show_config: Annotated[
+        bool,
+        typer.Option("--show-config", help="Print every field and its origin; solve nothing.", rich_help_panel=INPUT),
+    ] = False,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(envvar="PLANNER_TIME_LIMIT", metavar="TIME", help="Such as 30s.", rich_help_panel=SOLVER),
+    ] = None,
+    gap: Annotated[
+        str,
+        typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="Stop this near the bound.", rich_help_panel=SOLVER),
+    ] = "0%",
+    seed: Annotated[
+        int | None, typer.Option(envvar="PLANNER_SEED", min=0, help="In place of the file's.", rich_help_panel=SOLVER)
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(envvar="PLANNER_THREADS", min=1, max=1024, help="Of the solver.", rich_help_panel=SOLVER)
+    ] = 1,
+    backend: Annotated[
+        str | None,
+        typer.Option(envvar="PLANNER_BACKEND", metavar="NAME", help="Solver to use.", rich_help_panel=SOLVER),
+    ] = None,
+) -> int:
+    """Find the best plan for a problem, with a proven bound.
+
+    Exits 1 when no plan meets the limits, naming the smallest set of limits in conflict; 3 when a limit of the solve
+    came first.
+
+    Examples:
+
+      planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
+
+      planner solve problem.yaml --set slo.ttft=200ms --time-limit 30s --json
+
+      planner solve examples/serve-qwen3-32b-h200.yaml --level simulate -o plan.json
+    """
+    from planner.api import solve as solve_problem
+    from planner.cli.progress import progress
+    from planner.infeasible import Infeasible, Stopped
+    from planner.load.problems import load_problem
+    from planner.progress import Limits
+
+    started = time.perf_counter()
+    limits: dict[str, Any] = {"time_limit_s": seconds(time_limit, "--time-limit"), "gap": fraction(gap, "--gap")}
+    limits |= {"backend": backend} if backend else {}
+    paths = profile_paths(profiles)
+    changes = [*(overrides or ()), *_of_level(level)]
+    if show_config:
+        return _show_config(problem, changes, paths, seed, as_json=as_json, output=output)
+    resolved = load_problem(problem, overrides=changes, profiles=paths, seed=seed)
+    _refuse_unwritable(output)
+    try:
+        with progress() as tell:
+            given = Limits(seed=resolved.problem.seed, threads=threads, tell=tell, **limits)
+            envelope = solve_problem(resolved, given)
+    except Infeasible as answer:
+        return say_infeasible(answer, as_json=as_json)
+    except Stopped as answer:
+        return _say_stopped(answer, given, as_json=as_json)
+    _hand_over(envelope, output, as_json=as_json, took_s=time.perf_counter() - started)
+    return 0
+
+
+def _of_level(level: str | None) -> list[str]:
+    """The override that a level stands for: which model judges whether plans keep their limits."""
+    from planner.errors import PlannerError, did_you_mean
+
+    judges = {"static": "queueing", "simulate": "simulation"}
+    if level is None:
+        return []
+    if level not in judges:
+        hint = did_you_mean(level, sorted(judges), otherwise=f"levels are {', '.join(judges)}")
+        raise PlannerError(f"unknown level `{level}`", where="--level", hint=hint)
+    return [f"options.judged_by={judges[level]}"]
+
+
+def _refuse_unwritable(output: str | None) -> None:
+    """A plan that cannot be written is refused before the search, not after it."""
+    import os
+    from pathlib import Path
+
+    from planner.errors import PlannerError
+
+    if output is None or output == "-":
+        return
+    path = Path(output)
+    if path.is_dir():
+        raise PlannerError("cannot be written: it is a directory", where=output, hint="name a file")
+    if not path.parent.is_dir():
+        what = f"cannot be written: there is no directory `{path.parent}`"
+        raise PlannerError(what, where=output, hint=f"create `{path.parent}` first")
+    if not os.access(path.parent, os.W_OK):
+        what = f"cannot be written: no permission to write into `{path.parent}`"
+        raise PlannerError(what, where=output, hint="check its permissions, or name another file")
+
+
+def _hand_over(envelope: "Envelope", output: str | None, *, as_json: bool, took_s: float) -> None:
+    from planner.cli.output import say, write_data
+    from planner.cli.render.plan import render_plan
+    from planner.kinds.registry import find_kind
+    from planner.plan.store import plan_json
+
+    text = plan_json(envelope)
+    if not as_json and output != "-":
+        decision = find_kind(envelope.kind).decision.model_validate(envelope.decision)
+        write_data(render_plan(envelope, decision))
+    if output is not None:
+        write_data(text, output)
+    if as_json and output != "-":
+        write_data(text)
+    say(
+        f"solved in {took_s:.2f} s ({envelope.software.solver})"
+        if envelope.software.solver
+        else f"solved in {took_s:.2f} s"
+    )
+
+
+def say_infeasible(answer: "Infeasible", *, as_json: bool) -> int:
+    """Print the limits in conflict; the exit code of an answer that is no."""
+    from planner.cli.output import write_data, write_json
+    from planner.cli.render.plan import render_infeasible
+
+    if as_json:
+        write_json({"schema": "planner.infeasible/1", "proved": answer.proved, "conflict": answer.conflict})
+    else:
+        write_data(render_infeasible(answer))
+    return EXIT_NO
+
+
+def _say_stopped(answer: "Stopped", limits: "Limits", *, as_json: bool) -> int:
+    from planner.cli.output import say, write_json
+
+    if as_json:
+        write_json({"schema": "planner.stopped/1", "reason": answer.reason, "bound": answer.bound})
+    limit = (
+        f" of {limits.time_limit_s:g} s" if limits.time_limit_s is not None and answer.reason == "time_limit" else ""
+    )
+    say(f"stopped: {answer.reason.replace('_', ' ')}{limit} reached with neither a plan nor a proof that there is none")
+    say("  hint: raise `--time-limit`, or narrow `options` in the problem")
+    return EXIT_STOPPED
+
+
+def _show_config(
+    problem: str,
+    overrides: list[str],
+    profiles: tuple[str, ...],
+    seed: int | None,
+    *,
+    as_json: bool,
+    output: str | None,
+) -> int:
+    from planner.cli.output import write_data, write_json
+    from planner.cli.render.plan import table
+    from planner.load.merged import merged_config
+
+    rows = merged_config(problem, overrides, profiles=profiles, seed=seed)
+    if as_json:
+        fields = {path: {"value": value, "origin": origin} for path, value, origin in rows}
+        write_json({"schema": "planner.config/1", "fields": fields}, output)
+    else:
+        import json
+
+        cells = [(path, json.dumps(value, ensure_ascii=False), origin) for path, value, origin in rows]
+        write_data(table(("field", "value", "from"), cells, indent=0), output)
+    return 0

@@ -1,0 +1,1 @@
+"""Plans, findings and lists as text that reads the same without colour."""

@@ -1,0 +1,117 @@
+"""A difference between plans as text and as a JSON document."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from planner.cli.errors import plain
+from planner.cli.render.plan import figure
+
+if TYPE_CHECKING:
+    from planner.diff import Change, Figure, PlanDiff
+
+SCHEMA = "planner.diff/1"
+_WIDEST = 56  # of a value: text, a list or a mapping
+_DIGEST = 19  # characters of a digest that are shown: `sha256:` and twelve digits
+
+
+def diff_document(found: "PlanDiff") -> dict[str, Any]:
+    """The difference as JSON data, in the units of the plans."""
+    return {
+        "schema": SCHEMA,
+        "same": found.same,
+        "kinds": list(found.kinds),
+        "decision": [asdict(change) for change in found.decision],
+        "figures": [{**asdict(row), "relative": row.relative} for row in found.figures],
+        "inputs": [asdict(change) for change in found.inputs],
+        "provenance": [asdict(change) for change in found.provenance],
+        "summary": {name: found.count(action) for name, action in (("add", "+"), ("change", "~"), ("remove", "-"))},
+        "gpus": {**asdict(found.weights), "rearranged": found.rearranged},
+    }
+
+
+def render_diff(found: "PlanDiff") -> str:
+    """One line a change, figures with their relative change below, and the sum at the end."""
+    if found.same:
+        return "no differences"
+    lines = []
+    if found.kinds[0] != found.kinds[1]:
+        lines.append(f"kinds differ: {found.kinds[0]} -> {found.kinds[1]}; only what all kinds share is compared")
+    lines += _aligned((change.action, short_path(change.path), _arrow(change)) for change in found.decision)
+    lines += _aligned((" ", *_figure(row)) for row in found.figures)
+    for heading, rows in (("inputs", found.inputs), ("rests on", found.provenance)):
+        if rows:
+            lines += [f"{heading}:", *_aligned((change.action, change.path, _arrow(change)) for change in rows)]
+    return plain("\n".join([*lines, _summary(found)]))
+
+
+def short_path(path: str) -> str:
+    """`roles.decode.limits.max_batch` as `decode.max_batch`."""
+    steps = path.split(".")
+    if steps[0] == "roles" and len(steps) > 1:
+        steps = [step for step in steps[1:] if step not in ("limits", "parallelism")]
+    return ".".join(steps)
+
+
+def _aligned(rows: Iterable[tuple[str, str, str]]) -> list[str]:
+    cells = list(rows)
+    width = max((len(path) for _, path, _ in cells), default=0)
+    return [f"  {action} {path.ljust(width)}  {text}".rstrip() for action, path, text in cells]
+
+
+def _arrow(change: "Change") -> str:
+    key = change.path.rpartition(".")[2]
+    if change.action == "~":
+        return f"{_shown(key, change.before)} -> {_shown(key, change.after)}"
+    return _shown(key, change.after if change.action == "+" else change.before)
+
+
+def _shown(key: str, value: Any) -> str:  # noqa: ANN401 - parsed JSON
+    if isinstance(value, dict) and {"function", "parallelism", "replicas"} <= value.keys():
+        return _role(value)
+    if isinstance(value, dict):
+        kept = {name: below for name, below in value.items() if below not in (None, [], {}, "")}
+        text = ", ".join(f"{name} {_shown(name, below)}" for name, below in kept.items())
+    elif isinstance(value, list):
+        text = ", ".join(_shown(key, below) for below in value)
+    else:
+        return _scalar(key, value)
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+
+
+def _scalar(key: str, value: Any) -> str:  # noqa: ANN401 - parsed JSON
+    if isinstance(value, str):
+        return value[:_DIGEST] if value.startswith("sha256:") else _cut(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "-"}[value]
+    return figure(key, value) if isinstance(value, float) else str(value)
+
+
+def _role(role: dict[str, Any]) -> str:
+    """`prefill, 2 x tp2 on h200, 4 GPUs` of a role that comes or goes."""
+    degrees = role["parallelism"]
+    each = degrees["tp"] * degrees["pp"] * degrees["dp"] * degrees["cp"]
+    shape = " ".join(f"{name.replace('_', '-')}{size}" for name, size in degrees.items() if size > 1) or "1 GPU"
+    gpus = role["replicas"] * each
+    where = role.get("placement") or role["pool"]
+    return f"{role['function']}, {role['replicas']} x {shape} on {where}, {gpus} GPU{'s' if gpus != 1 else ''}"
+
+
+def _figure(row: "Figure") -> tuple[str, str]:
+    name = " ".join(part for part in (row.of, row.statistic if row.statistic != "mean" else "") if part)
+    label = f"{row.metric.removesuffix('_per_s').removesuffix('_s')}{f' ({name})' if name else ''}"
+    text = f"{figure(row.metric, row.before)} -> {figure(row.metric, row.after)}"
+    if row.relative is not None:
+        text += f"   ({100 * row.relative:+.1f} %)"
+    return label, text
+
+
+def _summary(found: "PlanDiff") -> str:
+    counts = f"{found.count('+')} to add, {found.count('~')} to change, {found.count('-')} to remove"
+    weights = found.weights
+    what = "their shards, whose layers or experts change" if found.rearranged else "their weights"
+    return f"Plan: {counts}; {weights.kept} of {weights.after} GPUs keep {what}."

@@ -1,0 +1,98 @@
+"""A simulated run as text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from planner.cli.render.plan import table
+
+SHOWN = ("mean", "p50", "p90", "p99")
+
+
+def render_simulation(summary: Mapping[str, Any], notes: Sequence[str]) -> str:
+    """Verdict, times with 95 % intervals, where time went, and what each role did."""
+    lines = [*_verdict(summary), "", _times(summary), *_workloads(summary), "", _roles(summary)]
+    return "\n".join([*lines, *(f"  note: {note}" for note in notes)])
+
+
+def _verdict(summary: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"played  {summary['complete']} of {summary['requests']} requests in {summary['span_s']:.4g} s, "
+        f"{summary['steps']} steps",
+        f"  {summary['requests_per_s']:.4g} requests/s   {summary['output_tokens_per_s']:.4g} output tokens/s   "
+        f"attainment {summary['attainment']:.1%}   goodput {summary['goodput_per_s']:.4g} requests/s",
+    ]
+    if not summary["drained"]:
+        lines.append(f"  did not drain: {summary['unfinished']} requests were left unanswered")
+    if summary["saturated"]:
+        lines.append("  saturated: waits grow as long as requests come")
+    if summary["rejected"]:
+        lines.append(f"  rejected: {summary['rejected']} requests are longer than an instance allows")
+    if summary["cut"]:
+        lines.append(f"  cut: {summary['cut']} answers end at the context limit of their instance")
+    if summary["preemptions"]:
+        lines.append(f"  preempted {summary['preemptions']} times")
+    if summary["prefix_hit_share"]:
+        lines.append(f"  prefix cache: {summary['prefix_hit_share']:.1%} of the prompt tokens")
+    if summary["accepted_drafts_share"]:
+        lines.append(f"  drafts: {summary['accepted_drafts_share']:.1%} of the decoded tokens")
+    if summary["adapter_loads"]:
+        lines.append(f"  adapters: loaded {summary['adapter_loads']} times")
+    if summary["prefill_degree"] > 1.0:
+        lines.append(f"  a prompt was prefilled by {summary['prefill_degree']:.3g} engines together on average")
+    if summary["up_share"] < 1.0:
+        lines.append(f"  engines were up for {summary['up_share']:.1%} of the time")
+    spent = "   ".join(f"{name.replace('_', ' ')} {_time(value)}" for name, value in summary["mean_s"].items())
+    return [*lines, f"  mean of a request: {spent}"] if spent else lines
+
+
+def _times(summary: Mapping[str, Any]) -> str:
+    rows = []
+    for name, found in summary["times"].items():
+        cells = [_interval(found[one]) if one in found else "-" for one in SHOWN]
+        rows.append((name.removesuffix("_s"), *cells))
+    return table(("time", *SHOWN), rows)
+
+
+def _workloads(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Times of each of several workloads, and what share of its requests keeps its limits."""
+    rows = [
+        (name, time.removesuffix("_s"), *(_interval(of[one]) if one in of else "-" for one in SHOWN), share)
+        for name, found in summary.get("workloads", {}).items()
+        for share in (f"{found['attainment']:.1%}",)
+        for time, of in found["times"].items()
+    ]
+    if rows:
+        yield from ("", table(("workload", "time", *SHOWN, "attainment"), rows))
+
+
+def _interval(found: Mapping[str, Any]) -> str:
+    if found["interval"] is None:
+        return _time(found["value"])
+    (low, high), value = found["interval"], found["value"]
+    return f"{_time(value)} ± {(high - low) / 2 / _unit(value)[0]:.2g}"
+
+
+def _roles(summary: Mapping[str, Any]) -> str:
+    header = ("role", "engines", "busy", "of it prefill", "mean batch", "mean step", "peak KV")
+    rows = [
+        (
+            name,
+            str(row["instances"]),
+            f"{row['busy_share']:.1%}",
+            f"{row['prefill_share_of_busy']:.1%}",
+            f"{row['mean_batch']:.3g}",
+            _time(row["mean_step_s"]),
+            f"{row['peak_kv_share']:.1%}",
+        )
+        for name, row in summary["roles"].items()
+    ]
+    return table(header, rows)
+
+
+def _time(value_s: float) -> str:
+    unit_s, name = _unit(value_s)
+    return f"{value_s / unit_s:.3g} {name}"
+
+
+def _unit(value_s: float) -> tuple[float, str]:
+    return (1.0, "s") if value_s >= 1.0 else (1e-3, "ms")

@@ -1,0 +1,102 @@
+"""Sweeps and gates as text for the terminal."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from planner.cli.render.plan import table as aligned
+from planner.documents.units import significant
+
+if TYPE_CHECKING:
+    from planner.sweep.gate import Gate
+    from planner.sweep.results import Cell, Table
+
+_LISTED = 20
+
+
+def render_sweep(table: "Table", found: Mapping[str, Any]) -> str:
+    """The points, where the decision changes, and which input moves it."""
+    counts = Counter(str(row["status"]) for row in table.rows)
+    parts = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
+    sections = [f"{len(table.rows):,} points: {parts}\n", _points(table)]
+    sections += [_break_evens(found["break_evens"]), _sensitivity(found["sensitivity"])]
+    return "\n".join(section for section in sections if section)
+
+
+def _points(table: "Table") -> str:
+    rows = table.rows[:_LISTED]
+    several = len({row["scenario"] for row in table.rows}) > 1
+    figures = [
+        name
+        for name, kind in table.columns.items()
+        if kind == "number" and name not in (*table.axes, "bound", "gap", "objective")
+        and any(row[name] is not None for row in table.rows)
+    ]  # fmt: skip
+    names = [*(["scenario"] if several else []), *table.axes, *figures]
+    head = [*names, "plan"]
+    cells = [[*(_shown(row[name]) for name in names), _answer(row)] for row in rows]
+    more = f"  ... and {len(table.rows) - _LISTED:,} more; `-o FILE` has all\n" if len(table.rows) > _LISTED else ""
+    return f"{aligned(head, cells)}\n{more}"
+
+
+def _answer(row: Mapping[str, "Cell"]) -> str:
+    if row["status"] == "infeasible":
+        return f"no plan: {row['conflict']}"
+    return str(row["plan"] if row["status"] == "ok" else row["error"])
+
+
+def _shown(cell: "Cell") -> str:
+    return "-" if cell is None else significant(cell) if isinstance(cell, float) else str(cell)
+
+
+def _break_evens(found: Sequence[Mapping[str, Any]]) -> str:
+    if not found:
+        return ""
+    rows = [
+        (
+            one["axis"],
+            f"{one['low']:.4g} .. {one['high']:.4g}",
+            ", ".join(f"{name}={_shown(cell)}" for name, cell in one["at"].items()) or "-",
+            one["before"],
+            one["after"],
+        )
+        for one in found[:_LISTED]
+    ]
+    more = f"  ... and {len(found) - _LISTED:,} more\n" if len(found) > _LISTED else ""
+    head = ("break-even along", "between", "at", "below", "above")
+    return f"{aligned(head, rows)}\n{more}"
+
+
+def _sensitivity(found: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            one["axis"],
+            _shown(one["elasticity"]),
+            _percent(one["objective_spread"]),
+            _percent(one["decision_changes"]),
+        )
+        for one in found["axes"]
+    ]
+    if not rows:
+        return ""
+    head = ("input", "objective per input, relative", "moves the objective by", "changes the decision")
+    text = aligned(head, rows)
+    return f"{text}\n  {_percent(found['differs_from_base'])} of the points decide otherwise than the base problem\n"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{significant(share * 100)} %"
+
+
+def render_gate(gate: "Gate") -> str:
+    """The verdict: every failing point with its reason, the worst first."""
+    failed = gate.failed
+    lines = []
+    for verdict in failed[:_LISTED]:
+        lines += [f"FAIL  {verdict.name}: {breach.why}   ({breach.rule})" for breach in verdict.breaches]
+    if len(failed) > _LISTED:
+        lines.append(f"  ... and {len(failed) - _LISTED:,} more points")
+    lines += [f"note  {note}" for note in gate.notes]
+    passed = len(gate.verdicts) - len(failed)
+    lines.append(f"{'ok' if gate.ok else 'FAIL'}    gate: {passed:,} of {len(gate.verdicts):,} points pass")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""`planner rl` and its sub-commands."""

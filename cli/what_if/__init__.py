@@ -1,0 +1,1 @@
+"""Verbs that ask what would be: estimates, simulations, sweeps, faults."""

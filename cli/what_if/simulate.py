@@ -1,0 +1,159 @@
+"""`planner simulate`: a serving plan played on requests, step by step."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths, seconds
+
+if TYPE_CHECKING:
+    from planner.simulate.plans.play import Played
+
+POLICY = "Policies"
+
+Trace = Annotated[
+    str | None,
+    typer.Option("--trace", metavar="FILE", help="Requests; the plan's own workload if absent.", rich_help_panel=INPUT),
+]
+
+
+def simulate(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A serving plan; `-` is stdin.")],
+    trace: Trace = None,
+    first: Annotated[
+        int | None, typer.Option("--first", metavar="N", min=1, help="Only so many requests.", rich_help_panel=INPUT)
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Play the trace at 12/s.", rich_help_panel=INPUT)
+    ] = None,
+    rate_scale: Annotated[
+        float, typer.Option("--rate-scale", metavar="X", help="Play the trace X times as fast.", rich_help_panel=INPUT)
+    ] = 1.0,
+    clients: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Its lengths from N clients that wait.", rich_help_panel=INPUT)
+    ] = 0,
+    drop_empty: Annotated[
+        bool, typer.Option("--drop-empty", help="Leave rows without tokens out.", rich_help_panel=INPUT)
+    ] = False,
+    warm_up: Annotated[
+        int, typer.Option("--warm-up", metavar="N", min=0, help="First requests not judged.", rich_help_panel=INPUT)
+    ] = 0,
+    limit: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop at this simulated time.", rich_help_panel=INPUT)
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the draws.", rich_help_panel=INPUT)] = 0,
+    routing: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="round-robin, least-loaded, power-of-two, cache-aware, length-aware, freeness.",
+            rich_help_panel=POLICY,
+        ),
+    ] = "least-loaded",
+    decode_routing: Annotated[
+        str, typer.Option("--decode-routing", metavar="NAME", help="From prefill to decode.", rich_help_panel=POLICY)
+    ] = "least-loaded",
+    queueing: Annotated[
+        str, typer.Option(metavar="NAME", help="fcfs, priority, shortest-predicted, feedback.", rich_help_panel=POLICY)
+    ] = "fcfs",
+    engine_policy: Annotated[
+        str | None,
+        typer.Option(
+            "--engine-policy", metavar="NAME", help="mixed, prefill-first; the engine's own.", rich_help_panel=POLICY
+        ),
+    ] = None,
+    preemption: Annotated[
+        str, typer.Option(metavar="NAME", help="recompute or swap.", rich_help_panel=POLICY)
+    ] = "recompute",
+    prefix_caching: Annotated[
+        bool, typer.Option("--prefix-caching", help="Keep prompt blocks that recur.", rich_help_panel=POLICY)
+    ] = False,
+    migrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Look so often for requests to move to freer engines.", rich_help_panel=POLICY
+        ),
+    ] = None,
+    operation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="What is done to the engines: drafts, failures, autoscaling, adapters, elastic engines, and so on.",
+            rich_help_panel=POLICY,
+        ),
+    ] = None,
+    profiles: Profiles = None,
+    calibration: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Of the costs; that of the plan.", rich_help_panel=INPUT)
+    ] = None,
+    requests: Annotated[
+        str | None, typer.Option("--requests", metavar="FILE", help="Table of requests, .parquet or .csv.")
+    ] = None,
+    chrome: Annotated[
+        str | None, typer.Option("--chrome", metavar="FILE", help="Trace for Chrome's viewer or Perfetto.")
+    ] = None,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Play a serving plan on requests: TTFT, TPOT and latency of each, and where time went.
+
+    Every step of every engine is played, with the step times that the plan was costed with. Exits 1 when requests are
+    left unanswered.
+
+    Examples:
+
+      planner simulate plan.json --trace azure_llm_2023_conv.csv.gz --rate 12/s
+
+      planner simulate plan.json --trace conv.csv --prefix-caching --routing cache-aware --requests out.parquet
+    """
+    from planner.documents.units import PER_S, parse_quantity
+    from planner.load.problems import load_plan
+    from planner.simulate.fleet.operation_spec import load_operation
+    from planner.simulate.plans.plan_fleet import Policies
+    from planner.simulate.plans.play import Load, play
+
+    rate_per_s = None if rate is None else parse_quantity(rate, PER_S)
+    load = Load(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)
+    period_s = seconds(migrate, "--migrate") or float("inf")
+    policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching, period_s)
+    if operation is not None:
+        policies = replace(policies, operation=load_operation(operation))
+    announce_compilation(elastic=policies.operation is not None and policies.operation.elastic is not None)
+    played = play(
+        *load_plan(plan),
+        load,
+        policies,
+        seed=seed,
+        limit_s=seconds(limit, "--limit") or float("inf"),
+        profiles=profile_paths(profiles),
+        calibration=calibration,
+    )
+    _write(played, requests, chrome, as_json, output)
+    return 0 if played.result.drained else 1
+
+
+def announce_compilation(*, elastic: bool = False) -> None:
+    """Says why the first run of a machine takes longer."""
+    from planner.cli.output import say
+    from planner.simulate.run.engine import is_compiled
+
+    if not is_compiled(elastic=elastic):
+        say(f"compiling the simulator, once for this machine; some {10 if elastic else 20} s")
+
+
+def _write(played: "Played", requests: str | None, chrome: str | None, as_json: bool, output: str | None) -> None:
+    from planner.cli.output import say, write_data, write_json
+    from planner.cli.render.simulation import render_simulation
+    from planner.simulate.run.outputs import write_chrome_trace, write_requests
+
+    if requests is not None:
+        write_requests(played.result, requests)
+        say(f"wrote {requests}")
+    if chrome is not None:
+        write_chrome_trace(played.result, played.planned.role_of_instance, chrome)
+        say(f"wrote {chrome}")
+    if as_json:
+        write_json({"schema": "planner.simulation/1", **played.summary, "notes": list(played.planned.notes)}, output)
+    else:
+        write_data(render_simulation(played.summary, played.planned.notes), output)

@@ -1,0 +1,241 @@
+"""`planner sweep`: many variations of one problem, what they change, and a gate on it."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Profiles, fraction, profile_paths, seconds
+from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.progress import Limits
+    from planner.sweep.axes import Axis, Point
+    from planner.sweep.gate import Gate
+    from planner.sweep.results import Table
+    from planner.sweep.rules import Rule
+    from planner.sweep.run import Runner, Swept
+    from planner.sweep.schema import SweepFile
+
+GATE = "Gate"
+EXIT_NO, EXIT_BAD, EXIT_INTERRUPTED = 1, 2, 130
+ENGINES = ("local", "ray")
+
+
+def sweep(
+    file: Annotated[str, typer.Argument(metavar="SWEEP", help="YAML or JSON; `-` is stdin.")],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Results as .parquet, .csv or .json.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    as_json: Json = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="PATH=VALUE", help="Override a field of the base; repeatable.", rich_help_panel=INPUT
+        ),
+    ] = None,
+    profiles: Profiles = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            envvar="PLANNER_WORKERS", min=0, max=1024, help="Processes; the cores by default.", rich_help_panel=SOLVER
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="local|ray", help="Where points are solved.", rich_help_panel=SOLVER)
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="A running cluster, in place of a local one.", rich_help_panel=SOLVER),
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where solved points are kept.", rich_help_panel=SOLVER)
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Keep nothing, start afresh.", rich_help_panel=SOLVER)
+    ] = False,
+    gap: Annotated[
+        str, typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="As of solve.", rich_help_panel=SOLVER)
+    ] = "0%",
+    time_limit: Annotated[
+        str | None,
+        typer.Option(envvar="PLANNER_TIME_LIMIT", metavar="TIME", help="Of each point.", rich_help_panel=SOLVER),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(envvar="PLANNER_BACKEND", metavar="NAME", help="Solver to use.", rich_help_panel=SOLVER),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Results to compare with.", rich_help_panel=GATE)
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Such as 'cost_per_mtok > +3%'; repeatable.", rich_help_panel=GATE),
+    ] = None,
+    junit: Annotated[str | None, typer.Option(metavar="FILE", help="JUnit XML.", rich_help_panel=GATE)] = None,
+    summary: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Markdown for a pull request.", rich_help_panel=GATE)
+    ] = None,
+    annotate: Annotated[
+        bool, typer.Option("--annotate", help="GitHub annotations on stderr.", rich_help_panel=GATE)
+    ] = False,
+) -> int:
+    """Solve many variations of a problem; say where the decision changes, and gate on it.
+
+    Solved points are kept: after a kill, the same command goes on where it was. Exits 1 when a rule of the gate fails,
+    or when a point has no plan that has one in the baseline; 2 when a point is no valid problem.
+
+    Examples:
+
+      planner sweep examples/sweep-gpus-and-rate.yaml -o sweep.parquet
+
+      planner sweep sweep.yaml --baseline main.parquet --fail-on 'cost_per_mtok > +3%' --summary summary.md
+    """
+    from planner.progress import Limits
+    from planner.sweep.files import read_table, require_format
+    from planner.sweep.rules import parse_rule, require_judgeable
+    from planner.sweep.schema import load_sweep
+
+    rules = [parse_rule(text) for text in fail_on or ()]
+    if output is not None:
+        require_format(output)
+    for target in (output, junit, summary):
+        _refuse_unwritable(target)
+    before = read_table(baseline) if baseline is not None else None
+    given = load_sweep(file)
+    for rule in rules:
+        require_judgeable(rule, given.scenarios, baseline=before is not None)
+    named: dict[str, Any] = {"backend": backend} if backend is not None else {}
+    limits = Limits(time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), **named)
+    options = _options(workers, engine, ray_address, cache, keep=not no_cache)
+    swept, table, found = _run(given, options, limits, tuple(overrides or ()), profile_paths(profiles))
+    gate = _judge(table, before, rules) if rules or before is not None or junit or summary or annotate else None
+    _hand_over(table, found, gate, output, as_json=as_json)
+    if gate is not None:
+        _report(gate, swept, found, {"junit": junit, "summary": summary}, file if annotate else None)
+    if _say_unsolved(table):
+        return EXIT_BAD
+    return EXIT_NO if gate is not None and not gate.ok else 0
+
+
+def _say_unsolved(table: "Table") -> bool:
+    """Names the first point that could not be judged, and says whether there is one."""
+    from planner.cli.output import say
+
+    unsolved = [row for row in table.rows if row["status"] in ("error", "stopped")]
+    if unsolved:
+        say(f"error: {unsolved[0]['error']}")
+        say(f"  hint: {len(unsolved):,} of {len(table.rows):,} points have no answer; mend their values or limits")
+    return bool(unsolved)
+
+
+def _refuse_unwritable(path: str | None) -> None:
+    from planner.cli.plans.solve import _refuse_unwritable as refuse
+
+    refuse(path)
+
+
+def _options(
+    workers: int | None, engine: str, ray_address: str | None, cache: str | None, *, keep: bool
+) -> dict[str, Any]:
+    if engine not in ENGINES:
+        raise PlannerError(f"there is no engine `{engine}`", where="--engine", hint="write `local` or `ray`")
+    if ray_address is not None and engine != "ray":
+        raise PlannerError("needs `--engine ray`", where="--ray-address", hint="add `--engine ray`")
+    if cache is not None and not keep:
+        raise PlannerError("`--cache` and `--no-cache` exclude each other", where="--cache", hint="keep one of them")
+    given: dict[str, Any] = {"engine": engine, "ray_address": ray_address, "cache": cache, "keep": keep}
+    return given | ({"workers": workers} if workers is not None else {})
+
+
+def _run(
+    given: "SweepFile",
+    settings: dict[str, Any],
+    limits: "Limits",
+    overrides: tuple[str, ...],
+    profiles: tuple[str, ...],
+) -> "tuple[Swept, Table, dict[str, Any]]":
+    """The solved sweep, its table, and what was found in it."""
+    from planner.cli.output import say
+    from planner.cli.progress import progress
+    from planner.sweep.run import Options, start_sweep
+
+    with progress() as tell:
+        options = Options(tell=tell, note=say, **settings)
+        runner, axes, points = start_sweep(given, options, limits=limits, overrides=overrides, profiles=profiles)
+        try:
+            return _finish(runner, axes, points, given)
+        except KeyboardInterrupt:
+            resume = "; run the same command again to go on" if settings["keep"] else ""
+            say(f"interrupted: {runner.solved:,} points were solved{resume}")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        finally:
+            runner.close()
+
+
+def _finish(
+    runner: "Runner", axes: "tuple[Axis, ...]", points: "list[Point]", given: "SweepFile"
+) -> "tuple[Swept, Table, dict[str, Any]]":
+    from planner.sweep.breakeven import break_even_rows, break_evens
+    from planner.sweep.results import make_table
+    from planner.sweep.run import finish_sweep
+    from planner.sweep.sensitivity import sensitivity
+
+    swept = finish_sweep(runner, axes, points)
+    table = make_table(swept)
+    changes = break_evens(swept, narrow=given.spec.breakeven, tolerance=given.spec.tolerance)
+    found = {"break_evens": break_even_rows(swept, changes), "sensitivity": sensitivity(swept)}
+    runner.tell_kept()
+    return swept, table, found
+
+
+def _judge(table: "Table", before: "Table | None", rules: "list[Rule]") -> "Gate":
+    from planner.sweep.gate import judge
+
+    return judge(table, before, rules)
+
+
+def _hand_over(
+    table: "Table", found: dict[str, Any], gate: "Gate | None", output: str | None, *, as_json: bool
+) -> None:
+    from planner.cli.output import say, write_data, write_json
+    from planner.cli.render.sweep import render_gate, render_sweep
+    from planner.sweep.files import json_document, write_table
+
+    if not as_json and output != "-":
+        write_data(render_sweep(table, found))
+        if gate is not None:
+            write_data(render_gate(gate))
+    if output is not None:
+        write_table(table, output, found)
+        if output != "-":
+            say(f"wrote {output}")
+    if as_json and output != "-":
+        verdict = {} if gate is None else {"gate": {"ok": gate.ok, "failed": _failed(gate), "notes": list(gate.notes)}}
+        write_json(json_document(table, {**found, **verdict}))
+
+
+def _failed(gate: "Gate") -> list[dict[str, Any]]:
+    return [
+        {"point": verdict.row["point"], "rule": breach.rule, "why": breach.why}
+        for verdict in gate.failed
+        for breach in verdict.breaches
+    ]
+
+
+def _report(
+    gate: "Gate", swept: "Swept", found: dict[str, Any], files: dict[str, str | None], annotated: str | None
+) -> None:
+    from planner.cli.output import say, write_data
+    from planner.sweep.reports import annotations, junit_xml, markdown_summary
+
+    name = swept.sweep.name
+    if files["junit"] is not None:
+        write_data(junit_xml(gate, name), files["junit"])
+    if files["summary"] is not None:
+        write_data(markdown_summary(gate, name, found["break_evens"]), files["summary"])
+    if annotated is not None:
+        for line in annotations(gate, annotated):
+            say(line)

@@ -1,0 +1,439 @@
+"""The forward pass of one step as operators: architecture x shards x work.
+
+Sharding follows the engines: attention and dense FFN split by `tp` inside each attention-data-parallel rank, routed
+experts by moe_tp x ep over all tp x dp ranks of a stage, embedding and logits by `tp`. Activations are bf16 in memory;
+quantising them for 8- and 4-bit GEMMs is part of the GEMM, as kernel tables time it and as engines fuse it.
+A token passes every layer, so with pipeline stages the operators are those of all stages together, and the result is
+the latency of one micro-batch through the whole pipeline.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.costs.operators.kernels import (
+    BatchedGemm,
+    Collective,
+    DecodeAttention,
+    Experts,
+    Gemm,
+    MemoryPass,
+    Operator,
+    PrefillAttention,
+    Recurrence,
+    Scores,
+    activation_precision,
+    causal_pairs,
+    distinct_places,
+    quantises,
+)
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.errors import PlannerError
+from planner.models.architecture import (
+    Architecture,
+    DenseFfn,
+    Ffn,
+    GroupedQueryAttention,
+    LatentAttention,
+    LinearAttention,
+    Mixer,
+    Module,
+    MoeFfn,
+)
+from planner.models.modules import TIMESTEP_WIDTH
+
+ACTIVATION_BYTES = 2.0  # bf16 residual stream
+EXCHANGED = ("dispatch", "combine")
+"""Tokens on their way to experts on other ranks and back."""
+JOINT_OPERATORS = ("experts", "moe_all_gather_tokens", "moe_reduce_scatter")
+"""What attention ranks that share experts do together: as long as the tokens of all of them ask for."""
+SCAN_CHUNK_TOKENS = (
+    64  # chunked linear attention works on blocks of this many tokens (GLA, arXiv:2312.06635, section 4)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What every layer of one step shares."""
+
+    arch: Architecture
+    shards: Shards
+    work: Work
+
+    @property
+    def tokens(self) -> FloatArray:
+        return self.work.tokens
+
+    @property
+    def one(self) -> FloatArray:
+        return np.ones_like(self.work.tokens)
+
+
+def forward(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
+    """Every operator of one step, layers of equal kind together.
+
+    Raises PlannerError naming the layer type when the architecture holds one without a cost model.
+    """
+    reasons = arch.unsupported_parts()
+    if reasons:
+        raise PlannerError(
+            f"{arch.name} cannot be priced: unsupported {'; '.join(reasons)}",
+            hint="choose a model whose layers all have costs; `planner models show` tells which do",
+        )
+    step = _Step(arch, shards, work)
+    operators: list[Operator] = list(_ends(step))
+    for layer, count in arch.layer_groups():
+        if layer.mixer is not None:
+            operators += _mixer(step, layer.mixer, float(count))
+        if layer.ffn is not None:
+            operators += _ffn(step, layer.ffn, float(count))
+        operators.append(_norms(step, count * layer.num_norms))
+    operators += _pipeline(step)
+    return operators
+
+
+def ranks_in_step(arch: Architecture, dp: ArrayLike) -> FloatArray:
+    """Attention ranks that make their steps together [N]: all of a stage where experts join them."""
+    joined = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
+    return np.asarray(dp if joined else np.ones_like(dp), dtype=np.float64)
+
+
+def _ends(step: _Step) -> Iterator[Operator]:
+    """Embedding, final norm, logits and sampling."""
+    arch, tp = step.arch, step.shards.tp
+    row = arch.hidden_size * ACTIVATION_BYTES
+    yield MemoryPass("embedding", 1.0, step.tokens * row * 2.0, 1.0)
+    yield from _all_reduce(step, "embedding_all_reduce", 1.0)
+    sampled = step.work.sampled
+    vocab, width = arch.vocab_size / tp, arch.embedding_size or arch.hidden_size
+    if width != arch.hidden_size:
+        yield _gemm(step, "project_in", 1.0, arch.hidden_size, width, arch.precisions.embedding)
+        out = step.one * width
+        yield Gemm("project_out", 1.0, sampled, out, step.one * arch.hidden_size, arch.precisions.embedding)
+    yield Gemm("logits", 1.0, sampled, vocab, step.one * width, arch.precisions.lm_head)
+    gathered = sampled * arch.vocab_size * ACTIVATION_BYTES
+    yield Collective("logits_all_gather", 1.0, "all_gather", gathered, tp, step.one)
+    yield MemoryPass("sampling", 1.0, sampled * arch.vocab_size * 4.0 * 3.0, 4.0)
+    for module in arch.modules:
+        if module.kind == "flow_head" and module.steps_per_token:
+            yield from _flow_head(step, module)
+
+
+def _flow_head(step: _Step, head: Module) -> Iterator[Operator]:
+    """A denoising MLP that runs `steps_per_token` times for each sampled token, whole on every tensor-parallel rank.
+
+    Each run projects latent, condition and time to the width of the blocks, and back; a block has an MLP and the matrix
+    of its adaptive norm (NextStep-1, arXiv:2508.10711). Guidance by a second, unconditional pass is not counted.
+    """
+    runs, width, sampled = float(head.steps_per_token), head.hidden_size, step.work.sampled
+    blocks = runs * head.num_layers
+    sizes = (
+        ("flow_head_up", blocks, head.intermediate_size, width),
+        ("flow_head_down", blocks, width, head.intermediate_size),
+        ("flow_head_modulation", blocks, 3 * width, width),
+        ("flow_head_ends", runs, 2 * head.latent_size + head.condition_size + TIMESTEP_WIDTH, width),
+        ("flow_head_time_and_final", runs, 3 * width, width),
+    )
+    for name, count, n, k in sizes:
+        yield Gemm(name, count, sampled, step.one * n, step.one * k, step.arch.precisions.encoder)
+    yield MemoryPass("flow_head_norms", blocks, sampled * 4.0 * width * ACTIVATION_BYTES, 2.0)
+
+
+def _norms(step: _Step, count: float) -> Operator:
+    """Each norm reads and writes the residual and its input (fused add and norm)."""
+    moved = 4.0 * step.tokens * step.arch.hidden_size * ACTIVATION_BYTES
+    return MemoryPass("norm", float(count), moved, 1.0)
+
+
+def _pipeline(step: _Step) -> Iterator[Operator]:
+    """Hand-over at each of the pp - 1 boundaries between stages."""
+    pp = step.shards.pp
+    if np.all(pp <= 1):
+        return
+    size = step.tokens * step.arch.hidden_size * ACTIVATION_BYTES
+    pair = np.where(pp > 1, 2.0, 1.0)
+    yield Collective("stage_handover", pp - 1.0, "p2p", size, pair, step.shards.tp * step.shards.dp)
+
+
+def _all_reduce(step: _Step, name: str, count: float) -> Iterator[Operator]:
+    if np.any(step.shards.tp > 1):
+        size = step.tokens * step.arch.hidden_size * ACTIVATION_BYTES
+        yield Collective(name, count, "all_reduce", size, step.shards.tp, step.one)
+
+
+def _gemm(
+    step: _Step, name: str, count: float, n: FloatArray | float, k: FloatArray | float, precision: str
+) -> Operator:
+    return Gemm(name, count, step.tokens, step.one * n, step.one * k, precision)
+
+
+def _mixer(step: _Step, mixer: Mixer, count: float) -> Iterator[Operator]:
+    match mixer:
+        case GroupedQueryAttention():
+            yield from _grouped(step, mixer, count)
+        case LatentAttention():
+            yield from _latent(step, mixer, count)
+        case LinearAttention():
+            yield from _linear(step, mixer, count)
+
+
+def _heads(step: _Step, heads: int) -> FloatArray:
+    return np.maximum(heads / step.shards.tp, 1.0)
+
+
+def _per_sequence(step: _Step) -> FloatArray:
+    return step.work.prefill_tokens / np.maximum(step.work.prefill_sequences, 1.0)
+
+
+def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterator[Operator]:
+    precision, hidden = step.arch.precisions.attention, step.arch.hidden_size
+    heads, kv_heads = _heads(step, mixer.num_heads), _heads(step, mixer.num_kv_heads)
+    queries = heads * mixer.head_dim * (2.0 if mixer.output_gate else 1.0)
+    values = 0.0 if mixer.values_are_keys else mixer.v_head_dim
+    keys = 0.0 if mixer.shares_kv else kv_heads * (mixer.head_dim + values)
+    yield _gemm(step, "qkv", count, keys + (mixer.q_rank or queries), hidden, precision)
+    if mixer.q_rank:
+        yield _gemm(step, "q_up", count, queries, mixer.q_rank, precision)
+    kernels = 2.0 if mixer.qk_norm or mixer.qk_norm_full else 1.0
+    yield MemoryPass("rotary_and_cache", count, step.tokens * (queries + keys) * 2.0 * ACTIVATION_BYTES, kernels)
+    kv, work = step.arch.precisions.kv_cache, step.work
+    if np.any(work.prefill_sequences > 0):
+        yield PrefillAttention(
+            "prefill_attention", count, work.prefill_sequences, _per_sequence(step), work.prefill_context,
+            heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv, chunked=mixer.chunked,
+        )  # fmt: skip
+    if np.any(work.decode_sequences > 0):
+        yield DecodeAttention(
+            "decode_attention", count, work.decode_sequences, work.decode_context,
+            heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv, chunked=mixer.chunked,
+            queries=work.queries,
+        )  # fmt: skip
+    outputs = heads * mixer.v_head_dim
+    yield _gemm(step, "attention_output", count, hidden, outputs, step.arch.precisions.output_projection)
+    yield from _all_reduce(step, "attention_all_reduce", count)
+
+
+def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Operator]:
+    """Multi-head latent attention; prefill expands keys and values, decode absorbs the up-projections."""
+    precision, hidden, work = step.arch.precisions.attention, step.arch.hidden_size, step.work
+    heads = _heads(step, mixer.num_heads)
+    query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+    latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
+    if mixer.q_lora_rank:
+        yield _gemm(step, "q_and_kv_down", count, mixer.q_lora_rank + latent, hidden, precision)
+        yield _gemm(step, "q_up", count, heads * query_dim, mixer.q_lora_rank, precision)
+    else:
+        yield _gemm(step, "q_and_kv_down", count, heads * query_dim + latent, hidden, precision)
+    moved = step.tokens * (heads * query_dim + latent) * 2.0 * ACTIVATION_BYTES
+    yield MemoryPass("rotary_and_cache", count, moved, 2.0)
+    if mixer.indexer is not None and not mixer.indexer.shared:
+        yield from _indexer(step, mixer, count)
+    if np.any(work.prefill_sequences > 0):
+        yield from _latent_prefill(step, mixer, count, heads)
+    if np.any(work.decode_sequences > 0):
+        yield from _latent_decode(step, mixer, count, heads)
+    gate = heads * mixer.v_head_dim
+    if mixer.output_gate:
+        yield _gemm(step, "output_gate", count, gate, hidden, precision)
+    yield _gemm(step, "attention_output", count, hidden, gate, step.arch.precisions.output_projection)
+    yield from _all_reduce(step, "attention_all_reduce", count)
+
+
+def _selected(mixer: LatentAttention, context: FloatArray) -> FloatArray:
+    return context if mixer.indexer is None else np.minimum(context, float(mixer.indexer.top_k))
+
+
+def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: FloatArray) -> Iterator[Operator]:
+    work, kv = step.work, step.arch.precisions.kv_cache
+    if mixer.indexer is not None:  # sparse prefill attends in the latent space, to at most top_k tokens each
+        new = np.maximum(_per_sequence(step), 1.0)
+        average = causal_pairs(new, work.prefill_context, float(mixer.indexer.top_k)) / new
+        yield from _absorbed(step, mixer, count, heads, "prefill_attention", work.prefill_tokens, average, None)
+        return
+    expanded = work.prefill_tokens + work.prefill_context * work.prefill_sequences
+    width = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
+    rank = step.one * mixer.kv_lora_rank
+    yield Gemm("kv_up", count, expanded, width, rank, step.arch.precisions.attention)
+    yield PrefillAttention(
+        "prefill_attention", count, work.prefill_sequences, _per_sequence(step), work.prefill_context, heads, heads,
+        mixer.qk_nope_head_dim + mixer.qk_rope_head_dim, mixer.v_head_dim, 0, kv, latent=True,
+    )  # fmt: skip
+
+
+def _latent_decode(step: _Step, mixer: LatentAttention, count: float, heads: FloatArray) -> Iterator[Operator]:
+    """Drafts share what they read of the cache, unless each selects tokens of its own."""
+    work, context = step.work, _selected(mixer, step.work.decode_context)
+    if mixer.indexer is None:
+        yield from _absorbed(
+            step, mixer, count, heads, "decode_attention", work.decode_sequences, context, work.queries
+        )
+    else:
+        yield from _absorbed(step, mixer, count, heads, "decode_attention", work.decode_tokens, context, None)
+
+
+def _absorbed(
+    step: _Step, mixer: LatentAttention, count: float, heads: FloatArray, name: str, sequences: FloatArray,
+    context: FloatArray, queries: FloatArray | None,
+) -> Iterator[Operator]:  # fmt: skip
+    """Attention in the latent space to `context` cached tokens of each sequence, up-projections absorbed."""
+    arch, nope, rank, value = step.arch, mixer.qk_nope_head_dim, mixer.kv_lora_rank, mixer.v_head_dim
+    absorbed = activation_precision(arch.precisions.attention)
+    tokens = sequences if queries is None else sequences * queries
+    yield BatchedGemm("absorbed_query", count, heads, tokens, step.one * rank, step.one * nope, absorbed)
+    yield DecodeAttention(
+        name, count, sequences, context, heads, step.one,
+        rank + mixer.qk_rope_head_dim, rank, 0, arch.precisions.kv_cache, latent=True, queries=queries,
+    )  # fmt: skip
+    yield BatchedGemm("absorbed_value", count, heads, tokens, step.one * value, step.one * rank, absorbed)
+
+
+def _indexer(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Operator]:
+    """DeepSeek-V3.2 section 2.1: query heads from the compressed query, one key per token, fp8 scores, top-k."""
+    indexer, work, precision = mixer.indexer, step.work, step.arch.precisions.attention
+    assert indexer is not None
+    yield _gemm(step, "indexer_query", count, indexer.num_heads * indexer.head_dim, mixer.q_lora_rank, precision)
+    yield _gemm(step, "indexer_key", count, indexer.head_dim + indexer.num_heads, step.arch.hidden_size, "bf16")
+    new = _per_sequence(step)
+    prefill_pairs = work.prefill_sequences * causal_pairs(new, work.prefill_context)
+    pairs = prefill_pairs + work.decode_tokens * work.decode_context
+    keys = work.prefill_sequences * (work.prefill_context + new) + work.decode_sequences * work.decode_context
+    yield Scores("indexer_scores", count, pairs, keys, indexer.num_heads, indexer.head_dim)
+    yield MemoryPass("indexer_top_k", count, pairs * 4.0 * 2.0, 2.0)
+
+
+def _linear(step: _Step, mixer: LinearAttention, count: float) -> Iterator[Operator]:
+    """A recurrent mixer: input projections, short convolution, state update, output projection.
+
+    Chunk-parallel prefill does per token and value head about 2 (C + d_k) d_v + 2 C d_k multiply-adds for chunk C
+    (GLA, arXiv:2312.06635, section 4.2).
+    """
+    precision, hidden, work = step.arch.precisions.attention, step.arch.hidden_size, step.work
+    value_heads = np.maximum(mixer.num_value_heads / step.shards.tp, 1.0)
+    key_heads = np.maximum(mixer.num_key_heads / step.shards.tp, 1.0)
+    values = value_heads * mixer.value_head_dim
+    keys = 2.0 * key_heads * mixer.key_head_dim
+    yield _gemm(step, "mixer_input", count, keys + 2.0 * values + 2.0 * value_heads, hidden, precision)
+    if mixer.conv_kernel:
+        yield MemoryPass("convolution", count, step.tokens * (keys + values) * 2.0 * ACTIVATION_BYTES, 1.0)
+    per_head = 2.0 * mixer.value_head_dim * (SCAN_CHUNK_TOKENS + mixer.key_head_dim)
+    flop = 2.0 * value_heads * (per_head + SCAN_CHUNK_TOKENS * mixer.key_head_dim)
+    state = value_heads * mixer.key_head_dim * mixer.value_head_dim * 4.0
+    kept = (work.decode_tokens - work.decode_sequences) / 2.0  # the state behind each draft is written, not read
+    yield Recurrence("state_scan", count, step.tokens, work.sequences + kept, flop, state)
+    yield MemoryPass("mixer_gate_and_norm", count, step.tokens * values * 3.0 * ACTIVATION_BYTES, 2.0)
+    yield _gemm(step, "mixer_output", count, hidden, values, precision)
+    yield from _all_reduce(step, "attention_all_reduce", count)
+
+
+def _ffn(step: _Step, ffn: Ffn, count: float) -> Iterator[Operator]:
+    if isinstance(ffn, DenseFfn):
+        yield from _dense(step, "ffn", count, ffn.intermediate_size, ffn.gated, step.arch.precisions.ffn)
+        yield from _all_reduce(step, "ffn_all_reduce", count)
+        return
+    yield from _moe(step, ffn, count)
+
+
+def _dense(step: _Step, name: str, count: float, intermediate: int, gated: bool, precision: str) -> Iterator[Operator]:
+    inter, hidden = intermediate / step.shards.tp, step.arch.hidden_size
+    up = inter * (2.0 if gated else 1.0)
+    yield _gemm(step, f"{name}_up", count, up, hidden, precision)
+    yield MemoryPass(f"{name}_activation", count, step.tokens * (up + inter) * ACTIVATION_BYTES, 1.0)
+    yield _gemm(step, f"{name}_down", count, hidden, inter, precision)
+
+
+def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
+    """Router, shared experts, dispatch, routed experts, combine."""
+    arch, shards = step.arch, step.shards
+    width = ffn.latent_size or arch.hidden_size
+    yield Gemm("router", count, step.tokens, step.one * ffn.num_experts, step.one * arch.hidden_size, "bf16")
+    yield MemoryPass("router_top_k", count, step.tokens * ffn.num_experts * 8.0, 2.0)
+    if ffn.shared_intermediate_size:
+        shared = arch.precisions.shared_experts
+        yield from _dense(step, "shared_expert", count, ffn.shared_intermediate_size, ffn.gated, shared)
+    if ffn.latent_size:
+        yield _gemm(step, "latent_down", count, ffn.latent_size, arch.hidden_size, arch.precisions.shared_experts)
+        yield _gemm(step, "latent_up", count, arch.hidden_size, ffn.latent_size, arch.precisions.shared_experts)
+    yield from _dispatch(step, ffn, count, width)
+    yield Experts(
+        "experts",
+        count,
+        step.work.shared_tokens * shards.dp,
+        shards.moe_tp,
+        shards.ep,
+        width,
+        ffn.intermediate_size,
+        ffn.experts_per_token,
+        ffn.num_experts,
+        ffn.gated,
+        arch.precisions.experts,
+        arch.precisions.expert_activation,
+        exchanged=_exchanged(shards).astype(np.float64),
+    )
+    rows = step.tokens * (ffn.experts_per_token + 1.0)
+    yield MemoryPass("expert_combine", count, rows * width * ACTIVATION_BYTES, 2.0)
+
+
+def _exchanged(shards: Shards) -> NDArray[np.bool_]:
+    """Where tokens of several attention-data-parallel ranks go to experts on other ranks."""
+    return (shards.dp > 1) & (shards.ep > 1)
+
+
+def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Operator]:
+    """How tokens reach the experts and come back.
+
+    Without attention data parallelism every rank holds every token, and one all-reduce over the tp ranks sums the
+    partial outputs. With it, expert-parallel ranks exchange tokens all to all, each token to at most min(top_k, ep)
+    ranks, in fp8 where the experts take it and back in bf16; pure expert tensor parallelism gathers all tokens and
+    scatters the sums. Steps that prefill send a token once to each node and forward it inside; steps that only decode
+    send every copy at once, for latency (DeepEP's normal and low-latency kernels).
+    """
+    shards, arch = step.shards, step.arch
+    attention_only = shards.dp <= 1
+    exchange = _exchanged(shards)
+    gather = ~attention_only & (shards.ep <= 1)
+    row = step.tokens * width
+    if np.any(attention_only & (shards.tp > 1)):
+        group = np.where(attention_only, shards.tp, 1.0)
+        yield Collective("moe_all_reduce", count, "all_reduce", row * ACTIVATION_BYTES, group, step.one)
+    if np.any(exchange):
+        sent_bytes = 1.0 if quantises(arch.precisions.experts) else ACTIVATION_BYTES
+        copies = distinct_places(shards.ep, ffn.experts_per_token, ffn.num_experts)
+        group = np.where(exchange, shards.ep, 1.0)
+        per_rank = row / shards.tp * copies
+        stride = shards.moe_tp
+        bulk = (step.work.prefill_sequences > 0).astype(np.float64)
+        for name, value_bytes in (("dispatch", sent_bytes), ("combine", ACTIVATION_BYTES)):
+            yield Collective(
+                name,
+                count,
+                "all_to_all",
+                per_rank * value_bytes,
+                group,
+                stride,
+                choices=ffn.experts_per_token,
+                among=ffn.num_experts,
+                forwarded=bulk,
+            )
+        regroup = np.where(exchange, shards.tp, 1.0)
+        yield Collective("moe_all_gather", count, "all_gather", row * ACTIVATION_BYTES, regroup, step.one)
+    if np.any(gather):
+        group = np.where(gather, shards.dp, 1.0)
+        whole = step.work.shared_tokens * width * shards.dp * ACTIVATION_BYTES
+        yield Collective("moe_all_gather_tokens", count, "all_gather", whole, group, shards.tp)
+        yield Collective("moe_reduce_scatter", count, "reduce_scatter", whole, group, shards.tp)
+
+
+def exchange_copies(arch: Architecture, shards: Shards, tokens: FloatArray) -> Iterator[Operator]:
+    """What an exchange between experts asks of the device where the network moves tokens by itself.
+
+    A copy of each token for each rank that holds experts of it is written, and read where it arrives; and back.
+    """
+    for layer, count in arch.layer_groups():
+        if isinstance(layer.ffn, MoeFfn):
+            rows = tokens * distinct_places(shards.ep, layer.ffn.experts_per_token, layer.ffn.num_experts)
+            sent_bytes = 1.0 if quantises(arch.precisions.experts) else ACTIVATION_BYTES
+            size = rows * arch.hidden_size
+            yield MemoryPass("dispatch_copies", float(count), 3.0 * size * sent_bytes, 2.0)
+            yield MemoryPass("combine_copies", float(count), 3.0 * size * ACTIVATION_BYTES, 2.0)

@@ -1,0 +1,345 @@
+"""Operators: the kernels of one step of one shard, with their sizes as arrays [N] over points.
+
+`count` is how often the kernel runs in the step (layers of its kind, all pipeline stages together). `work` gives the
+floating-point operations and the bytes that any implementation must move; rooflines divide them by the hardware's
+rates, and measured kernels are expressed as a ratio to that roofline.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.costs.operators.shapes import FloatArray
+from planner.models.architecture import BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """[m, k] x [k, n]; `precision` is the weights' format, activations enter as `activation_bytes` each."""
+
+    name: str
+    count: float
+    m: FloatArray
+    n: FloatArray
+    k: FloatArray
+    precision: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedGemm:
+    """`batch` products [m, k] x [k, n] with a weight each: the absorbed projections of latent attention."""
+
+    name: str
+    count: float
+    batch: FloatArray
+    m: FloatArray
+    n: FloatArray
+    k: FloatArray
+    precision: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillAttention:
+    """Causal attention of `new_tokens` per sequence over themselves and `context` cached tokens."""
+
+    name: str
+    count: float
+    sequences: FloatArray
+    new_tokens: FloatArray
+    context: FloatArray
+    heads: FloatArray
+    kv_heads: FloatArray
+    head_dim: int
+    v_head_dim: int
+    window: int
+    kv_precision: str
+    latent: bool = False  # multi-head form of latent attention (keys and values expanded)
+    chunked: bool = False  # the window is the aligned chunk that holds a token
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAttention:
+    """One new token per sequence over `context` cached tokens; latent attention reads one shared head.
+
+    Where drafts are verified there are `queries` a sequence, which share what is read of the cache.
+    """
+
+    name: str
+    count: float
+    sequences: FloatArray
+    context: FloatArray
+    heads: FloatArray
+    kv_heads: FloatArray
+    head_dim: int
+    v_head_dim: int
+    window: int
+    kv_precision: str
+    latent: bool = False
+    chunked: bool = False
+    queries: FloatArray | None = None  # 1 if None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBackward:
+    """The gradients of queries, keys and values of one forward attention."""
+
+    name: str
+    count: float
+    forward: PrefillAttention | DecodeAttention
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The routed experts of one layer on the busiest rank; `tokens` are those of all attention ranks together."""
+
+    name: str
+    count: float
+    tokens: FloatArray
+    moe_tp: FloatArray
+    ep: FloatArray
+    hidden: int
+    intermediate: int
+    top_k: float  # the mean where gating is adaptive
+    num_experts: int
+    gated: bool
+    precision: str
+    activation: str
+    exchanged: FloatArray | None = None  # [N] 1 where tokens came by all-to-all: kernels of wide expert parallelism
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A linear-attention or state-space scan: reads and writes the state of each decoding sequence."""
+
+    name: str
+    count: float
+    tokens: FloatArray
+    sequences: FloatArray  # states read and written
+    flop_per_token: FloatArray
+    state_bytes: FloatArray  # one sequence, one rank
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scorer of sparse attention: every new token against every cached key of the indexer."""
+
+    name: str
+    count: float
+    pairs: FloatArray  # (new token, cached token) pairs
+    keys: FloatArray  # cached keys read
+    heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPass:
+    """Elementwise kernels (norms, rotary, activations, quantisation, sampling): bytes moved in `kernels` launches."""
+
+    name: str
+    count: float
+    size_bytes: FloatArray
+    kernels: float
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective over ranks `stride` devices apart.
+
+    `size_bytes` per rank: the whole buffer of an all-reduce, the gathered result of an all-gather, the input of a
+    reduce-scatter, everything a rank sends in an all-to-all, the message of a p2p. An all-to-all of tokens names
+    their `choices` of experts: where it is `forwarded`, a token crosses an outer link once for all ranks behind it.
+    """
+
+    name: str
+    count: float | FloatArray
+    kind: str  # all_reduce, all_gather, reduce_scatter, all_to_all, p2p
+    size_bytes: FloatArray
+    group: FloatArray
+    stride: FloatArray
+    choices: float = 0
+    among: int = 0  # experts that the choices are made among
+    forwarded: FloatArray | None = None  # [N] 1 where forwarded, 0 where every copy travels alone
+
+
+Attention = PrefillAttention | DecodeAttention | AttentionBackward
+Compute = Gemm | BatchedGemm | Attention | Experts | Recurrence | Scores | MemoryPass
+Operator = Compute | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What an operator asks of a device [N]; `precision` picks the peak rate."""
+
+    flop: FloatArray
+    size_bytes: FloatArray
+    precision: str
+    kernels: float = 1.0
+
+
+def gradient_of(name: str) -> str:
+    """What an operator of that name is the gradient of: `input`, `weight`, or empty for the forward pass."""
+    for side in ("input", "weight"):
+        if name.endswith(f"_{side}_gradient"):
+            return side
+    return ""
+
+
+def bytes_per(precision: str) -> float:
+    """Bytes per stored value, scales included."""
+    return BITS[precision] / 8
+
+
+def activation_precision(weights: str) -> str:
+    """The format activations have in a GEMM on such weights: 8-bit and nvfp4 formats quantise them, others do not."""
+    return weights if weights in ("fp8", "fp8_block", "nvfp4", "int8", "fp32") else "bf16"
+
+
+def quantises(weights: str) -> bool:
+    """Whether activations are quantised on their way into a GEMM on such weights."""
+    return activation_precision(weights) not in ("bf16", "fp32")
+
+
+def working_bytes(precision: str) -> float:
+    """Bytes per value of the activations around an operator in this format: fp32 stays fp32, all else works in bf16."""
+    return 4.0 if precision == "fp32" else 2.0
+
+
+def _working_precision(precision: str) -> str:
+    return "fp32" if precision == "fp32" else "bf16"
+
+
+def demand(op: Compute, routing_concentration: float = math.inf) -> Demand:
+    """Operations and bytes of one run of `op` on one device; experts as popular as `touched_share` says."""
+    match op:
+        case Gemm():
+            inputs = op.m * op.k * bytes_per(activation_precision(op.precision))
+            weights = op.n * op.k * bytes_per(op.precision) * (op.m > 0)  # without tokens the kernel is not launched
+            moved = weights + inputs + working_bytes(op.precision) * op.m * op.n
+            return Demand(2.0 * op.m * op.n * op.k, moved, activation_precision(op.precision))
+        case BatchedGemm():
+            weights = op.n * op.k * bytes_per(op.precision) * (op.m > 0)
+            moved = op.batch * (weights + working_bytes(op.precision) * op.m * (op.k + op.n))
+            return Demand(2.0 * op.batch * op.m * op.n * op.k, moved, activation_precision(op.precision))
+        case PrefillAttention():
+            return _prefill(op)
+        case DecodeAttention():
+            return _decode(op)
+        case AttentionBackward():
+            return _attention_backward(op.forward)
+        case Experts():
+            return _experts(op, routing_concentration)
+        case Recurrence():
+            return Demand(op.tokens * op.flop_per_token, 2.0 * op.sequences * op.state_bytes, "bf16")
+        case Scores():
+            flop = 2.0 * op.pairs * op.heads * op.head_dim
+            return Demand(flop, op.keys * op.head_dim + 4.0 * op.pairs, "fp8", kernels=2.0)
+        case MemoryPass():
+            return Demand(np.zeros_like(op.size_bytes), op.size_bytes, "bf16", kernels=op.kernels)
+
+
+def causal_pairs(new: FloatArray, context: FloatArray, window: float = 0.0) -> FloatArray:
+    """Pairs of a new token and a token it attends to, itself included; each attends to the last `window` at most.
+
+    sum over t = 1..new of min(context + t, window); window 0 stands for all.
+    """
+    growing = np.clip(window - context, 0.0, new) if window else new  # tokens whose window is not full yet
+    return growing * context + growing * (growing + 1.0) / 2.0 + (new - growing) * window
+
+
+def chunk_pairs(new: FloatArray, context: FloatArray, chunk: float) -> FloatArray:
+    """As `causal_pairs`, where a token attends to those of its own aligned chunk: sum of (position mod chunk) + 1."""
+
+    def up_to(tokens: FloatArray) -> FloatArray:
+        whole, rest = np.divmod(tokens, chunk)
+        return whole * chunk * (chunk + 1.0) / 2.0 + rest * (rest + 1.0) / 2.0
+
+    return up_to(context + new) - up_to(context)
+
+
+def attended(context: FloatArray, window: float, *, chunked: bool) -> FloatArray:
+    """Cached tokens that a decoding token attends to: all, the last `window`, or the part of its chunk that is there.
+
+    Sequences stand anywhere in their chunk once they are longer than one, so half of it on average.
+    """
+    if not window:
+        return context
+    return np.where(context < window, context, window / 2.0 if chunked else window)
+
+
+def distinct_places(places: FloatArray, choices: float, among: int) -> FloatArray:
+    """Expected places with at least one of `choices` different experts, `among` of them spread evenly over `places`.
+
+    A place holds among / places experts and is missed by all choices with a hypergeometric probability. A mean of
+    2.3 choices is taken as 3 of them for 30 % of the tokens, and 2 for the others.
+    """
+    whole = int(choices)
+    missed = np.ones_like(places)
+    for chosen in range(whole):
+        missed = missed * _missed_again(places, chosen, among)
+    more = choices - whole
+    if more:
+        missed = missed * (1.0 - more + more * _missed_again(places, whole, among))
+    return places * (1.0 - missed)
+
+
+def _missed_again(places: FloatArray, chosen: int, among: int) -> FloatArray:
+    """The chance that one more expert lies elsewhere, after `chosen` that did."""
+    return np.maximum(among * (1.0 - 1.0 / places) - chosen, 0.0) / (among - chosen)
+
+
+def _prefill(op: PrefillAttention) -> Demand:
+    new, past = op.new_tokens, op.context
+    pairs = chunk_pairs(new, past, op.window) if op.chunked else causal_pairs(new, past, op.window)
+    if op.window:
+        past = past % op.window if op.chunked else np.minimum(past, op.window)
+    flop = 2.0 * op.sequences * op.heads * pairs * (op.head_dim + op.v_head_dim)
+    cached = (new + past) * op.kv_heads * (op.head_dim + op.v_head_dim) * bytes_per(op.kv_precision)
+    queries = working_bytes(op.kv_precision) * new * op.heads * (op.head_dim + op.v_head_dim)
+    return Demand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
+
+
+def _decode(op: DecodeAttention) -> Demand:
+    context = attended(op.context, op.window, chunked=op.chunked)
+    flop = 2.0 * op.sequences * op.heads * context * (op.head_dim + op.v_head_dim)
+    width = op.head_dim if op.latent else op.head_dim + op.v_head_dim
+    cached = context * op.kv_heads * width * bytes_per(op.kv_precision)
+    queries = working_bytes(op.kv_precision) * op.heads * (op.head_dim + op.v_head_dim)
+    if op.queries is not None:
+        flop, queries = flop * op.queries, queries * op.queries
+    return Demand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
+
+
+def _attention_backward(op: PrefillAttention | DecodeAttention) -> Demand:
+    """FlashAttention-2 (arXiv:2307.08691, section 3.1.2): five products against two, 2.5 times for equal head sizes.
+
+    Three are as deep as a key (the scores once more, the gradients of queries and keys), two as a value. Queries, keys,
+    values and outputs are read and their gradients moved once; one more kernel multiplies outputs by their gradients.
+    """
+    once = demand(op)
+    products = (3.0 * op.head_dim + 2.0 * op.v_head_dim) / (op.head_dim + op.v_head_dim)
+    return Demand(products * once.flop, 2.0 * once.size_bytes, once.precision, kernels=2.0)
+
+
+def touched_share(tokens: FloatArray, top_k: float, num_experts: int, concentration: float = math.inf) -> FloatArray:
+    """Expected share of the experts that at least one of `tokens` chooses.
+
+    Equally popular experts are each missed with (1 - k / E) by every token. Popularities spread as a gamma variable of
+    shape c make the count of an expert negative binomial, which misses it with (1 + T k / (E c))^-c.
+    """
+    if top_k >= num_experts:
+        return np.asarray(tokens > 0, dtype=np.float64)
+    if math.isinf(concentration):
+        return np.asarray(-np.expm1(tokens * np.log1p(-top_k / num_experts)))
+    return np.asarray(1.0 - (1.0 + tokens * top_k / (num_experts * concentration)) ** -concentration)
+
+
+def _experts(op: Experts, concentration: float) -> Demand:
+    matrices = 3.0 if op.gated else 2.0
+    inter = op.intermediate / op.moe_tp
+    routed = op.tokens * op.top_k / op.ep
+    touched = op.num_experts / op.ep * touched_share(op.tokens, op.top_k, op.num_experts, concentration)
+    weights = np.maximum(touched, np.minimum(routed, 1.0)) * matrices * op.hidden * inter * bytes_per(op.precision)
+    value = working_bytes(op.activation)
+    moved = weights + routed * (op.hidden * (bytes_per(op.activation) + value) + value * (matrices - 1.0) * inter)
+    return Demand(2.0 * routed * matrices * op.hidden * inter, moved, op.activation, kernels=matrices)

@@ -1,0 +1,20 @@
+"""What a step pays for a KV cache in blocks where its attention kernel does not read blocks in place."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from planner.costs.operators.kernels import MemoryPass, Operator
+from planner.costs.operators.shapes import Shards
+from planner.models.architecture import Architecture
+from planner.models.kv import layer_kv_bytes_per_token
+
+KV_GATHER = "kv_gather"
+
+
+def kv_gathers(arch: Architecture, shards: Shards, cached_tokens: float) -> Iterator[Operator]:
+    """The copies of `cached_tokens` tokens, all sequences together, out of their blocks: read, and written in order."""
+    for layer, count in arch.layer_groups():
+        width = np.asarray(layer_kv_bytes_per_token(layer, arch, shards.tp), dtype=np.float64)
+        if cached_tokens and np.any(width > 0):
+            yield MemoryPass(KV_GATHER, float(count), 2.0 * cached_tokens * width, 2.0)

@@ -1,0 +1,63 @@
+"""What the backward pass computes again: whole layers, or modules of every layer.
+
+Modules have Megatron-LM's names (arXiv:2205.05198, section 5, and its option `recompute-modules`): `core_attention` is
+the softmax attention alone, `mlp` the dense feed-forward part, `moe` the experts with router and communication,
+`moe_activation` the activation inside the experts, `layernorm` the norms in front of the two parts of a layer,
+`mla_up_projection` the up-projections of latent attention.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from planner.costs.operators.forward import ACTIVATION_BYTES, forward
+from planner.costs.operators.kernels import Experts, MemoryPass, Operator
+from planner.costs.operators.shapes import Shards, Work
+from planner.models.architecture import Architecture
+
+SUFFIX = "_recompute"
+ENDS = ("embedding", "project_in", "logits", "sampling", "project_out", "cross_entropy", "loss_all_reduce", "flow_head")
+"""Operators of the ends of the model, which no layer holds."""
+
+_OF_MODULE = {
+    "core_attention": ("prefill_attention",),
+    "mlp": ("ffn_up", "ffn_activation", "ffn_down"),
+    "moe": ("router", "shared_expert", "latent_down", "latent_up", "dispatch", "expert", "combine", "moe_"),
+    "mla_up_projection": ("q_up", "kv_up"),
+}
+
+
+def recomputed_layers(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
+    """All operators of the layers of `arch`, run a second time."""
+    layers = (op for op in forward(arch, shards, work) if not op.name.startswith((*ENDS, "stage_handover")))
+    return list(again(layers))
+
+
+def recomputed_modules(arch: Architecture, shards: Shards, work: Work, modules: Collection[str]) -> list[Operator]:
+    """The operators of these modules of every layer of `arch`, run a second time.
+
+    Raises KeyError for a module that is not known.
+    """
+    operators = forward(arch, shards, work)
+    return list(again(op for module in modules for op in _of_module(operators, arch, module)))
+
+
+def again(operators: Iterable[Operator]) -> Iterator[Operator]:
+    """The operators under the names of their second run."""
+    return (replace(op, name=op.name + SUFFIX) for op in operators)
+
+
+def _of_module(operators: Sequence[Operator], arch: Architecture, module: str) -> Iterator[Operator]:
+    if module == "layernorm":
+        parts = sum((layer.mixer is not None) + (layer.ffn is not None) for layer in arch.layers)
+        norm = next(op for op in operators if op.name == "norm")
+        yield replace(norm, count=float(parts))
+    elif module == "moe_activation":
+        yield from (_activation(op) for op in operators if isinstance(op, Experts))
+    else:
+        yield from (op for op in operators if op.name.startswith(_OF_MODULE[module]))
+
+
+def _activation(op: Experts) -> Operator:
+    """The pass between the products of the experts: reads gate and value, writes what enters the last product."""
+    values = op.tokens * op.top_k / op.ep * op.intermediate / op.moe_tp * (3.0 if op.gated else 2.0)
+    return MemoryPass("expert_activation", op.count, values * ACTIVATION_BYTES, 1.0)

@@ -1,0 +1,1 @@
+"""From kernels to seconds: roofline, measured tables, collectives, calibration, and what each rests on."""

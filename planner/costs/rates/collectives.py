@@ -1,0 +1,137 @@
+"""Collectives priced by the place of their group in the topology.
+
+A group is spread over the levels of the topology from the inside out: g_1 ranks share an innermost domain, g_2 of
+those bundles share the next, and so on, g = g_1 g_2 ... . Each level runs its part at its own bandwidth (alpha-beta
+model; hierarchical algorithms as in NCCL): all-reduce is reduce-scatter inwards, then all-gather outwards, and outer
+levels see 1/g_1 of the buffer.
+
+Inside a domain an all-reduce is the faster of two: one kernel that reads all ranks' buffers, with a start but a part of
+the bandwidth (the engines' own, for short messages), or one in stages, with STAGED starts (NCCL's). Kernel tables of
+A100, H100, H200, B200 and GB200: 3.1 us and 1.6 us a doubling at 0.29 of the link against 5.4 us and 5.8 us at 1.2
+(NVLink SHARP included).
+
+Tokens exchanged all to all are packed and signalled before they move: in domains of up to BOARD devices that takes far
+longer than the links do (DeepEP for 16 tokens a rank on eight GPUs: 70 and 49 us in TensorRT-LLM, 23 and 23 us in
+SGLang, 75 and 77 us with kernels for many tokens); in wider ones ranks write to each other directly (13 us to prepare,
+13 and 16 us, GB200).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.operators.kernels import Collective, distinct_places
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.parameters import Efficiencies
+from planner.hardware.topology import Topology
+
+STAGED = 3.0  # starts of an all-reduce in stages, of those of one in a single kernel
+BOARD = 8  # devices of the largest domain whose all-to-all of tokens is packed
+_SWEEPS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tier:
+    """One level as this group sees it [N]: ranks that talk there, their common bandwidth and latency."""
+
+    ranks: FloatArray
+    inside: FloatArray  # ranks already joined at inner levels
+    bandwidth_bytes_per_s: FloatArray
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A collective's way through the topology [N]: seconds at full bandwidth, how often it starts, fixed latency."""
+
+    inside_s: FloatArray  # in the innermost domain
+    outside_s: FloatArray  # beyond it
+    starts: FloatArray
+    doublings: FloatArray  # of the ranks, over all levels
+    latency_s: FloatArray
+    concurrent: NDArray[np.bool_]  # both parts run at the same time
+    reduces: NDArray[np.bool_]  # an all-reduce, which can run in one kernel
+    packed: FloatArray  # 1 where tokens are packed before they are exchanged
+
+    def seconds(self, known: Efficiencies) -> FloatArray:
+        """Seconds [N] of one run; zero where nothing moves."""
+        inside, outside = self.inside_s / known.collective_bandwidth, self.outside_s / known.fabric_bandwidth
+        start = known.collective_start_s * self.starts + known.collective_hop_s * self.doublings
+        direct, staged = start + self.inside_s / known.direct_bandwidth, STAGED * start + inside
+        reduced = np.minimum(direct, staged) + outside
+        moved = start + np.where(self.concurrent, np.maximum(inside, outside), inside + outside)
+        return np.where(self.reduces, reduced, moved) + self.latency_s + known.exchange_start_s * self.packed
+
+
+def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies) -> FloatArray:
+    """Seconds [N] of one run; zero for groups of one."""
+    return route(op, topology).seconds(efficiencies)
+
+
+def route(op: Collective, topology: Topology) -> Route:
+    """Where the bytes of one run go [N]; all zero for groups of one."""
+    tiers, none = _tiers(op, topology), np.zeros_like(op.group)
+    live = ((op.group > 1) & (op.size_bytes > 0)).astype(np.float64)
+    spans = [(tier.ranks > 1) * live for tier in tiers]
+    doublings = [span * np.log2(np.maximum(tier.ranks, 1.0)) for span, tier in zip(spans, tiers, strict=True)]
+    if op.kind == "p2p":
+        spans, doublings = _outermost(spans), [none for _ in tiers]
+    latency = none
+    for span, more, tier in zip(spans, doublings, tiers, strict=True):
+        latency = latency + (span + more) * tier.latency_s
+    parts = [_part(op, tier) * span for span, tier in zip(spans, tiers, strict=True)]
+    concurrent = op.kind == "all_to_all"
+    outside = np.maximum.reduce([none, *parts[1:]]) if concurrent else sum(parts[1:], none)
+    both, reduces = (np.full(len(none), one) for one in (concurrent, op.kind == "all_reduce"))
+    packed = live * (concurrent and op.choices > 0 and topology.levels[0].size <= BOARD)
+    return Route(parts[0], outside, sum(spans, none), sum(doublings, none), latency, both, reduces, packed)
+
+
+def _outermost(spans: list[FloatArray]) -> list[FloatArray]:
+    """Only the last level that each pair spans: one message crosses it."""
+    left = np.ones_like(spans[0])
+    kept: list[FloatArray] = []
+    for span in reversed(spans):
+        kept.append(span * left)
+        left = left * (1.0 - span)
+    return kept[::-1]
+
+
+def _part(op: Collective, tier: _Tier) -> FloatArray:
+    """Seconds [N] of this level at its full bandwidth."""
+    match op.kind:
+        case "p2p":
+            size = op.size_bytes
+        case "all_to_all":
+            size = _leaving_bytes(op, tier)
+        case _:
+            size = _SWEEPS[op.kind] * (tier.ranks - 1.0) / tier.ranks * op.size_bytes / tier.inside
+    return np.where(tier.ranks > 1, size / tier.bandwidth_bytes_per_s, 0.0)
+
+
+def _tiers(op: Collective, topology: Topology) -> list[_Tier]:
+    joined = topology.members_per_domain(op.group.astype(np.int64), op.stride.astype(np.int64))
+    tiers: list[_Tier] = []
+    before = np.ones_like(op.group)
+    for level, members in zip(topology.levels, joined, strict=True):
+        here = np.maximum(members.astype(np.float64), before)
+        ranks = here / before
+        tiers.append(_Tier(ranks, before, level.rate_bytes_per_s(ranks), level.latency_s))
+        before = here
+    return tiers
+
+
+def _leaving_bytes(op: Collective, tier: _Tier) -> FloatArray:
+    """What a rank sends out of the domains inside this tier.
+
+    A forwarded token crosses once to each domain that holds one of its choices, its own aside; copies that travel
+    alone cross once each.
+    """
+    alone = op.size_bytes * (1.0 - tier.inside / op.group)
+    if op.forwarded is None or op.choices == 0:
+        return alone
+    copies = distinct_places(op.group, op.choices, op.among)
+    domains = op.group / tier.inside
+    once = op.size_bytes / copies * distinct_places(domains, op.choices, op.among) * (1.0 - 1.0 / domains)
+    return np.where(op.forwarded > 0, once, alone)

@@ -1,0 +1,30 @@
+"""What a cost rests on."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.operators.shapes import FloatArray
+
+
+class Basis(IntEnum):
+    """From firmest to softest."""
+
+    MEASURED = 0  # inside a table that we measured
+    IMPORTED = 1  # inside a table measured by others
+    HELD = 2  # outside such a table: its utilisation held at the edge
+    ANALYTICAL = 3  # the roofline
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Seconds [N] of one run of an operator, and the basis [N] of each."""
+
+    seconds: FloatArray
+    basis: NDArray[np.uint8]
+
+    @classmethod
+    def analytical(cls, seconds: FloatArray) -> "Priced":
+        return cls(seconds, np.full(seconds.shape, Basis.ANALYTICAL, dtype=np.uint8))

@@ -1,0 +1,271 @@
+"""The named parameters of the cost model: hardware efficiencies of the roofline, and what engines add to kernels.
+
+Each value stands in a calibration file with what it rests on. `none` is the ideal machine: every efficiency 1, no
+overhead of any engine.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.spread import FEATURES, Spread
+from planner.documents.files import digest
+from planner.documents.read import Document, load_document, parse_document
+from planner.errors import PlannerError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiencies:
+    """Achieved share of a data-sheet rate, per kind of kernel, and the time below which no kernel goes."""
+
+    gemm_flop: float = 1.0
+    gemm_flop_quantised: float = 1.0  # 8-bit inputs
+    gemm_flop_4bit: float = 1.0
+    gemm_bandwidth: float = 1.0
+    gemm_bandwidth_4bit: float = 1.0
+    gemm_start_s: float = 0.0  # one launch, beyond what computing and moving take
+    attention_flop: float = 1.0
+    latent_flop: float = 1.0  # of latent attention
+    attention_bandwidth: float = 1.0
+    attention_start_s: float = 0.0
+    latent_start_s: float = 0.0  # attention in the latent space, and each product absorbed into it
+    experts_flop: float = 1.0
+    experts_flop_block: float = 1.0  # 8-bit inputs with one scale a block of 128
+    experts_flop_4bit: float = 1.0
+    experts_flop_dequantised: float = 1.0  # 4-bit weights that meet 16-bit inputs
+    experts_width: float = 0.0  # columns of an expert's shard at which its products run at half their rate
+    experts_rows: float = 0.0  # rows of the largest tile that are padding on average: half of it
+    experts_bandwidth: float = 1.0
+    experts_start_s: float = 0.0  # each of a layer's grouped products
+    elementwise_bandwidth: float = 1.0
+    elementwise_start_s: float = 0.0
+    quantise_fp8_s: float = 0.0  # more per product whose inputs are quantised with one scale a tensor or a row,
+    quantise_block_s: float = 0.0  # with one a block of 128,
+    quantise_4bit_s: float = 0.0  # or with one for 16 or 32 values
+    experts_quantise_s: float = 0.0  # more per grouped product whose inputs are quantised
+    routing_concentration: float = math.inf  # spread of the experts' popularity; infinite: all equally popular
+    collective_bandwidth: float = 1.0  # of the links inside a scale-up domain
+    direct_bandwidth: float = 1.0  # the same of an all-reduce in one kernel, which starts sooner than one in stages
+    fabric_bandwidth: float = 1.0  # of the network beyond the scale-up domain
+    collective_start_s: float = 0.0  # one collective inside a scale-up domain
+    collective_hop_s: float = 0.0  # more per doubling of the group
+    exchange_start_s: float = 0.0  # more for each all-to-all of tokens that are packed first
+
+    def with_starts(self, engine: "EngineOverheads") -> "Efficiencies":
+        """The same with every launch of a compute kernel as long as the engine's."""
+        scales = {name: engine.start_of(name) for name in KERNEL_STARTS}
+        return replace(self, **{name: getattr(self, name) * scale for name, scale in scales.items()})
+
+
+def is_share(name: str) -> bool:
+    """Whether an efficiency is a part of a rate of the data sheet; the others are times, sizes and a spread."""
+    return not name.endswith(("_s", "_width", "_rows", "_concentration"))
+
+
+KERNEL_STARTS = (
+    "gemm_start_s",
+    "attention_start_s",
+    "latent_start_s",
+    "experts_start_s",
+    "elementwise_start_s",
+    "quantise_fp8_s",
+    "quantise_block_s",
+    "quantise_4bit_s",
+    "experts_quantise_s",
+)
+"""What an engine that fuses less, or leaves gaps between kernels, pays more of."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableTrust:
+    """Weight of an imported table against the roofline, in the logarithm of time; our own tables count in full.
+
+    Tables of other versions and of kernels alone in a loop predict deployments no better than the roofline with fitted
+    starts; the weights are those of the least error on deployments (docs/accuracy.md).
+    """
+
+    gemm: float = 1.0
+    attention: float = 1.0
+    experts: float = 1.0
+    collective: float = 1.0
+
+
+FULL_TRUST = TableTrust()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOverheads:
+    """What an engine adds to its kernels, not hidden behind the device."""
+
+    kernel_start: float = 1.0  # its kernels' starts, as a multiple of those of the roofline
+    experts_start: float = 1.0  # those of routed experts once more: sorting and gathering tokens, where not fused
+    latent_start: float = 1.0  # and those of latent attention,
+    quantise_start: float = 1.0  # and of quantising the inputs of products, where not fused
+    step_s: float = 0.0  # each step
+    sequence_s: float = 0.0  # each sequence in the step
+    prefill_s: float = 0.0  # each step that prefills (no CUDA graph)
+    launch_s: float = 0.0  # of the host for each kernel of a step that prefills: it takes that long at least
+    latent_launch_s: float = 0.0  # more of it for each layer of latent attention
+    frontend_s: float = 0.0  # each request, one after the other: HTTP, tokenising
+    arrival_s: float = 0.0  # mean delay of a request on its way to the scheduler
+    poll_steps: float = 1.0  # decode steps from one look at new requests to the next
+    output_steps: float = 0.0  # decode steps from the end of a prefill to its token at the client
+    handover_s: float = 0.0  # of a request between pools, beyond moving its cache
+    router_s: float = 0.0  # each request of a disaggregated deployment, one after the other, in place of frontend_s
+    captured_tokens: float = 0.0  # of the largest step that CUDA graphs hold: its launches hardly cost the host
+    step_tokens: float = 8192.0  # prompt tokens that one step takes
+    prefill_first: float = 0.0  # 1 where prompts take steps of their own while decoding waits
+    workspace_bytes: float = 0.0  # context, graphs and communication buffers on each device
+
+    def start_of(self, name: str) -> float:
+        """The multiple of one of KERNEL_STARTS."""
+        own = {"experts": self.experts_start, "latent": self.latent_start, "quantise": self.quantise_start}
+        return self.kernel_start * own.get(name.partition("_")[0], 1.0)
+
+    def launching_s(self, kernels: FloatArray | float, latent_layers: FloatArray | float) -> FloatArray | float:
+        """What the host needs to launch a step with prompts."""
+        return self.launch_s * kernels + self.latent_launch_s * latent_layers
+
+    def unhurried(self) -> "EngineOverheads":
+        """The same without what the host needs to launch."""
+        return replace(self, launch_s=0.0, latent_launch_s=0.0)
+
+    @property
+    def request_s(self) -> float:
+        """What a lone request takes before the scheduler sees it."""
+        return self.frontend_s + self.arrival_s
+
+    @property
+    def first_token_steps(self) -> float:
+        """Mean decode steps between a request and its first token: until the next look, and until it is out."""
+        return self.poll_steps / 2.0 + self.output_steps
+
+
+OLDER_RELEASES = {"sglang": ("0.5.6",), "trtllm": ("1.1", "1.2"), "vllm": ("0.14",)}
+"""Before these, engines have overheads of their own: from there on vLLM schedules beside the device unasked, and
+TensorRT-LLM and SGLang run routed experts in fewer kernels."""
+
+
+def section_of(engine: str, version: str | None) -> str:
+    """Where the overheads of an engine stand: `vllm`, or `vllm<0.14`; a version that is no number is the newest."""
+    release = _release(version or "")
+    later = (bound for bound in OLDER_RELEASES.get(engine, ()) if release < _release(bound)) if release else iter(())
+    bound = next(later, None)
+    return f"{engine}<{bound}" if bound is not None else engine
+
+
+def neighbour_of(section: str) -> str:
+    """The section of the releases after those of a section, before them for the newest; itself where it is alone."""
+    engine = section.partition("<")[0]
+    sections = [*(f"{engine}<{bound}" for bound in OLDER_RELEASES.get(engine, ())), engine]
+    at = sections.index(section) if section in sections else 0
+    return sections[at + 1] if at + 1 < len(sections) else sections[at - 1]
+
+
+def section_in(engines: Mapping[str, EngineOverheads], section: str) -> EngineOverheads:
+    """What stands in a section, else in that of the engine's newest releases, else in `default`."""
+    for name in (section, section.partition("<")[0], "default"):
+        if name in engines:
+            return engines[name]
+    return EngineOverheads()
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found.group().split("."))) if found else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """All parameters, and the digest that identifies them."""
+
+    name: str
+    efficiencies: Efficiencies
+    engines: dict[str, EngineOverheads]
+    digest: str
+    source: str
+    tables: TableTrust = field(default_factory=TableTrust)
+    spreads: dict[str, Spread] = field(default_factory=dict)  # of "ttft" and "tpot"
+
+    def engine(self, name: str, version: str | None = None) -> EngineOverheads:
+        """The overheads of an engine in the named version, else its newest; `default` stands for those without any."""
+        return section_in(self.engines, section_of(name, version))
+
+
+@cache
+def load_calibration(name: str = "default") -> Calibration:
+    """`default` (shipped), `none` (ideal machine), or the calibration file at that path."""
+    if name == "none":
+        return Calibration("none", Efficiencies(), {}, digest({"calibration": "none"}), "data-sheet rates")
+    if name == "default":
+        text = (resources.files("planner") / "costs" / "calibration.yaml").read_text()
+        return _parse(parse_document(text, "planner/costs/calibration.yaml"), "default")
+    return _parse(load_document(name), Path(name).name)
+
+
+def _parse(document: Document, name: str) -> Calibration:
+    data = document.data
+    if not isinstance(data, dict) or data.get("schema") != "planner.calibration/1":
+        raise PlannerError(
+            "is no calibration file", where=document.source, hint="its first key is `schema: planner.calibration/1`"
+        )
+    efficiencies = _section(Efficiencies, data.get("roofline", {}), document, ("roofline",))
+    engines = {
+        engine: _section(EngineOverheads, values, document, ("engines", engine))
+        for engine, values in _mapping(data.get("engines", {}), document, ("engines",)).items()
+    }
+    tables = _section(TableTrust, data.get("tables", {}), document, ("tables",))
+    spreads = _spreads(data.get("intervals", {}), document)
+    identity = {key: value for key, value in data.items() if key in ("roofline", "engines", "tables", "intervals")}
+    return Calibration(name, efficiencies, engines, digest(identity), str(data.get("source", "")), tables, spreads)
+
+
+def _spreads(values: object, document: Document) -> dict[str, Spread]:
+    """Section `intervals`: for ttft and tpot, the coefficients of the bounds `low` and `high`."""
+    spreads: dict[str, Spread] = {}
+    for name, sides in _mapping(values, document, ("intervals",)).items():
+        path = ("intervals", str(name))
+        found = _mapping(sides, document, path)
+        right = all(
+            isinstance(row := found.get(side), list)
+            and len(row) == len(FEATURES)
+            and all(isinstance(v, (int, float)) and math.isfinite(v) for v in row)
+            for side in ("low", "high")
+        )
+        if name not in ("ttft", "tpot") or not right:
+            hint = f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers: {', '.join(FEATURES)}"
+            raise PlannerError(f"`{name}` is no interval", where=document.where(path), hint=hint)
+        spreads[str(name)] = Spread(tuple(map(float, found["low"])), tuple(map(float, found["high"])))
+    return spreads
+
+
+def _mapping(values: object, document: Document, path: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise PlannerError(
+            f"`{path[-1]}` must be a mapping, found {values!r}", where=document.where(path), hint="write `name: value`"
+        )
+    return values
+
+
+def _section(kind: type[Any], values: object, document: Document, path: tuple[str, ...]) -> Any:  # noqa: ANN401
+    known = {field.name for field in fields(kind)}
+    given = _mapping(values, document, path)
+    for key, value in given.items():
+        where = document.where((*path, key))
+        if key not in known:
+            hint = did_you_mean(str(key), sorted(known), otherwise=f"known are {', '.join(sorted(known))}")
+            raise PlannerError(f"unknown parameter `{key}`", where=where, hint=hint)
+        share = kind is Efficiencies and (is_share(key) or key == "routing_concentration")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+        if not number or (share and value == 0):
+            wanted = "a number above 0" if share else "a number of at least 0"
+            raise PlannerError(
+                f"`{key}` must be {wanted}, found {value!r}", where=where, hint=f"write {wanted} or leave `{key}` out"
+            )
+    return kind(**{key: float(value) for key, value in given.items()})

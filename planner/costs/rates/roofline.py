@@ -1,0 +1,132 @@
+"""The roofline: the larger of computing and moving time at the data sheet's rates, scaled by named efficiencies."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.costs.operators.kernels import (
+    AttentionBackward,
+    BatchedGemm,
+    Collective,
+    Compute,
+    DecodeAttention,
+    Experts,
+    Gemm,
+    MemoryPass,
+    Operator,
+    PrefillAttention,
+    Scores,
+    demand,
+    quantises,
+)
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.collectives import collective_s
+from planner.costs.rates.evidence import Priced
+from planner.costs.rates.parameters import Efficiencies
+from planner.hardware.accelerator import Accelerator
+from planner.hardware.topology import Topology
+
+FOUR_BIT = ("nvfp4", "mxfp4")
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Prices every operator analytically; the source of last resort, and the yardstick of measured tables."""
+
+    accelerator: Accelerator
+    topology: Topology
+    efficiencies: Efficiencies
+
+    @property
+    def name(self) -> str:
+        return f"roofline of {self.accelerator.name}"
+
+    @property
+    def multiprocessors(self) -> int:
+        """Of the accelerator; 0 where unknown."""
+        return self.accelerator.num_multiprocessors
+
+    def price(self, op: Operator) -> Priced:
+        """Seconds of one run of `op` [N]; zero where it has nothing to do."""
+        if isinstance(op, Collective):
+            return Priced.analytical(collective_s(op, self.topology, self.efficiencies))
+        return Priced.analytical(self.compute_s(op))
+
+    def compute_s(self, op: Compute) -> FloatArray:
+        """max(flop / rate, bytes / bandwidth), and a start for every launch."""
+        known, names = self.efficiencies, rates_of(op)
+        asked = demand(op, known.routing_concentration)
+        rate = self.accelerator.peak(asked.precision) * getattr(known, names.flop)
+        compute = asked.flop * slowdown(op, known.experts_width, known.experts_rows) / rate
+        move = asked.size_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * getattr(known, names.bandwidth))
+        start_s = sum(getattr(known, name) for name in names.starts)
+        busy = asked.size_bytes + asked.flop > 0
+        return np.where(busy, np.maximum(compute, move) + start_s * asked.kernels, 0.0)
+
+
+def slowdown(op: Compute, experts_width: float, experts_rows: float) -> FloatArray | float:
+    """How much longer an operator computes than a large one of its kind.
+
+    Narrow shards of experts, and few tokens an expert, leave tiles empty; tiles are no higher than the tokens need, so
+    that at most half of their rows are.
+    """
+    if not isinstance(op, Experts):
+        return 1.0
+    narrow = 1.0 + experts_width * op.moe_tp / op.intermediate
+    rows = np.maximum(op.tokens * op.top_k / op.num_experts, 1.0)
+    return narrow * (1.0 + np.minimum(experts_rows / rows, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The efficiencies, by name, that an operator's time hangs on."""
+
+    flop: str
+    bandwidth: str
+    starts: tuple[str, ...]  # of one launch, added up
+
+
+def rates_of(op: Compute) -> Rates:
+    """The efficiencies of an operator's kernel."""
+    match op:
+        case Gemm() | BatchedGemm():
+            bandwidth = "gemm_bandwidth_4bit" if op.precision in FOUR_BIT else "gemm_bandwidth"
+            start = "latent_start_s" if isinstance(op, BatchedGemm) else "gemm_start_s"
+            return Rates(_gemm_flop(op.precision), bandwidth, (start, *_quantising(op.precision)))
+        case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
+            flop = "latent_flop" if isinstance(op, PrefillAttention) and op.latent else "attention_flop"
+            absorbed = isinstance(op, DecodeAttention) and op.latent
+            start = "latent_start_s" if absorbed else "attention_start_s"
+            return Rates(flop, "attention_bandwidth", (start,))
+        case Experts():
+            gathered = op.precision == "mxfp4"  # the kernel that gathers an expert's tokens quantises them
+            quantising = ("experts_quantise_s",) if quantises(op.activation) and not gathered else ()
+            return Rates(_experts_flop(op), "experts_bandwidth", ("experts_start_s", *quantising))
+        case MemoryPass():
+            return Rates("gemm_flop", "elementwise_bandwidth", ("elementwise_start_s",))
+        case _:
+            return Rates("gemm_flop", "elementwise_bandwidth", ("gemm_start_s",))
+
+
+def _gemm_flop(precision: str) -> str:
+    """The share for the format that the tensor cores see."""
+    if not quantises(precision):
+        return "gemm_flop"
+    return "gemm_flop_4bit" if precision in FOUR_BIT else "gemm_flop_quantised"
+
+
+def _experts_flop(op: Experts) -> str:
+    if op.activation in FOUR_BIT:
+        return "experts_flop_4bit"
+    if op.precision in (*FOUR_BIT, "int4") and not quantises(op.activation):
+        return "experts_flop_dequantised"
+    return "experts_flop_block" if op.precision == "fp8_block" else "experts_flop"
+
+
+def _quantising(precision: str) -> tuple[str, ...]:
+    """Quantising the inputs of one product before it runs."""
+    if not quantises(precision):
+        return ()
+    if precision in FOUR_BIT:
+        return ("quantise_4bit_s",)
+    return ("quantise_block_s",) if precision == "fp8_block" else ("quantise_fp8_s",)

@@ -1,0 +1,68 @@
+"""The source of kernel times for one model on one pool: tables where the user has them, the roofline otherwise."""
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from planner.costs.rates.choice import Chooser
+from planner.costs.rates.parameters import Calibration
+from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.step import Pricer
+from planner.hardware.accelerator import Accelerator
+from planner.hardware.profiles.embedded import embedded_profiles
+from planner.hardware.profiles.store import ProfileStore
+from planner.hardware.topology import Topology
+from planner.models.architecture import Architecture, LatentAttention
+
+PROFILES_VARIABLE = "PLANNER_PROFILES"
+
+
+def profile_paths(given: Sequence[str]) -> tuple[str, ...]:
+    """The paths given, then those of the environment variable PLANNER_PROFILES; without any, what the package holds."""
+    from_environment = [path for path in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if path]
+    return tuple(dict.fromkeys([*given, *from_environment])) or embedded_profiles()
+
+
+@cache
+def open_store(paths: tuple[str, ...]) -> ProfileStore | None:
+    """The tables under `paths`; None without paths. Raises PlannerError for a path that holds none."""
+    return ProfileStore.open([Path(path) for path in paths]) if paths else None
+
+
+def make_pricer(
+    accelerator: Accelerator,
+    topology: Topology,
+    arch: Architecture,
+    *,
+    engine: str,
+    version: str | None,
+    calibration: Calibration,
+    store: ProfileStore | None,
+    bare: bool = False,
+) -> Pricer:
+    """Kernel tables of this accelerator and engine when the store has them, else the roofline.
+
+    `bare` prices kernels that run without the engine, which then makes their starts no longer.
+    """
+    known = calibration.efficiencies
+    started = known if bare else known.with_starts(calibration.engine(engine, version))
+    roofline = Roofline(accelerator, topology, started)
+    if store is None or accelerator.name not in store.accelerators():
+        return roofline
+    chooser = Chooser(store, accelerator.name, engine, version)
+    if store is open_store(embedded_profiles()):
+        chooser.notes.add(
+            f"no kernel tables were given: those measured on {accelerator.name} that come with planner serve"
+        )
+    return Profiled(roofline, chooser, calibration.tables, skew=expert_skew(arch))
+
+
+def expert_skew(arch: Architecture) -> str:
+    """Expert-load distribution of the MoE tables that suits a model: 1.01 was fitted to DeepSeek-R1, 1.2 to Qwen3-235B.
+
+    Models of DeepSeek's family (latent attention, sigmoid routing with a balancing bias) take the former.
+    """
+    latent = any(isinstance(layer.mixer, LatentAttention) for layer in arch.layers)
+    return "power_law_1.01" if latent else "power_law_1.2"

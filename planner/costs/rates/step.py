@@ -1,0 +1,190 @@
+"""Operators to seconds: the time of one step, with what each part costs and rests on."""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.operators.forward import EXCHANGED, JOINT_OPERATORS, exchange_copies, forward
+from planner.costs.operators.kernels import Collective, Operator, PrefillAttention, demand
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.evidence import Basis, Priced
+from planner.costs.rates.overlap import cycle_s, halved, slowed_by_exchange
+from planner.costs.rates.parameters import EngineOverheads
+from planner.models.architecture import Architecture
+
+OUTSIDE_GRAPHS = 0.25  # of the kernels of a step in piecewise graphs: attention, its cache and what feeds them
+
+
+class Pricer(Protocol):
+    """A source of kernel times."""
+
+    @property
+    def name(self) -> str:
+        """What to cite."""
+
+    @property
+    def multiprocessors(self) -> int:
+        """Of the accelerator; 0 where unknown."""
+
+    def price(self, op: Operator) -> Priced:
+        """Seconds [N] of one run of `op`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds [N] of one step on the device and on the host, device seconds by operator and by basis [4, N]."""
+
+    device_s: FloatArray
+    host_s: FloatArray
+    by_operator: dict[str, FloatArray]
+    by_basis: FloatArray
+
+    @property
+    def seconds(self) -> FloatArray:
+        return self.device_s + self.host_s
+
+    def shares(self, point: int) -> dict[str, float]:
+        """Share of device time by basis at one point, host time counted as analytical."""
+        seconds = self.by_basis[:, point].copy()
+        seconds[Basis.ANALYTICAL] += self.host_s[point]
+        total = float(seconds.sum()) or 1.0
+        return {basis.name.lower(): float(seconds[basis] / total) for basis in Basis if seconds[basis] > 0}
+
+
+def price_operators(operators: list[Operator], pricer: Pricer, num_points: int) -> StepTime:
+    """Sum the operators' times; the host part is zero."""
+    device = np.zeros(num_points)
+    by_basis = np.zeros((len(Basis), num_points))
+    by_operator: dict[str, FloatArray] = {}
+    for op in operators:
+        priced = pricer.price(op)
+        seconds = priced.seconds * op.count
+        device += seconds
+        for basis in np.unique(priced.basis):
+            by_basis[basis] += np.where(priced.basis == basis, seconds, 0.0)
+        by_operator[op.name] = by_operator.get(op.name, 0.0) + seconds
+    return StepTime(device, np.zeros(num_points), by_operator, by_basis)
+
+
+def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, engine: EngineOverheads) -> StepTime:
+    """The time of one forward step [N], one micro-batch through all pipeline stages.
+
+    Shards and work are arrays of equal length; an idle point (no tokens) costs nothing. Stages run at the pace of the
+    fullest one, ceil(layers / pp) layers, and each launches its part of the step from its own host.
+    """
+    operators = list(forward(arch, shards, work))
+    whole = _step(arch, shards, work, engine, operators, price_operators(operators, pricer, len(shards)))
+    if not np.any(shards.micro_batches > 1.0):
+        return whole
+    half = halved(work)
+    decoded = half.tokens * (work.prefill_sequences == 0)
+    halves = [*forward(arch, shards, half), *exchange_copies(arch, shards, decoded)]
+    priced = _two_batches(halves, pricer, work)
+    launched = replace(engine, captured_tokens=0.0)  # engines capture no graphs of prompts in two batches
+    cut = _step(arch, shards, work, launched, [*halves, *halves], priced)
+    return _chosen((shards.micro_batches > 1.0) & (work.tokens >= 2.0), cut, whole)
+
+
+def _step(
+    arch: Architecture, shards: Shards, work: Work, engine: EngineOverheads, operators: list[Operator], priced: StepTime
+) -> StepTime:
+    """The step of these operators [N]: stages at one pace, launched by hosts."""
+    busy = work.tokens > 0
+    pace = fullest_stage(arch, shards)
+    device_s = priced.device_s * pace
+    share = launched_share(work.tokens, engine.captured_tokens) * (work.prefill_sequences > 0)
+    launching_s = engine.launching_s(*launches(operators)) * share
+    behind_s = np.maximum(launching_s - device_s, 0.0)
+    return StepTime(
+        np.where(busy, device_s, 0.0),
+        np.where(busy, host_s(shards, work, engine) + behind_s, 0.0),
+        {name: seconds * pace for name, seconds in priced.by_operator.items()},
+        priced.by_basis * pace,
+    )
+
+
+def _two_batches(halves: list[Operator], pricer: Pricer, work: Work) -> StepTime:
+    """Both halves of a step [N], one computing while tokens of the other are exchanged; what shows of the exchange.
+
+    A bulk exchange, that of steps with prompts, takes multiprocessors from the half that computes; that of decoding
+    leaves the network to move tokens by itself, between copies before and behind (DeepEP's normal and low-latency
+    kernels).
+    """
+    num_points = len(work.tokens)
+    moved = price_operators([op for op in halves if op.name in EXCHANGED], pricer, num_points)
+    computed = price_operators([op for op in halves if op.name not in EXCHANGED], pricer, num_points)
+    slowed = np.where(work.prefill_sequences > 0, slowed_by_exchange(pricer.multiprocessors), 1.0)
+    work_s = computed.device_s * slowed
+    device_s = cycle_s((work_s, moved.device_s), 2.0)
+    shown = (device_s - 2.0 * work_s) / np.where(moved.device_s > 0.0, moved.device_s, 1.0)
+    by_operator = {name: 2.0 * slowed * seconds for name, seconds in computed.by_operator.items()}
+    by_operator |= {name: shown * seconds for name, seconds in moved.by_operator.items()}
+    by_basis = 2.0 * slowed * computed.by_basis + shown * moved.by_basis
+    return StepTime(device_s, np.zeros(num_points), by_operator, by_basis)
+
+
+def _chosen(first: NDArray[np.bool_], one: StepTime, other: StepTime) -> StepTime:
+    """The one or the other step at each point."""
+    none = np.zeros(len(first))
+    names = dict.fromkeys((*other.by_operator, *one.by_operator))
+    return StepTime(
+        np.where(first, one.device_s, other.device_s),
+        np.where(first, one.host_s, other.host_s),
+        {name: np.where(first, one.by_operator.get(name, none), other.by_operator.get(name, none)) for name in names},
+        np.where(first, one.by_basis, other.by_basis),
+    )
+
+
+def joint_of(times: StepTime) -> FloatArray:
+    """Seconds [N] of a step in which ranks that share experts work for all of them together."""
+    joint = (seconds for name, seconds in times.by_operator.items() if name in JOINT_OPERATORS)
+    return sum(joint, np.zeros_like(times.device_s))
+
+
+def joint_step(
+    arch: Architecture, pricer: Pricer, shards: Shards, engine: EngineOverheads, rank_tokens: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Joint seconds [N] by the new tokens of the mean rank; the least of a step with prompts by those of a rank."""
+    one = shards.take(np.zeros(len(rank_tokens), dtype=np.intp))
+    tokens = np.maximum(rank_tokens, 1.0)
+    times = step_time(arch, pricer, one, Work.prefill(tokens), engine.unhurried())
+    operators = list(forward(arch, one, Work.of(tokens, 1.0, 0.0, 1.0, 1.0)))
+    launching_s = engine.launching_s(*launches(operators)) * launched_share(tokens, engine.captured_tokens)
+    least_s = np.where(launching_s > 0.0, times.host_s + launching_s, 0.0)
+    return np.where(rank_tokens > 0, joint_of(times), 0.0), least_s
+
+
+def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> FloatArray:
+    """Seconds [N] that the engine adds to a step; every pipeline stage launches its part."""
+    each = engine.step_s + engine.sequence_s * work.sequences + engine.prefill_s * (work.prefill_sequences > 0)
+    return each * shards.pp
+
+
+def launches(operators: list[Operator]) -> tuple[FloatArray | float, FloatArray | float]:
+    """Kernels of a step [N], and layers in it that prefill latent attention."""
+    kernels = sum(op.count * _started(op) for op in operators)
+    return kernels, sum(op.count * _started(op) for op in operators if isinstance(op, PrefillAttention) and op.latent)
+
+
+def _started(op: Operator) -> FloatArray:
+    """Kernels that one run of an operator starts [N]; none where it has nothing to do."""
+    if isinstance(op, Collective):
+        return ((op.size_bytes > 0) & (op.group > 1)).astype(np.float64)
+    asked = demand(op)
+    return np.asarray(asked.kernels * (asked.flop + asked.size_bytes > 0), dtype=np.float64)
+
+
+def launched_share(tokens: FloatArray, captured_tokens: FloatArray | float) -> FloatArray:
+    """Share of a prefilling step's kernels [N] that the host launches one by one: graphs hold all but attention.
+
+    It grows to all of them over the half above the largest graph, so that tables of steps can follow it.
+    """
+    beyond = 2.0 * (tokens - captured_tokens) / np.maximum(captured_tokens, 1.0)
+    return OUTSIDE_GRAPHS + (1.0 - OUTSIDE_GRAPHS) * np.clip(beyond, 0.0, 1.0)
+
+
+def fullest_stage(arch: Architecture, shards: Shards) -> FloatArray:
+    """Layers of the fullest pipeline stage over the mean [N]: all stages run at its pace."""
+    return np.ceil(arch.num_layers / shards.pp) * shards.pp / arch.num_layers

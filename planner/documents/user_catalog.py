@@ -1,0 +1,63 @@
+"""The folder where a user keeps hardware and model entries of their own, which join the catalogs of the package."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from planner.documents.files import write_text_atomic
+from planner.errors import PlannerError
+
+HARDWARE: Final = "hardware"
+MODELS: Final = "models"
+
+Stamp = tuple[str, int, int]
+"""A file by path, time of change in nanoseconds, and size in bytes: equal stamps mean equal content."""
+
+
+def catalog_folder(section: str) -> Path:
+    """The folder of `section` ("hardware" or "models"), which need not exist.
+
+    `$PLANNER_CATALOG`, else `planner/catalog` in `$XDG_CONFIG_HOME`, else in `~/.config`.
+    """
+    stated = os.environ.get("PLANNER_CATALOG")
+    if stated:
+        return Path(stated) / section
+    config = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "planner" / "catalog" / section
+
+
+def catalog_stamps(section: str) -> tuple[Stamp, ...]:
+    """The YAML files of `section`, by name; empty when there is no such folder or it cannot be read."""
+    folder = catalog_folder(section)
+    try:
+        with os.scandir(folder) as entries:
+            files = [entry for entry in entries if entry.name.endswith((".yaml", ".yml")) and entry.name[0] != "."]
+            found = [(entry.path, entry.stat()) for entry in files]
+    except OSError:
+        return ()
+    return tuple((path, state.st_mtime_ns, state.st_size) for path, state in sorted(found, key=lambda item: item[0]))
+
+
+def add_to_catalog(section: str, stem: str, text: str, *, force: bool = False) -> Path:
+    """Writes `text` as `stem`.yaml into the folder of `section`, made when missing, and returns the file.
+
+    Raises PlannerError when a file of that name with other content is there and `force` is not given.
+    """
+    file = catalog_file(section, stem)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        same = file.is_file() and file.read_text(encoding="utf-8") == text
+        taken = file.exists()
+    except OSError as error:
+        hint = "check its permissions, or set PLANNER_CATALOG to another folder"
+        raise PlannerError(f"cannot be used: {error.strerror}", where=str(file.parent), hint=hint) from None
+    if taken and not same and not force:
+        raise PlannerError("is there already, with other content", where=str(file), hint="give --force to replace it")
+    write_text_atomic(file, text)
+    return file
+
+
+def catalog_file(section: str, stem: str) -> Path:
+    """Where `add_to_catalog` writes: characters that a file name should not have become `-`."""
+    safe = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem).strip(".-")
+    return catalog_folder(section) / f"{safe or 'imported'}.yaml"

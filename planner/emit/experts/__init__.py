@@ -1,0 +1,1 @@
+"""Expert layouts as the files that engines load."""

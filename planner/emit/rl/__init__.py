@@ -1,0 +1,1 @@
+"""Launch files of RL frameworks."""

@@ -1,0 +1,97 @@
+"""RL plans for AReaL 1.0: a YAML to put over one of its examples, with `backend` strings of its allocation grammar."""
+
+from typing import Any
+
+from planner.emit.registry import Target
+from planner.emit.rl.job import RlJob, read_rl_job
+from planner.errors import PlannerError
+from planner.plan.schema import Decision, Envelope, Parallelism
+
+
+def generation_backend(job: RlJob) -> str:
+    """Such as `sglang:d4t2`."""
+    shape = job.rollout.parallelism
+    stages = f"p{shape.pp}" if shape.pp > 1 else ""
+    return f"{job.engine}:d{job.rollout.replicas}{stages}t{shape.tp}"
+
+
+def training_backend(shape: Parallelism) -> str:
+    """Such as `megatron:d4p2t2`, or with experts spread apart from attention `megatron:(attn:d4p2t2|ffn:d1p2t1e8)`."""
+    context = f"c{shape.cp}" if shape.cp > 1 else ""
+    dense = f"d{shape.dp}p{shape.pp}t{shape.tp}{context}"
+    if shape.ep == 1:
+        return f"megatron:{dense}"
+    ranks = shape.dp * shape.cp * shape.tp
+    copies, rest = divmod(ranks, shape.ep * shape.moe_tp)
+    if rest:
+        what = f"experts on {shape.ep} x {shape.moe_tp} of {ranks} ranks leave some out"
+        raise PlannerError(what, where="roles.actor.parallelism", hint="use an ep that divides the ranks of a stage")
+    return f"megatron:(attn:{dense}|ffn:d{copies}p{shape.pp}t{shape.moe_tp}e{shape.ep})"
+
+
+def document(job: RlJob) -> dict[str, Any]:
+    """What the plan says, by AReaL's own keys."""
+    options = job.options
+    colocation = {"type": "colocation", "target": "actor"}
+    training = {"max_tokens_per_mb": job.micro_tokens * job.shape.cp}
+    found: dict[str, Any] = {
+        "cluster": {
+            "n_nodes": job.training.nodes + (0 if job.colocated else job.generating.nodes),
+            "n_gpus_per_node": max(job.training.gpus_per_node, job.generating.gpus_per_node),
+        },
+        "rollout": {
+            "backend": generation_backend(job),
+            "max_concurrent_rollouts": job.rollout.replicas * job.limit(job.rollout, "max_batch", 256),
+            "consumer_batch_size": options.prompts,
+            "max_head_offpolicyness": job.decision.staleness,
+        },
+        "gconfig": {"n_samples": options.samples_per_prompt, "max_new_tokens": job.response_tokens},
+        "actor": {
+            "backend": training_backend(job.shape),
+            "path": job.model(job.actor),
+            "gradient_checkpointing": job.recomputes,
+            "ppo_n_minibatches": options.minibatches,
+            "mb_spec": training,
+        },
+        "train_dataset": {"batch_size": options.prompts, "max_length": job.prompt_tokens},
+    }
+    if job.colocated:
+        found["rollout"]["scheduling_strategy"] = colocation
+        found["enable_offload"] = True
+    reference, critic = job.role("reference"), job.role("critic")
+    if reference is not None:
+        found["ref"] = {
+            "backend": training_backend(job.shape), "path": job.model(reference), "scheduling_strategy": colocation,
+        }  # fmt: skip
+    if critic is not None:
+        found["critic"] = {
+            "backend": training_backend(critic.parallelism),
+            "path": job.model(critic),
+            "is_critic": True,
+            "ppo_n_minibatches": options.minibatches,
+            "scheduling_strategy": colocation,
+        }
+    longest = job.prompt_tokens + job.response_tokens
+    if job.engine == "sglang":
+        found["sglang"] = {"context_length": longest, "mem_fraction_static": job.memory_share}
+    else:
+        found["vllm"] = {"max_model_len": longest, "gpu_memory_utilization": job.memory_share}
+    return found
+
+
+def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    import yaml
+
+    job = read_rl_job(envelope, decision)
+    if job.engine == "trtllm":
+        raise PlannerError(
+            "AReaL runs SGLang or vLLM", where="decision.roles", hint="plan with `engine: {name: sglang}`"
+        )
+    if job.role("reward") is not None:
+        hint = "score by rule: leave `reward` out of the options"
+        raise PlannerError("AReaL's configuration has no reward model", where="decision.roles", hint=hint)
+    text = yaml.safe_dump(document(job), sort_keys=False, default_flow_style=False)
+    return {"areal.yaml": f"{job.comments}{text}"}
+
+
+TARGET = Target("areal", "a configuration for AReaL, with its allocation strings", ("rl",), _emit)

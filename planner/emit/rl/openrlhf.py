@@ -1,0 +1,89 @@
+"""RL plans for OpenRLHF 0.11: dotted flags of `openrlhf.cli.train_ppo_ray`, which trains with DeepSpeed."""
+
+from collections.abc import Iterator
+
+from planner.emit.registry import Target
+from planner.emit.rl.job import Flag, RlJob, command_script, flag, read_rl_job
+from planner.errors import PlannerError
+from planner.plan.schema import Decision, Envelope
+
+_ESTIMATORS = {"ppo": "gae", "grpo": "group_norm", "dapo": "group_norm", "gspo": "group_norm", "rloo": "rloo",
+               "reinforce_pp": "reinforce"}  # fmt: skip
+
+
+def flags(job: RlJob) -> Iterator[Flag]:
+    """Flags and values."""
+    yield flag("--actor.model_name_or_path", job.model(job.actor))
+    yield flag("--actor.num_nodes", job.training.nodes)
+    yield flag("--actor.num_gpus_per_node", job.training.gpus_per_node)
+    yield flag("--ds.zero_stage", 3)
+    yield flag("--ds.tensor_parallel_size", job.shape.tp)
+    yield flag("--ds.ring_attn_size", job.shape.cp)
+    yield flag("--ds.packing_samples")
+    if job.recomputes:
+        yield flag("--actor.gradient_checkpointing_enable")
+    yield from _generation(job)
+    yield from _batches(job)
+    yield from _others(job)
+
+
+def _generation(job: RlJob) -> Iterator[Flag]:
+    yield flag("--vllm.num_engines", job.rollout.replicas)
+    yield flag("--vllm.tensor_parallel_size", job.rollout.parallelism.tp)
+    yield flag("--vllm.gpu_memory_utilization", job.memory_share)
+    yield flag("--vllm.sync_backend", "nccl")
+    if job.colocated:
+        yield flag("--train.colocate_all")
+        yield flag("--vllm.enable_sleep")
+        yield flag("--ds.enable_sleep")
+    if job.decision.synchrony == "asynchronous":
+        yield flag("--train.async_enable")
+        yield flag("--train.async_queue_size", job.decision.staleness)
+
+
+def _batches(job: RlJob) -> Iterator[Flag]:
+    options = job.options
+    yield flag("--rollout.batch_size", options.prompts)
+    yield flag("--rollout.n_samples_per_prompt", options.samples_per_prompt)
+    yield flag("--rollout.max_new_tokens", job.response_tokens)
+    yield flag("--data.max_len", job.prompt_tokens + job.response_tokens)
+    yield flag("--train.batch_size", job.samples // options.minibatches)
+    yield flag("--train.dynamic_batch_enable")
+    yield flag("--train.max_tokens_per_gpu", job.micro_tokens)
+
+
+def _others(job: RlJob) -> Iterator[Flag]:
+    yield flag("--algo.advantage.estimator", _ESTIMATORS[job.options.algorithm])
+    if job.options.algorithm == "gspo":
+        yield flag("--actor.policy_loss_type", "gspo")
+    helpers = {"ref": job.role("reference"), "reward": job.role("reward"), "critic": job.role("critic")}
+    for name, role in helpers.items():
+        if role is None:
+            continue
+        if name != "ref":
+            yield flag(f"--{name}.model_name_or_path", job.model(role))
+        yield flag(f"--{name}.num_nodes", job.training.nodes)
+        yield flag(f"--{name}.num_gpus_per_node", job.training.gpus_per_node)
+    if helpers["ref"] is None:
+        yield flag("--algo.kl.init_coef", 0)
+    elif not job.colocated:
+        yield flag("--train.colocate_actor_ref")
+
+
+def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    job = read_rl_job(envelope, decision)
+    if job.shape.pp > 1 or job.shape.ep > 1:
+        hint = "plan with `training_pp: [1]`, or use the target `verl`"
+        raise PlannerError("OpenRLHF trains without pipeline and expert parallelism", where="roles.actor", hint=hint)
+    if job.rollout.parallelism.pp > 1 or job.engine != "vllm":
+        hint = "plan with `engine: {name: vllm}` and a `generation_tp` that holds the model"
+        raise PlannerError("OpenRLHF starts vLLM without pipeline stages", where="roles.rollout", hint=hint)
+    if job.decision.synchrony == "stream":
+        hint = "plan with `synchrony: [synchronous, asynchronous]`"
+        raise PlannerError("OpenRLHF does not stream minibatches", where="decision.synchrony", hint=hint)
+    needs = {"PROMPTS": "the prompts, a data set or file", "SAVE": "the folder to save to"}
+    program = 'python3 -m openrlhf.cli.train_ppo_ray --data.prompt_dataset "${PROMPTS}" --ckpt.output_dir "${SAVE}"'
+    return {"launch-openrlhf.sh": command_script(job, needs, program, list(flags(job)))}
+
+
+TARGET = Target("openrlhf", "a script with OpenRLHF's dotted flags", ("rl",), _emit)

@@ -1,0 +1,97 @@
+"""RL plans for slime: flags of its `train.py` and `train_async.py`, Megatron-LM and SGLang."""
+
+from collections.abc import Iterator
+
+from planner.emit.registry import Target
+from planner.emit.rl.job import Flag, RlJob, command_script, flag, read_rl_job
+from planner.errors import PlannerError
+from planner.plan.schema import Decision, Envelope
+
+_ESTIMATORS = {"ppo": "ppo", "grpo": "grpo", "dapo": "grpo", "gspo": "gspo", "reinforce_pp": "reinforce_plus_plus"}
+
+
+def flags(job: RlJob) -> Iterator[Flag]:
+    """Flags and values."""
+    yield flag("--actor-num-nodes", job.training.nodes)
+    yield flag("--actor-num-gpus-per-node", job.training.gpus_per_node)
+    if job.colocated:
+        yield flag("--colocate")
+    else:
+        yield flag("--rollout-num-gpus", job.generating.gpus)
+    yield flag("--rollout-num-gpus-per-engine", job.rollout.parallelism.devices)
+    yield from _parallelism(job)
+    yield from _batches(job)
+    yield from _engine(job)
+
+
+def _parallelism(job: RlJob) -> Iterator[Flag]:
+    shape = job.shape
+    yield flag("--tensor-model-parallel-size", shape.tp)
+    if shape.tp > 1:
+        yield flag("--sequence-parallel")
+    yield flag("--pipeline-model-parallel-size", shape.pp)
+    yield flag("--context-parallel-size", shape.cp)
+    yield flag("--expert-model-parallel-size", shape.ep)
+    yield flag("--expert-tensor-parallel-size", shape.moe_tp)
+    if job.recomputes:
+        yield flag("--recompute-granularity", "full")
+        yield flag("--recompute-method", "uniform")
+        yield flag("--recompute-num-layers", 1)
+
+
+def _batches(job: RlJob) -> Iterator[Flag]:
+    options = job.options
+    yield flag("--advantage-estimator", _ESTIMATORS[options.algorithm])
+    yield flag("--rollout-batch-size", options.prompts)
+    yield flag("--n-samples-per-prompt", options.samples_per_prompt)
+    yield flag("--num-steps-per-rollout", options.minibatches)
+    if options.over_sampling > 1:
+        yield flag("--over-sampling-batch-size", round(options.prompts * options.over_sampling))
+    if options.partial_rollouts:
+        yield flag("--partial-rollout")
+    yield flag("--rollout-max-prompt-len", job.prompt_tokens)
+    yield flag("--rollout-max-response-len", job.response_tokens)
+    yield flag("--use-dynamic-batch-size")
+    yield flag("--max-tokens-per-gpu", job.micro_tokens)
+    yield flag("--balance-data")
+    if job.role("reference") is not None:
+        yield flag("--use-kl-loss")
+
+
+def _engine(job: RlJob) -> Iterator[Flag]:
+    shape = job.rollout.parallelism
+    yield flag("--sglang-server-concurrency", job.limit(job.rollout, "max_batch", 256))
+    yield flag("--sglang-mem-fraction-static", job.memory_share)
+    if shape.pp > 1:
+        yield flag("--sglang-pp-size", shape.pp)
+    if shape.ep > 1:
+        yield flag("--sglang-ep-size", shape.ep)
+
+
+def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    job = read_rl_job(envelope, decision, over_samples=True)
+    if job.options.algorithm not in _ESTIMATORS:
+        hint = "use the target `verl` or `openrlhf`"
+        raise PlannerError(f"slime has no `{job.options.algorithm}`", where="decision.algorithm", hint=hint)
+    if job.engine != "sglang":
+        raise PlannerError("slime runs SGLang", where="decision.roles", hint="plan with `engine: {name: sglang}`")
+    if job.decision.staleness > 1 or job.decision.synchrony == "stream":
+        hint = "plan with `max_staleness: 1` and without `stream`"
+        raise PlannerError("slime runs at most one rollout ahead", where="decision.staleness", hint=hint)
+    if job.role("reward") is not None:
+        hint = "serve the reward model beside the job: leave `reward` out of the options"
+        raise PlannerError("slime starts no reward model", where="decision.roles", hint=hint)
+    program = "train_async.py" if job.decision.synchrony == "asynchronous" else "train.py"
+    needs = {
+        "SLIME": "the folder of slime",
+        "MODEL_ARGS": "the flags of the model, from a file of slime's scripts/models",
+        "CHECKPOINT": "the folder of the Hugging Face checkpoint",
+        "PROMPTS": "the prompts, a JSON lines file",
+    }
+    start = (
+        f'python3 "${{SLIME}}"/{program} ${{MODEL_ARGS}} --hf-checkpoint "${{CHECKPOINT}}" --prompt-data "${{PROMPTS}}"'
+    )
+    return {"launch-slime.sh": command_script(job, needs, start, list(flags(job)))}
+
+
+TARGET = Target("slime", "a script with slime's flags", ("rl",), _emit)

@@ -1,0 +1,170 @@
+"""RL plans for verl 0.9: overrides of its Hydra configurations with the Megatron engine.
+
+Colocated plans start `verl.trainer.main_ppo`; disaggregated ones that run one iteration ahead the one-step-off recipe;
+all others the fully asynchronous one, whose staleness threshold is the plan's staleness (0: streaming, or synchronous
+when a whole batch is awaited). Batch sizes of verl count prompts.
+"""
+
+import re
+from collections.abc import Iterator
+
+from planner.emit.registry import Target
+from planner.emit.rl.job import RlJob, Share, read_rl_job
+from planner.emit.shell import comment, word
+from planner.errors import PlannerError
+from planner.plan.schema import Decision, Envelope, Parallelism
+
+_ESTIMATORS = {"ppo": "gae", "grpo": "grpo", "dapo": "grpo", "gspo": "grpo", "reinforce_pp": "reinforce_plus_plus"}
+_MAIN = {
+    "colocated": ("verl.trainer.main_ppo", "ppo_megatron_trainer"),
+    "one_step": ("verl.experimental.one_step_off_policy.main_ppo", "one_step_off_ppo_megatron_trainer"),
+    "fully_async": ("verl.experimental.fully_async_policy.fully_async_main", "fully_async_ppo_megatron_trainer"),
+}
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*")
+Overrides = Iterator[tuple[str, object]]
+
+
+def recipe(job: RlJob) -> str:
+    """The tree that runs the plan: `colocated`, `one_step` or `fully_async`."""
+    if job.colocated:
+        return "colocated"
+    ahead = job.decision.synchrony == "asynchronous" and job.decision.staleness == 1
+    return "one_step" if ahead else "fully_async"
+
+
+def overrides(job: RlJob) -> Overrides:
+    """Keys and values, as Hydra takes them."""
+    yield from _data(job)
+    yield from _actor(job)
+    yield from _rollout(job)
+    yield from _others(job)
+    yield from _resources(job)
+
+
+def _data(job: RlJob) -> Overrides:
+    options = job.options
+    yield "algorithm.adv_estimator", _ESTIMATORS.get(options.algorithm, options.algorithm)
+    if recipe(job) != "fully_async":
+        yield "data.train_batch_size", options.prompts
+    yield "data.max_prompt_length", job.prompt_tokens
+    yield "data.max_response_length", job.response_tokens
+
+
+def _actor(job: RlJob) -> Overrides:
+    prefix = "actor_rollout_ref.actor"
+    yield "actor_rollout_ref.model.path", job.model(job.actor)
+    yield f"{prefix}.ppo_mini_batch_size", _prompts_per_minibatch(job)
+    yield f"{prefix}.use_dynamic_bsz", True
+    yield f"{prefix}.ppo_max_token_len_per_gpu", job.micro_tokens
+    if job.options.algorithm == "gspo":
+        yield f"{prefix}.policy_loss.loss_mode", "gspo"
+    yield from _megatron(f"{prefix}.megatron", job.shape, offload=job.colocated)
+    if job.recomputes:
+        transformer = f"{prefix}.megatron.override_transformer_config"
+        yield f"{transformer}.recompute_granularity", "full"
+        yield f"{transformer}.recompute_method", "uniform"
+        yield f"{transformer}.recompute_num_layers", 1
+
+
+def _prompts_per_minibatch(job: RlJob) -> int:
+    prompts, parts = job.options.prompts, job.options.minibatches
+    if prompts % parts:
+        near = min((n for n in range(1, prompts + 1) if prompts % n == 0), key=lambda n: abs(n - parts))
+        what = f"{prompts} prompts do not divide into {parts} minibatches"
+        raise PlannerError(what, where="inputs.options", hint=f"use `minibatches: {near}`")
+    return prompts // parts
+
+
+def _megatron(prefix: str, shape: Parallelism, *, offload: bool) -> Overrides:
+    yield f"{prefix}.tensor_model_parallel_size", shape.tp
+    yield f"{prefix}.pipeline_model_parallel_size", shape.pp
+    yield f"{prefix}.context_parallel_size", shape.cp
+    if shape.ep > 1:
+        yield f"{prefix}.expert_model_parallel_size", shape.ep
+        yield f"{prefix}.expert_tensor_parallel_size", shape.moe_tp
+    yield f"{prefix}.param_offload", offload
+    yield f"{prefix}.optimizer_offload", offload
+
+
+def _rollout(job: RlJob) -> Overrides:
+    prefix, shape = "actor_rollout_ref.rollout", job.rollout.parallelism
+    yield f"{prefix}.name", job.engine
+    yield f"{prefix}.n", job.options.samples_per_prompt
+    yield f"{prefix}.tensor_model_parallel_size", shape.tp
+    yield f"{prefix}.pipeline_model_parallel_size", shape.pp
+    if shape.ep > 1:
+        yield f"{prefix}.expert_parallel_size", shape.ep
+    yield f"{prefix}.gpu_memory_utilization", job.memory_share
+    yield f"{prefix}.max_num_seqs", job.limit(job.rollout, "max_batch", 256)
+    yield f"{prefix}.max_model_len", job.prompt_tokens + job.response_tokens
+
+
+def _others(job: RlJob) -> Overrides:
+    critic, reward = job.role("critic"), job.role("reward")
+    if job.role("reference") is not None:
+        yield "actor_rollout_ref.actor.use_kl_loss", True
+        yield from _megatron("actor_rollout_ref.ref.megatron", job.shape, offload=job.colocated)
+    if critic is not None:
+        yield "critic.model.path", job.model(critic)
+        yield "critic.ppo_mini_batch_size", _prompts_per_minibatch(job)
+        yield "critic.use_dynamic_bsz", True
+        yield from _megatron("critic.megatron", critic.parallelism, offload=job.colocated)
+    if reward is not None:
+        yield "reward.reward_model.enable", True
+        yield "reward.reward_model.model_path", job.model(reward)
+        yield "reward.reward_model.rollout.name", job.engine
+        yield "reward.reward_model.rollout.tensor_model_parallel_size", reward.parallelism.tp
+
+
+def _resources(job: RlJob) -> Overrides:
+    yield from _nodes("trainer", job.training)
+    if job.colocated:
+        return
+    yield from _nodes("rollout", job.generating)
+    if recipe(job) == "one_step":
+        return
+    streaming = job.decision.synchrony == "stream"
+    yield "rollout.n", job.options.samples_per_prompt
+    yield "async_training.staleness_threshold", job.decision.staleness
+    yield "async_training.require_batches", 1 if streaming else job.options.minibatches
+    yield "async_training.trigger_parameter_sync_step", job.options.minibatches if streaming else 1
+    yield "async_training.partial_rollout", job.decision.synchrony == "asynchronous"
+
+
+def _nodes(prefix: str, share: Share) -> Overrides:
+    yield f"{prefix}.nnodes", share.nodes
+    yield f"{prefix}.n_gpus_per_node", share.gpus_per_node
+
+
+def _text(value: object) -> str:
+    """A value of Hydra's grammar; a name that is more than letters and digits is quoted, so it is not read as such."""
+    if isinstance(value, bool | int | float):
+        return str(value)
+    if _PLAIN.fullmatch(str(value)):
+        return str(value)
+    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    job = read_rl_job(envelope, decision)
+    module, config = _MAIN[recipe(job)]
+    rows = [f"{key}={_text(value)}" for key, value in overrides(job)]
+    lines = [
+        "#!/usr/bin/env bash",
+        *(comment(line) for line in job.header),
+        "set -euo pipefail",
+        ': "${TRAIN_FILES:?set TRAIN_FILES to the prompts, a parquet file}"',
+        ': "${VAL_FILES:?set VAL_FILES to the prompts of validation, a parquet file}"',
+        'cd "${VERL:?set VERL to the folder that holds the package verl}"',
+        "",
+        f"python3 -m {module} --config-name {config} \\",
+        '  data.train_files="${TRAIN_FILES}" data.val_files="${VAL_FILES}" \\',
+        *(f"  {word(row)} \\" for row in rows),
+        '  "$@"',
+    ]
+    listing = "".join(f"{row}\n" for row in rows)
+    return {"launch-verl.sh": "\n".join(lines) + "\n", "overrides.txt": f"{job.comments}{listing}"}
+
+
+TARGET = Target("verl", "a script with overrides of verl's Hydra configurations", ("rl",), _emit)

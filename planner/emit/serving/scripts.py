@@ -1,0 +1,302 @@
+"""What launch scripts of all serving engines share: one script a node, one for the routers, ports that never meet."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.emit.nodes import Cluster, Node, Place, read_cluster
+from planner.emit.serving.checkpoints import published_name
+from planner.emit.serving.instances import Instance, Part, read_instances
+from planner.emit.shell import Command, Word, reference, script
+from planner.errors import PlannerError
+from planner.plan.schema import Decision, Envelope
+from planner.plan.store import plan_digest, plan_json
+from planner.problem.schema import ModelSpec
+
+API_PORT = 8000  # + slot: requests, and health on the other nodes of an instance
+ROUTER_PORT = 8500  # + router
+BOOTSTRAP_PORT = 9000  # + slot
+RENDEZVOUS_PORT = 20000  # + 100 x slot: the engine's own sockets between the nodes of an instance
+SIDE_CHANNEL_PORT = 24000  # + 100 x slot: KV handshakes, one port a data-parallel rank
+METRICS_PORT = 29000  # + router
+MAX_SLOTS = 40  # keeps every range above below the next one and below 32768, where Linux takes ephemeral ports from
+
+FUNCTIONS = ("colocated", "prefill", "decode")
+SIDES = {"attention": "attention without feed-forward layers", "ffn": "feed-forward layers alone"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The plan as launch scripts see it."""
+
+    cluster: Cluster
+    instances: list[Instance]
+    nodes: dict[Place, Node]
+
+    def node(self, part: Part) -> Node:
+        return self.nodes[part.place]
+
+    def address(self, part: Part, *, before: str = "", after: str = "") -> Word:
+        """The address of a part's node as a shell word."""
+        return reference(self.node(part).variable, before=before, after=after)
+
+    def url(self, instance: Instance) -> Word:
+        """Where `instance` answers."""
+        return self.address(instance.head, before="http://", after=f":{API_PORT + instance.head.slot}")
+
+    def model_key(self, instance: Instance) -> str:
+        """The key of the problem's models that `instance` serves."""
+        models = self.cluster.problem.models
+        key = instance.role.model
+        if key is None and len(models) == 1:
+            return next(iter(models))
+        if key is None or key not in models:
+            known = ", ".join(f"`{name}`" for name in models)
+            raise instance.refuse(f"unknown model `{key}`", f"the plan's models are {known}")
+        return key
+
+    def model(self, instance: Instance) -> ModelSpec:
+        return self.cluster.problem.models[self.model_key(instance)]
+
+    def model_name(self, instance: Instance) -> str:
+        """The name that the engine loads the model by."""
+        return published_name(self.model(instance))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Instances behind one router: those of one model that serve whole requests, or its prefill and decode ones."""
+
+    index: int
+    model: str
+    colocated: tuple[Instance, ...]
+    prefill: tuple[Instance, ...]
+    decode: tuple[Instance, ...]
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self.colocated + self.prefill + self.decode
+
+    @property
+    def needs_router(self) -> bool:
+        """Whether there is anything to choose between; a single instance is called directly."""
+        return len(self.instances) > 1
+
+    @property
+    def title(self) -> str:
+        kind = "prefill and decode" if self.prefill else "colocated"
+        return f'router of the {kind} instances of "{self.model}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What a serving target adds: its rank order and the commands of one part of an instance and of one router."""
+
+    name: str
+    version: str  # whose flags are written
+    rank_order: tuple[str, ...]
+    launch: Callable[[Scene, Instance, int], Command]  # the index is that of the part
+    router: Callable[[Scene, Group], Command]
+    check_transfer: Callable[[Scene, Instance, Instance], None]  # raises where prefill cannot hand over to decode
+
+
+def emit_serving(envelope: Envelope, decision: Decision, engine: Engine) -> dict[str, str]:
+    """`launch-node-NN.sh` for every node of the plan, and `launch-router.sh` where instances share a load."""
+    cluster = read_cluster(envelope)
+    _refuse_foreign_functions(decision, engine)
+    instances = read_instances(decision, cluster, engine.rank_order)
+    scene = Scene(cluster, instances, cluster.nodes({part.place for instance in instances for part in instance.parts}))
+    _refuse_crowds(instances)
+    groups = _groups(scene)
+    _check_transfers(scene, engine, groups)
+    header = (
+        f'Plan "{envelope.name}", {plan_digest(plan_json(envelope))}, by planner {envelope.software.planner}',
+        f"Flags of {engine.name} {engine.version}; addresses: set NODE_00, NODE_01, ... to replace those below.",
+    )
+    files = {
+        f"launch-node-{node.number}.sh": script(
+            (*header, *_node_header(scene, node, groups)), *_node_parts(scene, engine, place)
+        )
+        for place, node in scene.nodes.items()
+    }
+    routed = [group for group in groups if group.needs_router]
+    if routed:
+        files["launch-router.sh"] = script(
+            (*header, *_router_header(routed, decision)), *_router_parts(scene, engine, routed)
+        )
+    return files
+
+
+def limit(instance: Instance, name: str) -> int | None:
+    """A limit of the instance's role as a whole number, None where the plan leaves it to the engine."""
+    value = instance.role.limits.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str) or value != int(value) or value < 1:
+        raise instance.refuse(
+            f"limit `{name}` must be a positive whole number, found {value!r}", f"mend `limits.{name}`"
+        )
+    return int(value)
+
+
+def refuse_context_parallelism(instance: Instance, engine: str) -> None:
+    """Raises PlannerError for degrees that no launch script here expresses."""
+    parallelism = instance.role.parallelism
+    if parallelism.cp > 1 or parallelism.vpp > 1:
+        raise instance.refuse(
+            f"cp {parallelism.cp} and vpp {parallelism.vpp} have no launch flags for {engine} here",
+            "plan with cp 1 and vpp 1",
+        )
+
+
+def experts_spread(instance: Instance) -> bool:
+    """Whether the role lays experts on its ranks; one with moe_tp = ep = 1 on several ranks is that of a dense model.
+
+    Raises PlannerError where experts would lie on other ranks than attention.
+    """
+    parallelism = instance.role.parallelism
+    experts = parallelism.moe_tp * parallelism.ep
+    attention = parallelism.tp * parallelism.dp
+    if experts == 1:
+        return False
+    if experts != attention:
+        raise instance.refuse(
+            f"experts lie on moe_tp {parallelism.moe_tp} x ep {parallelism.ep} = {experts} ranks, attention on "
+            f"tp {parallelism.tp} x dp {parallelism.dp} = {attention}",
+            "plan with moe_tp x ep = tp x dp",
+        )
+    return True
+
+
+def two_batches(instance: Instance, engine: str) -> bool:
+    """Whether steps are cut in halves that hide each other's exchange between experts.
+
+    Raises PlannerError where there is no such exchange, and for other numbers of micro-batches.
+    """
+    parallelism, turns = instance.role.parallelism, limit(instance, "micro_batches") or 1
+    if turns == 1:
+        return False
+    if turns > 2 or parallelism.dp == 1 or not experts_spread(instance) or parallelism.moe_tp > 1:
+        raise instance.refuse(
+            f"{engine} cuts steps in two batches, where whole experts lie on data-parallel ranks; this role has "
+            f"micro_batches {turns}, dp {parallelism.dp} and moe_tp {parallelism.moe_tp} x ep {parallelism.ep}",
+            'plan with `overlap: ["off"]`, or with ep = tp x dp',
+        )
+    return True
+
+
+def require_equal_parts(instance: Instance, engine: str) -> None:
+    """Raises PlannerError where an instance takes more GPUs on one of its nodes than on another."""
+    sizes = sorted({len(part.gpus) for part in instance.parts})
+    if len(sizes) > 1:
+        raise instance.refuse(
+            f"{engine} spreads an instance evenly over its nodes, this one takes {sizes[0]} and {sizes[-1]} GPUs",
+            "place the same number of ranks on every node",
+        )
+
+
+def visible_devices(part: Part) -> str:
+    return ",".join(str(gpu) for gpu in part.gpus)
+
+
+def _refuse_foreign_functions(decision: Decision, engine: Engine) -> None:
+    for role in decision.roles:
+        if role.function in SIDES:
+            what = f"role `{role.name}` runs {SIDES[role.function]}"
+            what += f", and {engine.name} {engine.version} starts no such role"
+            hint = "leave `attention-ffn` out of `options.modes`; docs/attention-ffn.md names ways to start it by hand"
+            raise PlannerError(what, where="decision.roles", hint=hint)
+        if role.function not in FUNCTIONS:
+            raise PlannerError(
+                f"role `{role.name}` has the function `{role.function}`",
+                where="decision.roles",
+                hint=f"serving roles are {', '.join(FUNCTIONS)}",
+            )
+
+
+def _refuse_crowds(instances: Sequence[Instance]) -> None:
+    for instance in instances:
+        if any(part.slot >= MAX_SLOTS for part in instance.parts):
+            raise instance.refuse(
+                f"more than {MAX_SLOTS} instances stand on one node and would share ports", "plan larger instances"
+            )
+
+
+def _groups(scene: Scene) -> list[Group]:
+    """Routers in the order in which models and modes first appear."""
+    members: dict[tuple[str, bool], list[Instance]] = {}
+    for instance in scene.instances:
+        members.setdefault((scene.model_key(instance), instance.role.function == "colocated"), []).append(instance)
+    groups = []
+    for index, group in enumerate(members.values()):
+        by_function = {name: tuple(one for one in group if one.role.function == name) for name in FUNCTIONS}
+        if bool(by_function["prefill"]) != bool(by_function["decode"]):
+            raise group[0].refuse("prefill and decode need each other", "plan both roles for the model")
+        model = scene.model_name(group[0])
+        groups.append(Group(index, model, by_function["colocated"], by_function["prefill"], by_function["decode"]))
+    return groups
+
+
+def _check_transfers(scene: Scene, engine: Engine, groups: Sequence[Group]) -> None:
+    """Any prefill instance of a group may be asked to hand over to any decode instance of it."""
+    for group in groups:
+        senders = {instance.role.name: instance for instance in group.prefill}
+        receivers = {instance.role.name: instance for instance in group.decode}
+        for sender in senders.values():
+            for receiver in receivers.values():
+                _refuse_unequal_split(sender, receiver, engine.name)
+                engine.check_transfer(scene, sender, receiver)
+
+
+def _refuse_unequal_split(sender: Instance, receiver: Instance, engine: str) -> None:
+    small, large = sorted((sender.role.parallelism.tp, receiver.role.parallelism.tp))
+    if large % small:
+        raise receiver.refuse(
+            f"{engine} hands the KV cache from tp {sender.role.parallelism.tp} (role `{sender.role.name}`) to "
+            f"tp {receiver.role.parallelism.tp} only where one divides the other",
+            "plan with tensor parallel sizes of which one divides the other",
+        )
+
+
+def _node_header(scene: Scene, node: Node, groups: Sequence[Group]) -> Iterator[str]:
+    yield f"Run this on {node.title}: node {node.number} of {len(scene.nodes)} that the plan uses."
+    if len(scene.nodes) > 1:
+        yield "Start the scripts of all nodes within minutes of each other."
+    if any(group.needs_router for group in groups):
+        yield "Then start launch-router.sh once."
+    for group in groups:
+        if not group.needs_router:
+            head = group.colocated[0].head
+            yield f'Clients of "{group.model}" talk to port {API_PORT + head.slot} of node {scene.node(head).number}.'
+
+
+def _node_parts(scene: Scene, engine: Engine, place: Place) -> tuple[list[tuple[str, Word]], list[Command]]:
+    """The addresses and the commands of one node."""
+    commands, used = [], {place}
+    for instance in scene.instances:
+        for index, part in enumerate(instance.parts):
+            if part.place == place:
+                commands.append(engine.launch(scene, instance, index))
+                used.add(instance.head.place)
+    return _addresses(scene, used), commands
+
+
+def _router_header(groups: Sequence[Group], decision: Decision) -> Iterator[str]:
+    """Routers balance by load inside a group; shares between groups are for whoever calls them."""
+    yield "Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:"
+    for group in groups:
+        yield f"  port {ROUTER_PORT + group.index}: {group.title}"
+    for route in decision.routing:
+        if route.source is None:
+            yield f'Planned share of workload "{route.workload}" to role "{route.to}": {route.share:.4g}'
+
+
+def _router_parts(
+    scene: Scene, engine: Engine, groups: Sequence[Group]
+) -> tuple[list[tuple[str, Word]], list[Command]]:
+    """The addresses and the commands of the routers."""
+    heads = {instance.head.place for group in groups for instance in group.instances}
+    return _addresses(scene, heads), [engine.router(scene, group) for group in groups]
+
+
+def _addresses(scene: Scene, places: set[Place]) -> list[tuple[str, Word]]:
+    return [(scene.nodes[place].variable, scene.nodes[place].default) for place in sorted(places)]

@@ -1,0 +1,54 @@
+"""A global batch that grows during the run, as launchers take it: equal increments, each for equally many samples."""
+
+from itertools import pairwise
+from math import ceil
+
+from planner.emit.training.job import TrainJob, refuse
+
+
+def steps(job: TrainJob) -> int | None:
+    """Optimizer steps of the whole run, those of smaller batches among them; None where its tokens are not given."""
+    options = job.options
+    if options.train_tokens is None:
+        return None
+    stages = [(stage.global_batch, stage.tokens) for stage in options.batch_ramp]
+    left = options.train_tokens - sum(tokens for _, tokens in stages)
+    whole = [*stages, (options.global_batch, left)]
+    return sum(ceil(int(tokens) / (batch * options.sequence_tokens)) for batch, tokens in whole)
+
+
+def samples(job: TrainJob) -> int | None:
+    """Sequences of the whole run; None where its tokens are not given."""
+    options = job.options
+    return None if options.train_tokens is None else ceil(int(options.train_tokens) / options.sequence_tokens)
+
+
+def rampup(job: TrainJob) -> tuple[int, int, int] | None:
+    """First batch, increment and samples until the last batch is reached; None where the batch does not grow.
+
+    Raises PlannerError for growth that Megatron cannot express: it has one schedule for all batches, and every
+    increment takes an equal share of the samples (megatron/core/num_microbatches_calculator.py).
+    """
+    stages, options = job.decision.planned_batches, job.options
+    if not stages:
+        return None
+    where, batches = "planned_batches", [*(stage.global_batch for stage in stages), options.global_batch]
+    others = sorted({stage.schedule for stage in stages} - {job.decision.schedule})
+    if others:
+        hint = f"write `search: {{schedule: {job.decision.schedule}}}`, or batches that it runs"
+        raise refuse(f"batches run under `{others[0]}` and `{job.decision.schedule}`", where, hint)
+    increments = {later - earlier for earlier, later in pairwise(batches)}
+    if len(increments) > 1:
+        some = " and ".join(map(str, sorted(increments)[:2]))
+        raise refuse(f"the batch grows by {some}", where, "let it grow by one increment")
+    each = {round(stage.tokens / options.sequence_tokens) for stage in stages}
+    if max(each) - min(each) > 1:  # rounded samples of equal tokens
+        what = f"batches last for {min(each)} and for {max(each)} samples"
+        raise refuse(what, where, "give every batch of `batch_ramp` equally many tokens")
+    return batches[0], increments.pop(), round(sum(stage.tokens for stage in stages) / options.sequence_tokens)
+
+
+def require_constant(job: TrainJob, launcher: str) -> None:
+    """Raises PlannerError where the batch grows, for a launcher that has one batch."""
+    if job.decision.planned_batches:
+        raise refuse(f"{launcher} has one batch for the whole run", "planned_batches", "use `--target megatron-lm`")

@@ -1,0 +1,135 @@
+"""Training with Megatron-Bridge: overrides of the sections of its `ConfigContainer`, and a program that applies them.
+
+Megatron-Bridge 0.3 (megatron/bridge/training/config.py). The model comes from its Hugging Face name; the overrides
+carry what the plan decided.
+"""
+
+from planner.emit.registry import Target
+from planner.emit.serving.checkpoints import published_name
+from planner.emit.shell import word
+from planner.emit.training.batch_ramp import rampup, steps
+from planner.emit.training.job import DATA_OUTSIDE, TrainJob, read_job, refuse
+from planner.emit.training.megatron_model import Fields
+from planner.emit.training.megatron_plan import environment, layout, needs_layout, parallel_fields
+from planner.emit.training.torch_launch import launch_script
+from planner.plan.schema import Decision, Envelope
+
+NOTES = ("It runs train.py from the folder that it is started in.",)
+PRECISIONS = {
+    "bf16": "bf16_mixed",
+    "fp8": "bf16_with_fp8_current_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+_SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
+_PROGRAM = '''"""Trains as planned; tokenizer, data and learning rate are arguments such as `optimizer.lr=3e-4`."""
+
+import sys
+from pathlib import Path
+
+from megatron.bridge import AutoBridge
+from megatron.bridge.recipes.common import _pretrain_common
+from megatron.bridge.training.gpt_step import forward_step
+from megatron.bridge.training.pretrain import pretrain
+from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
+
+HERE = Path(__file__).parent
+
+
+def main():
+    config = _pretrain_common()
+    config.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider(load_weights=False)
+    config.mixed_precision = PRECISION
+    config = process_config_with_overrides(config, str(HERE / "overrides.yaml"), sys.argv[1:])
+    pretrain(config=config, forward_step_func=forward_step)
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def sections(job: TrainJob) -> dict[str, Fields]:
+    """The overrides by section of the configuration."""
+    _require_bridge(job)
+    decision, options, shape = job.decision, job.options, job.shape
+    model = parallel_fields(job) | {"seq_length": options.sequence_tokens}
+    if needs_layout(job):
+        model["pipeline_model_parallel_layout"] = layout(job)
+        model["virtual_pipeline_model_parallel_size"] = shape.vpp if shape.vpp > 1 else None
+    if job.model.mtp_layers:
+        model["mtp_num_layers"] = job.heads_for_later_tokens or None
+    if "activations" in decision.offload:
+        model |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.model.num_layers - 1}
+    train: Fields = {"micro_batch_size": decision.micro_batch, "global_batch_size": options.global_batch}
+    ramp = rampup(job)
+    if ramp is not None:
+        train["rampup_batch_size"] = list(ramp)
+    if options.train_tokens is not None:
+        train["train_iters"] = steps(job)
+    made = decision.checkpointing
+    checkpoint: Fields = {"ckpt_format": "fsdp_dtensor"} if decision.zero_stage > 1 else {}
+    if made is not None:
+        checkpoint |= {"save_interval": made.interval_steps, "async_save": made.tier != "synchronous"}
+    return {
+        "model": model,
+        "train": train,
+        **({"checkpoint": checkpoint} if checkpoint else {}),
+        "dataset": {"seq_length": options.sequence_tokens},
+        "ddp": _ddp(job),
+        "optimizer": {
+            "optimizer": {"adamw": "adam", "sgd": "sgd"}[options.optimizer],
+            "use_distributed_optimizer": decision.zero_stage > 0,
+            "optimizer_cpu_offload": "optimizer" in decision.offload,
+        },
+        "dist": {"use_tp_pp_dp_mapping": job.order == DATA_OUTSIDE, "use_megatron_fsdp": decision.zero_stage > 1},
+    }
+
+
+def _ddp(job: TrainJob) -> Fields:
+    decision, ranks = job.decision, job.shape.dp * job.shape.cp
+    fields: Fields = {
+        "use_distributed_optimizer": decision.zero_stage > 0,
+        "overlap_grad_reduce": "grad_reduce" in decision.overlap,
+        "overlap_param_gather": "param_gather" in decision.overlap and decision.zero_stage > 0,
+    }
+    if decision.zero_stage and job.zero_shards != ranks:
+        fields["num_distributed_optimizer_instances"] = ranks // job.zero_shards
+    if decision.zero_stage in _SHARDED:
+        fields["use_megatron_fsdp"] = True
+        fields["data_parallel_sharding_strategy"] = _SHARDED[decision.zero_stage]
+    return fields
+
+
+def _require_bridge(job: TrainJob) -> None:
+    if job.options.optimizer == "lamb":
+        raise refuse("Megatron-Bridge has no optimizer `lamb`", "roles", "set `options.optimizer` to adamw or sgd")
+    if job.options.task == "lora":
+        what = "adapters (task `lora`) have no configuration here"
+        raise refuse(what, "roles", "start from a PEFT recipe of Megatron-Bridge and merge the plan's degrees into it")
+    if (job.shape.dp * job.shape.cp) % job.zero_shards:
+        what = f"{job.zero_shards} shards of the optimizer on {job.shape.dp * job.shape.cp} ranks"
+        raise refuse(what, "zero_shards", "use a number that divides the ranks")
+
+
+def _program(job: TrainJob) -> str:
+    key = job.role.model or next(iter(job.cluster.problem.models))
+    name = published_name(job.cluster.problem.models[key])
+    constants = f"MODEL = {name!r}\nPRECISION = {PRECISIONS[job.decision.precision]!r}\n"
+    return _PROGRAM.replace("HERE = Path(__file__).parent\n", f"HERE = Path(__file__).parent\n{constants}")
+
+
+def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    import yaml
+
+    job = read_job(envelope, decision)
+    header = "".join(f"# {line}\n" for line in job.header)
+    program = word("train.py")
+    return {
+        "launch.sh": launch_script(job, (program,), (), NOTES, settings=environment(job)),
+        "overrides.yaml": header + yaml.safe_dump(sections(job), sort_keys=False),
+        "train.py": header + _program(job),
+    }
+
+
+TARGET = Target("megatron-bridge", "overrides for Megatron-Bridge, and a program that trains", ("train",), _emit)

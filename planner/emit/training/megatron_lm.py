@@ -1,0 +1,150 @@
+"""Training with Megatron-LM: `pretrain_gpt.py` under `torchrun`, with the flags of megatron/training/arguments.py.
+
+Flags are named after the fields of the configuration classes but for those below (Megatron-LM, August 2026).
+"""
+
+from collections.abc import Iterator
+
+from planner.emit.registry import Target
+from planner.emit.shell import reference
+from planner.emit.training.batch_ramp import rampup, samples, steps
+from planner.emit.training.job import DATA_OUTSIDE, TrainJob, read_job, refuse
+from planner.emit.training.megatron_model import Value, model_fields
+from planner.emit.training.megatron_plan import environment, layout, needs_layout, parallel_fields, precision_fields
+from planner.emit.training.torch_launch import Flag, launch_script
+from planner.plan.schema import Decision, Envelope
+
+NOTES = (
+    "It runs Megatron-LM's pretrain_gpt.py. Tokenizer, data and learning rate are no part of a plan: give their flags",
+    "as arguments of this script.",
+)
+NEEDS = {"MEGATRON_LM": "the folder that holds pretrain_gpt.py"}
+_NAMES = {"num_moe_experts": "num-experts", "gated_linear_unit": "swiglu", "fp8": "fp8-format", "fp4": "fp4-format"}
+_SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
+
+
+def flags(job: TrainJob) -> list[Flag]:
+    """All flags of the plan."""
+    _require_megatron_lm(job)
+    fields = model_fields(job) | parallel_fields(job) | precision_fields(job.decision.precision)
+    found = [flag for name, value in fields.items() for flag in _flag(name, value)]
+    return found + list(_job_flags(job)) + list(_data_parallel_flags(job)) + list(_checkpoint_flags(job))
+
+
+def _flag(name: str, value: Value) -> Iterator[Flag]:
+    """A field as a flag; fields at the launcher's own default give none."""
+    flag = "--" + _NAMES.get(name, name).replace("_", "-")
+    match name, value:
+        case "add_bias_linear", _:
+            if not value:
+                yield "--disable-bias-linear", ()
+        case "window_size", [before, after]:
+            yield flag, (f"({before}, {after})",)
+        case "moe_layer_freq", list():
+            yield flag, (_pattern([int(one) for one in value]),)
+        case "num_query_groups", _:
+            yield "--group-query-attention", ()
+            yield flag, (str(value),)
+        case _, bool():
+            if value:
+                yield flag, ()
+        case _, None:
+            return
+        case _, list():
+            yield flag, tuple(map(str, value))
+        case _:
+            yield flag, (str(value),)
+
+
+def _pattern(dense_or_moe: list[int]) -> str:
+    """The kinds of the layers as an expression of Python lists: `([0]*3+[1]*58)`."""
+    runs: list[tuple[int, int]] = []
+    for kind in dense_or_moe:
+        count = runs.pop()[1] if runs and runs[-1][0] == kind else 0
+        runs.append((kind, count + 1))
+    return "(" + "+".join(f"[{kind}]*{count}" for kind, count in runs) + ")"
+
+
+def _job_flags(job: TrainJob) -> Iterator[Flag]:
+    decision, options, model = job.decision, job.options, job.model
+    yield "--seq-length", (str(options.sequence_tokens),)
+    yield "--max-position-embeddings", (str(max(options.sequence_tokens, model.position_embeddings)),)
+    yield "--position-embedding-type", ("learned_absolute" if model.position_embeddings else "rope",)
+    if not model.tied_embeddings:
+        yield "--untie-embeddings-and-output-weights", ()
+    yield "--micro-batch-size", (str(decision.micro_batch),)
+    yield "--global-batch-size", (str(options.global_batch),)
+    ramp = rampup(job)
+    if ramp is not None:  # which Megatron-LM takes with a run counted in samples only
+        yield "--rampup-batch-size", tuple(map(str, ramp))
+    if options.train_tokens is not None:
+        yield ("--train-iters", (str(steps(job)),)) if ramp is None else ("--train-samples", (str(samples(job)),))
+    yield "--bf16", ()
+    yield "--optimizer", ({"adamw": "adam", "sgd": "sgd"}[options.optimizer],)
+    if needs_layout(job):
+        yield "--pipeline-model-parallel-layout", (layout(job),)
+        if "p2p" not in decision.overlap and job.shape.vpp > 1:
+            yield "--no-overlap-p2p-communication", ()
+    if "activations" in decision.offload:
+        yield "--cpu-offloading-num-layers", (str(model.num_layers - 1),)
+    if job.order == DATA_OUTSIDE:
+        yield "--use-tp-pp-dp-mapping", ()
+
+
+def _data_parallel_flags(job: TrainJob) -> Iterator[Flag]:
+    """ZeRO 1 is the distributed optimizer; 2 and 3 are Megatron's FSDP."""
+    decision, ranks = job.decision, job.shape.dp * job.shape.cp
+    if decision.zero_stage in _SHARDED:
+        yield "--use-megatron-fsdp", ()
+        yield "--data-parallel-sharding-strategy", (_SHARDED[decision.zero_stage],)
+        yield "--ckpt-format", ("fsdp_dtensor",)
+    if decision.zero_stage:
+        yield "--use-distributed-optimizer", ()
+        if job.zero_shards != ranks:
+            yield "--num-distributed-optimizer-instances", (str(ranks // job.zero_shards),)
+    if "grad_reduce" in decision.overlap:
+        yield "--overlap-grad-reduce", ()
+    if "param_gather" in decision.overlap and decision.zero_stage:
+        yield "--overlap-param-gather", ()
+    if "optimizer" in decision.offload:
+        yield "--optimizer-cpu-offload", ()
+        yield "--use-precision-aware-optimizer", ()
+
+
+def _checkpoint_flags(job: TrainJob) -> Iterator[Flag]:
+    """How often, and whether behind training; where to is for whoever starts the script, with `--save`."""
+    made = job.decision.checkpointing
+    if made is not None:
+        yield "--save-interval", (str(made.interval_steps),)
+        if made.tier != "synchronous":
+            yield "--async-save", ()
+            yield "--use-persistent-ckpt-worker", ()
+
+
+def _require_megatron_lm(job: TrainJob) -> None:
+    """Raises PlannerError for jobs that Megatron-LM has no flags for."""
+    options, decision = job.options, job.decision
+    if options.optimizer == "lamb":
+        raise refuse("Megatron-LM has no optimizer `lamb`", "roles", "set `options.optimizer` to adamw or sgd")
+    if options.task == "lora":
+        raise refuse("Megatron-LM trains no adapters", "roles", "use `--target megatron-bridge`")
+    if "optimizer" in decision.offload and not decision.zero_stage:
+        hint = "plan ZeRO 1, which Megatron-LM asks for with the optimizer on the host"
+        raise refuse("the optimizer is offloaded and not sharded", "zero_stage", hint)
+    if (job.shape.dp * job.shape.cp) % job.zero_shards:
+        what = f"{job.zero_shards} shards of the optimizer on {job.shape.dp * job.shape.cp} ranks"
+        raise refuse(what, "zero_shards", "use a number that divides the ranks")
+
+
+def script(job: TrainJob) -> str:
+    """The script of every node."""
+    return launch_script(
+        job, (reference("MEGATRON_LM", after="/pretrain_gpt.py"),), flags(job), NOTES, NEEDS, environment(job)
+    )
+
+
+def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    return {"launch.sh": script(read_job(envelope, decision))}
+
+
+TARGET = Target("megatron-lm", "the script that runs Megatron-LM's `pretrain_gpt.py` on every node", ("train",), _emit)

@@ -1,0 +1,93 @@
+"""A model in the words of Megatron-Core: fields of its `TransformerConfig`, and the few that its launcher adds.
+
+Megatron-Core 0.16 (megatron/core/transformer/transformer_config.py).
+"""
+
+from planner.emit.training.job import TrainJob, refuse
+from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, Layer, MoeFfn
+
+Value = bool | int | float | str | list[int] | list[str] | None
+Fields = dict[str, Value]
+
+
+def model_fields(job: TrainJob) -> Fields:
+    """Fields of the configuration that describe the model; PlannerError for one that Megatron's GPT cannot be."""
+    model = job.model
+    _require_gpt(model)
+    fields: Fields = {"num_layers": model.num_layers, "hidden_size": model.hidden_size}
+    fields |= _attention(model)
+    fields |= _feed_forward(model)
+    fields["normalization"] = "LayerNorm" if model.norm_bias else "RMSNorm"
+    if job.heads_for_later_tokens:
+        fields["mtp_num_layers"] = job.heads_for_later_tokens
+    return fields
+
+
+def is_latent(model: Architecture) -> bool:
+    """Whether the model takes the configuration class of latent attention."""
+    return isinstance(model.layers[0].mixer, LatentAttention)
+
+
+def _require_gpt(model: Architecture) -> None:
+    """Raises PlannerError where layers differ in more than being dense or a mixture of experts."""
+    mixers = {layer.mixer for layer in model.layers}
+    if len(mixers) != 1 or not isinstance(model.layers[0].mixer, GroupedQueryAttention | LatentAttention):
+        what = f"`{model.name}` has {len(mixers)} kinds of token mixers, or one that is no full attention"
+        raise refuse(what, "roles", "Megatron's GPT model has one kind of attention; plan such a model")
+    ffns = {layer.ffn for layer in model.layers}
+    if any(ffn is None for ffn in ffns) or len({ffn for ffn in ffns if isinstance(ffn, MoeFfn)}) > 1:
+        raise refuse(f"`{model.name}` mixes layers that Megatron's GPT model cannot", "roles", "plan another model")
+    if len({ffn for ffn in ffns if isinstance(ffn, DenseFfn)}) > 1:
+        raise refuse(f"`{model.name}` has dense layers of several widths", "roles", "plan another model")
+
+
+def _attention(model: Architecture) -> Fields:
+    mixer = model.layers[0].mixer
+    if isinstance(mixer, LatentAttention):
+        return {
+            "num_attention_heads": mixer.num_heads,
+            "multi_latent_attention": True,
+            "q_lora_rank": mixer.q_lora_rank or None,
+            "kv_lora_rank": mixer.kv_lora_rank,
+            "qk_head_dim": mixer.qk_nope_head_dim,
+            "qk_pos_emb_head_dim": mixer.qk_rope_head_dim,
+            "v_head_dim": mixer.v_head_dim,
+        }
+    assert isinstance(mixer, GroupedQueryAttention)
+    fields: Fields = {"num_attention_heads": mixer.num_heads, "kv_channels": mixer.head_dim}
+    if mixer.num_kv_heads != mixer.num_heads:
+        fields["num_query_groups"] = mixer.num_kv_heads
+    if mixer.qkv_bias:
+        fields["add_qkv_bias"] = True
+    if mixer.qk_norm:
+        fields["qk_layernorm"] = True
+    if mixer.window_tokens:
+        fields["window_size"] = [mixer.window_tokens - 1, 0]
+    return fields
+
+
+def _feed_forward(model: Architecture) -> Fields:
+    dense = _first(model.layers, DenseFfn)
+    experts = _first(model.layers, MoeFfn)
+    ffn = dense or experts
+    assert isinstance(ffn, DenseFfn | MoeFfn)
+    fields: Fields = {"ffn_hidden_size": ffn.intermediate_size, "gated_linear_unit": ffn.gated}
+    fields["add_bias_linear"] = ffn.bias
+    if not isinstance(experts, MoeFfn):
+        return fields
+    fields |= {
+        "num_moe_experts": experts.num_experts,
+        "moe_ffn_hidden_size": experts.intermediate_size,
+        "moe_router_topk": experts.top_k,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_grouped_gemm": True,
+    }
+    if experts.shared_intermediate_size:
+        fields["moe_shared_expert_intermediate_size"] = experts.shared_intermediate_size
+    if dense is not None:
+        fields["moe_layer_freq"] = [int(isinstance(layer.ffn, MoeFfn)) for layer in model.layers]
+    return fields
+
+
+def _first(layers: tuple[Layer, ...], kind: type[DenseFfn] | type[MoeFfn]) -> DenseFfn | MoeFfn | None:
+    return next((layer.ffn for layer in layers if isinstance(layer.ffn, kind)), None)

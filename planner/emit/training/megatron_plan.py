@@ -1,0 +1,150 @@
+"""A training plan in the words of Megatron-Core: fields of its `ModelParallelConfig` and `TransformerConfig`."""
+
+from planner.emit.training.job import TrainJob, refuse
+from planner.emit.training.megatron_model import Fields
+from planner.kinds.train.decision import Recompute, StageRun
+
+SCHEDULES = ("1f1b", "interleaved")
+MODULES = {
+    "core_attention": "core_attn",
+    "mlp": "mlp",
+    "moe": "moe",
+    "moe_activation": "moe_act",
+    "layernorm": "layernorm",
+    "mla_up_projection": "mla_up_proj",
+}
+_PRECISIONS: dict[str, Fields] = {
+    "bf16": {},
+    "fp8": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
+    "mxfp8": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
+    "nvfp4": {"fp4": "e2m1", "fp4_recipe": "nvfp4"},
+}
+CONTEXT = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"}
+
+
+def parallel_fields(job: TrainJob) -> Fields:
+    """Degrees, precision and overlap."""
+    shape, decision = job.shape, job.decision
+    require_schedule(job)
+    fields: Fields = {
+        "tensor_model_parallel_size": shape.tp,
+        "pipeline_model_parallel_size": shape.pp,
+        "context_parallel_size": shape.cp,
+        "expert_model_parallel_size": shape.ep,
+        "sequence_parallel": decision.sequence_parallel,
+    }
+    if shape.ep * shape.moe_tp > 1:
+        fields["expert_tensor_parallel_size"] = shape.moe_tp
+    if shape.cp > 1:
+        fields["cp_comm_type"] = CONTEXT[decision.context_parallel]
+    if "tp_comm" in decision.overlap and shape.tp > 1:
+        fields["tp_comm_overlap"] = True
+    if "ep_comm" in decision.overlap and shape.ep > 1:
+        fields["overlap_moe_expert_parallel_comm"] = True
+    return fields | recompute_fields(job) | _experts_need_sequence(job)
+
+
+def precision_fields(precision: str) -> Fields:
+    """The formats of the matrix products; the rest is bf16."""
+    return dict(_PRECISIONS[precision])
+
+
+def layout(job: TrainJob) -> str:
+    """The pipeline layout: E embedding, t layer, m MTP head, L loss, `|` between stages, equal ones as `()*n`."""
+    runs = [(_stage(run, job.heads_for_later_tokens), run.stages) for run in job.decision.stage_runs]
+    last = len(runs) - 1
+    return "".join(_run(text, count, index == last) for index, (text, count) in enumerate(runs))
+
+
+def needs_layout(job: TrainJob) -> bool:
+    """Whether the pipeline is cut in a way that only a layout can say."""
+    return job.shape.pp > 1
+
+
+def recompute_fields(job: TrainJob) -> Fields:
+    """What every stage recomputes; PlannerError where stages differ beyond what one setting says of all."""
+    held = [stage for stage in job.stages if stage.num_layers]
+    kinds = {stage.recompute.granularity for stage in held}
+    if len(kinds) > 1:
+        names = " and ".join(f"`{kind}`" for kind in sorted(kinds))
+        raise refuse(f"stages recompute {names}", "stage_runs", "Megatron has one setting: plan the same everywhere")
+    first = held[0].recompute
+    if first.granularity == "none":
+        return {}
+    if first.granularity == "selective":
+        return _selective(held, first)
+    most = max(stage.recompute.num_layers for stage in held)
+    if all(stage.recompute.num_layers == stage.num_layers for stage in held):
+        return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    if any(stage.recompute.num_layers != min(most, stage.num_layers) for stage in held):
+        what = "stages recompute different numbers of layers"
+        raise refuse(what, "stage_runs", "Megatron has one number for all stages: plan the same everywhere")
+    return {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": most}
+
+
+def require_schedule(job: TrainJob) -> None:
+    """Raises PlannerError for schedules that Megatron-Core does not run, and for what it cannot combine."""
+    decision = job.decision
+    if decision.schedule not in SCHEDULES:
+        able = " or ".join(f"`{name}`" for name in SCHEDULES)
+        hint = f"plan {able}: write `search: {{schedule: [{', '.join(SCHEDULES)}]}}` into the options"
+        raise refuse(f"Megatron-Core has no schedule `{decision.schedule}`", "schedule", hint)
+    if "activations" in decision.offload and job.shape.pp > 1:
+        what = f"activations are offloaded with pp {job.shape.pp}"
+        raise refuse(what, "offload", "Megatron-Core offloads activations without a pipeline only: plan pp 1")
+    _require_overlaps(job)
+
+
+def environment(job: TrainJob) -> dict[str, str]:
+    """How many queues a device has: one keeps collectives before the kernels beside them, FSDP needs several."""
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if job.decision.zero_stage > 1 else "1"}
+
+
+def _require_overlaps(job: TrainJob) -> None:
+    """Raises PlannerError for overlap that Megatron-Core asserts against when it starts."""
+    decision, shape = job.decision, job.shape
+    names = set(decision.overlap)
+    tensors, experts = "tp_comm" in names and shape.tp > 1, "ep_comm" in names and shape.ep > 1
+    whole = any(run.recompute.granularity == "full" for run in decision.stage_runs)
+    problems = (
+        (tensors and not decision.sequence_parallel, "`tp_comm` without sequence parallelism"),
+        (experts and shape.pp > 1 and shape.vpp == 1, "`ep_comm` in a pipeline with vpp 1"),
+        (experts and whole, "`ep_comm` with layers recomputed whole"),
+        (shape.vpp > 1 and shape.pp == 2 and "p2p" not in names, "interleaving over pp 2 without `p2p`"),
+    )
+    for found, what in problems:
+        if found:
+            raise refuse(f"overlap of {what}", "overlap", "Megatron-Core refuses it: change `options.overlap`")
+
+
+def _selective(held: list[StageRun], first: Recompute) -> Fields:
+    if any(set(stage.recompute.modules) != set(first.modules) for stage in held):
+        what = "stages recompute different modules"
+        raise refuse(what, "stage_runs", "Megatron has one list for all stages: plan the same everywhere")
+    return {"recompute_granularity": "selective", "recompute_modules": [MODULES[name] for name in first.modules]}
+
+
+def _experts_need_sequence(job: TrainJob) -> Fields:
+    """Megatron-Core refuses experts under tensor parallelism without sequence parallelism."""
+    shape = job.shape
+    if shape.ep * shape.moe_tp > 1 and shape.tp > 1 and not job.decision.sequence_parallel:
+        what = f"experts over ep {shape.ep} with tp {shape.tp} and no sequence parallelism"
+        raise refuse(what, "sequence_parallel", "turn sequence parallelism on: Megatron-Core asks for it")
+    return {}
+
+
+def _stage(run: StageRun, heads: int) -> str:
+    layers = "" if not run.num_layers else "t" if run.num_layers == 1 else f"t*{run.num_layers}"
+    return ("E" if "embedding" in run.parts else "") + layers + _tail(run, heads)
+
+
+def _tail(run: StageRun, heads: int) -> str:
+    mtp = ("m" if heads == 1 else f"m*{heads}") if "mtp" in run.parts and heads else ""
+    return mtp + ("L" if "loss" in run.parts else "")
+
+
+def _run(stage: str, count: int, last: bool) -> str:
+    """`count` equal stages with a bar after each, but for the last stage of the pipeline."""
+    followed = count - 1 if last else count
+    bars = f"({stage}|)*{followed}" if followed > 1 else f"{stage}|" * followed
+    return bars + (stage if last else "")

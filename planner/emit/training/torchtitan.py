@@ -1,0 +1,206 @@
+"""Training with torchtitan: a configuration module for its `--module` and `--config`, and the script that runs it.
+
+torchtitan 0.3 (torchtitan/config/configs.py, torchtitan/config/manager.py). The model comes from torchtitan's own
+registry; what the plan decided replaces training, parallelism and recomputation of its configuration.
+"""
+
+from dataclasses import dataclass
+
+from planner.emit.registry import Target
+from planner.emit.shell import word
+from planner.emit.training.batch_ramp import require_constant
+from planner.emit.training.job import PIPELINE_OUTSIDE, TrainJob, read_job, refuse
+from planner.emit.training.torch_launch import launch_script
+from planner.plan.schema import Decision, Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A model of torchtitan's registry: its package, the function that configures it, and its flavour."""
+
+    package: str
+    base: str
+    flavour: str
+
+
+MODELS = {
+    "meta-llama/Meta-Llama-3.1-8B": _Known("llama3", "llama3_8b", "8B"),
+    "meta-llama/Meta-Llama-3.1-70B": _Known("llama3", "llama3_70b", "70B"),
+    "meta-llama/Meta-Llama-3.1-405B": _Known("llama3", "llama3_405b", "405B"),
+    "Qwen/Qwen3-0.6B": _Known("qwen3", "qwen3_0_6b", "0.6B"),
+    "Qwen/Qwen3-1.7B": _Known("qwen3", "qwen3_1_7b", "1.7B"),
+    "Qwen/Qwen3-14B": _Known("qwen3", "qwen3_14b", "14B"),
+    "Qwen/Qwen3-32B": _Known("qwen3", "qwen3_32b", "32B"),
+    "Qwen/Qwen3-30B-A3B": _Known("qwen3", "qwen3_30b_a3b", "30B-A3B"),
+    "deepseek-ai/DeepSeek-V3": _Known("deepseek_v3", "deepseek_v3_671b", "671B"),
+    "openai/gpt-oss-20b": _Known("gpt_oss", "gpt_oss_20b", "20b"),
+    "openai/gpt-oss-120b": _Known("gpt_oss", "gpt_oss_120b", "120b"),
+}
+SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zb_v": "ZBVZeroBubble", "dualpipev": "DualPipeV"}
+RESHARD = {0: "default", 2: "never", 3: "always"}
+CONVERTERS = {
+    "bf16": ("", ""),
+    "fp8": (
+        "from torchtitan.components.quantization import Float8LinearConverter\n",
+        'Float8LinearConverter.Config(filter_fqns=["lm_head"], model_compile_enabled=True)',
+    ),
+    "mxfp8": (
+        "from torchtitan.components.quantization import MXFP8LinearConverter\n",
+        "MXFP8LinearConverter.Config(model_compile_enabled=True)",
+    ),
+}
+RECOMPUTE = {"none": "", "selective": "SelectiveAC", "full": "FullAC"}
+_TEXT = '''"""The configuration that torchtitan trains with as planned: `--module plan --config plan`."""
+
+from dataclasses import replace
+
+{quantisation}from torchtitan.config import CompileConfig, ParallelismConfig
+{recompute_import}from torchtitan.models.{package} import model_registry
+from torchtitan.models.{package}.config_registry import {base}
+
+STAGES = {stages}
+
+
+def plan():
+    """The model's own configuration with what the plan decided in place of its defaults."""
+    config = {base}()
+    return replace(
+        config,
+        model_spec=model_registry({flavour!r}{converters}),
+        training=replace(
+            config.training,
+{training}        ),
+        parallelism=ParallelismConfig(
+{parallelism}            module_fqns_per_model_part=STAGES,
+        ),
+        activation_checkpoint={recompute},
+        compile=CompileConfig(enable=True, enable_async_tensor_parallel={async_tp}),
+    )
+'''
+
+
+def module(job: TrainJob) -> str:
+    """Text of the configuration module."""
+    _require_torchtitan(job)
+    require_constant(job, "torchtitan")
+    known, decision = MODELS[job.model.name], job.decision
+    quantisation, converter = CONVERTERS[decision.precision]
+    recompute = RECOMPUTE[_kind(job)]
+    return _TEXT.format(
+        quantisation=quantisation,
+        package=known.package,
+        base=known.base,
+        flavour=known.flavour,
+        converters=f", converters=[{converter}]" if converter else "",
+        stages=_stages(job),
+        training=_lines(_training(job)),
+        parallelism=_lines(_parallelism(job)),
+        recompute_import=f"from torchtitan.distributed.activation_checkpoint import {recompute}\n" if recompute else "",
+        recompute=f"{recompute}.Config()" if recompute else "None",
+        async_tp="tp_comm" in decision.overlap and job.shape.tp > 1,
+    )
+
+
+def _training(job: TrainJob) -> dict[str, object]:
+    decision, options = job.decision, job.options
+    batch = decision.micro_batch * (decision.num_micro_batches if job.shape.pp > 1 else 1)
+    found: dict[str, object] = {
+        "local_batch_size": batch,
+        "global_batch_size": options.global_batch,
+        "seq_len": options.sequence_tokens,
+        "enable_cpu_offload": "optimizer" in decision.offload,
+        "disable_cuda_graphs": True,
+    }
+    if options.train_tokens is not None:
+        found["steps"] = -(-int(options.train_tokens) // (options.global_batch * options.sequence_tokens))
+    return found
+
+
+def _parallelism(job: TrainJob) -> dict[str, object]:
+    decision, shape = job.decision, job.shape
+    shard = job.zero_shards // shape.cp if decision.zero_stage else 1
+    found: dict[str, object] = {
+        "data_parallel_replicate_degree": shape.dp // shard,
+        "data_parallel_shard_degree": shard,
+        "fsdp_reshard_after_forward": RESHARD[decision.zero_stage],
+        "tensor_parallel_degree": shape.tp,
+        "enable_sequence_parallel": decision.sequence_parallel,
+        "pipeline_parallel_degree": shape.pp,
+        "context_parallel_degree": shape.cp,
+        "expert_parallel_degree": shape.ep,
+    }
+    if shape.pp > 1:
+        found["pipeline_parallel_schedule"] = SCHEDULES[decision.schedule]
+        found["pipeline_parallel_microbatch_size"] = decision.micro_batch
+    return found
+
+
+def _stages(job: TrainJob) -> str:
+    """The modules of every stage of the pipeline, in the order in which a micro-batch passes them."""
+    if job.shape.pp == 1:
+        return "None"
+    rows, layer = [], 0
+    for run in job.stages:
+        names = ["tok_embeddings"] if "embedding" in run.parts else []
+        names += [f"layers.{index}" for index in range(layer, layer + run.num_layers)]
+        names += ["norm", "lm_head"] if "loss" in run.parts else []
+        rows.append(f"    {names!r},\n".replace("'", '"'))
+        layer += run.num_layers
+    return "[\n" + "".join(rows) + "]"
+
+
+def _kind(job: TrainJob) -> str:
+    """What every stage with layers recomputes; PlannerError where they differ."""
+    kinds = {run.recompute.granularity for run in job.stages if run.num_layers}
+    if len(kinds) > 1:
+        names = " and ".join(f"`{kind}`" for kind in sorted(kinds))
+        raise refuse(f"stages recompute {names}", "stage_runs", "torchtitan has one setting: plan the same everywhere")
+    return kinds.pop()
+
+
+def _require_torchtitan(job: TrainJob) -> None:
+    """Raises PlannerError for what torchtitan's configuration cannot say."""
+    decision, shape, model = job.decision, job.shape, job.model.name
+    if model not in MODELS:
+        able = ", ".join(f"`{name}`" for name in MODELS)
+        raise refuse(f"torchtitan has no configuration of `{model}` here", "roles", f"it has {able}")
+    problems = (
+        (decision.schedule not in SCHEDULES and shape.pp > 1, "schedule", f"no schedule `{decision.schedule}`"),
+        (decision.zero_stage not in RESHARD, "zero_stage", "no ZeRO 1, which shards optimizer states alone"),
+        (decision.precision not in CONVERTERS, "precision", f"no {decision.precision} for all layers"),
+        (shape.cp > 1 and decision.context_parallel == "ulysses", "context_parallel", "no context parallel `ulysses`"),
+        (shape.moe_tp > 1, "roles", "no tensor parallelism of experts beside their expert parallelism"),
+        (job.heads_for_later_tokens > 0, "stage_runs", "no MTP heads in this configuration"),
+        (job.options.optimizer != "adamw", "roles", f"no optimizer `{job.options.optimizer}` here"),
+        (job.options.task == "lora", "roles", "no adapters in this configuration"),
+        ("activations" in decision.offload, "offload", "no offloading of activations"),
+        (job.zero_shards % shape.cp > 0, "zero_shards", f"no shards that cut the {shape.cp} context-parallel ranks"),
+        (decision.zero_stage == 0 and shape.cp > 1, "zero_stage", "no context parallelism without sharded states"),
+        (job.order != PIPELINE_OUTSIDE, "placement", "no data parallelism outside the pipeline"),
+        (_part_of_the_layers(job), "stage_runs", "no recomputation of a part of the layers whole"),
+    )
+    for found, where, what in problems:
+        if found:
+            raise refuse(f"torchtitan has {what}", where, "plan without it, or use `--target megatron-lm`")
+
+
+def _part_of_the_layers(job: TrainJob) -> bool:
+    return any(run.recompute.granularity == "full" and run.recompute.num_layers != run.num_layers for run in job.stages)
+
+
+def _lines(fields: dict[str, object]) -> str:
+    return "".join(f"            {name}={value!r},\n".replace("'", '"') for name, value in fields.items())
+
+
+def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    job = read_job(envelope, decision)
+    flags = (("--module", ("plan",)), ("--config", ("plan",)))
+    notes = ["Run it from the folder that holds plan.py."]
+    if any(run.recompute.granularity == "selective" for run in job.decision.stage_runs):
+        notes.append("torchtitan recomputes by operator: its selective setting stands for the modules of the plan.")
+    header = "".join(f"# {line}\n" for line in job.header)
+    program = (word("-m"), word("torchtitan.train"))
+    return {"launch.sh": launch_script(job, program, flags, notes), "plan.py": header + module(job)}
+
+
+TARGET = Target("torchtitan", "a configuration module of torchtitan, and the script that runs it", ("train",), _emit)

@@ -1,0 +1,1 @@
+"""What a shard should take, and whether the executed one did."""

@@ -1,0 +1,157 @@
+"""Collectives of a group with their adjoints, for autograd.
+
+The convention is Megatron's (arXiv:1909.08053, section 3): an activation that every rank of a group holds whole has a
+whole gradient on every rank. So what enters per-rank work passes `spread` (forward identity, backward sum) and what
+leaves it passes `summed` (forward sum, backward identity). Where the other ranks of a group are absent a collective
+returns the right shape made of this rank's own data, and is counted as skipped under the operator's name.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from planner.execute.model.groups import Group
+
+
+class _Adjoint(torch.autograd.Function):
+    """A linear map given with its adjoint."""
+
+    @staticmethod
+    def forward(ctx, value, forward, backward, name):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205 - torch's own form
+        ctx.backward_of, ctx.operator = backward, name  # recorders look for the name
+        return forward(value)
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205 - torch's own form
+        return ctx.backward_of(gradient), None, None, None
+
+
+Map = Callable[[Tensor], Tensor]
+
+
+def _linear(value: Tensor, forward: Map, backward: Map, name: str) -> Tensor:
+    mapped: Tensor = _Adjoint.apply(value, forward, backward, name)  # type: ignore[no-untyped-call]
+    return mapped
+
+
+def _same(value: Tensor) -> Tensor:
+    return value.view_as(value)
+
+
+def spread(value: Tensor, group: Group, name: str) -> Tensor:
+    """`value`, which all ranks of the group hold, for per-rank work; the adjoint sums the gradients of the ranks."""
+    return value if group.size == 1 else _linear(value, _same, lambda g: all_reduce(g, group, name), name)
+
+
+def summed(value: Tensor, group: Group, name: str) -> Tensor:
+    """The sum over the group of per-rank values; the adjoint hands the gradient to each rank."""
+    return value if group.size == 1 else _linear(value, lambda v: all_reduce(v, group, name), _same, name)
+
+
+def summed_both_ways(value: Tensor, group: Group, name: str) -> Tensor:
+    """The sum over the group, used by each rank for its own work; the adjoint sums as well."""
+    if group.size == 1:
+        return value
+    return _linear(value, lambda v: all_reduce(v, group, name), lambda g: all_reduce(g, group, name), name)
+
+
+def own_part(value: Tensor, group: Group, name: str) -> Tensor:
+    """This rank's equal part of the rows of `value`, which all hold; the adjoint gathers the parts."""
+    if group.size == 1:
+        return value
+    return _linear(value, lambda v: v.chunk(group.size)[group.index], lambda g: all_gather(g, group, name), name)
+
+
+def joined(value: Tensor, group: Group, name: str) -> Tensor:
+    """The rows of all ranks, in order, for work that all do alike; the adjoint takes this rank's part."""
+    if group.size == 1:
+        return value
+    return _linear(value, lambda v: all_gather(v, group, name), lambda g: g.chunk(group.size)[group.index], name)
+
+
+def gathered(value: Tensor, group: Group, name: str) -> Tensor:
+    """The rows of all ranks, in order, for per-rank work; the adjoint sums over ranks and takes this rank's part."""
+    if group.size == 1:
+        return value
+    return _linear(value, lambda v: all_gather(v, group, name), lambda g: reduce_scatter(g, group, name), name)
+
+
+def scattered(value: Tensor, group: Group, name: str) -> Tensor:
+    """This rank's part of the rows of the sum over the group; the adjoint gathers."""
+    if group.size == 1:
+        return value
+    return _linear(value, lambda v: reduce_scatter(v, group, name), lambda g: all_gather(g, group, name), name)
+
+
+def exchanged(value: Tensor, sent: list[int], received: list[int], group: Group, name: str) -> Tensor:
+    """Rows to each rank of the group in turn, as many as `sent` says; the adjoint sends them back."""
+    if group.size == 1:
+        return value
+    return _linear(
+        value,
+        lambda v: all_to_all(v, sent, received, group, name),
+        lambda g: all_to_all(g, received, sent, group, name),
+        name,
+    )
+
+
+def all_reduce(value: Tensor, group: Group, name: str) -> Tensor:
+    """The sum over the group."""
+    if group.absent:
+        group.skipped[name] += 1
+        return value
+    result = value.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(result, group=group.handle)
+    return result
+
+
+def all_gather(value: Tensor, group: Group, name: str) -> Tensor:
+    """The rows of all ranks, in order; every rank has as many."""
+    if group.absent:
+        group.skipped[name] += 1
+        return value.repeat(group.size, *[1] * (value.dim() - 1))
+    result = value.new_empty((group.size * value.shape[0], *value.shape[1:]))
+    dist.all_gather_into_tensor(result, value.contiguous(), group=group.handle)
+    return result
+
+
+def reduce_scatter(value: Tensor, group: Group, name: str) -> Tensor:
+    """This rank's part of the rows of the sum; on backends without it an all-reduce of which a part stays."""
+    if group.absent:
+        group.skipped[name] += 1
+        return value.chunk(group.size)[group.index]
+    if dist.get_backend(group.handle) == "gloo":
+        return all_reduce(value, group, name).chunk(group.size)[group.index]
+    result = value.new_empty((value.shape[0] // group.size, *value.shape[1:]))
+    dist.reduce_scatter_tensor(result, value.contiguous(), group=group.handle)
+    return result
+
+
+def all_to_all(value: Tensor, sent: list[int], received: list[int], group: Group, name: str) -> Tensor:
+    """The rows that the ranks of the group send to this one, in their order."""
+    if group.absent:
+        group.skipped[name] += 1
+        return value
+    result = value.new_empty((sum(received), *value.shape[1:]))
+    dist.all_to_all_single(result, value.contiguous(), received, sent, group=group.handle)
+    return result
+
+
+def send(value: Tensor, group: Group, to: int, name: str) -> None:
+    """`value` to the member `to` of the group."""
+    if group.absent:
+        group.skipped[name] += 1
+        return
+    dist.send(value.contiguous(), group.ranks[to], group=group.handle)
+
+
+def receive(like: Tensor, group: Group, source: int, name: str) -> Tensor:
+    """What the member `source` sends; zeros of that shape where it is absent."""
+    if group.absent:
+        group.skipped[name] += 1
+        return torch.zeros_like(like)
+    result = torch.empty_like(like)
+    dist.recv(result, group.ranks[source], group=group.handle)
+    return result

@@ -1,0 +1,318 @@
+"""A mixture of experts on one shard: routing, the way of the tokens to the experts and back, grouped products.
+
+Where all ranks of an expert group hold the same tokens (it lies within a tp group) each computes the copies that go to
+its own experts, and one all-reduce sums the parts. Otherwise the tp ranks share a data-parallel rank's tokens out among
+them, slices of one expert gather theirs, an all-to-all takes a copy of each token to each of its experts, and all of it
+is undone on the way back. Ranks of an expert group bring equal numbers of tokens, as engines pad them.
+
+Experts lie in slots, one a slot and as many a rank, or as a layout says: then an expert may have copies, which share
+its tokens by quota.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn import functional as F
+
+from planner.execute.model.collectives import exchanged, gathered, joined, own_part, scattered, spread, summed
+from planner.execute.model.groups import Group
+from planner.execute.model.layers import DenseFeedForward, Norm, Shard, activated
+from planner.execute.model.recompute import again_if, output_dropped
+from planner.execute.model.weights import Piece, part_of
+from planner.execute.shards.expert_layout import ExpertLayout
+from planner.models.architecture import MoeFfn
+
+
+class Router(nn.Module):
+    """The chosen experts and their shares, both [tokens, top_k].
+
+    Softmax over the chosen logits; models with a selection bias score by sigmoid (arXiv:2412.19437, section 2.1.2).
+    """
+
+    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str) -> None:
+        super().__init__()
+        hidden, count = shard.arch.hidden_size, ffn.num_experts
+        self.weight = shard.weights.parameter([Piece.whole(f"{prefix}router", count, hidden)])
+        bias = [Piece.whole(f"{prefix}router_bias", 1, count)]
+        self.bias = shard.weights.parameter(bias) if ffn.router_bias else None
+        self.top_k, self.operators = ffn.top_k, shard.operators
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with self.operators("router"):
+            logits = F.linear(x, self.weight).float()
+        with self.operators("router_top_k"):
+            if self.bias is None:
+                best, chosen = logits.topk(self.top_k, dim=-1)
+                return chosen, best.softmax(dim=-1).to(x.dtype)
+            scores = logits.sigmoid()
+            chosen = (scores + self.bias.detach()).topk(self.top_k, dim=-1).indices
+            best = scores.gather(1, chosen)
+            return chosen, (best / best.sum(dim=-1, keepdim=True)).to(x.dtype)
+
+
+class Slots:
+    """Which slot serves each choice of an expert, and which rank holds a slot, under a layout.
+
+    Of the n tokens here that chose an expert, the j-th lies at (j + 1/2) / n of its copies' quotas laid end to end.
+    """
+
+    def __init__(self, layout: ExpertLayout, device: torch.device) -> None:
+        in_order = sorted(range(len(layout.quota)), key=lambda slot: layout.expert_of_slot[slot])
+        self.num_experts = layout.num_experts
+        self.slot = torch.tensor(in_order, device=device)
+        self.ends = torch.tensor(list(_ends(layout, in_order)), dtype=torch.float64, device=device)
+        self.rank_ends = torch.tensor(layout.first_slots[1:], device=device)
+
+    def of(self, chosen: Tensor) -> Tensor:
+        """Slots [tokens, top_k] of the chosen experts [tokens, top_k]."""
+        expert = chosen.flatten()
+        order = expert.argsort(stable=True)
+        count = torch.zeros(self.num_experts, dtype=torch.int64, device=expert.device)
+        count.scatter_add_(0, expert, torch.ones_like(expert))
+        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        at = expert + (place - (count.cumsum(0) - count)[expert] + 0.5).double() / count[expert]
+        return self.slot[torch.searchsorted(self.ends, at, right=True)].view_as(chosen)
+
+    def rank(self, slot: Tensor) -> Tensor:
+        """The expert-parallel rank of each slot."""
+        return torch.bucketize(slot, self.rank_ends, right=True)
+
+
+def _ends(layout: ExpertLayout, in_order: Sequence[int]) -> Iterator[float]:
+    """Where the quota of each slot ends, those of expert e between e and e + 1; slots ordered by expert."""
+    total, experts = 0.0, [layout.expert_of_slot[slot] for slot in in_order]
+    for slot, expert, following in zip(in_order, experts, [*experts[1:], -1], strict=True):
+        total = min(total + layout.quota[slot], 1.0) if following == expert else 1.0
+        yield expert + total
+        total = total if following == expert else 0.0
+
+
+class Experts(nn.Module):
+    """The experts `own` of one ep part, a moe_tp slice of each; rows sorted by slot, one grouped product each way."""
+
+    holds_experts = True
+
+    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str, own: Sequence[int]) -> None:
+        super().__init__()
+        groups, size = shard.groups, ffn.intermediate_size
+        width = ffn.latent_size or shard.arch.hidden_size
+        part, ups = (groups.moe_tp.index, groups.moe_tp.size), ("gate", "up") if ffn.gated else ("up",)
+        up = [
+            Piece.by_outputs(f"{prefix}experts.{name}_proj.{expert}", size, width, *part)
+            for expert in own
+            for name in ups
+        ]
+        down = [Piece.by_inputs(f"{prefix}experts.down_proj.{expert}", width, size, *part) for expert in own]
+        self.up = shard.weights.parameter(up, stack=len(own))  # [experts, slice x ups, width]
+        self.down = shard.weights.parameter(down, stack=len(own))  # [experts, width, slice]
+        self.gated, self.operators = ffn.gated, shard.operators
+        self.recomputed = "moe_activation" in shard.recompute
+        if shard.arch.precisions.experts not in ("bf16", "fp16", "fp32"):
+            working = str(shard.weights.dtype).removeprefix("torch.")
+            shard.notes.add(f"{shard.arch.precisions.experts} experts run in {working}")
+
+    def forward(self, x: Tensor, expert: Tensor) -> Tensor:
+        """Each row by its expert; rows of an expert that is not in [0, experts) come back as zeros."""
+        count = len(self.up)
+        known = (expert >= 0) & (expert < count)
+        key = torch.where(known, expert, count)
+        order = key.argsort(stable=True)
+        rows = x[order]
+        if x.device.type == "cuda" and x.dtype == torch.bfloat16:
+            out = self._grouped(rows, key[order], count)
+        else:
+            out = self._one_by_one(rows, torch.bincount(key, minlength=count + 1)[:count].tolist())
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        return out[back]
+
+    def _grouped(self, rows: Tensor, key: Tensor, count: int) -> Tensor:
+        """One kernel for all experts; sizes stay on the device, so that a CUDA graph can hold it."""
+        ends = torch.searchsorted(key, torch.arange(count, device=key.device), right=True).to(torch.int32)
+        held = (key < count)[:, None]
+        inner = torch._grouped_mm(torch.where(held, rows, 0), self.up.transpose(1, 2), offs=ends)
+        active = self._activated(inner, held)
+        with self._dropped(inner, active, held):
+            return torch.where(held, torch._grouped_mm(active, self.down.transpose(1, 2), offs=ends), 0)
+
+    def _activated(self, inner: Tensor, held: Tensor | None = None) -> Tensor:
+        active = activated(inner, gated=self.gated)
+        return active if held is None else torch.where(held, active, 0)
+
+    def _dropped(self, inner: Tensor, active: Tensor, held: Tensor | None = None) -> AbstractContextManager[None]:
+        name = "expert_activation"
+        return output_dropped(
+            self.recomputed, self.operators, name, lambda value: self._activated(value, held), inner, active
+        )
+
+    def _one_expert(self, rows: Tensor, index: int) -> Tensor:
+        inner = F.linear(rows, self.up[index])
+        active = self._activated(inner)
+        with self._dropped(inner, active):
+            return F.linear(active, self.down[index])
+
+    def _one_by_one(self, rows: Tensor, sizes: list[int]) -> Tensor:
+        rest = len(rows) - sum(sizes)
+        parts = [self._one_expert(part, index) for index, part in enumerate(rows.split([*sizes, rest])[:-1])]
+        return torch.cat([*parts, rows.new_zeros(rest, rows.shape[1])])
+
+
+class MixtureOfExperts(nn.Module):
+    """Router, shared experts, routed experts; whole output on every tp rank."""
+
+    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str, layout: ExpertLayout | None = None) -> None:
+        super().__init__()
+        self.ffn, self.groups, self.operators, self.layout = ffn, shard.groups, shard.operators, layout
+        self.recomputed = "moe" in shard.recompute
+        ep = shard.groups.ep
+        slots = layout.slots_of(ep.index) if layout else part_of(ffn.num_experts, ep.index, ep.size)
+        own = [layout.expert_of_slot[slot] for slot in slots] if layout else list(slots)
+        self.first_slot, self.num_slots = slots.start, len(slots)
+        self.slots = Slots(layout, shard.weights.device) if layout else None
+        self._coming: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by copies that leave
+        hidden, precision = shard.arch.hidden_size, shard.arch.precisions.shared_experts
+        self.router = Router(shard, ffn, prefix)
+        self.experts = Experts(shard, ffn, prefix, own)
+        self.shared: DenseFeedForward | None = None
+        if ffn.shared_intermediate_size:
+            name, size = f"{prefix}shared_experts", ffn.shared_intermediate_size
+            self.shared = DenseFeedForward(shard, name, "shared_expert", size, precision, gated=ffn.gated)
+        gate = [Piece.whole(f"{prefix}shared_gate", 1, hidden)]
+        self.shared_gate = shard.weights.parameter(gate) if ffn.shared_gate else None
+        self.latent_down = self.latent_up = self.latent_norm = None
+        if ffn.latent_size:
+            narrow = ffn.latent_size
+            self.latent_down = shard.linear([Piece.whole(f"{prefix}latent_down_proj", narrow, hidden)], precision)
+            self.latent_up = shard.linear([Piece.whole(f"{prefix}latent_up_proj", hidden, narrow)], precision)
+            self.latent_norm = Norm(shard, f"{prefix}latent_norm", narrow) if ffn.latent_norm else None
+
+    @property
+    def same_tokens(self) -> bool:
+        """Whether all ranks of the expert group hold the same tokens."""
+        return self.groups.expert.size <= self.groups.tp.size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return again_if(self.recomputed, self.operators, self._mixture)(x)
+
+    def _mixture(self, x: Tensor) -> Tensor:
+        chosen, shares = self.router(x)
+        if self.slots is not None:
+            with self.operators("router_top_k"):
+                chosen = self.slots.of(chosen)
+        routed = x if self.latent_down is None else self._narrowed(x)
+        routed = self._summed(routed, chosen, shares) if self.same_tokens else self._exchanged(routed, chosen, shares)
+        if self.latent_up is not None:
+            with self.operators("latent_up"):
+                routed = self.latent_up(routed)
+        return routed if self.shared is None else routed + self._shared(x)
+
+    def _narrowed(self, x: Tensor) -> Tensor:
+        assert self.latent_down is not None
+        with self.operators("latent_down"):
+            narrow: Tensor = self.latent_down(x)
+        return narrow if self.latent_norm is None else self.latent_norm(narrow)
+
+    def _shared(self, x: Tensor) -> Tensor:
+        assert self.shared is not None
+        tp = self.groups.tp
+        partial = self.shared(spread(x, tp, "moe_all_reduce"))
+        if self.shared_gate is not None:
+            partial = partial * spread(F.linear(x, self.shared_gate).sigmoid(), tp, "moe_all_reduce")
+        with self.operators("moe_all_reduce"):
+            return summed(partial, tp, "moe_all_reduce")
+
+    def _summed(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """Every rank of the group does its part for all tokens."""
+        group = self.groups.expert
+        x, shares = spread(x, group, "moe_all_reduce"), spread(shares, group, "moe_all_reduce")
+        local = chosen - self.first_slot
+        partial = self._mixed(x, local, shares)
+        with self.operators("moe_all_reduce"):
+            return summed(partial, group, "moe_all_reduce")
+
+    def _mixed(self, x: Tensor, local: Tensor, shares: Tensor) -> Tensor:
+        top_k = local.shape[1]
+        with self.operators("experts"):
+            out = self.experts(x.repeat_interleave(top_k, dim=0), local.flatten())
+        return self._combined(out, shares)
+
+    def _combined(self, copies: Tensor, shares: Tensor) -> Tensor:
+        with self.operators("expert_combine"):
+            return (copies.unflatten(0, shares.shape) * shares[..., None]).sum(dim=1)
+
+    def _exchanged(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """Tokens go to their experts; see the head of this module."""
+        tp, slices, num_tokens = self.groups.tp, self.groups.moe_tp, len(x)
+        short = -num_tokens % tp.size
+        x, shares, chosen = (F.pad(value, (0, 0, 0, short)) for value in (x, shares, chosen))
+        x, shares = own_part(x, tp, "moe_all_gather"), own_part(shares, tp, "moe_all_gather")
+        chosen = chosen.chunk(tp.size)[tp.index]
+        with self.operators("moe_all_gather_tokens"):
+            name = "moe_all_gather_tokens"
+            x, shares, chosen = (
+                gathered(x, slices, name),
+                gathered(shares, slices, name),
+                gathered(chosen, slices, name),
+            )
+        mixed = self._through_parts(x, chosen, shares)
+        with self.operators("moe_reduce_scatter"):
+            own = scattered(mixed, slices, "moe_reduce_scatter")
+        with self.operators("moe_all_gather"):
+            return joined(own, tp, "moe_all_gather")[:num_tokens]
+
+    def _through_parts(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """Copies of tokens to the ep ranks that hold their experts, and their outputs back."""
+        ep, top_k = self.groups.ep, chosen.shape[1]
+        if ep.size == 1:
+            return self._mixed(x, chosen, shares)
+        if ep.absent:
+            ep.skipped["dispatch"] += 1
+            ep.skipped["combine"] += 1
+            return self._alone(x, chosen, shares)
+        expert = chosen.flatten()
+        order = expert.argsort(stable=True)
+        sent = torch.bincount(self._rank_of(expert), minlength=ep.size)
+        received = _swapped(sent, ep)
+        to, from_ = sent.tolist(), received.tolist()
+        with self.operators("dispatch"):
+            copies = exchanged(x.repeat_interleave(top_k, dim=0)[order], to, from_, ep, "dispatch")
+            local = exchanged(expert[order], to, from_, ep, "dispatch") - self.first_slot
+        with self.operators("experts"):
+            done = self.experts(copies, local)
+        with self.operators("combine"):
+            back = exchanged(done, from_, to, ep, "combine")
+        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        return self._combined(back[place], shares)
+
+    def _rank_of(self, slot: Tensor) -> Tensor:
+        return slot // self.num_slots if self.slots is None else self.slots.rank(slot)
+
+    def _alone(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """Without the other ranks own tokens stand for those that would come, as many for each slot."""
+        if self.layout is None:  # what leaves equals what comes
+            return self._mixed(x, chosen % self.num_slots, shares)
+        if chosen.numel() not in self._coming:
+            self._coming[chosen.numel()] = self._all_coming(chosen.numel(), len(x), x.device)
+        token, slot, back = self._coming[chosen.numel()]
+        with self.operators("experts"):
+            done = self.experts(x[token], slot)
+        return self._combined(done[back], shares) if len(done) else torch.zeros_like(x)
+
+    def _all_coming(self, num_copies: int, num_tokens: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Of what comes to this rank when every rank sends so many copies: token, slot, and which result goes where."""
+        assert self.layout is not None
+        everywhere = num_copies * self.groups.ep.size
+        slots = self.layout.slots_of(self.groups.ep.index)
+        coming = [round(everywhere * self.layout.load_of_slot(slot)) for slot in slots]
+        local = torch.arange(len(slots)).repeat_interleave(torch.tensor(coming))
+        back = torch.arange(num_copies) % max(len(local), 1)
+        return (torch.arange(len(local)) % num_tokens).to(device), local.to(device), back.to(device)
+
+
+def _swapped(sent: Tensor, group: Group) -> Tensor:
+    """How many rows each rank of the group sends here."""
+    received = torch.empty_like(sent)
+    dist.all_to_all_single(received, sent, group=group.handle)
+    return received

@@ -1,0 +1,1 @@
+"""The processes that execute a shard: launched, timed, recorded."""

@@ -1,0 +1,203 @@
+"""The time of each operator inside a step, and the record of which one a rank is in.
+
+A pass over the step is timed operator by operator, and the median over passes is taken. Time belongs to the innermost
+operator that is running, so that what the backward pass computes again is not counted twice. On a CUDA device the first
+thing in the queue keeps the device busy until the host has queued the rest, so that events do not measure the host.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from planner.execute.judge.predict import BACKWARD
+from planner.execute.ranks.timing import cuda_event
+from planner.execute.shards.faults import Progress
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.autograd.graph import Node
+
+PASSES = 7
+_HEAD_START_CYCLES = 20_000_000  # about 10 ms at 2 GHz
+
+
+class Names:
+    """A recorder that only says where the rank is, and which operators it has entered."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.entered: dict[str, int] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        self.progress.enter(name)
+        self.entered[name] = self.entered.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            self.progress.enter("")
+
+    def watch(self, out: "Tensor") -> None:
+        """Says which operator the backward pass from `out` is in."""
+        for node in _nodes(out):
+            name = getattr(node, "operator", None)
+            if name is not None:
+                node.register_prehook(_entering(self.progress, name + BACKWARD))
+
+
+def _entering(progress: Progress, name: str) -> Callable[[object], None]:
+    return lambda _gradients: progress.enter(name)
+
+
+class Clockwork(Protocol):
+    """Points in time on a device."""
+
+    def begin(self) -> None:
+        """Makes the device ready to be timed."""
+
+    def now(self) -> None:
+        """Notes this moment."""
+
+    def between_s(self) -> list[float]:
+        """Seconds from each moment noted to the next."""
+
+
+class CpuMoments:
+    """Wall time."""
+
+    def __init__(self) -> None:
+        self._moments: list[float] = []
+
+    def begin(self) -> None:
+        """Nothing to prepare."""
+
+    def now(self) -> None:
+        self._moments.append(time.perf_counter())
+
+    def between_s(self) -> list[float]:
+        return [last - first for first, last in pairwise(self._moments)]
+
+
+class CudaMoments:
+    """Events in the queue of the device."""
+
+    def __init__(self) -> None:
+        self._events: list[torch.cuda.Event] = []
+
+    def begin(self) -> None:
+        """Gives the host a head start."""
+        import torch
+
+        torch.cuda.synchronize()
+        torch.cuda._sleep(_HEAD_START_CYCLES)  # type: ignore[no-untyped-call]  # of torch itself
+
+    def now(self) -> None:
+        event = cuda_event()
+        event.record()
+        self._events.append(event)
+
+    def between_s(self) -> list[float]:
+        import torch
+
+        torch.cuda.synchronize()
+        return [float(first.elapsed_time(last)) * 1e-3 for first, last in pairwise(self._events)]
+
+
+class Times:
+    """Seconds by operator of one pass; gradients are those of the operator whose forward pass made their node."""
+
+    def __init__(self, moments: Clockwork) -> None:
+        self._moments = moments
+        self._running = [""]
+        self._labels: list[str] = []  # what runs from each moment on
+        self._made: list[tuple[int, int, str]] = []  # first and last sequence number of nodes, and their operator
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        first = _sequence_number()
+        self._enter(name)
+        try:
+            yield
+        finally:
+            self._leave()
+            self._made.append((first, _sequence_number(), name))
+
+    def watch(self, out: "Tensor") -> None:
+        """Times the backward pass from `out`, of the graph made since the last call."""
+        label_of = {number: name for first, last, name in self._made for number in range(first, last)}
+        self._made.clear()
+        for node in _nodes(out):
+            name = getattr(node, "operator", None) or label_of.get(node._sequence_nr())
+            if name is not None:
+                node.register_prehook(self._entering(name + BACKWARD))
+                node.register_hook(self._leaving)
+
+    def begin(self) -> None:
+        """Starts a pass."""
+        self._moments.begin()
+
+    def collect(self) -> dict[str, float]:
+        """Seconds of what ran on its own."""
+        seconds: dict[str, float] = {}
+        for label, spent_s in zip(self._labels, self._moments.between_s(), strict=False):
+            if label:
+                seconds[label] = seconds.get(label, 0.0) + spent_s
+        return seconds
+
+    def _entering(self, name: str) -> Callable[[object], None]:
+        return lambda _gradients: self._enter(name)
+
+    def _leaving(self, _inputs: object, _outputs: object) -> None:
+        self._leave()
+
+    def _enter(self, name: str) -> None:
+        self._running.append(name)
+        self._note()
+
+    def _leave(self) -> None:
+        self._running.pop()
+        self._note()
+
+    def _note(self) -> None:
+        self._labels.append(self._running[-1])
+        self._moments.now()
+
+
+Recorder = Names | Times
+
+
+def operator_seconds(run: Callable[[], object], attach: Callable[[Times], None], device: str) -> dict[str, float]:
+    """Median seconds of each operator over passes of `run`; `attach` hands the recorder of a pass to the shard."""
+    passes: list[dict[str, float]] = []
+    for _ in range(PASSES):
+        times = Times(CpuMoments() if device == "cpu" else CudaMoments())
+        attach(times)
+        times.begin()
+        run()
+        passes.append(times.collect())
+    return {name: float(np.median([one.get(name, 0.0) for one in passes])) for name in passes[0]}
+
+
+def _sequence_number() -> int:
+    """The number of the next node that autograd makes in this thread."""
+    import torch
+
+    number: int = torch._C._autograd._get_sequence_nr()  # type: ignore[attr-defined]  # no public name
+    return number
+
+
+def _nodes(out: "Tensor") -> "Iterator[Node]":
+    """Every node of the graph behind `out`."""
+    waiting = [out.grad_fn]
+    seen: set[Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [before for before, _ in node.next_functions]

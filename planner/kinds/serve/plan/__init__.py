@@ -1,0 +1,1 @@
+"""A chosen mix as a plan: roles, placement, predictions, certificate."""

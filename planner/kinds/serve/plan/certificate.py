@@ -1,0 +1,161 @@
+"""What a serving plan proves: the space searched, what was pruned by which rule, the bound and its derivation."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from planner.kinds.serve.steady.demand import LATENCY_SHARES
+from planner.kinds.serve.steady.frontier import SPEEDS_TOKENS_PER_S
+from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, prefill_chunks
+from planner.kinds.serve.steady.units import MICRO_BATCHES, Sides, splits
+from planner.plan.schema import Certificate, Objective
+from planner.solvers.mix import MixProblem, MixSolution, Role, build
+from planner.solvers.mix_data import point_of, problem_to_dict
+from planner.solvers.mix_solve import MixCertificate, next_best, reduce
+from planner.solvers.result import SolveResult
+
+if TYPE_CHECKING:
+    from planner.kinds.serve.solve import Outcome, Setting
+
+TOLERANCE = 1e-6
+
+
+def certificate(setting: "Setting", outcome: "Outcome", proof: MixCertificate) -> Certificate:
+    """The certificate of a solved mix; its bound is the one that `proof` re-derives."""
+    factor = outcome.formulated.factor
+    scaled = dataclasses.replace(proof, objective_unit=proof.objective_unit * factor)
+    value, bound = outcome.objective, scaled.bound()
+    assert value is not None
+    problem = outcome.formulated.problem
+    if bound is not None:
+        bound = max(bound, value) if problem.maximising else min(bound, value)
+    gap = None if bound is None else abs(value - bound) / max(abs(value), 1e-9)
+    closed = gap is not None and gap <= TOLERANCE
+    reduced, kept, dropped = reduce(problem)
+    stop_reason = outcome.result.stop_reason
+    return Certificate(
+        claim=_claim(closed, outcome.formulated.metric),
+        status="optimal" if closed else "feasible",
+        stop_reason="node_limit" if stop_reason == "finished" and not closed else stop_reason,
+        objective=Objective(
+            metric=outcome.formulated.metric, sense="maximize" if problem.maximising else "minimize", value=value
+        ),
+        bound=bound,
+        gap=gap,
+        tolerance=TOLERANCE,
+        axes=axes_of(setting),
+        candidates=outcome.tally.evaluated,
+        pruned=_pruned(outcome, list(dropped)),
+        proof={"method": "dual_tree", **scaled.to_dict(), **_subject(outcome, reduced, kept)},
+        next_best=_alternatives(outcome),
+    )
+
+
+def _pruned(outcome: "Outcome", dropped: list[int]) -> dict[str, int]:
+    """Pairs of instance type and workload by the rule that dropped them; what is left stands in the proof."""
+    pruned = dict(outcome.tally.pruned)
+    shapes = outcome.formulated.problem.shapes
+    pairs = sum(sum(rate > 0.0 for rate in shapes[c].rate_per_s) for c in dropped)
+    if pairs:
+        pruned["whole instances of another type do the same on no more devices"] = pairs
+    return dict(sorted(pruned.items()))
+
+
+def _subject(outcome: "Outcome", reduced: MixProblem, kept: list[int]) -> dict[str, JsonValue]:
+    """What the proof is about: the mix that its model is built from, and the plan as a point of that model."""
+    assert outcome.result.solution is not None
+    point = point_of(reduced, kept, build(reduced)[1], outcome.result.solution)
+    return {"mix": problem_to_dict(reduced), "values": list(point)}
+
+
+def _claim(closed: bool, metric: str) -> str:
+    space = "over the stated axes, under the stated costs and assumptions"
+    if closed:
+        return (
+            f"no mix of instances has a better {metric} {space}; limits on percentiles are judged by a queueing model"
+        )
+    return f"no mix of instances is proven to beat the bound on {metric} {space}"
+
+
+def axes_of(setting: "Setting") -> dict[str, list[JsonValue]]:
+    """Every axis of the space with its values."""
+    axes: dict[str, set[int]] = {}
+    for space in setting.spaces.values():
+        for name, values in space.axes.items():
+            axes.setdefault(name, set()).update(values)
+    options = setting.options
+    found: dict[str, list[JsonValue]] = {
+        "mode": list(options.modes),
+        "pool": [pool.name for pool in setting.resolved.pools],
+        **{name: list[JsonValue](sorted(values)) for name, values in axes.items()},
+        "moe_tp": ["tp x dp / ep"],
+        "max_batch": [int(batch) for batch in decode_batches(options, setting.targets)],
+        "instances": ["every number that fits"],
+    }
+    if setting.resolved.problem.objective.pareto is not None:
+        found["tokens_per_s_per_user"] = list(SPEEDS_TOKENS_PER_S)
+    if "colocated" in options.modes:
+        found["chunk_tokens"] = list(options.chunk_tokens or CHUNK_TOKENS)
+    if "attention-ffn" in options.modes:
+        found["attention_and_ffn_gpus"] = [
+            f"{one} : {other}"
+            for one, other in dict.fromkeys(
+                pair
+                for (key, _), place in setting.places.items()
+                for (model, _), other_place in setting.places.items()
+                if key == model
+                for pair in splits(Sides(place, other_place), options)
+            )
+        ]
+        found["micro_batches"] = list(options.micro_batches or MICRO_BATCHES)
+    if options.overlap != ("off",):
+        found["overlap"] = list(options.overlap)
+    if options.speculation is not None:
+        found["draft_tokens"] = list(options.searched_drafts)
+    if {"disaggregated", "attention-ffn"} & set(options.modes):
+        found["prefill_chunk_tokens"] = [int(chunk) for chunk in prefill_chunks(options, setting.targets)]
+        found["decode_pool"] = ["every pool, one for each prefill instance"]
+        if any(target.latency_limits for target in setting.targets):
+            found["prefill_share_of_latency"] = list(LATENCY_SHARES)
+    return found
+
+
+def _alternatives(outcome: "Outcome") -> list[JsonValue]:
+    """The best plans of another make, with what they lose: each mode alone, and the nearest different mix."""
+    problem, solution, value = outcome.formulated.problem, outcome.result.solution, outcome.objective
+    assert solution is not None
+    assert value is not None
+    roles = {shape.role for shape, count in zip(problem.shapes, solution.counts, strict=True) if count}
+    rows: list[JsonValue] = []
+
+    def add(name: str, result: SolveResult[MixSolution]) -> None:
+        rows.append(_alternative(name, result.objective, outcome.formulated.factor, value))
+
+    for name, barred in (("colocated only", {Role.FIRST, Role.SECOND}), ("disaggregated only", {Role.WHOLE})):
+        if roles & barred:
+            add(name, next_best(problem, solution, forbid_roles=barred))
+    candidates = outcome.formulated.candidates
+    drafting = [c for c, candidate in enumerate(candidates) if candidate.draft_tokens]
+    if any(solution.counts[c] for c in drafting):
+        add("without speculation", next_best(problem, solution, forbid_shapes=drafting))
+    elif drafting:
+        plain = [c for c in range(len(candidates)) if c not in drafting]
+        add("with speculation only", next_best(problem, solution, forbid_shapes=plain))
+    halved = [c for c, candidate in enumerate(candidates) if candidate.shape.micro_batches > 1]
+    if any(solution.counts[c] for c in halved):
+        add("without two batches", next_best(problem, solution, forbid_shapes=halved))
+    apart = [c for c, candidate in enumerate(outcome.formulated.candidates) if candidate.ffn is not None]
+    others = [c for c in range(len(problem.shapes)) if c not in apart and problem.shapes[c].role is not Role.FIRST]
+    if any(solution.counts[c] for c in apart):
+        add("without attention-ffn", next_best(problem, solution, forbid_shapes=apart))
+    elif apart:
+        add("attention-ffn only", next_best(problem, solution, forbid_shapes=others))
+    return rows
+
+
+def _alternative(name: str, objective: float | None, factor: float, value: float) -> JsonValue:
+    if not objective:
+        return {"plan": name, "objective": None, "loss": None}
+    found = objective * factor
+    return {"plan": name, "objective": found, "loss": abs(found - value) / max(abs(value), 1e-9)}

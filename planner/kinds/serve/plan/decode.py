@@ -1,0 +1,380 @@
+"""A solved mix as a plan: roles, placement, routing, predictions, certificate, evidence."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from pydantic import JsonValue
+
+from planner import __version__
+from planner.costs.rates.profiled import Profiled
+from planner.documents.files import digest
+from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision
+from planner.kinds.serve.plan.certificate import certificate
+from planner.kinds.serve.plan.place import place
+from planner.kinds.serve.plan.steps import step_evidence
+from planner.kinds.serve.solve import Outcome, Setting
+from planner.kinds.serve.steady.attention_ffn import advice
+from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.formulate import gpus_at_hand
+from planner.kinds.serve.steady.predict import resting_scale, times
+from planner.kinds.serve.steady.shapes import Shape
+from planner.kinds.serve.steady.used import Used, list_used
+from planner.plan.schema import (
+    SCHEMA,
+    Block,
+    Certificate,
+    Digests,
+    Engine,
+    Envelope,
+    Evidence,
+    Memory,
+    Parallelism,
+    Prediction,
+    Role,
+    Route,
+    Software,
+)
+from planner.problem.resolve import normalised
+from planner.solvers.mix import Flow
+from planner.solvers.mix_solve import MixCertificate
+
+ASSUMPTIONS = (
+    "steady state: arrivals, lengths and batches at their means; waiting for prefill as an M/G/1 queue",
+    "an instance reserves the KV cache of whole requests, so none is preempted",
+    "requests spread evenly over equal instances, and over the attention ranks of one",
+)
+PLAIN = "prefix caching, speculative decoding and swapping are off"
+DRAFTED = "prefix caching and swapping are off"
+CLIENTS_MOST = "clients that wait for answers: no more requests are in the system than there are clients"
+CLIENTS_LEAST = (
+    "clients that wait for answers: the plan holds all of them within the limits, and predictions are for the load at"
+    " which their closed loop rests"
+)
+SIDES_APART = (
+    "attention and feed-forward apart: micro-batches of a replica are equally large and layers alike, and activations"
+    " move while devices compute"
+)
+_MODES: dict[frozenset[str], Literal["colocated", "disaggregated", "attention-ffn"]] = {
+    frozenset({"colocated"}): "colocated",
+    frozenset({"prefill", "decode"}): "disaggregated",
+    frozenset({"prefill", "attention"}): "attention-ffn",
+}
+LEAST_SHARE = 1e-9  # of a workload's traffic; less is numerical dust
+
+
+def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: Sequence[FrontierPoint]) -> Envelope:
+    """The plan of a solved mix."""
+    used = _used(outcome)
+    predictions = tuple(_predictions(setting, outcome, used))
+    proven, assumed = certificate(setting, outcome, proof), tuple(_assumptions(setting, outcome))
+    return envelope(setting, outcome, proven, predictions, assumed, frontier)
+
+
+def envelope(
+    setting: Setting,
+    outcome: Outcome,
+    proven: Certificate,
+    predictions: tuple[Prediction, ...],
+    assumptions: tuple[str, ...],
+    frontier: Sequence[FrontierPoint] = (),
+) -> Envelope:
+    """The plan of a mix with what is proven and predicted of it."""
+    used = _used(outcome)
+    decision = _decision(setting, outcome, used, frontier)
+    inputs = normalised(setting.resolved)
+    problem = setting.resolved.problem
+    return Envelope(
+        schema=SCHEMA,
+        kind="serve",
+        name=problem.name,
+        software=Software(planner=__version__, solver=outcome.result.solver),
+        seed=problem.seed,
+        digests=_digests(setting, inputs),
+        inputs=inputs,
+        decision=decision.model_dump(mode="json", exclude_none=True),
+        predictions=predictions,
+        certificate=proven,
+        evidence=_evidence(setting, used),
+        assumptions=assumptions,
+    )
+
+
+def _used(outcome: Outcome) -> list[Used]:
+    assert outcome.result.solution is not None
+    return list_used(outcome.formulated.candidates, outcome.result.solution)
+
+
+def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
+    """What the predictions and the optimum take for granted, in words."""
+    used = _used(outcome)
+    yield from ASSUMPTIONS
+    drafting = _drafting(setting, used)
+    yield PLAIN if drafting is None else DRAFTED
+    if drafting is not None:
+        yield (
+            f"drafts of {drafting.drafter} are right with {drafting.acceptance:.3g} where those before them are, each "
+            "by itself; times and rates are expected values"
+        )
+    yield from setting.resolved.price_notes
+    targets = setting.targets
+    if any(target.clients is not None for target in targets):
+        yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
+    if any(target.latency_limits for target in targets):
+        yield "a limit on whole requests is judged for outputs of mean length, and prefill has a stated share of it"
+    for workload, target in zip(setting.resolved.workloads, targets, strict=True):
+        if workload.spec.slo.confidence is not None:
+            yield (
+                f"for a confidence of {workload.spec.slo.confidence:g} limits of `{target.name}` are divided: TTFT by"
+                f" {target.margins.ttft:.3g}, TPOT and latency by {target.margins.tpot:.3g}"
+            )
+    if len({workload.model for workload in setting.resolved.workloads}) < len(targets):
+        yield "an instance that serves several workloads divides its time between them, and each runs as if alone in it"
+    if any(item.candidate.ffn is not None for item in used):
+        yield SIDES_APART
+    if setting.resolved.problem.current is not None:
+        yield "the current plan was read and found valid, and has no say in this one"
+
+
+def _decision(
+    setting: Setting, outcome: Outcome, used: Sequence[Used], frontier: Sequence[FrontierPoint]
+) -> ServeDecision:
+    functions = frozenset(item.candidate.function for item in used)
+    solution = outcome.result.solution
+    assert solution is not None
+    drafted = {item.candidate.channel.index for item in used if item.candidate.channel and item.candidate.draft_tokens}
+    moved = sum(
+        flow.rate_per_s * (target.transfer_bytes + target.draft_bytes * (flow.channel in drafted))
+        for flow in solution.flows
+        for target in (setting.targets[flow.demand],)
+    )
+    return ServeDecision(
+        mode=_MODES.get(functions, "mixed"),
+        roles=tuple(role for item in used for role in roles_of(setting, item)),
+        placement=tuple(_placement(setting, used)),
+        routing=tuple(_routes(setting, outcome, used)),
+        kv_transfer_bytes_per_s=moved,
+        frontier=tuple(frontier),
+        attention_ffn=_apart(setting, outcome),
+        drafting=_drafting(setting, used),
+    )
+
+
+def _drafting(setting: Setting, used: Sequence[Used]) -> Drafting | None:
+    """Who drafts, and what a step of each role that decodes with drafts yields."""
+    drafted = [item for item in used if item.candidate.draft_tokens]
+    if not drafted:
+        return None
+    places = (setting.places[item.candidate.model, item.candidate.pool] for item in drafted)
+    drafters = [place.costs.drafter for place in places]
+    first = next(one for one in drafters if one is not None)
+    return Drafting(
+        drafter=", ".join(dict.fromkeys(one.name for one in drafters if one is not None)),
+        acceptance=first.acceptance,
+        tokens_per_step={
+            item.role: float(first.tokens_per_step(item.candidate.draft_tokens))
+            for item in drafted
+            if item.candidate.function != "prefill"
+        },
+    )
+
+
+def _apart(setting: Setting, outcome: Outcome) -> AttentionFfn | None:
+    """Whether the first workload decodes better with attention and feed-forward apart."""
+    if "attention-ffn" not in setting.options.modes:
+        return None
+    return advice(outcome.formulated.candidates, setting.targets[0], setting.places)
+
+
+def roles_of(setting: Setting, item: Used) -> tuple[Role, ...]:
+    """The role of an instance type in use, or the two of one with the sides apart, attention first."""
+    role, ffn = _role(setting, item), item.candidate.ffn
+    if ffn is None:
+        return (role,)
+    memory = Memory(
+        weights_bytes=ffn.weights_bytes,
+        activations_bytes=ffn.activations_bytes,
+        workspace_bytes=item.candidate.workspace_bytes,
+        capacity_bytes=ffn.place.memory_bytes,
+    )
+    tokens = item.candidate.max_batch * item.candidate.shape.dp / ffn.micro_batches
+    limits: dict[str, float | int | str] = {
+        "micro_batches": ffn.micro_batches,
+        "micro_batch_tokens": math.ceil(tokens),
+    }
+    own = {
+        "name": item.ffn_role,
+        "function": "ffn",
+        "parallelism": _parallelism(ffn.shape),
+        "pool": ffn.place.pool.name,
+    }
+    return (
+        role.model_copy(update={"limits": {**role.limits, "micro_batches": ffn.micro_batches}}),
+        role.model_copy(update={**own, "limits": limits, "memory": memory}),
+    )
+
+
+def _parallelism(shape: Shape) -> Parallelism:
+    return Parallelism(tp=shape.tp, pp=shape.pp, dp=shape.dp, moe_tp=shape.moe_tp, ep=shape.ep)
+
+
+def _role(setting: Setting, item: Used) -> Role:
+    """The role of an instance type in use, with its limits and the memory of its devices."""
+    candidate, engine = item.candidate, setting.resolved.problem.engine
+    limits: dict[str, float | int | str] = {
+        "max_context_tokens": max(
+            target.longest_tokens for target in setting.targets if candidate.served[target.index] is not None
+        )
+    }
+    if candidate.max_batch:
+        limits["max_batch"] = candidate.max_batch
+    if candidate.chunk_tokens:
+        limits["chunk_tokens"] = candidate.chunk_tokens
+    if candidate.draft_tokens:
+        limits["draft_tokens"] = candidate.draft_tokens
+    if candidate.shape.micro_batches > 1:
+        limits["micro_batches"] = candidate.shape.micro_batches
+    return Role(
+        name=item.role,
+        function=candidate.function,
+        model=candidate.model,
+        engine=Engine(name=engine.name, version=engine.version),
+        pool=setting.resolved.pools[candidate.pool].name,
+        replicas=item.count,
+        parallelism=_parallelism(candidate.shape),
+        limits=limits,
+        memory=Memory(
+            weights_bytes=candidate.weights_bytes,
+            kv_cache_bytes=item.kv_bytes(),
+            activations_bytes=candidate.activations_bytes,
+            workspace_bytes=candidate.workspace_bytes,
+            capacity_bytes=setting.places[candidate.model, candidate.pool].memory_bytes,
+        ),
+    )
+
+
+def _placement(setting: Setting, used: Sequence[Used]) -> list[Block]:
+    return [
+        block
+        for index, pool in enumerate(setting.resolved.pools)
+        if (mine := [(parts, item.count) for item in used if (parts := _parts(item, index))])
+        for block in place(pool, mine)
+    ]
+
+
+def _parts(item: Used, pool: int) -> list[tuple[str, Shape]]:
+    """What of an instance stands together in a pool, by role."""
+    candidate, ffn = item.candidate, item.candidate.ffn
+    parts = [(item.role, candidate.shape)] if candidate.pool == pool else []
+    if ffn is not None and ffn.place.index == pool:
+        parts.append((item.ffn_role, ffn.shape))
+    return parts
+
+
+def _routes(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Route]:
+    """Shares of each workload: from the front door to first roles, and on from prefill to decode by pool flows."""
+    solution = outcome.result.solution
+    assert solution is not None
+    routes: list[Route] = []
+    for target in setting.targets:
+        w, served = target.index, solution.served_per_s[target.index]
+        if served <= 0:
+            continue
+        for item in used:
+            share = item.load_per_s[w] / served
+            if not item.candidate.decodes and share > LEAST_SHARE:
+                routes.append(Route(workload=target.name, to=item.role, share=min(share, 1.0)))
+        for flow in solution.flows:
+            if flow.demand == w:
+                routes += _spread(target, used, flow, flow.rate_per_s / served)
+        for item in used:
+            into = sum(route.share for route in routes if (route.workload, route.to) == (target.name, item.role))
+            if item.candidate.ffn is not None and into > 0.0:
+                routes.append(Route(workload=target.name, source=item.role, to=item.ffn_role, share=min(into, 1.0)))
+    return routes
+
+
+def _spread(target: Target, used: Sequence[Used], flow: Flow, share: float) -> list[Route]:
+    """A flow between pools over the roles of its channel there, each in proportion to its load."""
+    w = target.index
+    mine = [i for i in used if i.candidate.channel is not None and i.candidate.channel.index == flow.channel]
+    mine = [i for i in mine if i.load_per_s[w] > 0.0]
+    senders = [i for i in mine if i.candidate.function == "prefill" and i.candidate.pool == flow.source]
+    receivers = [i for i in mine if i.candidate.decodes and i.candidate.pool == flow.target]
+    sent, received = sum(i.load_per_s[w] for i in senders), sum(i.load_per_s[w] for i in receivers)
+    return [
+        Route(workload=target.name, source=a.role, to=b.role, share=min(part, 1.0))
+        for a in senders
+        for b in receivers
+        if (part := share * a.load_per_s[w] / sent * b.load_per_s[w] / received) > LEAST_SHARE
+    ]
+
+
+def _predictions(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Prediction]:
+    """Figures by workload, then of the whole plan; times of the slowest path of the workload."""
+    solution = outcome.result.solution
+    assert solution is not None
+    found: list[Prediction] = []
+    requests = tokens = 0.0
+    for target in setting.targets:
+        scale = 1.0
+        if target.clients is not None and not outcome.formulated.problem.maximising:
+            scale = resting_scale(used, target, setting.places)
+        rate = solution.served_per_s[target.index] * scale
+        requests += rate
+        tokens += rate * target.osl
+        found.append(Prediction(metric="requests_per_s", of=target.name, value=rate))
+        found.append(Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl))
+        found += times(used, target, setting.places, scale)
+    gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
+    found.append(Prediction(metric="goodput_per_gpu", value=requests / gpus))
+    found.append(Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus))
+    found.append(Prediction(metric="gpus", value=float(solution.devices)))
+    if all(pool.usd_per_gpu_hour is not None for pool in setting.resolved.pools):
+        found.append(Prediction(metric="usd_per_hour", value=solution.price_per_hour))
+        if tokens > 0:
+            found.append(Prediction(metric="usd_per_mtok", value=solution.price_per_hour / (tokens * 3600.0) * 1e6))
+    return found
+
+
+def _digests(setting: Setting, inputs: dict[str, JsonValue]) -> Digests:
+    known = setting.resolved.digests()
+    return Digests(
+        problem=digest(inputs),
+        models=known["models"],
+        hardware=known["hardware"],
+        profiles=tuple(sorted(profile_digests(setting))),
+        calibration=setting.calibration.digest,
+        traces=known["traces"],
+    )
+
+
+def profile_digests(setting: Setting) -> set[str]:
+    """The kernel tables that prices rest on so far."""
+    pricers = (spot.costs.pricer for spot in setting.places.values())
+    return {_prefixed(name) for pricer in pricers if isinstance(pricer, Profiled) for name in pricer.digests}
+
+
+def _prefixed(name: str) -> str:
+    return name if name.startswith("sha256:") else f"sha256:{name}"
+
+
+def _evidence(setting: Setting, used: Sequence[Used]) -> Evidence:
+    """Basis of the step times of the roles in use, weighted by their devices."""
+    total = sum(item.count * item.candidate.devices for item in used)
+    basis: dict[str, float] = {}
+    for item in used:
+        weight = item.count * item.candidate.devices / total
+        for name, share in item.candidate.basis.items():
+            basis[name] = basis.get(name, 0.0) + weight * share
+    spots = [setting.places[item.candidate.model, at] for item in used for at, _ in item.candidate.devices_of_pool]
+    pricers = [spot.costs.pricer for spot in spots]
+    notes = {note for pricer in pricers if isinstance(pricer, Profiled) for note in pricer.notes}
+    if not any(isinstance(pricer, Profiled) for pricer in pricers):
+        notes.add("no kernel tables were given: every time is analytical, from data-sheet rates and named efficiencies")
+    return Evidence(
+        basis={name: min(share, 1.0) for name, share in basis.items()},  # type: ignore[misc]  # names of Basis
+        sources=tuple(dict.fromkeys(pricer.name for pricer in pricers)),
+        notes=tuple(sorted(notes)),
+        steps={name: step for item in used for name, step in step_evidence(setting, item).items()},
+    )

@@ -1,0 +1,102 @@
+"""Chosen instances onto devices: packing, and blocks with regular strides."""
+
+from collections.abc import Sequence
+
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.kinds.serve.steady.formulate import free_devices
+from planner.kinds.serve.steady.shapes import Shape, group_devices
+from planner.plan.schema import Axis, Block
+from planner.solvers.packing import Instance, pack
+
+
+class Unplaceable(PlannerError):
+    """An instance whose groups of ranks stand where no regular strides describe them; `role` is its role."""
+
+    def __init__(self, what: str, *, hint: str, role: str) -> None:
+        super().__init__(what, hint=hint)
+        self.role = role
+
+
+def place(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Shape]], int]]) -> list[Block]:
+    """Blocks for (parts, replicas) on one pool, in that order; parts are (role, shape) that stand together.
+
+    Raises Unplaceable when nodes out of service leave an instance on devices that no regular strides describe, and
+    where groups of ranks, each inside a node, do not fit though there are as many devices; a solved mix has room.
+    """
+    free = free_devices(pool)
+    largest = group_devices(pool)
+    sizes = [sum(shape.devices for _, shape in parts) for parts, _ in wanted]
+    instances = [
+        Instance(max(size // largest, 1), min(size, largest))
+        for size, (_, replicas) in zip(sizes, wanted, strict=True)
+        for _ in range(replicas)
+    ]
+    packed = pack(free, instances)
+    if packed is None:
+        role = max(zip(sizes, (parts[0][0] for parts, _ in wanted), strict=True))[1]
+        what = f"the instances of role `{role}` and of others do not fit into the nodes together"
+        raise Unplaceable(what, hint="search fewer shapes, such as `options.pp: [1]`", role=role)
+    blocks: list[Block] = []
+    groups = iter(packed)
+    for parts, replicas in wanted:
+        placed = sorted([device for group in next(groups) for device in group.slots] for _ in range(replicas))
+        first = 0
+        for role, shape in parts:
+            blocks += _blocks(pool, role, shape, [one[first : first + shape.devices] for one in placed])
+            first += shape.devices
+    return blocks
+
+
+def _blocks(pool: Pool, role: str, shape: Shape, placed: list[list[int]]) -> list[Block]:
+    """As few blocks as runs of replicas with one stride and one inner pattern need."""
+    blocks: list[Block] = []
+    rest = placed
+    while rest:
+        run = _regular_run(rest)
+        first, inner = rest[0][0], _inner_axes(pool, role, shape, rest[0])
+        stride = rest[1][0] - first if run > 1 else 0
+        outer = [Axis(name="replica", size=run, stride=stride)] if run > 1 else []
+        blocks.append(Block(role=role, pool=pool.name, first_device=first, axes=(*outer, *inner)))
+        rest = rest[run:]
+    return blocks
+
+
+def _regular_run(placed: list[list[int]]) -> int:
+    """How many of the first instances are shifts of the first one by multiples of one stride."""
+    if len(placed) == 1:
+        return 1
+    stride = placed[1][0] - placed[0][0]
+    run = 1
+    while run < len(placed) and placed[run] == [device + run * stride for device in placed[0]]:
+        run += 1
+    return run
+
+
+def _inner_axes(pool: Pool, role: str, shape: Shape, devices: list[int]) -> list[Axis]:
+    """Stages outermost, then attention-data-parallel ranks, then tensor-parallel ones."""
+    axes: list[Axis] = []
+    rest = devices
+    for name, size in (("pp", shape.pp), ("dp", shape.dp), ("tp", shape.tp)):
+        step = len(rest) // size
+        axes += _axis(pool, role, name, rest[::step], size)
+        rest = rest[:step]
+    return axes
+
+
+def _axis(pool: Pool, role: str, name: str, starts: list[int], size: int) -> list[Axis]:
+    """One axis, or two of the same name where nodes out of service break the stride regularly."""
+    if size == 1:
+        return []
+    for outer in (divisor for divisor in range(1, size + 1) if size % divisor == 0):
+        inner = size // outer
+        stride = starts[1] - starts[0] if inner > 1 else 0
+        hop = starts[inner] - starts[0] if outer > 1 else 0
+        if starts == [starts[0] + a * hop + b * stride for a in range(outer) for b in range(inner)]:
+            pair = [Axis(name=name, size=outer, stride=hop), Axis(name=name, size=inner, stride=stride)]
+            return [axis for axis in pair if axis.size > 1]
+    raise Unplaceable(
+        f"nodes out of service leave no regular place for {size} ranks along {name} in pool `{pool.name}`",
+        hint="set `options.max_gpus_per_instance` to the devices of one node, or plan the pool in two parts",
+        role=role,
+    )

@@ -1,0 +1,90 @@
+"""The step that dominates each role of a plan, by operator: what a plan keeps of its costs for people to read."""
+
+import numpy as np
+
+from planner.costs.operators.shapes import FloatArray, Shards
+from planner.costs.rates.step import StepTime
+from planner.kinds.serve.solve import Setting
+from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.evaluate import time_points
+from planner.kinds.serve.steady.points import DECODE_BATCHES, Place, Points, axis
+from planner.kinds.serve.steady.units import FfnPart
+from planner.kinds.serve.steady.used import Used
+from planner.plan.schema import StepEvidence
+
+_DIGITS = 6
+
+
+def step_evidence(setting: Setting, item: Used) -> dict[str, StepEvidence]:
+    """By role, one step at the full batch, or of one chunk of prefill, for the workload that loads the role most.
+
+    Seconds by operator and for the host, largest first, to six digits; of sides apart, those of one micro-batch.
+    """
+    place = setting.places[item.candidate.model, item.candidate.pool]
+    target = setting.targets[max(range(len(item.load_per_s)), key=lambda w: item.load_per_s[w])]
+    batches = _batches(setting, item)
+    if item.candidate.ffn is not None:
+        return _of_sides(item, item.candidate.ffn, place, target, batches)
+    timed = time_points(item.candidate.function, place, target, _points(item, batches))
+    step, own = timed.step, batches.index(item.candidate.max_batch)
+    return {item.role: _evidence(step, own, {"host": step.host_s}, _by_batch(batches, timed.tpot_s))}
+
+
+def _of_sides(item: Used, ffn: FfnPart, place: Place, target: Target, batches: list[int]) -> dict[str, StepEvidence]:
+    """The step of either side, the ways between them with that of attention."""
+    sides = item.candidate.sides(place)
+    units = sides.units(item.candidate.shape, ffn.shape, ffn.micro_batches, len(batches))
+    step = sides.decode_step(units, np.array(batches, dtype=np.float64), target.context)
+    own = batches.index(item.candidate.max_batch)
+    _, there, _, back, host = step.stages
+    also = {"attention_to_ffn": there, "ffn_to_attention": back, "host": host}
+    return {
+        item.role: _evidence(step.attention, own, also, _by_batch(batches, step.seconds)),
+        item.ffn_role: _evidence(step.ffn, own, {}, None),
+    }
+
+
+def _evidence(
+    step: StepTime, own: int, also: dict[str, FloatArray], tpot_s_by_batch: dict[str, float] | None
+) -> StepEvidence:
+    seconds = {name: float(found[own]) for name, found in (step.by_operator | also).items()}
+    ordered = sorted(((name, value) for name, value in seconds.items() if value > 0.0), key=lambda row: -row[1])
+    return StepEvidence(
+        seconds={name: _short(value) for name, value in ordered},
+        basis=step.shares(own),  # type: ignore[arg-type]  # names of Basis
+        tpot_s_by_batch=tpot_s_by_batch,
+    )
+
+
+def _by_batch(batches: list[int], tpot_s: FloatArray) -> dict[str, float] | None:
+    return {str(b): _short(float(s)) for b, s in zip(batches, tpot_s, strict=True) if s > 0.0} or None
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _batches(setting: Setting, item: Used) -> list[int]:
+    """The batch of the role, and the next smaller and larger ones of the axis; of prefill its own alone."""
+    own = item.candidate.max_batch
+    if item.candidate.function == "prefill":
+        return [own]
+    known = sorted({int(batch) for batch in axis(setting.options.max_batch, DECODE_BATCHES)} | {own})
+    at = known.index(own)
+    return known[max(at - 1, 0) : at + 2]
+
+
+def _points(item: Used, batches: list[int]) -> Points:
+    """The instance type at each batch [N]; its memory is not asked for."""
+    shape, one = item.candidate.shape, np.ones(len(batches))
+    return Points(
+        shape=np.zeros(len(batches), dtype=np.intp),
+        shards=Shards.of(*(degree * one for degree in shape.degrees)),
+        batch=np.array(batches, dtype=np.float64),
+        chunk=item.candidate.chunk_tokens * one,
+        drafts=item.candidate.draft_tokens * one,
+        weight_bytes=0.0 * one,
+        activation_bytes=0.0 * one,
+        kv_bytes=(),
+        fits=(),
+    )

@@ -1,0 +1,1 @@
+"""Whether the proof of a serving plan holds: its model rebuilt and its figures priced again."""

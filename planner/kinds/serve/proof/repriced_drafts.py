@@ -1,0 +1,142 @@
+"""Roles with drafts or steps in halves priced again: shape and limits as stated, with the costs that the plan names.
+
+The search is run on the one instance type of each role: what it finds must have the memory that the role states, the
+rates that the proof counts on, and the tokens a step that the decision claims. A type that breaks limits is not found.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.documents.units import format_si
+from planner.errors import PlannerError
+from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.plan.decode import profile_digests
+from planner.kinds.serve.proof.repriced import name_of_role, shape_of
+from planner.kinds.serve.solve import Setting, list_candidates, prepare
+from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.points import Tally
+from planner.kinds.serve.steady.shapes import shape_space
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope, Role
+from planner.problem.recorded import INPUTS
+from planner.problem.resolve import resolve
+from planner.problem.schema import Problem
+from planner.solvers.mix import Shape as MixShape
+from planner.solvers.mix_data import problem_from_dict
+
+REL_TOL = 1e-6
+_HINT = "solve again: this is not what the costs of the plan give"
+_MODE = {"colocated": "colocated", "prefill": "disaggregated", "decode": "disaggregated"}
+
+
+def repriced_drafts(envelope: Envelope, decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
+    """Of each such role: that it can be, its memory, and its rates in the proof; and what a step with drafts yields."""
+    roles = [role for role in decision.roles if role.limits.get("draft_tokens") or shape_of(role).micro_batches > 1]
+    if not roles and decision.drafting is None:
+        return
+    try:
+        setting = prepare(resolve(problem, INPUTS))
+    except PlannerError as error:
+        yield Finding("serve.drafts", True, f"not judged: {error.what}", "roles", skipped=True)
+        return
+    if setting.calibration.digest != envelope.digests.calibration:
+        yield Finding("serve.drafts", True, "not judged: the calibration has changed", "roles", skipped=True)
+        return
+    yield from _yielded(decision, setting, [role for role in roles if role.limits.get("draft_tokens")])
+    for role in roles:
+        yield from _role(envelope, role, setting)
+
+
+def _role(envelope: Envelope, role: Role, setting: Setting) -> Iterator[Finding]:
+    where = f"roles.{role.name}"
+    stated = _stated(envelope, name_of_role(role))
+    found = {one.name: one for one in _priced(role, setting)}
+    used, named = profile_digests(setting), set(envelope.digests.profiles)
+    if not used <= named or bool(used) != bool(named):
+        what = "not judged: the plan was costed with kernel tables that are not at hand"
+        yield Finding("serve.drafts", True, what, where, skipped=True)
+        return
+    if stated is None:
+        yield Finding("serve.drafts", True, "not judged: the proof has no such instance", where, skipped=True)
+        return
+    own = found.get(stated.name)
+    drafts = role.limits.get("draft_tokens")
+    what = f"{drafts} drafts a step " if drafts else "steps in two batches "
+    what += "keep the limits" if own else "are not searched for, do not fit, or break the limits"
+    yield Finding("serve.drafts", own is not None, what, f"{where}.limits", _HINT)
+    if own is not None:
+        yield from _memory(role, own)
+        yield from _rates(role, own, stated)
+
+
+def _priced(role: Role, setting: Setting) -> list[Candidate]:
+    """What the search finds of the one type of a role."""
+    shape, options, mode = role.parallelism, setting.options, _MODE.get(role.function)
+    pools = [pool.name for pool in setting.resolved.pools]
+    if mode is None or role.pool not in pools or (role.model, pools.index(role.pool)) not in setting.places:
+        return []
+    axes = {name: (getattr(shape, name),) for name in ("tp", "pp", "dp", "ep")}
+    limits = {name: (value,) for name in ("max_batch", "chunk_tokens") if (value := role.limits.get(name))}
+    alone = options.model_copy(update={"modes": (mode,), **axes, **limits})
+    engine = setting.resolved.problem.engine.name
+    spaces = {key: shape_space(at.costs.arch, at.pool, engine, alone) for key, at in setting.places.items()}
+    one = replace(setting, options=alone, spaces=spaces, priced={})
+    mine = pools.index(role.pool)
+    found = list_candidates(one, setting.targets, Tally())
+    return [candidate for candidate in found if (candidate.model, candidate.pool) == (role.model, mine)]
+
+
+def _stated(envelope: Envelope, name: str) -> MixShape | None:
+    """The instance type in the proof, where it has some rate."""
+    data = envelope.certificate.proof.get("mix")
+    if not isinstance(data, dict):
+        return None
+    try:
+        shapes = problem_from_dict(data).shapes
+    except (PlannerError, TypeError, ValueError):
+        return None
+    named = [one for one in shapes if one.name.partition("#")[0] == name]
+    return next((one for one in named if any(rate > 0.0 for rate in one.rate_per_s)), None)
+
+
+def _memory(role: Role, own: Candidate) -> Iterator[Finding]:
+    """Weights, the drafter's among them, and activations; the cache is that of a workload that the role serves."""
+    if role.memory is None:
+        return
+    held = [served.kv_bytes for served in own.served if served is not None]
+    parts = (
+        ("weights", role.memory.weights_bytes, [own.weights_bytes]),
+        ("activations", role.memory.activations_bytes, [own.activations_bytes]),
+        ("KV cache", role.memory.kv_cache_bytes, held),
+    )
+    for name, stated, found in parts:
+        right = any(math.isclose(stated, value, rel_tol=REL_TOL) for value in found)
+        what = f"{name} of {format_si(stated, 'B')} a device, its steps need {format_si(max(found), 'B')}"
+        yield Finding("serve.draft_memory", right, what, f"roles.{role.name}.memory", _HINT)
+
+
+def _rates(role: Role, own: Candidate, stated: MixShape) -> Iterator[Finding]:
+    for served, rate_per_s in zip(own.served, stated.rate_per_s, strict=False):
+        if served is not None:
+            right = math.isclose(served.rate_per_s, rate_per_s, rel_tol=REL_TOL)
+            what = f"{served.rate_per_s:.6g} requests/s of a replica, the proof has {rate_per_s:.6g}"
+            yield Finding("serve.draft_rate", right, what, f"roles.{role.name}", _HINT)
+
+
+def _yielded(decision: ServeDecision, setting: Setting, roles: list[Role]) -> Iterator[Finding]:
+    """Whether the decision states what a step of each role yields, at the acceptance of the problem."""
+    stated = decision.drafting.tokens_per_step if decision.drafting is not None else {}
+    decoding = [role for role in roles if role.function != "prefill"]
+    wanted = {}
+    for role in decoding:
+        drafters = (place.costs.drafter for (model, _), place in setting.places.items() if model == role.model)
+        drafter = next(drafters, None)
+        if drafter is not None:
+            wanted[role.name] = float(drafter.tokens_per_step(float(role.limits["draft_tokens"])))
+    right = stated.keys() == wanted.keys() and all(
+        math.isclose(tokens, wanted[name], rel_tol=REL_TOL) for name, tokens in stated.items()
+    )
+    what = ", ".join(f"{name} {tokens:.4g}" for name, tokens in wanted.items()) or "none"
+    what = f"tokens a step: {what}" if right else f"tokens a step should be {what}"
+    yield Finding("serve.tokens_per_step", right, what, "drafting", _HINT)

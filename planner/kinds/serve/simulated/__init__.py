@@ -1,0 +1,1 @@
+"""Serving plans judged by simulation: placements compared on the same draws."""

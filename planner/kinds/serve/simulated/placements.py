@@ -1,0 +1,282 @@
+"""Placements of a serving problem: one instance type that does both, or one for prefill and one for decode.
+
+Of each shape the batch and the chunk are those that steady state finds best. Instances of one type fill the GPUs at
+hand; of two types every split is a placement, with as many of the second as the first leaves room for. A placement
+serves one workload, or several of one model that share its engines; a rate is that of all workloads of the problem,
+each of which has a fixed fraction of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.errors import PlannerError
+from planner.kinds.serve.plan.decode import roles_of
+from planner.kinds.serve.solve import Outcome, Setting
+from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.demand import Channel
+from planner.kinds.serve.steady.used import Used, list_used
+from planner.simulate.fleet.instances import Fleet, Instance, Path
+from planner.simulate.plans.plan_fleet import FleetSetting, Policies, engines_of, fleet_of_engines, together
+from planner.simulate.requests.stream import Requests
+from planner.solvers.mix import Flow, MixSolution
+
+MOST_PLACEMENTS = 400  # on a number of GPUs; on large clusters there are many thousands
+MOST_WORKLOADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Instance types by their place in the list of candidates, how many of each, and the workloads that they serve.
+
+    `loads` [type][workload] says how types share the requests of each; without, those of a function share them by what
+    steady state allows them.
+    """
+
+    counts: tuple[tuple[int, int], ...]  # candidate, instances
+    steady_per_s: float  # rate that steady state allows
+    workloads: tuple[int, ...] = (0,)
+    loads: tuple[tuple[float, ...], ...] | None = None
+
+    def gpus(self, candidates: Sequence[Candidate]) -> int:
+        """GPUs of all its instances."""
+        return sum(count * candidates[at].devices for at, count in self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Fleets of placements; the engines of a type are made once."""
+
+    setting: Setting
+    candidates: tuple[Candidate, ...]
+    fleet_settings: dict[str, FleetSetting]  # by model
+    made: dict[int, tuple[list[Instance], int]]
+
+    @classmethod
+    def of(cls, setting: Setting, candidates: tuple[Candidate, ...], requests: Mapping[str, Requests]) -> "Workshop":
+        """For the models of a problem, each with requests as long as these."""
+        problem = setting.resolved.problem
+        pools = {pool.name: pool for pool in setting.resolved.pools}
+        found = {
+            name: FleetSetting(
+                problem, arch, pools, setting.calibration, tuple(problem.costs.profiles), requests[name], Policies()
+            )
+            for name, arch in setting.resolved.models.items()
+            if name in requests
+        }
+        return cls(setting, candidates, found, {})
+
+    def fleet(self, parts: Parts) -> Fleet:
+        """The fleet of a placement; its types share the requests by their size."""
+        engines: list[Instance] = []
+        groups: list[int] = []
+        for at, count in parts.counts:
+            found, size = self.engines(at)
+            engines += found * count
+            groups += [size] * (len(found) * count // size)
+        paths = tuple(tuple(_paths(self.candidates, parts, workload)) for workload in parts.workloads)
+        setting = self.fleet_settings[self.candidates[parts.counts[0][0]].model]
+        return fleet_of_engines(engines, (setting,), groups=groups, paths=paths)
+
+    def whole(self, cells: Sequence[Parts]) -> Fleet:
+        """The fleet of placements that share no engine, for all their workloads; its types are numbered anew."""
+        engines: list[Instance] = []
+        groups: list[int] = []
+        paths: dict[int, tuple[Path, ...]] = {}
+        for parts in cells:
+            number = {at: len(engines) + row for row, (at, _) in enumerate(parts.counts)}
+            fleet = self.fleet(parts)
+            for workload, mine in zip(parts.workloads, fleet.paths, strict=True):
+                paths[workload] = tuple(Path(number[one.first], number[one.last], one.share) for one in mine)
+            engines += [replace(one, model=number[one.model]) for one in fleet.instances]
+            groups += fleet.groups
+        settings = tuple(self.fleet_settings.values())
+        return fleet_of_engines(engines, settings, groups=groups, paths=tuple(paths[at] for at in sorted(paths)))
+
+    def engines(self, at: int) -> tuple[list[Instance], int]:
+        """The engines of one instance of a type, and how many of them make their steps together."""
+        if at not in self.made:
+            candidate = self.candidates[at]
+            setting = self.fleet_settings[candidate.model]
+            role, *others = roles_of(self.setting, Used("engine", candidate, 1, (0.0,) * len(candidate.served)))
+            found = [replace(one, model=at) for one in engines_of(role, setting, *others)]
+            self.made[at] = found, together(role, setting.arch)
+        return self.made[at]
+
+
+def require_playable(setting: Setting) -> None:
+    """Refuses what no simulation of placements covers: several pools, and clients that wait."""
+    where, hint = setting.resolved.where(("options", "judged_by")), "take `judged_by: queueing`"
+    if len(setting.resolved.pools) != 1:
+        what = f"simulation judges problems of one pool, found {len(setting.resolved.pools)}"
+        raise PlannerError(what, where=where, hint=f"{hint}, or solve each pool by itself")
+    if len(setting.targets) > MOST_WORKLOADS:
+        what = f"simulation judges at most {MOST_WORKLOADS} workloads, found {len(setting.targets)}"
+        raise PlannerError(what, where=where, hint=f"{hint}, or put workloads alike into one")
+    waiting = [target.name for target in setting.targets if target.clients is not None]
+    if waiting:
+        what = f"simulation judges requests that come at a rate, not clients that wait for answers as in `{waiting[0]}`"
+        raise PlannerError(what, where=where, hint=f"{hint}, or state a rate")
+    if setting.resolved.problem.objective.pareto is not None:
+        raise PlannerError("simulation judges one objective, not a trade-off", where=where, hint=hint)
+
+
+def list_placements(candidates: Sequence[Candidate], gpus: int, outcome: Outcome) -> list[Parts]:
+    """The mix that steady state prefers, whatever it is made of, and placements on so many GPUs, its best first."""
+    found = {(one := _preferred(candidates, outcome)).counts: one}
+    for parts in ranked(candidates, gpus, (0,), (1.0,))[:MOST_PLACEMENTS]:
+        found.setdefault(parts.counts, parts)
+    return list(found.values())
+
+
+def ranked(
+    candidates: Sequence[Candidate], gpus: int, workloads: tuple[int, ...], fractions: Sequence[float]
+) -> list[Parts]:
+    """Placements on so many GPUs of types that serve all these workloads, those that steady state ranks highest first.
+
+    `fractions` are those of all workloads of the problem.
+    """
+    rates = {at: rate for at, one in enumerate(candidates) if (rate := _together_rate(one, workloads, fractions)) > 0.0}
+    found = (*_alone(candidates, rates, gpus, workloads), *_apart(candidates, rates, gpus, workloads))
+    return sorted(found, key=lambda parts: -parts.steady_per_s)
+
+
+def _alone(
+    candidates: Sequence[Candidate], rates: Mapping[int, float], gpus: int, workloads: tuple[int, ...]
+) -> Iterator[Parts]:
+    for at, rate in rates.items():
+        count = gpus // candidates[at].devices
+        if candidates[at].function == "colocated" and count:
+            yield Parts(((at, count),), count * rate, workloads)
+
+
+def _apart(
+    candidates: Sequence[Candidate], rates: Mapping[int, float], gpus: int, workloads: tuple[int, ...]
+) -> Iterator[Parts]:
+    seen = set()
+    decoding: dict[Channel | None, list[int]] = {}
+    for at in rates:
+        if candidates[at].decodes:
+            decoding.setdefault(candidates[at].channel, []).append(at)
+    for a in (at for at in rates if candidates[at].function == "prefill"):
+        for b in decoding.get(candidates[a].channel, []):
+            first, second, rate, other = candidates[a], candidates[b], rates[a], rates[b]
+            key = (first.shape, first.chunk_tokens, first.max_batch, second.shape, second.ffn, second.max_batch)
+            if key in seen:
+                continue
+            seen.add(key)
+            for count in range(1, (gpus - second.devices) // first.devices + 1):
+                left = (gpus - count * first.devices) // second.devices
+                yield Parts(((a, count), (b, left)), min(count * rate, left * other), workloads)
+
+
+def _preferred(candidates: Sequence[Candidate], outcome: Outcome) -> Parts:
+    solution = outcome.result.solution
+    assert solution is not None
+    place = {id(candidate): at for at, candidate in enumerate(candidates)}
+    used = list_used(candidates, solution)
+    counts = tuple((place[id(item.candidate)], item.count) for item in used)
+    return Parts(counts, solution.served_per_s[0])
+
+
+def _rate(candidate: Candidate, workload: int) -> float:
+    served = candidate.served[workload]
+    return 0.0 if served is None else served.rate_per_s
+
+
+def _together_rate(candidate: Candidate, workloads: tuple[int, ...], fractions: Sequence[float]) -> float:
+    """The rate of all workloads of the problem at which one instance serves its part of these, shared in time."""
+    rates = [_rate(candidate, workload) for workload in workloads]
+    if min(rates) <= 0.0:
+        return 0.0
+    if len(rates) == 1:
+        return rates[0] / fractions[workloads[0]]
+    return 1.0 / sum(fractions[workload] / rate for workload, rate in zip(workloads, rates, strict=True))
+
+
+def with_placement(outcome: Outcome, cells: Sequence[Parts], rates_per_s: Sequence[float]) -> Outcome:
+    """The outcome with placements as its solution, each for its workloads, loaded at the rate of each workload.
+
+    Types of a function share a workload by their size. A type that several placements have stands in the list of
+    candidates once for each, so that its instances are of as many roles.
+    """
+    candidates, counts = list(outcome.formulated.candidates), [0] * len(outcome.formulated.candidates)
+    loads = [[0.0] * len(rates_per_s) for _ in candidates]
+    flows: dict[tuple[int, int], float] = {}
+    devices, price = 0, 0.0
+    for parts in cells:
+        place = {}
+        for at, count in parts.counts:
+            place[at] = at
+            if counts[at]:
+                place[at] = len(candidates)
+                candidates.append(replace(candidates[at]))
+                counts.append(0)
+                loads.append([0.0] * len(rates_per_s))
+            counts[place[at]] = count
+            devices += count * candidates[at].devices
+            price += count * outcome.formulated.problem.shapes[at].price_per_hour
+        for workload in parts.workloads:
+            for at, share in _shares(outcome.formulated.candidates, parts, workload).items():
+                loads[place[at]][workload] = share * rates_per_s[workload]
+                channel = candidates[at].channel
+                if candidates[at].function == "prefill" and channel is not None:
+                    key = (workload, channel.index)
+                    flows[key] = flows.get(key, 0.0) + share * rates_per_s[workload]
+    solution = MixSolution(
+        counts=tuple(counts),
+        load_per_s=tuple(tuple(row) for row in loads),
+        flows=tuple(Flow(0, 0, workload, channel, rate) for (workload, channel), rate in flows.items()),
+        served_per_s=tuple(rates_per_s),
+        devices=devices,
+        price_per_hour=price,
+    )
+    result = replace(outcome.result, solution=solution, objective=sum(rates_per_s), bound=None)
+    return replace(outcome, formulated=replace(outcome.formulated, candidates=tuple(candidates)), result=result)
+
+
+def _shares(candidates: Sequence[Candidate], parts: Parts, workload: int) -> dict[int, float]:
+    """The share of a workload of each type that serves it: those of a function by their rates, of first stages to 1."""
+    rates = {at: rate for at, rate in _rates(candidates, parts, workload) if rate > 0.0}
+    first = sum(rate for at, rate in rates.items() if not candidates[at].decodes)
+    shares = {at: rate / first for at, rate in rates.items() if not candidates[at].decodes}
+    for at, rate in rates.items():
+        if candidates[at].decodes:
+            channel = candidates[at].channel
+            through = sum(
+                share for other, share in shares.items()
+                if candidates[other].function == "prefill" and candidates[other].channel == channel
+            )  # fmt: skip
+            mine = [o for o in rates if candidates[o].decodes and candidates[o].channel == channel]
+            shares[at] = through * rate / sum(rates[o] for o in mine)
+    return shares
+
+
+def _rates(candidates: Sequence[Candidate], parts: Parts, workload: int) -> Iterator[tuple[int, float]]:
+    for row, (at, count) in enumerate(parts.counts):
+        if parts.loads is None:
+            yield at, count * _rate(candidates[at], workload)
+        else:
+            yield at, parts.loads[row][workload]
+
+
+def _paths(candidates: Sequence[Candidate], parts: Parts, workload: int) -> Iterator[Path]:
+    """How requests go through a placement, as the routes of its plan say; the number of a type is its place."""
+    shares = _shares(candidates, parts, workload)
+    for first, share in shares.items():
+        if candidates[first].function == "colocated":
+            yield Path(first, first, share)
+        mine = [at for at in shares if candidates[at].decodes and candidates[at].channel == candidates[first].channel]
+        whole = sum(shares[at] for at in mine)
+        if candidates[first].function == "prefill":
+            yield from (Path(first, at, share * shares[at] / whole) for at in mine)
+
+
+def name_of(candidates: Sequence[Candidate], parts: Parts) -> str:
+    """A placement in words, such as `6 x prefill tp2, chunk 8192 + 5 x decode tp4, batch 128`."""
+    return " + ".join(f"{count} x {_type(candidates[at])}" for at, count in parts.counts)
+
+
+def _type(candidate: Candidate) -> str:
+    limits = [f"batch {candidate.max_batch}"] if candidate.function != "prefill" else []
+    limits += [f"chunk {candidate.chunk_tokens}"] if candidate.chunk_tokens else []
+    return f"{candidate.function} {candidate.label}, {', '.join(limits)}"

@@ -1,0 +1,149 @@
+"""Serving plans judged by simulation: the placement of highest goodput, or the cheapest that keeps limits at a rate.
+
+The steady-state mix is the favourite; every other placement is excluded by the optimistic model, beaten in a run, or
+played to its goodput (`planner.simulate.goodput.placements`). A plan claims no more than the lower end of the interval
+of its goodput over independent streams, and carries the bound that no simulation of any placement on the draws exceeds.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from planner.documents.units import format_si
+from planner.infeasible import Conflict, Infeasible
+from planner.kinds.serve.plan.place import Unplaceable
+from planner.kinds.serve.simulated.judge import Judge
+from planner.kinds.serve.simulated.placements import Parts, list_placements, name_of
+from planner.kinds.serve.simulated.simulated_plan import Finding, effort_of, ends_of, plan_of
+from planner.kinds.serve.solve import Outcome, Setting
+from planner.plan.schema import Envelope
+from planner.progress import Limits
+from planner.simulate.goodput.optimistic import Optimist
+from planner.simulate.goodput.placements import Placement, PlacementSearch, Tried, search_placements
+from planner.simulate.goodput.rate import goodput, keeps
+from planner.simulate.run.attainment import required
+from planner.simulate.run.engine import is_compiled
+
+MOST_TRIED = 400  # placements that are played
+SURE = 0.97  # of its rate, at which the cheapest placement must keep its limits on other draws too
+
+
+def solve_by_simulation(setting: Setting, outcome: Outcome, limits: Limits) -> Envelope:
+    """The best placement in simulation; raises Infeasible where none keeps its limits at any rate, or the one asked."""
+    if not is_compiled():
+        limits.tell("compiling the simulator, once for this machine")
+    judge = Judge.of(setting, outcome)
+    limits.tell("playing placements")
+    maximising = outcome.formulated.problem.maximising
+    if len(setting.targets) > 1:
+        from planner.kinds.serve.simulated.simulated_cells import best_partition, cheapest_partition
+
+        return best_partition(outcome, judge) if maximising else cheapest_partition(outcome, judge)
+    return _most(outcome, judge) if maximising else _least(outcome, judge)
+
+
+def _most(outcome: Outcome, judge: Judge) -> Envelope:
+    """The placement of the highest goodput on all GPUs at hand."""
+    (draws,), (slo,) = judge.mixture.draws, judge.mixture.slos
+    parts = list_placements(outcome.formulated.candidates, judge.gpus, outcome)
+    judge.require_long_enough(parts[:1])
+    wanted = judge.asked_per_s
+    placements = [_placement(judge, one, judge.factor) for one in parts]
+    optimist = Optimist(draws, required(slo))
+    search = search_placements(placements, draws, slo, most_per_s=wanted, most_tried=MOST_TRIED, optimist=optimist)
+    search = _with_favourite(search, judge)
+    ranked = [at for at, one in enumerate(search.tried) if one.goodput_per_s]
+    for at in sorted(ranked, key=lambda at: -(search.tried[at].goodput_per_s or 0.0)):
+        found = search.tried[at].goodput_per_s or 0.0
+        fleet = judge.workshop.fleet(parts[at])
+        goods = [partial(stream.keeps, fleet) for stream in judge.streams]
+        low, high = judge.goodput_interval(goods, found)
+        claimed = min(found, low) or found
+        cells, value = tuple((one,) for one in parts), claimed * judge.factor
+        done = ends_of(search), effort_of(search)
+        result = Finding(search, cells, at, claimed, (low, high), search.bound, value, *done)
+        try:
+            return plan_of(judge, outcome, result)
+        except Unplaceable:
+            continue
+    raise nothing(judge, proved=search.bound == 0.0)
+
+
+def _with_favourite(search: PlacementSearch, judge: Judge) -> PlacementSearch:
+    """The search with the goodput of what steady state prefers, even where one run had beaten it."""
+    at = search.steady_best
+    if at is None or search.tried[at].how != "beaten":
+        return search
+    (draws,), (slo,) = judge.mixture.draws, judge.mixture.slos
+    found = goodput(search.placements[at].fleet(), draws, slo, most_per_s=search.tried[at].bound_per_s)
+    tried = list(search.tried)
+    tried[at] = replace(tried[at], how="simulated", goodput_per_s=found.rate_per_s)
+    return replace(search, tried=tuple(tried), runs=search.runs + found.runs)
+
+
+def _least(outcome: Outcome, judge: Judge) -> Envelope:
+    """The cheapest placement that keeps the limits at the rate asked for, on the draws and close to it on others."""
+    rate, candidates = judge.asked_per_s, outcome.formulated.candidates
+    (draws,), (slo,) = judge.mixture.draws, judge.mixture.slos
+    optimist = Optimist(draws, required(slo))
+    found = {one.counts: one for size in range(1, judge.gpus + 1) for one in list_placements(candidates, size, outcome)}
+    parts = tuple(sorted(found.values(), key=lambda one: (price_of(outcome, (one,)), -one.steady_per_s)))
+    tried: list[Tried] = []
+    bound = math.inf
+    for at, one in enumerate(parts):
+        fleet = judge.workshop.fleet(one)
+        most = optimist.most_rate(fleet)
+        if most < rate:
+            tried.append(Tried("excluded", most))
+            continue
+        price = price_of(outcome, (one,))
+        bound = min(bound, price)
+        good = keeps(fleet, draws, slo, rate)
+        tried.append(Tried("simulated", most, rate) if good else Tried("beaten", most))
+        if not good or not all(stream.keeps(fleet, SURE * rate) for stream in judge.streams):
+            continue
+        placements = tuple(_placement(judge, each, 1.0) for each in parts[: at + 1])
+        search = PlacementSearch(placements, tuple(tried), at, len(tried))
+        cells = tuple((each,) for each in parts)
+        result = Finding(search, cells, at, rate, None, bound, price, ends_of(search), effort_of(search))
+        try:
+            return plan_of(judge, outcome, result)
+        except Unplaceable:
+            continue
+    raise nothing(judge, proved=math.isinf(bound))
+
+
+def nothing(judge: Judge, *, proved: bool) -> Infeasible:
+    """The limits that no placement keeps in simulation."""
+    many = len(judge.setting.targets) > 1
+    texts = [
+        f"{target.name}: {text}" if many else text
+        for at, target in enumerate(judge.setting.targets)
+        for text in _limits(judge, at)
+    ]
+    return Infeasible([Conflict(limit=text, nearest="") for text in texts], proved=proved)
+
+
+def _limits(judge: Judge, at: int) -> Iterator[str]:
+    """The limits and the load of a workload, in words."""
+    slo, load = judge.mixture.slos[at], judge.setting.resolved.workloads[at].spec.load
+    for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("latency", slo.latency)):
+        for of, bound in limit.statistics().items() if limit is not None else ():
+            yield f"{of} {name} <= {format_si(bound, 's')}"
+    if load is not None and load.rate_per_s is not None:
+        yield f"load {load.rate_per_s:g}/s"
+
+
+def _placement(judge: Judge, parts: Parts, weight: float) -> Placement:
+    name = name_of(judge.workshop.candidates, parts)
+    return Placement(name, lambda: judge.workshop.fleet(parts), weight, parts.steady_per_s)
+
+
+def price_of(outcome: Outcome, cells: tuple[Parts, ...]) -> float:
+    """GPUs or USD per hour of a placement, as the objective counts."""
+    shapes = outcome.formulated.problem.shapes
+    counts = [pair for parts in cells for pair in parts.counts]
+    if outcome.formulated.metric == "usd_per_hour":
+        return sum(count * shapes[at].price_per_hour for at, count in counts)
+    return float(sum(count * shapes[at].devices for at, count in counts))

@@ -1,0 +1,208 @@
+"""What a search by simulation found, as a plan: it claims figures of a run; the certificate says how it was judged."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import JsonValue
+
+from planner.kinds.serve.plan.certificate import axes_of
+from planner.kinds.serve.plan.decode import envelope
+from planner.kinds.serve.simulated.judge import Judge
+from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Parts, with_placement
+from planner.kinds.serve.solve import Outcome, Setting
+from planner.kinds.serve.steady.formulate import gpus_at_hand
+from planner.plan.schema import Certificate, Envelope, Objective, Prediction
+from planner.problem.schema import SloSpec
+from planner.simulate.goodput.placements import PlacementSearch, reversals
+from planner.simulate.run.attainment import Draws, attainment
+from planner.simulate.run.result import SimulationResult
+from planner.simulate.run.summary import statistic
+
+METHOD = "optimistic_simulation"
+TOLERANCE = 1e-6
+MOST_REVERSALS = 20  # that a plan lists
+TIMES = {"ttft_s": "ttft", "tpot_s": "tpot", "latency_s": "latency"}
+ASSUMPTIONS = (
+    "limits are judged by simulation of every step, with the step times that plans are costed with",
+    "prefix caching, speculative decoding and swapping are off",
+    "what is in the space is one instance type that does both, or one for prefill and one for decode, each shape with "
+    f"the batch and chunk that steady state finds best, the {MOST_PLACEMENTS} that it ranks highest, and the mix that "
+    "it prefers",
+    "the bound holds for simulations of any placement of the space on the draws of the search",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The search, the placement that was chosen, what it claims, and what no placement could do better.
+
+    A placement is one for all workloads, or one for each cell of a partition of the GPUs.
+    """
+
+    search: PlacementSearch
+    cells: tuple[tuple[Parts, ...], ...]  # of each placement of the search
+    chosen: int
+    claimed_per_s: float
+    interval_per_s: tuple[float, float] | None  # 95 %, of the goodput over independent streams
+    bound: float  # in the unit of the objective
+    value: float  # of the plan
+    pruned: dict[str, int]  # placements by what ended them
+    effort: dict[str, JsonValue]  # what was played
+    assumptions: tuple[str, ...] = ASSUMPTIONS
+
+
+def plan_of(judge: Judge, outcome: Outcome, found: Finding) -> Envelope:
+    """The plan of the placement that was chosen; raises Unplaceable where it has no regular place."""
+    setting, cells = judge.setting, found.cells[found.chosen]
+    rates = [found.claimed_per_s * fraction for fraction in judge.fractions]
+    chosen = with_placement(outcome, cells, rates)
+    runs: dict[int, SimulationResult] = {}
+    for parts in cells:
+        mine = judge.mixture.of(parts.workloads)
+        runs |= zip(parts.workloads, mine.play(judge.workshop.fleet(parts), found.claimed_per_s), strict=True)
+    maximising, value = outcome.formulated.problem.maximising, found.value
+    bound = found.bound if math.isfinite(found.bound) else None
+    proven = Certificate(
+        claim=_claim(outcome.formulated.metric),
+        status="feasible" if bound is None or _gap(value, bound) > TOLERANCE else "optimal",
+        stop_reason="finished",
+        objective=Objective(
+            metric=outcome.formulated.metric, sense="maximize" if maximising else "minimize", value=value
+        ),
+        bound=bound,
+        gap=None if bound is None else _gap(value, bound),
+        tolerance=TOLERANCE,
+        axes=axes_of(setting),
+        candidates=outcome.tally.evaluated,
+        pruned=dict(sorted((dict(outcome.tally.pruned) | found.pruned).items())),
+        proof=_evidence(found, judge),
+        next_best=_next_best(found, judge.factor),
+    )
+    predictions = tuple(_predictions(judge, chosen, found, runs))
+    return envelope(setting, chosen, proven, predictions, (*found.assumptions, *setting.resolved.price_notes))
+
+
+def _gap(value: float, bound: float) -> float:
+    return abs(value - bound) / max(abs(value), 1e-9)
+
+
+def _claim(metric: str) -> str:
+    return (
+        f"no simulation of a placement of the space, on the draws of the search, has a better {metric} than the bound"
+    )
+
+
+def ends_of(search: PlacementSearch) -> dict[str, int]:
+    """How many placements ended how, but for those that were played to their goodput."""
+    names = {
+        "excluded": "placements that the optimistic model excludes",
+        "beaten": "placements that broke their limits in a run at a better rate",
+        "left": "placements that were not played",
+    }
+    return {names[how]: count for how in names if (count := search.count(how))}  # type: ignore[arg-type]  # keys are Hows
+
+
+def effort_of(search: PlacementSearch) -> dict[str, JsonValue]:
+    """What was played of a search."""
+    return {
+        "placements": len(search.placements),
+        "played": search.count("simulated") + search.count("beaten"),
+        "runs": search.runs,
+    }
+
+
+def _evidence(found: Finding, judge: Judge) -> dict[str, JsonValue]:
+    draws = judge.mixture.draws
+    proof: dict[str, JsonValue] = {
+        "method": METHOD,
+        "requests": sum(map(len, draws)),
+        "warm_up": sum(one.warm_up for one in draws),
+        "seed": judge.setting.resolved.problem.seed,
+        **found.effort,
+        "chosen": found.search.placements[found.chosen].name,
+        "steady_state": _favourite(found, judge.factor),
+        "reversals": _reversals(found.search),
+    }
+    if found.interval_per_s is not None:
+        proof["interval_95"] = [end * judge.factor for end in found.interval_per_s]
+    return proof
+
+
+def _favourite(found: Finding, factor: float) -> JsonValue:
+    """What steady state prefers: what it claims, and what simulation finds of it."""
+    at = found.search.steady_best
+    if at is None or found.interval_per_s is None:
+        return None
+    steady, tried = found.search.placements[at].steady_per_s or 0.0, found.search.tried[at]
+    simulated = None if tried.goodput_per_s is None else tried.goodput_per_s * factor
+    return {
+        "plan": found.search.placements[at].name,
+        "claims": steady * factor,
+        "simulated": simulated,
+        "loses": at != found.chosen,
+    }
+
+
+def _reversals(search: PlacementSearch) -> list[JsonValue]:
+    pairs = reversals(search)[:MOST_REVERSALS]
+    return [{"better": search.placements[a].name, "than": search.placements[b].name} for a, b in pairs]
+
+
+def _next_best(found: Finding, factor: float) -> list[JsonValue]:
+    """The best of those played to their goodput that was not chosen."""
+    rows = [
+        (tried.goodput_per_s, placement.name)
+        for at, (placement, tried) in enumerate(zip(found.search.placements, found.search.tried, strict=True))
+        if tried.goodput_per_s and at != found.chosen and found.interval_per_s is not None
+    ]
+    if not rows:
+        return []
+    rate, name = max(rows)
+    best = found.search.tried[found.chosen].goodput_per_s or 0.0
+    return [{"plan": name, "objective": rate * factor, "loss": abs(best - rate) / max(best, 1e-9)}]
+
+
+def _predictions(
+    judge: Judge, chosen: Outcome, found: Finding, runs: dict[int, SimulationResult]
+) -> Iterator[Prediction]:
+    """Figures of runs at the rate claimed, by workload, then of the whole plan."""
+    setting, solution = judge.setting, chosen.result.solution
+    assert solution is not None
+    tokens = 0.0
+    for at, target in enumerate(setting.targets):
+        rate, draws = found.claimed_per_s * judge.fractions[at], judge.mixture.draws[at]
+        mean_output = float(np.mean(draws.output_tokens))
+        yield Prediction(metric="requests_per_s", of=target.name, value=rate)
+        yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * mean_output)
+        stated = setting.resolved.workloads[at].spec.slo
+        yield from _times(target.name, stated, judge.mixture.slos[at], runs[at], draws)
+        tokens += rate * target.osl
+    gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
+    yield Prediction(metric="goodput_per_gpu", value=found.claimed_per_s / gpus)
+    yield Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus)
+    yield Prediction(metric="gpus", value=float(solution.devices))
+    yield from _cost(setting, solution.price_per_hour, tokens)
+
+
+def _times(name: str, stated: SloSpec, slo: SloSpec, run: SimulationResult, draws: Draws) -> Iterator[Prediction]:
+    """Times of one workload, with the statistics that it limits, and its attainment."""
+    for metric, limit_name in TIMES.items():
+        limit = getattr(stated, limit_name)
+        values = {"ttft_s": run.ttft_s, "tpot_s": run.tpot_s, "latency_s": run.e2e_s}[metric][draws.warm_up :]
+        for of in dict.fromkeys(["mean", *(limit.statistics() if limit is not None else ())]):
+            yield Prediction(metric=metric, of=name, statistic=of, value=statistic(values, of), approximate=True)
+    if stated.attainment is not None:
+        share = attainment(run, slo, draws.warm_up)
+        yield Prediction(metric="attainment", of=name, value=share, approximate=True)
+
+
+def _cost(setting: Setting, usd_per_hour: float, tokens_per_s: float) -> Sequence[Prediction]:
+    if any(pool.usd_per_gpu_hour is None for pool in setting.resolved.pools):
+        return ()
+    usd_per_mtok = usd_per_hour / (tokens_per_s * 3600.0) * 1e6
+    return (
+        Prediction(metric="usd_per_hour", value=usd_per_hour),
+        Prediction(metric="usd_per_mtok", value=usd_per_mtok),
+    )

@@ -1,0 +1,343 @@
+"""Every instance that could serve: points of every role, priced for every workload of a model and pruned by rule.
+
+For each shape the points survive that no other point of it beats: in the rate of every workload and, where clients wait
+for answers, in how long a request stays. What a point beats uses the same devices for less, so nothing is lost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.serving.speculation import Drafter
+from planner.kinds.serve.options import ServeOptions
+from planner.kinds.serve.steady.demand import Channel, Route, Target
+from planner.kinds.serve.steady.evaluate import Judged, Timed, judge_colocated, judge_decode, judge_prefill, time_points
+from planner.kinds.serve.steady.points import Indices, Place, Points, Tally, make_points
+from planner.kinds.serve.steady.shapes import Shape, ShapeSpace, inexpressible_in
+from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
+from planner.kinds.serve.steady.units import FfnPart, Sides, UnitPoints, price_units
+from planner.solvers.pareto import non_dominated
+
+Priced: TypeAlias = tuple[Points, Sequence[Timed], Tally, UnitPoints | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one instance does for one target when used up to its limits."""
+
+    rate_per_s: float  # requests per second of the whole instance; 0 where it cannot keep the limits
+    utilisation: float  # of its prefill, at that rate
+    service_s: float  # time to first token without waiting, transfer included; 0 for decode
+    queue_s: float  # time that one request occupies the prefill of an attention rank
+    stretch_s: float  # time that one prefill adds to the decode steps of its rank
+    prefill_steps: float  # of its rank that one prefill takes
+    tpot_s: float  # at the full batch; 0 for prefill
+    held_s: float  # mean time that a request stays, at that rate
+    kv_bytes: float  # cache of the full batch on one device
+
+
+def type_name(
+    function: str, model: str, degrees: tuple[int, ...], max_batch: object, chunk_tokens: object, draft_tokens: object
+) -> str:
+    """An instance type in one line: function, model, tp x pp x dp x moe_tp x ep, batch limit, chunk; drafts if any."""
+    drafts = f"+drafts/{draft_tokens}" if draft_tokens else ""
+    return f"{function}/{model}/{'x'.join(map(str, degrees))}/{max_batch}/{chunk_tokens}{drafts}"
+
+
+def unit_name(attention: str, ffn_degrees: tuple[int, ...], micro_batches: object, pool: str | None) -> str:
+    """An instance type with the sides apart: that of its attention, and degrees and turns of the other side.
+
+    `pool` is that of the other side where it is another one.
+    """
+    return f"{attention}+ffn/{'x'.join(map(str, ffn_degrees))}/{micro_batches}{f'/{pool}' if pool is not None else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One instance type: a role, a shape, its limits, and what it serves of each target."""
+
+    function: str  # colocated, prefill, decode, attention
+    model: str
+    pool: int
+    shape: Shape
+    channel: Channel | None  # None for colocated
+    max_batch: int  # sequences that an attention rank holds
+    chunk_tokens: int  # prefill tokens per step; 0 for decode
+    draft_tokens: int  # of a sequence in a step
+    served: tuple[Served | None, ...]  # by target of the problem; None for targets of other models
+    weights_bytes: float
+    activations_bytes: float
+    workspace_bytes: float
+    basis: dict[str, float]  # share of step time by evidence
+    ffn: FfnPart | None = None  # where feed-forward layers stand on devices of their own; `shape` is attention's
+
+    @property
+    def name(self) -> str:
+        """What tells this instance type from all others of its pool; behind `#` the channel."""
+        handing = "" if self.channel is None else str(self.channel.index)
+        limits = (self.max_batch, self.chunk_tokens, self.draft_tokens)
+        name = type_name(self.function, self.model, self.shape.degrees, *limits)
+        if self.ffn is not None:
+            name = unit_name(name, self.ffn.shape.degrees, self.ffn.micro_batches, self.ffn_pool)
+        return f"{name}#{handing}"
+
+    @property
+    def label(self) -> str:
+        """Its shape, such as `tp4`, or `tp1 x 16 + ffn tp8ep2 x 16 GPUs`."""
+        if self.ffn is None:
+            return self.shape.label
+        return f"tp{self.shape.tp} x {self.shape.dp} + ffn {self.ffn.shape.label} x {self.ffn.micro_batches}"
+
+    @property
+    def devices(self) -> int:
+        """Of one instance, both sides together."""
+        return self.shape.devices + (0 if self.ffn is None else self.ffn.shape.devices)
+
+    @property
+    def devices_of_pool(self) -> tuple[tuple[int, int], ...]:
+        """(pool, devices) of one instance, its own pool first."""
+        if self.ffn is None or self.ffn_pool is None:
+            return ((self.pool, self.devices),)
+        return ((self.pool, self.shape.devices), (self.ffn.place.index, self.ffn.shape.devices))
+
+    @property
+    def ffn_pool(self) -> str | None:
+        """The pool of its feed-forward side, where that is not the pool of its attention."""
+        return None if self.ffn is None or self.ffn.place.index == self.pool else self.ffn.place.pool.name
+
+    def sides(self, place: Place) -> Sides:
+        """Where its two sides stand, given the place of its attention."""
+        return Sides(place, place if self.ffn is None else self.ffn.place)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it takes requests that were prefilled elsewhere."""
+        return self.function in ("decode", ATTENTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The candidates of one model on one pool."""
+
+    model: str
+    place: Place
+    options: ServeOptions
+    space: ShapeSpace
+    channels: tuple[Channel, ...]
+    routes: tuple[Route, ...]  # from this pool to each pool
+    others: tuple[Place, ...]  # pools that feed-forward layers could stand on, beside this one
+    tally: Tally
+    engine: str
+    priced: "dict[tuple[str, int, str], Priced]"  # what was priced before; times do not depend on limits
+    longer_stays: bool  # clients must find room, so that of equal rates the longer stay is better
+
+    def candidates(self, targets: Sequence[Target], num_targets: int) -> list[Candidate]:
+        """All candidates that keep the limits of at least one of `targets` (those of this model)."""
+        for rule, count in self.space.pruned.items():
+            self.tally.drop(f"shape: {rule}", count)
+        if not self.space.shapes or not targets:
+            return []
+        modes = self.options.modes
+        functions = ["colocated"] if "colocated" in modes else []
+        functions += ["prefill"] if {"disaggregated", "attention-ffn"} & set(modes) else []
+        functions += ["decode"] if "disaggregated" in modes else []
+        found = [one for function in functions for one in self._of(function, targets, num_targets)]
+        if "attention-ffn" in modes:
+            for other in (self.place, *self.others):
+                found += self._of(ATTENTION, targets, num_targets, Sides(self.place, other))
+        return found
+
+    def _of(
+        self, function: str, targets: Sequence[Target], num_targets: int, sides: Sides | None = None
+    ) -> list[Candidate]:
+        shapes = [] if function == ATTENTION else self._shapes(function)
+        if not shapes and function != ATTENTION:
+            return []
+        ways = drafts_of(function, self.options.searched_drafts, self.place.costs.drafter).items()
+        return [
+            one
+            for drafted, drafts in ways
+            for one in self._drafting(function, drafted, drafts, shapes, targets, num_targets, sides)
+        ]
+
+    def _drafting(
+        self,
+        function: str,
+        drafted: bool,
+        drafts: Sequence[int],
+        shapes: Sequence[Shape],
+        targets: Sequence[Target],
+        num_targets: int,
+        sides: Sides | None,
+    ) -> list[Candidate]:
+        """Those with so many drafts, on the channels whose prompts the drafter has seen, or has not."""
+        channels = self._channels(function, drafted)
+        role = f"{function}{' drafted' if drafted else ''}"
+        key = (self.model, self.place.index, role if sides is None else f"{role} + {sides.ffn.index}")
+        if key not in self.priced:
+            self.priced[key] = self._price(function, drafts, shapes, targets, len(channels), sides)
+        points, timed, dropped, units = self.priced[key]
+        self.tally.add(dropped)
+        if not len(points):
+            return []
+        found: list[Candidate] = []
+        for channel in channels:
+            judged = [self._judge(function, channel, target, points, i, timed[i]) for i, target in enumerate(targets)]
+            kept = self._survivors(points, targets, judged)
+            beaten = sum(int(np.sum(one.good)) - int(np.sum(one.good[kept])) for one in judged)
+            self.tally.drop("another batch or chunk of the same shape is better", beaten)
+            moved = [self._moved_s(function, channel, target, points) for target in targets]
+            for row in kept.tolist():
+                served: list[Served | None] = [None] * num_targets
+                for i, target in enumerate(targets):
+                    served[target.index] = _served(timed[i], judged[i], row, moved[i][row], points.kv_bytes[i][row])
+                rates = [one.rate_per_s[row] * one.good[row] for one in judged]
+                basis = timed[int(np.argmax(rates))].step.shares(row)
+                shape, ffn = (shapes[int(points.shape[row])], None) if units is None else units.parts(row)
+                found.append(self._candidate(function, channel, shape, ffn, points, row, tuple(served), basis))
+        return found
+
+    def _moved_s(self, function: str, channel: Channel | None, target: Target, points: Points) -> FloatArray:
+        """How long the cache of a prompt is under way [N]."""
+        if function != "prefill" or channel is None:
+            return np.zeros(len(points))
+        return self.routes[channel.target_pool].transfer_s(channel.moved_bytes(target), points.shards)
+
+    def _price(
+        self,
+        function: str,
+        drafts: Sequence[int],
+        shapes: Sequence[Shape],
+        targets: Sequence[Target],
+        copies: int,
+        sides: Sides | None,
+    ) -> "Priced":
+        if sides is not None:
+            units = price_units(sides, self.options, targets, copies)
+            return units.points, units.timed, units.tally, units
+        tally = Tally()
+        points = make_points(function, self.place, shapes, self.options, targets, tally, copies=copies, drafts=drafts)
+        timed = [time_points(function, self.place, target, points) for target in targets] if len(points) else []
+        return points, timed, tally, None
+
+    def _shapes(self, function: str) -> list[Shape]:
+        """The shapes that the engine can run in a role."""
+        kept = []
+        for shape in self.space.shapes:
+            rule = inexpressible_in(function, shape, self.place.costs.arch, self.engine)
+            if rule is None:
+                kept.append(shape)
+            else:
+                self.tally.drop(f"shape: {rule}", 1)
+        return kept
+
+    def _channels(self, function: str, drafted: bool) -> list[Channel | None]:
+        """The hand-overs that a role takes part in: decode only those into its own pool."""
+        if function == "colocated":
+            return [None]
+        mine = [channel for channel in self.channels if channel.drafted is drafted]
+        return [c for c in mine if function == "prefill" or c.target_pool == self.place.index]
+
+    def _judge(
+        self, function: str, channel: Channel | None, target: Target, points: Points, i: int, timed: Timed
+    ) -> Judged:
+        fits, most_busy = points.fits[i], self.options.max_prefill_utilisation
+        occupied = self.options.filled(target.clients)
+        if channel is None:
+            return judge_colocated(target, points, fits, timed, most_busy, occupied, self.tally)
+        if function in ("decode", ATTENTION):
+            return judge_decode(target.for_second_stage(channel.share), points, fits, timed, occupied, self.tally)
+        moved = replace(target.for_first_stage(channel.share), transfer_bytes=channel.moved_bytes(target))
+        route = self.routes[channel.target_pool]
+        return judge_prefill(moved, points, fits, timed, route, most_busy, self.tally)
+
+    def _survivors(self, points: Points, targets: Sequence[Target], judged: Sequence[Judged]) -> Indices:
+        """For each shape its undominated good points; of equal ones the smallest batch and chunk."""
+        sign = 1.0 if self.longer_stays else -1.0
+        columns = [np.where(one.good, one.rate_per_s, 0.0) for one in judged]
+        columns += [
+            np.where(one.good, sign * one.held_s, -np.inf)
+            for one, target in zip(judged, targets, strict=True)
+            if target.clients is not None
+        ]
+        good = np.logical_or.reduce([one.good for one in judged])
+        if len(columns) == 1:
+            return _best_of_each(points, columns[0], good)
+        table = np.column_stack(columns)
+        order = np.lexsort((points.drafts, points.chunk, points.batch, points.shape))
+        order = order[good[order]]
+        starts = np.flatnonzero(np.diff(points.shape[order], prepend=-1))
+        kept = [
+            rows[non_dominated(table[rows], maximise=(True,) * table.shape[1])]
+            for rows in np.split(order, starts[1:])
+            if len(rows)
+        ]
+        return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.intp)
+
+    def _candidate(
+        self,
+        function: str,
+        channel: Channel | None,
+        shape: Shape,
+        ffn: FfnPart | None,
+        points: Points,
+        row: int,
+        served: tuple[Served | None, ...],
+        basis: dict[str, float],
+    ) -> Candidate:
+        return Candidate(
+            function=function,
+            model=self.model,
+            pool=self.place.index,
+            shape=shape,
+            channel=channel,
+            max_batch=int(points.batch[row]),
+            chunk_tokens=int(points.chunk[row]),
+            draft_tokens=int(points.drafts[row]),
+            served=served,
+            weights_bytes=float(points.weight_bytes[row]),
+            activations_bytes=float(points.activation_bytes[row]),
+            workspace_bytes=self.place.costs.engine.workspace_bytes,
+            basis=basis,
+            ffn=ffn,
+        )
+
+
+def drafts_of(function: str, wanted: Sequence[int], drafter: Drafter | None) -> dict[bool, tuple[int, ...]]:
+    """Drafts of a role, by whether the drafter has seen the prompts that come from elsewhere.
+
+    A drafter that keeps a cache runs once over the prompt where that is prefilled, and hands its cache over.
+    """
+    if function == ATTENTION:
+        return {False: (0,)}
+    decodes = tuple(wanted) if function in ("colocated", "decode") else (0,)
+    if function == "colocated" or drafter is None or not drafter.keeps_cache:
+        return {False: decodes}
+    found = {False: (0,)} if 0 in wanted else {}
+    some = tuple(drafts for drafts in wanted if drafts)
+    return found | ({True: (1,) if function == "prefill" else some} if some else {})
+
+
+def _served(timed: Timed, judged: Judged, row: int, moved_s: float, kv_bytes: float) -> Served:
+    return Served(
+        rate_per_s=float(judged.rate_per_s[row]) if judged.good[row] else 0.0,
+        utilisation=float(judged.utilisation[row]),
+        service_s=float(timed.service_s[row] + moved_s),
+        queue_s=float(timed.queue_s[row]),
+        stretch_s=float(timed.stretch_s[row]),
+        prefill_steps=float(timed.prefill_steps[row]),
+        tpot_s=float(timed.tpot_s[row]),
+        held_s=float(judged.held_s[row]),
+        kv_bytes=float(kv_bytes),
+    )
+
+
+def _best_of_each(points: Points, rate: FloatArray, good: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Indices:
+    """For each shape its good point of highest rate; of equal ones the smallest batch and chunk."""
+    order = np.lexsort((points.drafts, points.chunk, points.batch, -rate))
+    order = order[good[order]]
+    _, first = np.unique(points.shape[order], return_index=True)
+    return np.sort(order[first])

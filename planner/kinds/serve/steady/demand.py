@@ -1,0 +1,230 @@
+"""A workload as the numbers that decide: lengths, limits, what moves between prefill and decode."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from planner.costs.operators.shapes import FloatArray, Shards
+from planner.costs.rates.spread import Spread
+from planner.costs.serving.speculation import Drafter
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.models.architecture import Architecture
+from planner.models.kv import kv_bytes, state_bytes_per_sequence
+from planner.problem.resolve import Workload
+from planner.problem.schema import Limit, PoolLinkSpec
+from planner.solvers.stochastic.queueing import mean_wait_s, utilisation_for_wait, wait_quantile_s
+
+_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+DEFAULT_STATISTIC = "p95"
+ATTAINMENT = "attainment"
+MOST_ATTAINMENT = 0.9999  # no queue keeps every wait; this many of a workload stand for all
+LATENCY_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
+"""The part of a limit on the whole request that prefill may use: the grid on which the two stages are coupled."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """A limit on one statistic of a time; `quantile` is None for the mean."""
+
+    statistic: str
+    quantile: float | None
+    limit_s: float
+
+    def wait_s(self, busy: FloatArray, service_s: FloatArray, arrival_cv2: float, service_cv2: float) -> FloatArray:
+        """Waiting at this statistic before a server that is `busy` (one server, M/G/1 or G/G/1)."""
+        if self.quantile is None:
+            return mean_wait_s(busy, 1.0, service_s, cv2_arrival=arrival_cv2, cv2_service=service_cv2)
+        return wait_quantile_s(busy, 1.0, service_s, self.quantile, cv2_arrival=arrival_cv2, cv2_service=service_cv2)
+
+    def utilisation(
+        self, wait_s: FloatArray, service_s: FloatArray, arrival_cv2: float, service_cv2: float
+    ) -> FloatArray:
+        """The largest utilisation at which this statistic of the wait stays within `wait_s`."""
+        if self.quantile is None:
+            spread = service_s * (arrival_cv2 + service_cv2) / 2.0
+            return wait_s / np.maximum(wait_s + spread, 1e-12)
+        return utilisation_for_wait(
+            wait_s, 1.0, service_s, self.quantile, cv2_arrival=arrival_cv2, cv2_service=service_cv2
+        )
+
+
+_UNLIMITED = TimeLimit(DEFAULT_STATISTIC, _QUANTILES[DEFAULT_STATISTIC], math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One workload on its model: lengths, limits and variability as plain numbers."""
+
+    name: str
+    index: int
+    isl: float
+    osl: float
+    context: float  # mean cached tokens of a decoding sequence
+    held_tokens: float  # cache reserved for a decoding sequence: its whole length, so that none is ever preempted
+    longest_tokens: int
+    ttft_limits: tuple[TimeLimit, ...]  # strictest quantile first; at least one, infinite when the problem sets none
+    tpot_limit_s: float
+    latency_limits: tuple[TimeLimit, ...]
+    attainment: float | None
+    arrival_cv2: float
+    service_cv2: float
+    transfer_bytes: float
+    draft_bytes: float  # of a drafter, that move with them
+    rate_per_s: float | None
+    clients: int | None
+    share: float
+    margins: "Margins"
+
+    def for_first_stage(self, share: float) -> "Target":
+        """The limits of prefill when it may use `share` of every limit on the whole request."""
+        own = tuple(replace(limit, limit_s=limit.limit_s * share) for limit in self.latency_limits)
+        return replace(self, ttft_limits=(*self.ttft_limits, *own))
+
+    def for_second_stage(self, share: float) -> "Target":
+        """The limits of decode when prefill may use `share` of every limit on the whole request."""
+        gaps = max(self.osl - 1.0, 1e-9)
+        rest = (limit.limit_s * (1.0 - share) / gaps for limit in self.latency_limits)
+        return replace(self, tpot_limit_s=min((self.tpot_limit_s, *rest)))
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """How prefill hands over: the pool that decodes, and the share of a limit on the whole request that prefill has.
+
+    A limit on the whole request couples the two stages; a channel splits it, so that each stage has its own. So does a
+    drafter that must have seen the prompt: where it has, its cache is handed over too.
+    """
+
+    index: int
+    target_pool: int
+    share: float
+    drafted: bool = False
+
+    def moved_bytes(self, target: Target) -> float:
+        """Cache of a prompt that goes this way."""
+        return target.transfer_bytes + (target.draft_bytes if self.drafted else 0.0)
+
+
+def channels_of(targets: Sequence[Target], num_pools: int, drafted: Sequence[bool] = (False,)) -> tuple[Channel, ...]:
+    """Every pool that decodes, with every split of the limits on whole requests where a target has one."""
+    coupled = any(target.latency_limits for target in targets)
+    shares = LATENCY_SHARES if coupled else (1.0,)
+    ways = itertools.product(drafted, shares, range(num_pools))
+    return tuple(Channel(index, pool, share, seen) for index, (seen, share, pool) in enumerate(ways))
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way of a prompt's cache from one pool to another (or within one)."""
+
+    bandwidth_bytes_per_s: float  # of one rank that holds cache
+    shared_bytes_per_s: float  # of all ranks together; inf where only their own links limit them
+    latency_s: float
+
+    def transfer_s(self, size_bytes: float, shards: Shards) -> FloatArray:
+        """Moving `size_bytes` from the tensor-parallel ranks that hold it."""
+        return size_bytes / np.minimum(shards.tp * self.bandwidth_bytes_per_s, self.shared_bytes_per_s) + self.latency_s
+
+
+def link_bytes_per_s(pool: Pool) -> float:
+    """Bandwidth of one device to devices of other instances: the fabric, or the scale-up links of a lone domain."""
+    alone = pool.num_nodes * pool.node.num_gpus <= pool.node.scale_up_size
+    return pool.node.scale_up_bandwidth_bytes_per_s if alone else _fabric_bytes_per_s(pool)
+
+
+def handover(source: Pool, target: Pool, link: PoolLinkSpec | None) -> Route:
+    """The way between two pools; `link` is what the problem states of the network between them."""
+    if source is target:
+        return Route(link_bytes_per_s(source), math.inf, source.node.nic_latency_s)
+    narrower = min(_fabric_bytes_per_s(source), _fabric_bytes_per_s(target))
+    latency_s = max(source.node.nic_latency_s, target.node.nic_latency_s)
+    if link is None:
+        return Route(narrower, math.inf, latency_s)
+    return Route(narrower, link.bandwidth_bytes_per_s, latency_s + link.latency_s)
+
+
+def _fabric_bytes_per_s(pool: Pool) -> float:
+    return pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """By how much limits are divided so that they are kept in spite of the error of predictions."""
+
+    ttft: float = 1.0
+    tpot: float = 1.0
+
+    @classmethod
+    def of(cls, confidence: float | None, spreads: Mapping[str, Spread]) -> "Margins":
+        """The upper end of the 80 % interval of steady state keeps a limit with 90 %; others by a Gaussian.
+
+        Raises PlannerError when the calibration does not say how far predictions err.
+        """
+        if confidence is None:
+            return cls()
+        if not {"ttft", "tpot"} <= set(spreads):
+            raise PlannerError(
+                "the calibration has no intervals, so no confidence can be kept",
+                where="slo.confidence",
+                hint="leave `confidence` out, or take a calibration with a section `intervals`",
+            )
+        deviations = NormalDist().inv_cdf(confidence) / NormalDist().inv_cdf(0.9)
+        return cls(*(math.exp(deviations * max(spreads[name].high[0], 0.0)) for name in ("ttft", "tpot")))
+
+
+def make_target(
+    workload: Workload, index: int, arch: Architecture, spreads: Mapping[str, Spread], drafter: Drafter | None = None
+) -> Target:
+    """The target of one resolved workload; its limits are divided by the margins of its confidence.
+
+    A limit on the whole request has the margin of the time per output token, which is most of it.
+
+    A sequence found decoding is length-biased: its mean output is osl (1 + cv^2), and half of it is cached already.
+    """
+    slo, load = workload.spec.slo, workload.spec.load
+    margins = Margins.of(slo.confidence, spreads)
+    isl, osl = workload.input.mean_tokens, workload.output.mean_tokens
+    longest = workload.input.max_tokens + workload.output.max_tokens
+    found_osl = osl * (1.0 + workload.output.cv**2)
+    moved = kv_bytes(arch, np.array([isl])) + state_bytes_per_sequence(arch, np.array([1.0]))
+    return Target(
+        name=workload.spec.name,
+        index=index,
+        isl=isl,
+        osl=osl,
+        context=min(isl + found_osl / 2.0, float(longest)),
+        held_tokens=min(isl + found_osl, float(longest)),
+        longest_tokens=longest,
+        ttft_limits=_limits(slo.ttft, slo.attainment, margins.ttft) or (_UNLIMITED,),
+        tpot_limit_s=min((limit.limit_s for limit in _limits(slo.tpot, None, margins.tpot)), default=math.inf),
+        latency_limits=_limits(slo.latency, slo.attainment, margins.tpot),
+        margins=margins,
+        attainment=slo.attainment,
+        arrival_cv2=1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2,
+        service_cv2=workload.input.cv**2,
+        transfer_bytes=float(moved[0]),
+        draft_bytes=0.0 if drafter is None else float(drafter.kv_bytes(Shards.of(1), isl, np.ones(1))[0]),
+        rate_per_s=None if load is None else load.rate_per_s,
+        clients=None if load is None else load.concurrency,
+        share=workload.spec.share,
+    )
+
+
+def _limits(limit: Limit | None, attainment: float | None, margin: float) -> tuple[TimeLimit, ...]:
+    """Limits by statistic, strictest quantile first; an attainment holds every quantile's limit to that share too."""
+    if limit is None:
+        return ()
+    found = [TimeLimit(name, _QUANTILES.get(name), value / margin) for name, value in limit.statistics().items()]
+    if attainment is not None:
+        share = min(attainment, MOST_ATTAINMENT)
+        found += [
+            TimeLimit(ATTAINMENT, share, item.limit_s)
+            for item in found
+            if item.quantile is not None and item.quantile < share
+        ]
+    return tuple(sorted(found, key=lambda item: -(item.quantile or 0.0)))

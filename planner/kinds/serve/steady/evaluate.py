@@ -1,0 +1,127 @@
+"""Points priced for one workload and judged by its limits: rates, times, and what each rule drops; arrays [N]."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.costs.operators.forward import ranks_in_step
+from planner.costs.operators.shapes import FloatArray
+from planner.costs.rates.step import StepTime
+from planner.kinds.serve.steady.demand import Route, Target, TimeLimit
+from planner.kinds.serve.steady.formulas import (
+    colocated_tpot_s,
+    decode_step,
+    pad_graph_batch,
+    prefill_alone,
+    prefill_mixed,
+)
+from planner.kinds.serve.steady.points import Mask, Place, Points, Tally
+from planner.solvers.stochastic.queueing import mean_wait_s
+
+TOLERANCE = 1e-9  # relative, of limits
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Points with their step times for one target, before any limit; 0 where a role has no such time."""
+
+    service_s: FloatArray  # time to first token without waiting
+    queue_s: FloatArray  # time that one request occupies the prefill of an attention rank
+    stretch_s: FloatArray  # time that prefilling one request adds to the decode steps of its rank
+    prefill_steps: FloatArray  # of its rank that prefilling one request takes
+    tpot_s: FloatArray  # at the full batch
+    step: StepTime
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What points do for one target used up to its limits; `good` keeps all of them."""
+
+    rate_per_s: FloatArray  # of the whole instance
+    utilisation: FloatArray  # of its prefill
+    held_s: FloatArray  # mean time that a request stays
+    good: Mask
+
+
+def time_points(function: str, place: Place, target: Target, points: Points) -> Timed:
+    """Step times of every point for one target."""
+    context, none = np.full(len(points), target.context), np.zeros(len(points))
+    isl, engine = np.full(len(points), target.isl), place.costs.engine
+    if function == "prefill":
+        prefill = prefill_alone(place.costs, points.shards, isl, points.chunk, points.drafts)
+        before = engine.router_s + engine.arrival_s + engine.handover_s
+        return Timed(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step)
+    decode = decode_step(place.costs, points.shards, pad_graph_batch(points.batch), context, points.drafts)
+    yielded = place.costs.tokens_per_step(points.drafts)
+    if function == "decode":
+        return Timed(none, none, none, none, decode.seconds / yielded, decode)
+    steps = target.osl / yielded
+    mixed = prefill_mixed(
+        place.costs, points.shards, isl, steps, points.chunk, points.batch, context, decode.seconds, points.drafts
+    )
+    ranks = ranks_in_step(place.costs.arch, points.shards.dp)
+    step_s = colocated_tpot_s(decode.seconds, mixed.stretch_s, mixed.steps, points.batch, steps, ranks)
+    service = mixed.latency_s + engine.first_token_steps * step_s + engine.request_s
+    return Timed(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step)
+
+
+def judge_decode(target: Target, points: Points, fits: Mask, timed: Timed, occupied: float, tally: Tally) -> Judged:
+    """Decode roles: the time per output token at the full batch, of which requests fill a share on average."""
+    good = fits & (timed.tpot_s <= target.tpot_limit_s * (1.0 + TOLERANCE))
+    tally.drop("slo.tpot", int(np.sum(fits & ~good)))
+    rate = occupied * points.batch * points.shards.dp / (target.osl * timed.tpot_s)
+    return Judged(rate, np.zeros(len(points)), (target.osl - 1.0) * timed.tpot_s, good)
+
+
+def judge_prefill(
+    target: Target, points: Points, fits: Mask, timed: Timed, route: Route, most_busy: float, tally: Tally
+) -> Judged:
+    """Prefill roles: as busy as every limit on the wait allows, the transfer of the cache included in the time."""
+    service = timed.service_s + route.transfer_s(target.transfer_bytes, points.shards)
+    busy = np.full(len(points), most_busy)
+    for limit in target.ttft_limits:
+        if np.isfinite(limit.limit_s):
+            room = np.maximum(limit.limit_s - service, 0.0)
+            busy = np.minimum(busy, limit.utilisation(room, timed.queue_s, target.arrival_cv2, target.service_cv2))
+    good = fits & (busy > 0) & _keeps(target.ttft_limits, target, busy, timed.queue_s, service)
+    tally.drop("slo.ttft", int(np.sum(fits & ~good)))
+    rate = busy / np.maximum(timed.queue_s, 1e-12) * points.shards.dp
+    return Judged(rate, busy, service + _mean_wait_s(target, busy, timed.queue_s), good)
+
+
+def judge_colocated(
+    target: Target, points: Points, fits: Mask, timed: Timed, most_busy: float, occupied: float, tally: Tally
+) -> Judged:
+    """Roles that do both: every limit at the full batch, whose prefill must keep up with what it finishes."""
+    per_rank = occupied * points.batch / (target.osl * timed.tpot_s)
+    busy = per_rank * timed.queue_s
+    behind = fits & (busy > most_busy)
+    used = np.minimum(busy, most_busy)
+    slow = fits & ~behind & (timed.tpot_s > target.tpot_limit_s * (1.0 + TOLERANCE))
+    left = fits & ~behind & ~slow
+    late = left & ~_keeps(target.ttft_limits, target, used, timed.queue_s, timed.service_s)
+    decoding = (target.osl - 1.0) * timed.tpot_s
+    whole = timed.service_s + decoding
+    lagging = left & ~late & ~_keeps(target.latency_limits, target, used, timed.queue_s, whole)
+    tally.drop("prefill cannot keep up with the batch", int(np.sum(behind)))
+    tally.drop("slo.tpot", int(np.sum(slow)))
+    tally.drop("slo.ttft", int(np.sum(late)))
+    tally.drop("slo.latency", int(np.sum(lagging)))
+    held = whole + _mean_wait_s(target, used, timed.queue_s)
+    return Judged(per_rank * points.shards.dp, used, held, left & ~late & ~lagging)
+
+
+def _mean_wait_s(target: Target, busy: FloatArray, queue_s: FloatArray) -> FloatArray:
+    return mean_wait_s(busy, 1.0, queue_s, cv2_arrival=target.arrival_cv2, cv2_service=target.service_cv2)
+
+
+def _keeps(
+    limits: tuple[TimeLimit, ...], target: Target, busy: FloatArray, queue_s: FloatArray, rest_s: FloatArray
+) -> Mask:
+    """Whether the wait and `rest_s` together keep every one of `limits`."""
+    kept = np.ones(len(busy), dtype=np.bool_)
+    for limit in limits:
+        if np.isfinite(limit.limit_s):
+            wait = limit.wait_s(busy, queue_s, target.arrival_cv2, target.service_cv2)
+            kept &= rest_s + wait <= limit.limit_s * (1.0 + TOLERANCE)
+    return kept

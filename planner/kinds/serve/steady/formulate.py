@@ -1,0 +1,196 @@
+"""Candidates, pools, targets and the objective as an instance-mix problem (`planner.solvers.mix`)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.demand import Target, handover
+from planner.kinds.serve.steady.shapes import group_devices, placement_domain
+from planner.problem.resolve import Resolved
+from planner.problem.schema import Problem
+from planner.solvers import mix
+
+ROLES = {
+    "colocated": mix.Role.WHOLE,
+    "prefill": mix.Role.FIRST,
+    "decode": mix.Role.SECOND,
+    "attention": mix.Role.SECOND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Formulated:
+    """The mix problem, the candidates in the order of its shapes, and what its objective means."""
+
+    problem: mix.MixProblem
+    candidates: tuple[Candidate, ...]
+    metric: str
+    factor: float  # objective of the mix x factor = metric
+
+
+def formulate(resolved: Resolved, targets: Sequence[Target], found: Sequence[Candidate]) -> Formulated:
+    """The mix of `found` that is best in the problem's objective.
+
+    Throughput objectives serve the targets in the proportion of their shares, as much as fits and is asked for, and
+    count requests (or output tokens) per second over all GPUs at hand; the others serve the required rates, or hold the
+    clients, at the least GPUs or cost.
+    """
+    problem = resolved.problem
+    objective, metric = _objective(resolved)
+    factor = _factor(metric, gpus_at_hand(problem, resolved.pools), targets)
+    capped = objective is mix.Objective.SCALE
+    demands = tuple(
+        mix.Demand(
+            name=target.name,
+            share=target.share,
+            rate_per_s=_rate(target, needed=not capped),
+            transfer_bytes=target.transfer_bytes + target.draft_bytes,
+            clients=target.clients,
+        )
+        for target in targets
+    )
+    if problem.limits.usd_per_hour is not None:
+        _require_prices(resolved)
+    built = mix.MixProblem(
+        shapes=tuple(_shape(candidate, resolved.pools) for candidate in found),
+        pools=mix_pools(resolved.pools),
+        demands=demands,
+        objective=objective,
+        links=mix_links(problem),
+        limits=mix.MixLimits(devices=problem.limits.gpus, price_per_hour=problem.limits.usd_per_hour),
+    )
+    return Formulated(built, tuple(found), metric, factor)
+
+
+def _objective(resolved: Resolved) -> tuple[mix.Objective, str]:
+    wanted = resolved.problem.objective
+    if wanted.pareto is not None:
+        return mix.Objective.SCALE, "tokens_per_s_per_gpu"
+    if wanted.maximize in ("goodput_per_gpu", "tokens_per_s_per_gpu"):
+        return mix.Objective.SCALE, wanted.maximize
+    if wanted.minimize == "gpus":
+        return mix.Objective.DEVICES, "gpus"
+    if wanted.minimize == "cost":
+        _require_prices(resolved)
+        return mix.Objective.PRICE, "usd_per_hour"
+    goal = wanted.maximize or wanted.minimize
+    sense = "maximize" if wanted.maximize else "minimize"
+    raise PlannerError(
+        f"a serving plan cannot {sense} `{goal}`",
+        where=resolved.where(("objective", sense)),
+        hint="maximize goodput_per_gpu or tokens_per_s_per_gpu, or minimize gpus or cost",
+    )
+
+
+def _require_prices(resolved: Resolved) -> None:
+    for index, pool in enumerate(resolved.pools):
+        if pool.usd_per_gpu_hour is None:
+            raise PlannerError(
+                f"the cost of pool `{pool.name}` is not known",
+                where=resolved.where(("cluster", "pools", index)),
+                hint='add its price per GPU, such as `price: "2.50USD/h"`',
+            )
+
+
+def _factor(metric: str, gpus: int, targets: Sequence[Target]) -> float:
+    if metric == "goodput_per_gpu":
+        return sum(target.share for target in targets) / gpus
+    if metric == "tokens_per_s_per_gpu":
+        return sum(target.share * target.osl for target in targets) / gpus
+    return 1.0
+
+
+def gpus_at_hand(problem: Problem, pools: Sequence[Pool]) -> int:
+    """GPUs in service, or as many of them as the problem allows to use."""
+    total = sum(pool.num_gpus for pool in pools)
+    return min(total, problem.limits.gpus or total)
+
+
+def _rate(target: Target, *, needed: bool) -> float | None:
+    if needed and target.rate_per_s is None and target.clients is None:
+        raise PlannerError(
+            f"workload `{target.name}` has no load to serve at the least cost",
+            where="workloads",
+            hint='add `load: {rate: "10/s"}` or `load: {concurrency: 64}`',
+        )
+    return target.rate_per_s
+
+
+def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.Shape:
+    pool = pools[candidate.pool]
+    own, *aside = (_slots(at, devices, pools) for at, devices in candidate.devices_of_pool)
+    port = candidate.shape.devices * min(
+        handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools)
+    )
+    return mix.Shape(
+        name=candidate.name,
+        role=ROLES[candidate.function],
+        pool=candidate.pool,
+        devices=candidate.devices,
+        group_devices=own.group_devices,
+        rate_per_s=tuple(served.rate_per_s if served is not None else 0.0 for served in candidate.served),
+        price_per_hour=sum(part.devices * (pools[part.pool].usd_per_gpu_hour or 0.0) for part in (own, *aside)),
+        egress_bytes_per_s=port,
+        ingress_bytes_per_s=port,
+        held_s=tuple(served.held_s if served is not None else 0.0 for served in candidate.served),
+        channel=0 if candidate.channel is None else candidate.channel.index,
+        aside=tuple(aside),
+    )
+
+
+def _slots(at: int, devices: int, pools: Sequence[Pool]) -> mix.Slots:
+    return mix.Slots(at, devices, min(devices, group_devices(pools[at])))
+
+
+def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
+    """The pools that an instance exchanges caches with; decode receives from any."""
+    if candidate.function == "prefill" and candidate.channel is not None:
+        return (pools[candidate.channel.target_pool],)
+    return pools if candidate.decodes else (pools[candidate.pool],)
+
+
+def mix_pools(pools: Sequence[Pool]) -> tuple[mix.Pool, ...]:
+    """Free devices by run, as (free devices, number of runs with so many)."""
+    found = []
+    for pool in pools:
+        counts: dict[int, int] = {}
+        for free in free_devices(pool):
+            counts[len(free)] = counts.get(len(free), 0) + 1
+        found.append(mix.Pool(pool.name, tuple(sorted(counts.items()))))
+    return tuple(found)
+
+
+def free_devices(pool: Pool) -> list[list[int]]:
+    """Runs of neighbouring devices in service inside one domain (a node, or a rack of one NVLink domain), in order.
+
+    A group of ranks stays inside a run, so that its devices always stand at regular strides.
+    """
+    domain, per_node = placement_domain(pool), pool.node.num_gpus
+    gone = set(pool.out_of_service)
+    runs: list[list[int]] = []
+    for node in range(pool.num_nodes):
+        first = node * per_node
+        devices = list(range(first, first + per_node))
+        if node in gone:
+            continue
+        neighbour = runs and runs[-1][-1] == first - 1 and first % domain
+        if neighbour:
+            runs[-1] += devices
+        else:
+            runs.append(devices)
+    return runs
+
+
+def mix_links(problem: Problem) -> tuple[tuple[float | None, ...], ...] | None:
+    """Bandwidth between pools where the problem states it; instances' own ports limit the rest."""
+    stated = problem.cluster.links
+    if not stated:
+        return None
+    labels = [spec.label for spec in problem.cluster.pools]
+    capacity: dict[tuple[int, int], float] = {}
+    for link in stated:
+        one, other = (labels.index(name) for name in link.pools)
+        capacity[one, other] = capacity[other, one] = link.bandwidth_bytes_per_s
+    return tuple(tuple(capacity.get((a, b)) for b in range(len(labels))) for a in range(len(labels)))

@@ -1,0 +1,276 @@
+"""Why a serving problem has no plan: the smallest set of its limits in conflict, and how far each must move."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from planner.documents.units import format_si, significant
+from planner.hardware.cluster import Pool
+from planner.hardware.library import find_node
+from planner.infeasible import Conflict, Infeasible
+from planner.kinds.serve.solve import Setting, make_place, search
+from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
+from planner.kinds.serve.steady.formulate import gpus_at_hand
+from planner.kinds.serve.steady.shapes import shape_space
+from planner.problem.resolve import resolve_pool
+from planner.progress import Limits
+from planner.solvers.conflicts import nearest_candidate, nearest_value, smallest_conflict
+
+ROOM = 16  # times the nodes of a pool stand for "as many GPUs as it takes"
+FURTHEST = 100.0  # a limit that would have to move further than this factor has no near value
+LEAST_LOAD = 1e-3  # of the load asked for stands for "none at all"
+TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """One limit of the problem: how to take it away, and the nearest value of it that works, None when none does."""
+
+    name: str
+    text: str
+    remove: Callable[[Setting], Setting]
+    nearest: Callable[[Setting, Callable[[Setting], bool]], str | None]
+
+
+def explain_infeasible(setting: Setting, limits: Limits) -> Infeasible:
+    """The answer for a problem without a plan.
+
+    Limits considered: each time limit and the load of each workload, the GPUs at hand, and the price. A limit is taken
+    away by making it infinite (for GPUs: sixteen times the nodes). The nearest value of one is found while all other
+    limits of the problem stay. Where a limit of the solve comes first, all limits are named, without nearest values.
+    """
+    known = {limit.name: limit for limit in _limits(setting)}
+
+    def works(relaxed: Setting) -> bool:
+        return _solvable(relaxed, limits)
+
+    def feasible(kept: frozenset[str]) -> bool:
+        relaxed = setting
+        for name, limit in known.items():
+            if name not in kept:
+                relaxed = limit.remove(relaxed)
+        return works(relaxed)
+
+    try:
+        return _explained(setting, known, feasible, works, limits)
+    except _CutShort:
+        return Infeasible([{"limit": limit.text, "nearest": ""} for limit in known.values()], proved=True)
+
+
+def _explained(
+    setting: Setting,
+    known: dict[str, _Limit],
+    feasible: Callable[[frozenset[str]], bool],
+    works: Callable[[Setting], bool],
+    limits: Limits,
+) -> Infeasible:
+    names = list(known)
+    if not feasible(frozenset()):
+        return Infeasible([_structural(setting)], proved=True)
+    if feasible(frozenset(names)):
+        return Infeasible([], proved=False)
+    rows: list[Conflict] = []
+    for name in smallest_conflict(names, feasible):
+        limits.tell(f"nearest value of {known[name].text}")
+        found = known[name].nearest(setting, works)
+        rows.append({"limit": known[name].text, "nearest": found or ""})
+    return Infeasible(rows, proved=True)
+
+
+class _CutShort(Exception):
+    """A limit of the solve came before the answer to a question about other limits."""
+
+
+def _solvable(setting: Setting, limits: Limits) -> bool:
+    outcome = search(setting, setting.targets, limits, tie_break=False)
+    if not outcome.found and not outcome.proven:
+        raise _CutShort
+    return outcome.found
+
+
+def _structural(setting: Setting) -> Conflict:
+    """Nothing runs even without any limit: no allowed shape holds the model."""
+    models = ", ".join(sorted({architecture.name for architecture in setting.resolved.models.values()}))
+    pools = ", ".join(pool.node.accelerator.display_name for pool in setting.resolved.pools)
+    return {"limit": f"{models} fits no allowed shape on {pools}", "nearest": ""}
+
+
+def _limits(setting: Setting) -> Iterator[_Limit]:
+    for index, target in enumerate(setting.targets):
+        yield from _time_limits(index, target)
+        if target.attainment is not None:
+            yield _attainment_limit(index, target)
+        if setting.resolved.problem.objective.minimize is not None:
+            yield _load_limit(index, target)
+    yield _gpu_limit(setting)
+    price = setting.resolved.problem.limits.usd_per_hour
+    if price is not None:
+        yield _scaled("price", f"price <= {significant(price)} USD/h", _with_price, price, "{} USD/h", significant)
+
+
+def _scaled(
+    name: str,
+    text: str,
+    move: Callable[[Setting, float], Setting],
+    value: float,
+    said: str,
+    show: Callable[[float], str],
+    *,
+    rising: bool = True,
+) -> _Limit:
+    """A limit that `move(setting, value)` sets; the nearest value is rounded away from the limit to three digits."""
+
+    def nearest(setting: Setting, works: Callable[[Setting], bool]) -> str | None:
+        def at(factor: float) -> bool:
+            return works(move(setting, _rounded(value * factor if rising else value / factor, up=rising)))
+
+        if not at(FURTHEST):
+            return None
+        factor = nearest_value(at, 1.0, 1, furthest=FURTHEST, tolerance=TOLERANCE)
+        assert factor is not None
+        return said.format(show(_rounded(value * factor if rising else value / factor, up=rising)))
+
+    furthest = math.inf if rising else value * LEAST_LOAD
+    return _Limit(name, text, lambda setting: move(setting, furthest), nearest)
+
+
+def _rounded(value: float, *, up: bool) -> float:
+    """`value` to three significant digits, up or down."""
+    if not math.isfinite(value) or value == 0.0:
+        return value
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
+    steps = math.ceil(value / unit - 1e-9) if up else math.floor(value / unit + 1e-9)
+    return float(f"{steps * unit:.3g}")
+
+
+def _time_limits(index: int, target: Target) -> Iterator[_Limit]:
+    def seconds(margin: float) -> Callable[[float], str]:
+        """A limit as the problem states it."""
+        return lambda value: format_si(value if margin == 1.0 else _rounded(value * margin, up=True), "s")
+
+    tpot = target.margins.tpot
+    for name, limits, margin in (
+        ("ttft", target.ttft_limits, target.margins.ttft),
+        ("latency", target.latency_limits, tpot),
+    ):
+        for limit in limits:
+            if math.isfinite(limit.limit_s) and limit.statistic != ATTAINMENT:
+                text = f"{target.name}: {limit.statistic} {name} <= {seconds(margin)(limit.limit_s)}"
+                move = partial(_with_time, index, f"{name}_limits", limit)
+                yield _scaled(
+                    f"{index}.{name}.{limit.statistic}", text, move, limit.limit_s, f"{name} {{}}", seconds(margin)
+                )
+    if math.isfinite(target.tpot_limit_s):
+        text = f"{target.name}: tpot <= {seconds(tpot)(target.tpot_limit_s)}"
+        move = partial(_with_field, index, "tpot_limit_s")
+        yield _scaled(f"{index}.tpot", text, move, target.tpot_limit_s, "tpot {}", seconds(tpot))
+
+
+def _with_time(index: int, field: str, limit: TimeLimit, setting: Setting, value: float) -> Setting:
+    """`limit` of one target at another value, and with it what an attainment asks of the same time."""
+    old: tuple[TimeLimit, ...] = getattr(setting.targets[index], field)
+    also = {limit.statistic} | ({ATTAINMENT} if limit.quantile is not None else set())
+    moved = tuple(
+        dataclasses.replace(item, limit_s=value) if item.statistic in also and item.limit_s == limit.limit_s else item
+        for item in old
+    )
+    return _with_field(index, field, setting, moved)
+
+
+def _attainment_limit(index: int, target: Target) -> _Limit:
+    """Of the share that may miss its limits the nearest multiple is sought; without a limit every quantile stays."""
+    assert target.attainment is not None
+    missing = max(1.0 - target.attainment, 1.0 - MOST_ATTAINMENT)
+
+    def move(setting: Setting, value: float) -> Setting:
+        wanted = max(1.0 - value, 0.0)
+        for field in ("ttft_limits", "latency_limits"):
+            moved = tuple(
+                dataclasses.replace(item, quantile=wanted) if item.statistic == ATTAINMENT else item
+                for item in getattr(setting.targets[index], field)
+            )
+            setting = _with_field(index, field, setting, moved)
+        return setting
+
+    text = f"{target.name}: attainment >= {target.attainment:.4g}"
+    return _scaled(f"{index}.attainment", text, move, missing, "attainment {}", lambda miss: f"{1.0 - miss:.4g}")
+
+
+def _load_limit(index: int, target: Target) -> _Limit:
+    if target.clients is not None:
+        move = partial(_with_field, index, "clients")
+        text = f"{target.name}: concurrency {target.clients}"
+        return _scaled(f"{index}.load", text, move, target.clients, "concurrency {}", significant, rising=False)
+    assert target.rate_per_s is not None
+    move = partial(_with_field, index, "rate_per_s")
+    text = f"{target.name}: rate {significant(target.rate_per_s)}/s"
+    return _scaled(f"{index}.load", text, move, target.rate_per_s, "rate {}/s", significant, rising=False)
+
+
+def _with_field(index: int, field: str, setting: Setting, value: object) -> Setting:
+    moved = dataclasses.replace(setting.targets[index], **{field: value})  # type: ignore[arg-type]  # a field's own type
+    targets = tuple(moved if i == index else old for i, old in enumerate(setting.targets))
+    return dataclasses.replace(setting, targets=targets)
+
+
+def _with_price(setting: Setting, price: float) -> Setting:
+    moved = None if math.isinf(price) else price
+    limits = setting.resolved.problem.limits.model_copy(update={"usd_per_hour": moved})
+    problem = setting.resolved.problem.model_copy(update={"limits": limits})
+    return dataclasses.replace(setting, resolved=dataclasses.replace(setting.resolved, problem=problem))
+
+
+def _gpu_limit(setting: Setting) -> _Limit:
+    """The GPUs at hand; the nearest number is that of the cap, then of whole nodes more in every pool."""
+    problem, pools = setting.resolved.problem, setting.resolved.pools
+    total, count = sum(pool.num_gpus for pool in pools), gpus_at_hand(problem, pools)
+
+    def nearest(setting: Setting, works: Callable[[Setting], bool]) -> str | None:
+        sizes: list[tuple[int | None, tuple[Pool, ...]]] = [(cap, pools) for cap in range(count + 1, total + 1)]
+        sizes += [(None, larger) for larger in _larger(setting)]
+        found = nearest_candidate(lambda size: works(_with_gpus(setting, *size)), sizes)
+        if found is None:
+            return None
+        cap, grown = found
+        return f"{cap or sum(pool.num_gpus for pool in grown)} gpus"
+
+    def remove(setting: Setting) -> Setting:
+        return _with_gpus(setting, None, _larger(setting)[-1])
+
+    return _Limit("gpus", f"gpus <= {count}", remove, nearest)
+
+
+def _larger(setting: Setting) -> list[tuple[Pool, ...]]:
+    """Pools with more GPUs, up to `ROOM` times the nodes: a pool inside one node fills it first."""
+    pools, specs = setting.resolved.pools, setting.resolved.problem.cluster.pools
+    found: list[tuple[Pool, ...]] = []
+    if len(pools) == 1 and pools[0].num_nodes == 1 and specs[0].gpus is not None and specs[0].gpus_per_node is None:
+        whole = find_node(specs[0].gpu).num_gpus
+        for gpus in range(pools[0].num_gpus + 1, whole + 1):
+            sized = specs[0].model_copy(update={"gpus": gpus})
+            found.append((resolve_pool(sized, 0, setting.resolved.where),))
+        pools = found[-1] if found else pools
+    most = max(pool.num_nodes for pool in pools)
+    for nodes in range(most + 1, ROOM * most + 1):
+        found.append(
+            tuple(dataclasses.replace(pool, num_nodes=math.ceil(pool.num_nodes * nodes / most)) for pool in pools)
+        )
+    return found
+
+
+def _with_gpus(setting: Setting, cap: int | None, pools: tuple[Pool, ...]) -> Setting:
+    resolved, options = setting.resolved, setting.options
+    limits = resolved.problem.limits.model_copy(update={"gpus": cap})
+    problem = resolved.problem.model_copy(update={"limits": limits})
+    places = {
+        (model, index): make_place(
+            setting.resolved, model, index, pools[index], setting.calibration, setting.store, place.costs.drafter
+        )
+        for (model, index), place in setting.places.items()
+    }
+    engine = problem.engine.name
+    spaces = {key: shape_space(place.costs.arch, place.pool, engine, options) for key, place in places.items()}
+    resolved = dataclasses.replace(resolved, pools=pools, problem=problem)
+    return dataclasses.replace(setting, resolved=resolved, places=places, spaces=spaces, priced={})

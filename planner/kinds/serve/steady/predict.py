@@ -1,0 +1,131 @@
+"""What a chosen mix does for each workload: times at its load, and the share of requests that keep every limit.
+
+A request takes a path: one colocated role, or a prefill role and a decode role of its channel. Times are those of the
+slowest path.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.kinds.serve.steady.demand import ATTAINMENT, Target, TimeLimit
+from planner.kinds.serve.steady.operate import Operation
+from planner.kinds.serve.steady.points import Place
+from planner.kinds.serve.steady.used import Used
+from planner.plan.schema import Prediction
+
+BISECTIONS = 40
+MEAN = TimeLimit("mean", None, float("inf"))
+
+Places = Mapping[tuple[str, int], Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What a request meets: a first stage, and the time per output token after it."""
+
+    first: Operation
+    tpot_s: float
+
+    def ttft_s(self, limit: TimeLimit, target: Target) -> float:
+        """Time to first token at the statistic of `limit`."""
+        return self.first.service_s + self.first.wait_s(limit, target)
+
+    def latency_s(self, limit: TimeLimit, target: Target) -> float:
+        """Time of the whole request at the statistic of `limit`, for outputs of mean length."""
+        return self.ttft_s(limit, target) + (target.osl - 1.0) * self.tpot_s
+
+
+def paths_of(used: Sequence[Used], target: Target, places: Places, scale: float = 1.0) -> list[Path]:
+    """Every path of `target`, the slowest decode role of a channel standing for all of it."""
+    mine = [
+        (item, item.operation(target, places[item.candidate.model, item.candidate.pool], scale))
+        for item in used
+        if item.load_per_s[target.index] > 0.0
+    ]
+    slowest: dict[int, float] = {}
+    for item, run in mine:
+        if item.candidate.decodes and item.candidate.channel is not None:
+            channel = item.candidate.channel.index
+            slowest[channel] = max(slowest.get(channel, 0.0), run.tpot_s)
+    return [
+        Path(run, run.tpot_s if item.candidate.channel is None else slowest[item.candidate.channel.index])
+        for item, run in mine
+        if not item.candidate.decodes
+    ]
+
+
+def held(used: Sequence[Used], target: Target, places: Places, scale: float) -> float:
+    """Requests of `target` in the system at `scale` times the load (Little's law)."""
+    total = 0.0
+    for item in used:
+        load = item.load_per_s[target.index] * scale
+        if load > 0.0:
+            run = item.operation(target, places[item.candidate.model, item.candidate.pool], scale)
+            total += load * (run.service_s + run.wait_s(MEAN, target) + (target.osl - 1.0) * run.tpot_s)
+    return total
+
+
+def most_scale(used: Sequence[Used], target: Target) -> float:
+    """How far the load of `target` can grow before an instance type that serves it is at its limits."""
+    return 1.0 / max((item.busy for item in used if item.load_per_s[target.index] > 0.0), default=1.0)
+
+
+def resting_scale(used: Sequence[Used], target: Target, places: Places) -> float:
+    """The scale of the load at which a closed loop of the target's clients rests, by bisection; at most the limits'."""
+    assert target.clients is not None
+    low, high = 0.0, most_scale(used, target)
+    if held(used, target, places, high) <= target.clients:
+        return high
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        if held(used, target, places, middle) < target.clients:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def times(used: Sequence[Used], target: Target, places: Places, scale: float) -> list[Prediction]:
+    """Predicted times of a workload, at every statistic that it limits, and the attainment where it asks for one."""
+    paths = paths_of(used, target, places, scale)
+    found: list[Prediction] = []
+
+    def add(metric: str, statistic: str, value: float) -> None:
+        found.append(Prediction(metric=metric, of=target.name, statistic=statistic, value=value, approximate=True))
+
+    for limit in target.ttft_limits:
+        if limit.statistic != ATTAINMENT:
+            add("ttft_s", limit.statistic, max(path.ttft_s(limit, target) for path in paths))
+    add("tpot_s", "mean", max(path.tpot_s for path in paths))
+    for limit in (MEAN, *(item for item in target.latency_limits if item.statistic not in (ATTAINMENT, "mean"))):
+        add("latency_s", limit.statistic, max(path.latency_s(limit, target) for path in paths))
+    if target.attainment is not None:
+        add(ATTAINMENT, "mean", min(_attainment(path, target) for path in paths))
+    return found
+
+
+def _attainment(path: Path, target: Target) -> float:
+    """The share of requests on a path whose wait keeps every limit on a quantile, by bisection over the share."""
+
+    def keeps(share: float) -> bool:
+        first = (
+            path.ttft_s(_at(limit, share), target) <= limit.limit_s for limit in target.ttft_limits if limit.quantile
+        )
+        whole = (
+            path.latency_s(_at(limit, share), target) <= limit.limit_s
+            for limit in target.latency_limits
+            if limit.quantile
+        )
+        return all(first) and all(whole)
+
+    low, high = 0.0, 1.0 - 1e-9
+    if keeps(high):
+        return 1.0
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _at(limit: TimeLimit, share: float) -> TimeLimit:
+    return TimeLimit(ATTAINMENT, share, limit.limit_s)

@@ -1,0 +1,242 @@
+"""The parallel shapes of one instance: which degrees a model, a node and an engine allow.
+
+The full product of powers of two is the space; what cannot run is counted by the rule that forbids it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from planner.costs.serving.speculation import Drafter
+from planner.hardware.cluster import Pool
+from planner.kinds.serve.options import ServeOptions
+from planner.models.architecture import (
+    Architecture,
+    DenseFfn,
+    GroupedQueryAttention,
+    LatentAttention,
+    LinearAttention,
+    Mixer,
+    MoeFfn,
+)
+
+MAX_TP = 64
+MAX_PP = 16
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """Attention on tp x dp ranks of each of pp stages, experts on moe_tp x ep = tp x dp; halves of a step, if cut."""
+
+    tp: int
+    pp: int
+    dp: int
+    moe_tp: int
+    ep: int
+    micro_batches: int = 1
+
+    @property
+    def devices(self) -> int:
+        return self.tp * self.pp * self.dp
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """tp, pp, dp, moe_tp, ep, and micro-batches where there are several."""
+        whole = (self.tp, self.pp, self.dp, self.moe_tp, self.ep)
+        return (*whole, self.micro_batches) if self.micro_batches > 1 else whole
+
+    @property
+    def label(self) -> str:
+        """Short name, such as `tp4` or `tp2dp8ep16`; expert tensor parallelism is written `mtp`."""
+        parts = [("tp", self.tp), ("pp", self.pp), ("dp", self.dp)]
+        moe = [("mtp", self.moe_tp), ("ep", self.ep)] if self.dp > 1 or self.ep > 1 else []
+        named = "".join(f"{name}{size}" for name, size in (*parts, *moe) if size > 1)
+        return f"{named or 'tp1'}{' in two batches' if self.micro_batches > 1 else ''}"
+
+
+@dataclass(slots=True)
+class ShapeSpace:
+    """Shapes that can run, the values of each axis, and the rule that forbids each of the others."""
+
+    shapes: list[Shape]
+    axes: dict[str, list[int]]
+    forbidden: dict[Shape, str] = field(default_factory=dict)
+
+    @property
+    def pruned(self) -> dict[str, int]:
+        """How many shapes each rule forbids."""
+        counts: dict[str, int] = {}
+        for rule in self.forbidden.values():
+            counts[rule] = counts.get(rule, 0) + 1
+        return counts
+
+    def holds(self, shape: Shape) -> bool:
+        """Whether the space has `shape`: as one that can run, or as one that a rule forbids."""
+        return shape in self.forbidden or shape in self.shapes
+
+
+def shape_space(arch: Architecture, pool: Pool, engine: str, options: ServeOptions) -> ShapeSpace:
+    """All shapes of `arch` on `pool`, smallest first."""
+    cap = min(pool.num_gpus, options.max_gpus_per_instance or pool.num_gpus)
+    moe = [layer.ffn for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
+    experts = max((ffn.num_experts for ffn in moe), default=1)
+    axes = {
+        "tp": _axis(options.tp, min(cap, MAX_TP)),
+        "pp": _axis(options.pp, min(cap, MAX_PP)),
+        "dp": _axis(options.dp, cap) if moe else [1],
+        "ep": _axis(options.ep, min(cap, experts)) if moe else [1],
+    }
+    space = ShapeSpace([], axes)
+    for tp in axes["tp"]:
+        for pp in axes["pp"]:
+            for dp in axes["dp"]:
+                for ep in axes["ep"]:
+                    if (tp * dp) % ep == 0:
+                        plain = Shape(tp, pp, dp, tp * dp // ep, ep)
+                        if "off" in options.overlap:
+                            _consider(space, plain, arch, pool, engine, cap)
+                        if "two-batch" in options.overlap:
+                            _consider(space, replace(plain, micro_batches=2), arch, pool, engine, cap)
+    space.shapes.sort(key=lambda shape: (shape.devices, shape))
+    return space
+
+
+def placement_domain(pool: Pool) -> int:
+    """Devices that instances are packed into together: a node, or a rack whose nodes share one NVLink domain."""
+    return max(pool.node.num_gpus, pool.node.scale_up_size)
+
+
+def group_devices(pool: Pool) -> int:
+    """The largest group of ranks kept inside one domain: the largest power of two that it holds."""
+    return 1 << (placement_domain(pool).bit_length() - 1)
+
+
+def _axis(wanted: Iterable[int] | None, largest: int) -> list[int]:
+    if wanted is not None:
+        return sorted(set(wanted))
+    return [1 << power for power in range(largest.bit_length()) if 1 << power <= largest]
+
+
+def _consider(space: ShapeSpace, shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: int) -> None:
+    reason = _forbidden(shape, arch, pool, engine, cap)
+    if reason is None:
+        space.shapes.append(shape)
+    else:
+        space.forbidden[shape] = reason
+
+
+def _forbidden(shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: int) -> str | None:
+    """The rule that forbids `shape`, None when it can run."""
+    group = group_devices(pool)
+    if shape.devices > cap:
+        return "more devices than the pool has"
+    if shape.tp > min(group, pool.node.scale_up_size):
+        return "a tensor-parallel group leaves the scale-up domain"
+    if max(shape.devices, group) % min(shape.devices, group):
+        return "group sizes that do not divide the node"
+    if shape.pp > arch.num_layers:
+        return "more stages than layers"
+    return _indivisible(shape, arch) or _inexpressible(shape, engine) or halving_rule(shape, arch, engine)
+
+
+def _indivisible(shape: Shape, arch: Architecture) -> str | None:
+    return heads_rule(shape, arch) or width_rule(shape, arch)
+
+
+def heads_rule(shape: Shape, arch: Architecture) -> str | None:
+    """The rule by which attention cannot be split over tp ranks, None when it can."""
+    for layer, _ in arch.layer_groups():
+        match layer.mixer:
+            case GroupedQueryAttention() as mixer:
+                heads, kv = mixer.num_heads, mixer.num_kv_heads
+                if heads % shape.tp or (kv % shape.tp and shape.tp % kv):
+                    return "attention heads do not divide"
+            case LatentAttention() as mixer if mixer.num_heads % shape.tp:
+                return "attention heads do not divide"
+            case LinearAttention() as mixer if mixer.num_value_heads % shape.tp:
+                return "attention heads do not divide"
+            case _:
+                pass
+    return None
+
+
+def width_rule(shape: Shape, arch: Architecture) -> str | None:
+    """The rule by which feed-forward layers cannot be split over tp, moe_tp and ep ranks, None when they can."""
+    for layer, _ in arch.layer_groups():
+        match layer.ffn:
+            case DenseFfn() as ffn if ffn.intermediate_size % shape.tp:
+                return "the feed-forward width does not divide"
+            case MoeFfn() as ffn if ffn.num_experts % shape.ep or ffn.intermediate_size % shape.moe_tp:
+                return "the experts do not divide"
+            case _:
+                pass
+    return None
+
+
+def draft_rule(shape: Shape, drafter: Drafter | None) -> str | None:
+    """The rule by which drafts cannot be made on the ranks of `shape`, None when they can."""
+    if shape.pp > 1:
+        return "drafts are made without pipeline stages"
+    if shape.micro_batches > 1:
+        return "drafts are verified in steps of one batch"
+    if drafter is None or drafter.arch is None:
+        return None
+    return "the drafter does not divide" if _indivisible(shape, drafter.arch) is not None else None
+
+
+def inexpressible_in(function: str, shape: Shape, arch: Architecture, engine: str) -> str | None:
+    """The rule by which the engine cannot run `shape` as prefill or decode role, None when it can.
+
+    vLLM's NIXL connector delivers caches to no pipeline, and does not merge KV heads that tensor parallelism repeats;
+    SGLang decodes with one stage, or as many as prefill has, of which the former is kept here. Sources: vLLM 0.33
+    distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py, SGLang 0.5.23 disaggregation/common/conn.py.
+    """
+    if function == "decode" and shape.pp > 1 and engine in ("vllm", "sglang"):
+        return "the engine delivers caches to no pipeline"
+    if function == "prefill" and engine == "vllm":
+        heads = [m.num_kv_heads for layer in arch.layers if isinstance(m := layer.mixer, GroupedQueryAttention)]
+        if heads and shape.tp > min(heads):
+            return "the engine does not merge repeated KV heads on the way to decode"
+    return None
+
+
+def halving_rule(shape: Shape, arch: Architecture, engine: str) -> str | None:
+    """The rule by which steps cannot be cut in halves that hide each other's exchange, None when they can.
+
+    Sources: vLLM 0.33 config/vllm.py (all-to-all kernels of DeepEP, one stage, no hybrid or multimodal model) and
+    v1/worker/ubatch_utils.py; SGLang 0.5.23 batch_overlap/operations_strategy.py (layers of DeepSeek and of Qwen3-MoE,
+    among the models that have costs) and arg_groups/model_hook.py (no top-k shared between layers).
+    """
+    if shape.micro_batches == 1:
+        return None
+    if shape.dp == 1 or shape.ep == 1 or shape.moe_tp > 1:
+        return "two batches need whole experts on data-parallel ranks"
+    if engine not in ("vllm", "sglang"):
+        return "the engine does not cut steps in two batches"
+    if engine == "vllm" and shape.pp > 1:
+        return "the engine cuts no steps of pipelines"
+    mixers = [layer.mixer for layer in arch.layers]
+    if any(isinstance(mixer, LinearAttention) for mixer in mixers):
+        return "the engine cuts no steps of hybrid models"
+    if engine == "sglang" and not (_is_deepseek(mixers) or _is_qwen3(mixers)):
+        return "the engine does not cut steps of this model"
+    return None
+
+
+def _is_deepseek(mixers: list[Mixer | None]) -> bool:
+    """Latent attention in every layer, none of which reads the tokens that another layer's indexer chose."""
+    shared = any(isinstance(m, LatentAttention) and m.indexer is not None and m.indexer.shared for m in mixers)
+    return all(isinstance(mixer, LatentAttention) for mixer in mixers) and not shared
+
+
+def _is_qwen3(mixers: list[Mixer | None]) -> bool:
+    """Grouped queries with normalised queries and keys, without windows."""
+    return all(isinstance(m, GroupedQueryAttention) and m.qk_norm and not m.window_tokens for m in mixers)
+
+
+def _inexpressible(shape: Shape, engine: str) -> str | None:
+    """vLLM shards experts either whole over all tp x dp ranks or by tensor; SGLang splits tp x dp into moe_tp x ep."""
+    if engine == "vllm" and shape.ep not in (1, shape.tp * shape.dp):
+        return "the engine cannot split experts both ways"
+    if engine == "trtllm" and shape.dp > 1 and shape.tp > 1:
+        return "the engine runs attention either tensor- or data-parallel"
+    return None

@@ -1,0 +1,272 @@
+"""Instances whose attention and feed-forward layers stand on devices of their own: what could be built, priced.
+
+A unit has so many attention ranks and so many groups of feed-forward devices, and micro-batches that take turns
+between them (`planner.costs.serving.attention_ffn`). Both sides together fill a power of two of devices inside one
+domain, or each fills whole domains. Arrays are over points [N], a unit with a batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.rates.step import StepTime
+from planner.costs.serving.attention_ffn import Far, Units, UnitStep, ffn_weight_bytes, unit_step
+from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.hardware.cluster import Pool
+from planner.kinds.serve.options import ServeOptions
+from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.evaluate import Timed
+from planner.kinds.serve.steady.formulas import pad_graph_batch
+from planner.kinds.serve.steady.points import Indices, Place, Points, Tally, decode_batches
+from planner.kinds.serve.steady.shapes import Shape, group_devices, heads_rule, width_rule
+from planner.models.architecture import MoeFfn
+
+MICRO_BATCHES = (2, 3, 4)
+WHOLE_DOMAINS = tuple(sorted({base << power for base in (1, 3) for power in range(12)}))
+FUNCTION = "attention"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FfnPart:
+    """The feed-forward side of a unit, and how many micro-batches take turns between its sides."""
+
+    shape: Shape
+    micro_batches: int
+    place: Place = field(compare=False)
+    weights_bytes: float = field(default=0.0, compare=False)  # on one of its devices
+    activations_bytes: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unit:
+    """Degrees of the attention side, of the feed-forward side, and the micro-batches."""
+
+    attention: Shape
+    ffn: Shape
+    micro_batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Where the two sides of a unit stand; the same place twice where they share a pool."""
+
+    attention: Place
+    ffn: Place
+
+    @property
+    def shared(self) -> bool:
+        """Whether both stand in one pool."""
+        return self.attention.index == self.ffn.index
+
+    def units(self, attention: Shape, ffn: Shape, micro_batches: int, count: int = 1) -> Units:
+        """The same unit `count` times, for pricing."""
+        return self.arrays([Unit(attention, ffn, micro_batches)]).take(np.zeros(count, dtype=np.intp))
+
+    def arrays(self, units: Sequence[Unit]) -> Units:
+        """Units as arrays."""
+        rows = [(unit.attention.tp, unit.attention.dp, unit.ffn.tp, unit.ffn.dp, unit.micro_batches) for unit in units]
+        tp, ranks, ffn_tp, groups, turns = np.array(rows, dtype=np.float64).T
+        return Units.within(tp, ranks, ffn_tp, groups, turns, self.attention.pool.node.scale_up_size)
+
+    def step(self, units: Units, work: Work) -> UnitStep:
+        """A step of units whose ranks do `work` for each micro-batch [N]."""
+        costs, far = self.attention.costs, None
+        if not self.shared:
+            far = Far(self.ffn.costs.pricer, self.attention.port, self.ffn.port)
+        return unit_step(costs.arch, costs.pricer, costs.engine, units, work, far)
+
+    def decode_step(self, units: Units, batch: FloatArray, context: float) -> UnitStep:
+        """A step of units whose ranks hold `batch` sequences each, all micro-batches together [N]."""
+        return self.step(units, Work.decode(pad_graph_batch(batch) / units.micro_batches, np.full(len(batch), context)))
+
+    def tpot_s(self, units: Units, batch: FloatArray, context: float) -> FloatArray:
+        """Time per output token [N] of units whose ranks hold `batch` sequences each."""
+        return self.decode_step(units, batch, context).seconds
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPoints:
+    """Units with a batch [N]; points of the same split of devices compete with each other."""
+
+    sides: Sides
+    units: tuple[Unit, ...]
+    unit_of: Indices
+    points: Points
+    ffn_weights_bytes: FloatArray
+    ffn_activations_bytes: FloatArray
+    timed: tuple[Timed, ...]  # by target
+    tally: Tally
+
+    def parts(self, row: int) -> tuple[Shape, FfnPart]:
+        """The two sides of one point."""
+        unit = self.units[int(self.unit_of[row])]
+        memory = float(self.ffn_weights_bytes[row]), float(self.ffn_activations_bytes[row])
+        return unit.attention, FfnPart(unit.ffn, unit.micro_batches, self.sides.ffn, *memory)
+
+
+def attention_shape(tp: int, ranks: int) -> Shape:
+    """Attention ranks as a shape; its ranks hold no experts."""
+    return Shape(tp, 1, ranks, 1, 1)
+
+
+def ffn_shape(tp: int, groups: int, *, experts: bool) -> Shape:
+    """Groups of devices that share the experts, each expert and dense layer split inside a group."""
+    return Shape(tp, 1, groups, tp, groups) if experts else Shape(tp, 1, groups, 1, 1)
+
+
+def splits(sides: Sides, options: ServeOptions) -> list[tuple[int, int]]:
+    """Devices for attention and for feed-forward.
+
+    In one pool parts of a domain together, or whole domains each; on two pools a power of two inside a domain or whole
+    domains of either.
+    """
+    one, other = sides.attention.pool, sides.ffn.pool
+    domain = group_devices(one)
+    if sides.shared:
+        inside = [1 << power for power in range(1, domain.bit_length())]
+        found = [(part, size - part) for size in inside for part in range(1, size)]
+        found += [(a * domain, b * domain) for a in WHOLE_DOMAINS for b in WHOLE_DOMAINS]
+        most = (one.num_gpus,) * 3
+    else:
+        found = [(a, b) for a in _alone(domain) for b in _alone(group_devices(other))]
+        most = (one.num_gpus, other.num_gpus, one.num_gpus + other.num_gpus)
+    total = min(most[2], options.max_gpus_per_instance or most[2])
+    wanted = (options.attention_gpus, options.ffn_gpus)
+    return [
+        pair
+        for pair in found
+        if sum(pair) <= total
+        and all(size <= room for size, room in zip(pair, most, strict=False))
+        and all(asked is None or size in asked for size, asked in zip(pair, wanted, strict=True))
+    ]
+
+
+def _alone(domain: int) -> list[int]:
+    """Devices of one side that has a pool to itself."""
+    return [*(1 << power for power in range(domain.bit_length() - 1)), *(count * domain for count in WHOLE_DOMAINS)]
+
+
+def units_of(sides: Sides, options: ServeOptions) -> list[Unit]:
+    """Every unit whose degrees divide heads and experts and whose feed-forward weights fit."""
+    arch, room = sides.attention.costs.arch, sides.ffn.memory_bytes - sides.ffn.costs.engine.workspace_bytes
+    experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
+    own, others = _degrees(sides.attention.pool), _degrees(sides.ffn.pool)
+    found = []
+    for attention_gpus, ffn_gpus in splits(sides, options):
+        parts = [ffn_shape(tp, ffn_gpus // tp, experts=experts) for tp in others if ffn_gpus % tp == 0]
+        parts = [part for part in parts if width_rule(part, arch) is None]
+        fitting = [part for part in parts if float(ffn_weight_bytes(arch, _shards(part))[0]) <= room]
+        wanted = [tp for tp in own if options.tp is None or tp in options.tp]
+        ranks = [attention_shape(tp, attention_gpus // tp) for tp in wanted if attention_gpus % tp == 0]
+        ranks = [one for one in ranks if heads_rule(one, arch) is None]
+        found += [
+            Unit(one, part, turns)
+            for one in ranks
+            for part in fitting
+            for turns in options.micro_batches or MICRO_BATCHES
+        ]
+    return found
+
+
+def _degrees(pool: Pool) -> list[int]:
+    """Tensor-parallel degrees that stay inside a scale-up domain."""
+    most = min(group_devices(pool), pool.node.scale_up_size)
+    return [1 << power for power in range(most.bit_length())]
+
+
+def _shards(shape: Shape) -> Shards:
+    return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
+
+
+def price_units(sides: Sides, options: ServeOptions, targets: Sequence[Target], copies: int) -> UnitPoints:
+    """All units with all batches that fit in memory for some target, priced for each."""
+    units, tally = units_of(sides, options), Tally()
+    if not units:
+        return _nothing(sides, tally)
+    batches = decode_batches(options, targets)
+    unit_of = np.repeat(np.arange(len(units), dtype=np.intp), len(batches))
+    many, batch = sides.arrays(units).take(unit_of), np.tile(batches, len(units))
+    memory = UnitMemory.of(sides, many, batch, [target.held_tokens for target in targets])
+    fits = memory.fits
+    tally.evaluated = len(batch) * len(targets) * copies
+    tally.drop("KV cache does not fit in memory", sum(int(np.sum(~fit)) for fit in fits) * copies)
+    kept = np.logical_or.reduce(fits)
+    if not kept.any():
+        return _nothing(sides, tally)
+    many, batch, unit_of = many.take(kept), batch[kept], unit_of[kept]
+    splits_of = {split: at for at, split in enumerate(dict.fromkeys(map(_split, units)))}
+    split_of_unit = np.array([splits_of[_split(unit)] for unit in units], dtype=np.intp)
+    points = Points(
+        shape=split_of_unit[unit_of],
+        shards=Shards.of(many.tp, 1, many.ranks, 1, 1),
+        batch=batch,
+        chunk=np.zeros(len(batch)),
+        drafts=np.zeros(len(batch)),
+        weight_bytes=memory.weights[kept],
+        activation_bytes=memory.activations[kept],
+        kv_bytes=tuple(kv[kept] for kv in memory.kv),
+        fits=tuple(fit[kept] for fit in fits),
+    )
+    timed = tuple(_timed(sides, many, batch, target) for target in targets)
+    return UnitPoints(
+        sides, tuple(units), unit_of, points, memory.ffn_weights[kept], memory.ffn_activations[kept], timed, tally
+    )
+
+
+def _split(unit: Unit) -> tuple[int, int]:
+    return unit.attention.devices, unit.ffn.devices
+
+
+def _nothing(sides: Sides, tally: Tally) -> UnitPoints:
+    none = np.zeros(0)
+    points = Points(none.astype(np.intp), Shards(*(none,) * 6), none, none, none, none, none, (), ())
+    return UnitPoints(sides, (), points.shape, points, none, none, (), tally)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitMemory:
+    """Bytes of one device of each side [N], and what is left for the cache of an attention device."""
+
+    weights: FloatArray
+    activations: FloatArray
+    kv: tuple[FloatArray, ...]  # by length of a sequence
+    room: FloatArray  # below 0 where either side has no room for what it must hold
+    ffn_weights: FloatArray
+    ffn_activations: FloatArray
+
+    @property
+    def fits(self) -> tuple[NDArray[np.bool_], ...]:
+        """Whether all fits, by length."""
+        return tuple(kv <= self.room for kv in self.kv)
+
+    @classmethod
+    def of(cls, sides: Sides, units: Units, batch: FloatArray, lengths: Sequence[float]) -> "UnitMemory":
+        arch = sides.attention.costs.arch
+        most, ffn_most = (one.memory_bytes - one.costs.engine.workspace_bytes for one in (sides.attention, sides.ffn))
+        attention, ffn, each = units.attention, units.ffn, batch / units.micro_batches
+        weights = weight_bytes(arch, attention) - ffn_weight_bytes(arch, attention)
+        activations = activation_bytes(arch, attention, each, each)
+        ffn_weights = ffn_weight_bytes(arch, ffn)
+        tokens = each * units.ranks / ffn.dp
+        ffn_activations = units.micro_batches * activation_bytes(arch, ffn, tokens, 0.0)
+        room = np.where(ffn_weights + ffn_activations <= ffn_most, most - weights - activations, -1.0)
+        kv = tuple(kv_cache_bytes(arch, attention, np.full(len(batch), length)) * batch for length in lengths)
+        return cls(weights, activations, kv, room, ffn_weights, ffn_activations)
+
+
+def _timed(sides: Sides, units: Units, batch: FloatArray, target: Target) -> Timed:
+    none, step = np.zeros(len(batch)), sides.decode_step(units, batch, target.context)
+    return Timed(none, none, none, none, step.seconds, both_sides(step.attention, step.ffn))
+
+
+def both_sides(attention: StepTime, ffn: StepTime) -> StepTime:
+    """The work of both sides as one: what predictions rest on."""
+    named = dict(attention.by_operator)
+    for name, seconds in ffn.by_operator.items():
+        named[name] = named.get(name, np.zeros_like(seconds)) + seconds
+    return StepTime(
+        attention.device_s + ffn.device_s, attention.host_s + ffn.host_s, named, attention.by_basis + ffn.by_basis
+    )

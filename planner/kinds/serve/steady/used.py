@@ -1,0 +1,75 @@
+"""The instance types of a solved mix that are in use, with the load that each carries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.operate import Operation, operate
+from planner.kinds.serve.steady.points import Place
+from planner.solvers.mix import MixSolution
+
+FUNCTIONS = ("colocated", "prefill", "decode", "attention")
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """One instance type of the plan: its role's name, how many, and the load of all of them by target."""
+
+    role: str
+    candidate: Candidate
+    count: int
+    load_per_s: tuple[float, ...]
+
+    @property
+    def ffn_role(self) -> str:
+        """The name of the role of its feed-forward side, where that stands on devices of its own."""
+        return self.role.replace("attention", "ffn", 1)
+
+    @property
+    def busy(self) -> float:
+        """The share of its time that its load takes, all workloads together."""
+        return sum(
+            load / (self.count * served.rate_per_s)
+            for load, served in zip(self.load_per_s, self.candidate.served, strict=True)
+            if served is not None and load > 0.0
+        )
+
+    def kv_bytes(self) -> float:
+        """Cache on a device for the workload that needs most of those that it serves; of any, where it serves none."""
+        pairs = [pair for pair in zip(self.candidate.served, self.load_per_s, strict=True) if pair[0] is not None]
+        served = [one.kv_bytes for one, load in pairs if one is not None and load > 0.0]
+        return max(served or [one.kv_bytes for one, _ in pairs if one is not None and one.rate_per_s > 0.0])
+
+    def operation(self, target: Target, place: Place, scale: float = 1.0) -> Operation:
+        """One of its instances on `target`, as loaded by all workloads together, at `scale` times that load."""
+        served = self.candidate.served[target.index]
+        assert served is not None
+        return operate(self.candidate, target, place, served.rate_per_s * self.busy * scale)
+
+
+def list_used(candidates: Sequence[Candidate], solution: MixSolution) -> list[Used]:
+    """Instance types in use, largest role first inside each function, with names that say function and order."""
+    rows = zip(candidates, solution.counts, solution.load_per_s, strict=True)
+    chosen = [row for row in rows if row[1]]
+    chosen.sort(
+        key=lambda row: (
+            FUNCTIONS.index(row[0].function),
+            row[0].model,
+            row[0].pool,
+            -row[1],
+            row[0].shape,
+            row[0].name,
+        )
+    )
+    totals: dict[str, int] = {}
+    for candidate, _, _ in chosen:
+        totals[candidate.function] = totals.get(candidate.function, 0) + 1
+    numbers: dict[str, int] = {}
+    used = []
+    for candidate, count, load in chosen:
+        function = candidate.function
+        numbers[function] = numbers.get(function, 0) + 1
+        name = function if totals[function] == 1 else f"{function}-{numbers[function]}"
+        used.append(Used(name, candidate, count, load))
+    return used

@@ -1,0 +1,444 @@
+"""One plan priced: its layers laid out, its pipeline played pass by pass, and the memory of each rank.
+
+Shape suffixes: S stage, R rank of the pipeline, K kind of layer, L layer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.rates.overlap import slowed_by_exchange
+from planner.costs.training.config import Recompute, Schedule, TrainingConfig
+from planner.kinds.train.evaluation.layout import (
+    Counts,
+    Load,
+    cut_layers,
+    deal_layers,
+    least_layers,
+    spread_over_stages,
+)
+from planner.kinds.train.evaluation.pipes import ROUNDS_TO_FILL, Pipe, pipe_of
+from planner.kinds.train.job import Job
+from planner.kinds.train.space.tables import Mode, Sharing, Table
+from planner.solvers.schedules.pipeline import StageTimes, orders, peak_held, play
+
+Floats = NDArray[np.float64]
+VALIDATED_LATER = ("zb_h1", "zb_h2", "zb_v")
+"""Schedules whose ranks start the next step before all have ended this one (Qi et al., arXiv:2401.10241, section 4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Every discrete decision but the layout; `full_layers`: layers of each stage computed again whole."""
+
+    table: Table
+    sharing: Sharing
+    pp: int
+    dp: int
+    schedule: Schedule
+    vpp: int
+    zero_stage: int
+    offload: frozenset[str]
+    mode: Mode
+    full_layers: int = 0
+    shards: int = 0  # ranks that share out what ZeRO shards; 0 = all dp x cp of them
+    batches: int = 0  # micro-batches of a rank where these ranks do a part of the batch; 0 = they do all of it
+
+    @property
+    def num_micro_batches(self) -> int:
+        return self.batches or self.table.job.options.global_batch // (self.dp * self.table.shape.micro_batch)
+
+    @property
+    def num_gpus(self) -> int:
+        return self.table.shape.tp * self.table.shape.cp * self.pp * self.dp
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The choice as the costs know it, layers laid out evenly."""
+        return replace(
+            self.table.config,
+            pp=self.pp,
+            vpp=self.vpp,
+            dp=self.dp,
+            schedule=self.schedule,
+            zero_stage=self.zero_stage,
+            zero_ranks=self.shards,
+            offload=self.offload,
+            recompute=self.mode.recompute,
+        )
+
+    @property
+    def pipe(self) -> Pipe:
+        return pipe_of(self.schedule, self.pp, self.vpp, self.num_micro_batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How one layer runs, where layers differ: its stage's ranks are tp x cp x dp."""
+
+    tp: int
+    dp: int
+    zero_stage: int
+    recompute: Recompute
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """Bytes by rank [R]."""
+
+    weights_R: Floats
+    gradients_R: Floats
+    optimizer_R: Floats
+    activations_R: Floats
+    workspace_R: Floats
+
+    @property
+    def total_R(self) -> Floats:
+        parts = (self.weights_R, self.gradients_R, self.optimizer_R, self.activations_R, self.workspace_R)
+        return np.asarray(sum(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one of several pools does: priced there, and which of the ranks of an evaluation lie on it."""
+
+    choice: Choice
+    rows: range
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """A plan with its step time and what it is made of; seconds.
+
+    Across several pools `choice` is the whole job as priced on the first of them; R counts the ranks of the one
+    pipeline, or those of the pipelines of each pool one after the other.
+    """
+
+    choice: Choice
+    counts_S: Counts
+    step_s: float
+    pipeline_s: float
+    exchange_s: float  # what shows of the exchange between data-parallel ranks
+    optimizer_s: float
+    pass_R3: Floats  # of one micro-batch on each rank
+    busy_R: Floats
+    peak_R: Floats  # micro-batches in flight
+    memory: Memory
+    strategies: tuple[Strategy, ...] = ()  # of each layer, where they have their own; `choice` is then the first one's
+    across: tuple[Part, ...] = ()  # the pools, where there are several
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The pools, each with its ranks."""
+        return self.across or (Part(self.choice, range(len(self.busy_R))),)
+
+    @property
+    def capacity_R(self) -> Floats:
+        """Bytes that each rank may use."""
+        return np.concatenate([np.full(len(part.rows), part.choice.table.job.capacity_bytes) for part in self.parts])
+
+
+def room_of(choice: Choice) -> Floats:
+    """Bytes of each unit left for its layers, fixed parts taken off."""
+    table, job, pipe = choice.table, choice.table.job, choice.pipe
+    room_U = np.full(len(pipe.units), job.capacity_bytes - _workspace(choice))
+    state_2 = choice.sharing.state_2
+    room_U[0] -= table.first.held_2 @ state_2
+    room_U[pipe.last] -= table.last.held_2 @ state_2 + table.ends_bytes
+    if pipe.num_stages == 1:
+        room_U[0] += table.tied_2 @ state_2
+    return room_U
+
+
+def _workspace(choice: Choice) -> float:
+    """What driver and libraries hold, layers gathered, and a layer at work again: on every rank."""
+    table = choice.table
+    size = table.job.rates.get("memory.context_bytes") + table.gathered_kv_bytes
+    if choice.zero_stage == 3:
+        size += table.gathered_bytes
+    if choice.mode.recompute.granularity == "full" or choice.full_layers:
+        size += table.again_bytes
+    return size
+
+
+def layer_held_bytes(choice: Choice) -> tuple[float, ...]:
+    """Bytes of a micro-batch in flight by kind of layer, where `full_layers` is 0."""
+    if "activations" in choice.offload:
+        return (0.0,) * len(choice.table.kept)
+    return choice.mode.held_bytes
+
+
+def load_of(choice: Choice) -> Load:
+    """What a layout of the choice's layers has to spread over the units of its pipeline."""
+    table, job, pipe = choice.table, choice.table.job, choice.pipe
+    kind_L = np.array(job.kind_of_layer)
+    time_K = table.pass_K3.sum(axis=1) + np.array(choice.mode.extra_s)
+    held_K = np.array(layer_held_bytes(choice))
+    state_K = table.held_K2 @ choice.sharing.state_2
+    more_U = np.zeros(len(pipe.units))
+    more_U[0] += sum(table.first.pass_s)
+    more_U[pipe.last] += sum(table.last.pass_s)
+    room_U = room_of(choice)
+    if choice.full_layers and "activations" not in choice.offload:
+        saved = np.array([kept.total_bytes - kept.input_bytes for kept in table.kept]).min()
+        room_U = room_U + choice.full_layers * np.array([len(stages) for stages in pipe.units]) * pipe.depth_U * saved
+    time_UL = np.broadcast_to(time_K[kind_L], (len(pipe.units), len(kind_L)))
+    return Load(time_UL, held_K[kind_L], state_K[kind_L], more_U, room_U, pipe.depth_U)
+
+
+def lay_out(choice: Choice, load: Load | None = None) -> Counts | None:
+    """Layers of every stage, `load` given where it is not that of the choice alone; None where they do not fit."""
+    job, pipe = choice.table.job, choice.pipe
+    if job.options.search.layers == "even":
+        return even_layers(job.arch.num_layers, pipe.num_stages)
+    load = load or load_of(choice)
+    if len(job.kinds) > 1 and all(len(stages) == 1 for stages in pipe.units):
+        return cut_layers(load)
+    dealt = deal_layers(load, least_layers(pipe.units))
+    return None if dealt is None else spread_over_stages(dealt, pipe.units)
+
+
+def even_layers(num_layers: int, num_stages: int) -> Counts | None:
+    """Equally many layers in every stage; None where they cannot be."""
+    each, over = divmod(num_layers, num_stages)
+    return None if over or not each else (each,) * num_stages
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spent:
+    """What each stage of a layout takes of one micro-batch, and holds."""
+
+    pass_S3: Floats  # seconds of forward, gradients of inputs and of weights
+    held_S2: Floats  # elements, dense and of experts
+    activations_S: Floats  # bytes in flight
+    joined_S: Floats  # seconds saved where a forward pass runs beside a backward pass
+
+    def by_rank(self, choice: Choice) -> tuple[Floats, Floats]:
+        """The passes [R, 3] and the elements [R, 2] of each rank of the pipeline."""
+        stage_RC = choice.pipe.stage_RC
+        return self.pass_S3[stage_RC].sum(axis=1) / _copies(choice), self.held_S2[stage_RC].sum(axis=1)
+
+
+def spent(choice: Choice, counts_S: Sequence[int]) -> Spent:
+    """What the stages of a layout take and hold."""
+    held_S2 = _held(choice, counts_S)
+    pass_S3, activations_S = _stages(choice, counts_S)
+    pass_S3 = _with_exchange(choice, pass_S3, held_S2)
+    joins = choice.schedule.startswith("dualpipe")
+    joined_S = _joined(choice, counts_S, pass_S3) if joins else np.zeros(len(pass_S3))
+    return Spent(pass_S3, held_S2, activations_S, joined_S)
+
+
+def evaluate(choice: Choice, counts_S: Sequence[int]) -> Evaluation:
+    """Step time and memory of a layout."""
+    job, pipe = choice.table.job, choice.pipe
+    stages = spent(choice, counts_S)
+    message_s, exposed = handover(choice)
+    pipeline_s, busy_R = played(choice, stages, np.full(max(len(counts_S) - 1, 0), message_s), exposed)
+    pass_R3, held_R2 = stages.by_rank(choice)
+    exchange_s = shown_s(choice, held_R2, pass_R3)
+    optimizer_s = choice.sharing.most("optimizer_s", held_R2)
+    step_s = pipeline_s + exchange_s + optimizer_s + job.rates.get("step_s")
+    memory = memory_of(choice, stages)
+    return Evaluation(
+        choice,
+        tuple(counts_S),
+        step_s,
+        pipeline_s,
+        exchange_s,
+        optimizer_s,
+        pass_R3,
+        busy_R,
+        pipe.peak_R,
+        memory,
+    )
+
+
+def fits(found: Evaluation) -> bool:
+    """Whether every rank stays within what the job may use."""
+    return bool((found.memory.total_R <= found.capacity_R * (1.0 + 1e-9)).all())
+
+
+def _copies(choice: Choice) -> float:
+    """Ranks that share the micro-batches of a stage."""
+    return 2.0 if choice.schedule == "dualpipe" else 1.0
+
+
+def _kinds_of_stages(job: Job, counts_S: Sequence[int]) -> Floats:
+    """How many layers of each kind a stage has [S, K]."""
+    kinds = np.array(job.kind_of_layer)
+    edges = np.concatenate([[0], np.cumsum(counts_S)])
+    one_LK = np.concatenate([np.zeros((1, len(job.kinds))), np.cumsum(np.eye(len(job.kinds))[kinds], axis=0)])
+    return np.asarray(one_LK[edges[1:]] - one_LK[edges[:-1]])
+
+
+def _stages(choice: Choice, counts_S: Sequence[int]) -> tuple[Floats, Floats]:
+    """Seconds of the three passes of every stage [S, 3], and its bytes of one micro-batch in flight [S]."""
+    table, job = choice.table, choice.table.job
+    count_SK = _kinds_of_stages(job, counts_S)
+    pass_S3 = count_SK @ table.pass_K3
+    bytes_S = count_SK @ np.array(choice.mode.held_bytes)
+    again_SK = count_SK
+    if choice.full_layers:
+        first_SK = _first_layers(job, counts_S, choice.full_layers)
+        pass_S3[:, 1] += first_SK @ np.array([cost.forward_s for cost in table.layers])
+        bytes_S -= first_SK @ np.array([kept.total_bytes - kept.input_bytes for kept in table.kept])
+    else:
+        pass_S3[:, 1] += again_SK @ np.array(choice.mode.extra_s)
+    pass_S3[0] += table.first.pass_s
+    pass_S3[-1] += table.last.pass_s
+    if "activations" in choice.offload:
+        moved_S = bytes_S / job.machine.host_bytes_per_s
+        pass_S3[:, 0] = np.maximum(pass_S3[:, 0], moved_S)
+        pass_S3[:, 1] = np.maximum(pass_S3[:, 1], moved_S)
+        bytes_S = np.zeros_like(bytes_S)
+    return pass_S3, bytes_S
+
+
+def _first_layers(job: Job, counts_S: Sequence[int], most: int) -> Floats:
+    """Of the first `most` layers of each stage, how many are of each kind [S, K]."""
+    found = np.zeros((len(counts_S), len(job.kinds)))
+    first = 0
+    for stage, count in enumerate(counts_S):
+        for layer in range(first, first + min(count, most)):
+            found[stage, job.kind_of_layer[layer]] += 1.0
+        first += count
+    return found
+
+
+def _held(choice: Choice, counts_S: Sequence[int]) -> Floats:
+    """Elements of every stage [S, 2]."""
+    table = choice.table
+    held_S2 = _kinds_of_stages(table.job, counts_S) @ table.held_K2
+    held_S2[0] += table.first.held_2
+    held_S2[-1] += table.last.held_2
+    if len(held_S2) == 1:
+        held_S2[0] -= table.tied_2
+    return np.asarray(held_S2)
+
+
+def _with_exchange(choice: Choice, pass_S3: Floats, held_S2: Floats) -> Floats:
+    """Passes of the stages with what is exchanged every micro-batch beside them."""
+    return with_exchange(
+        choice.table.job, choice.sharing, choice.zero_stage, choice.num_micro_batches, pass_S3, held_S2
+    )
+
+
+def each_micro_batch(zero_stage: int, num_micro_batches: int) -> bool:
+    """Whether gradients are scattered behind every micro-batch, not once a step."""
+    return zero_stage == 3 or (zero_stage == 2 and num_micro_batches > 1)
+
+
+def with_exchange(
+    job: Job, sharing: Sharing, zero_stage: int, num_micro_batches: int, pass_S3: Floats, held_S2: Floats
+) -> Floats:
+    """Passes that wait for weights to be gathered (ZeRO-3), or for gradients to be scattered each micro-batch (ZeRO-2).
+
+    The shorter of the two is hidden but for what both lose by sharing the device.
+    """
+    if not each_micro_batch(zero_stage, num_micro_batches):
+        return pass_S3
+    overlap = job.options.overlap
+    hidden = "grad_reduce" in overlap and ("param_gather" in overlap or zero_stage == 2)
+    lost = job.rates.get("contention.zero3") if hidden else 1.0
+    reduce_S = sharing.of("reduce_s", held_S2)
+    gather_S = sharing.of("gather_s", held_S2) if zero_stage == 3 else np.zeros_like(reduce_S)
+    return beside(pass_S3, gather_S, reduce_S, lost)
+
+
+def beside(pass_S3: Floats, gather_S: Floats, reduce_S: Floats, lost: float) -> Floats:
+    """Passes with gathers beside forward and backward, and reductions beside the backward pass."""
+    forward, back, weight = pass_S3[:, 0], pass_S3[:, 1] + pass_S3[:, 2], pass_S3[:, 2]
+    both_S = gather_S + reduce_S
+    longer_f = np.maximum(forward, gather_S) + lost * np.minimum(forward, gather_S)
+    longer_b = np.maximum(back, both_S) + lost * np.minimum(back, both_S)
+    return np.stack([longer_f, longer_b - weight, weight], axis=1)
+
+
+def played(choice: Choice, stages: Spent, message_B: Floats, exposed: float) -> tuple[float, Floats]:
+    """Seconds of all micro-batches, and of each rank at work.
+
+    message_B: seconds of a hand-over between a stage and the next; ranks spend the share `exposed` of it on each pass.
+    """
+    pass_S3, batches = stages.pass_S3, choice.num_micro_batches
+    if choice.pp == 1:
+        busy_s = batches * float(pass_S3.sum())
+        return busy_s, np.array([busy_s])
+    rank_of_stage = {stage: rank for rank, held in enumerate(choice.pipe.stages_of_rank) for stage in held}
+    apart_B = np.array([float(rank_of_stage[s] != rank_of_stage[s + 1]) for s in range(len(message_B))])
+    if choice.schedule == "dualpipe":
+        apart_B = np.ones(len(message_B))
+    more_S = exposed * np.maximum(np.append(message_B, 0.0), np.insert(message_B, 0, 0.0))
+    joined_S = stages.joined_S if choice.schedule.startswith("dualpipe") else None
+    times = StageTimes(
+        pass_S3[:, 0] + more_S, pass_S3[:, 1] + more_S, pass_S3[:, 2], (1.0 - exposed) * message_B * apart_B, joined_S
+    )
+    found = play(orders(choice.schedule, choice.pp, choice.vpp, batches), times)
+    if choice.schedule in VALIDATED_LATER:
+        return float((found.end_s_R - found.first_s_R).max()), found.busy_s_R
+    return found.makespan_s, found.busy_s_R
+
+
+def handover(choice: Choice) -> tuple[float, float]:
+    """Seconds of one hand-over between stages, and the share of it that a rank spends on each pass."""
+    if choice.pp == 1:
+        return 0.0, 0.0
+    job = choice.table.job
+    overlapped = "p2p" in job.options.overlap and choice.vpp > 1
+    share = job.rates.get("exposed.p2p.overlapped" if overlapped else "exposed.p2p")
+    return choice.table.message_s(choice.pp, choice.dp), share
+
+
+def _joined(choice: Choice, counts_S: Sequence[int], pass_S3: Floats) -> Floats:
+    """Seconds saved where a forward pass of each stage runs beside a backward pass [S].
+
+    The exchange between experts of both runs beside the products of both, which have fewer multiprocessors then.
+    """
+    table, job = choice.table, choice.table.job
+    exchange_S = _kinds_of_stages(job, counts_S) @ table.exchange_K
+    slowed = slowed_by_exchange(job.machine.num_multiprocessors)
+    total_S = pass_S3.sum(axis=1)
+    together_S = np.maximum(exchange_S, (total_S - exchange_S) * slowed)
+    return np.asarray(np.clip(total_S - together_S, 0.0, pass_S3[:, 0]))
+
+
+def shown_s(choice: Choice, held_R2: Floats, pass_R3: Floats) -> float:
+    """What shows of the exchange between data-parallel ranks once a step, beside the slowest rank's passes."""
+    slowest_13 = pass_R3[[pass_R3.sum(axis=1).argmax()]]
+    gather_1, reduce_1 = (np.array([choice.sharing.most(name, held_R2)]) for name in ("gather_s", "reduce_s"))
+    shown_1 = shown(choice.table.job, choice.zero_stage, choice.num_micro_batches, gather_1, reduce_1, slowest_13)
+    return float(shown_1[0])
+
+
+def shown(
+    job: Job, zero_stage: int, num_micro_batches: int, gather_X: Floats, reduce_X: Floats, pass_X3: Floats
+) -> Floats:
+    """What shows of gathers and reductions once a step, each beside its passes [X]."""
+    tail, room = job.rates.get("dp.tail"), job.rates.get("dp.room")
+
+    def exposed(moved_X: Floats, beside_X: Floats, name: str) -> Floats:
+        if name not in job.options.overlap:
+            return moved_X
+        return np.asarray(tail * moved_X + np.maximum((1.0 - tail) * moved_X - room * beside_X, 0.0))
+
+    shown_X = np.zeros(len(pass_X3))
+    if zero_stage != 3:
+        shown_X = shown_X + exposed(gather_X, pass_X3[:, 0], "param_gather")
+    if not each_micro_batch(zero_stage, num_micro_batches):
+        shown_X = shown_X + exposed(reduce_X, pass_X3[:, 1] + pass_X3[:, 2], "grad_reduce")
+    return shown_X
+
+
+def memory_of(choice: Choice, stages: Spent) -> Memory:
+    """Bytes of each rank at its fullest moment."""
+    held_R2 = stages.by_rank(choice)[1]
+    names = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
+    weights_R, gradients_R, optimizer_R = (choice.sharing.of(name, held_R2) for name in names)
+    filled = min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp)
+    order = orders(choice.schedule, choice.pp, choice.vpp, filled)
+    kept_R = peak_held(order, stages.activations_S, stages.activations_S)
+    pipe = choice.pipe
+    workspace_R = _workspace(choice) + np.where(np.array(pipe.unit_of_rank) == pipe.last, choice.table.ends_bytes, 0.0)
+    return Memory(weights_R, gradients_R, optimizer_R, kept_R, workspace_R)

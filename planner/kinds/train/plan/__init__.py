@@ -1,0 +1,1 @@
+"""An evaluated choice as a plan: roles, placement, predictions, certificate."""

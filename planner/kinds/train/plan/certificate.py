@@ -1,0 +1,91 @@
+"""What a training plan proves: the space searched, what was left out by which rule or bound, and the next best plan."""
+
+from pydantic import JsonValue
+
+from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.job import Job
+from planner.kinds.train.search.layerwise import MIXES_RULE
+from planner.kinds.train.search.search import LAYOUT_RULE, Found
+from planner.kinds.train.space.space import LAUNCHABLE, context_methods, offloads, zero_stages
+from planner.plan.schema import Certificate, Objective
+
+METHOD = "branch_and_bound"
+TOLERANCE = 1e-6
+
+
+def certificate(job: Job, found: Found) -> Certificate:
+    """Objective, bound and gap with every axis and every count."""
+    assert found.value is not None
+    value, bound = in_metric(job, found.value), in_metric(job, found.bound)
+    gap = abs(value - bound) / max(abs(value), 1e-9)
+    closed = gap <= TOLERANCE
+    axes = axes_of(job, found)
+    claim = "no plan of these axes is faster under the costs" if closed else "no plan of these axes beats the bound"
+    tally, mixes = found.tally, found.mixes
+    pruned = {f"illegal: {name}": count for name, count in tally.illegal.items()}
+    pruned |= {f"bound: {name}": count for name, count in tally.bounded.items()}
+    pruned |= {"memory": tally.unfit} if tally.unfit else {}
+    metric = "tokens_per_s_per_gpu" if job.per_gpu else "step_time_s"
+    return Certificate(
+        claim=claim,
+        status="optimal" if closed else "feasible",
+        stop_reason=found.stop_reason,
+        objective=Objective(metric=metric, sense="maximize" if job.per_gpu else "minimize", value=value),
+        bound=bound,
+        gap=gap,
+        tolerance=TOLERANCE,
+        axes=axes,
+        candidates=tally.candidates,
+        pruned=pruned,
+        proof={
+            "method": METHOD,
+            "evaluated": tally.evaluated,
+            "bounds": [
+                "computing: micro-batches times the slowest rank's least work",
+                "computing and exchange: hand-overs, data-parallel ranks, optimizer, the first way through",
+                "recomputation: the fastest that may fit in memory",
+                *(["strategies by layer: chains of each stage, exact in seconds and bytes"] if mixes else []),
+            ],
+            **({"cuts_of_mixes": mixes.cuts, "cuts_solved": mixes.solved} if mixes else {}),
+            "least_bound_left": bound,
+        },
+        next_best=None if found.second is None else _alternative(job, found.second, found.value),
+    )
+
+
+def in_metric(job: Job, value: float) -> float:
+    """The goal's own figure of what the search minimises, and the other way round."""
+    if not job.per_gpu:
+        return value
+    return job.options.global_batch * job.options.sequence_tokens / value
+
+
+def axes_of(job: Job, found: Found) -> dict[str, list[JsonValue]]:
+    """Every axis with its values."""
+    search = job.options.search
+    axes: dict[str, list[JsonValue]] = {name: list(values) for name, values in found.space.axes.items()}
+    axes["schedule"] = list(search.schedule or LAUNCHABLE)
+    axes["zero_stage"] = list(zero_stages(job))
+    axes["zero_shards"] = list(search.zero_shards or ("all", "those of one NVLink domain"))
+    axes["context_parallel"] = list(context_methods(job))
+    axes["offload"] = [sorted(some) for some in offloads(job)]  # type: ignore[misc]  # lists of names
+    axes["recompute"] = [f"{name}: the fastest that fits" for name in search.recompute or ("none", "selective", "full")]
+    if found.uses:
+        axes["pools"] = list(found.uses)
+    if found.mixes:
+        axes["strategies_by_layer"] = [MIXES_RULE]
+    axes["layers"] = ["equally many in every stage" if search.layers == "even" else LAYOUT_RULE]
+    return axes
+
+
+def _alternative(job: Job, second: Evaluation, value: float) -> JsonValue:
+    """The best plan of another shape that the search came by, and what it loses."""
+    choice = second.choice
+    shape = choice.table.shape
+    other = second.step_s * choice.num_gpus if job.per_gpu else second.step_s
+    what = f"tp {shape.tp}, cp {shape.cp}, pp {choice.pp} x {choice.vpp}, dp {choice.dp}, ep {shape.ep}"
+    what += f" by {shape.context}" if shape.cp > 1 else ""
+    what += f", micro-batch {shape.micro_batch}, {choice.schedule}"
+    if len(choice.table.job.resolved.pools) > 1:
+        what += f", on {' and '.join(part.choice.table.job.pool.name for part in second.parts)}"
+    return {"plan": what, "objective": in_metric(job, other), "loss": other / value - 1.0}

@@ -1,0 +1,230 @@
+"""The plan of an evaluated choice: stages, placement, groups of ranks, predictions and evidence."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from planner import __version__
+from planner.costs.training.flops import model_flop_per_token
+from planner.costs.training.intervals import step_interval_s
+from planner.documents.files import digest
+from planner.kinds.train.decision import (
+    LayerRun,
+    PipelineRank,
+    Recompute,
+    StageRun,
+    TrainDecision,
+)
+from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, Part
+from planner.kinds.train.job import Job
+from planner.kinds.train.plan.certificate import certificate
+from planner.kinds.train.plan.roles import groups, own_choice, placement, pool_use, role_name, roles
+from planner.kinds.train.search.search import Found
+from planner.plan.schema import (
+    SCHEMA,
+    Digests,
+    Envelope,
+    Evidence,
+    Memory,
+    Prediction,
+    Software,
+    StepEvidence,
+)
+from planner.problem.resolve import normalised
+
+SECONDS_A_DAY = 86400.0
+ASSUMPTIONS = (
+    "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool",
+    "ranks lie with tp innermost, then cp, dp and pp, as Megatron-LM places them",
+    "tokens of a mixture of experts spread evenly over its experts",
+    "nothing fails, and no checkpoint is written",
+)
+
+
+def decode(job: Job, found: Found) -> Envelope:
+    """The plan of a search that found one."""
+    best = found.best
+    assert best is not None
+    inputs = normalised(job.resolved)
+    known = job.resolved.digests()
+    problem = job.resolved.problem
+    return Envelope(
+        schema=SCHEMA,
+        kind="train",
+        name=problem.name,
+        software=Software(planner=__version__, solver="branch and bound"),
+        seed=problem.seed,
+        digests=Digests(
+            problem=digest(inputs),
+            models=known["models"],
+            hardware=known["hardware"],
+            calibration=digest(dict(job.rates.values)),
+        ),
+        inputs=inputs,
+        decision=decision_of(best).model_dump(mode="json", exclude_none=True),
+        predictions=tuple(predictions(best)),
+        certificate=certificate(job, found),
+        evidence=_evidence(best),
+        assumptions=tuple(_assumptions(job, best)),
+    )
+
+
+def decision_of(best: Evaluation) -> TrainDecision:
+    """What the plan decides."""
+    choice = best.choice
+    job, shape, options = choice.table.job, choice.table.shape, choice.table.job.options
+    ranks, use = tuple(_pipeline_ranks(best)), pool_use(best)
+    batches = tuple(part.choice.num_micro_batches for part in best.parts)
+    return TrainDecision(
+        roles=tuple(roles(best, tuple(rank.memory for rank in ranks))),
+        placement=tuple(placement(best)),
+        pools=use,
+        schedule=choice.schedule,
+        stage_runs=tuple(stage_runs(best)),
+        micro_batch=shape.micro_batch,
+        num_micro_batches=batches[0],
+        role_micro_batches=batches if use == "replicas" else (),
+        zero_stage=choice.zero_stage,
+        zero_shards=choice.shards or None,
+        sequence_parallel=shape.tp > 1 and job.framework.sequence_parallel,
+        context_parallel=shape.context,
+        precision=options.precision,
+        offload=tuple(sorted(choice.offload)),  # type: ignore[arg-type]  # of the values of Offload
+        overlap=options.overlap,
+        pipeline_ranks=ranks,
+        groups=tuple(groups(best)),
+        layer_runs=tuple(_layer_runs(best)),
+    )
+
+
+def _layer_runs(best: Evaluation) -> Iterator[LayerRun]:
+    """Neighbouring layers of one strategy together, where layers have their own."""
+    sequences = best.choice.table.job.framework.sequence_parallel
+    for strategy, run in groupby(best.strategies):
+        yield LayerRun(
+            layers=len(list(run)),
+            tp=strategy.tp,
+            dp=strategy.dp,
+            zero_stage=strategy.zero_stage,
+            sequence_parallel=strategy.tp > 1 and sequences,
+            recompute=strategy.recompute.granularity,
+            modules=strategy.recompute.modules,  # type: ignore[arg-type]  # names of Module
+        )
+
+
+def stage_runs(best: Evaluation) -> Iterator[StageRun]:
+    """Stages in the order of a micro-batch, equal neighbours in one run."""
+    choice, last = best.choice, len(best.counts_S) - 1
+    stages = []
+    for stage, layers in enumerate(best.counts_S):
+        heads = stage == last and bool(choice.table.job.arch.mtp_layers)
+        held = (("embedding", stage == 0), ("mtp", heads), ("loss", stage == last))
+        parts = tuple(name for name, here in held if here)
+        stages.append((layers, parts, _recompute(choice, layers)))
+    for (layers, parts, recompute), run in groupby(stages):
+        yield StageRun(stages=len(list(run)), num_layers=layers, parts=parts, recompute=recompute)  # type: ignore[arg-type]  # names of parts
+
+
+def _recompute(choice: Choice, layers: int) -> Recompute:
+    mode = choice.mode.recompute
+    if not layers:
+        return Recompute()
+    if choice.full_layers or mode.granularity == "full":
+        return Recompute(granularity="full", num_layers=min(choice.full_layers or layers, layers))
+    return Recompute(granularity=mode.granularity, modules=mode.modules)  # type: ignore[arg-type]  # names of Module
+
+
+def _pipeline_ranks(best: Evaluation) -> Iterator[PipelineRank]:
+    memory, capacity_R = best.memory, best.capacity_R
+    for rank, (forward_s, input_s, weight_s) in enumerate(best.pass_R3.tolist()):
+        yield PipelineRank(
+            forward_s=forward_s,
+            backward_input_s=input_s,
+            backward_weight_s=weight_s,
+            idle_share=min(max(1.0 - float(best.busy_R[rank]) / best.pipeline_s, 0.0), 1.0),
+            peak_micro_batches=float(best.peak_R[rank]),
+            memory=Memory(
+                weights_bytes=float(memory.weights_R[rank]),
+                gradients_bytes=float(memory.gradients_R[rank]),
+                optimizer_bytes=float(memory.optimizer_R[rank]),
+                activations_bytes=float(memory.activations_R[rank]),
+                workspace_bytes=float(memory.workspace_R[rank]),
+                capacity_bytes=float(capacity_R[rank]),
+            ),
+        )
+
+
+def predictions(best: Evaluation) -> Iterator[Prediction]:
+    """Figures of the whole plan."""
+    choice = best.choice
+    job, options = choice.table.job, choice.table.job.options
+    tokens = float(options.global_batch * options.sequence_tokens)
+    tokens_per_s = tokens / best.step_s
+    flop = model_flop_per_token(job.arch, options.sequence_tokens) / choice.num_gpus
+    intervals_s = [step_interval_s(part.choice.config, best.step_s, job.rates) for part in best.parts]
+    low_s, high_s = min(low for low, _ in intervals_s), max(high for _, high in intervals_s)
+    yield Prediction(metric="step_time_s", value=best.step_s, interval=(low_s, high_s))
+    rates = {
+        "tokens_per_s": 1.0,
+        "tokens_per_s_per_gpu": 1.0 / choice.num_gpus,
+        "model_flop_per_s": flop,
+        "mfu": flop / _mean_peak(best),
+    }
+    for metric, factor in rates.items():
+        interval = (tokens / high_s * factor, tokens / low_s * factor)
+        yield Prediction(metric=metric, value=tokens_per_s * factor, interval=interval)
+    yield Prediction(metric="memory_bytes", statistic="max", value=float(best.memory.total_R.max()))
+    yield Prediction(metric="gpus", value=float(choice.num_gpus))
+    if options.train_tokens is not None:
+        days = options.train_tokens / tokens / SECONDS_A_DAY
+        yield Prediction(metric="train_days", value=days * best.step_s, interval=(days * low_s, days * high_s))
+
+
+def _mean_peak(best: Evaluation) -> float:
+    """Of all GPUs in bf16, in FLOP/s."""
+    owns = [own_choice(part) for part in best.parts]
+    peaks = [own.num_gpus * own.table.job.pool.node.accelerator.peak("bf16") for own in owns]
+    return sum(peaks) / sum(own.num_gpus for own in owns)
+
+
+def _evidence(best: Evaluation) -> Evidence:
+    rates = best.choice.table.job.rates
+    steps = {
+        role_name(best, part): StepEvidence(seconds=_seconds(best, part), basis={"analytical": 1.0})
+        for part in best.parts
+    }
+    return Evidence(
+        basis={"analytical": 1.0},
+        sources=(f"training rates of {rates.date}: {rates.source}",),
+        notes=("model FLOP utilisation is of the peak in bf16, attention counted over whole sequences",),
+        steps=steps,
+    )
+
+
+def _seconds(best: Evaluation, part: Part) -> dict[str, float]:
+    """The step of the slowest rank on a pool by what it does."""
+    pass_R3 = best.pass_R3[list(part.rows)]
+    slowest = pass_R3[pass_R3.sum(axis=1).argmax()] * part.choice.num_micro_batches
+    return {
+        "forward": float(slowest[0]),
+        "backward_input": float(slowest[1]),
+        "backward_weight": float(slowest[2]),
+        "pipeline_wait": max(best.pipeline_s - float(slowest.sum()), 0.0),
+        "data_parallel": best.exchange_s,
+        "optimizer": best.optimizer_s,
+        "host": part.choice.table.job.rates.get("step_s"),
+    }
+
+
+def _assumptions(job: Job, best: Evaluation) -> Iterator[str]:
+    yield from ASSUMPTIONS
+    if best.choice.schedule.startswith("zb_"):
+        yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"
+    if best.strategies:
+        yield "layers run and recompute as `layer_runs` says: tp and dp of the role are those of the first layer"
+    for own in [part.choice.table.job for part in best.parts]:
+        if own.num_gpus < own.pool.num_gpus:
+            whole = f"of {own.pool.num_gpus} GPUs in service {own.num_gpus}"
+            yield f"{whole} are used: limits, or nodes out of service between"
+    if best.across:
+        yield "pools reach each other at the rate of the slower of their fabrics, and of what `cluster.links` states"
+    yield from job.resolved.price_notes

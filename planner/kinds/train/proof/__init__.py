@@ -1,0 +1,1 @@
+"""Whether the proof of a training plan holds: its space derived again, its decision priced again."""

@@ -1,0 +1,129 @@
+"""A plan's own decision priced again: what its step time and memory must be under the costs of this version."""
+
+from dataclasses import replace
+
+from planner.costs.training.config import Recompute as Recomputed
+from planner.errors import PlannerError
+from planner.kinds.train.decision import StageRun, TrainDecision
+from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, Strategy, evaluate
+from planner.kinds.train.evaluation.mixes import Ground, evaluate_mix
+from planner.kinds.train.job import Job, jobs_of
+from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
+from planner.kinds.train.pools.links import joined_sharing
+from planner.kinds.train.space.space import Shape
+from planner.kinds.train.space.tables import Mode, Table, sharing_of
+from planner.plan.schema import Envelope
+from planner.problem.recorded import INPUTS, recorded_problem
+from planner.problem.resolve import resolve
+
+
+def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
+    """The plan evaluated again, or why it cannot be."""
+    problem = recorded_problem(envelope.inputs)
+    if problem is None:
+        return "its inputs are no valid problem"
+    if any(model.name is None for model in problem.models.values()):
+        return "the config.json of its model is not at hand"
+    try:
+        of_pool = {job.pool.name: job for job in jobs_of(resolve(problem, INPUTS))}
+    except PlannerError as error:
+        return error.what
+    absent = [role.pool for role in decision.roles if role.pool not in of_pool]
+    if absent:
+        return f"the job does not run on pool `{absent[0]}`"
+    jobs = [_as_decided(of_pool[role.pool], decision) for role in decision.roles]
+    job, degrees = jobs[0], decision.degrees
+    counts = tuple(run.num_layers for run in decision.stage_runs for _ in range(run.stages))
+    if len(counts) != degrees.pp * degrees.vpp or sum(counts) != job.arch.num_layers:
+        return "its stages do not hold every layer once"
+    if decision.layer_runs:
+        return _mixed(job, decision, counts)
+    choices = [_choice(own, decision) for own in jobs]
+    priced = [choice for choice in choices if not isinstance(choice, str)]
+    if len(priced) < len(choices):
+        return next(choice for choice in choices if isinstance(choice, str))
+    if decision.pools == "one":
+        return evaluate(priced[0], counts)
+    return _across(decision, tuple(priced), counts)
+
+
+def _across(decision: TrainDecision, parts: tuple[Choice, ...], counts: tuple[int, ...]) -> Evaluation:
+    """A job over several pools; the rule `train.role` holds."""
+    if decision.pools == "stages":
+        return StagesAcross(parts, tuple(role.parallelism.pp for role in decision.roles)).evaluated(counts)
+    whole, offload = decision.degrees, parts[0].offload
+    sharing = joined_sharing([part.table for part in parts], whole.pp, whole.dp, decision.zero_stage, offload)
+    own = (replace(p, dp=r.parallelism.dp, sharing=sharing) for p, r in zip(parts, decision.roles, strict=True))
+    return ReplicasAcross(tuple(own)).evaluated(counts, decision.batches)
+
+
+def _as_decided(job: Job, decision: TrainDecision) -> Job:
+    """The job with what the plan decides of its surroundings."""
+    options = job.options.model_copy(update={"overlap": decision.overlap})
+    runs = decision.layer_runs
+    sequence_parallel = any(run.sequence_parallel for run in runs) if runs else decision.sequence_parallel
+    framework = replace(job.framework, sequence_parallel=sequence_parallel)
+    return replace(job, options=options, framework=framework)
+
+
+def _mixed(job: Job, decision: TrainDecision, counts: tuple[int, ...]) -> Evaluation:
+    """Layers under strategies of their own; the rules of `train.layer_runs` hold."""
+    degrees = decision.roles[0].parallelism
+    ranks = degrees.tp * degrees.cp * degrees.dp
+    ground = Ground(job, degrees.pp, degrees.cp, _shape(decision).context, ranks, decision.micro_batch * degrees.dp)
+    strategies = [
+        Strategy(run.tp, run.dp, run.zero_stage, Recomputed(run.recompute, run.modules))
+        for run in decision.layer_runs
+        for _ in range(run.layers)
+    ]
+    return evaluate_mix(ground, counts, strategies)
+
+
+def _choice(job: Job, decision: TrainDecision) -> Choice | str:
+    """The decision as the search knows it, or why it knows no such one."""
+    degrees = decision.degrees
+    table = Table(job, _shape(decision))
+    mode = _mode(table, decision)
+    if isinstance(mode, str):
+        return mode
+    shards = decision.zero_shards if decision.zero_shards != degrees.dp * degrees.cp else None
+    offload = frozenset(decision.offload)
+    return Choice(
+        table=table,
+        sharing=sharing_of(table, degrees.dp, decision.zero_stage, offload, shards or 0),
+        pp=degrees.pp,
+        dp=degrees.dp,
+        schedule=decision.schedule,
+        vpp=degrees.vpp,
+        zero_stage=decision.zero_stage,
+        offload=offload,
+        mode=mode[0],
+        full_layers=mode[1],
+        shards=shards or 0,
+    )
+
+
+def _shape(decision: TrainDecision) -> Shape:
+    degrees = decision.degrees
+    context = decision.context_parallel if degrees.cp > 1 else "ring"
+    return Shape(degrees.tp, degrees.cp, degrees.ep, degrees.moe_tp, decision.micro_batch, context)
+
+
+def _mode(table: Table, decision: TrainDecision) -> tuple[Mode, int] | str:
+    """What all stages recompute, and how many layers of each whole where that is not all of them."""
+    runs = [run for run in decision.stage_runs if run.num_layers]
+    if len({_kind(run) for run in runs}) > 1:
+        return "stages that recompute differently"
+    recompute = runs[0].recompute
+    if recompute.granularity != "full":
+        return table.mode(Recomputed(recompute.granularity, recompute.modules)), 0
+    if all(run.recompute.num_layers == run.num_layers for run in runs):
+        return table.mode(Recomputed("full")), 0
+    most = max(run.recompute.num_layers for run in runs)
+    if any(run.recompute.num_layers != min(most, run.num_layers) for run in runs):
+        return "stages that recompute differently"
+    return table.mode(Recomputed()), most
+
+
+def _kind(run: StageRun) -> tuple[str, tuple[str, ...]]:
+    return run.recompute.granularity, run.recompute.modules

@@ -1,0 +1,383 @@
+"""The best strategy of every layer, where layers need not run alike: tp and dp, ZeRO stage and recomputation.
+
+For each size of micro-batch, cp, number of stages and cut of the layers into them, a stage is a chain of choices under
+a budget of bytes (`planner.solvers.chain`), solved exactly: what Galvatron searches (Miao et al., VLDB 2023,
+arXiv:2211.13878), with bytes and seconds as they are. What a stage needs beside its layers hangs on the largest layer
+that is gathered or computed again, so that chains are solved by cases of it.
+
+Bounds. Let C be the least seconds of a stage's micro-batches and exchanges, m micro-batches, tau_k the least of stage k
+for one, memory set aside. The last stage starts after the forward passes of those before it, which end after it, so
+that a step takes at least C + sum over k < s of tau_k. Rank s of p has done p - s forward passes when its first
+gradient comes, so that it takes at least (1 - (p - 1 - s) f / m) C + sum over k /= s of tau_k as well, where f is the
+largest share of the forward pass in a layer. With one stage the first is the step itself.
+Shape suffixes: L layer, N distinct item (a kind of layer with the ends at it), G tp, O option of a tp, S stage.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.training.config import even_layout
+from planner.errors import PlannerError
+from planner.kinds.train.evaluation.evaluate import Evaluation, Strategy, fits
+from planner.kinds.train.evaluation.mixes import Ground, Rows, evaluate_mix, priced
+from planner.kinds.train.evaluation.pipes import pipe_of
+from planner.kinds.train.job import Job
+from planner.kinds.train.space.contexts import method_costs, unbeaten
+from planner.kinds.train.space.space import (
+    LAUNCHABLE,
+    Shape,
+    axis_values,
+    context_methods,
+    context_suits,
+    divisors,
+    head_counts,
+    kv_head_counts,
+    zero_stages,
+)
+from planner.kinds.train.space.tables import Mode, Table
+from planner.solvers.chain import Chain, ChainProblem, solve_chain
+from planner.solvers.result import Status
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Counts = tuple[int, ...]
+DUST = 1e-9
+MIXES_RULE = "of these tp, dp, ZeRO stages and recomputation by layer, with 1F1B, on all GPUs, stages cut evenly"
+
+
+@dataclass(frozen=True, slots=True)
+class Mixes:
+    """The best mix found below the cutoff, with a bound on every mix."""
+
+    best: Evaluation | None
+    value: float  # its step; the cutoff where there is none
+    bound: float
+    cuts: int  # combinations of micro-batch, number of stages and cut
+    solved: int  # of them, those that no bound left out
+
+
+def require_dense(job: Job) -> None:
+    """Raises PlannerError where layers have experts: ranks that share these out stay the same for all layers."""
+    if job.num_experts:
+        where = job.resolved.where(("options", "search", "layerwise"))
+        what = f"`{job.arch.name}` has experts, which all layers keep on the same ranks"
+        raise PlannerError(what, where=where, hint="leave `layerwise` out")
+
+
+def plan_layers(job: Job, cutoff_s: float = np.inf) -> Mixes:
+    """The fastest mix whose step takes less than `cutoff_s`."""
+    best: Evaluation | None = None
+    value, bound, solved = cutoff_s, np.inf, 0
+    cuts = sorted(_cuts(job), key=lambda cut: cut.floor_s)
+    for cut in cuts:
+        if cut.floor_s >= value * (1.0 - DUST):
+            break
+        solved += 1
+        found, least_s = cut.planned(value)
+        bound = min(bound, least_s)
+        if found is not None and found.step_s < value and fits(found):
+            best, value = found, found.step_s
+    return Mixes(best, value, min(bound, value), len(cuts), solved)
+
+
+def _cuts(job: Job) -> Iterator["Cut"]:
+    """Every size of micro-batch with every cp and number of stages, layers cut as evenly as can be."""
+    tables: dict[Shape, Table] = {}
+    for pp in _pipelines(job):
+        layouts = dict.fromkeys(even_layout(job.arch.num_layers, pp, ends) for ends in (False, True))
+        whole = [counts for counts in layouts if min(counts) >= 1]
+        if job.options.search.layers == "even":
+            whole = [counts for counts in whole if len(set(counts)) == 1]
+        for cp, sequences in product(axis_values(job)["cp"], divisors(job.options.common_batch)):
+            ground = Ground(job, pp, cp, "ring", job.num_gpus // pp, sequences, tables)
+            yield from (Cut(options, counts) for options in _methods(ground) for counts in whole)
+
+
+def _pipelines(job: Job) -> Iterator[int]:
+    """Numbers of stages that divide the GPUs: one, or several where 1F1B may run them.
+
+    Mixes have one stage a rank, and share states out over all data-parallel ranks.
+    """
+    axes, search = axis_values(job), job.options.search
+    if 1 not in axes["vpp"] or "all" not in (search.zero_shards or ("all",)):
+        return
+    piped = "1f1b" in (search.schedule or LAUNCHABLE)
+    for pp in axes["pp"]:
+        if job.num_gpus % pp == 0 and pp <= job.arch.num_layers and (pp == 1 or piped):
+            yield pp
+
+
+def _methods(ground: Ground) -> Iterator["Options"]:
+    """The ground under every method of context parallelism that no other beats wherever the two can be used."""
+    methods = context_methods(ground.job) if ground.cp > 1 else (ground.context,)
+    by_degrees: dict[tuple[int, ...], list[Options]] = {}
+    for method in methods:
+        options = Options(replace(ground, context=method))
+        if options.degrees:
+            by_degrees.setdefault(options.degrees, []).append(options)
+    for degrees, alike in by_degrees.items():
+        costs = [np.concatenate([method_costs(one.ground.table(tp)) for tp in degrees]) for one in alike]
+        yield from (one for one, kept in zip(alike, unbeaten(costs), strict=True) if kept)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every item costs under every strategy of one ground."""
+
+    ground: Ground
+
+    @cached_property
+    def degrees(self) -> tuple[int, ...]:
+        """Every tp that divides heads and ranks, and whose dp and micro-batch are on the axes of the problem [G]."""
+        job, ground = self.ground.job, self.ground
+        axes, heads, kv_heads = axis_values(job), head_counts(job), kv_head_counts(job)
+        return tuple(
+            tp
+            for tp in axes["tp"]
+            if ground.ranks % (tp * ground.cp) == 0
+            and (dp := ground.dp(tp)) in axes["dp"]
+            and ground.sequences % dp == 0
+            and ground.sequences // dp in axes["micro_batch"]
+            and all(count % tp == 0 for count in heads)
+            and all(count % tp == 0 or tp % count == 0 for count in kv_heads)
+            and bool(context_suits(job, ground.context, np.array(tp), np.array(ground.cp)))
+        )
+
+    @cached_property
+    def strategies(self) -> tuple[tuple[tuple[int, Mode], ...], ...]:
+        """ZeRO stage and recomputation of each option [G][O]."""
+        stages = zero_stages(self.ground.job)
+        tables = [self.ground.table(tp) for tp in self.degrees]
+        return tuple(tuple((zero, mode) for zero in stages for mode in table.modes) for table in tables)
+
+    @cached_property
+    def items(self) -> tuple[Rows, Ints]:
+        """The distinct items [N], and which each layer is [L]."""
+        rows = Rows.of_model(self.ground.job)
+        columns = np.stack([rows.kind_X, rows.first_X.astype(np.int64), rows.last_X.astype(np.int64)])
+        _, first_N, item_L = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        return rows.at(first_N), item_L.ravel()
+
+    @cached_property
+    def least_L(self) -> Floats:
+        """Least seconds of a micro-batch in each layer, exchanges and memory set aside."""
+        rows, item_L = self.items
+        least_N = np.full(len(rows.kind_X), np.inf)
+        for tp in self.degrees:
+            table = self.ground.table(tp)
+            extra_K = np.array([mode.extra_s for mode in table.modes]).min(axis=0)
+            pass_N = (table.pass_K3.sum(axis=1) + extra_K)[rows.kind_X]
+            pass_N = pass_N + rows.first_X * sum(table.first.pass_s) + rows.last_X * sum(table.last.pass_s)
+            least_N = np.minimum(least_N, pass_N)
+        return np.asarray(least_N[item_L])
+
+    @cached_property
+    def costs(self) -> "Costs":
+        """Every item under every strategy; infinite seconds where a tp has fewer options."""
+        ground, rows = self.ground, self.items[0]
+        shape = (len(rows.kind_X), len(self.degrees), max(len(options) for options in self.strategies))
+        once, state, held = (np.zeros(shape) for _ in range(3))
+        found = Costs(np.full(shape, np.inf), once, state, held, np.zeros(shape[1:]), np.zeros(shape[1:]))
+        for g, tp in enumerate(self.degrees):
+            table = ground.table(tp)
+            sharings = {zero: ground.sharing(tp, zero) for zero in zero_stages(ground.job)}
+            for o, (zero, mode) in enumerate(self.strategies[g]):
+                row = priced(ground, tp, zero, sharings[zero], rows, mode)
+                found.pass_NGO[:, g, o] = row.pass_X3.sum(axis=1)
+                found.once_NGO[:, g, o] = row.shown_X + row.optimizer_X
+                found.state_NGO[:, g, o] = row.state_X3.sum(axis=1)
+                found.held_NGO[:, g, o] = np.array(mode.held_bytes)[rows.kind_X]
+                found.gathered_GO[g, o] = table.gathered_bytes if zero == 3 else 0.0
+                found.again_GO[g, o] = table.again_bytes if mode.recompute.granularity == "full" else 0.0
+                found.forward_share = max(
+                    found.forward_share, float((row.pass_X3[:, 0] / row.pass_X3.sum(axis=1)).max())
+                )
+        return found
+
+    @property
+    def forward_share(self) -> float:
+        """f; half of what changes of tp take is forward."""
+        return max(self.costs.forward_share, 0.5 if len(self.degrees) > 1 else 0.0)
+
+    @cached_property
+    def change_GG(self) -> Floats:
+        """Seconds of a micro-batch, there and back, where neighbours have these tp."""
+        return np.array([[2.0 * self.ground.change_s(a, b) for b in self.degrees] for a in self.degrees])
+
+    def strategy(self, state: int, option: int) -> Strategy:
+        """One of them by its place."""
+        tp = self.degrees[state]
+        zero, mode = self.strategies[state][option]
+        return Strategy(tp, self.ground.dp(tp), zero, mode.recompute)
+
+
+@dataclass(slots=True, eq=False)
+class Costs:
+    """Figures of every item under every strategy."""
+
+    pass_NGO: Floats  # seconds of a micro-batch
+    once_NGO: Floats  # seconds of a step
+    state_NGO: Floats  # bytes between steps
+    held_NGO: Floats  # bytes of a micro-batch
+    gathered_GO: Floats  # bytes of a layer gathered
+    again_GO: Floats  # bytes of a layer computed again whole
+    forward_share: float = 0.0  # the largest of the forward pass in an item
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One ground with its layers cut into stages."""
+
+    options: Options
+    counts: Counts
+
+    @cached_property
+    def least_S(self) -> Floats:
+        """tau: least seconds of a micro-batch in each stage."""
+        return np.add.reduceat(self.options.least_L, np.concatenate([[0], np.cumsum(self.counts)[:-1]]))
+
+    @cached_property
+    def floor_s(self) -> float:
+        """Least seconds of a step, memory set aside."""
+        ground = self.options.ground
+        before_S = np.concatenate([[0.0], np.cumsum(self.least_S)[:-1]])
+        return float((ground.num_micro_batches * self.least_S + before_S).max()) + ground.job.rates.get("step_s")
+
+    def planned(self, cutoff_s: float) -> tuple[Evaluation | None, float]:
+        """The plan of the best chain of every stage, where it may beat the cutoff, and a bound on every plan."""
+        ground, bound = self.options.ground, self.floor_s
+        fixed_s = ground.job.rates.get("step_s")
+        chosen: list[Strategy] = []
+        for stage in range(len(self.counts)):
+            others = tuple(self._others(stage))
+            seconds, chain = self._stage(stage, min((cutoff_s - fixed_s - rest_s) / share for rest_s, share in others))
+            if chain is None:
+                return None, max(bound, cutoff_s)
+            bound = max(bound, *(fixed_s + rest_s + share * seconds for rest_s, share in others))
+            chosen += self._chosen(stage, chain)
+        return evaluate_mix(ground, self.counts, chosen), bound
+
+    def _chosen(self, stage: int, chain: Chain) -> Iterator[Strategy]:
+        """Strategies of a stage's layers; equal neighbours of one tp in the order of their options, since theirs is
+        all the same."""
+        first = sum(self.counts[:stage])
+        items = self.options.items[1][first : first + self.counts[stage]].tolist()
+        alike = groupby(zip(items, chain.states, chain.options, strict=True), key=lambda one: one[:2])
+        for (_, state), run in alike:
+            yield from (self.options.strategy(state, option) for option in sorted(option for _, _, option in run))
+
+    def _others(self, stage: int) -> Iterator[tuple[float, float]]:
+        """Seconds of a step beside those of this stage, and the share of its own that counts, by either bound."""
+        before_s = float(self.least_S[:stage].sum())
+        yield before_s, 1.0
+        behind, batches = len(self.counts) - 1 - stage, self.options.ground.num_micro_batches
+        share = 1.0 - behind * self.options.forward_share / batches
+        if behind and share > 0.0:
+            yield float(self.least_S.sum() - self.least_S[stage]), share
+
+    def _stage(self, stage: int, cutoff_s: float) -> tuple[float, Chain | None]:
+        """The best chain of one stage that takes less than the cutoff, by cases of the largest layer that is gathered
+        and of the largest computed again whole."""
+        case = self._chain(stage)
+        best: Chain | None = None
+        open_cases = [_Case(len(case.gathered) - 1, 0, len(case.again) - 1, 0)]
+        while open_cases:
+            here = open_cases.pop()
+            problem = case.problem(here)
+            result = None if problem is None else solve_chain(problem, cutoff_s)
+            if result is None or result.status is not Status.OPTIMAL:
+                continue
+            assert result.solution is not None
+            assert result.objective is not None
+            split = here.split(*case.largest(result.solution))
+            if split:
+                open_cases += split
+            else:
+                best, cutoff_s = result.solution, result.objective
+        return cutoff_s, best
+
+    def _chain(self, stage: int) -> "_Stage":
+        """The layers of a stage under every strategy."""
+        options, first = self.options, sum(self.counts[:stage])
+        ground, item_L = options.ground, options.items[1][first : first + self.counts[stage]]
+        costs, batches = options.costs, ground.num_micro_batches
+        depth = float(pipe_of("1f1b", ground.pp, 1, batches).peak_R[stage])
+        size_NGO = costs.state_NGO + depth * costs.held_NGO
+        size_LGO = size_NGO[item_L]
+        if stage == len(self.counts) - 1:
+            size_LGO[-1] += np.array([ground.table(tp).ends_bytes for tp in options.degrees])[:, None]
+        return _Stage(
+            (batches * costs.pass_NGO + costs.once_NGO)[item_L],
+            size_LGO,
+            batches * options.change_GG,
+            ground.job.capacity_bytes - ground.job.rates.get("memory.context_bytes"),
+            costs.gathered_GO,
+            costs.again_GO,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """Levels that are allowed, and those that are paid for."""
+
+    gathered_to: int
+    gathered: int
+    again_to: int
+    again: int
+
+    def split(self, gathered: int, again: int) -> tuple["_Case", ...]:
+        """Cases that part the plans whose largest layers have these levels from those with less; none where they are
+        paid for."""
+        if gathered > self.gathered:
+            return replace(self, gathered_to=gathered - 1), replace(self, gathered=gathered)
+        if again > self.again:
+            return replace(self, again_to=again - 1), replace(self, again=again)
+        return ()
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A chain without its budget: bytes beside the layers hang on the case."""
+
+    time_LGO: Floats
+    size_LGO: Floats
+    change_GG: Floats
+    room_bytes: float
+    gathered_GO: Floats
+    again_GO: Floats
+
+    @cached_property
+    def gathered(self) -> Floats:
+        """Sizes of a gathered layer, ascending from none."""
+        return np.unique(np.append(self.gathered_GO, 0.0))
+
+    @cached_property
+    def again(self) -> Floats:
+        """Sizes of a layer computed again whole, ascending from none."""
+        return np.unique(np.append(self.again_GO, 0.0))
+
+    def problem(self, case: _Case) -> ChainProblem | None:
+        """The chain of a case; None where it allows nothing or has no room."""
+        allowed_GO = (self.gathered_GO <= self.gathered[case.gathered_to]) & (
+            self.again_GO <= self.again[case.again_to]
+        )
+        budget = self.room_bytes - float(self.gathered[case.gathered] + self.again[case.again])
+        time_LGO = np.where(allowed_GO[None], self.time_LGO, np.inf)
+        if budget < 0.0 or not np.isfinite(time_LGO).any(axis=(1, 2)).all():
+            return None
+        change_LGG = np.broadcast_to(self.change_GG, (len(time_LGO), *self.change_GG.shape)).copy()
+        return ChainProblem(time_LGO, self.size_LGO, change_LGG, budget)
+
+    def largest(self, chain: Chain) -> tuple[int, int]:
+        """Levels of the largest layer gathered, and of the largest computed again whole."""
+        used = (list(chain.states), list(chain.options))
+        levels = (
+            np.searchsorted(self.gathered, self.gathered_GO[used]),
+            np.searchsorted(self.again, self.again_GO[used]),
+        )
+        return int(levels[0].max()), int(levels[1].max())

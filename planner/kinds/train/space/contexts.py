@@ -1,0 +1,46 @@
+"""Methods of context parallelism beside each other: which of them can be part of a fastest plan."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.kinds.train.space.space import Shape, Space, shape_of
+from planner.kinds.train.space.tables import Table
+
+Floats = NDArray[np.float64]
+
+
+def undominated(space: Space, tables_of: Callable[[Shape], Sequence[Table]]) -> NDArray[np.bool_]:
+    """Combinations of a space whose method no other beats in every pass and byte, on all pools of `tables_of` [N]."""
+    columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context])
+    kinds, kind_N = np.unique(columns, axis=1, return_inverse=True)
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for kind, values in enumerate(kinds.T.tolist()):
+        alike.setdefault(tuple(values[:-1]), []).append(kind)
+    kept = np.ones(kinds.shape[1], np.bool_)
+    for group in alike.values():
+        if len(group) > 1:
+            shapes = [shape_of(*kinds[:, kind].tolist()) for kind in group]
+            kept[group] = unbeaten(
+                [np.concatenate([method_costs(one) for one in tables_of(shape)]) for shape in shapes]
+            )
+    return np.asarray(kept[kind_N.ravel()])
+
+
+def unbeaten(costs: Sequence[Floats]) -> list[bool]:
+    """Whether each row is beaten by no other; the first of equal ones counts."""
+    return [
+        not any(
+            (other <= cost).all() and ((other < cost).any() or at < mine)
+            for at, other in enumerate(costs)
+            if at != mine
+        )
+        for mine, cost in enumerate(costs)
+    ]
+
+
+def method_costs(table: Table) -> Floats:
+    """What a method changes: seconds of the passes and of the attention alone, and what is gathered."""
+    attention = [cost.forward_of_module.get("core_attention", 0.0) for cost in table.layers]
+    return np.array([*table.pass_K3.ravel(), *attention, table.gathered_kv_bytes])

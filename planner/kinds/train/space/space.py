@@ -1,0 +1,299 @@
+"""The discrete decisions of a training plan: every value of every axis, and the combinations that are legal."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.training.config import ContextParallel, Schedule
+from planner.kinds.train.job import Job
+from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
+from planner.solvers.schedules.pass_orders import CHUNKS
+
+Ints = NDArray[np.int64]
+MICRO_BATCHES = (1, 2, 4, 8, 16)
+CONTEXTS: tuple[ContextParallel, ...] = ("ring", "all_gather", "ulysses")
+NUMERIC_AXES = ("tp", "pp", "vpp", "dp", "cp", "ep", "moe_tp", "micro_batch")
+MOST_CONTEXT_PARALLEL = 64
+LEAST_PIECE_TOKENS = 4096
+"""Of a sequence on one context-parallel rank, as in nearly all measured runs; shorter ones have to be asked for."""
+MOST_STAGES_OF_RANK = 16
+LAUNCHABLE: tuple[Schedule, ...] = ("1f1b", "interleaved")
+"""What is searched where the problem names no schedule: those that Megatron-LM runs."""
+SAME_STAGES: tuple[tuple[Schedule, ...], ...] = (
+    ("1f1b", "zb_h1", "zb_h2"),
+    ("interleaved",),
+    ("zb_v", "dualpipev"),
+    ("dualpipe",),
+)
+"""Schedules whose ranks hold the same stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the costs of a layer hang on."""
+
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    micro_batch: int
+    context: ContextParallel = "ring"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """Legal combinations [N] of the axes that a micro-batch's cost hangs on, with the counts of those left out."""
+
+    tp: Ints
+    cp: Ints
+    ep: Ints
+    etp: Ints
+    micro_batch: Ints
+    pp: Ints
+    dp: Ints
+    context: Ints  # index into CONTEXTS
+    axes: dict[str, tuple[int, ...]]
+    illegal: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def shape(self, node: int) -> Shape:
+        """The shape of one combination."""
+        columns = (self.tp, self.cp, self.ep, self.etp, self.micro_batch, self.context)
+        return shape_of(*(int(column[node]) for column in columns))
+
+
+def shape_of(tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int) -> Shape:
+    """The shape of these values of the columns of a space."""
+    return Shape(tp, cp, ep, etp, micro_batch, CONTEXTS[context])
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def powers(most: int) -> tuple[int, ...]:
+    """Powers of two up to `most`."""
+    return tuple(1 << bit for bit in range(max(most, 1).bit_length()))
+
+
+def head_counts(job: Job) -> tuple[int, ...]:
+    """Numbers of heads that tensor parallelism must divide, key-value heads where these are not replicated."""
+    found: set[int] = set()
+    for layer in job.kinds:
+        match layer.mixer:
+            case GroupedQueryAttention() | LatentAttention():
+                found.add(layer.mixer.num_heads)
+            case LinearAttention():
+                found |= {layer.mixer.num_key_heads, layer.mixer.num_value_heads}
+    return tuple(sorted(found))
+
+
+def kv_head_counts(job: Job) -> tuple[int, ...]:
+    """Numbers of key-value heads: a tp must divide them, or be a multiple of them."""
+    mixers = (layer.mixer for layer in job.kinds)
+    return tuple(sorted({mixer.num_kv_heads for mixer in mixers if isinstance(mixer, GroupedQueryAttention)}))
+
+
+def axis_values(job: Job) -> dict[str, tuple[int, ...]]:
+    """Values of every numeric axis: those of the problem, else all that can be legal."""
+    search, options, domain = job.options.search, job.options, job.machine.domain_gpus
+    batch, layers = options.common_batch, job.arch.num_layers
+    expert_tp = tuple(sorted({1, *powers(domain)})) if job.num_experts else (1,)
+    free: dict[str, tuple[int, ...]] = {
+        "tp": powers(domain),
+        "cp": tuple(cp for cp in powers(MOST_CONTEXT_PARALLEL) if cp == 1 or _long_enough(job, cp)),
+        "ep": divisors(job.num_experts) if job.num_experts else (1,),
+        "moe_tp": expert_tp,
+        "micro_batch": tuple(size for size in MICRO_BATCHES if batch % size == 0),
+        "pp": tuple(pp for pp in sorted({*divisors(job.num_gpus), *powers(layers)}) if pp <= layers),
+        "dp": divisors(batch),
+        "vpp": tuple(range(1, MOST_STAGES_OF_RANK + 1)),
+    }
+    given = {name: getattr(search, name) for name in free}
+    return {name: tuple(sorted(set(given[name]))) if given[name] is not None else free[name] for name in free}
+
+
+def _long_enough(job: Job, cp: int) -> bool:
+    tokens = job.options.sequence_tokens
+    return tokens % (2 * cp) == 0 and tokens // cp >= LEAST_PIECE_TOKENS
+
+
+def space_of(job: Job, part_dp: tuple[int, ...] = ()) -> Space:
+    """All legal combinations of tp, cp, ep, moe_tp, micro-batch, pp and dp.
+
+    `part_dp`: values of dp where these ranks do no more than a part of the batch.
+    """
+    axes = axis_values(job)
+    if part_dp:
+        axes["dp"] = part_dp
+    names = ("tp", "cp", "ep", "moe_tp", "micro_batch", "pp", "dp")
+    grid = np.meshgrid(*(np.array(axes[name], np.int64) for name in names), indexing="ij", sparse=True)
+    tp, cp, ep, etp, micro_batch, pp, dp = grid
+    alive: NDArray[np.bool_] = np.ones(np.broadcast_shapes(*(axis.shape for axis in grid)), np.bool_)
+    illegal: dict[str, int] = {}
+    of_batch = micro_batch if part_dp else dp * micro_batch
+    for name, legal in _rules(job, of_batch, tp, cp, ep, etp, pp, dp):
+        before = int(alive.sum())
+        alive &= legal
+        illegal[name] = before - int(alive.sum())
+    kept = [np.broadcast_to(axis, alive.shape)[alive] for axis in grid]
+    kept = _with_methods(job, kept, kept[0], kept[1])
+    counts = {name: count for name, count in illegal.items() if count}
+    return Space(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7], axes, counts)
+
+
+def _with_methods(job: Job, columns: list[Ints], tp: Ints, cp: Ints) -> list[Ints]:
+    """Combinations with every method of context parallelism that suits them, where they have such."""
+    alone = cp == 1
+    found = [[*(column[alone] for column in columns), np.zeros(int(alone.sum()), np.int64)]]
+    for method in context_methods(job):
+        able = ~alone & context_suits(job, method, tp, cp)
+        found.append([*(column[able] for column in columns), np.full(int(able.sum()), CONTEXTS.index(method))])
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+
+def _rules(
+    job: Job, of_batch: Ints, tp: Ints, cp: Ints, ep: Ints, etp: Ints, pp: Ints, dp: Ints
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """(name, what is legal) of every rule, cheapest first; arrays broadcast. `of_batch` must divide the batch."""
+    options = job.options
+    yield "GPUs", tp * cp * pp * dp <= job.num_gpus
+    yield "batch", options.common_batch % of_batch == 0
+    heads = np.ones_like(tp, np.bool_)
+    for count in head_counts(job):
+        heads &= count % tp == 0
+    for count in kv_head_counts(job):
+        heads &= (count % tp == 0) | (tp % count == 0)
+    yield "heads", heads
+    suits = np.zeros(np.broadcast_shapes(tp.shape, cp.shape), np.bool_)
+    for method in context_methods(job):
+        suits |= context_suits(job, method, tp, cp)
+    yield "sequence", suits
+    yield "layers", pp <= job.arch.num_layers
+    yield "shards", _shared_out(job, dp * cp, np.maximum(tp * cp * dp // (ep * etp), 1))
+    if not job.num_experts:
+        yield "experts", (ep == 1) & (etp == 1)
+    else:
+        sizes = [layer.ffn.intermediate_size for layer in job.kinds if isinstance(layer.ffn, MoeFfn)]
+        whole = np.ones_like(etp, np.bool_)
+        for size in sizes:
+            whole &= size % etp == 0
+        yield "experts", (job.num_experts % ep == 0) & whole
+        group = ep * etp
+        tiled = ((tp * cp * dp) % group == 0) & ((group % tp == 0) | (tp % group == 0))
+        yield "expert groups", tiled & ((etp == 1) | (etp == tp))
+
+
+def context_methods(job: Job) -> tuple[ContextParallel, ...]:
+    """Methods of context parallelism that may be used."""
+    return job.options.search.context_parallel or CONTEXTS
+
+
+def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> NDArray[np.bool_]:
+    """Where a method can cut the sequence; arrays broadcast.
+
+    Ring and all-gather cut it into 2 cp pieces, so that causal work is even, and Ulysses gives each rank whole heads
+    (arXiv:2309.14509, section 3), whole ones of keys and values too, as Transformer Engine asks for.
+    """
+    pieces = np.where(cp > 1, cp * (1 if method == "ulysses" else 2), 1) * np.where(
+        job.framework.sequence_parallel, tp, 1
+    )
+    suits: NDArray[np.bool_] = np.asarray(job.options.common_tokens % pieces == 0)
+    if method == "ulysses":
+        for count in (*head_counts(job), *kv_head_counts(job)):
+            suits = suits & ((cp == 1) | (count % (tp * cp) == 0))
+    return suits
+
+
+def schedules(job: Job, pp: int, num_micro_batches: int, chunks: tuple[int, ...]) -> Iterator[tuple[Schedule, int]]:
+    """Schedules with their stages per rank that run `num_micro_batches` over `pp` ranks.
+
+    Where the batch grows up to these, a schedule of the same stages runs the fewer ones of every smaller batch.
+    """
+    from planner.solvers.schedules.pipeline import size_conflict
+
+    allowed = job.options.search.schedule or LAUNCHABLE
+    most = job.arch.num_layers + 2
+    if pp == 1:
+        if 1 in chunks:
+            yield "1f1b", 1
+        return
+    for schedule in allowed:
+        wanted = CHUNKS.get(schedule)
+        for vpp in (wanted,) if wanted is not None else chunks:
+            if vpp not in chunks or pp * vpp > most or size_conflict(schedule, pp, vpp, num_micro_batches) is not None:
+                continue
+            fewer = (
+                num_micro_batches * stage.global_batch // job.options.global_batch for stage in job.options.batch_ramp
+            )
+            if all(same_stages(job, schedule, pp, vpp, number) for number in fewer):
+                yield schedule, vpp
+
+
+def same_stages(job: Job, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> tuple[Schedule, ...]:
+    """Schedules that may be used, have the stages of this one on the same ranks, and run so many micro-batches."""
+    from planner.solvers.schedules.pipeline import size_conflict
+
+    if pp == 1:
+        return ("1f1b",)
+    alike = next(some for some in SAME_STAGES if schedule in some)
+    allowed = job.options.search.schedule or LAUNCHABLE
+    return tuple(s for s in alike if s in allowed and size_conflict(s, pp, vpp, num_micro_batches) is None)
+
+
+def zero_stages(job: Job) -> tuple[int, ...]:
+    """ZeRO stages that may be used."""
+    return job.options.search.zero_stage or (0, 1, 2, 3)
+
+
+def shard_counts(job: Job, tp: int) -> tuple[int | Literal["all"], ...]:
+    """Numbers of ranks that may share out the sharded states: all of them, or as many as one NVLink domain holds."""
+    if job.options.search.zero_shards is not None:
+        return job.options.search.zero_shards
+    inside = job.machine.domain_gpus // tp
+    return ("all", inside) if inside > 1 else ("all",)
+
+
+def shardings(job: Job, shape: Shape, dp: int) -> tuple[tuple[int, int], ...]:
+    """(ZeRO stage, ranks that share out its states) over the data- and context-parallel ranks; 0 stands for all.
+
+    Fewer than all is hybrid sharding (HSDP, Zhao et al., arXiv:2304.11277, section 3.2.2), which ZeRO 0 cannot have.
+    """
+    ranks, asked, stages = dp * shape.cp, shard_counts(job, shape.tp), zero_stages(job)
+    experts = np.array(max(shape.tp * ranks // (shape.ep * shape.etp), 1))
+    fewer = sorted({part for part in asked if part != "all" and part < ranks})
+    parts = [part for part in fewer if _whole_copies(job, part, np.array(ranks), experts)]
+    found = [(stage, 0) for stage in stages if "all" in asked or (stage and ranks in asked)]
+    return (*found, *((stage, part) for stage in stages if stage for part in parts))
+
+
+def _whole_copies(job: Job, part: int, ranks: Ints, expert_ranks: Ints) -> NDArray[np.bool_]:
+    """Where so many ranks can share the states: copies divide the ranks, and those that hold the same experts."""
+    copies = np.maximum(ranks // part, 1)
+    whole = ranks % part == 0
+    return np.asarray(whole & (expert_ranks % copies == 0) if job.num_experts else whole)
+
+
+def offloads(job: Job) -> tuple[frozenset[str], ...]:
+    """Every choice of what is moved to host memory."""
+    allowed = job.options.search.offload
+    return tuple(frozenset(some) for size in range(len(allowed) + 1) for some in combinations(allowed, size))
+
+
+def _shared_out(job: Job, ranks: Ints, expert_ranks: Ints) -> NDArray[np.bool_]:
+    """Where `shardings` finds any."""
+    asked = job.options.search.zero_shards or ("all",)
+    legal = np.full(np.broadcast_shapes(ranks.shape, expert_ranks.shape), "all" in asked)
+    if any(zero_stages(job)):
+        for part in asked:
+            if part != "all":
+                legal |= _whole_copies(job, part, ranks, expert_ranks)
+    return legal

@@ -1,0 +1,295 @@
+"""What one micro-batch costs in each kind of layer and at the ends of the model, by shape; kept by shape.
+
+Shape suffixes: K kind of layer.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.training.activations import Kept, layer_activations
+from planner.costs.training.config import Recompute, Shard, TrainingConfig
+from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_cost, loss_cost, mtp_cost
+from planner.costs.training.memory import ends_bytes, gathered_kv_bytes
+from planner.costs.training.parameters import (
+    Parameters,
+    embedding_parameters,
+    layer_parameters,
+    lora_state_bytes,
+    mtp_parameters,
+    output_parameters,
+    state_bytes,
+)
+from planner.costs.training.step import data_parallel, message_seconds
+from planner.kinds.train.decision import Module
+from planner.kinds.train.job import Job
+from planner.kinds.train.space.space import Shape
+from planner.models.architecture import MoeFfn
+
+Floats = NDArray[np.float64]
+GATHERED_BYTES = 4.0  # of an element of two layers gathered in bf16
+PASSES = ("forward_s", "backward_input_s", "backward_weight_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Seconds of the three passes, and elements, of what stands at one end of the model."""
+
+    pass_s: tuple[float, float, float]
+    held_2: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A choice of what is computed again, with what it adds to a layer of each kind and what it leaves of its bytes."""
+
+    recompute: Recompute  # `full` with num_layers 0: every layer
+    extra_s: tuple[float, ...]  # [K] of a layer computed again
+    held_bytes: tuple[float, ...]  # [K] of such a layer
+
+
+@dataclass(frozen=True)
+class Table:
+    """Costs of one shape."""
+
+    job: Job
+    shape: Shape
+
+    @cached_property
+    def config(self) -> TrainingConfig:
+        """A configuration of this shape; degrees that costs of layers do not hang on are 1."""
+        job, shape, options = self.job, self.shape, self.job.options
+        return TrainingConfig(
+            arch=job.arch,
+            machine=job.machine,
+            sequence_tokens=options.sequence_tokens,
+            global_batch=options.global_batch,
+            micro_batch=shape.micro_batch,
+            tp=shape.tp,
+            cp=shape.cp,
+            context_parallel=shape.context,
+            ep=shape.ep,
+            etp=shape.etp,
+            precision=options.precision,
+            task=options.task,
+            overlap=frozenset(options.overlap),
+            lora_rank=options.lora_rank,
+            framework=job.framework,
+        )
+
+    @cached_property
+    def dense_shard(self) -> Shard:
+        """The key of what has no experts: shapes that differ in their experts alone share it."""
+        return replace(self.config.shard, ep=1, etp=1)
+
+    @cached_property
+    def layers(self) -> tuple[LayerCost, ...]:
+        """[K]"""
+        job, whole = self.job, self.config.shard
+        return tuple(
+            layer_cost(job.machine, layer, whole if isinstance(layer.ffn, MoeFfn) else self.dense_shard, job.rates)
+            for layer in job.kinds
+        )
+
+    @cached_property
+    def pass_K3(self) -> Floats:
+        """Seconds of forward, gradients of inputs and of weights of a layer of each kind."""
+        return np.array([[getattr(cost, name) for name in PASSES] for cost in self.layers])
+
+    @cached_property
+    def exchange_K(self) -> Floats:
+        """Seconds of the exchange between experts contained in the passes of a layer of each kind."""
+        return np.array([cost.exchange_s.get("ep", 0.0) for cost in self.layers])
+
+    @cached_property
+    def first(self) -> Ends:
+        """The embedding."""
+        cost = embedding_cost(self.job.machine, self.dense_shard, self.job.rates)
+        return Ends(_passes(cost), elements(embedding_parameters(self.config)))
+
+    @cached_property
+    def loss_s(self) -> tuple[float, float, float]:
+        """The passes of the loss without further heads."""
+        return _passes(loss_cost(self.job.machine, self.dense_shard, self.job.arch.vocab_size, self.job.rates))
+
+    @cached_property
+    def last(self) -> Ends:
+        """The loss, and heads of multi-token prediction."""
+        job, found = self.job, np.array(self.loss_s)
+        for layer in job.arch.mtp_layers:
+            found += _passes(mtp_cost(job.machine, layer, self.config.shard, job.arch.vocab_size, job.rates))
+        held = output_parameters(replace(self.config, pp=2)) + mtp_parameters(self.config)
+        return Ends((float(found[0]), float(found[1]), float(found[2])), elements(held))
+
+    @cached_property
+    def tied_2(self) -> Floats:
+        """Elements that the two ends share where one rank holds both."""
+        return elements(output_parameters(replace(self.config, pp=2))) - elements(output_parameters(self.config))
+
+    @cached_property
+    def kept(self) -> tuple[Kept, ...]:
+        """Bytes of a micro-batch in a layer of each kind."""
+        return tuple(layer_activations(layer, self.config.shard) for layer in self.job.kinds)
+
+    @cached_property
+    def gathered_kv_bytes(self) -> float:
+        """Keys and values that a layer gathers over context-parallel ranks while it runs."""
+        return max(gathered_kv_bytes(layer, self.dense_shard) for layer in self.job.kinds)
+
+    @cached_property
+    def held_K2(self) -> Floats:
+        """Elements of a layer of each kind on one rank."""
+        shape, hidden = self.shape, self.job.arch.hidden_size
+        held = [layer_parameters(layer, hidden, shape.tp, shape.ep, shape.etp) for layer in self.job.kinds]
+        return np.array([elements(one) for one in held])
+
+    @cached_property
+    def model_2(self) -> Floats:
+        """Elements of the whole model on the ranks of one pipeline."""
+        layers_2 = np.array(self.job.count_of_kind) @ self.held_K2
+        return np.asarray(layers_2 + self.first.held_2 + self.last.held_2 - self.tied_2)
+
+    @cached_property
+    def ends_bytes(self) -> float:
+        """Logits and loss of one micro-batch."""
+        return ends_bytes(self.config)
+
+    @cached_property
+    def gathered_bytes(self) -> float:
+        """A layer whose weights ZeRO-3 has gathered, with those of the next, and its gradient."""
+        return float(self.held_K2.sum(axis=1).max()) * (GATHERED_BYTES + self.job.framework.gradient_bytes)
+
+    @cached_property
+    def again_bytes(self) -> float:
+        """A layer that is computed again whole."""
+        return max(kept.total_bytes for kept in self.kept)
+
+    @cached_property
+    def layers_3(self) -> Floats:
+        """Seconds of the passes of all layers of the model, nothing computed again."""
+        return np.asarray(np.array(self.job.count_of_kind) @ self.pass_K3)
+
+    @cached_property
+    def messages_s(self) -> dict[tuple[bool, int], float]:
+        """Hand-overs between stages found so far, by whether there are several stages and dp."""
+        return {}
+
+    def message_s(self, pp: int, dp: int) -> float:
+        """Seconds of one hand-over between stages."""
+        key = (pp > 1, dp)
+        if key not in self.messages_s:
+            self.messages_s[key] = message_seconds(replace(self.config, pp=pp, dp=dp), self.job.rates)
+        return self.messages_s[key]
+
+    @cached_property
+    def modes(self) -> tuple[Mode, ...]:
+        """Ways to recompute that no other beats in both time and bytes, without those of some layers; fastest first."""
+        allowed = self.job.options.search.recompute or ("none", "selective", "full")
+        counts = np.array(self.job.count_of_kind)
+        found = [mode for mode in self._all_modes() if mode.recompute.granularity in allowed]
+        found.sort(key=lambda mode: (float(counts @ mode.extra_s), float(counts @ mode.held_bytes)))
+        best: list[Mode] = []
+        for mode in found:
+            if not best or counts @ mode.held_bytes < counts @ best[-1].held_bytes * (1.0 - 1e-9):
+                best.append(mode)
+        return tuple(best)
+
+    def mode(self, recompute: Recompute) -> Mode:
+        """What a choice of what is computed again adds to each kind of layer, and leaves of its bytes."""
+        kinds = range(len(self.job.kinds))
+        if recompute.granularity == "full":
+            extra = [self.layers[k].forward_s for k in kinds]
+            held = [self.kept[k].input_bytes for k in kinds]
+        else:
+            extra = [sum(self.layers[k].forward_of_module.get(m, 0.0) for m in recompute.modules) for k in kinds]
+            held = [self.kept[k].without(recompute.modules) for k in kinds]
+        return Mode(recompute, tuple(extra), tuple(held))
+
+    def _all_modes(self) -> list[Mode]:
+        names = [name for name in get_args(Module) if any(name in kept.of_module for kept in self.kept)]
+        names = [name for name in names if any(cost.forward_of_module.get(name, 0.0) > 0.0 for cost in self.layers)]
+        sets = [chosen for size in range(1, len(names) + 1) for chosen in combinations(names, size)]
+        some = [self.mode(Recompute("selective", chosen)) for chosen in sets]
+        return [self.mode(Recompute()), *some, self.mode(Recompute("full"))]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ways:
+    """Every way to recompute of one shape and number of stages, fastest first [M]."""
+
+    modes: tuple[tuple[Mode, int], ...]  # with the layers of each stage that are computed again whole, beside the mode
+    held_MK: Floats  # bytes of a micro-batch in a layer of each kind
+    whole_M: Floats
+    again_M: Floats  # bytes of a layer at work again
+
+
+def ways_of(table: Table, stages: int, stages_of_rank: int) -> Ways:
+    """Modes for all layers, and `full` for some of the layers of each stage."""
+    job = table.job
+    allowed = job.options.search.recompute or ("none", "selective", "full")
+    counts = np.array(job.count_of_kind)
+    ranks = stages / stages_of_rank
+    found = [(float(counts @ mode.extra_s) / ranks, mode, 0) for mode in table.modes]
+    if "full" in allowed:
+        none = table.mode(Recompute())
+        each = float(table.pass_K3[:, 0].max()) * stages_of_rank
+        found += [(each * whole, none, whole) for whole in range(1, job.arch.num_layers // stages)]
+    found.sort(key=lambda row: (row[0], row[2]))
+    again = [table.again_bytes if whole or mode.recompute.granularity == "full" else 0.0 for _, mode, whole in found]
+    return Ways(
+        tuple((mode, whole) for _, mode, whole in found),
+        np.array([mode.held_bytes for _, mode, _ in found]),
+        np.array([float(whole) for _, _, whole in found]),
+        np.array(again),
+    )
+
+
+SHARED = ("reduce_s", "gather_s", "optimizer_s", "weights_bytes", "gradients_bytes", "optimizer_bytes")
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What a rank pays and keeps for each dense element and for each element of experts it holds: rows of SHARED."""
+
+    rate_F2: Floats
+
+    @cached_property
+    def state_2(self) -> Floats:
+        """Bytes of an element between two steps."""
+        return np.asarray(self.rate_F2[3:].sum(axis=0))
+
+    def of(self, name: str, held_2: Floats) -> Floats:
+        """The figure called `name` for so many elements [..., 2]."""
+        return np.asarray(held_2 @ self.rate_F2[SHARED.index(name)])
+
+    def most(self, name: str, held_R2: Floats) -> float:
+        """The largest such figure of several ranks."""
+        return float(self.of(name, held_R2).max())
+
+
+UNIT = 1e9  # elements; figures are linear in them
+
+
+def sharing_of(table: Table, dp: int, zero_stage: int, offload: frozenset[str], shards: int = 0) -> Sharing:
+    """Per element, for these data-parallel ranks, `shards` of which share out the sharded states; 0 = all."""
+    config = replace(table.config, dp=dp, zero_stage=zero_stage, zero_ranks=shards, offload=offload)
+    rows = []
+    for unit in (Parameters(UNIT, 0.0), Parameters(0.0, UNIT)):
+        exchange = data_parallel(config, unit, table.job.rates)
+        kept = state_bytes(config, unit) + lora_state_bytes(config, unit)
+        seconds = (exchange.reduce_s, exchange.gather_s, exchange.optimizer_s)
+        rows.append((*seconds, kept.weights_bytes, kept.gradients_bytes, kept.optimizer_bytes))
+    return Sharing(np.array(rows).T / UNIT)
+
+
+def elements(held: Parameters) -> Floats:
+    """Dense elements and those of experts [2]."""
+    return np.array([held.dense, held.expert])
+
+
+def _passes(cost: LayerCost) -> tuple[float, float, float]:
+    return (cost.forward_s, cost.backward_input_s, cost.backward_weight_s)

@@ -1,0 +1,1 @@
+"""What a run needs beyond one step: input lengths, batch ramps, checkpoints."""

@@ -1,0 +1,121 @@
+"""A global batch that grows during the run: one layout for all of its stages, the schedule of each, and their days.
+
+Layers, degrees and recomputation stay as they are made for the last batch. A smaller one has fewer micro-batches, which
+hold no more at once; it runs under the fastest schedule of the same stages that suits their number.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.kinds.train.decision import PlannedBatch, TrainOptions
+from planner.kinds.train.evaluation.evaluate import Evaluation, evaluate, fits
+from planner.kinds.train.evaluation.mixes import Ground, evaluate_mix
+from planner.kinds.train.space.space import same_stages
+from planner.kinds.train.space.tables import Table
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope, Prediction
+
+SECONDS_A_DAY = 86400.0
+REL_TOL = 1e-6
+
+
+def with_ramp(envelope: Envelope, best: Evaluation) -> Envelope:
+    """The plan with every stage of its batch, and with their days, where the problem lets it grow."""
+    options = best.choice.table.job.options
+    if not options.batch_ramp:
+        return envelope
+    stages = tuple(planned_batches(best))
+    made = [stage.model_dump(mode="json") for stage in stages]
+    days = _longer(envelope.predictions, options, stages, best.step_s)
+    update = {"decision": {**envelope.decision, "planned_batches": made}, "predictions": tuple(days)}
+    return envelope.model_copy(update=update)
+
+
+def planned_batches(best: Evaluation) -> Iterator[PlannedBatch]:
+    """Every stage before the last, in order."""
+    for stage in best.choice.table.job.options.batch_ramp:
+        found = at_batch(best, stage.global_batch)
+        yield PlannedBatch(
+            global_batch=stage.global_batch,
+            tokens=stage.tokens,
+            num_micro_batches=found.choice.num_micro_batches,
+            schedule=found.choice.schedule,
+            step_time_s=found.step_s,
+        )
+
+
+def at_batch(best: Evaluation, global_batch: int) -> Evaluation:
+    """The plan with a smaller global batch, under the fastest schedule of its stages that suits it and fits."""
+    choice = best.choice
+    options = choice.table.job.options.model_copy(update={"global_batch": global_batch})
+    job = replace(choice.table.job, options=options)
+    if best.strategies:
+        shape = choice.table.shape
+        sequences = choice.dp * shape.micro_batch
+        ground = Ground(job, choice.pp, shape.cp, shape.context, choice.num_gpus // choice.pp, sequences)
+        return evaluate_mix(ground, best.counts_S, best.strategies)
+    smaller = replace(choice, table=Table(job, choice.table.shape))
+    able = same_stages(job, choice.schedule, choice.pp, choice.vpp, smaller.num_micro_batches)
+    found = [evaluate(replace(smaller, schedule=schedule), best.counts_S) for schedule in able]
+    return min((one for one in found if fits(one)), key=lambda one: one.step_s)
+
+
+def check_ramp(envelope: Envelope, stages: tuple[PlannedBatch, ...], priced: Evaluation) -> Iterator[Finding]:
+    """Whether stages and days are those that the decision gives; nothing where the batch stays as it is."""
+    options, hint = priced.choice.table.job.options, "solve again with the costs of this version"
+    if not options.batch_ramp:
+        return
+    wanted = tuple(planned_batches(priced))
+    wrong = [other for one, other in zip(stages, wanted, strict=False) if not _same(one, other)]
+    what = f"{len(stages)} batches before the last are planned, the problem has {len(wanted)}"
+    if wrong:
+        seconds = f"{wrong[0].step_time_s:.6g} s under `{wrong[0].schedule}`"
+        what = f"batch {wrong[0].global_batch} is planned otherwise; its decision gives steps of {seconds}"
+    yield Finding("train.planned_batches", not wrong and len(stages) == len(wanted), what, "planned_batches", hint)
+    stated = {one.metric: one.value for one in envelope.predictions}
+    share = stated.get("effective_share", 1.0)
+    for metric, days in (
+        ("ramp_days", _ramp_days(options, wanted)),
+        ("train_days", _days(options, wanted, priced.step_s)),
+    ):
+        value = stated.get(metric)
+        derived = days / share if metric == "train_days" else days
+        if value is not None:
+            right = abs(value - derived) <= REL_TOL * derived
+            yield Finding(
+                f"train.{metric}", right, f"states {value:.6g}, its batches give {derived:.6g}", "predictions", hint
+            )
+
+
+def _same(one: PlannedBatch, other: PlannedBatch) -> bool:
+    near = abs(one.step_time_s - other.step_time_s) <= REL_TOL * other.step_time_s
+    return near and one.model_copy(update={"step_time_s": other.step_time_s}) == other
+
+
+def _longer(
+    predictions: tuple[Prediction, ...], options: TrainOptions, stages: tuple[PlannedBatch, ...], step_s: float
+) -> Iterator[Prediction]:
+    """Predictions with the days of all batches in place of those of the last."""
+    for one in predictions:
+        if one.metric == "train_days":
+            days = _days(options, stages, step_s)
+            ratio = days / one.value
+            interval = one.interval and (one.interval[0] * ratio, one.interval[1] * ratio)
+            yield one.model_copy(update={"value": days, "interval": interval})
+        else:
+            yield one
+    yield Prediction(metric="ramp_days", value=_ramp_days(options, stages))
+
+
+def _ramp_days(options: TrainOptions, stages: tuple[PlannedBatch, ...]) -> float:
+    """Until the last batch is reached."""
+    steps = ((stage.tokens / (stage.global_batch * options.sequence_tokens), stage.step_time_s) for stage in stages)
+    return sum(number * step_s for number, step_s in steps) / SECONDS_A_DAY
+
+
+def _days(options: TrainOptions, stages: tuple[PlannedBatch, ...], step_s: float) -> float:
+    """Of the whole run."""
+    left = (options.train_tokens or 0.0) - sum(stage.tokens for stage in stages)
+    return (
+        _ramp_days(options, stages) + left / (options.global_batch * options.sequence_tokens) * step_s / SECONDS_A_DAY
+    )

@@ -1,0 +1,1 @@
+"""From files to problems and plans: read, override, validate, look every name up."""

@@ -1,0 +1,121 @@
+"""Problem files to resolved problems: read, override, validate, look every name up."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from planner.documents.read import Document, load_document
+from planner.errors import PlannerError
+from planner.load.overrides import Overridden, OverriddenWhere, apply_overrides
+from planner.problem.schema import Problem, WorkloadSpec
+from planner.schema.base import Spec, Where, planner_error
+from planner.schema.keys import known_keys, short_names, written_names
+
+if TYPE_CHECKING:
+    from planner.plan.schema import Decision, Envelope
+    from planner.problem.resolve import Resolved
+
+
+def load_problem(
+    path: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+    seed: int | None = None,
+) -> "Resolved":
+    """The problem in a YAML or JSON file (`-` is standard input), validated and with every name looked up.
+
+    `overrides` are `path=value` texts; `profiles` and `seed` replace those of the file when given. Paths in the file
+    are relative to its folder, `profiles` to the working directory. Raises PlannerError with file, line and mend.
+    """
+    base = Path() if str(path) == "-" else Path(path).parent
+    return resolve_document(load_document(path), base, overrides=overrides, profiles=profiles, seed=seed)
+
+
+def resolve_document(
+    document: Document,
+    base: Path,
+    *,
+    overrides: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+    seed: int | None = None,
+) -> "Resolved":
+    """`load_problem` of a document already read, whose paths are relative to `base`."""
+    from planner.kinds.registry import find_kind
+    from planner.problem.resolve import resolve
+
+    overridden = override_problem(document, overrides)
+    where = OverriddenWhere(document, overridden.origins)
+    problem = _validated(Problem, overridden.data, where)
+    kind = find_kind(problem.kind, where=where(("kind",)))
+    _validate_options(kind.options, problem, where)
+    return resolve(_rooted(problem, kind.options, base, profiles, seed), where, base=base)
+
+
+def load_plan(path: str | Path) -> "tuple[Envelope, Decision]":
+    """The plan in a JSON file (`-` is standard input): its envelope, and its decision by the schema of its kind.
+
+    Raises PlannerError, with file, line and mend, for what is no plan, no longer whole, or not valid.
+    """
+    from planner.kinds.registry import find_kind
+    from planner.plan.reader import load_plan_document
+    from planner.plan.schema import Envelope
+
+    document = load_plan_document(path)
+    place = Where(document.lines, document.source)
+    try:
+        envelope = Envelope.model_validate(document.data)
+    except ValidationError as error:
+        raise planner_error(error, place, known_keys(Envelope, document.data)) from None
+    kind = find_kind(envelope.kind, where=place(("kind",)))
+    try:
+        decision = kind.decision.model_validate(envelope.decision)
+    except ValidationError as error:
+        known = known_keys(kind.decision, envelope.decision)
+        raise planner_error(error, lambda path: place(("decision", *path)), known) from None
+    return envelope, decision
+
+
+def override_problem(document: Document, overrides: Sequence[str]) -> Overridden:
+    """The document with `overrides` applied; fields of a workload may be named without `workloads.0`."""
+    only_workload = set(written_names(WorkloadSpec)) - set(written_names(Problem))
+    return apply_overrides(document, overrides, each_workload=only_workload, short_names=short_names(Problem))
+
+
+def _validated(spec: type[Problem], data: Any, where: OverriddenWhere) -> Problem:  # noqa: ANN401
+    if not isinstance(data, dict):
+        raise PlannerError(
+            "a problem is a mapping of keys to values",
+            where=where(()),
+            hint="start it with `schema: planner.problem/1`",
+        )
+    try:
+        return spec.model_validate(data)
+    except ValidationError as error:
+        raise planner_error(error, where, known_keys(spec, data)) from None
+
+
+def _validate_options(options: type[Spec], problem: Problem, where: OverriddenWhere) -> None:
+    try:
+        options.model_validate(problem.options)
+    except ValidationError as error:
+        known = known_keys(options, problem.options)
+        raise planner_error(error, lambda path: where(("options", *path)), known) from None
+
+
+def _rooted(problem: Problem, options: type[Spec], base: Path, profiles: Sequence[str], seed: int | None) -> Problem:
+    """The problem with the paths of its file joined to the folder of the file, and flags in place of its own values."""
+    costs = problem.costs
+    paths = tuple(profiles) or tuple(str(base / profile) for profile in costs.profiles)
+    calibration = costs.calibration if costs.calibration in ("default", "none") else str(base / costs.calibration)
+    named = {name: str(base / str(problem.options[name])) for name in options.paths if problem.options.get(name)}
+    return problem.model_copy(
+        update={
+            "options": {**problem.options, **named},
+            "costs": costs.model_copy(update={"profiles": paths, "calibration": calibration}),
+            "current": str(base / problem.current) if problem.current is not None else None,
+            "seed": problem.seed if seed is None else seed,
+        }
+    )

@@ -1,0 +1,1 @@
+"""RL problems and plans as documents."""

@@ -1,0 +1,169 @@
+"""Agentic problems and plans as documents (docs/rl-problems.md), read and written."""
+
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from planner.documents.read import Document
+from planner.rl.agentic import (
+    AgenticDispatch,
+    AgenticPlan,
+    AgenticProblem,
+    Priority,
+    check_agentic,
+    require_divisible,
+)
+from planner.rl.formats.benchmark_plan import group_of, training_of
+from planner.rl.formats.benchmark_problem import placed_errors, read_curves
+from planner.rl.formats.document_part import Part
+from planner.rl.problem import Batch, Mode, Placement
+from planner.rl.rollouts.rollout import Trajectories
+
+DISPATCHES: tuple[AgenticDispatch, ...] = ("fifo", "predicted_longest_first", "assigned")
+PRIORITIES: tuple[Priority, ...] = ("fifo", "longest_first")
+PLACEMENTS: tuple[Placement, ...] = ("colocated", "disaggregated", "hybrid")
+
+
+def is_agentic(document: Document) -> bool:
+    """Whether the document states an agentic problem."""
+    return isinstance(document.data, dict) and document.data.get("stage") == "agentic"
+
+
+def read_agentic(document: Document) -> AgenticProblem:
+    """The agentic problem in `document`. Raises PlannerError naming file, line and field, with a value that works."""
+    top = Part(document, document.data)
+    workload, rollout, allowed = top.part("workload"), top.part("rollout"), top.part("allowed")
+    batches = tuple(_batch(part) for part in workload.parts("batches"))
+    for batch in batches:
+        where = f"{document.where(('workload', 'minibatches'))}: workload.minibatches"
+        require_divisible(batch.size, workload.count("minibatches"), where)
+    plain = tuple(Batch(one.final_context_N - _outputs(one), _outputs(one)) for one in batches)
+    curves = replace(read_curves(top, plain, full=True), modes=_modes(allowed))
+    move = rollout.part("move") if "move" in rollout else None
+    problem = AgenticProblem(
+        curves=curves,
+        batches=batches,
+        keep_kv=rollout.data.get("keep_kv", True) is not False,
+        move_s=move.number("base_s", 0.0) if move else 0.0,
+        move_token_s=move.number("token_s", 0.0) if move else 0.0,
+        dispatches=tuple(allowed.some_of("dispatch", DISPATCHES)),
+        priorities=tuple(allowed.some_of("priority", PRIORITIES)),
+        move_thresholds=_thresholds(allowed),
+    )
+    with placed_errors(document):
+        check_agentic(problem)
+    return problem
+
+
+def _outputs(batch: Trajectories) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return np.asarray(batch.remaining_T[batch.first_N[:-1]])
+
+
+def _modes(allowed: Part) -> tuple[Mode, ...]:
+    placements = allowed.some_of("placement", PLACEMENTS)
+    steps = sorted(set(allowed.counts("staleness", least=0).tolist())) if "staleness" in allowed else [0]
+    modes = [Mode(placement, "sync") for placement in placements if 0 in steps]
+    if "disaggregated" in placements:
+        modes += [Mode("disaggregated", "k_step_async", step) for step in steps if step > 0]
+    if not modes:
+        what = (
+            f"`{placements[0]}` takes turns on the same GPUs, staleness {steps[0]} asks for training beside generation"
+        )
+        raise allowed.refuse(what, "allow staleness 0, or the placement `disaggregated`", "staleness")
+    return tuple(modes)
+
+
+def _thresholds(allowed: Part) -> tuple[float, ...]:
+    """null stands for never."""
+    if "move_threshold" not in allowed:
+        return (inf,)
+    values = allowed.data["move_threshold"]
+    if not isinstance(values, list) or not values:
+        raise allowed.refuse("must be a list", "write `[null, 1.2]`", "move_threshold")
+    numbers = [inf if value is None else value for value in values]
+    for at, value in enumerate(numbers):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 1:
+            raise allowed.refuse(f"must be at least 1, or null, found `{value}`", "write 1.2", "move_threshold", at)
+    return tuple(sorted({float(value) for value in numbers}, reverse=True))
+
+
+def _batch(part: Part) -> Trajectories:
+    prompts, first, turns, predicted = [], [0], [], []
+    for one in part.parts("trajectories"):
+        prompts.append(one.count("prompt", least=0))
+        own = [_turn(one, at) for at in range(_length(one))]
+        turns += own
+        first.append(len(turns))
+        left = np.cumsum([turn[0] for turn in own][::-1])[::-1].astype(float)
+        given = one.numbers("predicted") if "predicted" in one else left
+        if len(given) != len(own):
+            what = f"{len(given)} predictions for {len(own)} turns"
+            raise one.refuse(what, "give the tokens left before each turn", "predicted")
+        predicted += given.tolist()
+    output, tool_s, observation = (np.array(column) for column in zip(*turns, strict=True))
+    return Trajectories(
+        np.array(prompts, np.int64),
+        np.array(first, np.int64),
+        output.astype(np.int64),
+        tool_s.astype(float),
+        observation.astype(np.int64),
+        np.array(predicted, float),
+    )
+
+
+def _length(one: Part) -> int:
+    value = one.data.get("turns")
+    if not isinstance(value, list) or not value:
+        raise one.refuse("needs at least one turn", "write `turns: [[output, tool_s, observation]]`", "turns")
+    return len(value)
+
+
+def _turn(one: Part, at: int) -> tuple[int, float, int]:
+    turn = Part(one.document, dict(enumerate(one.data["turns"])), (*one.path, "turns"))
+    values = turn.numbers(at)
+    if len(values) != 3 or values[0] < 1 or min(values) < 0 or values[0] % 1 or values[2] % 1:
+        hint = "write [output tokens, tool seconds, observation tokens], such as [120, 0.5, 30]"
+        raise turn.refuse("is no turn", hint, at)
+    return int(values[0]), float(values[1]), int(values[2])
+
+
+def agentic_plan_document(plan: AgenticPlan) -> dict[str, object]:
+    """`plan` as a JSON document."""
+    option = plan.training.option
+    document: dict[str, object] = {
+        "placement": plan.mode.placement,
+        "staleness": plan.mode.staleness,
+        "gen": [{"pool": one.option.pool, "tp": one.option.tp, "replicas": one.replicas} for one in plan.groups],
+        "dispatch": plan.dispatch,
+        "priority": plan.priority,
+        "move_threshold": None if plan.move_threshold == inf else plan.move_threshold,
+        "train": {"pool": option.pool, "tp": option.tp, "pp": option.pp, "dp": plan.training.dp},
+    }
+    if plan.dispatch == "assigned":
+        document["assignment"] = [list(workers) for workers in plan.assignment]
+    return document
+
+
+def read_agentic_plan(document: Document, problem: AgenticProblem) -> AgenticPlan:
+    """The plan in `document` on the curves of `problem`. Raises PlannerError for what there is no curve for."""
+    top = Part(document, document.data)
+    steps = top.count("staleness", 0, least=0)
+    groups = tuple(group_of(part, problem.curves) for part in top.parts("gen"))
+    dispatch = top.one_of("dispatch", DISPATCHES)
+    assignment: tuple[tuple[int, ...], ...] = ()
+    if dispatch == "assigned":
+        rows = top.data.get("assignment")
+        if not isinstance(rows, list):
+            raise top.refuse("`assignment` is missing", "give each trajectory of each batch its worker")
+        batches = Part(document, dict(enumerate(rows)), ("assignment",))
+        assignment = tuple(tuple(batches.counts(at, least=0).tolist()) for at in range(len(rows)))
+    return AgenticPlan(
+        Mode(top.one_of("placement", PLACEMENTS), "k_step_async" if steps else "sync", steps),
+        groups,
+        training_of(top.part("train"), problem.curves),
+        dispatch,
+        top.one_of("priority", PRIORITIES, "fifo"),
+        top.number("move_threshold", inf, least=1.0) if "move_threshold" in top else inf,
+        assignment,
+    )

@@ -1,0 +1,64 @@
+"""Plans in the form of the benchmark (docs/rl-problems.md), written and read."""
+
+from planner.documents.read import Document
+from planner.rl.formats.document_part import Part
+from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
+from planner.rl.problem import Mode, RlProblem
+
+PlanDocument = dict[str, object]
+
+
+def plan_document(plan: RlPlan) -> PlanDocument:
+    """`plan` as the JSON document of the benchmark; `train` is null where only generation is planned."""
+    document: PlanDocument = {
+        "placement": plan.mode.placement,
+        "sync": plan.mode.sync,
+        "gen": [{"pool": one.option.pool, "tp": one.option.tp, "replicas": one.replicas} for one in plan.groups],
+    }
+    if len(plan.groups) > 1:
+        document["tail_fraction"] = plan.tail_fraction
+    document["train"] = None
+    if plan.training is not None:
+        option = plan.training.option
+        document["train"] = {"pool": option.pool, "tp": option.tp, "pp": option.pp, "dp": plan.training.dp}
+    return document
+
+
+def read_plan(document: Document, problem: RlProblem) -> RlPlan:
+    """The plan in `document` on the curves of `problem`. Raises PlannerError for what the problem has no curve for."""
+    return plan_of(Part(document, document.data), problem)
+
+
+def plan_of(top: Part, problem: RlProblem) -> RlPlan:
+    """The plan in `top` on the curves of `problem`; raises PlannerError as `read_plan` does."""
+    mode = next(
+        (one for one in problem.modes if (one.placement, one.sync) == (top.text("placement"), top.text("sync"))), None
+    )
+    if mode is None and problem.training:
+        known = ", ".join(f"{one.placement} with {one.sync}" for one in problem.modes)
+        raise top.refuse("this placement and synchrony are not allowed together", f"use {known}", "sync")
+    groups = tuple(group_of(part, problem) for part in top.parts("gen"))
+    if len(groups) > 2:
+        raise top.refuse(f"{len(groups)} generation groups", "give one or two", "gen")
+    training = training_of(top.part("train"), problem) if problem.training else None
+    return RlPlan(mode or Mode("disaggregated", "sync"), groups, training, top.number("tail_fraction", 0.0))
+
+
+def group_of(part: Part, problem: RlProblem) -> GenerationGroup:
+    """The generation group in `part`; raises PlannerError where `problem` has no such curve."""
+    pool, tp = part.text("pool"), part.count("tp")
+    for option in problem.generation:
+        if (option.pool, option.tp) == (pool, tp):
+            return GenerationGroup(option, part.count("replicas"))
+    known = ", ".join(f"tp {option.tp} on {option.pool}" for option in problem.generation)
+    raise part.refuse(f"no generation curve for tp {tp} on `{pool}`", f"known: {known}")
+
+
+def training_of(part: Part, problem: RlProblem) -> TrainingChoice:
+    """The training in `part`; raises PlannerError where `problem` has no such curve."""
+    wanted = (part.text("pool"), part.count("tp"), part.count("pp"))
+    for option in problem.training:
+        if (option.pool, option.tp, option.pp) == wanted:
+            return TrainingChoice(option, part.count("dp"))
+    known = ", ".join(f"tp {option.tp} pp {option.pp} on {option.pool}" for option in problem.training)
+    raise part.refuse(f"no training curve for tp {wanted[1]} pp {wanted[2]} on `{wanted[0]}`", f"known: {known}")

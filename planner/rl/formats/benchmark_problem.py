@@ -1,0 +1,275 @@
+"""Benchmark problems of RL resource planning (docs/rl-problems.md) read as `RlProblem`.
+
+What the file holds beyond the format is ignored, so that problems may carry notes and statistics.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from planner.documents.read import Document, Key
+from planner.errors import PlannerError
+from planner.rl.formats.document_part import Part
+from planner.rl.problem import (
+    NEVER_FITS,
+    Batch,
+    DecodeCurve,
+    Dispatch,
+    GenerationOption,
+    Mode,
+    Objective,
+    Placement,
+    Pool,
+    RlProblem,
+    Sync,
+    TrainingOption,
+    validate,
+)
+
+PLACEMENTS: tuple[Placement, ...] = ("colocated", "disaggregated")
+SYNCS: tuple[Sync, ...] = ("sync", "stream_sync", "one_step_async")
+OBJECTIVES: tuple[Objective, ...] = ("iteration_time", "cost_per_iter")
+DISPATCHES: tuple[Dispatch, ...] = ("fifo", "predicted_longest_first")
+TAIL_FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)  # where the file states no grid of its own
+
+
+def read_problem(document: Document) -> RlProblem:
+    """The problem in `document`. Raises PlannerError naming file, line and field, with a value that would work."""
+    top = Part(document, document.data)
+    if not isinstance(document.data, dict):
+        raise top.refuse("must be a mapping", "write a problem of docs/rl-problems.md")
+    workload = top.part("workload")
+    problem = problem_of(top, read_batches(workload, workload))
+    with placed_errors(document):
+        validate(problem)
+    return problem
+
+
+def read_batches(holder: Part, workload: Part) -> tuple[Batch, ...]:
+    """The `batches` of `holder`; what they do not state themselves, `workload` states for all."""
+    return tuple(_batch(part, workload) for part in holder.parts("batches"))
+
+
+def problem_of(top: Part, batches: tuple[Batch, ...]) -> RlProblem:
+    """The problem that `top` states beside its lengths, for `batches`; not validated."""
+    full = top.one_of("stage", ("full", "gen_only"), "full") == "full"
+    return replace(
+        read_curves(top, batches, full=full),
+        modes=_modes(top, full),
+        dispatch=top.one_of("dispatch", DISPATCHES, "fifo"),
+        max_groups=1 if full else 2,
+        tail_fractions=() if full else _tail_fractions(top),
+    )
+
+
+FIELDS: dict[str, tuple[Key, ...]] = {
+    "batches": ("workload", "batches"),
+    "samples": ("workload", "samples"),
+    "minibatches": ("workload", "minibatches"),
+    "generation": ("cost", "gen"),
+    "training": ("cost", "train"),
+    "weight_sync_s": ("cost", "wsync", "cross_gbs"),
+    "pools": ("cluster", "pools"),
+    "modes": ("allowed",),
+}
+"""Where the document states what `planner.rl.problem.validate` names by its own fields."""
+
+
+@contextmanager
+def placed_errors(document: Document, moved: Mapping[str, tuple[Key, ...]] | None = None) -> Iterator[None]:
+    """Errors about a field of `RlProblem` name the line of `document` that it came from, by `FIELDS` or `moved`."""
+    try:
+        yield
+    except PlannerError as error:
+        path = {**FIELDS, **(moved or {})}.get(error.where)
+        if path is None:
+            raise
+        dotted = ".".join(str(key) for key in path)
+        where = f"{document.where(path)}: {dotted}"
+        raise PlannerError(error.what, where=where, hint=error.hint) from None
+
+
+def read_curves(top: Part, batches: tuple[Batch, ...], *, full: bool) -> RlProblem:
+    """Pools, curves and objective of a problem, without modes; without training unless `full`."""
+    pools = _pools(top.part("cluster"))
+    cost = top.part("cost")
+    names = [pool.name for pool in pools]
+    return RlProblem(
+        pools=pools,
+        generation=_generation(cost.part("gen"), names),
+        training=_training(cost.part("train"), top, names) if full else (),
+        batches=batches,
+        minibatches=_minibatches(top.part("workload"), batches) if full else 1,
+        modes=(),
+        weight_sync_s=_weight_sync(cost.part("wsync"), names) if full and "wsync" in cost else {},
+        switch_s=cost.part("switch").number("base_s") if full and "switch" in cost else 0.0,
+        objective=top.one_of("objective", OBJECTIVES, "iteration_time"),
+        max_iteration_s=top.number("max_iteration_s", positive=True) if "max_iteration_s" in top else None,
+    )
+
+
+def _pools(cluster: Part) -> tuple[Pool, ...]:
+    pools = tuple(
+        Pool(
+            part.text("name"),
+            part.count("nodes") * part.count("gpus_per_node"),
+            part.number("cost_per_gpu_hour", 0.0),
+        )
+        for part in cluster.parts("pools")
+    )
+    names = [pool.name for pool in pools]
+    if len(set(names)) < len(names):
+        raise cluster.refuse("two pools have the same name", "name each pool differently", "pools")
+    return pools
+
+
+def _known_pool(part: Part, name: str, names: list[str]) -> None:
+    if name not in names:
+        raise part.refuse(f"no pool is called `{name}`", f"known: {', '.join(names)}")
+
+
+def _generation(gen: Part, names: list[str]) -> tuple[GenerationOption, ...]:
+    options = []
+    for pool, of_pool in gen.entries():  # null: the model fits no replica on that pool
+        _known_pool(of_pool, pool, names)
+        for text, part in of_pool.entries():
+            if not text.isdecimal() or int(text) < 1:
+                raise part.refuse(f"must be a tensor-parallel degree, found `{text}`", 'write "1", "2", "4"')
+            options.append(GenerationOption(pool, int(text), _curve(part), int(text)))
+    return tuple(options)
+
+
+def _curve(part: Part) -> DecodeCurve:
+    return DecodeCurve(
+        part.number("alpha"),
+        part.number("beta"),
+        part.number("gamma"),
+        part.number("prefill_tok_s", positive=True),
+        part.count("max_running"),
+        int(part.number("kv_tokens")),
+    )
+
+
+def _training(train: Part, top: Part, names: list[str]) -> tuple[TrainingOption, ...]:
+    found: dict[tuple[str, int, int], TrainingOption] = {}
+    missing_gb = []
+    for pool, part in train.entries():
+        _known_pool(part, pool, names)
+        memory_gb = top.part("cluster").parts("pools")[names.index(pool)].number("mem_gb", positive=True)
+        for curve in part.parts("curves") if part.data.get("curves") else []:
+            option, missing = _training_option(pool, part, curve, top, memory_gb)
+            missing_gb.append(missing)
+            found.setdefault((pool, option.tp, option.pp), option)
+    if not found:
+        raise train.refuse("no pool has a training curve", "give `curves` of at least one pool")
+    if min(missing_gb) > 0:
+        hint = f"use GPUs with more than {min(missing_gb):.4g} GB in addition, or a curve with larger tp and pp"
+        raise train.refuse("training fits in the memory of no pool at any data parallelism", hint)
+    return tuple(found.values())
+
+
+def _training_option(pool: str, part: Part, curve: Part, top: Part, memory_gb: float) -> tuple[TrainingOption, float]:
+    """The option with the smallest dp that fits, and the missing GB where the unsharded part alone does not."""
+    tp, pp = curve.count("tp"), curve.count("pp")
+    static, optimizer, activation = (part.number(key) for key in ("static_gb", "opt_gb", "act_gb"))
+    capacity = memory_gb * part.number("mem_util", positive=True)
+    room = capacity - static / (tp * pp) - activation / tp
+    switch = top.part("cost").part("switch") if "switch" in top.part("cost") else None
+    rate = switch.number("offload_gbs", positive=True) if switch is not None else math.inf
+    option = TrainingOption(
+        pool=pool,
+        gpus=tp * pp,
+        train_tokens_per_s=curve.number("train_tok_s", positive=True),
+        forward_tokens_per_s=curve.number("fwd_tok_s", positive=True),
+        micro_tokens=part.count("micro_tokens"),
+        tp=tp,
+        pp=pp,
+        min_dp=_min_dp(static / (tp * pp), optimizer, tp * pp, activation / tp, capacity),
+        optimizer_s=part.number("opt_fixed_s", 0.0),
+        offload_s=static / (tp * pp) / rate,
+        offload_sharded_s=optimizer / (tp * pp) / rate,
+    )
+    return option, max(0.0, -room / part.number("mem_util")) if option.min_dp >= NEVER_FITS else 0.0
+
+
+def _min_dp(static_gb: float, optimizer_gb: float, shard: int, activation_gb: float, capacity_gb: float) -> int:
+    """The smallest dp that fits, by the sum that the format states and not by its solution, which rounds otherwise."""
+
+    def fits(dp: int) -> bool:
+        return static_gb + optimizer_gb / (shard * dp) + activation_gb <= capacity_gb
+
+    if not fits(NEVER_FITS):
+        return NEVER_FITS
+    low, high = 0, 1
+    while not fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def _weight_sync(wsync: Part, names: list[str]) -> dict[tuple[str, str], float]:
+    """Seconds by (generating pool, training pool); pools have no network in common where cross_gbs is absent or 0."""
+    base_s, model_gb = wsync.number("base_s"), wsync.number("model_gb")
+    intra, cross = wsync.number("intra_gbs", positive=True), wsync.number("cross_gbs", 0.0)
+    rates = {(one, other): intra if one == other else cross for one in names for other in names}
+    return {pair: base_s + model_gb / rate for pair, rate in rates.items() if rate > 0}
+
+
+def _batch(part: Part, workload: Part) -> Batch:
+    output = part.counts("output_len")
+    samples = workload.count("samples", len(output))
+    if len(output) != samples:
+        what = f"{len(output)} lengths for {samples} samples"
+        raise part.refuse(what, f"give {samples} lengths, or write `samples: {len(output)}`", "output_len")
+    stated = part if "prompt_len" in part else workload
+    if isinstance(stated.data.get("prompt_len"), list):
+        prompt = stated.counts("prompt_len", least=0)
+    else:
+        prompt = np.full(len(output), stated.count("prompt_len", least=0), np.int64)
+    if len(prompt) != len(output):
+        raise stated.refuse(f"{len(prompt)} prompts for {len(output)} outputs", "give one a sample", "prompt_len")
+    keys = part.numbers("predicted_rank_key") if "predicted_rank_key" in part else None
+    if keys is not None and len(keys) != len(output):
+        what = f"{len(keys)} keys for {len(output)} samples"
+        raise part.refuse(what, "give one key a sample", "predicted_rank_key")
+    return Batch(prompt, output, keys)
+
+
+def _minibatches(workload: Part, batches: tuple[Batch, ...]) -> int:
+    parts, samples = workload.count("minibatches"), min(batch.size for batch in batches)
+    if parts > samples:
+        raise workload.refuse(f"{samples} samples in {parts} minibatches", f"write at most {samples}", "minibatches")
+    return parts
+
+
+def _modes(top: Part, full: bool) -> tuple[Mode, ...]:
+    """Allowed pairs; colocated goes with sync alone, and generation alone has one mode."""
+    if not full and "allowed" not in top:
+        return (Mode("disaggregated", "sync"),)
+    allowed = top.part("allowed")
+    placements, syncs = allowed.some_of("placement", PLACEMENTS), allowed.some_of("sync", SYNCS)
+    if not full:
+        placement: Placement = "disaggregated" if "disaggregated" in placements else placements[0]
+        return (Mode(placement, "sync" if "sync" in syncs else syncs[0]),)
+    pairs = [(one, other) for one in placements for other in syncs if one != "colocated" or other == "sync"]
+    if not pairs:
+        hint = "allow `sync`, or the placement `disaggregated`"
+        raise allowed.refuse(f"`colocated` takes turns and cannot be `{syncs[0]}`", hint, "sync")
+    return tuple(Mode(one, other, int(other == "one_step_async")) for one, other in pairs)
+
+
+def _tail_fractions(top: Part) -> tuple[float, ...]:
+    """The grid of the file: the list in `search_space` whose name speaks of the tail or of fractions."""
+    space = top.data.get("search_space")
+    if not isinstance(space, dict):
+        return TAIL_FRACTIONS
+    part = Part(top.document, space, ("search_space",))
+    for key in space:
+        if ("tail" in str(key) or "fraction" in str(key)) and isinstance(space[key], list):
+            return tuple(sorted({float(one) for one in part.numbers(key) if 0 < one < 1}))
+    return TAIL_FRACTIONS

@@ -1,0 +1,1 @@
+"""Rollouts: samples dispatched to workers, decoded, moved, cut off and resumed."""

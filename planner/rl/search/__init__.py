@@ -1,0 +1,1 @@
+"""The best RL plan: bounds, best-first search, horizons, agents."""

@@ -1,0 +1,178 @@
+"""All plans of one configuration of generation priced at once: lower bounds before its rollout, exactly after it.
+
+Array suffixes: B batches, C configurations, M modes, T training choices. A price row [M, T] holds the objective, and
+infinity where a plan is not feasible.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.rl.evaluate import SECONDS_PER_HOUR
+from planner.rl.problem import Mode, RlProblem
+from planner.rl.search.bounds import SLACK, work_bound_s
+from planner.rl.search.space import Space
+from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
+
+Floats = NDArray[np.float64]
+
+
+class Pricing(Protocol):
+    """What the search asks; `quick_C` is a bound on all plans of each configuration, from arrays alone."""
+
+    quick_C: Floats
+    total: int  # plans in the space
+
+    def bound_MT(self, config: int) -> Floats:
+        """A lower bound on every plan of a configuration."""
+
+    def exact_MT(self, config: int, rollout: Rollout) -> Floats:
+        """Every plan of a configuration."""
+
+
+class GenerationPricing:
+    """Only generation is planned: one mode, no training, [1, 1] rows."""
+
+    def __init__(self, space: Space) -> None:
+        problem = space.problem
+        self._cap = _cap(space)
+        self._priced = problem.objective == "cost_per_iter"
+        self._usd_C = space.gpus_CP @ space.usd_P / SECONDS_PER_HOUR
+        self.total = len(space.first_C)
+        mean_C = space.generation_bound_CB.mean(axis=1)
+        self.quick_C: Floats = np.where(mean_C <= self._cap, self._objective(mean_C, self._usd_C), np.inf)
+
+    def _objective(self, time_s: Floats, usd_per_s: Floats) -> Floats:
+        return time_s * usd_per_s if self._priced else time_s
+
+    def bound_MT(self, config: int) -> Floats:
+        return np.array([[self.quick_C[config]]])
+
+    def exact_MT(self, config: int, rollout: Rollout) -> Floats:
+        time_s = np.array([[rollout.generation_s_B.mean()]])
+        return np.where(time_s <= self._cap, self._objective(time_s, self._usd_C[config : config + 1]), np.inf)
+
+
+class FullPricing:
+    """Generation, training and how they overlap."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._problem = problem = space.problem
+        self._cap = _cap(space)
+        self._scored = _Trainings.of(space.table, problem)
+        self._unscored = _Trainings.of(space.table.unscored(), problem) if len(problem.scoring) else self._scored
+        self._fused_C = space.fused_C
+        self._usable: dict[tuple[bytes, Mode], NDArray[np.bool_]] = {}
+        alike_C = np.column_stack([space.gpus_CP, self._fused_C])
+        used, count = np.unique(alike_C, axis=0, return_counts=True)
+        first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(alike_C)))}
+        at = [first[row.tobytes()] for row in used]
+        self.total = sum(
+            int(self._usable_T(config, mode).sum()) * int(times)
+            for config, times in zip(at, count, strict=True)
+            for mode in problem.modes
+        )
+        self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
+
+    def _usable_T(self, config: int, mode: Mode) -> NDArray[np.bool_]:
+        key = (bytes([int(self._fused_C[config])]) + self._space.gpus_CP[config].tobytes(), mode)
+        if key not in self._usable:
+            self._usable[key] = self._space.usable_T(config, mode)
+        return self._usable[key]
+
+    def _quick_C(self, mode: Mode) -> Floats:
+        """The cheapest training of all and the cheapest handover, whether or not they fit beside a configuration."""
+        space, problem = self._space, self._problem
+        if not len(space.table.choices):
+            return np.full(len(space.first_C), np.inf)
+        least = self._scored.whole_TB.mean(axis=1).min(), self._unscored.whole_TB.mean(axis=1).min()
+        training = np.where(self._fused_C, least[1], least[0])
+        turns = problem.switch_s + space.table.offload_s_T.min()
+        sync = min(problem.weight_sync_s.values(), default=0.0)
+        handover = {"colocated": turns, "disaggregated": sync, "hybrid": turns + sync}[mode.placement]
+        mean_C = space.generation_bound_CB.mean(axis=1)
+        if mode.sync == "sync":
+            time_C = mean_C + training + handover
+        else:
+            hidden = problem.weight_sync_overlapped or mode.sync == "k_step_async"
+            time_C = np.maximum(mean_C, training) + (0.0 if hidden else handover)
+        usd_C = space.gpus_CP @ space.usd_P
+        if mode.placement == "disaggregated":
+            usd_C = usd_C + (space.table.gpus_T * space.usd_P[space.table.pool_T]).min()
+        priced_C = time_C * usd_C / SECONDS_PER_HOUR if problem.objective == "cost_per_iter" else time_C
+        return np.where(time_C <= self._cap, priced_C * SLACK, np.inf)
+
+    def bound_MT(self, config: int) -> Floats:
+        generation_B = self._space.generation_bound_CB[config]
+        return self._rows(config, lambda mode: self._bound_s_T(config, mode, generation_B))
+
+    def exact_MT(self, config: int, rollout: Rollout) -> Floats:
+        work = minibatch_s(self._trainings(config).table, rollout.tokens_BK)
+        overlapped = self._problem.weight_sync_overlapped
+
+        def time_s_T(mode: Mode) -> Floats:
+            most = self._problem.max_staleness
+            if not rollout.possible or (most is not None and mode.staleness + rollout.oldest > most):
+                return np.full(len(self._space.table.choices), np.inf)
+            return iteration_s(mode, rollout, work, self._space.handover_s_T(config, mode), overlapped=overlapped)
+
+        return self._rows(config, time_s_T)
+
+    def _rows(self, config: int, time_s_T: Callable[[Mode], Floats]) -> Floats:
+        """Times by mode turned into the objective [M, T]; modes that go with no training are not asked for."""
+        none = np.full(len(self._space.table.choices), np.inf)
+        return np.stack(
+            [
+                self._row(config, mode, time_s_T(mode)) if self._usable_T(config, mode).any() else none
+                for mode in self._problem.modes
+            ]
+        )
+
+    def _trainings(self, config: int) -> "_Trainings":
+        return self._unscored if self._fused_C[config] else self._scored
+
+    def _bound_s_T(self, config: int, mode: Mode, generation_B: Floats) -> Floats:
+        handover, trainings = self._space.handover_s_T(config, mode), self._trainings(config)
+        if mode.sync == "stream_sync":
+            ended_TB = np.maximum(trainings.whole_TB, generation_B + trainings.part_TB)
+            return np.asarray(ended_TB.mean(axis=1) + handover)
+        least = Rollout(generation_B, np.zeros((0, 0)), np.zeros((0, 0)))
+        overlapped = self._problem.weight_sync_overlapped
+        return iteration_s(mode, least, trainings.whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
+
+    def _row(self, config: int, mode: Mode, time_T: Floats) -> Floats:
+        ok = self._usable_T(config, mode) & (time_T <= self._cap)
+        priced = self._problem.objective == "cost_per_iter"
+        return np.where(ok, time_T * self._space.usd_per_s_T(config, mode) if priced else time_T, np.inf)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trainings:
+    """Training choices, and what no rollout can make them undercut: the whole of an iteration, its last minibatch."""
+
+    table: TrainingTable
+    whole_TB: Floats
+    part_TB: Floats
+
+    @classmethod
+    def of(cls, table: TrainingTable, problem: RlProblem) -> "_Trainings":
+        samples, parts = problem.trained_samples, problem.minibatches
+        works = [work_bound_s(table, [one], samples, parts) for one in problem.batches]
+        if problem.partial:
+            works = [work_bound_s(table, problem.batches, samples, parts)] * len(problem.batches)
+        return cls(
+            table, np.stack([whole for whole, _ in works], axis=1), np.stack([part for _, part in works], axis=1)
+        )
+
+
+def _cap(space: Space) -> float:
+    return space.problem.max_iteration_s if space.problem.max_iteration_s is not None else np.inf
+
+
+def pricing_of(space: Space) -> Pricing:
+    """How plans of the problem of `space` are priced."""
+    return FullPricing(space) if space.problem.training else GenerationPricing(space)

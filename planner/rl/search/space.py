@@ -1,0 +1,325 @@
+"""Every plan of a problem as columns: configurations of generation, training choices, and which of them go together.
+
+Array suffixes: G groups (a replica kind and a count), C configurations (one group or two), P pools, B batches, T
+training choices, Q queues.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
+from planner.rl.generation import group_queues, queue_order
+from planner.rl.plan import Fusion, GenerationGroup, Late, TrainingChoice
+from planner.rl.problem import DecodeCurve, GenerationOption, Mode, RlProblem
+from planner.rl.rollouts.rollout import RolloutPolicy
+from planner.rl.search.bounds import generation_bound_s
+from planner.rl.training import TrainingTable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+NO_GROUP = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """`queues_QB` are samples in order; queue 0 is all of them, queues 1 + 2 f and 2 + 2 f those of fraction f."""
+
+    problem: RlProblem
+    groups: tuple[GenerationGroup, ...]
+    queues_QB: list[list[Ints]]
+    first_C: Ints
+    second_C: Ints
+    fraction_C: Ints  # index, NO_GROUP with one group
+    threshold_C: Ints  # index of a threshold of fusion, or of other replicas late; NO_GROUP without
+    kept_C: Ints
+    late_C: Ints  # group that ends the rollout, NO_GROUP without
+    policy_C: Ints  # index, NO_GROUP where there are none
+    gpus_CP: Ints
+    generation_bound_CB: Floats
+    table: TrainingTable
+    size_P: Ints
+    usd_P: Floats
+    known_sync_s_P: dict[bytes, Floats] = field(default_factory=dict)
+
+    def queues_of(self, config: int) -> list[tuple[int, int]]:
+        """(queue, group) of a configuration."""
+        first, second, fraction = (int(column[config]) for column in (self.first_C, self.second_C, self.fraction_C))
+        return [(0, first)] if second == NO_GROUP else [(1 + 2 * fraction, first), (2 + 2 * fraction, second)]
+
+    def fusion_of(self, config: int) -> Fusion | None:
+        """How a configuration scores beside its last samples."""
+        if not self.fused_C[config]:
+            return None
+        return Fusion(self.problem.fusion_thresholds[int(self.threshold_C[config])], int(self.kept_C[config]))
+
+    def late_of(self, config: int) -> Late | None:
+        """Which replicas end the rollout of a configuration, and from when on."""
+        if self.late_C[config] == NO_GROUP:
+            return None
+        threshold = self.problem.late_thresholds[int(self.threshold_C[config])]
+        return Late(threshold, self.groups[int(self.late_C[config])])
+
+    def policy_of(self, config: int) -> RolloutPolicy | None:
+        """How samples of a configuration wait and move."""
+        policy = int(self.policy_C[config])
+        return self.problem.policies[policy] if policy != NO_GROUP else None
+
+    @property
+    def fused_C(self) -> NDArray[np.bool_]:
+        """Configurations that score beside their last samples."""
+        return np.asarray((self.threshold_C != NO_GROUP) & (self.late_C == NO_GROUP))
+
+    def groups_of(self, config: int) -> tuple[GenerationGroup, ...]:
+        return tuple(self.groups[group] for _, group in self.queues_of(config))
+
+    def usable_T(self, config: int, mode: Mode) -> NDArray[np.bool_]:
+        """Training choices that have the GPUs and the network to go with a configuration in a mode."""
+        used, table = self.gpus_CP[config], self.table
+        if mode.placement == "disaggregated" and self.fusion_of(config) is not None:
+            return np.zeros(len(table.choices), bool)
+        if mode.placement == "colocated":
+            pools = np.flatnonzero(used)
+            same = (table.pool_T == pools[0]) & (table.gpus_T == used[pools[0]])
+            return np.asarray(same & (len(pools) == 1))
+        if mode.placement == "disaggregated":
+            fits = used[table.pool_T] + table.gpus_T <= self.size_P[table.pool_T]
+        else:
+            fits = table.gpus_T <= self.size_P[table.pool_T]
+        return np.asarray(fits & np.isfinite(self._sync_s_P(config))[table.pool_T])
+
+    def _sync_s_P(self, config: int) -> Floats:
+        """Seconds of sending weights from each training pool; infinite without a network. Kept by generating pools."""
+        key = (self.gpus_CP[config] > 0).tobytes()
+        if key not in self.known_sync_s_P:
+            names = [one.name for one in self.problem.pools]
+            generating = {names[used] for used in np.flatnonzero(self.gpus_CP[config])}
+            found = [weight_sync_s(self.problem, generating, name) for name in names]
+            self.known_sync_s_P[key] = np.array([np.inf if one is None else one for one in found])
+        return self.known_sync_s_P[key]
+
+    def handover_s_T(self, config: int, mode: Mode) -> Floats:
+        """Seconds between training and the next generation, as `evaluate.handover_s`."""
+        turns = self.problem.switch_s + self.table.offload_s_T
+        if mode.placement == "colocated":
+            return turns
+        sync_P = self._sync_s_P(config)
+        sync_T = np.where(np.isfinite(sync_P), sync_P, 0.0)[self.table.pool_T]
+        return np.asarray(sync_T + (turns if mode.placement == "hybrid" else 0.0))
+
+    def usd_per_s_T(self, config: int, mode: Mode) -> Floats:
+        """Dollars a second of all GPUs that a plan takes."""
+        used, table = self.gpus_CP[config], self.table
+        training = table.gpus_T
+        if mode.placement != "disaggregated":
+            training = np.maximum(0, table.gpus_T - used[table.pool_T])
+        return np.asarray((used @ self.usd_P + training * self.usd_P[table.pool_T]) / SECONDS_PER_HOUR)
+
+
+def build_space(problem: RlProblem) -> Space:
+    """The space of `problem`; groups whose replicas cannot hold their longest sample are left out."""
+    pools = [pool.name for pool in problem.pools]
+    size_P = np.array([pool.gpus for pool in problem.pools], np.int64)
+    groups = tuple(
+        GenerationGroup(option, count)
+        for option in problem.generation
+        for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
+    )
+    gpus_GP = np.zeros((len(groups), len(pools)), np.int64)
+    for index, group in enumerate(groups):
+        gpus_GP[index, pools.index(group.option.pool)] = group.gpus
+    queues = _queues(problem)
+    bound_QGB = np.stack([_queue_bounds(problem, groups, queues_B) for queues_B in queues])
+    plain = _with_policies(problem, _configurations(problem, gpus_GP, size_P, bound_QGB))
+    fused, fused_bound_GB = _fusions(problem, groups, queues[0])
+    late, late_bound_CB = _lates(problem, groups, queues[0])
+    first, second, fraction, threshold, kept, ending, policy = (
+        np.concatenate(parts) for parts in zip(plain, fused, late, strict=True)
+    )
+    both = second != NO_GROUP
+    bound_CB = np.where(both[:, None], 0.0, bound_QGB[0, first])
+    fuses = (threshold != NO_GROUP) & (ending == NO_GROUP)
+    bound_CB[fuses] = fused_bound_GB[first[fuses]]
+    bound_CB[ending != NO_GROUP] = late_bound_CB
+    gpus_CP = gpus_GP[first]
+    if both.any():
+        bound_CB[both] = np.maximum(
+            bound_QGB[1 + 2 * fraction[both], first[both]], bound_QGB[2 + 2 * fraction[both], second[both]]
+        )
+        gpus_CP[both] += gpus_GP[second[both]]
+    table = TrainingTable.of(training_choices(problem), pools, problem.bubbles)
+    usd_P = np.array([pool.usd_per_gpu_hour for pool in problem.pools], float)
+    return Space(
+        problem,
+        groups,
+        queues,
+        first,
+        second,
+        fraction,
+        threshold,
+        kept,
+        ending,
+        policy,
+        gpus_CP,
+        bound_CB,
+        table,
+        size_P,
+        usd_P,
+    )
+
+
+def training_choices(problem: RlProblem) -> tuple[TrainingChoice, ...]:
+    """All (kind, dp) that fit in memory, in their pool, and in the samples of a minibatch (evenly, where asked for)."""
+    limit = problem.trained_samples // problem.minibatches
+    return tuple(
+        TrainingChoice(option, dp)
+        for option in problem.training
+        for dp in range(option.min_dp, min(limit, problem.pool_of[option.pool].gpus // option.gpus) + 1)
+        if not problem.equal_shares or limit % (dp * option.ranks) == 0
+    )
+
+
+def _queues(problem: RlProblem) -> list[list[Ints]]:
+    queues = [[queue_order(batch, problem.dispatch) for batch in problem.batches]]
+    if problem.max_groups > 1:
+        for fraction in problem.tail_fractions:
+            parts = [group_queues(batch, problem.dispatch, fraction) for batch in problem.batches]
+            queues += [[main for main, _ in parts], [tail for _, tail in parts]]
+    return queues
+
+
+def _queue_bounds(
+    problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints], *, scored: bool = False
+) -> Floats:
+    """[G, B] seconds until all is generated, and `scored` there; infinite where a sample does not fit."""
+    bound_GB = np.empty((len(groups), len(queues_B)))
+    of_option: dict[int, list[int]] = {}
+    for index, group in enumerate(groups):
+        of_option.setdefault(id(group.option), []).append(index)
+    for members in of_option.values():
+        curve = groups[members[0]].option.curve
+        replicas = np.array([groups[index].replicas for index in members], float)
+        if problem.partial:
+            bound_GB[members] = _partial_bound_s(problem, curve, replicas)[:, None]
+            continue
+        for column, (batch, queue_Q) in enumerate(zip(problem.batches, queues_B, strict=True)):
+            prompt_Q, output_Q = batch.prompt_tokens_N[queue_Q], batch.output_tokens_N[queue_Q]
+            needed = len(queue_Q) - (batch.size - problem.trained_samples) if problem.samples else len(queue_Q)
+            fits = (prompt_Q + output_Q).max(initial=0) <= curve.kv_tokens
+            first_Q = prompt_Q if batch.turns is None else batch.turns.prompt_N[queue_Q]  # observations come later
+            beside_s = _scoring_s(problem, groups[members[0]], prompt_Q + output_Q) if scored else 0.0
+            bound = generation_bound_s(first_Q, output_Q, needed, curve, replicas, beside_s)
+            bound_GB[members, column] = bound if fits else np.inf
+    return bound_GB
+
+
+def _partial_bound_s(problem: RlProblem, curve: DecodeCurve, replicas_G: Floats) -> Floats:
+    """No mean iteration that carries samples over is shorter [G]: all together train on the shortest of all samples."""
+    first = [one.prompt_tokens_N if one.turns is None else one.turns.prompt_N for one in problem.batches]
+    prompt_N = np.concatenate([one.prompt_tokens_N for one in problem.batches])
+    output_N = np.concatenate([one.output_tokens_N for one in problem.batches])
+    if (prompt_N + output_N).max() > curve.kv_tokens:
+        return np.full(len(replicas_G), np.inf)
+    count = len(problem.batches)
+    needed = count * problem.trained_samples
+    return generation_bound_s(np.concatenate(first), output_N, needed, curve, replicas_G) / count
+
+
+def _scoring_s(problem: RlProblem, group: GenerationGroup, tokens_N: Ints) -> float:
+    """Seconds of one replica to score all tokens; infinite where the pool scores nothing."""
+    scoring = problem.scoring.get(group.option.pool)
+    return np.inf if scoring is None else float(tokens_N.sum()) * scoring.gpu_s / group.option.gpus
+
+
+Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]
+"""Configurations: first and second group, tail fraction, threshold, replicas kept, the group that ends, policy."""
+
+
+def _columns(rows: list[tuple[int, int, int, int, int, int]]) -> Columns:
+    first, second, fraction, threshold, kept, ending = np.array(rows, np.int64).reshape(-1, 6).T
+    return first, second, fraction, threshold, kept, ending, np.full(len(rows), NO_GROUP)
+
+
+def _with_policies(problem: RlProblem, plain: Columns) -> Columns:
+    """Each configuration under each policy."""
+    if not problem.policies:
+        return plain
+    count, number = len(plain[0]), len(problem.policies)
+    first, second, fraction, threshold, kept, ending = (np.tile(column, number) for column in plain[:6])
+    return first, second, fraction, threshold, kept, ending, np.repeat(np.arange(number), count)
+
+
+def _lates(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> tuple[Columns, Floats]:
+    """Pairs of groups of the same GPUs, one after the other, with every threshold; and their bounds [C, B].
+
+    Whatever is generated by which, no rollout is shorter than with the better of both in every respect.
+    """
+    rows, bounds = [], []
+    pairs = [
+        (early, late)
+        for early, one in enumerate(groups)
+        for late, other in enumerate(groups)
+        if early != late and (one.option.pool, one.gpus) == (other.option.pool, other.gpus)
+    ]
+    for early, late in pairs if problem.late_thresholds and problem.samples is None else ():
+        bound_B = _pair_bound_s(problem, groups[early], groups[late], queues_B)
+        if not np.isfinite(bound_B).all():
+            continue
+        for threshold in range(len(problem.late_thresholds)):
+            rows.append((early, NO_GROUP, NO_GROUP, threshold, NO_GROUP, late))
+            bounds.append(bound_B)
+    return _columns(rows), np.array(bounds).reshape(-1, len(queues_B))
+
+
+def _pair_bound_s(problem: RlProblem, early: GenerationGroup, late: GenerationGroup, queues_B: list[Ints]) -> Floats:
+    """[B] seconds; infinite where a sample does not fit the early replicas, which all of them start on."""
+    one, other = early.option.curve, late.option.curve
+    better = DecodeCurve(
+        min(one.step_s, other.step_s),
+        min(one.sequence_s, other.sequence_s),
+        min(one.token_s, other.token_s),
+        max(one.prefill_tokens_per_s, other.prefill_tokens_per_s),
+        max(one.max_running, other.max_running),
+        max(one.kv_tokens, other.kv_tokens),
+    )
+    option = GenerationOption(early.option.pool, early.option.gpus, better, early.option.tp)
+    group = GenerationGroup(option, max(early.replicas, late.replicas))
+    bound_B = _queue_bounds(problem, (group,), queues_B)[0]
+    fits_B = [int((batch.prompt_tokens_N + batch.output_tokens_N).max()) <= one.kv_tokens for batch in problem.batches]
+    return np.where(fits_B, bound_B, np.inf)
+
+
+def _fusions(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> tuple[Columns, Floats]:
+    """One group each, with every threshold and every number of replicas kept; and the bounds of groups [G, B]."""
+    takes_turns = any(mode.placement != "disaggregated" for mode in problem.modes)
+    if not problem.fusion_thresholds or not takes_turns or problem.samples is not None:
+        return _columns([]), np.full((len(groups), len(queues_B)), np.inf)
+    bound_GB = _queue_bounds(problem, groups, queues_B, scored=True)
+    rows = [
+        (group, NO_GROUP, NO_GROUP, threshold, kept, NO_GROUP)
+        for group in np.flatnonzero(np.isfinite(bound_GB).all(axis=1)).tolist()
+        for threshold in range(len(problem.fusion_thresholds))
+        for kept in range(1, groups[group].replicas)
+    ]
+    return _columns(rows), bound_GB
+
+
+def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: Floats) -> Columns:
+    """One group each; and two groups that leave less than one largest replica idle in the pools they use."""
+    fits = np.flatnonzero(np.isfinite(bound_QGB[0]).all(axis=1))
+    first, second, fraction = [fits], [np.full(len(fits), NO_GROUP)], [np.full(len(fits), NO_GROUP)]
+    if problem.max_groups > 1:
+        largest = max(option.gpus for option in problem.generation)
+        idle = size_P - (gpus_GP[:, None] + gpus_GP[None])
+        untouched = (gpus_GP[:, None] + gpus_GP[None]) == 0
+        full = (idle >= 0).all(axis=2) & ((idle < largest) | untouched).all(axis=2)
+        for index in range(len(problem.tail_fractions)):
+            main, tail = (np.isfinite(bound_QGB[side + 2 * index]).all(axis=1) for side in (1, 2))
+            one, other = np.nonzero(full & main[:, None] & tail[None])
+            first.append(one)
+            second.append(other)
+            fraction.append(np.full(len(one), index))
+    columns = np.concatenate(first), np.concatenate(second), np.concatenate(fraction)
+    none = np.full(len(columns[0]), NO_GROUP)
+    return (*columns, none, none, none, none)

@@ -1,0 +1,147 @@
+"""The pydantic base of everything users write: strict, frozen, quantities with units.
+
+A field such as `ttft_s` is written by people as `ttft: 200ms` (a string with its unit) and by programs as
+`ttft_s: 0.2` (an SI number). A bare number under the short name is refused, since its unit would be a guess.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from planner.documents.units import parse_quantity
+from planner.errors import PlannerError, did_you_mean
+from planner.schema.errors import describe, pick
+
+Path = tuple[str | int, ...]
+
+_LABEL = re.compile(r"constrained-\w+|\[key\]|(?:function-\w+|tuple|list|dict|literal|nullable|union)\[.*\]")
+
+
+class Spec(BaseModel):
+    """Base of all schemas; `quantities` maps the short name people write to (field, unit table)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {}
+    paths: ClassVar[tuple[str, ...]] = ()  # fields of a kind's options that name files beside the problem
+
+    @model_validator(mode="before")
+    @classmethod
+    def parse_quantities(cls, data: Any) -> Any:  # noqa: ANN401 - pydantic hands over whatever was written
+        if not isinstance(data, dict) or not cls.quantities:
+            return data
+        parsed = dict(data)
+        for short, (field, units) in cls.quantities.items():
+            if short in parsed:
+                if short != field and field in parsed:
+                    raise _at(short, f"`{short}` and `{field}` are both given", f"keep one of `{short}` and `{field}`")
+                parsed[field] = _parse(parsed.pop(short), units, short)
+        return parsed
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        required = set(schema.get("required", []))
+        for short, (field, units) in cls.quantities.items():
+            unit_names = ", ".join(unit for unit in units if unit)
+            described = f"{field} with its unit, one of {unit_names}"
+            written: JsonSchemaValue = {"type": "string", "description": described}
+            schema["properties"][short] = (
+                written if short != field else {"anyOf": [written, schema["properties"][field]]}
+            )
+            if short != field and field in required:
+                required.discard(field)
+                schema.setdefault("allOf", []).append({"anyOf": [{"required": [short]}, {"required": [field]}]})
+        if "required" in schema:
+            schema["required"] = sorted(required)
+        return schema
+
+
+def _parse(value: object, units: dict[str, float], key: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        return parse_quantity(value, units)
+    except PlannerError as error:
+        raise _at(key, error.what, error.hint.replace("write `", f"write `{key}: ", 1)) from None
+
+
+def _at(key: str, what: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError("planner", "{what}", {"what": what, "hint": hint, "key": key})
+
+
+def refuse(what: str, hint: str, key: str = "") -> PydanticCustomError:
+    """An error to raise from a validator, with its hint and the key below the validated model that it is about."""
+    return _at(key, what, hint)
+
+
+def planner_error(
+    error: ValidationError, where: Callable[[Path], str], known: dict[Path, list[str]] | None = None
+) -> PlannerError:
+    """The first validation error as one PlannerError with place and mend; `where` makes a path `file:line: path`."""
+    specs = _spec_names()
+    chosen = pick(error.errors(include_url=False), lambda part: _is_internal(part, specs))
+    first = chosen[0]
+    loc, last = first["loc"], len(first["loc"]) - 1
+    named = first["type"] in ("extra_forbidden", "missing")  # such a path ends in a key, whatever it is called
+    path: Path = tuple(part for at, part in enumerate(loc) if (named and at == last) or not _is_internal(part, specs))
+    context: dict[str, Any] = first.get("ctx", {})
+    if context.get("key"):
+        path = (*path, context["key"])
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        names = (known or {}).get(path[:-1], [])
+        return PlannerError(
+            f"unknown key `{path[-1]}`",
+            where=where(path),
+            hint=did_you_mean(str(path[-1]), names, otherwise=_known_keys(names)),
+        )
+    if kind == "missing":
+        return PlannerError(f"`{path[-1]}` is missing", where=where(path[:-1]), hint=f"add `{path[-1]}:`")
+    if kind == "planner":
+        return PlannerError(context["what"], where=where(path), hint=context["hint"])
+    what, hint = describe(chosen)
+    return PlannerError(what, where=where(path), hint=hint)
+
+
+def _known_keys(names: list[str]) -> str:
+    return f"the keys here are {', '.join(f'`{name}`' for name in sorted(names))}" if names else "remove it"
+
+
+def _spec_names() -> set[str]:
+    """Class names of all schemas, and of the scalars that pydantic names alike."""
+    names, waiting = {"int", "float", "str", "bool"}, [Spec]
+    while waiting:
+        below = waiting.pop().__subclasses__()
+        names |= {spec.__name__ for spec in below}
+        waiting += below
+    return names
+
+
+def _is_internal(part: str | int, specs: set[str]) -> bool:
+    """Pydantic puts the names of union members into the path; they are no keys of the document."""
+    return isinstance(part, str) and (part in specs or _LABEL.fullmatch(part) is not None)
+
+
+class Where:
+    """Turns a path into a document into `file:line: dotted.path`; a callable, so that plans and tests pass theirs."""
+
+    def __init__(self, locate: "dict[Path, int]", source: str) -> None:
+        self._lines = locate
+        self._source = source
+
+    def __call__(self, path: Path) -> str:
+        dotted = ".".join(str(part) for part in path)
+        for length in range(len(path), -1, -1):
+            line = self._lines.get(path[:length])
+            if line is not None:
+                return f"{self._source}:{line}: {dotted}" if dotted else f"{self._source}:{line}"
+        return f"{self._source}: {dotted}" if dotted else self._source
+
+
+def field_names(spec: type[Spec]) -> list[str]:
+    """Every key that may be written into `spec`, short names included."""
+    return sorted(set(spec.model_fields) | set(spec.quantities))

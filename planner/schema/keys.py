@@ -1,0 +1,56 @@
+"""Which keys a schema knows at every place of a document, for hints about unknown keys."""
+
+import types
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from planner.schema.base import Path, Spec, field_names
+
+
+def known_keys(spec: type[Spec], data: object) -> dict[Path, list[str]]:
+    """The keys that may be written at every mapping of `data`, by its path; of all forms where it takes several."""
+    known: dict[Path, list[str]] = {}
+    waiting: list[tuple[Path, object, object]] = [((), spec, data)]
+    while waiting:
+        path, wanted, found = waiting.pop()
+        for form in _forms(wanted):
+            if isinstance(form, type) and issubclass(form, Spec) and isinstance(found, dict):
+                known[path] = sorted({*known.get(path, []), *written_names(form)})
+                fields = {field.alias or name: field.annotation for name, field in form.model_fields.items()}
+                waiting += [((*path, key), fields[key], value) for key, value in found.items() if key in fields]
+            elif get_origin(form) is dict and isinstance(found, dict):
+                waiting += [((*path, key), get_args(form)[1], value) for key, value in found.items()]
+            elif get_origin(form) in (tuple, list) and isinstance(found, list):
+                waiting += [((*path, index), get_args(form)[0], value) for index, value in enumerate(found)]
+    return known
+
+
+def written_names(spec: type[Spec]) -> list[str]:
+    """Every key that may be written into `spec`: short names with units, SI names, aliases in place of their fields."""
+    aliases = {name: field.alias for name, field in spec.model_fields.items() if field.alias}
+    return sorted({aliases.get(name, name) for name in field_names(spec)})
+
+
+def short_names(spec: type[Spec]) -> dict[str, set[str]]:
+    """The fields that each short name stands for, in `spec` and in everything below it."""
+    shorts: dict[str, set[str]] = {}
+    seen: set[type[Spec]] = set()
+    waiting: list[object] = [spec]
+    while waiting:
+        form = waiting.pop()
+        if isinstance(form, type) and issubclass(form, Spec) and form not in seen:
+            seen.add(form)
+            for short, (field, _) in form.quantities.items():
+                shorts.setdefault(short, set()).add(field)
+            waiting += [annotation for field in form.model_fields.values() for annotation in _forms(field.annotation)]
+        elif get_origin(form) in (dict, tuple, list):
+            waiting += [inner for argument in get_args(form) for inner in _forms(argument)]
+    return shorts
+
+
+def _forms(annotation: object) -> list[Any]:
+    """The members of a union, with `Annotated` taken off; anything else alone."""
+    if get_origin(annotation) is Annotated:
+        return _forms(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [form for member in get_args(annotation) for form in _forms(member)]
+    return [annotation]

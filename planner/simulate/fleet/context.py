@@ -1,0 +1,37 @@
+"""What the limit of an engine on prompt and answer together does to a request: its answer ends there, or it is refused.
+
+vLLM ends an answer when prompt and output reach `--max-model-len` (`check_stop`, vllm/v1/core/sched/utils.py) and
+refuses a prompt that leaves no room for a token (`_validate_model_input`, vllm/v1/engine/processor.py). TensorRT-LLM
+refuses prompts beyond `max_input_len` and lowers the output tokens to what is left of `max_seq_len` (`validate`,
+cpp/include/tensorrt_llm/batch_manager/llmRequest.h). SGLang refuses prompts of `--context-length` and lowers the output
+tokens alike, to two tokens less (`init_req_max_new_tokens`, python/sglang/srt/managers/scheduler.py). All three may be
+asked for more output than there is room for; the front ends of vLLM and SGLang refuse such a request, where it names
+its number itself. Requests here name none: their output is what the model would have to say.
+"""
+
+import numpy as np
+
+from planner.simulate.fleet.instances import UNLIMITED, Fleet
+from planner.simulate.requests.stream import Ints, Requests
+
+ENDLESS = 2**40  # output tokens of a request that is refused: no cache holds them
+
+
+def answer_tokens(fleet: Fleet, requests: Requests, first: Ints, last: Ints) -> Ints:
+    """Output tokens of each request [R], cut at the limit of the instances that take it; ENDLESS where it is refused.
+
+    `first` and `last` are the numbers of the instances of its way (`shares.instances_of`); of those with one number the
+    largest limit counts.
+    """
+    if all(one.most_context == UNLIMITED for one in fleet.instances):
+        return requests.output_tokens
+    limit = np.full(len(requests), UNLIMITED, dtype=np.int64)
+    for taken, decoding in ((first, False), (last, True)):
+        limits: dict[int, int] = {}
+        for one in fleet.instances:
+            if (one.role == "decode") == decoding:
+                limits[one.model] = max(limits.get(one.model, 0), one.most_context)
+        for number, tokens in limits.items():
+            limit = np.where(taken == number, np.minimum(limit, tokens), limit)
+    room = limit - requests.input_tokens
+    return np.where(room < 1, ENDLESS, np.minimum(requests.output_tokens, room)).astype(np.int64)

@@ -1,0 +1,221 @@
+"""What is simulated: instances, their engines' rules, and how requests are spread over them."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from planner.errors import PlannerError
+from planner.simulate.fleet.operation import Change, Control, Elastic, PoolLink, require_known
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.loop import fields
+from planner.simulate.loop.elastic.fields import MOST_INSTANCES
+
+ROLES: Final = {"colocated": fields.COLOCATED, "prefill": fields.PREFILL, "decode": fields.DECODE}
+POLICIES: Final = {"mixed": fields.MIXED, "prefill-first": fields.PREFILL_FIRST}
+ROUTINGS: Final = {
+    "round-robin": fields.ROUND_ROBIN,
+    "least-loaded": fields.LEAST_LOADED,
+    "power-of-two": fields.POWER_OF_TWO,
+    "cache-aware": fields.CACHE_AWARE,
+    "length-aware": fields.LENGTH_AWARE,
+    "freeness": fields.FREENESS,
+}
+QUEUEINGS: Final = {
+    "fcfs": fields.FCFS,
+    "priority": fields.BY_PRIORITY,
+    "shortest-predicted": fields.SHORTEST,
+    "feedback": fields.FEEDBACK,
+}
+PREEMPTIONS: Final = ("recompute", "swap")
+UNLIMITED: Final = 2**31  # tokens of prompt and answer together
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding: `draft_tokens` are proposed for every sequence in a step, whose time `grid` gives.
+
+    A draft is right with the chance `acceptance` where those before it are; a step without room for them has none.
+    """
+
+    draft_tokens: int
+    acceptance: float
+    grid: StepGrid  # steps that propose and verify, by sequences and their context; and those that prefill too
+
+    def __post_init__(self) -> None:
+        if self.draft_tokens < 0 or not 0.0 <= self.acceptance <= 1.0:
+            what = f"{self.draft_tokens} draft tokens with an acceptance of {self.acceptance:g}"
+            raise PlannerError(what, hint="give at least 0 tokens and an acceptance from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One engine that steps by itself: an attention rank of a replica, or one of the micro-batches of its pipeline.
+
+    `policy` mixed: prompts ride on decode steps within the token budget (vLLM); prefill-first: a step that prefills
+    does nothing else (SGLang, TensorRT-LLM). `reserves`: a request takes the KV blocks of its whole length when
+    admitted (TensorRT-LLM's guaranteed no evict), else of its prompt, and then grows.
+    """
+
+    grid: StepGrid
+    kv_tokens: int  # capacity of its KV cache
+    role: str = "colocated"
+    policy: str = "mixed"
+    token_budget: int = 8192  # of a step
+    most_sequences: int = 256
+    chunked: bool = True  # prompts longer than what is left of the budget are prefilled in parts
+    reserves: bool = False
+    preemption: str = "recompute"
+    host_kv_tokens: int = 0  # of host memory, for swapping
+    swap_tokens_per_s: float = float("inf")
+    watermark: float = 0.0  # share of the KV blocks that admission leaves free
+    link_tokens_per_s: float = float("inf")  # KV cache in and out, tokens of it per second
+    link_latency_s: float = 0.0
+    speculation: Speculation | None = None
+    model: int = 0  # that it serves; its number on the paths of a fleet that has some
+    pool: int = 0  # that its links belong to
+    adapter_slots: int = 2**31  # adapters that it holds at once
+    adapter_load_s: float = 0.0  # by which loading one lengthens a step
+    most_context: int = UNLIMITED  # of prompt and answer together: answers end there (`context`)
+    up: bool = True  # from the beginning
+
+    def __post_init__(self) -> None:
+        require_known("role", self.role, ROLES)
+        require_known("policy", self.policy, POLICIES)
+        require_known("preemption", self.preemption, PREEMPTIONS)
+        numbers: dict[str, float] = {"kv_tokens": self.kv_tokens, "token_budget": self.token_budget}
+        numbers |= {"most_sequences": self.most_sequences, "link_tokens_per_s": self.link_tokens_per_s}
+        numbers |= {"adapter_slots": self.adapter_slots}
+        for name, value in numbers.items():
+            if not value > 0:
+                raise PlannerError(f"`{name}` must be above 0, found {value}", where="instance")
+        for grid in (self.grid, *([self.speculation.grid] if self.speculation else [])):
+            if self.most_sequences > grid.most_sequences:
+                raise PlannerError(
+                    f"step times end at {grid.most_sequences} sequences, the instance runs {self.most_sequences}",
+                    hint="build the grid for as many",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A way of requests: those numbers (`Instance.model`) of the instances that take them first and last."""
+
+    first: int
+    last: int
+    share: float  # of the requests of a workload
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Instances, and the rules between them.
+
+    `queueing` feedback is the skip-join multi-level feedback queue of FastServe (arXiv:2305.05920): `quantum_s` of
+    decode time at the first level, twice as much at each that follows; a request begins at the first level whose
+    quantum its prefill fits. `request_overhead_s` passes between client and engine before the engine sees a request.
+    `first_token_from` decode: a client whose request is prefilled elsewhere sees its first token when the cache has
+    moved. Every `migration_period_s` a request is moved live from the instance of least freeness (free blocks less
+    those asked for, over sequences), if below `crowded_below`, to that of most, if above `spare_above`.
+    Instances step alone, or in `groups` of so many, one after another, whose members wait for the slowest in every step
+    (attention ranks that share experts); steps are longer by the factors of `skew`, one step after another and again
+    from the first (experts loaded unevenly). With prefix caching, prompts are also kept in a store that all instances
+    share; what an instance does not have it brings from there. With `paths`, the requests of each workload are shared
+    out over its paths, and instances take requests of their number alone; without, requests go by their model.
+    """
+
+    instances: tuple[Instance, ...]
+    routing: str = "least-loaded"
+    decode_routing: str = "least-loaded"
+    queueing: str = "fcfs"
+    block_tokens: int = 16
+    prefix_caching: bool = False
+    request_overhead_s: float = 0.0
+    first_token_from: str = "decode"
+    quantum_s: float = 0.1
+    migration_period_s: float = math.inf
+    crowded_below: float = 2.0
+    spare_above: float = 16.0
+    groups: tuple[int, ...] = ()  # sizes; empty: each by itself
+    skew: tuple[float, ...] = ()
+    changes: tuple[Change, ...] = ()
+    control: Control | None = None
+    pool_links: tuple[PoolLink, ...] = ()
+    store_kv_tokens: int = 0  # of the prefix cache that all instances share
+    store_tokens_per_s: float = math.inf  # that come from it to a step, which waits for them
+    paths: tuple[tuple[Path, ...], ...] = ()  # by workload
+    elastic: Elastic | None = None  # instances work on requests together, none by itself
+
+    def __post_init__(self) -> None:
+        require_known("routing", self.routing, ROUTINGS)
+        require_known("routing", self.decode_routing, ROUTINGS)
+        require_known("queueing", self.queueing, QUEUEINGS)
+        require_known("first_token_from", self.first_token_from, ("decode", "prefill"))
+        roles = {instance.role for instance in self.instances}
+        if not self.instances or ("prefill" in roles) != ("decode" in roles):
+            raise PlannerError(
+                f"instances have the roles {', '.join(sorted(roles)) or 'of none'}",
+                hint="give colocated instances, or both prefill and decode",
+            )
+        if not self.quantum_s > 0.0:
+            raise PlannerError(f"`quantum_s` must be above 0, found {self.quantum_s:g}")
+        if not self.migration_period_s > 0.0:
+            raise PlannerError(f"`migration_period_s` must be above 0, found {self.migration_period_s:g}")
+        if self.block_tokens < 1:
+            raise PlannerError(f"`block_tokens` must be at least 1, found {self.block_tokens}")
+        if self.store_kv_tokens < 0 or not self.store_tokens_per_s > 0.0:
+            what = f"a store of {self.store_kv_tokens} tokens with {self.store_tokens_per_s:g} tokens/s"
+            raise PlannerError(what, hint="give at least 0 tokens and a rate above 0")
+        self._check_operation()
+
+    def _check_operation(self) -> None:
+        """Refuses groups, factors, changes and links that do not belong to these instances."""
+        count = len(self.instances)
+        if self.groups and (sum(self.groups) != count or min(self.groups) < 1):
+            what = f"groups of {', '.join(str(size) for size in self.groups)} for {count} instances"
+            raise PlannerError(what, hint="give sizes that add up to the instances")
+        if any(not 0.0 < factor < math.inf for factor in self.skew):
+            raise PlannerError("a factor of `skew` is not above 0 and finite")
+        beyond = [change.instance for change in self.changes if not 0 <= change.instance < count]
+        if beyond:
+            raise PlannerError(f"a change of instance {beyond[0]}", hint=f"instances are 0 to {count - 1}")
+        self._check_paths()
+        self._check_elastic()
+        pools = {instance.pool for instance in self.instances}
+        for link in self.pool_links:
+            if not {link.source, link.goal} <= pools:
+                what = f"a link from pool {link.source} to pool {link.goal}"
+                raise PlannerError(what, hint=f"instances are in the pools {', '.join(map(str, sorted(pools)))}")
+
+    def _check_paths(self) -> None:
+        """Refuses paths without requests, or along instances that there are not."""
+        first = {instance.model for instance in self.instances if instance.role != "decode"}
+        last = {instance.model for instance in self.instances if instance.role != "prefill"}
+        for workload, paths in enumerate(self.paths):
+            if not paths or any(not path.share > 0.0 for path in paths):
+                raise PlannerError(f"workload {workload} has no path, or one without requests")
+            for path in paths:
+                if path.first not in first or path.last not in last:
+                    what = f"a path of workload {workload} from instances {path.first} to {path.last}"
+                    hint = f"first are {', '.join(map(str, sorted(first)))}, last {', '.join(map(str, sorted(last)))}"
+                    raise PlannerError(what, hint=hint)
+
+    def _check_elastic(self) -> None:
+        """Refuses what instances that share one cache do not do."""
+        if self.elastic is None:
+            return
+        one, count = self.instances[0], len(self.instances)
+        if any(other != one for other in self.instances) or not one.up or count > MOST_INSTANCES:
+            what = f"{count} instances, equal ones or not, share one cache"
+            raise PlannerError(what, where="elastic", hint=f"give at most {MOST_INSTANCES} equal ones that are up")
+        joint = max(self.groups, default=1) > 1 or len(one.grid.joint_s) > 1 or len(self.skew) > 0
+        policies = (self.routing, self.decode_routing, self.queueing == "feedback", self.migration_period_s)
+        refused = {
+            f"instances of role `{one.role}`": one.role != "colocated",
+            "speculative decoding": one.speculation is not None,
+            "experts that instances share": joint,
+            "changes and autoscaling": len(self.changes) > 0 or self.control is not None,
+            "prefix caching": self.prefix_caching or self.store_kv_tokens > 0,
+            "routing, feedback queues and migration": policies != ("least-loaded", "least-loaded", False, math.inf),
+        }
+        for what, present in refused.items():
+            if present:
+                raise PlannerError(f"{what} with elastic instances", where="elastic", hint="leave one of the two out")

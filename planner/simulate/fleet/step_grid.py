@@ -1,0 +1,267 @@
+"""Step times of one kind of instance as the loop reads them.
+
+Shapes: N decode batches 0..largest, C decode contexts, T prefill tokens of a step, M tokens that each of those attends
+to on average (a prompt of n tokens behind c cached ones: c + (n + 1) / 2); N' batches of steps that prefill.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.costs.serving.graphs import pad_graph_batch
+from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.costs.operators.shapes import Shards, Work
+    from planner.costs.rates.parameters import EngineOverheads
+    from planner.costs.rates.step import Pricer
+    from planner.costs.serving.speculation import Drafter
+    from planner.costs.serving.tables import StepTable
+    from planner.models.architecture import Architecture
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepGrid:
+    """Seconds of a step; between the values of an axis they are linear.
+
+    Decode steps are stored for every batch, padded to the CUDA graph that runs them; steps that prefill run without.
+    What instances that step together do together (experts that they share) may stand apart: `joint_s` by the new tokens
+    of the mean one, beyond the other seconds of the slowest. No step with prompts is then shorter than `least_s` by the
+    new tokens of an instance that prefills.
+    """
+
+    decode_s: FloatArray  # [N, C]
+    mixed_s: FloatArray  # [N', C, T, M]
+    batches: FloatArray  # [N']
+    contexts: FloatArray  # [C]
+    tokens: FloatArray  # [T]
+    attended: FloatArray  # [M]
+    joint_s: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
+    rank_tokens: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
+    least_s: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
+
+    def __post_init__(self) -> None:
+        axes = (self.batches, self.contexts, self.tokens, self.attended)
+        if self.mixed_s.shape != tuple(len(axis) for axis in axes) or self.decode_s.shape[1:] != self.contexts.shape:
+            raise ValueError("step times do not fit their axes")
+        if not self.joint_s.shape == self.least_s.shape == self.rank_tokens.shape:
+            raise ValueError("joint seconds do not fit their axis")
+        if any(axis.ndim != 1 or not np.all(np.diff(axis) > 0) for axis in (*axes, self.rank_tokens)):
+            raise ValueError("an axis of step times does not increase")
+
+    @property
+    def most_sequences(self) -> int:
+        """The largest decode batch."""
+        return len(self.decode_s) - 1
+
+    def prefill_s(self, tokens: float, attended: float) -> float:
+        """A step that only prefills tokens that attend to so many each on average."""
+        by_tokens = _interpolated(self.attended, self.mixed_s[0, 0], np.array([attended]))[:, 0]
+        own_s = _interpolated(self.tokens, by_tokens, np.array([tokens]))[0]
+        joint_s, least_s = (
+            _interpolated(self.rank_tokens, values, np.array([tokens]))[0] for values in (self.joint_s, self.least_s)
+        )
+        return float(max(own_s + joint_s, least_s))
+
+    @classmethod
+    def of_table(cls, table: "StepTable", *, most_sequences: int | None = None, padded: bool = True) -> "StepGrid":
+        """The grid of a table by `planner.costs.serving.tables.step_table`, for batches up to `most_sequences`.
+
+        The table's prefill contexts become mean attended tokens of a single prompt; a step of several short prompts
+        attends to fewer than its table knows and is priced as one prompt without context. Raises PlannerError for
+        a batch beyond the table.
+        """
+        batches, contexts, tokens, before = table.axes
+        most = int(batches[-1]) if most_sequences is None else most_sequences
+        if most > batches[-1]:
+            raise PlannerError(
+                f"the step table ends at a batch of {batches[-1]:g}, found {most} sequences",
+                hint="build the table over a wider axis",
+            )
+        decode = _by_batch(batches, table.seconds[:, :, 0, 0], most, padded)
+        attended = _attended_axis(tokens, before)
+        mixed = np.empty((len(batches), len(contexts), len(tokens), len(attended)))
+        for at, count in enumerate(tokens):
+            point = np.clip(attended - (count + 1.0) / 2.0, before[0], before[-1])
+            mixed[:, :, at, :] = _interpolated(before, table.seconds[:, :, at, :], point)
+        return cls(decode, mixed, batches, contexts, tokens, attended)
+
+    @classmethod
+    def affine(
+        cls,
+        base_s: float = 0.0,
+        *,
+        sequence_s: float = 0.0,
+        context_s: float = 0.0,
+        token_s: float = 0.0,
+        pair_s: float = 0.0,
+        prefill_s: float = 0.0,
+        most_sequences: int = 256,
+    ) -> "StepGrid":
+        """Steps of base_s + sequence_s x sequences + context_s x tokens they attend to, and with prefill of
+        prefill_s + token_s x tokens + pair_s x pairs of tokens more.
+
+        Bilinear terms are exact, since linear interpolation is. A step of either kind alone has base_s too.
+        """
+        batches, contexts = np.array([0.0, float(most_sequences)]), np.array([0.0, 2.0**20])
+        tokens, attended = np.array([0.0, 2.0**20]), np.array([0.0, 2.0**20])
+        counts = np.arange(most_sequences + 1, dtype=np.float64)
+        decode = base_s + counts[:, None] * (sequence_s + context_s * contexts)
+        n, c, t, m = np.meshgrid(batches, contexts, tokens, attended, indexing="ij")
+        mixed = base_s + prefill_s + n * (sequence_s + context_s * c) + t * (token_s + pair_s * m)
+        return cls(decode, mixed, batches, contexts, tokens, attended)
+
+
+def step_grid(
+    arch: "Architecture",
+    pricer: "Pricer",
+    shards: "Shards",
+    engine: "EngineOverheads",
+    *,
+    most_sequences: int,
+    longest_tokens: int,
+    chunk_tokens: int,
+    padded: bool = True,
+    draft_tokens: int = 0,
+    drafter: "Drafter | None" = None,
+    joint_apart: bool = False,
+) -> StepGrid:
+    """Prices the steps of one shape: batches and chunks up to those given, sequences of up to `longest_tokens`.
+
+    Two values a doubling on the axes of batch, context and tokens; a step of several prompts is priced as such, by the
+    mean tokens that each token attends to. With `draft_tokens`, steps verify so many of each decoding sequence, which
+    the drafter makes before; without, prompts alone go through it. With `joint_apart`, what ranks that share experts do
+    together is left to be added for all of them.
+    """
+    from planner.costs.rates.step import host_s, joint_of, joint_step, step_time
+    from planner.costs.serving.tables import geometric_axis
+
+    def seconds_of(work: "Work") -> FloatArray:
+        many = shards.take(np.zeros(len(work.tokens), dtype=np.intp))
+        times = step_time(arch, pricer, many, work, engine)
+        own_s = times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
+        return own_s + drafting_s(drafter, pricer, many, work)
+
+    grid = grid_of(
+        seconds_of,
+        most_sequences=most_sequences,
+        longest_tokens=longest_tokens,
+        chunk_tokens=chunk_tokens,
+        padded=padded,
+        draft_tokens=draft_tokens,
+    )
+    if not joint_apart:
+        return grid
+    bends = engine.captured_tokens * np.array([1.0, 1.5])  # of the least that a step takes
+    ranks = geometric_axis(chunk_tokens + most_sequences * (draft_tokens + 1))
+    ranks = np.unique(np.concatenate([ranks, bends[(bends > 0.0) & (bends < ranks[-1])]]))
+    joint_s, least_s = joint_step(arch, pricer, shards, engine, ranks)
+    return replace(grid, joint_s=joint_s, rank_tokens=ranks, least_s=least_s)
+
+
+def grid_of(
+    seconds_of: "Callable[[Work], FloatArray]",
+    *,
+    most_sequences: int,
+    longest_tokens: int,
+    chunk_tokens: int,
+    padded: bool = True,
+    draft_tokens: int = 0,
+) -> StepGrid:
+    """The steps of an instance whose work takes `seconds_of` it; axes and drafts as in `step_grid`."""
+    from planner.costs.operators.shapes import Work
+    from planner.costs.serving.tables import geometric_axis
+
+    batches = geometric_axis(most_sequences)
+    contexts = geometric_axis(longest_tokens)[1:]
+    contexts = contexts[(contexts >= min(64.0, longest_tokens)) | (contexts == 1.0)]
+    tokens = geometric_axis(chunk_tokens)
+    attended = geometric_axis(longest_tokens + chunk_tokens, 1)[1:]
+    attended = attended[(attended >= min(32.0, longest_tokens)) | (attended == 1.0)]
+
+    def price(batch: ArrayLike, context: ArrayLike, count: ArrayLike, mean: ArrayLike) -> FloatArray:
+        batch_N, context_N, count_N, mean_N = (
+            mesh.ravel() for mesh in np.meshgrid(batch, context, count, mean, indexing="ij")
+        )
+        prompts_N = np.where(count_N > 0, np.clip(count_N / np.maximum(2.0 * mean_N - 1.0, 1.0), 1.0, None), 0.0)
+        before_N = np.maximum(mean_N - (count_N / np.maximum(prompts_N, 1.0) + 1.0) / 2.0, 0.0)
+        work = Work.of(count_N, prompts_N, np.where(count_N > 0, before_N, 0.0), batch_N, context_N)
+        if draft_tokens:
+            work = work.with_drafts(draft_tokens)
+        return np.asarray(np.where(work.tokens > 0, seconds_of(work), 0.0), dtype=np.float64)
+
+    mixed = price(batches, contexts, tokens, attended).reshape(len(batches), len(contexts), len(tokens), len(attended))
+    decode = _by_batch(batches, mixed[:, :, 0, 0], most_sequences, padded)
+    return StepGrid(decode, mixed, batches, contexts, tokens, attended)
+
+
+def drafting_s(drafter: "Drafter | None", pricer: "Pricer", shards: "Shards", work: "Work") -> FloatArray:
+    """Seconds [N] of the drafts of steps; where these verify none, of prompts that go through the drafter."""
+    from planner.costs.serving.speculation import drafting_step
+
+    if drafter is None:
+        return np.zeros(len(work.tokens))
+    if work.queries is None:
+        work = replace(work, decode_sequences=np.zeros_like(work.decode_sequences)).with_drafts(1.0)
+    return drafting_step(drafter, pricer, shards, work).device_s
+
+
+def _by_batch(batches: FloatArray, seconds: FloatArray, most: int, padded: bool) -> FloatArray:
+    """Decode steps [N, C] of every batch from those [N', C] on an axis."""
+    counts = np.arange(most + 1, dtype=np.float64)
+    runs = np.where(counts == 0, 0.0, pad_graph_batch(counts, most)) if padded else counts
+    return np.ascontiguousarray(_interpolated(batches, seconds.T, runs).T)
+
+
+def _interpolated(axis: FloatArray, values: FloatArray, points: FloatArray) -> FloatArray:
+    """`values` [..., A] on an axis [A], at points [P] within it: [..., P]."""
+    if len(axis) == 1:
+        return np.repeat(values, len(points), axis=-1)
+    low = np.clip(np.searchsorted(axis, points, side="right") - 1, 0, len(axis) - 2)
+    share = (points - axis[low]) / (axis[low + 1] - axis[low])
+    return np.asarray(values[..., low] * (1.0 - share) + values[..., low + 1] * share, dtype=np.float64)
+
+
+def _attended_axis(tokens: FloatArray, before: FloatArray) -> FloatArray:
+    """Mean attended tokens of all combinations, thinned to distinct ones."""
+    combined = (tokens[:, None] + 1.0) / 2.0 + before[None, :]
+    return np.unique(np.concatenate([[1.0], combined.ravel()]))
+
+
+class Tables(NamedTuple):
+    """Several grids as the loop reads them [K, ..], padded to the largest."""
+
+    decode_s: FloatArray
+    mixed_s: FloatArray
+    joint_s: FloatArray
+    least_s: FloatArray
+    axes: FloatArray  # [K, 5, longest]
+    lengths: NDArray[np.int64]  # [K, 5] of the axes
+
+
+def stacked(grids: Sequence[StepGrid]) -> Tables:
+    """The tables of grids."""
+    axes_of = [(grid.batches, grid.contexts, grid.tokens, grid.attended, grid.rank_tokens) for grid in grids]
+    lengths = np.array([[len(axis) for axis in axes] for axes in axes_of], dtype=np.int64)
+    axes = np.zeros((len(grids), len(lengths[0]), int(lengths.max())))
+    for at, each in enumerate(axes_of):
+        for place, axis in enumerate(each):
+            axes[at, place, : len(axis)] = axis
+    names = ("decode_s", "mixed_s", "joint_s", "least_s")
+    decode_s, mixed_s, joint_s, least_s = (_padded([getattr(grid, name) for grid in grids]) for name in names)
+    return Tables(decode_s, mixed_s, joint_s, least_s, axes, lengths)
+
+
+def _padded(arrays: Sequence[FloatArray]) -> FloatArray:
+    """Arrays one above the other, zeros where another one is longer."""
+    if len(arrays) == 1:
+        return np.ascontiguousarray(arrays[0])[None]
+    whole = np.zeros((len(arrays), *np.max([array.shape for array in arrays], axis=0)))
+    for at, array in enumerate(arrays):
+        whole[at][tuple(slice(0, length) for length in array.shape)] = array
+    return whole

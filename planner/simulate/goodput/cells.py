@@ -1,0 +1,187 @@
+"""The best partition of a fleet into cells: each serves some of the workloads with engines that no other cell uses.
+
+Cells do not touch each other, so that a partition keeps the limits at a rate exactly where each of its cells does on
+the draws of its own workloads, and its goodput is the lowest of theirs. A run of a cell counts for every partition with
+it: a rate that it keeps, or breaks, is remembered, and like bisection the search takes for granted that a cell keeps
+any lower rate too.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from planner.simulate.fleet.instances import Fleet
+from planner.simulate.goodput.optimistic_mixture import MixtureOptimist
+from planner.simulate.goodput.rate import SMALLEST, TOLERANCE, highest_kept
+from planner.simulate.run.mixture import Mixture
+from planner.solvers.set_partition import best_bottleneck, cheapest_partition
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A fleet that could serve these workloads; its paths are theirs, in this order."""
+
+    name: str
+    fleet: Callable[[], Fleet]
+    workloads: tuple[int, ...]
+    gpus: int
+    steady_per_s: float  # goodput by a steady-state model, as a rate of all workloads
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a cell: no run keeps more than `bound_per_s`, one kept `low_per_s`, one broke `high_per_s`."""
+
+    fleet: Fleet
+    bound_per_s: float
+    low_per_s: float
+    high_per_s: float
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Cells that serve every workload once; no goodput is known of those that broke limits at a rate to be beaten."""
+
+    cells: tuple[int, ...]
+    goodput_per_s: float | None
+    bound_per_s: float
+
+
+@dataclass(slots=True)
+class CellSearch:
+    """Which partition of at most so many GPUs has the highest goodput, up to `most_per_s`."""
+
+    cells: Sequence[Cell]
+    mixture: Mixture
+    gpus: int
+    most_per_s: float = math.inf
+    most_tried: int | None = None  # cells that are played
+    known: list[Known] = field(default_factory=list)
+    tried: list[Partition] = field(default_factory=list)
+    dropped: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        optimists: dict[tuple[int, ...], MixtureOptimist] = {}
+        for cell in self.cells:
+            optimist = optimists.setdefault(cell.workloads, MixtureOptimist(self.mixture.of(cell.workloads)))
+            fleet = cell.fleet()
+            bound = min(optimist.most_rate(fleet), self.most_per_s)
+            self.known.append(Known(fleet, bound, 0.0, bound))
+
+    @property
+    def bound(self) -> float:
+        """The rate that no run of any partition exceeds on these draws; 0 where none has a chance."""
+        chosen = self._bottleneck(range(len(self.cells)), [one.bound_per_s for one in self.known])
+        return 0.0 if chosen is None else min(self.known[at].bound_per_s for at in chosen)
+
+    @property
+    def played(self) -> int:
+        """Cells that were played."""
+        return sum(one.runs > 0 for one in self.known)
+
+    @property
+    def runs(self) -> int:
+        """Runs of cells."""
+        return sum(one.runs for one in self.known)
+
+    def best(self, favourite: tuple[int, ...] | None = None) -> Partition | None:
+        """The partition of the highest goodput among those without a dropped cell, the favourite played first.
+
+        None where none has any. A partition is left out as soon as one of its cells has broken its limits, or cannot
+        keep them, at a rate that would be better by the tolerance.
+        """
+        if favourite is not None and not self.dropped:
+            self.play(favourite, 0.0)
+        while True:
+            found = [one for one in self.tried if one.goodput_per_s and not self.dropped & set(one.cells)]
+            incumbent = max(found, key=lambda one: one.goodput_per_s or 0.0, default=None)
+            least = 0.0 if incumbent is None else (incumbent.goodput_per_s or 0.0) * (1.0 + TOLERANCE)
+            chosen = self._promising(least)
+            if chosen is None:
+                return incumbent
+            self.play(chosen, least)
+
+    def play(self, chosen: tuple[int, ...], least_per_s: float) -> Partition:
+        """The goodput of a partition, where it is at least `least_per_s`."""
+        most = min(self.known[at].high_per_s for at in chosen)
+
+        def good(rate: float) -> bool:
+            return all(self.keeps(at, rate) for at in chosen)
+
+        found = highest_kept(good, most_per_s=most, least_per_s=least_per_s).rate_per_s
+        if found == 0.0 and least_per_s == 0.0:
+            for at in chosen:
+                if self.known[at].low_per_s == 0.0 and self.known[at].high_per_s <= 2.0 * SMALLEST * most:
+                    self.known[at].high_per_s = 0.0
+        bound = min(self.known[at].bound_per_s for at in chosen)
+        self.tried.append(Partition(chosen, None if least_per_s > 0.0 and found == 0.0 else found, bound))
+        return self.tried[-1]
+
+    def keeps(self, at: int, rate_per_s: float) -> bool:
+        """Whether a cell keeps the limits of its workloads at a rate, by what is known or by a run."""
+        known, cell = self.known[at], self.cells[at]
+        if rate_per_s <= known.low_per_s:
+            return True
+        if rate_per_s >= known.high_per_s and known.high_per_s < known.bound_per_s:
+            return False
+        known.runs += 1
+        good = self.mixture.of(cell.workloads).keeps(known.fleet, rate_per_s)
+        if good:
+            known.low_per_s = rate_per_s
+        else:
+            known.high_per_s = rate_per_s
+        return good
+
+    def _promising(self, least_per_s: float) -> tuple[int, ...] | None:
+        """The partition that steady state prefers of those which could still be better."""
+        full = self.most_tried is not None and self.played >= self.most_tried
+        alive = [
+            at
+            for at, one in enumerate(self.known)
+            if one.high_per_s > least_per_s and at not in self.dropped and (one.runs or not full)
+        ]
+        promised = [
+            min(max(self.cells[at].steady_per_s, self.known[at].low_per_s), self.known[at].high_per_s) for at in alive
+        ]
+        return self._bottleneck(alive, promised)
+
+    def _bottleneck(self, places: Sequence[int], values: Sequence[float]) -> tuple[int, ...] | None:
+        """Of these cells the partition whose lowest value is the highest."""
+        sets, gpus = self._sets(places)
+        chosen = best_bottleneck(sets, gpus, values, len(self.mixture), self.gpus, ties=values)
+        return None if chosen is None else tuple(sorted(places[at] for at in chosen))
+
+    def _sets(self, places: Sequence[int]) -> tuple[list[frozenset[int]], list[int]]:
+        return [frozenset(self.cells[at].workloads) for at in places], [self.cells[at].gpus for at in places]
+
+    def cheapest(self, rate_per_s: float, keeps: Callable[[int], bool]) -> tuple[int, ...] | None:
+        """The partition of the fewest GPUs all of whose cells `keeps` accepts at a rate; None where there is none.
+
+        Only cells that the optimistic model allows the rate are asked; of equal ones those that steady state prefers.
+        """
+        accepted: dict[int, bool] = {}
+        while True:
+            left = [at for at in self._allowed(rate_per_s) if accepted.get(at, True) and at not in self.dropped]
+            chosen = self._fewest_gpus(left)
+            if chosen is None or all(at in accepted for at in chosen):
+                return chosen
+            for at in chosen:
+                if at not in accepted:
+                    accepted[at] = keeps(at)
+
+    def fewest_allowed(self, rate_per_s: float) -> tuple[int, ...] | None:
+        """The partition of the fewest GPUs that the optimistic model allows a rate: fewer keep the limits in no run."""
+        return self._fewest_gpus(self._allowed(rate_per_s))
+
+    def _allowed(self, rate_per_s: float) -> list[int]:
+        return [at for at, one in enumerate(self.known) if one.bound_per_s >= rate_per_s]
+
+    def _fewest_gpus(self, places: Sequence[int]) -> tuple[int, ...] | None:
+        """Of these cells the partition with the fewest GPUs, at most those at hand."""
+        sets, gpus = self._sets(places)
+        ties = [self.cells[at].steady_per_s for at in places]
+        chosen = cheapest_partition(sets, gpus, len(self.mixture), ties=ties)
+        if chosen is None or sum(gpus[at] for at in chosen) > self.gpus:
+            return None
+        return tuple(sorted(places[at] for at in chosen))

@@ -1,0 +1,103 @@
+"""A rate of several workloads that no simulation of a fleet exceeds while each of them keeps its limits.
+
+(B5) Each workload is served no better than if it had the fleet to itself: the bounds of `optimistic` on its own draws.
+(B6) The cheapest requests of all workloads that must be on time, together, cost no more than the engines can do from
+     the first arrival to the last moment at which one of them can still be on time: (B2) with prices that hold for
+     every step, whatever workloads its sequences are of. Their time per token is taken for the slackest limit on it,
+     which a request that keeps a stricter one keeps too.
+
+Requests are those judged; workloads without a limit on when they end are left out of (B6). A rate is that of all
+workloads of the mixture that the draws are taken from.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.problem.schema import SloSpec
+from planner.simulate.fleet.instances import Fleet
+from planner.simulate.goodput.optimistic import FloatArray, Optimist, Share, kinds, latest_s, rate_of_work
+from planner.simulate.run.attainment import Draws, Requirement, required
+from planner.simulate.run.mixture import Mixture
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """(B6): the judged requests of all workloads that have a last moment, by arrival."""
+
+    prices: Optimist
+    wanted: Requirement  # the slackest time per token
+    late_R: FloatArray
+    shares: tuple[Share, ...]
+    span_s: float  # at a rate of one
+
+    @classmethod
+    def of(cls, mixture: Mixture, requirements: tuple[tuple[Requirement, ...], ...]) -> "Together | None":
+        """None where fewer than two workloads have a last moment."""
+        chosen = [(draws, _with_end(wanted)) for draws, wanted in zip(mixture.draws, requirements, strict=True)]
+        ended = [(draws, wanted) for draws, wanted in chosen if wanted is not None]
+        if len(ended) < 2:
+            return None
+        judged = [slice(draws.warm_up, None) for draws, _ in ended]
+        sizes = [len(draws) - draws.warm_up for draws, _ in ended]
+        number = np.repeat(np.arange(len(ended)), sizes)
+        arrival, inputs, outputs = (
+            np.concatenate([getattr(draws, name)[mine] for (draws, _), mine in zip(ended, judged, strict=True)])
+            for name in ("arrival_s", "input_tokens", "output_tokens")
+        )
+        late = [
+            latest_s(wanted, draws.output_tokens[mine].astype(float))
+            for (draws, wanted), mine in zip(ended, judged, strict=True)
+        ]
+        shares = tuple(
+            Share(number == at, math.ceil(wanted.share * sizes[at] - 1e-9)) for at, (_, wanted) in enumerate(ended)
+        )
+        slackest = Requirement(1.0, tpot_s=max(wanted.tpot_s for _, wanted in ended))
+        prices = Optimist(Draws(arrival, inputs, outputs), ())
+        return cls(prices, slackest, np.concatenate(late), shares, float(arrival.max() - arrival.min()))
+
+    def most_rate(self, fleet: Fleet) -> float:
+        """(B6) for prefill, for decoding, and for both where engines do both."""
+        fleet = self.prices.stepping_alone(fleet)
+        first = [one for one in fleet.instances if one.role != "decode"]
+        last = [one for one in fleet.instances if one.role != "prefill"]
+        sides = [("prefill_s", first), ("decode_s", last)]
+        if any(one.role == "colocated" for one in fleet.instances):
+            sides.append(("joint_s", list(fleet.instances)))
+        found = []
+        for name, engines in sides:
+            works = [getattr(self.prices.work(one, self.wanted), name) for one in kinds(engines)]
+            work_R = np.minimum.reduce(works) / len(engines)
+            found.append(rate_of_work(work_R, self.late_R, self.shares, self.span_s))
+        return min(found)
+
+
+class MixtureOptimist:
+    """Bounds of fleets that serve the same mixture; engines of one kind are priced once."""
+
+    def __init__(self, mixture: Mixture) -> None:
+        requirements = tuple(required(slo) if limits_anything(slo) else () for slo in mixture.slos)
+        self._alone = [Optimist(*one) for one in zip(mixture.draws, requirements, strict=True)]
+        self._together = Together.of(mixture, requirements)
+
+    def most_rate(self, fleet: Fleet) -> float:
+        """The rate beyond which no run of `fleet` keeps all limits of all workloads; inf where nothing limits it.
+
+        Raises PlannerError as that of one workload does.
+        """
+        rates = [one.most_rate(fleet) for one in self._alone]
+        if self._together is not None:
+            rates.append(self._together.most_rate(fleet))
+        return min(rates)
+
+
+def limits_anything(slo: SloSpec) -> bool:
+    """Whether there is a limit at all."""
+    return slo.attainment is not None or any(limit is not None for limit in (slo.ttft, slo.tpot, slo.latency))
+
+
+def _with_end(requirements: tuple[Requirement, ...]) -> Requirement | None:
+    """The requirement of the largest share that says when a request must have ended; of equal ones the strictest."""
+    ended = [one for one in requirements if math.isfinite(min(one.latency_s, one.ttft_s + one.tpot_s))]
+    return max(ended, key=lambda one: (one.share, -min(one.latency_s, one.ttft_s + one.tpot_s)), default=None)

@@ -1,0 +1,140 @@
+"""The placement of highest goodput: simulated where it matters, left out where no simulation could be better.
+
+Placements are taken in the order of what the optimistic model allows them, the favourite of a steady-state model first.
+One that is not allowed more than the best found is left out; one that a single run shows not to keep its limits at a
+rate that would be better is beaten; the goodput of all others is found by bisection, on the same draws for all.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.problem.schema import SloSpec
+from planner.simulate.fleet.instances import Fleet
+from planner.simulate.goodput.optimistic import Optimist
+from planner.simulate.goodput.rate import TOLERANCE, goodput
+from planner.simulate.run.attainment import Draws, required
+
+How = Literal["simulated", "beaten", "excluded", "left"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A fleet that could be; what it is worth is its rate times `weight`, such as 1 / GPUs."""
+
+    name: str
+    fleet: Callable[[], Fleet]
+    weight: float
+    steady_per_s: float | None = None  # goodput by a steady-state model
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What was found of one placement; `goodput_per_s` where it was simulated to the end."""
+
+    how: How
+    bound_per_s: float
+    goodput_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementSearch:
+    """The search: one entry a placement, the best of them (None where none has any goodput), and runs."""
+
+    placements: tuple[Placement, ...]
+    tried: tuple[Tried, ...]
+    best: int | None
+    runs: int
+
+    @property
+    def worth(self) -> float:
+        """Of the best placement."""
+        return 0.0 if self.best is None else (self.tried[self.best].goodput_per_s or 0.0) * self._weight(self.best)
+
+    @property
+    def bound(self) -> float:
+        """What no simulation of any placement on these draws exceeds; inf where the optimistic model knows no limit."""
+        return max((one.bound_per_s * self._weight(at) for at, one in enumerate(self.tried)), default=0.0)
+
+    @property
+    def steady_best(self) -> int | None:
+        """The favourite of the steady-state model."""
+        return _favourite(self.placements)
+
+    def count(self, how: How) -> int:
+        """Placements that ended so."""
+        return sum(one.how == how for one in self.tried)
+
+    def _weight(self, at: int) -> float:
+        return self.placements[at].weight
+
+
+def search_placements(
+    placements: Sequence[Placement],
+    draws: Draws,
+    slo: SloSpec,
+    *,
+    most_per_s: float = math.inf,
+    tolerance: float = TOLERANCE,
+    everything: bool = False,
+    most_tried: int | None = None,
+    optimist: Optimist | None = None,
+) -> PlacementSearch:
+    """The placement of highest worth, on the same draws for all, rates up to `most_per_s`.
+
+    `everything` finds the goodput of all placements that have any; `most_tried` ends the search after so many.
+    Raises PlannerError where `slo` limits nothing.
+    """
+    model = optimist or Optimist(draws, required(slo))
+    fleets = [placement.fleet() for placement in placements]
+    bounds = [min(model.most_rate(fleet), most_per_s) for fleet in fleets]
+    order = sorted(range(len(placements)), key=lambda at: -bounds[at] * placements[at].weight)
+    favourite = _favourite(placements)
+    if favourite is not None:
+        order.remove(favourite)
+        order.insert(0, favourite)
+    tried = [Tried("left", bound) for bound in bounds]
+    best, worth, runs, looked = None, 0.0, 0, 0
+    for at in order:
+        placement, bound = placements[at], bounds[at]
+        least = 0.0 if everything else worth / placement.weight * (1.0 + tolerance)
+        if bound <= least:
+            tried[at] = Tried("excluded", bound)
+            continue
+        if most_tried is not None and looked >= most_tried:
+            continue
+        looked += 1
+        found = goodput(fleets[at], draws, slo, most_per_s=bound, least_per_s=least, tolerance=tolerance)
+        runs += found.runs
+        beaten = found.rate_per_s == 0.0 and least > 0.0
+        tried[at] = Tried("beaten", bound) if beaten else Tried("simulated", bound, found.rate_per_s)
+        if found.rate_per_s * placement.weight > worth:
+            best, worth = at, found.rate_per_s * placement.weight
+    return PlacementSearch(tuple(placements), tuple(tried), best, runs)
+
+
+def reversals(search: PlacementSearch, tolerance: float = 2.0 * TOLERANCE) -> list[tuple[int, int]]:
+    """Pairs of placements, both simulated to the end, that the steady-state model ranks the other way round.
+
+    The first of a pair is the one that the simulation prefers; differences up to `tolerance` are none.
+    """
+    known = [
+        (at, one.goodput_per_s * placement.weight, placement.steady_per_s * placement.weight)
+        for at, (one, placement) in enumerate(zip(search.tried, search.placements, strict=True))
+        if one.goodput_per_s is not None and placement.steady_per_s is not None
+    ]
+    margin = 1.0 + tolerance
+    return [
+        (a, b)
+        for a, simulated_a, steady_a in known
+        for b, simulated_b, steady_b in known
+        if simulated_a > simulated_b * margin and steady_b > steady_a * margin
+    ]
+
+
+def _favourite(placements: Sequence[Placement]) -> int | None:
+    known = [at for at, placement in enumerate(placements) if placement.steady_per_s is not None]
+    if not known:
+        return None
+    return max(known, key=lambda at: (placements[at].steady_per_s or 0.0) * placements[at].weight)

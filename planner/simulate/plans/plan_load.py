@@ -1,0 +1,94 @@
+"""The requests that a serving plan is made for: its own workload drawn, or a trace at some rate."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PlannerError
+from planner.plan.schema import Envelope
+from planner.problem.schema import MomentLengths, Problem, TraceLengths, UniformLengths, WorkloadSpec
+from planner.simulate.requests.arrivals import arrivals
+from planner.simulate.requests.stream import Requests, together
+
+ROUNDS = 20  # requests of each client of a closed loop, at least
+SEEDS = 7919  # between those of two workloads
+
+
+def own_requests(envelope: Envelope, problem: Problem, count: int, seed: int) -> Requests:
+    """`count` requests of the plan's workloads: at their rates (those that the plan claims where the problem leaves
+    them open), or of their clients.
+
+    Raises PlannerError for lengths that come from a trace, whose path a plan does not keep.
+    """
+    if len(problem.workloads) == 1:
+        (workload,) = problem.workloads
+        clients = _clients(workload)
+        inputs, outputs = _lengths(workload, max(count, ROUNDS * clients), seed)
+        if clients:
+            return Requests.closed_loop(inputs, outputs, clients=clients)
+        return Requests.open_stream(_times(workload, _rate(envelope, workload), count, seed), inputs, outputs)
+    rates = [0.0 if _clients(workload) else _rate(envelope, workload) for workload in problem.workloads]
+    return together(
+        [_stream(one, rate, count * rate / max(sum(rates), 1e-12), seed + SEEDS * at)
+         for at, (one, rate) in enumerate(zip(problem.workloads, rates, strict=True))]
+    )  # fmt: skip
+
+
+def _clients(workload: WorkloadSpec) -> int:
+    return (workload.load.concurrency or 0) if workload.load is not None else 0
+
+
+def _rate(envelope: Envelope, workload: WorkloadSpec) -> float:
+    stated = workload.load.rate_per_s if workload.load is not None else None
+    return claimed_rate(envelope, workload) if stated is None else stated
+
+
+def _lengths(workload: WorkloadSpec, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rng = np.random.default_rng(seed)
+    return drawn_lengths(workload, "input_tokens", count, rng), drawn_lengths(workload, "output_tokens", count, rng)
+
+
+def _times(workload: WorkloadSpec, rate_per_s: float, count: int, seed: int) -> NDArray[np.float64]:
+    cv = workload.load.arrival_cv if workload.load is not None else 1.0
+    if cv > 0.0:
+        return arrivals("gamma", rate_per_s, count, cv=cv, seed=seed + 1)
+    return np.arange(1, count + 1) / rate_per_s
+
+
+def _stream(workload: WorkloadSpec, rate_per_s: float, share: float, seed: int) -> Requests:
+    """One of several workloads: so many requests at a rate, or a session of `ROUNDS` requests of each client."""
+    clients = _clients(workload)
+    count = ROUNDS * clients or max(round(share), 1)
+    inputs, outputs = _lengths(workload, count, seed)
+    if not clients:
+        return Requests.open_stream(_times(workload, rate_per_s, count, seed), inputs, outputs)
+    after = np.arange(count) + clients
+    sessions = Requests.open_stream(np.zeros(count), inputs, outputs)
+    return replace(sessions, successor=np.where(after < count, after, -1), num_open=clients)
+
+
+def claimed_rate(envelope: Envelope, workload: WorkloadSpec) -> float:
+    """Requests per second of the workload that the plan predicts."""
+    for prediction in envelope.predictions:
+        if prediction.metric == "requests_per_s" and prediction.of == workload.name:
+            return prediction.value
+    raise PlannerError("neither the problem nor the plan states a rate", hint="give the requests: `--trace FILE`")
+
+
+def drawn_lengths(workload: WorkloadSpec, side: str, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """`count` lengths of `input_tokens` or `output_tokens`; raises PlannerError for those of a trace."""
+    spec = workload.input_tokens if side == "input_tokens" else workload.output_tokens
+    if isinstance(spec, int):
+        return np.full(count, spec, dtype=np.int64)
+    if isinstance(spec, UniformLengths):
+        return rng.integers(spec.low, spec.high + 1, count)
+    if isinstance(spec, MomentLengths):
+        variance = math.log1p(spec.cv**2)
+        drawn = rng.lognormal(math.log(spec.mean) - variance / 2.0, math.sqrt(variance), count)
+        longest = max(1, round(spec.mean * (1 + 4 * spec.cv)))  # as the schema says: lengths end there
+        return np.clip(np.rint(drawn), 1, longest).astype(np.int64)
+    assert isinstance(spec, TraceLengths)
+    what = f"the {side} of `{workload.name}` come from the trace `{spec.trace}`, whose path the plan does not keep"
+    raise PlannerError(what, hint="give it: `--trace FILE`")

@@ -1,0 +1,139 @@
+"""A serving plan played: on its own workload, or on a trace; and whether it keeps what it promises."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.errors import PlannerError
+from planner.plan.findings import Finding
+from planner.plan.schema import Decision, Envelope
+from planner.problem.recorded import recorded_problem
+from planner.problem.schema import SloSpec
+from planner.simulate.plans.plan_fleet import PlannedFleet, Policies, fleet_of_plan
+from planner.simulate.plans.plan_load import own_requests
+from planner.simulate.requests.stream import Requests
+from planner.simulate.requests.traces import read_trace
+from planner.simulate.run.engine import simulate
+from planner.simulate.run.result import SimulationResult
+from planner.simulate.run.summary import attained, figures, statistic, summarise
+
+OWN_REQUESTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to play: a trace, or the plan's own workload where there is none."""
+
+    trace: str | None = None
+    first: int | None = None  # requests of the trace, or of the own workload
+    rate_per_s: float | None = None  # to which the trace is scaled
+    rate_scale: float = 1.0
+    clients: int = 0  # closed loop on the lengths of the trace, instead of its times
+    drop_empty: bool = False
+    warm_up: int = 0  # requests left out of the figures
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A run of a plan."""
+
+    planned: PlannedFleet
+    result: SimulationResult
+    summary: dict[str, object]
+    slos: tuple[SloSpec, ...]  # by workload
+
+
+def play(
+    envelope: Envelope,
+    decision: Decision,
+    load: Load,
+    policies: Policies,
+    *,
+    seed: int = 0,
+    limit_s: float = math.inf,
+    profiles: Sequence[str] = (),
+    calibration: str | None = None,
+) -> Played:
+    """Plays a serving plan; raises PlannerError for what cannot be played."""
+    requests = requests_of(envelope, load, seed)
+    if policies.operation is not None:
+        requests = policies.operation.with_adapters(requests, seed)
+    planned = fleet_of_plan(envelope, decision, requests, policies, profiles=profiles, calibration=calibration)
+    if requests.workload is not None:
+        requests = replace(requests, model=np.array(planned.model_of_workload)[requests.workload])
+    result = simulate(planned.fleet, requests, seed=seed, limit_s=limit_s)
+    slos = tuple(workload.slo for workload in planned.problem.workloads)
+    summary = summarise(result, slos, gpus=planned.gpus, roles=planned.role_of_instance, warm_up=load.warm_up)
+    if requests.workload is not None:
+        names = [workload.name for workload in planned.problem.workloads]
+        summary["workloads"] = {
+            name: figures(result.of_workload(at), slos[at], load.warm_up) for at, name in enumerate(names)
+        }
+    return Played(planned, result, summary, slos)
+
+
+def requests_of(envelope: Envelope, load: Load, seed: int) -> Requests:
+    """The requests of a load."""
+    problem = recorded_problem(envelope.inputs)
+    if load.trace is None:
+        if problem is None:
+            raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
+        if load.rate_per_s is not None or load.clients or load.rate_scale != 1.0:
+            what = "a rate and clients are for a trace; the plan's own workload has its own"
+            raise PlannerError(what, hint="give a trace too: `--trace FILE`")
+        return own_requests(envelope, problem, load.first or OWN_REQUESTS, seed)
+    trace = read_trace(load.trace, drop_empty=load.drop_empty)
+    trace = trace if load.first is None else trace.first(load.first)
+    if load.clients:
+        closed = Requests.closed_loop(trace.input_tokens, trace.output_tokens, clients=load.clients)
+        return closed.with_prefixes(trace.blocks, block_tokens=trace.block_tokens) if trace.blocks else closed
+    scale = load.rate_scale
+    if load.rate_per_s is not None:
+        span_s = float(trace.arrival_s[-1])
+        if span_s <= 0.0:
+            raise PlannerError(
+                "has no rate that could be scaled", where=load.trace, hint="sample arrivals for it first"
+            )
+        scale = load.rate_per_s * span_s / max(len(trace) - 1, 1)
+    return trace.at_rate(scale).requests()
+
+
+def findings(played: Played) -> Iterator[Finding]:
+    """Whether a run drained, rejected nobody, and kept the limits of the workload."""
+    result = played.result
+    left = result.num_unfinished
+    what = f"{left} of {len(result.requests)} requests were not answered" if left else "every request was answered"
+    yield Finding("simulate.drains", not left, what, "", "lower the rate, or plan for it")
+    rejected = int(result.rejected.sum())
+    what = f"{rejected} requests are longer than an instance allows" if rejected else "every request fits"
+    yield Finding("simulate.fits", not rejected, what, "", "give instances more KV cache, and a higher context limit")
+    cut = int(result.cut.sum())
+    what = f"{cut} answers end at the context limit of their instance" if cut else "no answer is cut"
+    yield Finding("simulate.context", not cut, what, "", "solve for requests as long as these")
+    what = "waits grow as long as requests come" if played.summary["saturated"] else "waits settle"
+    yield Finding("simulate.saturation", not played.summary["saturated"], what, "", "lower the rate, or plan for it")
+    if result.requests.workload is None:
+        yield from _limits(result, played.slos[0] if played.slos else SloSpec(), "")
+        return
+    for at, (workload, slo) in enumerate(zip(played.planned.problem.workloads, played.slos, strict=True)):
+        yield from _limits(result.of_workload(at), slo, f"{workload.name}: ")
+
+
+def _limits(result: SimulationResult, slo: SloSpec, of_workload: str) -> Iterator[Finding]:
+    """Whether the requests of a workload keep its limits."""
+    for name, limit, values in (
+        ("ttft", slo.ttft, result.ttft_s),
+        ("tpot", slo.tpot, result.tpot_s),
+        ("latency", slo.latency, result.e2e_s),
+    ):
+        for of, bound in limit.statistics().items() if limit is not None else ():
+            found, place = statistic(values, of), f"{of_workload}{of}"
+            what = f"{of} of {name} is {1e3 * found:.3g} ms, the limit {1e3 * bound:.3g} ms"
+            hint = "lower the rate, or solve with a tighter limit"
+            yield Finding(f"simulate.{name}", found <= bound, what, place, hint)
+    if slo.attainment is not None:
+        share, place = float(attained(result, (slo,)).mean()), of_workload.removesuffix(": ")
+        what = f"{share:.2%} of the requests keep every limit, wanted are {slo.attainment:.2%}"
+        yield Finding("simulate.attainment", share >= slo.attainment, what, place, "lower the rate, or solve again")

@@ -1,0 +1,1 @@
+"""What arrives: request streams as arrays, arrival processes, traces and their statistics."""

@@ -1,0 +1,282 @@
+"""Request traces as arrays, and the files that they come in. R requests.
+
+Read are Azure's LLM inference traces (TIMESTAMP, ContextTokens, GeneratedTokens), BurstGPT (Timestamp, Request tokens,
+Response tokens), Mooncake's JSON lines (timestamp in ms, input_length, output_length, hash_ids), and plain CSV or JSON
+lines (arrival_s, input_tokens, output_tokens, and where known predicted_tokens, priority). All may be gzipped.
+"""
+
+import csv
+import gzip
+import io
+import json
+import math
+import zlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PlannerError
+from planner.simulate.requests.stream import Requests
+
+FloatArray = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MOONCAKE_BLOCK_TOKENS = 512
+LENGTHS_ONLY = "lengths"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Requests in order of arrival; `blocks` names prompt blocks where the trace knows them."""
+
+    name: str
+    format: str  # azure, burstgpt, mooncake, plain, lengths
+    arrival_s: FloatArray  # [R] from the first request; all 0 where the trace holds lengths alone
+    input_tokens: Ints  # [R]
+    output_tokens: Ints  # [R]
+    predicted_tokens: Ints | None = None  # [R]
+    priority: Ints | None = None  # [R]
+    blocks: tuple[tuple[Hashable, ...], ...] = ()  # of each request
+    block_tokens: int = MOONCAKE_BLOCK_TOKENS
+    dropped: int = 0  # rows without tokens that were left out
+
+    def __len__(self) -> int:
+        return len(self.input_tokens)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the trace says when requests come."""
+        return self.format != LENGTHS_ONLY
+
+    def first(self, count: int) -> "Trace":
+        """The first requests."""
+        return self.take(np.arange(min(count, len(self))))
+
+    def take(self, chosen: Ints) -> "Trace":
+        """The chosen requests, in that order; they keep their times."""
+        return replace(
+            self,
+            arrival_s=self.arrival_s[chosen],
+            input_tokens=self.input_tokens[chosen],
+            output_tokens=self.output_tokens[chosen],
+            predicted_tokens=None if self.predicted_tokens is None else self.predicted_tokens[chosen],
+            priority=None if self.priority is None else self.priority[chosen],
+            blocks=tuple(self.blocks[r] for r in chosen.tolist()) if self.blocks else (),
+        )
+
+    def at_rate(self, factor: float) -> "Trace":
+        """The same requests, `factor` times as many a second."""
+        if not 0.0 < factor < math.inf:
+            raise PlannerError(f"a rate is scaled by a factor above 0, found {factor:g}")
+        return replace(self, arrival_s=self.arrival_s / factor)
+
+    def requests(self) -> Requests:
+        """The trace as an open stream; raises PlannerError where it holds lengths alone."""
+        if not self.timed:
+            hint = "sample arrivals for it: `planner trace sample FILE --rate 5/s`"
+            raise PlannerError("has no arrival times", where=self.name, hint=hint)
+        found = Requests.open_stream(
+            self.arrival_s,
+            self.input_tokens,
+            self.output_tokens,
+            predicted_tokens=self.predicted_tokens,
+            priority=self.priority,
+        )
+        return found.with_prefixes(self.blocks, block_tokens=self.block_tokens) if self.blocks else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """The columns of one kind of file, and how its times read."""
+
+    name: str
+    arrival: str
+    input: str
+    output: str
+    seconds: Callable[[Any], float]
+
+
+def _clock(text: object) -> float:
+    """Seconds of a time stamp such as `2023-11-16 18:15:46.6805900`, with more digits than Python reads."""
+    moment, _, fraction = str(text).strip().partition(".")
+    digits = "".join(c for c in fraction if c.isdigit())
+    zone = fraction[len(digits) :]
+    parsed = datetime.fromisoformat(moment + zone)
+    start = datetime(2000, 1, 1, tzinfo=parsed.tzinfo)
+    return (parsed - start).total_seconds() + (float(f"0.{digits}") if digits else 0.0)
+
+
+FORMATS = (
+    _Format("azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", _clock),
+    _Format("burstgpt", "Timestamp", "Request tokens", "Response tokens", float),
+    _Format("mooncake", "timestamp", "input_length", "output_length", lambda value: float(value) / 1e3),
+    _Format("plain", "arrival_s", "input_tokens", "output_tokens", float),
+    _Format(LENGTHS_ONLY, "", "input_tokens", "output_tokens", float),
+)
+
+
+def read_trace(path: str | Path, *, drop_empty: bool = False) -> Trace:
+    """The trace in a file, its format known by its columns.
+
+    Raises PlannerError, with the line, for missing columns, times that are negative, out of order or no numbers, and
+    lengths below 1; with `drop_empty` rows of length 0 are left out and counted.
+    """
+    name = str(path)
+    rows = _rows(_text(path), name)
+    first = next(rows, None)
+    if first is None:
+        raise PlannerError("has no requests", where=name, hint="give a trace with at least one request")
+    form = _format(first[1], name)
+    reader = _Reader(form, name, drop_empty)
+    reader.read(*first)
+    for line, row in rows:
+        reader.read(line, row)
+    return reader.trace()
+
+
+class _Reader:
+    """Rows of one file, checked as they come."""
+
+    def __init__(self, form: _Format, name: str, drop_empty: bool) -> None:
+        self.form, self.name, self.drop_empty = form, name, drop_empty
+        self.arrival_s: list[float] = []
+        self.input: list[int] = []
+        self.output: list[int] = []
+        self.more: dict[str, list[int]] = {"predicted_tokens": [], "priority": []}
+        self.blocks: list[tuple[Hashable, ...]] = []
+        self.dropped = 0
+
+    def read(self, line: int, row: Mapping[str, Any]) -> None:
+        lengths = [self._length(row, column, line) for column in (self.form.input, self.form.output)]
+        if 0 in lengths:
+            self.dropped += 1
+            return
+        time_s = self._time(row, line) if self.form.arrival else 0.0
+        if self.arrival_s and time_s < self.arrival_s[-1]:
+            raise self._wrong(line, f"comes at {time_s:g} s, after one at {self.arrival_s[-1]:g} s", "sort the trace")
+        self.arrival_s.append(time_s)
+        self.input.append(lengths[0])
+        self.output.append(lengths[1])
+        for column, values in self.more.items():
+            if row.get(column) not in (None, ""):
+                values.append(int(float(row[column])))
+        if isinstance(row.get("hash_ids"), list):
+            self.blocks.append(tuple(row["hash_ids"]))
+
+    def trace(self) -> Trace:
+        count = len(self.input)
+        if not count:
+            raise PlannerError("has no request with tokens", where=self.name)
+        arrival = np.array(self.arrival_s, dtype=np.float64)
+        more = {column: np.array(values) if len(values) == count else None for column, values in self.more.items()}
+        return Trace(
+            Path(self.name).name,
+            self.form.name,
+            arrival - arrival[0],
+            np.array(self.input, dtype=np.int64),
+            np.array(self.output, dtype=np.int64),
+            predicted_tokens=more["predicted_tokens"],
+            priority=more["priority"],
+            blocks=tuple(self.blocks) if len(self.blocks) == count else (),
+            dropped=self.dropped,
+        )
+
+    def _length(self, row: Mapping[str, Any], column: str, line: int) -> int:
+        try:
+            tokens = float(row[column])
+        except (KeyError, TypeError, ValueError):
+            raise self._wrong(line, f"`{column}` is {row.get(column)!r}", "write a whole number of tokens") from None
+        if tokens == 0 and self.drop_empty:
+            return 0
+        if not (tokens >= 1 and tokens == int(tokens)):
+            hint = "a request has at least one token in and one out; `--drop-empty` leaves rows of 0 out"
+            raise self._wrong(line, f"`{column}` is {tokens:g}", hint)
+        return int(tokens)
+
+    def _time(self, row: Mapping[str, Any], line: int) -> float:
+        try:
+            time_s = self.form.seconds(row[self.form.arrival])
+        except (KeyError, TypeError, ValueError):
+            what = f"`{self.form.arrival}` is {row.get(self.form.arrival)!r}"
+            raise self._wrong(line, what, "write the time of each request") from None
+        if not 0.0 <= time_s < math.inf:
+            raise self._wrong(line, f"`{self.form.arrival}` is {time_s:g}", "times start at 0 and are finite")
+        return time_s
+
+    def _wrong(self, line: int, what: str, hint: str) -> PlannerError:
+        return PlannerError(what, where=f"{self.name}:{line}", hint=hint)
+
+
+def _format(row: Mapping[str, Any], name: str) -> _Format:
+    for form in FORMATS:
+        if all(column in row for column in (form.arrival, form.input, form.output) if column):
+            return form
+    known = "; ".join(f"{form.arrival}, {form.input}, {form.output}" for form in FORMATS if form.arrival)
+    found = ", ".join(str(key) for key in row)
+    raise PlannerError(f"has the columns {found}", where=f"{name}:1", hint=f"a trace has one of: {known}")
+
+
+def _text(path: str | Path) -> str:
+    try:
+        content = Path(path).read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+        return content.decode("utf-8-sig")
+    except OSError as problem:
+        reason = problem.strerror or "it is no whole gzip file"
+    except (UnicodeDecodeError, EOFError, zlib.error):
+        reason = "it is no UTF-8 text, gzipped or not"
+    raise PlannerError(f"cannot be read: {reason}", where=str(path), hint="give a CSV file or JSON lines")
+
+
+def _rows(text: str, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Rows with their line numbers, of JSON lines or of CSV."""
+    if text.lstrip()[:1] == "{":
+        for line, content in enumerate(text.splitlines(), 1):
+            if content.strip():
+                yield line, _object(content, f"{name}:{line}")
+        return
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as problem:
+        raise PlannerError(f"is no CSV: {problem}", where=f"{name}:{reader.line_num}") from None
+
+
+def _object(content: str, where: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(content)
+    except (json.JSONDecodeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise PlannerError("is no JSON object", where=where, hint="write one request a line")
+    return found
+
+
+def trace_csv(trace: Trace) -> str:
+    """The trace as plain CSV."""
+    lines = ["arrival_s,input_tokens,output_tokens"]
+    columns = (trace.arrival_s.tolist(), trace.input_tokens.tolist(), trace.output_tokens.tolist())
+    lines += [f"{arrival!r},{tokens_in},{tokens_out}" for arrival, tokens_in, tokens_out in zip(*columns, strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def trace_jsonl(trace: Trace) -> str:
+    """The trace as JSON lines; with prompt blocks as Mooncake writes them."""
+    blocks: Sequence[tuple[Hashable, ...] | None] = trace.blocks or [None] * len(trace)
+    lines = []
+    for r, names in enumerate(blocks):
+        lengths = int(trace.input_tokens[r]), int(trace.output_tokens[r])
+        if names is None:
+            row: dict[str, object] = {"arrival_s": float(trace.arrival_s[r])}
+            row |= {"input_tokens": lengths[0], "output_tokens": lengths[1]}
+        else:
+            row = {"timestamp": float(trace.arrival_s[r]) * 1e3, "input_length": lengths[0]}
+            row |= {"output_length": lengths[1], "hash_ids": list(names)}
+        lines.append(json.dumps(row))
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""One simulation from fleet and requests to results, statistics and files."""

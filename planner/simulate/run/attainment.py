@@ -1,0 +1,138 @@
+"""Draws that every rate plays alike, what requests must keep, and whether a run kept it. R requests."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PlannerError
+from planner.problem.schema import SloSpec
+from planner.simulate.requests.arrivals import arrivals
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.result import SimulationResult
+from planner.simulate.run.summary import statistic
+
+FloatArray = NDArray[np.float64]
+Ints = NDArray[np.int64]
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+MEAN_TIMES = 10.0  # by Markov's inequality no more than one in so many takes longer than so many times the mean
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """So large a share of the requests keeps all of these limits at once."""
+
+    share: float
+    ttft_s: float = math.inf
+    tpot_s: float = math.inf
+    latency_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draws:
+    """Requests that come once a second on average; a rate plays the same draws so many times as fast.
+
+    The first `warm_up` are played and not judged.
+    """
+
+    arrival_s: FloatArray  # [R]
+    input_tokens: Ints  # [R]
+    output_tokens: Ints  # [R]
+    warm_up: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warm_up < len(self.arrival_s):
+            what = f"{self.warm_up} of {len(self.arrival_s)} requests are a warm-up, so that none is judged"
+            raise PlannerError(what, hint="draw more requests")
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @classmethod
+    def renewal(
+        cls, input_tokens: Ints, output_tokens: Ints, *, cv: float = 1.0, seed: int = 0, warm_up: int = 0
+    ) -> "Draws":
+        """Gamma gaps of that CV between requests of these lengths; evenly spaced for a CV of 0."""
+        count = len(input_tokens)
+        times = arrivals("gamma", 1.0, count, cv=cv, seed=seed) if cv > 0.0 else np.arange(1.0, count + 1.0)
+        return cls(times, input_tokens, output_tokens, warm_up)
+
+    def requests(self, rate_per_s: float) -> Requests:
+        """The draws at a rate."""
+        return Requests.open_stream(self.arrival_s / rate_per_s, self.input_tokens, self.output_tokens)
+
+
+def required(slo: SloSpec) -> tuple[Requirement, ...]:
+    """What limits ask for, in shares of requests: every one of them is necessary.
+
+    A limit on a mean asks for little: all but a tenth stay within ten times it. Shares of limits on different times are
+    also taken together: what 95 % keep and what 95 % keep, at least 90 % keep both. Raises PlannerError for no limit.
+    """
+    found = [*_single(slo)]
+    if slo.attainment is not None:
+        found.append(Requirement(slo.attainment, **_strictest(slo)))
+    missed = sum(1.0 - one.share for one in found)
+    if len(found) > 1 and missed < 1.0:
+        limits = {name: min(getattr(one, name) for one in found) for name in ("ttft_s", "tpot_s", "latency_s")}
+        found.append(Requirement(1.0 - missed, **limits))
+    if not found:
+        hint = "give the workload limits, such as `slo: {ttft: 1s, tpot: 50ms, attainment: 90%}`"
+        raise PlannerError("without limits every rate is kept, and no goodput is the highest", hint=hint)
+    return tuple(dict.fromkeys(found))
+
+
+def _single(slo: SloSpec) -> Iterator[Requirement]:
+    for name, limit in (("ttft_s", slo.ttft), ("tpot_s", slo.tpot), ("latency_s", slo.latency)):
+        for of, bound in limit.statistics().items() if limit is not None else ():
+            share, factor = QUANTILES.get(of, 1.0 - 1.0 / MEAN_TIMES), 1.0
+            if of == "mean":
+                factor = MEAN_TIMES
+            yield Requirement(share, **{name: bound * factor})
+
+
+def _strictest(slo: SloSpec) -> dict[str, float]:
+    """The limits on percentiles that attainment is about, all at once."""
+    found = {}
+    for name, limit in (("ttft_s", slo.ttft), ("tpot_s", slo.tpot), ("latency_s", slo.latency)):
+        bounds = [bound for of, bound in limit.statistics().items() if of != "mean"] if limit is not None else []
+        if bounds:
+            found[name] = min(bounds)
+    return found
+
+
+def attainment(result: SimulationResult, slo: SloSpec, warm_up: int = 0) -> float:
+    """The share of the judged requests that keep the strictest limit on each time at once."""
+    return _share(result, Requirement(1.0, **_strictest(slo)), warm_up)
+
+
+def kept(result: SimulationResult, slo: SloSpec, warm_up: int = 0) -> bool:
+    """Whether the judged requests of a run keep all limits: shares, means, and the attainment."""
+    if not bool(result.complete.all()):
+        return False
+    for name, limit, values in (
+        ("ttft_s", slo.ttft, result.ttft_s),
+        ("tpot_s", slo.tpot, result.tpot_s),
+        ("latency_s", slo.latency, result.e2e_s),
+    ):
+        for of, bound in limit.statistics().items() if limit is not None else ():
+            judged = values[warm_up:]
+            if of == "mean":
+                if statistic(judged, "mean") > bound:
+                    return False
+            elif _share(result, Requirement(1.0, **{name: bound}), warm_up) < QUANTILES[of]:
+                return False
+    return slo.attainment is None or attainment(result, slo, warm_up) >= slo.attainment
+
+
+def _share(result: SimulationResult, wanted: Requirement, warm_up: int) -> float:
+    keeps = result.complete.copy()
+    for bound, values in (
+        (wanted.ttft_s, result.ttft_s),
+        (wanted.tpot_s, result.tpot_s),
+        (wanted.latency_s, result.e2e_s),
+    ):
+        if bound < math.inf:
+            keeps &= np.isnan(values) | (values <= bound)
+    return float(keeps[warm_up:].mean())

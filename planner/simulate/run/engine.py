@@ -1,0 +1,269 @@
+"""From a fleet and its requests to the arrays of a run, and from those to results.
+
+result = simulate(fleet, requests)
+result.ttft_s, result.tpot_s, result.summary()
+"""
+
+import math
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from planner.errors import PlannerError
+from planner.simulate.fleet.context import ENDLESS, answer_tokens
+from planner.simulate.fleet.elastic import common_arrays, most_prefill_tokens
+from planner.simulate.fleet.instances import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance
+from planner.simulate.fleet.operation import ACTIONS, Change, Control
+from planner.simulate.fleet.shares import instances_of
+from planner.simulate.fleet.step_grid import stacked
+from planner.simulate.loop import fields as f
+from planner.simulate.loop.arrays import Arrays, Ints
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.result import SimulationResult
+
+
+def simulate(
+    fleet: Fleet,
+    requests: Requests,
+    *,
+    seed: int = 0,
+    limit_s: float = math.inf,
+    most_events: int = 2**62,
+) -> SimulationResult:
+    """Plays the requests on the fleet until all are answered, or to `limit_s` of simulated time.
+
+    Equal arguments give equal bytes. Raises PlannerError for requests that the step times of the fleet do not cover.
+    """
+    return SimulationResult.of_arrays(requests, play_arrays(fleet, requests, seed, limit_s, most_events))
+
+
+def play_arrays(
+    fleet: Fleet, requests: Requests, seed: int = 0, limit_s: float = math.inf, most_events: int = 2**62
+) -> Arrays:
+    """The arrays of the run that `simulate` plays, at its end."""
+    arrays = make_arrays(fleet, requests, seed, limit_s, most_events)
+    run_arrays(fleet, requests, arrays)
+    return arrays
+
+
+def run_arrays(fleet: Fleet, requests: Requests, arrays: Arrays) -> None:
+    """Plays a run that has not begun, by the program of its fleet."""
+    if fleet.elastic is None:
+        program()(arrays)
+    else:
+        elastic_program()(arrays, common_arrays(fleet, requests))
+
+
+def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> Arrays:
+    """The arrays of a run that has not begun; raises PlannerError where step times end before the requests do."""
+    served = instances_of(fleet, requests)
+    outputs = answer_tokens(fleet, requests, *served)
+    _require_covered(fleet, requests, outputs, *served)
+    tables = [grid for one in fleet.instances for grid in (one.grid, one.speculation.grid if one.speculation else None)]
+    grids = list({id(grid): grid for grid in tables if grid is not None}.values())
+    table_of = {id(grid): at for at, grid in enumerate(grids)}
+    caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
+    stores = int(caches and fleet.store_kv_tokens > 0)
+    count, instances = len(requests), len(fleet.instances) + stores
+    most = max(instance.most_sequences for instance in fleet.instances)
+    table = stacked(grids)
+    prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
+    sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
+    instance, instance_s = _instances(fleet, table_of, stores)
+    request, request_s = _requests(requests, outputs, *served)
+    return Arrays(
+        run=_run(fleet, requests, seed, most_events, caches),
+        run_s=_run_seconds(fleet, limit_s),
+        request=request,
+        request_s=request_s,
+        instance=instance,
+        instance_s=instance_s,
+        batch=np.zeros((instances, most + 1), dtype=np.int64),
+        listed=np.zeros((instances, most + 1), dtype=np.int64),
+        residue=np.zeros((instances, fleet.block_tokens), dtype=np.int64),
+        events=np.arange(instances, dtype=np.int64),
+        dirty=np.zeros(instances, dtype=np.int64),
+        prefix_of=prefix_of,
+        prefix=requests.prefix if caches else np.zeros(1, dtype=np.int64),
+        prefix_size=np.stack([sizes, -(-sizes // fleet.block_tokens)], axis=1),
+        cached=np.full((instances if caches else 1, len(sizes), 3), f.NONE, dtype=np.int64),
+        decode_s=table.decode_s,
+        mixed_s=table.mixed_s,
+        joint_s=table.joint_s,
+        least_s=table.least_s,
+        axes=table.axes,
+        lengths=table.lengths,
+        adapters=_adapters(requests, instances),
+        links=_links(fleet),
+        skew=np.array(fleet.skew, dtype=np.float64),
+        change_s=np.array([change.time_s for change in _changes(fleet)], dtype=np.float64),
+        change=np.array([(c.instance, ACTIONS[c.action]) for c in _changes(fleet)], dtype=np.int64).reshape(-1, 2),
+    )
+
+
+def _require_covered(fleet: Fleet, requests: Requests, outputs: Ints, first: Ints, last: Ints) -> None:
+    """Refuses contexts and steps beyond the step times of an instance, but for those of requests that are refused."""
+    inputs = np.where(outputs == ENDLESS, 1, requests.input_tokens)
+    whole = inputs + np.where(outputs == ENDLESS, 0, outputs)
+    numbers = {instance.model for instance in fleet.instances}
+    mine = {number: (first == number) | (last == number) for number in numbers} if len(numbers) > 1 else {}
+    for instance in {id(instance): instance for instance in fleet.instances}.values():
+        grid, own = instance.grid, mine.get(instance.model, slice(None))
+        longest, prompt = int(whole[own].max(initial=1)) - 1, int(inputs[own].max(initial=1))
+        if longest > max(grid.contexts[-1], 1) and instance.role != "prefill":
+            what = f"step times end at a context of {grid.contexts[-1]:g} tokens, the longest request has {longest}"
+            raise PlannerError(what, hint="price them over longer contexts")
+        most = min(instance.token_budget, prompt * instance.most_sequences)
+        most = most if instance.chunked else max(most, prompt)
+        if fleet.elastic is not None:
+            most = most_prefill_tokens(instance.token_budget, len(fleet.instances), prompt)
+        if most > grid.tokens[-1] and instance.role != "decode":
+            what = f"step times end at {grid.tokens[-1]:g} tokens of prefill, a step may have {most}"
+            raise PlannerError(what, hint="price them over larger chunks, or lower the token budget")
+
+
+def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: bool) -> Any:  # noqa: ANN401 - an array
+    run = np.zeros(f.RUN_FIELDS, dtype=np.int64)
+    run[f.NUM_OPEN] = requests.num_open
+    run[f.NEXT_CLIENT] = requests.num_open
+    run[f.NUM_CLOSED] = len(requests) if requests.clients else 0
+    run[f.PENDING] = run[f.TRANSFERS] = f.NONE
+    run[f.ROUTING], run[f.DECODE_ROUTING] = ROUTINGS[fleet.routing], ROUTINGS[fleet.decode_routing]
+    run[f.QUEUEING] = QUEUEINGS[fleet.queueing]
+    run[f.SEED] = seed
+    run[f.BLOCK_TOKENS] = fleet.block_tokens
+    run[f.FIRST_AT_DECODE] = int(fleet.first_token_from == "decode")
+    run[f.MOST_EVENTS] = most_events
+    run[f.CACHES] = int(caches)
+    run[f.HELD] = f.NONE
+    run[f.STORE] = len(fleet.instances) if caches and fleet.store_kv_tokens > 0 else f.NONE
+    run[f.CHANGES] = int(bool(fleet.changes) or fleet.control is not None)
+    run[f.LEAST_OPEN] = fleet.control.least if fleet.control else 0
+    run[f.NUM_MODELS] = max(instance.model for instance in fleet.instances) + 1
+    return run
+
+
+def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an array
+    run_s = np.zeros(f.RUN_SECONDS)
+    run_s[f.REQUEST_OVERHEAD], run_s[f.LIMIT], run_s[f.QUANTUM] = fleet.request_overhead_s, limit_s, fleet.quantum_s
+    run_s[f.PERIOD] = run_s[f.TICK] = fleet.migration_period_s
+    run_s[f.CROWDED], run_s[f.SPARE] = fleet.crowded_below, fleet.spare_above
+    run_s[f.STORE_RATE] = fleet.store_tokens_per_s
+    control = fleet.control or Control(math.inf)
+    run_s[f.CONTROL] = run_s[f.NEXT_CONTROL] = control.period_s
+    run_s[f.CROWDED_ABOVE], run_s[f.IDLE_BELOW] = control.crowded_above, control.idle_below
+    run_s[f.START_SECONDS], run_s[f.FLIP_ABOVE] = control.start_s, control.flip_above
+    return run_s
+
+
+def _instances(fleet: Fleet, table_of: dict[int, int], stores: int) -> tuple[Any, Any]:
+    ints = np.zeros((len(fleet.instances) + stores, f.INSTANCE_FIELDS), dtype=np.int64)
+    seconds = np.zeros((len(fleet.instances) + stores, f.SECONDS_FIELDS))
+    for at, instance in enumerate(fleet.instances):
+        _fill(ints[at], instance, table_of[id(instance.grid)], fleet)
+        seconds[at, f.LINK_RATE] = instance.link_tokens_per_s
+        seconds[at, f.LINK_LATENCY] = instance.link_latency_s
+        seconds[at, f.SWAP_RATE] = instance.swap_tokens_per_s / fleet.block_tokens
+        seconds[at, f.ADAPTER_SECONDS] = instance.adapter_load_s
+        if instance.speculation is not None:
+            ints[at, f.VERIFY_TABLE] = table_of[id(instance.speculation.grid)]
+            ints[at, f.DRAFTS] = instance.speculation.draft_tokens
+            seconds[at, f.ACCEPTANCE] = instance.speculation.acceptance
+    if stores:
+        _fill(ints[-1], replace(fleet.instances[0], kv_tokens=fleet.store_kv_tokens, up=False, model=-1), 0, fleet)
+    ints[:, f.EVENT] = np.arange(len(ints))
+    sizes = np.array((fleet.groups or (1,) * len(fleet.instances)) + (1,) * stores, dtype=np.int64)
+    ints[:, f.LEADER] = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ints[:, f.MEMBERS] = np.repeat(sizes, sizes)
+    joint = np.array([len(one.grid.joint_s) > 1 for one in fleet.instances] + [False] * stores)
+    ints[:, f.SINGLE] = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0) | joint
+    seconds[:, f.END] = seconds[:, f.OPENS] = math.inf
+    return ints, seconds
+
+
+def _fill(row: Any, instance: Instance, table: int, fleet: Fleet) -> None:  # noqa: ANN401 - a row of an array
+    block_tokens = fleet.block_tokens
+    row[f.ROLE], row[f.TABLE], row[f.POLICY] = ROLES[instance.role], table, POLICIES[instance.policy]
+    row[f.TOKEN_BUDGET], row[f.MOST_SEQUENCES] = instance.token_budget, instance.most_sequences
+    row[f.CHUNKED] = int(instance.chunked)
+    row[f.RESERVES] = int(instance.reserves and instance.role != "prefill")
+    row[f.SWAPS] = int(instance.preemption == "swap")
+    row[f.CAPACITY] = row[f.FREE] = instance.kv_tokens // block_tokens
+    row[f.WATERMARK] = math.ceil(instance.watermark * row[f.CAPACITY])
+    row[f.HOST_FREE] = instance.host_kv_tokens // block_tokens
+    row[f.HOST_CAPACITY] = row[f.HOST_FREE]
+    row[f.PLAIN_TABLE], row[f.RESERVING] = table, int(instance.reserves)
+    row[f.SERVES], row[f.POOL], row[f.SLOTS] = instance.model, instance.pool, instance.adapter_slots
+    row[f.LIFE] = f.OPEN if instance.up else f.OFF
+    for name in (f.QUEUE, f.PARTIAL, f.ARRIVED, f.OLDEST, f.NEWEST, f.MIGRANT, f.NEXT_ROLE, f.DRAFT_BLOCKS):
+        row[name] = f.NONE
+
+
+def _requests(requests: Requests, outputs: Ints, first: Ints, last: Ints) -> tuple[Any, Any]:
+    ints = np.zeros((len(requests), f.REQUEST_FIELDS), dtype=np.int64)
+    seconds = np.zeros((len(requests), f.REQUEST_SECONDS))
+    ints[:, f.INPUT], ints[:, f.OUTPUT] = requests.input_tokens, outputs
+    ints[:, f.PREDICTED], ints[:, f.PRIORITY] = requests.predicted_tokens, requests.priority
+    ints[:, f.SUCCESSOR] = requests.successor
+    ints[:, f.ENTRY] = ints[:, f.HOME] = f.NONE
+    ints[:, f.DEGREE] = 1
+    ints[:, f.MODEL], ints[:, f.LAST] = first, last
+    ints[:, f.ADAPTER] = f.NONE if requests.adapter is None else requests.adapter
+    seconds[:, f.ARRIVAL], seconds[:, f.THINK] = requests.arrival_s, requests.think_s
+    seconds[:, f.STARTED : f.FINISHED + 1] = -1.0
+    return ints, seconds
+
+
+def _adapters(requests: Requests, instances: int) -> Any:  # noqa: ANN401 - an array
+    """[I, A, 2] users and last use of every adapter; none is loaded."""
+    count = 0 if requests.adapter is None else max(int(requests.adapter.max()) + 1, 0)
+    adapters = np.zeros((instances, count, 2), dtype=np.int64)
+    adapters[:, :, f.LAST_USE] = f.NONE
+    return adapters
+
+
+def _links(fleet: Fleet) -> Any:  # noqa: ANN401 - an array
+    """[P, P, 3] rate, latency and the time from which they are free of the links between pools."""
+    pools = max(instance.pool for instance in fleet.instances) + 1
+    links = np.zeros((pools, pools, 3))
+    links[:, :, f.RATE] = math.inf
+    for link in fleet.pool_links:
+        links[link.source, link.goal, : f.FREE_FROM] = link.tokens_per_s, link.latency_s
+    return links
+
+
+def _changes(fleet: Fleet) -> list[Change]:
+    """By time; those of one time as given."""
+    return sorted(fleet.changes, key=lambda change: change.time_s)
+
+
+@cache
+def program() -> Any:  # noqa: ANN401 - numba's dispatcher
+    """The compiled loop; numba is loaded, and the loop compiled once a machine, when it is first wanted."""
+    from planner.simulate.loop.events import play
+
+    return play
+
+
+@cache
+def elastic_program() -> Any:  # noqa: ANN401 - numba's dispatcher
+    """The same of fleets whose instances share one cache."""
+    from planner.simulate.loop.elastic.events import play_elastic
+
+    return play_elastic
+
+
+def is_compiled(*, elastic: bool = False) -> bool:
+    """Whether a program as it stands has been compiled on this machine; else the next run takes some seconds longer.
+
+    Elastic fleets have a program of their own.
+    """
+    from planner.simulate.loop.program import cache_folder
+
+    if not elastic:
+        return any(cache_folder().rglob("*.nbc"))
+    from planner.simulate.loop.elastic.state import SOURCES
+
+    return any(cache_folder(*SOURCES).rglob("*.nbc"))

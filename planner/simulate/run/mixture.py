@@ -1,0 +1,55 @@
+"""Draws of several workloads in a fixed mix, which every fleet and every rate plays alike. W workloads.
+
+A rate is that of all workloads together; each has its share of it, and its own limits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.errors import PlannerError
+from planner.problem.schema import SloSpec
+from planner.simulate.fleet.instances import Fleet
+from planner.simulate.requests.stream import Requests, together
+from planner.simulate.run.attainment import Draws, kept
+from planner.simulate.run.engine import simulate
+from planner.simulate.run.result import SimulationResult
+from planner.simulate.run.summary import saturated
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """The draws of each workload, at its share of one request a second, and what its requests must keep [W]."""
+
+    draws: tuple[Draws, ...]
+    slos: tuple[SloSpec, ...]
+
+    def __post_init__(self) -> None:
+        if not self.draws or len(self.draws) != len(self.slos):
+            raise PlannerError(f"{len(self.draws)} workloads with the limits of {len(self.slos)}")
+
+    def __len__(self) -> int:
+        return len(self.draws)
+
+    def of(self, workloads: Sequence[int]) -> "Mixture":
+        """Some of the workloads, numbered anew from 0, at the rates that they have in the whole."""
+        return Mixture(tuple(self.draws[at] for at in workloads), tuple(self.slos[at] for at in workloads))
+
+    def requests(self, rate_per_s: float) -> Requests:
+        """The draws at a rate of all workloads of the whole mixture."""
+        streams = [draws.requests(rate_per_s) for draws in self.draws]
+        return streams[0] if len(streams) == 1 else together(streams)
+
+    def play(self, fleet: Fleet, rate_per_s: float, *, seed: int = 0) -> tuple[SimulationResult, ...]:
+        """A run at a rate, workload by workload; the paths of `fleet` are those of these workloads."""
+        result = simulate(fleet, self.requests(rate_per_s), seed=seed)
+        if len(self) == 1:
+            return (result,)
+        return tuple(result.of_workload(at) for at in range(len(self)))
+
+    def keeps(self, fleet: Fleet, rate_per_s: float, *, seed: int = 0) -> bool:
+        """Whether in a run at this rate each workload keeps all its limits, and waits of none of them grow."""
+        runs = self.play(fleet, rate_per_s, seed=seed)
+        return all(
+            kept(run, slo, draws.warm_up) and not saturated(run)
+            for run, slo, draws in zip(runs, self.slos, self.draws, strict=True)
+        )

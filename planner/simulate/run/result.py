@@ -1,0 +1,151 @@
+"""What a run gives: times of every request, what every instance did, and a summary. R requests, I instances."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.simulate.loop import fields as f
+from planner.simulate.loop.arrays import Arrays
+from planner.simulate.requests.stream import Requests
+
+FloatArray = NDArray[np.float64]
+Ints = NDArray[np.int64]
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+OF_REQUESTS = (
+    "complete",
+    "rejected",
+    "cut",
+    "arrival_s",
+    "started_s",
+    "prefilled_s",
+    "first_token_s",
+    "finished_s",
+    "entry",
+    "home",
+    "preempted",
+    "cached_tokens",
+    "degree",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulationResult:
+    """Times are NaN where a request did not get that far; TPOT also where it has a single token."""
+
+    requests: Requests
+    complete: NDArray[np.bool_]  # [R]
+    rejected: NDArray[np.bool_]  # [R] too long for any instance
+    cut: NDArray[np.bool_]  # [R] its answer ends at the limit of its instances; `requests` has what is left of it
+    arrival_s: FloatArray  # [R]
+    started_s: FloatArray  # [R] first step that works on it
+    prefilled_s: FloatArray  # [R]
+    first_token_s: FloatArray  # [R]
+    finished_s: FloatArray  # [R]
+    entry: Ints  # [R] instance that prefilled it; -1: none
+    home: Ints  # [R] instance that held it last; -1: none
+    preempted: Ints  # [R] times
+    cached_tokens: Ints  # [R] of the prompt, found in the prefix cache
+    degree: Ints  # [R] instances that prefilled it together; 0: none
+    busy_s: FloatArray  # [I]
+    busy_prefill_s: FloatArray  # [I] of that, steps that prefill
+    sequence_s: FloatArray  # [I] decoding sequences x busy time
+    steps: Ints  # [I]
+    prefill_steps: Ints  # [I]
+    prefill_tokens: Ints  # [I] computed
+    decode_tokens: Ints  # [I]
+    hit_tokens: Ints  # [I] prompt tokens not computed
+    peak_blocks: Ints  # [I]
+    capacity_blocks: Ints  # [I]
+    preemptions: Ints  # [I]
+    migrations: Ints  # [I] requests that left for another instance
+    accepted_tokens: Ints  # [I] of decode_tokens, drafts that were right
+    adapter_loads: Ints  # [I]
+    up_s: FloatArray  # [I] from being started to being off, or to the end
+    end_s: float  # last event
+    num_events: int
+
+    @classmethod
+    def of_arrays(cls, requests: Requests, arrays: Arrays) -> "SimulationResult":
+        """Reads the arrays of a run that has ended."""
+        running = arrays.instance[:, f.SERVES] >= 0  # all but the store
+        request, request_s, instance, instance_s = (
+            arrays.request,
+            arrays.request_s,
+            arrays.instance[running],
+            arrays.instance_s[running],
+        )
+        times: dict[str, Any] = {
+            name: np.where(request_s[:, column] >= 0.0, request_s[:, column], np.nan)
+            for name, column in (
+                ("started_s", f.STARTED),
+                ("prefilled_s", f.PREFILLED),
+                ("first_token_s", f.FIRST),
+                ("finished_s", f.FINISHED),
+            )
+        }
+        state, outputs = request[:, f.STATE], np.minimum(request[:, f.OUTPUT], requests.output_tokens)
+        cut = outputs < requests.output_tokens
+        return cls(
+            requests=replace(requests, output_tokens=outputs) if cut.any() else requests,
+            cut=cut,
+            complete=state == f.COMPLETE,
+            rejected=state == f.REJECTED,
+            arrival_s=np.where(state == f.TO_COME, np.nan, request_s[:, f.ARRIVAL]),
+            **times,
+            entry=request[:, f.ENTRY],
+            home=request[:, f.HOME],
+            preempted=request[:, f.PREEMPTED],
+            cached_tokens=request[:, f.CACHED],
+            degree=np.where(request_s[:, f.STARTED] >= 0.0, request[:, f.DEGREE], 0),
+            busy_s=instance_s[:, f.BUSY],
+            busy_prefill_s=instance_s[:, f.BUSY_PREFILL],
+            sequence_s=instance_s[:, f.SEQUENCE_SECONDS],
+            steps=instance[:, f.STEP_COUNT],
+            prefill_steps=instance[:, f.PREFILL_STEP_COUNT],
+            prefill_tokens=instance[:, f.PREFILL_TOKENS],
+            decode_tokens=instance[:, f.DECODE_TOKENS],
+            hit_tokens=instance[:, f.HIT_TOKENS],
+            peak_blocks=instance[:, f.PEAK_BLOCKS],
+            capacity_blocks=instance[:, f.CAPACITY],
+            preemptions=instance[:, f.PREEMPTION_COUNT],
+            migrations=instance[:, f.MIGRATION_COUNT],
+            accepted_tokens=instance[:, f.ACCEPTED_TOKENS],
+            adapter_loads=instance[:, f.LOAD_COUNT],
+            up_s=instance_s[:, f.UP_SECONDS]
+            + np.where(instance[:, f.LIFE] == f.OFF, 0.0, arrays.run_s[f.NOW] - instance_s[:, f.UP_SINCE]),
+            end_s=float(arrays.run_s[f.NOW]),
+            num_events=int(arrays.run[f.NUM_EVENTS]),
+        )
+
+    def of_workload(self, number: int) -> "SimulationResult":
+        """The same run with the requests of one workload alone."""
+        mine = self.requests.is_of((number,))
+        own: dict[str, Any] = {name: getattr(self, name)[mine] for name in OF_REQUESTS}
+        return replace(self, requests=self.requests.of_workloads((number,)), **own)
+
+    @property
+    def ttft_s(self) -> FloatArray:
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def e2e_s(self) -> FloatArray:
+        return self.finished_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> FloatArray:
+        """Seconds per output token after the first."""
+        gaps = self.requests.output_tokens - 1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(gaps > 0, (self.finished_s - self.first_token_s) / gaps, np.nan)
+
+    @property
+    def drained(self) -> bool:
+        """Whether every request was answered or rejected."""
+        return bool(np.all(self.complete | self.rejected))
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that were neither answered nor rejected."""
+        return int(np.sum(~(self.complete | self.rejected)))

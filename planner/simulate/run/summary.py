@@ -1,0 +1,190 @@
+"""A run in numbers: statistics with intervals, attainment of limits, throughput, use, and where time went."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.problem.schema import SloSpec
+from planner.simulate.run.result import SimulationResult
+
+FloatArray = NDArray[np.float64]
+STATISTICS = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+BATCHES = 20
+STUDENT_95 = 2.093  # two-sided 95 % of Student's t with 19 degrees of freedom
+GROWTH = 0.01  # seconds that waits grow per second of arrivals: beyond it the load is more than the fleet can take
+SHORT_WAIT = 2.0  # times the mean service, below which growth is no sign of saturation
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One statistic with its 95 % interval; None where there are too few requests for one."""
+
+    value: float
+    interval: tuple[float, float] | None
+
+
+def statistic(values: FloatArray, name: str) -> float:
+    """The mean or a quantile of values that are no NaN; NaN of none."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return math.nan
+    quantile = STATISTICS[name]
+    return float(known.mean()) if quantile is None else float(np.quantile(known, quantile))
+
+
+def figure(values: FloatArray, name: str) -> Figure:
+    """A statistic of values in order of arrival, its interval by batch means.
+
+    Neighbours are correlated, so that the spread of `BATCHES` long batches stands for that of the whole (Law,
+    Simulation Modeling and Analysis, chapter 9).
+    """
+    value = statistic(values, name)
+    batches = [statistic(batch, name) for batch in np.array_split(values, BATCHES)]
+    if len(values) < 10 * BATCHES or any(math.isnan(found) for found in batches):
+        return Figure(value, None)
+    half = STUDENT_95 * float(np.std(batches, ddof=1)) / math.sqrt(BATCHES)
+    return Figure(value, (max(value - half, 0.0), value + half))
+
+
+def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> NDArray[np.bool_]:
+    """Which requests meet every percentile's limit of their workload at once [R]; rejected and unfinished ones do not.
+
+    Requests of no workload are held to the first.
+    """
+    meets, workload = result.complete.copy(), result.requests.workload
+    for at, slo in enumerate(slos if workload is not None else slos[:1]):
+        others = np.zeros(len(meets), dtype=np.bool_) if workload is None else workload != at
+        for limit, values in ((slo.ttft, result.ttft_s), (slo.tpot, result.tpot_s), (slo.latency, result.e2e_s)):
+            bounds = (
+                [bound for name, bound in limit.statistics().items() if name != "mean"] if limit is not None else []
+            )
+            if bounds:
+                meets &= others | np.isnan(values) | (values <= min(bounds))
+    return meets
+
+
+def saturated(result: SimulationResult) -> bool:
+    """Whether waits grow with time as they do when more arrives than can be served."""
+    known = ~np.isnan(result.started_s)
+    arrival, wait = result.arrival_s[known], (result.started_s - result.arrival_s)[known]
+    service = (result.finished_s - result.started_s)[known & result.complete]
+    if result.requests.clients or len(arrival) < 100 or not arrival[-1] > arrival[0] or not len(service):
+        return False
+    centred = arrival - arrival.mean()
+    growth = float((centred * wait).sum() / (centred * centred).sum())
+    late = float(wait[-len(wait) // 10 :].mean())
+    return growth > GROWTH and late > SHORT_WAIT * float(service.mean())
+
+
+def summarise(
+    result: SimulationResult,
+    slos: Sequence[SloSpec],
+    *,
+    gpus: int | None = None,
+    roles: Sequence[str] = (),
+    warm_up: int = 0,
+) -> dict[str, object]:
+    """The run as one document; the first `warm_up` requests are left out of times and attainment."""
+    span_s = _span(result)
+    tokens = float(result.requests.output_tokens[result.complete].sum())
+    rate, attainment = float(result.complete.sum()) / span_s, float(attained(result, slos)[warm_up:].mean())
+    document: dict[str, object] = {
+        "requests": len(result.requests),
+        "complete": int(result.complete.sum()),
+        "rejected": int(result.rejected.sum()),
+        "cut": int(result.cut.sum()),
+        "unfinished": result.num_unfinished,
+        "drained": result.drained,
+        "saturated": saturated(result),
+        "span_s": span_s,
+        "requests_per_s": rate,
+        "output_tokens_per_s": tokens / span_s,
+        "attainment": attainment,
+        "goodput_per_s": rate * attainment,
+        "times": _times(result, warm_up),
+        "mean_s": _where_time_went(result, warm_up),
+        "preemptions": int(result.preemptions.sum()),
+        "migrations": int(result.migrations.sum()),
+        "accepted_drafts_share": _share(result.accepted_tokens.sum(), result.decode_tokens.sum()),
+        "adapter_loads": int(result.adapter_loads.sum()),
+        "prefill_degree": _share(result.degree.sum(), (result.degree > 0).sum()),
+        "up_share": _share(result.up_s.sum(), result.end_s * len(result.up_s)),
+        "prefix_hit_share": _share(result.hit_tokens.sum(), result.hit_tokens.sum() + result.prefill_tokens.sum()),
+        "roles": _roles(result, roles or ["all"] * len(result.busy_s), span_s),
+        "steps": int(result.steps.sum()),
+    }
+    if gpus:
+        document["output_tokens_per_s_per_gpu"] = tokens / span_s / gpus
+    return document
+
+
+def figures(result: SimulationResult, slo: SloSpec, warm_up: int) -> dict[str, object]:
+    """What became of the requests of one workload."""
+    return {
+        "requests": len(result.requests),
+        "complete": int(result.complete.sum()),
+        "rejected": int(result.rejected.sum()),
+        "cut": int(result.cut.sum()),
+        "attainment": float(attained(result, (slo,))[warm_up:].mean()),
+        "times": _times(result, warm_up),
+    }
+
+
+def _times(result: SimulationResult, warm_up: int) -> dict[str, object]:
+    times = {"ttft_s": result.ttft_s, "tpot_s": result.tpot_s, "latency_s": result.e2e_s}
+    return {name: _figures(values[warm_up:]) for name, values in times.items()}
+
+
+def _span(result: SimulationResult) -> float:
+    """From the first arrival to the last answer."""
+    known = result.arrival_s[~np.isnan(result.arrival_s)]
+    return max(result.end_s - float(known.min()), 1e-12) if len(known) else 1e-12
+
+
+def _figures(values: FloatArray) -> dict[str, object]:
+    found = {name: figure(values, name) for name in STATISTICS}
+    return {
+        name: {"value": one.value, "interval": None if one.interval is None else list(one.interval)}
+        for name, one in found.items()
+        if not math.isnan(one.value)
+    }
+
+
+def _where_time_went(result: SimulationResult, warm_up: int) -> dict[str, float]:
+    """Mean seconds of a complete request by what it did."""
+    done = result.complete.copy()
+    done[:warm_up] = False
+    if not done.any():
+        return {}
+    stages = {
+        "waiting": (result.arrival_s, result.started_s),
+        "prefill": (result.started_s, result.prefilled_s),
+        "hand_over": (result.prefilled_s, result.first_token_s),
+        "decode": (result.first_token_s, result.finished_s),
+    }
+    return {name: float(np.mean((end - start)[done])) for name, (start, end) in stages.items()}
+
+
+def _roles(result: SimulationResult, names: Sequence[str], span_s: float) -> dict[str, object]:
+    role_of = np.array(names)
+    rows: dict[str, object] = {}
+    for name in dict.fromkeys(names):
+        mine = role_of == name
+        busy_s, steps = float(result.busy_s[mine].sum()), int(result.steps[mine].sum())
+        rows[name] = {
+            "instances": int(mine.sum()),
+            "busy_share": busy_s / span_s / int(mine.sum()),
+            "prefill_share_of_busy": _share(result.busy_prefill_s[mine].sum(), busy_s),
+            "mean_batch": _share(result.sequence_s[mine].sum(), busy_s),
+            "mean_step_s": _share(busy_s, steps),
+            "peak_kv_share": float((result.peak_blocks[mine] / result.capacity_blocks[mine]).max()),
+            "preemptions": int(result.preemptions[mine].sum()),
+        }
+    return rows
+
+
+def _share(part: float, whole: float) -> float:
+    return float(part / whole) if whole else 0.0

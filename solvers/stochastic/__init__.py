@@ -1,0 +1,1 @@
+"""Chance: queues, failures and repairs, checkpoints, measurements under uncertainty."""
