@@ -237,7 +237,7 @@ def answer(name: str) -> dict[str, Any]:
 
 
 def _agentic(path: Path) -> bool:
-    return yaml.safe_load(path.read_text()).get("schema") != "planner.problem/1"
+    return bool(yaml.safe_load(path.read_text()).get("schema") != "planner.problem/1")
 
 
 def _judged(envelope: Any, folder: Path) -> dict[str, Any]:  # noqa: ANN401 - an envelope, whatever module holds its class
