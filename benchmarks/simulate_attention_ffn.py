@@ -31,10 +31,10 @@ from planner.documents.read import parse_document
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.solve import list_candidates, prepare
 from planner.kinds.serve.steady.attention_ffn import best_together, together_step_s
 from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.points import DECODE_BATCHES, Place, Tally
+from planner.kinds.serve.steady.search import list_candidates, prepare
 from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
 from planner.load.problems import resolve_document
 from planner.models.architecture import Architecture

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part
 from planner.estimate.evaluate import Estimate, evaluate
-from planner.kinds.serve.solve import Setting, list_candidates, prepare, search
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.points import Tally
-from planner.kinds.serve.steady.used import list_used
+from planner.kinds.serve.steady.roles_in_use import list_used
+from planner.kinds.serve.steady.search import Setting, list_candidates, prepare, search
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.propose.alternative import Alternative

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from mix_oracle import can_place
 
-from planner.kinds.serve.solve import Setting, prepare
 from planner.kinds.serve.steady.demand import Channel, Target, channels_of, handover, link_bytes_per_s
 from planner.kinds.serve.steady.evaluate import judge_colocated, judge_decode, judge_prefill, time_points
 from planner.kinds.serve.steady.points import Tally, make_points
+from planner.kinds.serve.steady.search import Setting, prepare
 from planner.kinds.serve.steady.shapes import inexpressible_in
 from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
 from planner.problem.resolve import Resolved

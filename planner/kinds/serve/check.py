@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.proof.proof import proof_findings
-from planner.kinds.serve.proof.repriced import repriced
+from planner.kinds.serve.proof.mix_proof import proof_findings
 from planner.kinds.serve.proof.repriced_drafts import repriced_drafts
+from planner.kinds.serve.proof.repriced_units import repriced
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role

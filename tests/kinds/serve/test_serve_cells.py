@@ -13,9 +13,9 @@ from planner.errors import PlannerError
 from planner.infeasible import Infeasible
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import envelope
-from planner.kinds.serve.simulated.judge import Judge
+from planner.kinds.serve.simulated.load_streams import Judge
 from planner.kinds.serve.simulated.placements import Parts, with_placement
-from planner.kinds.serve.solve import prepare, search
+from planner.kinds.serve.steady.search import prepare, search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan

@@ -13,8 +13,8 @@ from serve_problems import small
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.solve import prepare
 from planner.kinds.serve.steady.points import decode_batches, prefill_chunks
+from planner.kinds.serve.steady.search import prepare
 from planner.kinds.serve.steady.shapes import Shape, group_devices, inexpressible_in, placement_domain, shape_space
 from planner.models.library import find_model
 

@@ -15,10 +15,10 @@ from planner.diff.plans import diff_plans
 from planner.errors import PlannerError
 from planner.explain.explanation import explain_plan
 from planner.kinds.serve.options import ServeDecision, ServeOptions
-from planner.kinds.serve.solve import prepare
 from planner.kinds.serve.steady.demand import channels_of
 from planner.kinds.serve.steady.evaluate import time_points
 from planner.kinds.serve.steady.points import Tally, make_points
+from planner.kinds.serve.steady.search import prepare
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 

@@ -1,13 +1,13 @@
 """What a serving plan proves: the space searched, what was pruned by which rule, the bound and its derivation."""
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from planner.kinds.serve.steady.demand import LATENCY_SHARES
 from planner.kinds.serve.steady.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, prefill_chunks
+from planner.kinds.serve.steady.search import Outcome, Setting
 from planner.kinds.serve.steady.units import MICRO_BATCHES, Sides, splits
 from planner.plan.schema import Certificate, Objective
 from planner.solvers.mix import MixProblem, MixSolution, Role, build
@@ -15,13 +15,10 @@ from planner.solvers.mix_data import point_of, problem_to_dict
 from planner.solvers.mix_solve import MixCertificate, next_best, reduce
 from planner.solvers.result import SolveResult
 
-if TYPE_CHECKING:
-    from planner.kinds.serve.solve import Outcome, Setting
-
 TOLERANCE = 1e-6
 
 
-def certificate(setting: "Setting", outcome: "Outcome", proof: MixCertificate) -> Certificate:
+def certificate(setting: Setting, outcome: Outcome, proof: MixCertificate) -> Certificate:
     """The certificate of a solved mix; its bound is the one that `proof` re-derives."""
     factor = outcome.formulated.factor
     scaled = dataclasses.replace(proof, objective_unit=proof.objective_unit * factor)
@@ -52,7 +49,7 @@ def certificate(setting: "Setting", outcome: "Outcome", proof: MixCertificate) -
     )
 
 
-def _pruned(outcome: "Outcome", dropped: list[int]) -> dict[str, int]:
+def _pruned(outcome: Outcome, dropped: list[int]) -> dict[str, int]:
     """Pairs of instance type and workload by the rule that dropped them; what is left stands in the proof."""
     pruned = dict(outcome.tally.pruned)
     shapes = outcome.formulated.problem.shapes
@@ -62,7 +59,7 @@ def _pruned(outcome: "Outcome", dropped: list[int]) -> dict[str, int]:
     return dict(sorted(pruned.items()))
 
 
-def _subject(outcome: "Outcome", reduced: MixProblem, kept: list[int]) -> dict[str, JsonValue]:
+def _subject(outcome: Outcome, reduced: MixProblem, kept: list[int]) -> dict[str, JsonValue]:
     """What the proof is about: the mix that its model is built from, and the plan as a point of that model."""
     assert outcome.result.solution is not None
     point = point_of(reduced, kept, build(reduced)[1], outcome.result.solution)
@@ -78,7 +75,7 @@ def _claim(closed: bool, metric: str) -> str:
     return f"no mix of instances is proven to beat the bound on {metric} {space}"
 
 
-def axes_of(setting: "Setting") -> dict[str, list[JsonValue]]:
+def axes_of(setting: Setting) -> dict[str, list[JsonValue]]:
     """Every axis of the space with its values."""
     axes: dict[str, set[int]] = {}
     for space in setting.spaces.values():
@@ -121,7 +118,7 @@ def axes_of(setting: "Setting") -> dict[str, list[JsonValue]]:
     return found
 
 
-def _alternatives(outcome: "Outcome") -> list[JsonValue]:
+def _alternatives(outcome: Outcome) -> list[JsonValue]:
     """The best plans of another make, with what they lose: each mode alone, and the nearest different mix."""
     problem, solution, value = outcome.formulated.problem, outcome.result.solution, outcome.objective
     assert solution is not None

@@ -13,13 +13,13 @@ from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, S
 from planner.kinds.serve.plan.certificate import certificate
 from planner.kinds.serve.plan.place import place
 from planner.kinds.serve.plan.steps import step_evidence
-from planner.kinds.serve.solve import Outcome, Setting
 from planner.kinds.serve.steady.attention_ffn import advice
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.predict import resting_scale, times
+from planner.kinds.serve.steady.roles_in_use import Used, list_used
+from planner.kinds.serve.steady.search import Outcome, Setting
 from planner.kinds.serve.steady.shapes import Shape
-from planner.kinds.serve.steady.used import Used, list_used
 from planner.plan.schema import (
     SCHEMA,
     Block,
@@ -343,20 +343,10 @@ def _digests(setting: Setting, inputs: dict[str, JsonValue]) -> Digests:
         problem=digest(inputs),
         models=known["models"],
         hardware=known["hardware"],
-        profiles=tuple(sorted(profile_digests(setting))),
+        profiles=tuple(sorted(setting.profile_digests)),
         calibration=setting.calibration.digest,
         traces=known["traces"],
     )
-
-
-def profile_digests(setting: Setting) -> set[str]:
-    """The kernel tables that prices rest on so far."""
-    pricers = (spot.costs.pricer for spot in setting.places.values())
-    return {_prefixed(name) for pricer in pricers if isinstance(pricer, Profiled) for name in pricer.digests}
-
-
-def _prefixed(name: str) -> str:
-    return name if name.startswith("sha256:") else f"sha256:{name}"
 
 
 def _evidence(setting: Setting, used: Sequence[Used]) -> Evidence:

@@ -4,12 +4,12 @@ import numpy as np
 
 from planner.costs.operators.shapes import FloatArray, Shards
 from planner.costs.rates.step import StepTime
-from planner.kinds.serve.solve import Setting
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.evaluate import time_points
 from planner.kinds.serve.steady.points import DECODE_BATCHES, Place, Points, axis
+from planner.kinds.serve.steady.roles_in_use import Used
+from planner.kinds.serve.steady.search import Setting
 from planner.kinds.serve.steady.units import FfnPart
-from planner.kinds.serve.steady.used import Used
 from planner.plan.schema import StepEvidence
 
 _DIGITS = 6

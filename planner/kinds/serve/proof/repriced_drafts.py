@@ -11,11 +11,10 @@ from dataclasses import replace
 from planner.documents.units import format_si
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.plan.decode import profile_digests
-from planner.kinds.serve.proof.repriced import name_of_role, shape_of
-from planner.kinds.serve.solve import Setting, list_candidates, prepare
+from planner.kinds.serve.proof.repriced_units import name_of_role, shape_of
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.points import Tally
+from planner.kinds.serve.steady.search import Setting, list_candidates, prepare
 from planner.kinds.serve.steady.shapes import shape_space
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -52,7 +51,7 @@ def _role(envelope: Envelope, role: Role, setting: Setting) -> Iterator[Finding]
     where = f"roles.{role.name}"
     stated = _stated(envelope, name_of_role(role))
     found = {one.name: one for one in _priced(role, setting)}
-    used, named = profile_digests(setting), set(envelope.digests.profiles)
+    used, named = setting.profile_digests, set(envelope.digests.profiles)
     if not used <= named or bool(used) != bool(named):
         what = "not judged: the plan was costed with kernel tables that are not at hand"
         yield Finding("serve.drafts", True, what, where, skipped=True)

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from planner.kinds.serve.plan.decode import LEAST_SHARE
-from planner.kinds.serve.simulated.judge import Judge
+from planner.kinds.serve.simulated.load_streams import Judge
 from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Parts, name_of, ranked
-from planner.kinds.serve.solve import Outcome
-from planner.kinds.serve.steady.used import Used, list_used
+from planner.kinds.serve.steady.roles_in_use import Used, list_used
+from planner.kinds.serve.steady.search import Outcome
 from planner.simulate.goodput.cells import Cell
 
 MOST_SHARED = 4  # workloads of a model of which every set may share a cell; of more, each alone or all of them

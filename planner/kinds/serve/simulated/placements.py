@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from planner.errors import PlannerError
 from planner.kinds.serve.plan.decode import roles_of
-from planner.kinds.serve.solve import Outcome, Setting
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Channel
-from planner.kinds.serve.steady.used import Used, list_used
+from planner.kinds.serve.steady.roles_in_use import Used, list_used
+from planner.kinds.serve.steady.search import Outcome, Setting
 from planner.simulate.fleet.instances import Fleet, Instance, Path
 from planner.simulate.plans.plan_fleet import FleetSetting, Policies, engines_of, fleet_of_engines, together
 from planner.simulate.requests.stream import Requests

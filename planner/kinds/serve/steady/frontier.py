@@ -1,26 +1,21 @@
 """The trade-off between tokens per second and GPU, and tokens per second and user: one exact solve per speed."""
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from planner.kinds.serve.options import FrontierPoint
+from planner.kinds.serve.steady.search import Outcome, Setting, search
 from planner.progress import Limits
 from planner.solvers.mix_solve import certify
 from planner.solvers.pareto import non_dominated
 
-if TYPE_CHECKING:
-    from planner.kinds.serve.solve import Outcome, Setting
-
 SPEEDS_TOKENS_PER_S = (5, 7.5, 10, 12.5, 15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 120, 140, 160, 180, 200)
 
 
-def frontier(setting: "Setting", limits: Limits) -> tuple[FrontierPoint, ...]:
+def frontier(setting: Setting, limits: Limits) -> tuple[FrontierPoint, ...]:
     """Non-dominated plans, slowest user first: for each speed the most tokens/s/GPU among plans at least as fast.
 
     Each point is the optimum of its own mix (epsilon-constraint method), with its own proven bound.
     """
-    from planner.kinds.serve.solve import search
-
     points: list[FrontierPoint] = []
     for speed in SPEEDS_TOKENS_PER_S:
         limits.tell(f"frontier at {speed:g} tokens/s per user")
@@ -35,7 +30,7 @@ def frontier(setting: "Setting", limits: Limits) -> tuple[FrontierPoint, ...]:
     return tuple(points[i] for i in non_dominated(pairs, maximise=(True, True))) if points else ()
 
 
-def _point(outcome: "Outcome") -> FrontierPoint:
+def _point(outcome: Outcome) -> FrontierPoint:
     solution, value = outcome.result.solution, outcome.objective
     assert solution is not None
     assert value is not None

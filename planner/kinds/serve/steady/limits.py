@@ -10,9 +10,9 @@ from planner.documents.units import format_si, significant
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.infeasible import Conflict, Infeasible
-from planner.kinds.serve.solve import Setting, make_place, search
 from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
 from planner.kinds.serve.steady.formulate import gpus_at_hand
+from planner.kinds.serve.steady.search import Setting, make_place, search
 from planner.kinds.serve.steady.shapes import shape_space
 from planner.problem.resolve import resolve_pool
 from planner.progress import Limits

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from planner.kinds.serve.steady.demand import ATTAINMENT, Target, TimeLimit
 from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import Place
-from planner.kinds.serve.steady.used import Used
+from planner.kinds.serve.steady.roles_in_use import Used
 from planner.plan.schema import Prediction
 
 BISECTIONS = 40

@@ -12,9 +12,9 @@ import numpy as np
 
 from planner.errors import PlannerError
 from planner.kinds.serve.simulated.placements import Parts, Workshop
-from planner.kinds.serve.solve import Outcome, Setting
 from planner.kinds.serve.steady.demand import Margins
 from planner.kinds.serve.steady.formulate import gpus_at_hand
+from planner.kinds.serve.steady.search import Outcome, Setting
 from planner.problem.resolve import Workload
 from planner.problem.schema import Limit, SloSpec, TraceLengths
 from planner.simulate.goodput.optimistic_mixture import limits_anything

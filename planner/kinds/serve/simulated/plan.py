@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import JsonValue
 
+from planner.documents.units import format_si
+from planner.infeasible import Conflict, Infeasible
 from planner.kinds.serve.plan.certificate import axes_of
 from planner.kinds.serve.plan.decode import envelope
-from planner.kinds.serve.simulated.judge import Judge
+from planner.kinds.serve.simulated.load_streams import Judge
 from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Parts, with_placement
-from planner.kinds.serve.solve import Outcome, Setting
 from planner.kinds.serve.steady.formulate import gpus_at_hand
+from planner.kinds.serve.steady.search import Outcome, Setting
 from planner.plan.schema import Certificate, Envelope, Objective, Prediction
 from planner.problem.schema import SloSpec
 from planner.simulate.goodput.placements import PlacementSearch, reversals
@@ -21,6 +23,8 @@ from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import statistic
 
 METHOD = "optimistic_simulation"
+MOST_TRIED = 400  # placements that are played
+SURE = 0.97  # of its rate, at which the cheapest placement must keep its limits on other draws too
 TOLERANCE = 1e-6
 MOST_REVERSALS = 20  # that a plan lists
 TIMES = {"ttft_s": "ttft", "tpot_s": "tpot", "latency_s": "latency"}
@@ -206,3 +210,33 @@ def _cost(setting: Setting, usd_per_hour: float, tokens_per_s: float) -> Sequenc
         Prediction(metric="usd_per_hour", value=usd_per_hour),
         Prediction(metric="usd_per_mtok", value=usd_per_mtok),
     )
+
+
+def nothing(judge: Judge, *, proved: bool) -> Infeasible:
+    """The limits that no placement keeps in simulation."""
+    many = len(judge.setting.targets) > 1
+    texts = [
+        f"{target.name}: {text}" if many else text
+        for at, target in enumerate(judge.setting.targets)
+        for text in _limits(judge, at)
+    ]
+    return Infeasible([Conflict(limit=text, nearest="") for text in texts], proved=proved)
+
+
+def _limits(judge: Judge, at: int) -> Iterator[str]:
+    """The limits and the load of a workload, in words."""
+    slo, load = judge.mixture.slos[at], judge.setting.resolved.workloads[at].spec.load
+    for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("latency", slo.latency)):
+        for of, bound in limit.statistics().items() if limit is not None else ():
+            yield f"{of} {name} <= {format_si(bound, 's')}"
+    if load is not None and load.rate_per_s is not None:
+        yield f"load {load.rate_per_s:g}/s"
+
+
+def price_of(outcome: Outcome, cells: tuple[Parts, ...]) -> float:
+    """GPUs or USD per hour of a placement, as the objective counts."""
+    shapes = outcome.formulated.problem.shapes
+    counts = [pair for parts in cells for pair in parts.counts]
+    if outcome.formulated.metric == "usd_per_hour":
+        return sum(count * shapes[at].price_per_hour for at, count in counts)
+    return float(sum(count * shapes[at].devices for at, count in counts))

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.proof.repriced import name_of_role, shape_of
+from planner.kinds.serve.proof.repriced_units import name_of_role, shape_of
 from planner.kinds.serve.steady.candidates import unit_name
 from planner.kinds.serve.steady.formulate import ROLES, gpus_at_hand, mix_links, mix_pools
 from planner.plan.findings import Finding

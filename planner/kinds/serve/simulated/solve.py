@@ -6,17 +6,14 @@ of its goodput over independent streams, and carries the bound that no simulatio
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from planner.documents.units import format_si
-from planner.infeasible import Conflict, Infeasible
 from planner.kinds.serve.plan.place import Unplaceable
-from planner.kinds.serve.simulated.judge import Judge
+from planner.kinds.serve.simulated.load_streams import Judge
 from planner.kinds.serve.simulated.placements import Parts, list_placements, name_of
-from planner.kinds.serve.simulated.simulated_plan import Finding, effort_of, ends_of, plan_of
-from planner.kinds.serve.solve import Outcome, Setting
+from planner.kinds.serve.simulated.plan import MOST_TRIED, SURE, Finding, effort_of, ends_of, nothing, plan_of, price_of
+from planner.kinds.serve.steady.search import Outcome, Setting
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 from planner.simulate.goodput.optimistic import Optimist
@@ -24,9 +21,6 @@ from planner.simulate.goodput.placements import Placement, PlacementSearch, Trie
 from planner.simulate.goodput.rate import goodput, keeps
 from planner.simulate.run.attainment import required
 from planner.simulate.run.engine import is_compiled
-
-MOST_TRIED = 400  # placements that are played
-SURE = 0.97  # of its rate, at which the cheapest placement must keep its limits on other draws too
 
 
 def solve_by_simulation(setting: Setting, outcome: Outcome, limits: Limits) -> Envelope:
@@ -37,7 +31,7 @@ def solve_by_simulation(setting: Setting, outcome: Outcome, limits: Limits) -> E
     limits.tell("playing placements")
     maximising = outcome.formulated.problem.maximising
     if len(setting.targets) > 1:
-        from planner.kinds.serve.simulated.simulated_cells import best_partition, cheapest_partition
+        from planner.kinds.serve.simulated.partitions import best_partition, cheapest_partition
 
         return best_partition(outcome, judge) if maximising else cheapest_partition(outcome, judge)
     return _most(outcome, judge) if maximising else _least(outcome, judge)
@@ -114,36 +108,6 @@ def _least(outcome: Outcome, judge: Judge) -> Envelope:
     raise nothing(judge, proved=math.isinf(bound))
 
 
-def nothing(judge: Judge, *, proved: bool) -> Infeasible:
-    """The limits that no placement keeps in simulation."""
-    many = len(judge.setting.targets) > 1
-    texts = [
-        f"{target.name}: {text}" if many else text
-        for at, target in enumerate(judge.setting.targets)
-        for text in _limits(judge, at)
-    ]
-    return Infeasible([Conflict(limit=text, nearest="") for text in texts], proved=proved)
-
-
-def _limits(judge: Judge, at: int) -> Iterator[str]:
-    """The limits and the load of a workload, in words."""
-    slo, load = judge.mixture.slos[at], judge.setting.resolved.workloads[at].spec.load
-    for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("latency", slo.latency)):
-        for of, bound in limit.statistics().items() if limit is not None else ():
-            yield f"{of} {name} <= {format_si(bound, 's')}"
-    if load is not None and load.rate_per_s is not None:
-        yield f"load {load.rate_per_s:g}/s"
-
-
 def _placement(judge: Judge, parts: Parts, weight: float) -> Placement:
     name = name_of(judge.workshop.candidates, parts)
     return Placement(name, lambda: judge.workshop.fleet(parts), weight, parts.steady_per_s)
-
-
-def price_of(outcome: Outcome, cells: tuple[Parts, ...]) -> float:
-    """GPUs or USD per hour of a placement, as the objective counts."""
-    shapes = outcome.formulated.problem.shapes
-    counts = [pair for parts in cells for pair in parts.counts]
-    if outcome.formulated.metric == "usd_per_hour":
-        return sum(count * shapes[at].price_per_hour for at, count in counts)
-    return float(sum(count * shapes[at].devices for at, count in counts))

@@ -11,11 +11,10 @@ from pydantic import JsonValue
 
 from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.simulated.cells import cell_name, cell_of, list_cells
-from planner.kinds.serve.simulated.judge import Judge
+from planner.kinds.serve.simulated.load_streams import Judge
 from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Parts
-from planner.kinds.serve.simulated.simulated import MOST_TRIED, SURE, nothing, price_of
-from planner.kinds.serve.simulated.simulated_plan import ASSUMPTIONS, Finding, plan_of
-from planner.kinds.serve.solve import Outcome
+from planner.kinds.serve.simulated.plan import ASSUMPTIONS, MOST_TRIED, SURE, Finding, nothing, plan_of, price_of
+from planner.kinds.serve.steady.search import Outcome
 from planner.plan.schema import Envelope
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.goodput.cells import CellSearch, Partition

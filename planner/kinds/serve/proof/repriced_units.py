@@ -14,6 +14,7 @@ from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.candidates import type_name, unit_name
 from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.search import prepare
 from planner.kinds.serve.steady.shapes import Shape
 from planner.kinds.serve.steady.units import Sides
 from planner.models.architecture import Architecture
@@ -44,8 +45,6 @@ def name_of_role(role: Role) -> str:
 
 def repriced(envelope: Envelope, decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
     """Of each attention role: its step at the full batch, weights of both sides, and the rate in the proof."""
-    from planner.kinds.serve.solve import prepare
-
     sides = ffn_roles(decision)
     if not sides:
         return

@@ -1,0 +1,236 @@
+"""The steady-state search of a serving problem: costs and candidates of every pool, and the best mix of them.
+
+`prepare` prices a resolved problem, `list_candidates` lists the instance types that keep its limits, and `search`
+solves the mix of them (`planner.solvers.mix`) for given targets.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from planner.costs.rates.parameters import Calibration, load_calibration
+from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.source import make_pricer, open_store, profile_paths
+from planner.costs.serving.attention_ffn import Port
+from planner.costs.serving.speculation import Drafter, drafter_of
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.hardware.profiles.store import ProfileStore
+from planner.kinds.serve.options import ServeOptions
+from planner.kinds.serve.steady.candidates import Candidate, Priced, Search, drafts_of
+from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
+from planner.kinds.serve.steady.formulas import Costs
+from planner.kinds.serve.steady.formulate import Formulated, formulate
+from planner.kinds.serve.steady.points import Place, Tally
+from planner.kinds.serve.steady.predict import held, most_scale
+from planner.kinds.serve.steady.roles_in_use import list_used
+from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
+from planner.plan.reader import read_plan
+from planner.plan.records import PlanDocument
+from planner.problem.resolve import Resolved
+from planner.progress import Limits
+from planner.solvers.mix import MixProblem, MixSolution
+from planner.solvers.mix_solve import solve_mix
+from planner.solvers.result import SolveResult, Status
+
+MOST_TIGHTENINGS = 12
+ROOM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A resolved problem with its costs at hand: everything the search reads."""
+
+    resolved: Resolved
+    options: ServeOptions
+    targets: tuple[Target, ...]
+    places: dict[tuple[str, int], Place]  # by model and pool
+    spaces: dict[tuple[str, int], ShapeSpace]
+    store: ProfileStore | None
+    calibration: Calibration
+    priced: dict[tuple[str, int, str], Priced] = field(default_factory=dict)  # by model, pool and role
+
+    @property
+    def profile_digests(self) -> set[str]:
+        """The kernel tables that prices rest on so far, as `sha256:...`."""
+        pricers = (place.costs.pricer for place in self.places.values())
+        names = (name for pricer in pricers if isinstance(pricer, Profiled) for name in pricer.digests)
+        return {f"sha256:{name.removeprefix('sha256:')}" for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A solved mix with what it was chosen from."""
+
+    formulated: Formulated
+    searched: MixProblem  # that of `formulated`, perhaps restricted to what can run
+    result: SolveResult[MixSolution]
+    tally: Tally
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a mix that does anything."""
+        value = self.result.objective
+        return value is not None and (value > 0.0 or not self.formulated.problem.maximising)
+
+    @property
+    def proven(self) -> bool:
+        """Whether the search ended by itself, so that what it did not find is not there."""
+        return self.result.status in (Status.INFEASIBLE, Status.OPTIMAL)
+
+    @property
+    def objective(self) -> float | None:
+        """In the metric of the problem."""
+        value = self.result.objective
+        return None if value is None else value * self.formulated.factor
+
+
+def prepare(resolved: Resolved) -> Setting:
+    """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced."""
+    problem = resolved.problem
+    options = ServeOptions.model_validate(problem.options)
+    read_current(resolved)
+    if not resolved.workloads:
+        raise PlannerError("a serving problem needs a workload", where=resolved.where(()), hint="add `workloads:`")
+    calibration = load_calibration(problem.costs.calibration)
+    store = open_store(profile_paths(problem.costs.profiles))
+    drafters = {key: _drafter(resolved, options, key) for key in (workload.model for workload in resolved.workloads)}
+    targets = tuple(
+        make_target(workload, index, resolved.models[workload.model], calibration.spreads, drafters[workload.model])
+        for index, workload in enumerate(resolved.workloads)
+    )
+    places, spaces = {}, {}
+    for key, drafter in drafters.items():
+        for index, pool in enumerate(resolved.pools):
+            places[key, index] = make_place(resolved, key, index, pool, calibration, store, drafter)
+            spaces[key, index] = shape_space(resolved.models[key], pool, problem.engine.name, options)
+    return Setting(resolved, options, targets, places, spaces, store, calibration)
+
+
+def _drafter(resolved: Resolved, options: ServeOptions, model: str) -> Drafter | None:
+    """What drafts for a model; raises PlannerError for models and drafters that have no cost."""
+    resolved.require_priceable(model)
+    where = resolved.where(("options", "speculation"))
+    return drafter_of(options.speculation, resolved.models[model], resolved.models, where)
+
+
+def read_current(resolved: Resolved) -> PlanDocument | None:
+    """The plan that runs now, where the problem names one; raises PlannerError when it is no serving plan."""
+    if resolved.problem.current is None:
+        return None
+    plan = read_plan(resolved.problem.current)
+    if plan.kind != "serve":
+        raise PlannerError(
+            f"the current plan is of kind `{plan.kind}`, not `serve`",
+            where=resolved.where(("current",)),
+            hint="name a serving plan",
+        )
+    return plan
+
+
+def make_place(
+    resolved: Resolved,
+    model: str,
+    index: int,
+    pool: Pool,
+    calibration: Calibration,
+    store: ProfileStore | None,
+    drafter: Drafter | None,
+) -> Place:
+    """One model's costs on a pool; `index` is the pool's place in the problem."""
+    arch, engine = resolved.models[model], resolved.problem.engine
+    pricer = make_pricer(
+        pool.node.accelerator, pool.topology(), arch, engine=engine.name, version=engine.version,
+        calibration=calibration, store=store,
+    )  # fmt: skip
+    memory = pool.node.accelerator.memory_bytes * engine.memory_utilisation
+    costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
+    return Place(index, pool, costs, memory, Port.of(pool, calibration.efficiencies))
+
+
+def search(setting: Setting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:
+    """The best mix for `targets` (those of the setting, perhaps with other limits)."""
+    tally = Tally()
+    found = list_candidates(setting, targets, tally)
+    formulated = formulate(setting.resolved, targets, found)
+    problem = formulated.problem
+    result = solve_problem(problem, setting, limits, tie_break=tie_break)
+    for _ in range(MOST_TIGHTENINGS):
+        short = _short_of_room(setting, targets, formulated, result)
+        if not short:
+            break
+        demands = tuple(
+            replace(demand, clients=demand.clients and demand.clients * short.get(w, 1.0))
+            for w, demand in enumerate(problem.demands)
+        )
+        problem = replace(problem, demands=demands)
+        result = solve_problem(problem, setting, limits, tie_break=tie_break)
+    return Outcome(formulated, problem, result, tally)
+
+
+def solve_problem(
+    problem: MixProblem, setting: Setting, limits: Limits, *, tie_break: bool
+) -> SolveResult[MixSolution]:
+    """The best mix, solved as `limits` ask for."""
+    return solve_mix(
+        problem,
+        backend=limits.backend,
+        time_limit_s=limits.time_limit_s,
+        gap=limits.gap,
+        seed=setting.resolved.problem.seed,
+        tie_break=tie_break,
+    )
+
+
+def _short_of_room(
+    setting: Setting, targets: Sequence[Target], formulated: Formulated, result: SolveResult[MixSolution]
+) -> dict[int, float]:
+    """By target, the factor by which the least cost for its clients must grow to hold them all within the limits.
+
+    The mix counts every stay as long as at full load, a relaxation; here the stays are those at the load that the
+    scarcest role allows.
+    """
+    if result.solution is None or formulated.problem.maximising:
+        return {}
+    used = list_used(formulated.candidates, result.solution)
+    short = {}
+    for target in targets:
+        if target.clients is not None:
+            room = held(used, target, setting.places, most_scale(used, target))
+            if room < target.clients * (1.0 - ROOM_TOLERANCE):
+                short[target.index] = target.clients / room * (1.0 + ROOM_TOLERANCE)
+    return short
+
+
+def _drafted(setting: Setting, place: Place) -> tuple[bool, ...]:
+    """The kinds of hand-over: without the cache of a drafter, and with it."""
+    return tuple(drafts_of("decode", setting.options.searched_drafts, place.costs.drafter))
+
+
+def list_candidates(setting: Setting, targets: Sequence[Target], tally: Tally) -> list[Candidate]:
+    """The surviving candidates of every model on every pool."""
+    found: list[Candidate] = []
+    pools, models = setting.resolved.pools, [workload.model for workload in setting.resolved.workloads]
+    stated = {frozenset(link.pools): link for link in setting.resolved.problem.cluster.links}
+    for (model, index), place in setting.places.items():
+        mine = [target for target, key in zip(targets, models, strict=True) if key == model]
+        search_one = Search(
+            model=model,
+            place=place,
+            options=setting.options,
+            space=setting.spaces[model, index],
+            channels=channels_of(mine, len(pools), _drafted(setting, place)),
+            routes=tuple(
+                handover(pools[index], other, stated.get(frozenset((pools[index].name, other.name)))) for other in pools
+            ),
+            others=tuple(
+                setting.places[model, at]
+                for at, other in enumerate(pools)
+                if at != index and frozenset((pools[index].name, other.name)) not in stated
+            ),
+            tally=tally,
+            engine=setting.resolved.problem.engine.name,
+            priced=setting.priced,
+            longer_stays=setting.resolved.problem.objective.minimize is not None,
+        )
+        found += search_one.candidates(mine, len(targets))
+    return found
