@@ -49,7 +49,7 @@ def rule_of_thumb(problem: Path) -> float | None:
     Same costs as the solve; None when no tensor-parallel size alone meets the limits.
     """
     from planner import load_problem, solve
-    from planner.infeasible import Infeasible
+    from planner.errors import Infeasible
 
     fixed = ["options.modes=[colocated]", "options.pp=[1]", "options.dp=[1]", "options.ep=[1]"]
     for size in TENSOR_SIZES:

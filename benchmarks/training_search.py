@@ -68,7 +68,7 @@ def user_cpu_s(case: Case, plan: Path) -> float:
 def rule_of_thumb(case: Case) -> float | None:
     """Step time of the rule's plan; None where the rule finds none that fits."""
     from planner import load_problem
-    from planner.infeasible import Infeasible
+    from planner.errors import Infeasible
     from planner.kinds.train.job import job_of
     from planner.kinds.train.search.search import Search
     from planner.progress import Limits

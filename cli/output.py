@@ -2,14 +2,14 @@
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from planner.documents.files import write_text_atomic
-from planner.errors import PlannerError
+from planner.errors import Infeasible, PlannerError
+
+EXIT_NO, EXIT_STOPPED = 1, 3
 
 
 def write_data(text: str, path: str | None = None) -> None:
@@ -24,6 +24,38 @@ def write_json(document: object, path: str | None = None) -> None:
     write_data(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False), path)
 
 
+def write_result(document: object, text: str, path: str | None = None, *, as_json: bool) -> None:
+    """One result in the form that was asked for: `document` as JSON, else `text`."""
+    if as_json:
+        write_json(document, path)
+    else:
+        write_data(text, path)
+
+
+def say_infeasible(answer: Infeasible, *, as_json: bool) -> int:
+    """Prints the limits in conflict; the exit code of an answer that is no."""
+    from planner.cli.render.plan import render_infeasible
+
+    document = {"schema": "planner.infeasible/1", "proved": answer.proved, "conflict": answer.conflict}
+    write_result(document, render_infeasible(answer), as_json=as_json)
+    return EXIT_NO
+
+
+def refuse_unwritable(output: str | None) -> None:
+    """Raises PlannerError for a file that cannot be written: before the search, not after it."""
+    if output is None or output == "-":
+        return
+    path = Path(output)
+    if path.is_dir():
+        raise PlannerError("cannot be written: it is a directory", where=output, hint="name a file")
+    if not path.parent.is_dir():
+        what = f"cannot be written: there is no directory `{path.parent}`"
+        raise PlannerError(what, where=output, hint=f"create `{path.parent}` first")
+    if not os.access(path.parent, os.W_OK):
+        what = f"cannot be written: no permission to write into `{path.parent}`"
+        raise PlannerError(what, where=output, hint="check its permissions, or name another file")
+
+
 def say(message: str) -> None:
     """One line for the person at the terminal."""
     from planner.cli.errors import plain
@@ -36,6 +68,9 @@ def write_folder(files: Mapping[str, str], folder: str) -> None:
 
     Everything is written beside the folder first, so that a full disk leaves `folder` as it was. Raises PlannerError.
     """
+    import shutil
+    import tempfile
+
     target = Path(folder)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

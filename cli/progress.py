@@ -1,10 +1,12 @@
-"""One line of progress on stderr, rewritten in place, on a terminal only."""
+"""What a person at the terminal sees of work that takes long: one line on stderr, rewritten in place."""
 
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from planner.cli.output import say
 
 _QUIET_S = 1.0  # most solves end sooner and need no line
 
@@ -33,3 +35,11 @@ def progress() -> Iterator[Callable[[str], None]]:
         if width:
             sys.stderr.write(f"\r{' ' * width}\r")
             sys.stderr.flush()
+
+
+def announce_compilation(*, elastic: bool = False) -> None:
+    """Says why the first run of a machine takes longer."""
+    from planner.simulate.run.engine import is_compiled
+
+    if not is_compiled(elastic=elastic):
+        say(f"compiling the simulator, once for this machine; some {10 if elastic else 20} s")

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from planner.api import solve
     from planner.check import check_plan
     from planner.diff import diff_plans
-    from planner.errors import PlannerError
+    from planner.errors import Infeasible, PlannerError, Stopped
     from planner.estimate import estimate_jsonl
     from planner.experts.ahead import plan_ahead
     from planner.experts.known_routing import plan_batch
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from planner.experts.steps import StepPlanner
     from planner.experts.tokens import plan_tokens
     from planner.explain import explain_plan
-    from planner.infeasible import Infeasible, Stopped
     from planner.load.problems import load_plan, load_problem
     from planner.plan.store import plan_json
     from planner.progress import Limits
@@ -45,11 +44,11 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOME = {
-    "Infeasible": "planner.infeasible",
+    "Infeasible": "planner.errors",
     "Limits": "planner.progress",
     "PlannerError": "planner.errors",
     "StepPlanner": "planner.experts.steps",
-    "Stopped": "planner.infeasible",
+    "Stopped": "planner.errors",
     "check_plan": "planner.check",
     "diff_plans": "planner.diff",
     "estimate_jsonl": "planner.estimate",

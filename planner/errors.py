@@ -1,8 +1,11 @@
-"""The one exception type that users see."""
+"""The exceptions that users see: what they can fix, and the two answers of a solve that are no plan."""
+
+from collections.abc import Sequence
+from typing import TypedDict
 
 
 class PlannerError(Exception):
-    """Anything the user can mend; becomes `error: where: what` and an indented hint on stderr, exit code 2.
+    """Anything the user can fix; becomes `error: where: what` and an indented hint on stderr, exit code 2.
 
     `where` is `file:line` or a dotted path into a document; `hint` is one imperative sentence.
     """
@@ -12,6 +15,34 @@ class PlannerError(Exception):
         self.what = what
         self.where = where
         self.hint = hint
+
+
+class Conflict(TypedDict):
+    """One limit of a smallest set that cannot hold together, and its nearest value that works with the others."""
+
+    limit: str  # as the problem says it, with its unit: `p95 ttft <= 120 ms`
+    nearest: str  # such as `ttft 143 ms`; empty when no value of this limit alone would do
+
+
+class Infeasible(Exception):
+    """No plan meets all limits; `conflict` is a smallest set of them that cannot hold together.
+
+    `proved` is False where the search was cut short, so that the answer may be wrong.
+    """
+
+    def __init__(self, conflict: Sequence[Conflict], *, proved: bool) -> None:
+        super().__init__("no plan meets all limits")
+        self.conflict = list(conflict)
+        self.proved = proved
+
+
+class Stopped(Exception):
+    """A limit of the solve was reached with neither a plan nor a proof that there is none."""
+
+    def __init__(self, reason: str, *, bound: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason  # as `stop_reason` of a certificate: time_limit, interrupted, ...
+        self.bound = bound
 
 
 def nearest(name: str, known: list[str], *, count: int = 3) -> list[str]:

@@ -20,7 +20,6 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "benchmark_reports",
-            "infeasible",
             "plan",
             "problem",
             "progress",

@@ -15,10 +15,9 @@ def propose_runs(
     given: list[str], count: int, results: list[str], profiles: tuple[str, ...], output: str | None, *, as_json: bool
 ) -> int:
     """Print the proposal, and write the plans of its runs where a folder is named; 1 where no plan meets the limits."""
-    from planner.cli.output import say, write_data, write_json
-    from planner.cli.plans.solve import say_infeasible
+    from planner.cli.output import say, say_infeasible, write_data, write_json
     from planner.cli.progress import progress
-    from planner.infeasible import Infeasible
+    from planner.errors import Infeasible
     from planner.progress import Limits
     from planner.propose.deployments import question_of
     from planner.propose.proposal import document_of, lines_of, propose

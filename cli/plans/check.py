@@ -119,7 +119,7 @@ def check(
         )  # fmt: skip
 
     def simulated() -> Judged:
-        from planner.cli.what_if.simulate import announce_compilation
+        from planner.cli.progress import announce_compilation
         from planner.load.problems import load_plan
         from planner.simulate.plans.plan_fleet import Policies
         from planner.simulate.plans.play import Load, play

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, fraction, profile_paths, seconds
+from planner.cli.output import EXIT_STOPPED, refuse_unwritable, say, say_infeasible, write_data, write_json
+from planner.errors import Infeasible, PlannerError, Stopped, did_you_mean
 
 if TYPE_CHECKING:
-    from planner.infeasible import Infeasible, Stopped
     from planner.plan.schema import Envelope
     from planner.progress import Limits
-
-EXIT_NO, EXIT_STOPPED = 1, 3
 
 
 def solve(
@@ -68,7 +67,6 @@ def solve(
     """
     from planner.api import solve as solve_problem
     from planner.cli.progress import progress
-    from planner.infeasible import Infeasible, Stopped
     from planner.load.problems import load_problem
     from planner.progress import Limits
 
@@ -80,7 +78,7 @@ def solve(
     if show_config:
         return _show_config(problem, changes, paths, seed, as_json=as_json, output=output)
     resolved = load_problem(problem, overrides=changes, profiles=paths, seed=seed)
-    _refuse_unwritable(output)
+    refuse_unwritable(output)
     try:
         with progress() as tell:
             given = Limits(seed=resolved.problem.seed, threads=threads, tell=tell, **limits)
@@ -95,8 +93,6 @@ def solve(
 
 def _of_level(level: str | None) -> list[str]:
     """The override that a level stands for: which model judges whether plans keep their limits."""
-    from planner.errors import PlannerError, did_you_mean
-
     judges = {"static": "queueing", "simulate": "simulation"}
     if level is None:
         return []
@@ -106,28 +102,7 @@ def _of_level(level: str | None) -> list[str]:
     return [f"options.judged_by={judges[level]}"]
 
 
-def _refuse_unwritable(output: str | None) -> None:
-    """A plan that cannot be written is refused before the search, not after it."""
-    import os
-    from pathlib import Path
-
-    from planner.errors import PlannerError
-
-    if output is None or output == "-":
-        return
-    path = Path(output)
-    if path.is_dir():
-        raise PlannerError("cannot be written: it is a directory", where=output, hint="name a file")
-    if not path.parent.is_dir():
-        what = f"cannot be written: there is no directory `{path.parent}`"
-        raise PlannerError(what, where=output, hint=f"create `{path.parent}` first")
-    if not os.access(path.parent, os.W_OK):
-        what = f"cannot be written: no permission to write into `{path.parent}`"
-        raise PlannerError(what, where=output, hint="check its permissions, or name another file")
-
-
 def _hand_over(envelope: "Envelope", output: str | None, *, as_json: bool, took_s: float) -> None:
-    from planner.cli.output import say, write_data
     from planner.cli.render.plan import render_plan
     from planner.kinds.registry import find_kind
     from planner.plan.store import plan_json
@@ -147,21 +122,7 @@ def _hand_over(envelope: "Envelope", output: str | None, *, as_json: bool, took_
     )
 
 
-def say_infeasible(answer: "Infeasible", *, as_json: bool) -> int:
-    """Print the limits in conflict; the exit code of an answer that is no."""
-    from planner.cli.output import write_data, write_json
-    from planner.cli.render.plan import render_infeasible
-
-    if as_json:
-        write_json({"schema": "planner.infeasible/1", "proved": answer.proved, "conflict": answer.conflict})
-    else:
-        write_data(render_infeasible(answer))
-    return EXIT_NO
-
-
 def _say_stopped(answer: "Stopped", limits: "Limits", *, as_json: bool) -> int:
-    from planner.cli.output import say, write_json
-
     if as_json:
         write_json({"schema": "planner.stopped/1", "reason": answer.reason, "bound": answer.bound})
     limit = (
@@ -181,7 +142,6 @@ def _show_config(
     as_json: bool,
     output: str | None,
 ) -> int:
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import table
     from planner.load.merged import merged_config
 

@@ -13,7 +13,7 @@ from planner.documents.units import format_si, significant
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from planner.infeasible import Infeasible
+    from planner.errors import Infeasible
     from planner.plan.findings import Finding
     from planner.plan.schema import Certificate, Decision, Envelope, Parallelism, Prediction, Role
 

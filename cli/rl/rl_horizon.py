@@ -29,10 +29,9 @@ def horizon(
 
       planner rl horizon examples/rl-problems/horizon-drift.json --json
     """
-    from planner.cli.output import write_data, write_json
-    from planner.cli.plans.solve import say_infeasible
+    from planner.cli.output import say_infeasible, write_data, write_json
     from planner.documents.read import load_document
-    from planner.infeasible import Infeasible
+    from planner.errors import Infeasible
     from planner.rl.formats.horizon_format import horizon_plan_document, read_horizon
     from planner.rl.search.horizon import evaluate_horizon, plan_horizon
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths, seconds
+from planner.cli.progress import announce_compilation
 
 if TYPE_CHECKING:
     from planner.simulate.plans.play import Played
@@ -131,15 +132,6 @@ def simulate(
     )
     _write(played, requests, chrome, as_json, output)
     return 0 if played.result.drained else 1
-
-
-def announce_compilation(*, elastic: bool = False) -> None:
-    """Says why the first run of a machine takes longer."""
-    from planner.cli.output import say
-    from planner.simulate.run.engine import is_compiled
-
-    if not is_compiled(elastic=elastic):
-        say(f"compiling the simulator, once for this machine; some {10 if elastic else 20} s")
 
 
 def _write(played: "Played", requests: str | None, chrome: str | None, as_json: bool, output: str | None) -> None:

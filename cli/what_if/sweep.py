@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Profiles, fraction, profile_paths, seconds
+from planner.cli.output import refuse_unwritable
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def sweep(
     if output is not None:
         require_format(output)
     for target in (output, junit, summary):
-        _refuse_unwritable(target)
+        refuse_unwritable(target)
     before = read_table(baseline) if baseline is not None else None
     given = load_sweep(file)
     for rule in rules:
@@ -129,12 +130,6 @@ def _say_unsolved(table: "Table") -> bool:
         say(f"error: {unsolved[0]['error']}")
         say(f"  hint: {len(unsolved):,} of {len(table.rows):,} points have no answer; mend their values or limits")
     return bool(unsolved)
-
-
-def _refuse_unwritable(path: str | None) -> None:
-    from planner.cli.plans.solve import _refuse_unwritable as refuse
-
-    refuse(path)
 
 
 def _options(

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -38,7 +37,7 @@ def write_bytes_atomic(path: str | Path, content: bytes) -> None:
 
 
 def _replace(target: str, content: bytes, mode: int | None) -> None:
-    temporary = os.path.join(os.path.dirname(target), f".planner-{secrets.token_hex(8)}.tmp")
+    temporary = os.path.join(os.path.dirname(target), f".planner-{os.urandom(8).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with open(descriptor, "wb") as stream:

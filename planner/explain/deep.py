@@ -8,9 +8,8 @@ from typing import Any
 from planner.api import solve
 from planner.diff import diff_plans
 from planner.documents.units import figure, format_si, significant
-from planner.errors import PlannerError
+from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
-from planner.infeasible import Infeasible, Stopped
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import INPUTS, recorded_problem

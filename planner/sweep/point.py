@@ -28,7 +28,7 @@ def solve_job(job: Job) -> Record:
     Raises KeyboardInterrupt when a solver was interrupted: what it had so far is no answer to keep.
     """
     from planner.api import solve
-    from planner.infeasible import Infeasible, Stopped
+    from planner.errors import Infeasible, Stopped
 
     try:
         return _solved(solve(job.resolved, replace(job.limits, seed=job.resolved.problem.seed)))

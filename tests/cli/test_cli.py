@@ -14,8 +14,7 @@ import pytest
 
 from planner.cli import options, progress
 from planner.cli.render import plan as render
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible, Stopped
+from planner.errors import Infeasible, PlannerError, Stopped
 from planner.load.problems import load_plan
 from planner.plan.schema import Envelope
 

@@ -10,8 +10,7 @@ import pytest
 
 from planner.check import check_plan
 from planner.documents.read import given_document
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.load.problems import load_problem, resolve_document
 from planner.progress import Limits

@@ -9,7 +9,7 @@ import pytest
 from rl_problems import random_problem
 
 from planner.documents.read import given_document
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible
 from planner.rl.evaluate import evaluate
 from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.problem import Batch, RlProblem

@@ -12,7 +12,7 @@ from planner.costs.operators.shapes import Shards
 from planner.costs.serving.memory import weight_bytes
 from planner.documents.files import digest
 from planner.documents.units import format_si
-from planner.errors import PlannerError
+from planner.errors import Conflict, Infeasible, PlannerError
 from planner.experts.ahead import plan_ahead
 from planner.experts.instance import read_resident
 from planner.experts.layout import Layout, plan_layout
@@ -22,7 +22,6 @@ from planner.experts.readers import Loads, read_loads
 from planner.experts.step_time import MoeCosts
 from planner.experts.steps import StepPlanner
 from planner.hardware.cluster import Pool
-from planner.infeasible import Conflict, Infeasible
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
 from planner.models.architecture import Architecture
 from planner.plan.schema import (

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.documents.units import format_si
-from planner.errors import PlannerError
+from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
-from planner.infeasible import Infeasible
 from planner.kinds.rl.drawn import draw_periods
 from planner.kinds.rl.generation_curves import Generator, measured_generators, modelled_generators
 from planner.kinds.rl.setting import Setting

@@ -6,8 +6,7 @@ from dataclasses import replace
 from planner import __version__
 from planner.documents.files import digest
 from planner.documents.units import format_si
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible, Stopped
+from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.decode import Solved, decode

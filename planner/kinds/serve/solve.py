@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.infeasible import Stopped
+from planner.errors import Stopped
 from planner.kinds.serve.plan.decode import decode
 from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.steady.frontier import frontier

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.infeasible import Stopped
+from planner.errors import Stopped
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.job import Job, jobs_of
 from planner.kinds.train.plan.decode import decode

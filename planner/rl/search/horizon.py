@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.rl.evaluate import SECONDS_PER_HOUR, evaluate
 from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
 from planner.rl.problem import Batch, Mode, RlProblem, validate

@@ -11,8 +11,7 @@ import yaml
 from planner.api import solve
 from planner.check import check_plan
 from planner.emit.registry import emit
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.experts.decision import ExpertsDecision
 from planner.plan.schema import Envelope
 from planner.plan.store import plan_json

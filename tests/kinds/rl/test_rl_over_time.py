@@ -10,8 +10,7 @@ import pytest
 from broken_rl_plans import failed
 
 from planner.api import solve
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.horizon import judge

@@ -10,8 +10,7 @@ from broken_rl_plans import failed
 
 from planner.api import solve
 from planner.emit.registry import emit
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.rl.decision import RlDecision
 from planner.plan.schema import Envelope
 

@@ -8,8 +8,7 @@ import pytest
 
 from planner.api import solve
 from planner.check import check_plan
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.setting import read_setting

@@ -14,11 +14,10 @@ from planner.costs.rates.parameters import EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import Port
 from planner.emit.registry import emit
-from planner.errors import PlannerError
+from planner.errors import Infeasible, PlannerError
 from planner.explain.explanation import explain_plan
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
-from planner.infeasible import Infeasible
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.steady.attention_ffn import best_together
 from planner.kinds.serve.steady.formulas import Costs

@@ -9,8 +9,7 @@ from serve_problems import SMALL, broken_rules, objective_of, small, value_of
 
 from planner.api import solve
 from planner.cli.main import main
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import envelope
 from planner.kinds.serve.simulated.load_streams import Judge

@@ -7,7 +7,7 @@ import pytest
 from serve_problems import small
 
 from planner.api import solve
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible
 
 LEAST = {"minimize": "gpus"}
 NO_LIMITS = {"workloads.0.slo": ...}

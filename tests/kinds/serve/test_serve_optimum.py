@@ -9,7 +9,7 @@ from serve_oracle import brute_force
 from serve_problems import broken_rules, objective_of, random_edits, small, value_of
 
 from planner.api import solve
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible
 from planner.plan.schema import Envelope
 from planner.plan.store import plan_json
 from planner.problem.resolve import Resolved

@@ -8,7 +8,7 @@ from train_problems import problem
 
 from planner.api import solve
 from planner.check import check_plan
-from planner.infeasible import Infeasible, Stopped
+from planner.errors import Infeasible, Stopped
 from planner.kinds.train.decision import TrainDecision
 from planner.plan.schema import Envelope
 from planner.progress import Limits

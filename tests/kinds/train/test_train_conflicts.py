@@ -6,8 +6,7 @@ import pytest
 from train_problems import job, problem
 
 from planner.api import solve
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.train.search.conflicts import has_candidates
 
 MOE = "Qwen/Qwen3-30B-A3B"

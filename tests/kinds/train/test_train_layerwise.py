@@ -13,8 +13,7 @@ from train_problems import job, problem
 from planner.api import solve
 from planner.check import check_plan
 from planner.emit.registry import emit
-from planner.errors import PlannerError
-from planner.infeasible import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation, Strategy, evaluate, fits
 from planner.kinds.train.evaluation.mixes import Ground, evaluate_mix

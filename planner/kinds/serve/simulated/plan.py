@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from planner.documents.units import format_si
-from planner.infeasible import Conflict, Infeasible
+from planner.errors import Conflict, Infeasible
 from planner.kinds.serve.plan.certificate import axes_of
 from planner.kinds.serve.plan.decode import envelope
 from planner.kinds.serve.simulated.load_streams import Judge

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from planner.documents.units import format_si, significant
+from planner.errors import Conflict, Infeasible
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
-from planner.infeasible import Conflict, Infeasible
 from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.search import Setting, make_place, search

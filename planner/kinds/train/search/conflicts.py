@@ -7,7 +7,7 @@ from math import log2
 import numpy as np
 
 from planner.documents.units import format_si
-from planner.infeasible import Conflict, Infeasible
+from planner.errors import Conflict, Infeasible
 from planner.kinds.train.decision import TrainOptions
 from planner.kinds.train.job import Job
 from planner.kinds.train.search.search import Found, Search
