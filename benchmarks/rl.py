@@ -21,9 +21,10 @@ from planner.documents.read import load_document
 from planner.rl.evaluate import evaluate
 from planner.rl.formats.benchmark_plan import read_plan
 from planner.rl.formats.benchmark_problem import read_problem
-from planner.rl.problem import Batch, RlProblem
+from planner.rl.problem import RlProblem
 from planner.rl.rollouts.ranker import noisy_keys, recall
 from planner.rl.search.search import solve
+from planner.rl.trajectories import SampleBatch
 
 CPU_LIMIT_S, MOST_ABOVE = 10.0, 1.01
 
@@ -104,7 +105,7 @@ def _names(folder: Path) -> list[str]:
     return sorted(json.loads((folder / "optimum.json").read_text(encoding="utf-8")))
 
 
-def _scaled(batch: Batch, scale: float) -> Batch:
+def _scaled(batch: SampleBatch, scale: float) -> SampleBatch:
     return replace(batch, output_tokens_N=np.maximum(1, (batch.output_tokens_N * scale).astype(np.int64)))
 
 

@@ -18,9 +18,8 @@ from planner.documents.read import load_document
 from planner.rl.agentic import AgenticPlan, AgenticProblem, evaluate_agentic, policy_of, queues_for, token_parts
 from planner.rl.evaluate import gpus_of_pool, handover_s, hourly_usd, weight_sync_s
 from planner.rl.formats.agentic_format import read_agentic
-from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
-from planner.rl.problem import Mode
-from planner.rl.rollouts.rollout import Worker, simulate
+from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
+from planner.rl.rollouts.rollout import RolloutWorker, simulate
 from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.space import training_choices
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
@@ -55,7 +54,7 @@ def shortest_ends(problem: AgenticProblem, mix: Mix) -> list[list[float]]:
             best = inf
             for places in every:
                 of_worker, queues = queues_for(dispatch, batch, len(curves), places)
-                workers = tuple(Worker(curve, queue) for curve, queue in zip(curves, of_worker, strict=True))
+                workers = tuple(RolloutWorker(curve, queue) for curve, queue in zip(curves, of_worker, strict=True))
                 best = min(best, simulate(workers, batch, queues, policy).end_s)
             ends.append(best)
         found.append(ends)
@@ -80,7 +79,7 @@ def price(problem: AgenticProblem, mix: Mix, ends: list[float]) -> float:
     return best
 
 
-def _goes(problem: AgenticProblem, plan: RlPlan, choice: TrainingChoice, mode: Mode) -> bool:
+def _goes(problem: AgenticProblem, plan: RlPlan, choice: TrainingChoice, mode: RlMode) -> bool:
     pools = problem.curves.pool_of
     if any(count > pools[name].gpus for name, count in gpus_of_pool(plan).items()):
         return False

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.rl.measured_step import CALIBRATED, PhaseTimes, Response, Split, predict_step_s
+from planner.rl.measured_step import CALIBRATED, PhaseTimes, PoolSplit, Response, predict_step_s
 
 TARGET = 0.12
 MINIBATCHES = 16  # of 32 prompts, in steps of 512 prompts: what `require_batches` groups into calls of the trainer
@@ -31,7 +31,7 @@ class Case:
     name: str
     setup: str
     colocated: PhaseTimes
-    split: Split
+    split: PoolSplit
     parameters: float
     step_s: float
     suspect: bool
@@ -59,7 +59,7 @@ def _phased(row: dict[str, str]) -> bool:
 def _case(row: dict[str, str], base: dict[str, str]) -> Case:
     grouped = re.search(r"require_batches=(\d+)", row["notes"])
     one_step = row["sync_mode"] == "one_step_async"
-    split = Split(
+    split = PoolSplit(
         int(row["gpus_gen"]),
         int(row["gpus_train"]),
         "one_step" if one_step else "fully",

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator
 
+from planner.rl.curves import NEVER_FITS, GenerationOption, TrainingOption
 from planner.rl.evaluate import evaluate
-from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
-from planner.rl.problem import NEVER_FITS, GenerationOption, Mode, RlProblem, TrainingOption
+from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem
 
 
 def best_recipe(problem: RlProblem, *, tuned: bool) -> tuple[str, float]:
@@ -42,7 +43,7 @@ def recipes(problem: RlProblem, *, tuned: bool) -> Iterator[tuple[str, RlPlan]]:
 
 
 def _split(
-    problem: RlProblem, name: str, mode: Mode, one: str, other: str, generating: int, training: int, tuned: bool
+    problem: RlProblem, name: str, mode: RlMode, one: str, other: str, generating: int, training: int, tuned: bool
 ) -> Iterator[tuple[str, RlPlan]]:
     choice = _training(problem, other, training)
     for option in _generation(problem, one, tuned):
@@ -56,7 +57,7 @@ def _all_of(option: GenerationOption, gpus: int) -> GenerationGroup:
 
 def _generation(problem: RlProblem, pool: str, tuned: bool) -> list[GenerationOption]:
     """The smallest option that holds the longest sample, or all that do."""
-    longest = max(int((batch.prompt_tokens_N + batch.output_tokens_N).max()) for batch in problem.batches)
+    longest = max(int(batch.tokens_N.max()) for batch in problem.batches)
     fitting = [one for one in problem.generation if one.pool == pool and one.curve.kv_tokens >= longest]
     return sorted(fitting, key=lambda one: one.gpus)[: None if tuned else 1]
 

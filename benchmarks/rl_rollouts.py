@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.documents.read import load_document
+from planner.rl.curves import DecodeCurve
 from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.partial import successive
-from planner.rl.problem import Batch, DecodeCurve, RlProblem
+from planner.rl.problem import RlProblem
 from planner.rl.rollouts.dispatch import POLICIES, split_simulated
 from planner.rl.rollouts.fusion import Inference, Move, change_workers, fuse
 from planner.rl.rollouts.ranker import keys_of_recall
 from planner.rl.rollouts.resume import subset
-from planner.rl.rollouts.rollout import Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import RolloutWorker, simulate
 from planner.rl.search.horizon import ChangeCosts, Period, plan_horizon
+from planner.rl.trajectories import SampleBatch, Trajectories
 
 Floats = NDArray[np.float64]
 CPU_LIMIT_S, RUNS = 0.05, 9
@@ -46,13 +48,13 @@ def speed(problem: RlProblem) -> bool:
         np.repeat(20_000 // turns, turns).astype(float),
     )
     cases = {
-        "512 x 20000 tokens": Trajectories.single_turn(_batch(np.full(512, 20_000, np.int64))),
-        "512 up to 20000 tokens": Trajectories.single_turn(_batch(ragged)),
+        "512 x 20000 tokens": _batch(np.full(512, 20_000, np.int64)).trajectories,
+        "512 up to 20000 tokens": _batch(ragged).trajectories,
         "512 x 20000 tokens in up to 40 turns": several,
     }
     worst = 0.0
     for name, trajectories in cases.items():
-        workers, queues = (Worker(curve),) * 64, [np.arange(512)]
+        workers, queues = (RolloutWorker(curve),) * 64, [np.arange(512)]
         took = []
         for _ in range(RUNS):
             before = time.process_time()
@@ -63,15 +65,15 @@ def speed(problem: RlProblem) -> bool:
     return worst < CPU_LIMIT_S
 
 
-def _batch(output: NDArray[np.int64]) -> Batch:
-    return Batch(np.full(len(output), 300, np.int64), output)
+def _batch(output: NDArray[np.int64]) -> SampleBatch:
+    return SampleBatch(np.full(len(output), 300, np.int64), output)
 
 
 def dispatch(problem: RlProblem) -> None:
     """Prints rollout times by policy and by how well the ranker knows the tail."""
     few = replace(_curve(problem, 4), max_running=32)
     batch = problem.batches[0]
-    samples, lengths = Trajectories.single_turn(batch), batch.output_tokens_N.astype(float)
+    samples, lengths = batch.trajectories, batch.output_tokens_N.astype(float)
     recalls = (1.0, 0.87, 0.5)
     mixed = (*(replace(_curve(problem, 8), max_running=32),) * 4, *(few,) * 8)
     for name, curves in (("16 replicas of tp4", (few,) * 16), ("4 of tp8 and 8 of tp4", mixed)):
@@ -93,8 +95,8 @@ def dispatch(problem: RlProblem) -> None:
 def fusion(problem: RlProblem) -> None:
     """Prints what RLHFuse's fusion and a change of TP during the rollout save."""
     curve, batch = _curve(problem, 4), problem.batches[0]
-    samples = Trajectories.single_turn(batch)
-    workers, queues = (Worker(curve),) * 16, [np.arange(batch.size)]
+    samples = batch.trajectories
+    workers, queues = (RolloutWorker(curve),) * 16, [np.arange(batch.size)]
     thresholds = [round(share * batch.size) for share in (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)]
     token_s = 262144 / 50e9  # KV bytes of a token of the 32B model over a 400 Gb/s link
     found = fuse(workers, samples, queues, Inference(20_000.0, 2.0), Move(0.1, token_s), thresholds=thresholds)
@@ -103,7 +105,7 @@ def fusion(problem: RlProblem) -> None:
     print(f"  one after the other {found.unfused_s:.1f}; fused at 20 % left {fixed.end_s:.1f}")
     share = found.threshold / batch.size
     print(f"  best of {found.seen}: {found.end_s:.1f}, at {share:.0%} left, {found.kept} replicas kept")
-    late = (Worker(_curve(problem, 8)),) * 8
+    late = (RolloutWorker(_curve(problem, 8)),) * 8
     change = change_workers(workers, late, samples, queues, thresholds=thresholds, change_s=4.0)
     only = simulate(late, samples, queues).end_s
     print(f"  rollout with tp4 {change.unchanged_s:.1f}, with tp8 {only:.1f}, ", end="")
@@ -113,8 +115,8 @@ def fusion(problem: RlProblem) -> None:
 
 def partial(problem: RlProblem) -> None:
     """Prints over-sampling and partial rollouts beside waiting for everyone."""
-    workers = (Worker(_curve(problem, 4)),) * 16
-    fresh = [Trajectories.single_turn(batch) for batch in problem.batches * 4]
+    workers = (RolloutWorker(_curve(problem, 4)),) * 16
+    fresh = [batch.trajectories for batch in problem.batches * 4]
     size = fresh[0].size
     wanted = round(size / 1.25)
     few = [subset(batch, np.arange(wanted)) for batch in fresh]

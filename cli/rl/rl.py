@@ -11,9 +11,9 @@ from planner.cli.rl.rl_timeline import timeline
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from planner.rl.plan import Evaluation, RlPlan
+    from planner.rl.plan import RlEvaluation, RlPlan
     from planner.rl.problem import RlProblem
-    from planner.rl.search.search import Solution
+    from planner.rl.search.search import RlSolution
 
 HELP = "RL post-training on measured curves: solve and evaluate benchmark problems."
 EXIT_NO, EXIT_STOPPED = 1, 3
@@ -118,7 +118,7 @@ def evaluate(
     return 0 if found.feasible else EXIT_NO
 
 
-def _say_no_plan(problem: "RlProblem", solution: "Solution", *, as_json: bool) -> int:
+def _say_no_plan(problem: "RlProblem", solution: "RlSolution", *, as_json: bool) -> int:
     from planner.cli.output import say, write_data, write_json
 
     if solution.stop_reason == "time_limit":
@@ -138,7 +138,7 @@ def _say_no_plan(problem: "RlProblem", solution: "Solution", *, as_json: bool) -
     return EXIT_NO
 
 
-def _solution_document(problem: "RlProblem", solution: "Solution", plan: dict[str, object]) -> dict[str, Any]:
+def _solution_document(problem: "RlProblem", solution: "RlSolution", plan: dict[str, object]) -> dict[str, Any]:
     assert solution.evaluation is not None
     return {
         "schema": "planner.rl.solution/1",
@@ -155,7 +155,7 @@ def _solution_document(problem: "RlProblem", solution: "Solution", plan: dict[st
     }
 
 
-def _evaluation_document(found: "Evaluation") -> dict[str, Any]:
+def _evaluation_document(found: "RlEvaluation") -> dict[str, Any]:
     return {
         "objective": found.objective,
         "feasible": found.feasible,
@@ -169,7 +169,7 @@ def _evaluation_document(found: "Evaluation") -> dict[str, Any]:
     }
 
 
-def _solution_text(problem: "RlProblem", solution: "Solution", plan: "RlPlan", found: "Evaluation") -> str:
+def _solution_text(problem: "RlProblem", solution: "RlSolution", plan: "RlPlan", found: "RlEvaluation") -> str:
     from planner.cli.render.plan import table
 
     gap = f", gap {solution.gap:.2%}" if solution.gap is not None else ""
@@ -195,7 +195,7 @@ def _roles(plan: "RlPlan") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return header, rows
 
 
-def _evaluation_lines(problem: "RlProblem", found: "Evaluation") -> list[str]:
+def _evaluation_lines(problem: "RlProblem", found: "RlEvaluation") -> list[str]:
     unit = "s" if problem.objective == "iteration_time" else "USD"
     times = f"generation {found.generation_s:.4g} s   training {found.training_s:.4g} s"
     return [

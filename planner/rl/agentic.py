@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import PlannerError
+from planner.rl.curves import NEVER_FITS
 from planner.rl.evaluate import SECONDS_PER_HOUR, gpus_of_pool, handover_s, hourly_usd, weight_sync_s
-from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
-from planner.rl.problem import NEVER_FITS, Mode, RlProblem, validate
-from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories, Worker, simulate
+from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem, validate
+from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker, simulate
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
+from planner.rl.trajectories import Trajectories
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,7 +47,7 @@ class AgenticProblem:
 class AgenticPlan:
     """`assignment` gives every trajectory of every batch its worker where `dispatch` is `assigned`, else nothing."""
 
-    mode: Mode
+    mode: RlMode
     groups: tuple[GenerationGroup, ...]
     training: TrainingChoice
     dispatch: AgenticDispatch
@@ -129,7 +131,7 @@ def evaluate_agentic(problem: AgenticProblem, plan: AgenticPlan) -> AgenticEvalu
             break
         assignment = plan.assignment[at] if plan.dispatch == "assigned" else ()
         of_worker, queues = queues_for(plan.dispatch, batch, len(kinds), assignment)
-        workers = tuple(Worker(curve, queue) for curve, queue in zip(kinds, of_worker, strict=True))
+        workers = tuple(RolloutWorker(curve, queue) for curve, queue in zip(kinds, of_worker, strict=True))
         result = simulate(workers, batch, queues, policy)
         ends.append(result.end_s)
         moved += result.moved

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.rl.curves import NEVER_FITS
 from planner.rl.generation import FusedBatch, LateBatch, batch_finish_times, group_queues, queue_order
 from planner.rl.partial import partial_rollout
-from planner.rl.plan import Evaluation, Fusion, GenerationGroup, Late, RlPlan, TrainingChoice
-from planner.rl.problem import NEVER_FITS, Batch, RlProblem
+from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s, rollout_of
+from planner.rl.trajectories import SampleBatch
 
 if TYPE_CHECKING:
     from planner.rl.rollouts.fusion import FusedTimes
@@ -20,7 +22,7 @@ Floats = NDArray[np.float64]
 SECONDS_PER_HOUR = 3600.0
 
 
-def evaluate(problem: RlProblem, plan: RlPlan) -> Evaluation:
+def evaluate(problem: RlProblem, plan: RlPlan) -> RlEvaluation:
     """`plan` priced under `problem`; rules that it breaks are listed, and its times are given all the same."""
     used = gpus_of_pool(plan)
     rollout = _rollout(problem, plan)
@@ -35,7 +37,7 @@ def evaluate(problem: RlProblem, plan: RlPlan) -> Evaluation:
         iteration = float(iteration_s(plan.mode, rollout, work, np.array([handover]), overlapped=overlapped)[0])
         train_B = work[0].sum(axis=1)
     cost = hourly_usd(problem, used) * iteration / SECONDS_PER_HOUR
-    return Evaluation(
+    return RlEvaluation(
         objective=iteration if problem.objective == "iteration_time" else cost,
         iteration_s=iteration,
         cost_usd=cost,
@@ -69,7 +71,7 @@ def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
     return rollout_of(problem.batches, finish_s, parts, needed)
 
 
-def late_done_s(problem: RlProblem, group: GenerationGroup, late: Late) -> list[Floats | None]:
+def late_done_s(problem: RlProblem, group: GenerationGroup, late: LateReplicas) -> list[Floats | None]:
     """When each sample of each batch is done; None where the change cannot be."""
     return [LateBatch(one, group, problem.dispatch).done_s(late, problem.late_change_s) for one in problem.batches]
 
@@ -153,7 +155,7 @@ def _too_old(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> Iterator[str
         yield f"samples begin {behind} iterations before they are trained on, at most {problem.max_staleness} allowed"
 
 
-def _broken_late(problem: RlProblem, plan: RlPlan, late: Late) -> Iterator[str]:
+def _broken_late(problem: RlProblem, plan: RlPlan, late: LateReplicas) -> Iterator[str]:
     early = plan.groups[0]
     alike = (early.option.pool, early.gpus) == (late.group.option.pool, late.group.gpus)
     if len(plan.groups) > 1 or not alike or early == late.group or problem.samples is not None:
@@ -187,8 +189,8 @@ def _broken_lengths(problem: RlProblem, plan: RlPlan) -> Iterator[str]:
                 yield f"a sample of {longest} tokens exceeds the {group.option.curve.kv_tokens} of its replica"
 
 
-def _longest(problem: RlProblem, plan: RlPlan, batch: Batch) -> list[int]:
-    total_N = batch.prompt_tokens_N + batch.output_tokens_N
+def _longest(problem: RlProblem, plan: RlPlan, batch: SampleBatch) -> list[int]:
+    total_N = batch.tokens_N
     if len(plan.groups) == 1:
         queues = [queue_order(batch, problem.dispatch)]
     else:

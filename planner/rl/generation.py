@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.rl.plan import Fusion, GenerationGroup, Late
-from planner.rl.problem import Batch, DecodeCurve, Dispatch, Scoring
+from planner.rl.curves import DecodeCurve, Scoring
+from planner.rl.plan import Fusion, GenerationGroup, LateReplicas
+from planner.rl.problem import Dispatch
+from planner.rl.trajectories import SampleBatch
 
 if TYPE_CHECKING:
     from planner.rl.rollouts.fusion import FusedTimes
@@ -19,14 +21,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def queue_order(batch: Batch, dispatch: Dispatch) -> Ints:
+def queue_order(batch: SampleBatch, dispatch: Dispatch) -> Ints:
     """Samples [N] in the order in which they are handed out; ties keep the order of the batch."""
     if dispatch == "fifo":
         return np.arange(batch.size)
     return np.argsort(-batch.predicted_N, kind="stable")
 
 
-def group_queues(batch: Batch, dispatch: Dispatch, tail_fraction: float) -> tuple[Ints, Ints]:
+def group_queues(batch: SampleBatch, dispatch: Dispatch, tail_fraction: float) -> tuple[Ints, Ints]:
     """Queues of the first and of the tail group: round(tail_fraction * N) samples with the largest key are the tail."""
     order = queue_order(batch, dispatch)
     count = round(tail_fraction * batch.size)
@@ -36,7 +38,7 @@ def group_queues(batch: Batch, dispatch: Dispatch, tail_fraction: float) -> tupl
 
 
 def finish_times(
-    batch: Batch, queue_Q: Ints, curve: DecodeCurve, replicas: int, policy: "RolloutPolicy | None" = None
+    batch: SampleBatch, queue_Q: Ints, curve: DecodeCurve, replicas: int, policy: "RolloutPolicy | None" = None
 ) -> Floats:
     """When each sample of the queue finishes [Q], seconds from the start of generation."""
     from planner.rl.compiled.queue import run_queue
@@ -44,9 +46,9 @@ def finish_times(
     if not len(queue_Q):
         return np.zeros(0)
     if batch.turns is not None:
-        from planner.rl.rollouts.rollout import Worker, simulate
+        from planner.rl.rollouts.rollout import RolloutWorker, simulate
 
-        workers = (Worker(curve),) * replicas
+        workers = (RolloutWorker(curve),) * replicas
         played = simulate(workers, batch.turns, [np.asarray(queue_Q)], policy, stop_after=len(queue_Q))
         return np.asarray(played.done_s_N[queue_Q])
     prompt_Q = np.ascontiguousarray(batch.prompt_tokens_N[queue_Q])
@@ -68,12 +70,12 @@ def finish_times(
 class FusedBatch:
     """Rollouts of one batch on one group, cut at thresholds and gone on with on fewer replicas; cuts are kept."""
 
-    def __init__(self, batch: Batch, group: GenerationGroup, dispatch: Dispatch, scoring: Scoring) -> None:
+    def __init__(self, batch: SampleBatch, group: GenerationGroup, dispatch: Dispatch, scoring: Scoring) -> None:
         from planner.rl.rollouts.fusion import Inference, Move
-        from planner.rl.rollouts.rollout import Trajectories, Worker
+        from planner.rl.rollouts.rollout import RolloutWorker
 
-        self._trajectories = batch.turns if batch.turns is not None else Trajectories.single_turn(batch)
-        self._workers = (Worker(group.option.curve),) * group.replicas
+        self._trajectories = batch.trajectories
+        self._workers = (RolloutWorker(group.option.curve),) * group.replicas
         self._queue_N = queue_order(batch, dispatch)
         self._inference = Inference(group.option.gpus / scoring.gpu_s, scoring.load_s)
         self._move = Move(scoring.move_s, scoring.move_token_s)
@@ -95,15 +97,15 @@ class FusedBatch:
 class LateBatch:
     """Rollouts of one batch that other replicas of the same GPUs end; cuts are kept."""
 
-    def __init__(self, batch: Batch, group: GenerationGroup, dispatch: Dispatch) -> None:
-        from planner.rl.rollouts.rollout import Trajectories, Worker
+    def __init__(self, batch: SampleBatch, group: GenerationGroup, dispatch: Dispatch) -> None:
+        from planner.rl.rollouts.rollout import RolloutWorker
 
-        self._trajectories = batch.turns if batch.turns is not None else Trajectories.single_turn(batch)
-        self._workers = (Worker(group.option.curve),) * group.replicas
+        self._trajectories = batch.trajectories
+        self._workers = (RolloutWorker(group.option.curve),) * group.replicas
         self._queue_N = queue_order(batch, dispatch)
         self._cuts: dict[int, RolloutResult | None] = {}
 
-    def cut(self, late: Late) -> "RolloutResult | None":
+    def cut(self, late: LateReplicas) -> "RolloutResult | None":
         """When the replicas change; None where some of the samples left have not started."""
         from planner.rl.rollouts.fusion import cut_at
 
@@ -112,18 +114,18 @@ class LateBatch:
             self._cuts[left] = cut_at(self._workers, self._trajectories, [self._queue_N], left)
         return self._cuts[left]
 
-    def done_s(self, late: Late, change_s: float) -> Floats | None:
+    def done_s(self, late: LateReplicas, change_s: float) -> Floats | None:
         """When each sample is done [N]; None where that change cannot be."""
         from planner.rl.rollouts.fusion import changed_times
-        from planner.rl.rollouts.rollout import Worker
+        from planner.rl.rollouts.rollout import RolloutWorker
 
         cut = self.cut(late)
-        workers = (Worker(late.group.option.curve),) * late.group.replicas
+        workers = (RolloutWorker(late.group.option.curve),) * late.group.replicas
         return None if cut is None else changed_times(workers, self._trajectories, cut, change_s)
 
 
 def batch_finish_times(
-    batch: Batch,
+    batch: SampleBatch,
     groups: tuple[GenerationGroup, ...],
     dispatch: Dispatch,
     tail_fraction: float,

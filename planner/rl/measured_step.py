@@ -28,7 +28,7 @@ from typing import Literal
 
 from planner.documents.read import Document
 from planner.errors import PlannerError
-from planner.rl.formats.document_part import Part
+from planner.rl.formats.document_part import DocumentPart
 
 Asynchrony = Literal["one_step", "fully"]
 BYTES_PER_PARAMETER = 2.0
@@ -59,7 +59,7 @@ class PhaseTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class PoolSplit:
     """Pools of their own; `calls` of the trainer for one step's samples; staleness in steps."""
 
     generation_gpus: int
@@ -84,7 +84,7 @@ class Response:
 CALIBRATED = Response()
 
 
-def predict_step_s(measured: PhaseTimes, split: Split, parameters: float, response: Response = CALIBRATED) -> float:
+def predict_step_s(measured: PhaseTimes, split: PoolSplit, parameters: float, response: Response = CALIBRATED) -> float:
     """The step with generation and training apart, seconds; `parameters` of the model whose weights are sent."""
     for gpus, what in ((split.generation_gpus, "generate"), (split.training_gpus, "train")):
         if not 0 < gpus <= measured.gpus:
@@ -118,7 +118,7 @@ class Measurement:
     @classmethod
     def read(cls, document: Document) -> "Measurement":
         """Raises PlannerError for fields that are missing or no times."""
-        part = Part(document, document.data)
+        part = DocumentPart(document, document.data)
         if not isinstance(document.data, dict):
             raise part.refuse("must be a mapping", "write `gpus: 16` and the times of the step")
         times = PhaseTimes(
@@ -131,13 +131,13 @@ class Measurement:
         node = part.count("gpus_per_node", 8)
         return cls(times, part.number("parameters", positive=True), node, part.number("calls", 1.0, positive=True))
 
-    def splits(self, asynchrony: Asynchrony, staleness: float) -> list[tuple[Split, float]]:
+    def splits(self, asynchrony: Asynchrony, staleness: float) -> list[tuple[PoolSplit, float]]:
         """Every split into whole nodes (into GPUs within one node) with its predicted step, seconds."""
         whole = self.times.gpus
         unit = self.gpus_per_node if whole > self.gpus_per_node and whole % self.gpus_per_node == 0 else 1
         found = []
         for generating in range(unit, whole, unit):
-            split = Split(generating, whole - generating, asynchrony, staleness, self.calls)
+            split = PoolSplit(generating, whole - generating, asynchrony, staleness, self.calls)
             found.append((split, predict_step_s(self.times, split, self.parameters)))
         return found
 

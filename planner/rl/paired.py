@@ -11,32 +11,13 @@ from dataclasses import dataclass
 from math import ceil
 
 from planner.errors import PlannerError
+from planner.rl.curves import Critic, TrainingOption
 from planner.rl.plan import TrainingChoice
-from planner.rl.problem import RlProblem, TrainingOption
+from planner.rl.problem import RlProblem
 from planner.solvers.result import SolveResult
 from planner.solvers.schedules.fused_pipelines import FusedProblem, FusedSchedule, Pipeline, lower_bound, read_off
 
 Order = tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Critic:
-    """A critic beside one kind of actor replica: replicas of `gpus` GPUs and `pp` stages.
-
-    GPU seconds are of one token in training, forward and backward. What a micro-batch holds, and `room_bytes` for all
-    of both models, are of one device.
-    """
-
-    pp: int
-    gpus: int
-    micro_tokens: int
-    forward_gpu_s: float
-    backward_gpu_s: float
-    actor_forward_gpu_s: float
-    actor_backward_gpu_s: float
-    held_bytes: float
-    actor_held_bytes: float
-    room_bytes: float
 
 
 def pairs_with(critic_gpus: int, critic_pp: int, gpus: int, pp: int) -> bool:
@@ -56,7 +37,7 @@ class Pair:
 
     @classmethod
     def of(cls, problem: RlProblem, choice: TrainingChoice, critic: Critic) -> "Pair":
-        sizes = [float((one.prompt_tokens_N + one.output_tokens_N).mean()) for one in problem.batches]
+        sizes = [float(one.tokens_N.mean()) for one in problem.batches]
         mean = sum(sizes) / len(sizes) * problem.trained_samples / problem.minibatches / choice.dp
         replicas = choice.option.gpus // critic.gpus
         actor_jobs, critic_jobs = (

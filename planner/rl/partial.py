@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from planner.rl.plan import GenerationGroup
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.resume import joined, remainder, subset
-from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker, simulate
 from planner.rl.training import Rollout, minibatches_of
+from planner.rl.trajectories import Trajectories
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,7 +41,7 @@ class Iteration:
 
 
 def successive(
-    workers: tuple[Worker, ...],
+    workers: tuple[RolloutWorker, ...],
     fresh: Sequence[Trajectories],
     samples: int,
     *,
@@ -88,8 +89,8 @@ def successive(
 
 def partial_iterations(problem: RlProblem, group: GenerationGroup) -> list[Iteration]:
     """Partial rollouts of the batches of `problem`, one after the other; the first has nothing carried over."""
-    fresh = [one.turns if one.turns is not None else Trajectories.single_turn(one) for one in problem.batches]
-    return successive((Worker(group.option.curve),) * group.replicas, fresh, problem.trained_samples, keep=True)
+    fresh = [batch.trajectories for batch in problem.batches]
+    return successive((RolloutWorker(group.option.curve),) * group.replicas, fresh, problem.trained_samples, keep=True)
 
 
 def partial_rollout(problem: RlProblem, group: GenerationGroup) -> Rollout:

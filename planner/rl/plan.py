@@ -1,9 +1,22 @@
 """What an RL plan decides, and what its evaluation says."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from planner.rl.problem import GenerationOption, Mode, TrainingOption
+from planner.rl.curves import GenerationOption, TrainingOption
 from planner.rl.rollouts.rollout import RolloutPolicy
+
+Placement = Literal["colocated", "disaggregated", "hybrid"]
+Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]
+
+
+@dataclass(frozen=True, slots=True)
+class RlMode:
+    """Where generation runs relative to training, and when training may start; staleness > 1 only with k_step_async."""
+
+    placement: Placement
+    sync: Sync
+    staleness: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +56,7 @@ class Fusion:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateReplicas:
     """When a share `threshold` of the samples is left, `group` takes the place of the replicas on the same GPUs."""
 
     threshold: float
@@ -58,17 +71,17 @@ class Late:
 class RlPlan:
     """Who generates, who trains and how they overlap; a second group takes `tail_fraction` of the samples."""
 
-    mode: Mode
+    mode: RlMode
     groups: tuple[GenerationGroup, ...]
     training: TrainingChoice | None
     tail_fraction: float = 0.0
     fusion: Fusion | None = None
-    late: Late | None = None
+    late: LateReplicas | None = None
     policy: RolloutPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class RlEvaluation:
     """A plan priced: means over the iterations, in seconds, and every rule that it breaks."""
 
     objective: float

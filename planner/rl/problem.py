@@ -5,139 +5,16 @@ Array suffixes: N samples of one iteration.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from planner.errors import PlannerError
+from planner.rl.curves import NEVER_FITS, CurvePool, GenerationOption, Scoring, TrainingOption
+from planner.rl.plan import RlMode, TrainingChoice
+from planner.rl.rollouts.rollout import RolloutPolicy
+from planner.rl.trajectories import SampleBatch
 
-if TYPE_CHECKING:
-    from planner.rl.plan import TrainingChoice
-    from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories
-
-Placement = Literal["colocated", "disaggregated", "hybrid"]
-Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]
 Dispatch = Literal["fifo", "predicted_longest_first"]
 Objective = Literal["iteration_time", "cost_per_iter"]
-NEVER_FITS = 2**31
-"""`min_dp` of training whose unsharded part alone exceeds memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """GPUs of one kind that any split may use."""
-
-    name: str
-    gpus: int
-    usd_per_gpu_hour: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeCurve:
-    """What a replica takes: a step of b sequences holding S tokens costs step_s + sequence_s * b + token_s * S.
-
-    Admitted prompts block decoding for tokens / prefill_tokens_per_s; prompt and output are reserved on admission.
-    """
-
-    step_s: float
-    sequence_s: float
-    token_s: float
-    prefill_tokens_per_s: float
-    max_running: int
-    kv_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationOption:
-    """One kind of generating replica; `label` tells apart options of the same degrees."""
-
-    pool: str
-    gpus: int
-    curve: DecodeCurve
-    tp: int
-    pp: int = 1
-    ep: int = 1
-    label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingOption:
-    """One kind of training replica, `dp` of which train together; dp from min_dp on fits in memory.
-
-    A minibatch of t tokens takes, with t' = t / dp and M = max(1, ceil(t' / micro_tokens)) micro-batches,
-    t' / forward_tokens_per_s * (M + pp - 1) / M + t' / train_tokens_per_s * (M + u) / M + optimizer_s, where u, the
-    bubble of an update, is pp - 1 too, but where a critic trains in turn or `RlProblem.bubbles` says. Forward passes of
-    references, rewards and critics enter forward_tokens_per_s harmonically. `offload_s` and `offload_sharded_s` / dp
-    are what taking turns with generation on the same GPUs adds to `RlProblem.switch_s`.
-    """
-
-    pool: str
-    gpus: int
-    train_tokens_per_s: float
-    forward_tokens_per_s: float
-    micro_tokens: int
-    tp: int
-    pp: int = 1
-    min_dp: int = 1
-    optimizer_s: float = 0.0
-    offload_s: float = 0.0
-    offload_sharded_s: float = 0.0
-    label: str = ""
-    ranks: int = 1  # data-parallel ranks of a replica, where experts spread over several
-    score_gpu_s: float = 0.0  # GPU seconds a token of references, rewards and values, part of forward_tokens_per_s
-    critic_share: float = 0.0  # of an update without bubbles: a critic trained in turn
-    critic_bubble: float = 0.0  # what it waits in its own pipeline, in micro-batches of the replica
-
-    @property
-    def update_bubble(self) -> float:
-        """Micro-batches that an update waits, actor and critic in turn."""
-        return (self.pp - 1) * (1.0 - self.critic_share) + self.critic_bubble
-
-
-@dataclass(frozen=True, slots=True)
-class Scoring:
-    """Forward passes of references, rewards and values on generating GPUs of a pool.
-
-    A token takes `gpu_s` GPU seconds; a replica begins `load_s` after it was set free. A trajectory of c tokens moves
-    to another replica in move_s + move_token_s c.
-    """
-
-    gpu_s: float
-    load_s: float = 0.0
-    move_s: float = 0.0
-    move_token_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """The samples of one iteration; `rank_key_N` is what a length predictor says (larger: longer), if there is one.
-
-    With `turns`, samples wait for tools in between; `prompt_tokens_N` then counts their observations too.
-    """
-
-    prompt_tokens_N: NDArray[np.int64]
-    output_tokens_N: NDArray[np.int64]
-    rank_key_N: NDArray[np.float64] | None = None
-    turns: "Trajectories | None" = None
-
-    @property
-    def size(self) -> int:
-        return len(self.output_tokens_N)
-
-    @property
-    def predicted_N(self) -> NDArray[np.float64]:
-        """The predictor's key, or the true length where there is no predictor."""
-        return self.output_tokens_N.astype(float) if self.rank_key_N is None else self.rank_key_N
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """Where generation runs relative to training, and when training may start; staleness > 1 only with k_step_async."""
-
-    placement: Placement
-    sync: Sync
-    staleness: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +34,12 @@ class RlProblem:
     simulator's own where there are none.
     """
 
-    pools: tuple[Pool, ...]
+    pools: tuple[CurvePool, ...]
     generation: tuple[GenerationOption, ...]
     training: tuple[TrainingOption, ...]
-    batches: tuple[Batch, ...]
+    batches: tuple[SampleBatch, ...]
     minibatches: int
-    modes: tuple[Mode, ...]
+    modes: tuple[RlMode, ...]
     weight_sync_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     weight_sync_overlapped: bool = False
     switch_s: float = 0.0
@@ -175,15 +52,15 @@ class RlProblem:
     equal_shares: bool = False
     scoring: Mapping[str, Scoring] = field(default_factory=dict)
     fusion_thresholds: tuple[float, ...] = ()
-    policies: tuple["RolloutPolicy", ...] = ()
+    policies: tuple[RolloutPolicy, ...] = ()
     late_thresholds: tuple[float, ...] = ()
     late_change_s: float = 0.0
     partial: bool = False
     max_staleness: int | None = None
-    bubbles: Mapping["TrainingChoice", float] = field(default_factory=dict)  # of updates, where not `update_bubble`
+    bubbles: Mapping[TrainingChoice, float] = field(default_factory=dict)  # of updates, where not `update_bubble`
 
     @property
-    def pool_of(self) -> dict[str, Pool]:
+    def pool_of(self) -> dict[str, CurvePool]:
         return {pool.name: pool for pool in self.pools}
 
     @property
@@ -245,7 +122,7 @@ def _lengths(problem: RlProblem) -> None:
     if not problem.generation:
         what = "no replica of the model fits on any pool for generation"
         raise PlannerError(what, where="generation", hint="add a larger tp, or a GPU with more memory")
-    longest = max(int((batch.prompt_tokens_N + batch.output_tokens_N).max()) for batch in problem.batches)
+    longest = max(int(batch.tokens_N.max()) for batch in problem.batches)
     pools = problem.pool_of
     fitting = [option for option in problem.generation if option.gpus <= pools[option.pool].gpus]
     if not fitting:

@@ -16,7 +16,7 @@ COLUMNS = 72
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimelineRow:
     """Devices and what they do: phases with start and duration in seconds from the start of an iteration."""
 
     label: str
@@ -28,7 +28,7 @@ class Row:
         return sum(phase.duration_s or 0.0 for phase in self.phases)
 
 
-def rows(decision: Decision) -> list[Row]:
+def rows(decision: Decision) -> list[TimelineRow]:
     """One row for each set of roles that share devices, generating ones first."""
     devices = {role.name: set(placement.role_devices(decision.placement, role.name)) for role in decision.roles}
     groups: list[list[str]] = []
@@ -41,9 +41,12 @@ def rows(decision: Decision) -> list[Row]:
         held = set[tuple[str, int]]().union(*(devices[name] for name in group))
         pools = sorted({pool for pool, _ in held})
         here = tuple(phase for phase in decision.phases if set(phase.roles) & set(group))
-        found.append(Row(f"{len(held)} x {', '.join(pools)}", len(held), here))
+        found.append(TimelineRow(f"{len(held)} x {', '.join(pools)}", len(held), here))
     waiting = tuple(phase for phase in decision.phases if not phase.roles)
-    return [Row(row.label, row.gpus, tuple(sorted((*row.phases, *waiting), key=lambda p: p.start_s))) for row in found]
+    return [
+        TimelineRow(row.label, row.gpus, tuple(sorted((*row.phases, *waiting), key=lambda p: p.start_s)))
+        for row in found
+    ]
 
 
 def as_text(decision: Decision, iteration_s: float) -> str:
@@ -91,7 +94,7 @@ def as_svg(decision: Decision, iteration_s: float, *, title: str = "", iteration
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _bars(row: Row, names: list[str], y: int, left: float, scale: float, at: int) -> Iterator[str]:
+def _bars(row: TimelineRow, names: list[str], y: int, left: float, scale: float, at: int) -> Iterator[str]:
     for phase in row.phases:
         width = (phase.duration_s or 0.0) * scale
         top, height = _lane(phase, row)
@@ -101,7 +104,7 @@ def _bars(row: Row, names: list[str], y: int, left: float, scale: float, at: int
         yield f' fill-opacity="{opacity}"><title>{escape(phase.name)}: {phase.duration_s or 0.0:.4g} s</title></rect>'
 
 
-def _lane(phase: Phase, row: Row) -> tuple[int, int]:
+def _lane(phase: Phase, row: TimelineRow) -> tuple[int, int]:
     """Top and height of a bar: half of the row where phases overlap, those of some of its devices; the first above."""
     end_s = phase.start_s + (phase.duration_s or 0.0)
     shortest_s = 1e-6 * max(end_s, 1e-9)

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.rl.plan import TrainingChoice
-from planner.rl.problem import Batch, Mode
+from planner.rl.plan import RlMode, TrainingChoice
+from planner.rl.trajectories import SampleBatch
 
 Floats = NDArray[np.float64]
 
@@ -80,11 +80,11 @@ class TrainingTable:
 
 
 def rollout_of(
-    batches: tuple[Batch, ...], finish_s: list[Floats], minibatches: int, samples: int | None = None
+    batches: tuple[SampleBatch, ...], finish_s: list[Floats], minibatches: int, samples: int | None = None
 ) -> Rollout:
     """Minibatches in the order of completion, the last takes the remainder; `samples` first to finish are taken."""
     parts = [
-        minibatches_of(done_s_N, batch.prompt_tokens_N + batch.output_tokens_N, minibatches, samples)
+        minibatches_of(done_s_N, batch.tokens_N, minibatches, samples)
         for batch, done_s_N in zip(batches, finish_s, strict=True)
     ]
     ready = np.array([ready for _, ready in parts])
@@ -119,7 +119,7 @@ def streamed_s(ready_s_BK: Floats, work_s_TBK: Floats) -> Floats:
 
 
 def iteration_s(
-    mode: Mode, rollout: Rollout, work_s_TBK: Floats, handover_s_T: Floats, *, overlapped: bool = False
+    mode: RlMode, rollout: Rollout, work_s_TBK: Floats, handover_s_T: Floats, *, overlapped: bool = False
 ) -> Floats:
     """Mean iteration time [T]; `overlapped` weight synchronisation delays asynchronous training alone."""
     generation_B = rollout.generation_s_B

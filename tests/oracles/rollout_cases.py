@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.rl.problem import DecodeCurve
-from planner.rl.rollouts.rollout import Trajectories, Worker
+from planner.rl.curves import DecodeCurve
+from planner.rl.rollouts.rollout import RolloutWorker
+from planner.rl.trajectories import Trajectories
 
 Json = dict[str, Any]
 
@@ -53,10 +54,10 @@ def _curve(draw: np.random.Generator, longest: int) -> Json:
     }
 
 
-def as_workers(workers: list[Json]) -> tuple[Worker, ...]:
+def as_workers(workers: list[Json]) -> tuple[RolloutWorker, ...]:
     """Workers of the oracle for the simulator."""
     names = ("step", "sequence", "token", "prefill", "max_running", "kv_tokens")
-    return tuple(Worker(DecodeCurve(*(one["curve"][name] for name in names)), one["queue"]) for one in workers)
+    return tuple(RolloutWorker(DecodeCurve(*(one["curve"][name] for name in names)), one["queue"]) for one in workers)
 
 
 def as_trajectories(given_: list[Json]) -> Trajectories:

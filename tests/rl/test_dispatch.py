@@ -5,10 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from planner.rl.problem import Batch, DecodeCurve
+from planner.rl.curves import DecodeCurve
 from planner.rl.rollouts.dispatch import POLICIES, instance_s, placed, skewness_aware
 from planner.rl.rollouts.ranker import keys_of_recall, noisy_keys, recall
-from planner.rl.rollouts.rollout import Trajectories, simulate
+from planner.rl.rollouts.rollout import simulate
+from planner.rl.trajectories import SampleBatch
 
 FAST = DecodeCurve(0.006, 5e-5, 2e-8, 60000.0, 64, 600_000)
 SLOW = DecodeCurve(0.015, 1e-4, 4e-8, 20000.0, 64, 300_000)
@@ -39,8 +40,8 @@ def test_every_trajectory_starts_exactly_once(policy: str, curves: tuple[DecodeC
     lengths = _lengths(3)
     dispatched = POLICIES[policy](curves, lengths.astype(float))
     assert sorted(np.concatenate(dispatched.queues).tolist()) == list(range(400))
-    batch = Batch(np.full(400, 100, np.int64), lengths)
-    result = simulate(dispatched.workers, Trajectories.single_turn(batch), dispatched.queues)
+    batch = SampleBatch(np.full(400, 100, np.int64), lengths)
+    result = simulate(dispatched.workers, batch.trajectories, dispatched.queues)
     assert np.isfinite(result.done_s_N).all()
 
 
@@ -55,7 +56,7 @@ def test_neighbours_in_length_share_a_worker_and_the_longest_is_on_a_fast_one() 
 def test_a_simulated_split_is_never_behind_longest_first_and_pays_for_a_poor_ranker() -> None:
     lengths = _lengths(5, 900)
     curves = (DecodeCurve(0.006, 3e-4, 2e-8, 60000.0, 32, 600_000),) * 8
-    samples = Trajectories.single_turn(Batch(np.full(900, 100, np.int64), lengths))
+    samples = SampleBatch(np.full(900, 100, np.int64), lengths).trajectories
 
     def end_s(name: str, keys: np.ndarray) -> float:
         dispatched = POLICIES[name](curves, keys)

@@ -5,17 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.rl.curves import DecodeCurve
 from planner.rl.partial import successive
-from planner.rl.problem import Batch, DecodeCurve
 from planner.rl.rollouts.fusion import Inference, Move, change_workers, fuse, inference_end_s
 from planner.rl.rollouts.resume import joined, remainder, tokens_left
-from planner.rl.rollouts.rollout import Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import RolloutWorker, simulate
+from planner.rl.trajectories import SampleBatch, Trajectories
 
 CURVE = DecodeCurve(0.01, 0.001, 0.0, 1e12, 8, 10**6)  # 10 ms a step, 1 ms a sequence, prompts for nothing
 
 
 def _samples(*lengths: int) -> Trajectories:
-    return Trajectories.single_turn(Batch(np.ones(len(lengths), np.int64), np.array(lengths, np.int64)))
+    return SampleBatch(np.ones(len(lengths), np.int64), np.array(lengths, np.int64)).trajectories
 
 
 def _queue(samples: Trajectories) -> list[np.ndarray]:
@@ -25,7 +26,7 @@ def _queue(samples: Trajectories) -> list[np.ndarray]:
 def test_a_fusion_by_hand() -> None:
     """Four samples on two workers; after step 10 the long ones share a worker, the other begins to infer."""
     samples = _samples(100, 200, 10, 10)
-    workers = (Worker(CURVE), Worker(CURVE))
+    workers = (RolloutWorker(CURVE), RolloutWorker(CURVE))
     fused = fuse(workers, samples, _queue(samples), Inference(100.0), Move(0.05, 0.0), thresholds=[2])
     cut_s = 10 * 0.012
     # The busier worker goes on with 190 tokens; the other's 90 join at the first step boundary after the move.
@@ -39,7 +40,7 @@ def test_a_fusion_by_hand() -> None:
 
 def test_no_fusion_where_it_does_not_pay() -> None:
     samples = _samples(100, 100, 100, 100)
-    workers = (Worker(CURVE), Worker(CURVE))
+    workers = (RolloutWorker(CURVE), RolloutWorker(CURVE))
     fused = fuse(workers, samples, _queue(samples), Inference(1e9), Move(5.0), thresholds=[1, 2, 3])
     assert (fused.threshold, fused.kept, fused.end_s) == (0, 2, fused.unfused_s)
 
@@ -70,12 +71,20 @@ def test_a_change_of_workers_by_hand() -> None:
     quick = DecodeCurve(0.002, 0.004, 0.0, 1e12, 8, 10**6)
     samples = _samples(10, 10, 10, 200)
     change = change_workers(
-        (Worker(wide),), (Worker(quick),), samples, _queue(samples), thresholds=[1, 2, 3], change_s=0.1, recompute=False
+        (RolloutWorker(wide),),
+        (RolloutWorker(quick),),
+        samples,
+        _queue(samples),
+        thresholds=[1, 2, 3],
+        change_s=0.1,
+        recompute=False,
     )
     assert change.threshold == 1
     assert change.end_s == pytest.approx(10 * 0.0104 + 0.1 + 190 * 0.006)
     assert change.unchanged_s == pytest.approx(10 * 0.0104 + 190 * 0.0101)
-    costly = change_workers((Worker(wide),), (Worker(quick),), samples, _queue(samples), thresholds=[1], change_s=9.0)
+    costly = change_workers(
+        (RolloutWorker(wide),), (RolloutWorker(quick),), samples, _queue(samples), thresholds=[1], change_s=9.0
+    )
     assert (costly.threshold, costly.end_s) == (0, costly.unchanged_s)
 
 
@@ -91,7 +100,7 @@ def test_tokens_are_neither_lost_nor_made_twice_when_carried_over() -> None:
         draw.integers(0, 5, count),
         np.ones(count),
     )
-    cut = simulate((Worker(CURVE),) * 2, whole, _queue(whole), stop_after=9)
+    cut = simulate((RolloutWorker(CURVE),) * 2, whole, _queue(whole), stop_after=9)
     rest = np.flatnonzero(np.isinf(cut.done_s_N))
     carried = remainder(whole, cut, rest)
     assert np.array_equal(carried.remaining_T[carried.first_N[:-1]], tokens_left(whole, cut)[rest])
@@ -103,7 +112,7 @@ def test_tokens_are_neither_lost_nor_made_twice_when_carried_over() -> None:
 def test_partial_rollouts_waste_nothing_and_over_sampling_keeps_nothing() -> None:
     draw = np.random.default_rng(3)
     fresh = [_samples(*draw.lognormal(4, 1, 40).astype(int) + 1) for _ in range(4)]
-    workers = (Worker(CURVE),) * 3
+    workers = (RolloutWorker(CURVE),) * 3
     partial = successive(workers, fresh, 30, keep=True)
     thrown = successive(workers, fresh, 30, keep=False)
     everyone = successive(workers, [_samples(*one.output_T[:30]) for one in fresh], 30, keep=False)

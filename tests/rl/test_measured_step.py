@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.cli.main import main
 from planner.errors import PlannerError
-from planner.rl.measured_step import PhaseTimes, Response, Split, predict_step_s
+from planner.rl.measured_step import PhaseTimes, PoolSplit, Response, predict_step_s
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT.parent / "shared" / "data" / "rl" / "measured.csv"
@@ -20,7 +20,7 @@ LINEAR = Response(0.0, 0.0, 1.0, 0.0, 0.0, 1e30)
 
 @given(st.integers(1, 15))
 def test_phases_that_scale_linearly_take_turns_or_overlap_in_the_same_gpu_seconds(training: int) -> None:
-    step_s = predict_step_s(STEP, Split(16 - training, training, "one_step"), 7e9, LINEAR)
+    step_s = predict_step_s(STEP, PoolSplit(16 - training, training, "one_step"), 7e9, LINEAR)
     busy = max(321.0 * 16 / (16 - training), (286.0 + 88.0) * 16 / training)
     assert step_s == pytest.approx(busy + 54.0)
 
@@ -28,8 +28,8 @@ def test_phases_that_scale_linearly_take_turns_or_overlap_in_the_same_gpu_second
 @given(st.floats(0.01, 2.0), st.floats(0.01, 2.0))
 def test_more_staleness_never_lengthens_the_step(one: float, other: float) -> None:
     low, high = sorted((one, other))
-    assert predict_step_s(STEP, Split(8, 8, "fully", high, 4), 7e9) <= predict_step_s(
-        STEP, Split(8, 8, "fully", low, 4), 7e9
+    assert predict_step_s(STEP, PoolSplit(8, 8, "fully", high, 4), 7e9) <= predict_step_s(
+        STEP, PoolSplit(8, 8, "fully", low, 4), 7e9
     )
 
 
@@ -37,7 +37,7 @@ def test_times_that_are_no_colocated_step_are_refused() -> None:
     with pytest.raises(PlannerError, match="phases of 14 s in a step of 10 s"):
         PhaseTimes(gpus=8, step_s=10.0, generation_s=7.0, training_s=7.0)
     with pytest.raises(PlannerError, match="0 of 16 GPUs generate"):
-        predict_step_s(STEP, Split(0, 16, "fully"), 7e9)
+        predict_step_s(STEP, PoolSplit(0, 16, "fully"), 7e9)
 
 
 @pytest.mark.skipif(not MEASURED.exists(), reason=f"no measured steps at {MEASURED}")
@@ -54,7 +54,7 @@ def test_measured_asynchronous_steps_are_predicted_within_the_target(capsys: pyt
 
 
 def test_few_generators_keep_training_waiting() -> None:
-    steps = [predict_step_s(STEP, Split(count, 16 - count, "fully", 1.0, 4), 7e9) for count in (1, 2)]
+    steps = [predict_step_s(STEP, PoolSplit(count, 16 - count, "fully", 1.0, 4), 7e9) for count in (1, 2)]
     assert steps[0] > 1.5 * steps[1]
 
 
@@ -71,7 +71,7 @@ def test_splits_are_listed_by_their_step(tmp_path: Path, capsys: pytest.CaptureF
     assert [row["step_s"] for row in found] == sorted(row["step_s"] for row in found)
     assert {(row["generation_gpus"], row["training_gpus"]) for row in found} == {(4, 12), (8, 8), (12, 4)}
     one_step = next(row for row in found if row["asynchrony"] == "one_step" and row["generation_gpus"] == 4)
-    assert one_step["step_s"] == pytest.approx(predict_step_s(STEP, Split(4, 12, "one_step"), 7.6e9))
+    assert one_step["step_s"] == pytest.approx(predict_step_s(STEP, PoolSplit(4, 12, "one_step"), 7.6e9))
 
 
 @pytest.mark.parametrize(

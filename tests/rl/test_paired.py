@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from planner.errors import PlannerError
+from planner.rl.curves import Critic, CurvePool, DecodeCurve, GenerationOption, TrainingOption
 from planner.rl.evaluate import evaluate
-from planner.rl.paired import Critic, Pair, least_bubble, pairs, pairs_with, read_order, solve_pair, written_order
-from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
-from planner.rl.problem import Batch, DecodeCurve, GenerationOption, Mode, Pool, RlProblem, TrainingOption
+from planner.rl.paired import Pair, least_bubble, pairs, pairs_with, read_order, solve_pair, written_order
+from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem
+from planner.rl.trajectories import SampleBatch
 from planner.solvers.schedules.fused_pipelines import one_after_the_other
 
 ACTOR_S, CRITIC_S = 0.006, 0.003  # GPU seconds of a token
@@ -40,14 +42,14 @@ CRITIC = Critic(
 
 def problem(trained: TrainingOption, samples: int = 8) -> RlProblem:
     curve = DecodeCurve(0.01, 0.001, 0.0, 1e6, 64, 10**6)
-    batch = Batch(np.full(samples, 500, np.int64), np.full(samples, 1500, np.int64))
+    batch = SampleBatch(np.full(samples, 500, np.int64), np.full(samples, 1500, np.int64))
     return RlProblem(
-        (Pool("a", 8),),
+        (CurvePool("a", 8),),
         (GenerationOption("a", 1, curve, 1),),
         (trained,),
         (batch,),
         1,
-        (Mode("colocated", "sync"),),
+        (RlMode("colocated", "sync"),),
     )
 
 
@@ -94,7 +96,7 @@ def test_the_bubble_of_a_schedule_is_what_the_evaluator_charges() -> None:
     trained = option()
     stated = problem(trained)
     choice = TrainingChoice(trained, 1)
-    plan = RlPlan(Mode("colocated", "sync"), (GenerationGroup(stated.generation[0], 4),), choice)
+    plan = RlPlan(RlMode("colocated", "sync"), (GenerationGroup(stated.generation[0], 4),), choice)
     in_turn, fused = (evaluate(replace(stated, bubbles=bubbles), plan).training_s for bubbles in ({}, {choice: 1.0}))
     found = pair()
     assert in_turn - fused == pytest.approx(found.makespan_s(trained.update_bubble) - found.makespan_s(1.0))

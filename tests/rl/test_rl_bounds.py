@@ -13,18 +13,20 @@ from rl_problems import random_problem
 from rollout_cases import as_trajectories, as_workers, random_case
 
 from planner.documents.read import given_document
+from planner.rl.curves import DecodeCurve, GenerationOption, Scoring
 from planner.rl.evaluate import evaluate
 from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.generation import finish_times
-from planner.rl.plan import Fusion, GenerationGroup, Late, RlPlan
-from planner.rl.problem import Batch, DecodeCurve, GenerationOption, Mode, RlProblem, Scoring
-from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories, simulate
+from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, RlPlan
+from planner.rl.problem import RlProblem
+from planner.rl.rollouts.rollout import RolloutPolicy, simulate
 from planner.rl.search.agentic_search import mixed_bound_s
 from planner.rl.search.bounds import generation_bound_s, work_bound_s
 from planner.rl.search.search import solve
 from planner.rl.search.space import training_choices
 from planner.rl.search.verify import derive_bound
 from planner.rl.training import TrainingTable, minibatch_s, rollout_of
+from planner.rl.trajectories import SampleBatch, Trajectories
 from planner.solvers.result import Status
 
 
@@ -38,7 +40,7 @@ def test_no_rollout_ends_before_its_bound(seed: int) -> None:
     step_s, sequence_s, token_s = (float(draw.exponential(scale)) for scale in (0.02, 0.002, 1e-4))
     rate, slots = float(draw.uniform(50, 5000)), int(draw.integers(1, 12))
     curve = DecodeCurve(step_s, sequence_s, token_s, rate, slots, int(longest * draw.uniform(1, 4)))
-    done = np.sort(finish_times(Batch(prompt, output), draw.permutation(count), curve, replicas))
+    done = np.sort(finish_times(SampleBatch(prompt, output), draw.permutation(count), curve, replicas))
     for needed in {1, count // 2 + 1, count}:
         bound = generation_bound_s(prompt, output, needed, curve, np.array([replicas], float))[0]
         assert bound <= done[needed - 1]
@@ -61,7 +63,7 @@ def test_no_training_takes_less_than_its_bound(seed: int) -> None:
     problem = read_problem(given_document(random_problem(1, "drift"), "problem"))
     count = int(draw.integers(6, 40))
     parts, samples = int(draw.integers(1, 6)), int(draw.integers(6, count + 1))
-    batch = Batch(draw.integers(1, 9, count), draw.lognormal(3, 1, count).astype(np.int64) + 1)
+    batch = SampleBatch(draw.integers(1, 9, count), draw.lognormal(3, 1, count).astype(np.int64) + 1)
     table = TrainingTable.of(training_choices(problem), [pool.name for pool in problem.pools])
     whole, part = work_bound_s(table, [batch], samples, parts)
     rollout = rollout_of((batch,), [draw.random(count)], parts, samples)
@@ -86,7 +88,7 @@ def _plans(problem: RlProblem) -> Iterator[RlPlan]:
             for kept in range(1, group.replicas)
         )
         yield from (
-            RlPlan(mode, (group,), choice, late=Late(threshold, late))
+            RlPlan(mode, (group,), choice, late=LateReplicas(threshold, late))
             for group, late in itertools.product(groups, groups)
             for threshold in problem.late_thresholds
         )
@@ -101,10 +103,10 @@ def _plans(problem: RlProblem) -> Iterator[RlPlan]:
 
 
 ALL_MODES = (
-    Mode("colocated", "sync"),
-    Mode("disaggregated", "stream_sync"),
-    Mode("disaggregated", "k_step_async", 2),
-    Mode("hybrid", "sync"),
+    RlMode("colocated", "sync"),
+    RlMode("disaggregated", "stream_sync"),
+    RlMode("disaggregated", "k_step_async", 2),
+    RlMode("hybrid", "sync"),
 )
 
 
@@ -126,11 +128,11 @@ def test_the_search_equals_enumeration_beyond_the_benchmark(seed: int, what: str
         "all modes": {"modes": ALL_MODES},
         "overlapped": {
             "weight_sync_overlapped": True,
-            "modes": (*ALL_MODES, Mode("disaggregated", "one_step_async", 1)),
+            "modes": (*ALL_MODES, RlMode("disaggregated", "one_step_async", 1)),
         },
     }
     if what.startswith("partial"):
-        ahead = tuple(Mode("disaggregated", "k_step_async", staleness) for staleness in (1, 2))
+        ahead = tuple(RlMode("disaggregated", "k_step_async", staleness) for staleness in (1, 2))
         problem = replace(problem, dispatch="fifo", batches=problem.batches * 3, modes=(*ALL_MODES[:2], *ahead))
     problem = replace(problem, **changes[what])  # type: ignore[arg-type]  # one table for fields of several types
     evaluated = [evaluate(problem, plan) for plan in _plans(problem)]
@@ -195,7 +197,7 @@ def test_the_search_equals_enumeration_where_samples_wait_and_move_by_policies()
     assert solution.seen + solution.pruned == len(feasible)
 
 
-def _with_turns(batch: Batch, draw: np.random.Generator) -> Batch:
+def _with_turns(batch: SampleBatch, draw: np.random.Generator) -> SampleBatch:
     turns = draw.integers(1, 3, batch.size)
     turns = np.minimum(turns, batch.output_tokens_N)
     first_N = np.append(0, np.cumsum(turns))

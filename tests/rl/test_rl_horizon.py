@@ -12,9 +12,10 @@ from planner.documents.read import given_document
 from planner.errors import Infeasible
 from planner.rl.evaluate import evaluate
 from planner.rl.formats.benchmark_problem import read_problem
-from planner.rl.problem import Batch, RlProblem
+from planner.rl.problem import RlProblem
 from planner.rl.search.horizon import ChangeCosts, Period, evaluate_horizon, plan_horizon
 from planner.rl.search.search import solve
+from planner.rl.trajectories import SampleBatch
 from planner.solvers.result import Status
 
 
@@ -26,7 +27,7 @@ def _drifting(objective: str = "iteration_time") -> tuple[RlProblem, list[Period
     periods = []
     for scale in (0.4, 0.7, 1.0, 1.6, 2.4, 3.0):
         output = np.array([min(60, 1 + int(draw.lognormvariate(1.8, 0.8) * scale)) for _ in range(size)])
-        periods.append(Period((Batch(problem.batches[0].prompt_tokens_N, output),), 10))
+        periods.append(Period((SampleBatch(problem.batches[0].prompt_tokens_N, output),), 10))
     return problem, periods
 
 

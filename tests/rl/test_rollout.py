@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from rollout_cases import as_trajectories, as_workers, random_case
 from rollout_oracle import NaiveRollout
 
+from planner.rl.curves import DecodeCurve
 from planner.rl.generation import finish_times
-from planner.rl.problem import Batch, DecodeCurve
 from planner.rl.rollouts.resume import not_started, resume, under_way
-from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker, simulate
+from planner.rl.trajectories import SampleBatch, Trajectories
 
 
 @given(st.integers(0, 2**32))
@@ -37,7 +38,7 @@ def test_a_rollout_equals_one_played_token_by_token(seed: int) -> None:
 def _single(seed: int, count: int, longest: int) -> Trajectories:
     draw = np.random.default_rng(seed)
     output = np.minimum(longest, 1 + draw.lognormal(np.log(longest) - 1.5, 1.0, count).astype(np.int64))
-    return Trajectories.single_turn(Batch(np.full(count, 100, np.int64), output))
+    return SampleBatch(np.full(count, 100, np.int64), output).trajectories
 
 
 CURVE = DecodeCurve(0.009, 3e-5, 2e-8, 40000.0, 64, 600_000)
@@ -45,16 +46,16 @@ CURVE = DecodeCurve(0.009, 3e-5, 2e-8, 40000.0, 64, 600_000)
 
 def test_single_turns_finish_as_on_the_shared_queue_of_equal_replicas() -> None:
     samples = _single(1, 700, 4000)
-    batch = Batch(samples.prompt_N, samples.output_T)
+    batch = SampleBatch(samples.prompt_N, samples.output_T)
     tight = DecodeCurve(0.009, 3e-5, 2e-8, 40000.0, 16, 20_000)
-    found = simulate((Worker(tight),) * 5, samples, [np.arange(700)])
+    found = simulate((RolloutWorker(tight),) * 5, samples, [np.arange(700)])
     assert np.allclose(found.done_s_N, finish_times(batch, np.arange(700), tight, 5), rtol=1e-9)
 
 
 def test_512_trajectories_of_20k_tokens_on_64_replicas_take_less_than_50_ms() -> None:
-    samples = Trajectories.single_turn(Batch(np.full(512, 300, np.int64), np.full(512, 20_000, np.int64)))
+    samples = SampleBatch(np.full(512, 300, np.int64), np.full(512, 20_000, np.int64)).trajectories
     ragged = _single(4, 512, 20_000)
-    workers = (Worker(CURVE),) * 64
+    workers = (RolloutWorker(CURVE),) * 64
     simulate(workers, ragged, [np.arange(512)])
     for trajectories in (samples, ragged):
         started = time.process_time()

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.kinds.rl.decode import Solved
-from planner.kinds.rl.formulate import Formulated
+from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.horizon import METRICS
 from planner.kinds.rl.names import mode_name, moves_of, priority_of
 from planner.kinds.rl.proof import horizon_record, proof_record
@@ -17,14 +17,14 @@ from planner.progress import Limits
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.horizon import HorizonEvaluation, HorizonPlan
-from planner.rl.search.search import Solution
+from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
 from planner.solvers.result import relative_gap
 
 TOLERANCE = 1e-6
 
 
-def certificate(solved: Solved, solution: Solution, alternatives: list[JsonValue]) -> Certificate:
+def certificate(solved: Solved, solution: RlSolution, alternatives: list[JsonValue]) -> Certificate:
     metric, value = objective(solved)
     maximising = metric == "tokens_per_usd"
     bound = None
@@ -77,7 +77,7 @@ def horizon_certificate(solved: Solved, found: HorizonPlan, judged: HorizonEvalu
     )
 
 
-def _axes(formulated: Formulated) -> dict[str, list[JsonValue]]:
+def _axes(formulated: FormulatedRl) -> dict[str, list[JsonValue]]:
     problem = formulated.problem
     generation = sorted({f"{one.pool} tp{one.tp} pp{one.pp} ep{one.ep}" for one in problem.generation})
     training = sorted({f"{one.pool} tp{one.tp} pp{one.pp} {one.label}".strip() for one in problem.training})

@@ -9,16 +9,16 @@ from planner.documents.units import format_si
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
-from planner.kinds.rl.formulate import Formulated
+from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.fused_scoring import fused_scoring
 from planner.kinds.rl.late import late_rollout
 from planner.kinds.rl.names import LATE, priority_of
 from planner.kinds.rl.partial import partial_rollouts
-from planner.kinds.rl.setting import Setting
+from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
 from planner.models.architecture import MoeFfn
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
-from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
+from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
 
 TRAINER = "megatron-lm"
 TRAIN = "train "
@@ -29,10 +29,10 @@ _SYNCHRONY = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": "a
 class Solved:
     """A searched problem with the plan that was found."""
 
-    setting: Setting
-    formulated: Formulated
+    setting: RlSetting
+    formulated: FormulatedRl
     plan: RlPlan
-    evaluation: Evaluation
+    evaluation: RlEvaluation
     fused_training: FusedTraining | None = None
 
     @property

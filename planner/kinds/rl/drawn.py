@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from planner.documents.files import digest
 from planner.kinds.rl.decision import RlOptions, ToolCalls
 from planner.problem.schema import Problem
-from planner.rl.problem import Batch
+from planner.rl.trajectories import SampleBatch
 from planner.simulate.plans.plan_load import drawn_lengths
 
 Ints = NDArray[np.int64]
@@ -25,13 +25,13 @@ def generated(options: RlOptions) -> int:
     return max(samples(options), round(samples(options) * options.over_sampling))
 
 
-def draw_periods(problem: Problem, options: RlOptions) -> list[tuple[Batch, ...]]:
+def draw_periods(problem: Problem, options: RlOptions) -> list[tuple[SampleBatch, ...]]:
     """Lengths of every period of the horizon: the same draw, outputs scaled; of one period without a horizon."""
     scales = [one.output_scale for one in options.horizon.periods] if options.horizon is not None else [1.0]
     return [draw_batches(problem, options, scale) for scale in scales]
 
 
-def draw_batches(problem: Problem, options: RlOptions, output_scale: float = 1.0) -> tuple[Batch, ...]:
+def draw_batches(problem: Problem, options: RlOptions, output_scale: float = 1.0) -> tuple[SampleBatch, ...]:
     """Lengths of successive iterations. Raises PlannerError for lengths that are read from a trace.
 
     Samples of one prompt share its length. Outputs longer than `max_output_tokens` are cut there. Tool waits make turns
@@ -41,18 +41,18 @@ def draw_batches(problem: Problem, options: RlOptions, output_scale: float = 1.0
     return tuple(_batch(problem, options, rng, output_scale) for _ in range(options.iterations))
 
 
-def digest_of(batches: tuple[Batch, ...]) -> str:
+def digest_of(batches: tuple[SampleBatch, ...]) -> str:
     """Says whether lengths are those of another draw: generators of random numbers may change with their version."""
     return digest([[batch.prompt_tokens_N.tolist(), batch.output_tokens_N.tolist()] for batch in batches])
 
 
-def trained_tokens(batches: tuple[Batch, ...], options: RlOptions) -> float:
+def trained_tokens(batches: tuple[SampleBatch, ...], options: RlOptions) -> float:
     """Output tokens that a mean iteration trains on, generated ones that are not trained on left out by number."""
     mean = sum(float(batch.output_tokens_N.mean()) for batch in batches) / len(batches)
     return mean * samples(options)
 
 
-def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator, output_scale: float) -> Batch:
+def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator, output_scale: float) -> SampleBatch:
     count = generated(options)
     prompts = -(-count // options.samples_per_prompt)
     prompt = np.repeat(drawn_lengths(problem.workloads[0], "input_tokens", prompts, rng), options.samples_per_prompt)[
@@ -66,7 +66,7 @@ def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator, outpu
     if options.length_error is not None:
         key = output.astype(np.float64) * np.exp(rng.normal(0.0, options.length_error, count))
     if options.tools is None:
-        return Batch(prompt, output, key)
+        return SampleBatch(prompt, output, key)
     return _with_tools(prompt, output, key, options.tools, rng)
 
 
@@ -76,8 +76,8 @@ def _with_tools(
     key_N: "NDArray[np.float64] | None",
     tools: ToolCalls,
     rng: np.random.Generator,
-) -> Batch:
-    from planner.rl.rollouts.rollout import Trajectories
+) -> SampleBatch:
+    from planner.rl.trajectories import Trajectories
 
     calls_N = np.minimum(rng.geometric(1.0 / (1.0 + tools.calls), len(output_N)) - 1, output_N - 1)
     turns_N = calls_N + 1
@@ -92,4 +92,4 @@ def _with_tools(
     left_T = predicted[of_T] * (1.0 - turn_T / turns_N[of_T])
     turns = Trajectories(prompt_N, first_N, output_T, wait_T, observed_T, left_T)
     held_N = prompt_N + calls_N * tools.observation_tokens
-    return Batch(held_N, output_N, key_N, turns)
+    return SampleBatch(held_N, output_N, key_N, turns)

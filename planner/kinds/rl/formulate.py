@@ -8,13 +8,12 @@ from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.drawn import draw_periods
-from planner.kinds.rl.generation_curves import Generator, measured_generators, modelled_generators
-from planner.kinds.rl.setting import Setting
+from planner.kinds.rl.generation_curves import GeneratorCurve, measured_generators, modelled_generators
+from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.kinds.rl.training_curves import Lengths, Trainer, measured_trainers, modelled_trainers
-from planner.rl.formats.record import Curves
-from planner.rl.paired import Critic
-from planner.rl.problem import NEVER_FITS, GenerationOption, RlProblem, Scoring, TrainingOption
+from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Scoring, TrainingOption
+from planner.rl.problem import RlProblem
 
 MOVE_S = 0.1  # of a trajectory to another replica, beyond its KV (Heddle, arXiv:2603.28101: 0.1 to 0.35 s in all)
 SHORTEST = 512  # tokens of a sample, below which length is not what keeps a model from being trained
@@ -22,17 +21,17 @@ START_S = 1.0  # of a synchronisation: engines drained, caches dropped (verl and
 
 
 @dataclass(frozen=True, slots=True)
-class Formulated:
+class FormulatedRl:
     """The problem as curves, and what each of its options was made from; lengths are those of the first period."""
 
     problem: RlProblem
     curves: Curves
-    generators: dict[GenerationOption, Generator]
+    generators: dict[GenerationOption, GeneratorCurve]
     trainers: dict[TrainingOption, Trainer]
     lengths: Lengths
 
 
-def formulate(setting: Setting) -> Formulated:
+def formulate(setting: RlSetting) -> FormulatedRl:
     """Raises PlannerError where no replica, no trainer or no network fits, with the nearest value that works."""
     _require_network(setting)
     _require_one_cap(setting)
@@ -65,32 +64,32 @@ def formulate(setting: Setting) -> Formulated:
         critics=_critics(setting, trainers) if setting.options.fused_training else {},
     )
     problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
-    return Formulated(
+    return FormulatedRl(
         problem, curves, {one.option: one for one in generators}, {one.option: one for one in trainers}, lengths
     )
 
 
-def _require_one_cap(setting: Setting) -> None:
+def _require_one_cap(setting: RlSetting) -> None:
     if setting.resolved.problem.limits.gpus is not None and len(setting.pools) > 1:
         hint = "give each pool the `gpus` it may use"
         raise PlannerError("a cap on GPUs over several pools", where=setting.resolved.where(("limits",)), hint=hint)
 
 
-def _require_pools(setting: Setting, named: set[str]) -> None:
+def _require_pools(setting: RlSetting, named: set[str]) -> None:
     names = [pool.name for pool in setting.pools]
     for name in sorted(named - set(names)):
         where = setting.resolved.where(("options", "costs"))
         raise PlannerError(f"no pool is called `{name}`", where=where, hint=f"the pools are {', '.join(names)}")
 
 
-def _require_modes(setting: Setting) -> None:
+def _require_modes(setting: RlSetting) -> None:
     if not modes(setting.options):
         hint = "add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`"
         where = setting.resolved.where(("options",))
         raise PlannerError("no arrangement can be so synchronised", where=where, hint=hint)
 
 
-def _weight_sync_s(setting: Setting) -> dict[tuple[str, str], float]:
+def _weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
     """By (generating pool, training pool), where a network joins the two.
 
     The weights leave one training replica through the adapters of a node at once; between pools, over their link.
@@ -114,14 +113,14 @@ def _weight_sync_s(setting: Setting) -> dict[tuple[str, str], float]:
     return found
 
 
-def _actor_bytes(setting: Setting) -> float:
+def _actor_bytes(setting: RlSetting) -> float:
     from planner.costs.operators.shapes import Shards
     from planner.costs.serving.memory import weight_bytes
 
     return float(weight_bytes(setting.actor, Shards.of(1))[0])
 
 
-def _switch_s(setting: Setting) -> float:
+def _switch_s(setting: RlSetting) -> float:
     """Taking turns beyond moving state to the host and back: weights gathered for the generators in one node."""
     node = setting.pools[0].node
     return START_S + _actor_bytes(setting) / node.num_gpus / min(
@@ -129,7 +128,7 @@ def _switch_s(setting: Setting) -> float:
     )
 
 
-def _kv_token_bytes(setting: Setting, context: float) -> float:
+def _kv_token_bytes(setting: RlSetting, context: float) -> float:
     """KV cache of a token, of a sample at the mean context."""
     from planner.costs.operators.shapes import Shards
     from planner.costs.serving.memory import kv_cache_bytes
@@ -137,7 +136,7 @@ def _kv_token_bytes(setting: Setting, context: float) -> float:
     return float(kv_cache_bytes(setting.actor, Shards.of(1), np.array([context]))[0]) / context
 
 
-def _scoring(setting: Setting, trainers: list[Trainer], kv_token_bytes: float) -> dict[str, Scoring]:
+def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float) -> dict[str, Scoring]:
     """By pool where something scores: as the trainers there do, weights loaded over PCIe, KV moved through one adapter.
 
     Raises PlannerError where nothing scores on any pool.
@@ -160,7 +159,7 @@ def _scoring(setting: Setting, trainers: list[Trainer], kv_token_bytes: float) -
     return found
 
 
-def _critics(setting: Setting, trainers: list[Trainer]) -> dict[TrainingOption, Critic]:
+def _critics(setting: RlSetting, trainers: list[Trainer]) -> dict[TrainingOption, Critic]:
     """Critics that can train at the same time as the actor. Raises PlannerError where training is measured alone."""
     found = {one.option: one.critic for one in trainers if one.critic is not None}
     if not found:
@@ -170,7 +169,7 @@ def _critics(setting: Setting, trainers: list[Trainer]) -> dict[TrainingOption, 
     return found
 
 
-def _require_replicas(setting: Setting, generators: list[Generator], lengths: Lengths) -> None:
+def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], lengths: Lengths) -> None:
     where = setting.resolved.where
     if not generators:
         from planner.costs.operators.shapes import Shards
@@ -190,7 +189,7 @@ def _require_replicas(setting: Setting, generators: list[Generator], lengths: Le
         raise PlannerError(what, where=where(("workloads", 0, "output_tokens")), hint=hint)
 
 
-def _require_trainers(setting: Setting, trainers: list[Trainer], lengths: Lengths) -> None:
+def _require_trainers(setting: RlSetting, trainers: list[Trainer], lengths: Lengths) -> None:
     if trainers:
         return
     tokens = _trained_tokens(setting, lengths)
@@ -207,7 +206,7 @@ def _require_trainers(setting: Setting, trainers: list[Trainer], lengths: Length
     )
 
 
-def _trained_tokens(setting: Setting, lengths: Lengths) -> int | None:
+def _trained_tokens(setting: RlSetting, lengths: Lengths) -> int | None:
     """Tokens of a sample that some trainer fits in memory, by halving; None where no length does."""
     tokens = lengths.longest
     while (tokens := tokens // 2) >= SHORTEST:
@@ -222,7 +221,7 @@ def _gib(pool: Pool) -> str:
     return format_si(pool.node.accelerator.memory_bytes, "B")
 
 
-def _require_network(setting: Setting) -> None:
+def _require_network(setting: RlSetting) -> None:
     """Refuses a pool that no link joins with another, where roles may lie apart: weights could not reach it."""
     names = [pool.name for pool in setting.pools]
     linked = {name for link in setting.resolved.problem.cluster.links for name in link.pools}

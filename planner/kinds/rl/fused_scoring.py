@@ -21,7 +21,7 @@ def fused_scoring(problem: RlProblem, plan: RlPlan) -> FusedScoring | None:
     unfused_s = [
         batch_finish_times(batch, plan.groups, problem.dispatch, 0.0).max()
         + scoring.load_s
-        + float((batch.prompt_tokens_N + batch.output_tokens_N).sum()) * scoring.gpu_s / group.gpus
+        + float(batch.tokens_N.sum()) * scoring.gpu_s / group.gpus
         for batch in problem.batches
     ]
     return FusedScoring(

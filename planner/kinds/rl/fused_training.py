@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from planner.kinds.rl.decision import FusedTraining
 from planner.progress import Limits
-from planner.rl.formats.record import Curves
+from planner.rl.curves import Curves
 from planner.rl.paired import Pair, least_bubble, pairs, read_order, solve_pair, written_order
 from planner.rl.plan import RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
-from planner.rl.search.search import Solution
+from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
 from planner.rl.search.space import training_choices
 from planner.solvers.result import Status
@@ -27,15 +27,15 @@ SCHEDULE_S = 4.0  # for one of them
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class FusedSolution:
     """The problem with the bubbles of the schedules that were solved, its solution, and the schedule of its plan."""
 
     problem: RlProblem
-    solution: Solution
+    solution: RlSolution
     training: FusedTraining | None
 
 
-def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) -> Fused:
+def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) -> FusedSolution:
     """The best plan with every schedule that it takes; bound over all schedules, as `relaxed` derives it."""
     started = time.perf_counter()
     pair_of = pairs(problem, training_choices(problem), curves.critics)
@@ -44,7 +44,7 @@ def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) 
     bound, solved = solution.bound, dict[TrainingChoice, FusedSchedule]()
     in_turn = search(problem, time_limit_s=limits.time_limit_s, gap=limits.gap) if pair_of else solution
     if not pair_of or _as_good(in_turn, bound):
-        return Fused(problem, _bounded(in_turn, bound, limits.gap), None)
+        return FusedSolution(problem, _bounded(in_turn, bound, limits.gap), None)
     while solution.plan is not None and (choice := solution.plan.training) in pair_of and choice not in solved:
         assert choice is not None
         if len(solved) == ROUNDS or _left_s(limits, started) <= 0:
@@ -65,10 +65,10 @@ def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) 
         choice = solution.plan.training
         assert choice is not None
         training = stated(pair_of[choice], solved[choice])
-    return Fused(replace(problem, bubbles=known), _bounded(solution, bound, limits.gap), training)
+    return FusedSolution(replace(problem, bubbles=known), _bounded(solution, bound, limits.gap), training)
 
 
-def _as_good(solution: Solution, bound: float | None) -> bool:
+def _as_good(solution: RlSolution, bound: float | None) -> bool:
     return solution.objective is not None and bound is not None and solution.objective <= bound * (1 + TIE)
 
 
@@ -76,7 +76,7 @@ def _left_s(limits: Limits, started: float) -> float:
     return SCHEDULE_S if limits.time_limit_s is None else limits.time_limit_s - (time.perf_counter() - started)
 
 
-def _bounded(solution: Solution, bound: float | None, gap: float) -> Solution:
+def _bounded(solution: RlSolution, bound: float | None, gap: float) -> RlSolution:
     """The solution with a bound over all schedules."""
     if solution.objective is None or bound is None:
         return solution

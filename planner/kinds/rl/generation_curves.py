@@ -15,7 +15,7 @@ from planner.costs.rates.source import make_pricer
 from planner.costs.rates.step import Pricer, step_time
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
-from planner.kinds.rl.setting import Setting
+from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import (
     Architecture,
     DenseFfn,
@@ -25,7 +25,7 @@ from planner.models.architecture import (
     MoeFfn,
 )
 from planner.plan.schema import Memory
-from planner.rl.problem import DecodeCurve, GenerationOption
+from planner.rl.curves import DecodeCurve, GenerationOption
 
 PREFILL_TOKENS = 8192
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -33,7 +33,7 @@ MAX_PP = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Generator:
+class GeneratorCurve:
     """A kind of replica, what a device of it holds, and how far the curve is from the cost model at most."""
 
     option: GenerationOption
@@ -42,7 +42,7 @@ class Generator:
     basis: dict[str, float]
 
 
-def modelled_generators(setting: Setting, pool: Pool, mean_context: float) -> Iterator[Generator]:
+def modelled_generators(setting: RlSetting, pool: Pool, mean_context: float) -> Iterator[GeneratorCurve]:
     """Every shape of a replica that fits on `pool`, priced."""
     spec = setting.resolved.problem.engine
     engine = setting.calibration.engine(spec.name, spec.version)
@@ -59,20 +59,20 @@ def modelled_generators(setting: Setting, pool: Pool, mean_context: float) -> It
             continue
         kv_tokens = int(memory.kv_cache_bytes / _kv_token_bytes(setting.actor, shards, mean_context))
         curve, error, basis = _curve(setting, pricer, shards, mean_context, kv_tokens)
-        yield Generator(GenerationOption(pool.name, tp * pp, curve, tp, pp, ep), memory, error, basis)
+        yield GeneratorCurve(GenerationOption(pool.name, tp * pp, curve, tp, pp, ep), memory, error, basis)
 
 
-def measured_generators(setting: Setting) -> Iterator[Generator]:
+def measured_generators(setting: RlSetting) -> Iterator[GeneratorCurve]:
     """The curves that the problem brings along."""
     for one in setting.options.costs.generation:
         curve = DecodeCurve(
             one.step_s, one.sequence_s, one.token_s, one.prefill_tokens_per_s, one.max_running, one.kv_tokens
         )
         option = GenerationOption(one.pool, one.tp * one.pp, curve, one.tp, one.pp, one.ep)
-        yield Generator(option, None, 0.0, {"measured": 1.0})
+        yield GeneratorCurve(option, None, 0.0, {"measured": 1.0})
 
 
-def _degrees(setting: Setting, pool: Pool) -> Iterator[tuple[int, int, int]]:
+def _degrees(setting: RlSetting, pool: Pool) -> Iterator[tuple[int, int, int]]:
     """(tp, pp, ep) that the model's shapes allow, tensor-parallel groups inside a scale-up domain."""
     domain = max(pool.node.num_gpus, pool.node.scale_up_size)
     wanted = setting.options.generation_tp or tuple(1 << power for power in range(domain.bit_length()))
@@ -111,7 +111,7 @@ def splits(arch: Architecture, tp: int, moe_tp: int, ep: int) -> bool:
     return True
 
 
-def _memory(setting: Setting, shards: Shards, room: float, workspace: float) -> Memory | None:
+def _memory(setting: RlSetting, shards: Shards, room: float, workspace: float) -> Memory | None:
     """What a device holds; None where weights leave no room for one sequence."""
     arch, running = setting.actor, float(setting.options.max_running)
     weights = float(weight_bytes(arch, shards)[0])
@@ -134,7 +134,7 @@ def _kv_token_bytes(arch: Architecture, shards: Shards, context: float) -> float
 
 
 def _curve(
-    setting: Setting, pricer: Pricer, shards: Shards, context: float, kv_tokens: int
+    setting: RlSetting, pricer: Pricer, shards: Shards, context: float, kv_tokens: int
 ) -> tuple[DecodeCurve, float, dict[str, float]]:
     """The curve of one shape: least squares of relative errors over batches that fit, around the mean context."""
     running = max(1, min(setting.options.max_running, int(kv_tokens / max(context, 1.0))))

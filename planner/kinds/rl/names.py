@@ -3,15 +3,14 @@
 from math import isfinite
 from typing import Literal
 
-from planner.rl.plan import GenerationGroup, TrainingChoice
-from planner.rl.problem import Mode
+from planner.rl.plan import GenerationGroup, RlMode, TrainingChoice
 from planner.rl.rollouts.rollout import RolloutPolicy
 
 LATE = "rollout-late"
 """The role of replicas that end a rollout."""
 
 
-def mode_name(mode: Mode) -> str:
+def mode_name(mode: RlMode) -> str:
     """Such as `disaggregated, asynchronous by 1`."""
     ahead = f"asynchronous by {mode.staleness}"
     sync = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": ahead}[mode.sync]

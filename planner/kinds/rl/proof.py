@@ -24,13 +24,15 @@ from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
+from planner.rl.curves import Curves, TrainingOption
 from planner.rl.evaluate import evaluate
-from planner.rl.formats.record import Curves, curves_record, read_curves_record
-from planner.rl.plan import Evaluation, Fusion, GenerationGroup, Late, RlPlan, TrainingChoice
-from planner.rl.problem import Batch, RlProblem, TrainingOption
+from planner.rl.formats.record import curves_record, read_curves_record
+from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
-from planner.rl.search.search import Solution
+from planner.rl.search.search import RlSolution
 from planner.rl.search.verify import derive_bound
+from planner.rl.trajectories import SampleBatch
 from planner.schema.base import Spec
 
 METHOD, HORIZON = "best_first", "horizon"
@@ -38,7 +40,7 @@ REL_TOL = 1e-9
 _HINT = "solve again: the proof is not one for this plan"
 
 
-def proof_record(curves: Curves, batches: tuple[Batch, ...], solution: Solution) -> dict[str, JsonValue]:
+def proof_record(curves: Curves, batches: tuple[SampleBatch, ...], solution: RlSolution) -> dict[str, JsonValue]:
     """What `proof_findings` derives the bound from."""
     return {
         "method": METHOD,
@@ -156,7 +158,7 @@ def _same(stated: Spec | None, played: Spec | None) -> bool:
     )
 
 
-def _metrics(found: Evaluation, tokens: float) -> dict[str, float]:
+def _metrics(found: RlEvaluation, tokens: float) -> dict[str, float]:
     known = {"iteration_time_s": found.iteration_s}
     if found.cost_usd > 0:
         known |= {"usd_per_iteration": found.cost_usd, "tokens_per_usd": tokens / found.cost_usd}
@@ -224,8 +226,8 @@ def _policy(decision: RlDecision, searched: RlProblem) -> RolloutPolicy | None:
     return known[0] if known else RolloutPolicy(True, *wanted)
 
 
-def _late(decision: RlDecision, group: GenerationGroup | None) -> Late | None:
-    return Late(decision.late_rollout.threshold, group) if decision.late_rollout and group is not None else None
+def _late(decision: RlDecision, group: GenerationGroup | None) -> LateReplicas | None:
+    return LateReplicas(decision.late_rollout.threshold, group) if decision.late_rollout and group is not None else None
 
 
 def _group(role: Role, searched: RlProblem) -> GenerationGroup | None:

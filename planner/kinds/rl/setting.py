@@ -19,7 +19,7 @@ PARTS = ("actor", "critic", "reference", "reward")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RlSetting:
     """Everything the solve reads; `keys` names the model of each part that there is."""
 
     resolved: Resolved
@@ -42,7 +42,7 @@ class Setting:
         return self.resolved.models[self.keys["actor"]]
 
 
-def read_setting(resolved: Resolved) -> Setting:
+def read_setting(resolved: Resolved) -> RlSetting:
     """The setting of a problem; raises PlannerError for parts without a model, and for several workloads or none."""
     problem, where = resolved.problem, resolved.where
     options = RlOptions.model_validate(problem.options)
@@ -61,7 +61,7 @@ def read_setting(resolved: Resolved) -> Setting:
         resolved.require_priceable(key)
     calibration = load_calibration(problem.costs.calibration)
     store = open_store(profile_paths(problem.costs.profiles))
-    return Setting(resolved, options, keys, resolved.workloads[0], calibration, store)
+    return RlSetting(resolved, options, keys, resolved.workloads[0], calibration, store)
 
 
 def _require_known_wishes(resolved: Resolved) -> None:

@@ -10,11 +10,11 @@ from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.decode import Solved, decode
-from planner.kinds.rl.formulate import Formulated, formulate
+from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import search_fused
 from planner.kinds.rl.horizon import METRICS, judge, read_running, running_of, solve_horizon, steps_of
 from planner.kinds.rl.proof import plan_of
-from planner.kinds.rl.setting import Setting, read_setting
+from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.plan.schema import (
     SCHEMA,
     Certificate,
@@ -27,7 +27,7 @@ from planner.plan.schema import (
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
 from planner.rl.partial import partial_rollout
-from planner.rl.search.search import Solution
+from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
 from planner.solvers.result import Status
 
@@ -65,7 +65,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     return _envelope(solved, proven, decode(solved), dict(_predictions(solved)))
 
 
-def _over_time(setting: Setting, formulated: Formulated) -> Envelope:
+def _over_time(setting: RlSetting, formulated: FormulatedRl) -> Envelope:
     """The plan of every period; roles, phases and predictions of an iteration are those of the first."""
     resolved, options = setting.resolved, setting.options
     running = read_running(resolved)
@@ -92,7 +92,7 @@ def _over_time(setting: Setting, formulated: Formulated) -> Envelope:
     return _envelope(solved, horizon_certificate(solved, found, judged), decision, predictions, notes)
 
 
-def _infeasible(formulated: Formulated, solution: Solution) -> Infeasible:
+def _infeasible(formulated: FormulatedRl, solution: RlSolution) -> Infeasible:
     if formulated.problem.partial:
         free = search(replace(formulated.problem, max_staleness=None)).plan
         if free is not None:

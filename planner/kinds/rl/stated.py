@@ -7,14 +7,15 @@ from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import RlOptions
 from planner.kinds.rl.drawn import generated, samples
 from planner.problem.schema import Problem
-from planner.rl.formats.record import Curves
-from planner.rl.problem import Batch, Mode, RlProblem
-from planner.rl.problem import Pool as CurvePool
+from planner.rl.curves import CurvePool, Curves
+from planner.rl.plan import RlMode
+from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
+from planner.rl.trajectories import SampleBatch
 
 
 def stated_problem(
-    problem: Problem, options: RlOptions, pools: Sequence[Pool], curves: Curves, batches: tuple[Batch, ...]
+    problem: Problem, options: RlOptions, pools: Sequence[Pool], curves: Curves, batches: tuple[SampleBatch, ...]
 ) -> RlProblem:
     """What is searched. `check` makes it again from the problem and the curves that a plan carries."""
     return RlProblem(
@@ -62,17 +63,17 @@ def usable_gpus(problem: Problem, pool: Pool) -> int:
     return usable if cap is None else min(usable, cap)
 
 
-def modes(options: RlOptions) -> tuple[Mode, ...]:
+def modes(options: RlOptions) -> tuple[RlMode, ...]:
     """Arrangements with the synchrony that goes with them; none where nothing does."""
     synchrony = options.synchrony or ("synchronous", "stream", "asynchronous")
-    found: list[Mode] = []
+    found: list[RlMode] = []
     if "colocated" in options.arrangements and "synchronous" in synchrony:
-        found.append(Mode("colocated", "sync"))
+        found.append(RlMode("colocated", "sync"))
     if "hybrid" in options.arrangements and "synchronous" in synchrony:
-        found.append(Mode("hybrid", "sync"))
+        found.append(RlMode("hybrid", "sync"))
     if "disaggregated" in options.arrangements:
-        found += [Mode("disaggregated", "sync")] if "synchronous" in synchrony else []
-        found += [Mode("disaggregated", "stream_sync")] if "stream" in synchrony else []
+        found += [RlMode("disaggregated", "sync")] if "synchronous" in synchrony else []
+        found += [RlMode("disaggregated", "stream_sync")] if "stream" in synchrony else []
         ahead = range(1, options.max_staleness + 1) if "asynchronous" in synchrony else ()
-        found += [Mode("disaggregated", "k_step_async", staleness) for staleness in ahead]
+        found += [RlMode("disaggregated", "k_step_async", staleness) for staleness in ahead]
     return tuple(found)

@@ -19,10 +19,11 @@ from planner.costs.training.rates import default_rates
 from planner.costs.training.step import data_parallel, message_seconds, stage_cost
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.generation_curves import splits
-from planner.kinds.rl.setting import Setting
+from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import Architecture, MoeFfn
-from planner.rl.paired import Critic, pairs_with
-from planner.rl.problem import NEVER_FITS, Batch, TrainingOption
+from planner.rl.curves import NEVER_FITS, Critic, TrainingOption
+from planner.rl.paired import pairs_with
+from planner.rl.trajectories import SampleBatch
 
 MEMORY_SHARE = 0.95  # of a device that training may fill; the rest is for fragments
 HELPER_SHARE = 0.15  # of a device that another model may keep while the actor is in turn
@@ -37,8 +38,8 @@ class Lengths:
     typical: int
 
     @classmethod
-    def of(cls, batches: Sequence[Batch]) -> "Lengths":
-        total = np.concatenate([batch.prompt_tokens_N + batch.output_tokens_N for batch in batches]).astype(float)
+    def of(cls, batches: Sequence[SampleBatch]) -> "Lengths":
+        total = np.concatenate([batch.tokens_N for batch in batches]).astype(float)
         longest = int(total.max())
         return cls(longest, max(1, min(longest, round(float((total**2).sum() / total.sum())))))
 
@@ -90,7 +91,7 @@ class Trainer:
         return train, option.gpus / option.forward_tokens_per_s - sum(one.forward_gpu_s for one in self.helpers)
 
 
-def modelled_trainers(setting: Setting, pool: Pool, lengths: Lengths) -> Iterator[Trainer]:
+def modelled_trainers(setting: RlSetting, pool: Pool, lengths: Lengths) -> Iterator[Trainer]:
     """Every way to train the actor on `pool` that fits there at some data parallelism, the other models beside it."""
     scorers = tuple(
         _scorer(part, arch, pool, lengths)
@@ -115,7 +116,7 @@ def modelled_trainers(setting: Setting, pool: Pool, lengths: Lengths) -> Iterato
 class _Learners:
     """How the critic may train on a pool."""
 
-    def __init__(self, learners: list[Trainer], setting: Setting, pool: Pool) -> None:
+    def __init__(self, learners: list[Trainer], setting: RlSetting, pool: Pool) -> None:
         self._fused = setting.options.fused_training
         self._learners = learners
         self._kept = {id(one): _critic(one, pool.num_gpus).kept_bytes for one in learners}
@@ -191,7 +192,7 @@ def _held_bytes(config: TrainingConfig) -> float:
     return activations_bytes(config, 0) / chunks_in_flight(config, 0)[0]
 
 
-def measured_trainers(setting: Setting) -> Iterator[Trainer]:
+def measured_trainers(setting: RlSetting) -> Iterator[Trainer]:
     """The curves that the problem brings along."""
     for one in setting.options.costs.training:
         yield Trainer(
@@ -215,7 +216,7 @@ def measured_trainers(setting: Setting) -> Iterator[Trainer]:
 
 def _trainers(
     arch: Architecture,
-    setting: Setting,
+    setting: RlSetting,
     pool: Pool,
     lengths: Lengths,
     beside: Callable[[int, int], tuple[Helper, ...]],
@@ -251,7 +252,7 @@ def _with_helpers(option: TrainingOption, helpers: tuple[Helper, ...], pool: Poo
 
 
 def _configs(
-    arch: Architecture, setting: Setting, pool: Pool, lengths: Lengths
+    arch: Architecture, setting: RlSetting, pool: Pool, lengths: Lengths
 ) -> Iterator[tuple[TrainingConfig, int]]:
     """Configurations with one data-parallel rank, and how many ranks make a replica."""
     machine, options = machine_of(pool.node), setting.options

@@ -16,9 +16,9 @@ from planner.rl.agentic import (
 )
 from planner.rl.formats.benchmark_plan import group_of, training_of
 from planner.rl.formats.benchmark_problem import placed_errors, read_curves
-from planner.rl.formats.document_part import Part
-from planner.rl.problem import Batch, Mode, Placement
-from planner.rl.rollouts.rollout import Trajectories
+from planner.rl.formats.document_part import DocumentPart
+from planner.rl.plan import Placement, RlMode
+from planner.rl.trajectories import SampleBatch, Trajectories
 
 DISPATCHES: tuple[AgenticDispatch, ...] = ("fifo", "predicted_longest_first", "assigned")
 PRIORITIES: tuple[Priority, ...] = ("fifo", "longest_first")
@@ -32,13 +32,13 @@ def is_agentic(document: Document) -> bool:
 
 def read_agentic(document: Document) -> AgenticProblem:
     """The agentic problem in `document`. Raises PlannerError naming file, line and field, with a value that works."""
-    top = Part(document, document.data)
+    top = DocumentPart(document, document.data)
     workload, rollout, allowed = top.part("workload"), top.part("rollout"), top.part("allowed")
     batches = tuple(_batch(part) for part in workload.parts("batches"))
     for batch in batches:
         where = f"{document.where(('workload', 'minibatches'))}: workload.minibatches"
         require_divisible(batch.size, workload.count("minibatches"), where)
-    plain = tuple(Batch(one.final_context_N - _outputs(one), _outputs(one)) for one in batches)
+    plain = tuple(SampleBatch(one.final_context_N - _outputs(one), _outputs(one)) for one in batches)
     curves = replace(read_curves(top, plain, full=True), modes=_modes(allowed))
     move = rollout.part("move") if "move" in rollout else None
     problem = AgenticProblem(
@@ -60,12 +60,12 @@ def _outputs(batch: Trajectories) -> "np.ndarray[tuple[int], np.dtype[np.int64]]
     return np.asarray(batch.remaining_T[batch.first_N[:-1]])
 
 
-def _modes(allowed: Part) -> tuple[Mode, ...]:
+def _modes(allowed: DocumentPart) -> tuple[RlMode, ...]:
     placements = allowed.some_of("placement", PLACEMENTS)
     steps = sorted(set(allowed.counts("staleness", least=0).tolist())) if "staleness" in allowed else [0]
-    modes = [Mode(placement, "sync") for placement in placements if 0 in steps]
+    modes = [RlMode(placement, "sync") for placement in placements if 0 in steps]
     if "disaggregated" in placements:
-        modes += [Mode("disaggregated", "k_step_async", step) for step in steps if step > 0]
+        modes += [RlMode("disaggregated", "k_step_async", step) for step in steps if step > 0]
     if not modes:
         what = (
             f"`{placements[0]}` takes turns on the same GPUs, staleness {steps[0]} asks for training beside generation"
@@ -74,7 +74,7 @@ def _modes(allowed: Part) -> tuple[Mode, ...]:
     return tuple(modes)
 
 
-def _thresholds(allowed: Part) -> tuple[float, ...]:
+def _thresholds(allowed: DocumentPart) -> tuple[float, ...]:
     """null stands for never."""
     if "move_threshold" not in allowed:
         return (inf,)
@@ -88,7 +88,7 @@ def _thresholds(allowed: Part) -> tuple[float, ...]:
     return tuple(sorted({float(value) for value in numbers}, reverse=True))
 
 
-def _batch(part: Part) -> Trajectories:
+def _batch(part: DocumentPart) -> Trajectories:
     prompts, first, turns, predicted = [], [0], [], []
     for one in part.parts("trajectories"):
         prompts.append(one.count("prompt", least=0))
@@ -112,15 +112,15 @@ def _batch(part: Part) -> Trajectories:
     )
 
 
-def _length(one: Part) -> int:
+def _length(one: DocumentPart) -> int:
     value = one.data.get("turns")
     if not isinstance(value, list) or not value:
         raise one.refuse("needs at least one turn", "write `turns: [[output, tool_s, observation]]`", "turns")
     return len(value)
 
 
-def _turn(one: Part, at: int) -> tuple[int, float, int]:
-    turn = Part(one.document, dict(enumerate(one.data["turns"])), (*one.path, "turns"))
+def _turn(one: DocumentPart, at: int) -> tuple[int, float, int]:
+    turn = DocumentPart(one.document, dict(enumerate(one.data["turns"])), (*one.path, "turns"))
     values = turn.numbers(at)
     if len(values) != 3 or values[0] < 1 or min(values) < 0 or values[0] % 1 or values[2] % 1:
         hint = "write [output tokens, tool seconds, observation tokens], such as [120, 0.5, 30]"
@@ -147,7 +147,7 @@ def agentic_plan_document(plan: AgenticPlan) -> dict[str, object]:
 
 def read_agentic_plan(document: Document, problem: AgenticProblem) -> AgenticPlan:
     """The plan in `document` on the curves of `problem`. Raises PlannerError for what there is no curve for."""
-    top = Part(document, document.data)
+    top = DocumentPart(document, document.data)
     steps = top.count("staleness", 0, least=0)
     groups = tuple(group_of(part, problem.curves) for part in top.parts("gen"))
     dispatch = top.one_of("dispatch", DISPATCHES)
@@ -156,10 +156,10 @@ def read_agentic_plan(document: Document, problem: AgenticProblem) -> AgenticPla
         rows = top.data.get("assignment")
         if not isinstance(rows, list):
             raise top.refuse("`assignment` is missing", "give each trajectory of each batch its worker")
-        batches = Part(document, dict(enumerate(rows)), ("assignment",))
+        batches = DocumentPart(document, dict(enumerate(rows)), ("assignment",))
         assignment = tuple(tuple(batches.counts(at, least=0).tolist()) for at in range(len(rows)))
     return AgenticPlan(
-        Mode(top.one_of("placement", PLACEMENTS), "k_step_async" if steps else "sync", steps),
+        RlMode(top.one_of("placement", PLACEMENTS), "k_step_async" if steps else "sync", steps),
         groups,
         training_of(top.part("train"), problem.curves),
         dispatch,

@@ -1,9 +1,9 @@
 """Plans in the form of the benchmark (docs/rl-problems.md), written and read."""
 
 from planner.documents.read import Document
-from planner.rl.formats.document_part import Part
-from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
-from planner.rl.problem import Mode, RlProblem
+from planner.rl.formats.document_part import DocumentPart
+from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem
 
 PlanDocument = dict[str, object]
 
@@ -26,10 +26,10 @@ def plan_document(plan: RlPlan) -> PlanDocument:
 
 def read_plan(document: Document, problem: RlProblem) -> RlPlan:
     """The plan in `document` on the curves of `problem`. Raises PlannerError for what the problem has no curve for."""
-    return plan_of(Part(document, document.data), problem)
+    return plan_of(DocumentPart(document, document.data), problem)
 
 
-def plan_of(top: Part, problem: RlProblem) -> RlPlan:
+def plan_of(top: DocumentPart, problem: RlProblem) -> RlPlan:
     """The plan in `top` on the curves of `problem`; raises PlannerError as `read_plan` does."""
     mode = next(
         (one for one in problem.modes if (one.placement, one.sync) == (top.text("placement"), top.text("sync"))), None
@@ -41,10 +41,10 @@ def plan_of(top: Part, problem: RlProblem) -> RlPlan:
     if len(groups) > 2:
         raise top.refuse(f"{len(groups)} generation groups", "give one or two", "gen")
     training = training_of(top.part("train"), problem) if problem.training else None
-    return RlPlan(mode or Mode("disaggregated", "sync"), groups, training, top.number("tail_fraction", 0.0))
+    return RlPlan(mode or RlMode("disaggregated", "sync"), groups, training, top.number("tail_fraction", 0.0))
 
 
-def group_of(part: Part, problem: RlProblem) -> GenerationGroup:
+def group_of(part: DocumentPart, problem: RlProblem) -> GenerationGroup:
     """The generation group in `part`; raises PlannerError where `problem` has no such curve."""
     pool, tp = part.text("pool"), part.count("tp")
     for option in problem.generation:
@@ -54,7 +54,7 @@ def group_of(part: Part, problem: RlProblem) -> GenerationGroup:
     raise part.refuse(f"no generation curve for tp {tp} on `{pool}`", f"known: {known}")
 
 
-def training_of(part: Part, problem: RlProblem) -> TrainingChoice:
+def training_of(part: DocumentPart, problem: RlProblem) -> TrainingChoice:
     """The training in `part`; raises PlannerError where `problem` has no such curve."""
     wanted = (part.text("pool"), part.count("tp"), part.count("pp"))
     for option in problem.training:

@@ -12,22 +12,11 @@ import numpy as np
 
 from planner.documents.read import Document, Key
 from planner.errors import PlannerError
-from planner.rl.formats.document_part import Part
-from planner.rl.problem import (
-    NEVER_FITS,
-    Batch,
-    DecodeCurve,
-    Dispatch,
-    GenerationOption,
-    Mode,
-    Objective,
-    Placement,
-    Pool,
-    RlProblem,
-    Sync,
-    TrainingOption,
-    validate,
-)
+from planner.rl.curves import NEVER_FITS, CurvePool, DecodeCurve, GenerationOption, TrainingOption
+from planner.rl.formats.document_part import DocumentPart
+from planner.rl.plan import Placement, RlMode, Sync
+from planner.rl.problem import Dispatch, Objective, RlProblem, validate
+from planner.rl.trajectories import SampleBatch
 
 PLACEMENTS: tuple[Placement, ...] = ("colocated", "disaggregated")
 SYNCS: tuple[Sync, ...] = ("sync", "stream_sync", "one_step_async")
@@ -38,7 +27,7 @@ TAIL_FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)  # wher
 
 def read_problem(document: Document) -> RlProblem:
     """The problem in `document`. Raises PlannerError naming file, line and field, with a value that would work."""
-    top = Part(document, document.data)
+    top = DocumentPart(document, document.data)
     if not isinstance(document.data, dict):
         raise top.refuse("must be a mapping", "write a problem of docs/rl-problems.md")
     workload = top.part("workload")
@@ -48,12 +37,12 @@ def read_problem(document: Document) -> RlProblem:
     return problem
 
 
-def read_batches(holder: Part, workload: Part) -> tuple[Batch, ...]:
+def read_batches(holder: DocumentPart, workload: DocumentPart) -> tuple[SampleBatch, ...]:
     """The `batches` of `holder`; what they do not state themselves, `workload` states for all."""
     return tuple(_batch(part, workload) for part in holder.parts("batches"))
 
 
-def problem_of(top: Part, batches: tuple[Batch, ...]) -> RlProblem:
+def problem_of(top: DocumentPart, batches: tuple[SampleBatch, ...]) -> RlProblem:
     """The problem that `top` states beside its lengths, for `batches`; not validated."""
     full = top.one_of("stage", ("full", "gen_only"), "full") == "full"
     return replace(
@@ -92,7 +81,7 @@ def placed_errors(document: Document, moved: Mapping[str, tuple[Key, ...]] | Non
         raise PlannerError(error.what, where=where, hint=error.hint) from None
 
 
-def read_curves(top: Part, batches: tuple[Batch, ...], *, full: bool) -> RlProblem:
+def read_curves(top: DocumentPart, batches: tuple[SampleBatch, ...], *, full: bool) -> RlProblem:
     """Pools, curves and objective of a problem, without modes; without training unless `full`."""
     pools = _pools(top.part("cluster"))
     cost = top.part("cost")
@@ -111,9 +100,9 @@ def read_curves(top: Part, batches: tuple[Batch, ...], *, full: bool) -> RlProbl
     )
 
 
-def _pools(cluster: Part) -> tuple[Pool, ...]:
+def _pools(cluster: DocumentPart) -> tuple[CurvePool, ...]:
     pools = tuple(
-        Pool(
+        CurvePool(
             part.text("name"),
             part.count("nodes") * part.count("gpus_per_node"),
             part.number("cost_per_gpu_hour", 0.0),
@@ -126,12 +115,12 @@ def _pools(cluster: Part) -> tuple[Pool, ...]:
     return pools
 
 
-def _known_pool(part: Part, name: str, names: list[str]) -> None:
+def _known_pool(part: DocumentPart, name: str, names: list[str]) -> None:
     if name not in names:
         raise part.refuse(f"no pool is called `{name}`", f"known: {', '.join(names)}")
 
 
-def _generation(gen: Part, names: list[str]) -> tuple[GenerationOption, ...]:
+def _generation(gen: DocumentPart, names: list[str]) -> tuple[GenerationOption, ...]:
     options = []
     for pool, of_pool in gen.entries():  # null: the model fits no replica on that pool
         _known_pool(of_pool, pool, names)
@@ -142,7 +131,7 @@ def _generation(gen: Part, names: list[str]) -> tuple[GenerationOption, ...]:
     return tuple(options)
 
 
-def _curve(part: Part) -> DecodeCurve:
+def _curve(part: DocumentPart) -> DecodeCurve:
     return DecodeCurve(
         part.number("alpha"),
         part.number("beta"),
@@ -153,7 +142,7 @@ def _curve(part: Part) -> DecodeCurve:
     )
 
 
-def _training(train: Part, top: Part, names: list[str]) -> tuple[TrainingOption, ...]:
+def _training(train: DocumentPart, top: DocumentPart, names: list[str]) -> tuple[TrainingOption, ...]:
     found: dict[tuple[str, int, int], TrainingOption] = {}
     missing_gb = []
     for pool, part in train.entries():
@@ -171,7 +160,9 @@ def _training(train: Part, top: Part, names: list[str]) -> tuple[TrainingOption,
     return tuple(found.values())
 
 
-def _training_option(pool: str, part: Part, curve: Part, top: Part, memory_gb: float) -> tuple[TrainingOption, float]:
+def _training_option(
+    pool: str, part: DocumentPart, curve: DocumentPart, top: DocumentPart, memory_gb: float
+) -> tuple[TrainingOption, float]:
     """The option with the smallest dp that fits, and the missing GB where the unsharded part alone does not."""
     tp, pp = curve.count("tp"), curve.count("pp")
     static, optimizer, activation = (part.number(key) for key in ("static_gb", "opt_gb", "act_gb"))
@@ -212,7 +203,7 @@ def _min_dp(static_gb: float, optimizer_gb: float, shard: int, activation_gb: fl
     return high
 
 
-def _weight_sync(wsync: Part, names: list[str]) -> dict[tuple[str, str], float]:
+def _weight_sync(wsync: DocumentPart, names: list[str]) -> dict[tuple[str, str], float]:
     """Seconds by (generating pool, training pool); pools have no network in common where cross_gbs is absent or 0."""
     base_s, model_gb = wsync.number("base_s"), wsync.number("model_gb")
     intra, cross = wsync.number("intra_gbs", positive=True), wsync.number("cross_gbs", 0.0)
@@ -220,7 +211,7 @@ def _weight_sync(wsync: Part, names: list[str]) -> dict[tuple[str, str], float]:
     return {pair: base_s + model_gb / rate for pair, rate in rates.items() if rate > 0}
 
 
-def _batch(part: Part, workload: Part) -> Batch:
+def _batch(part: DocumentPart, workload: DocumentPart) -> SampleBatch:
     output = part.counts("output_len")
     samples = workload.count("samples", len(output))
     if len(output) != samples:
@@ -237,38 +228,38 @@ def _batch(part: Part, workload: Part) -> Batch:
     if keys is not None and len(keys) != len(output):
         what = f"{len(keys)} keys for {len(output)} samples"
         raise part.refuse(what, "give one key a sample", "predicted_rank_key")
-    return Batch(prompt, output, keys)
+    return SampleBatch(prompt, output, keys)
 
 
-def _minibatches(workload: Part, batches: tuple[Batch, ...]) -> int:
+def _minibatches(workload: DocumentPart, batches: tuple[SampleBatch, ...]) -> int:
     parts, samples = workload.count("minibatches"), min(batch.size for batch in batches)
     if parts > samples:
         raise workload.refuse(f"{samples} samples in {parts} minibatches", f"write at most {samples}", "minibatches")
     return parts
 
 
-def _modes(top: Part, full: bool) -> tuple[Mode, ...]:
+def _modes(top: DocumentPart, full: bool) -> tuple[RlMode, ...]:
     """Allowed pairs; colocated goes with sync alone, and generation alone has one mode."""
     if not full and "allowed" not in top:
-        return (Mode("disaggregated", "sync"),)
+        return (RlMode("disaggregated", "sync"),)
     allowed = top.part("allowed")
     placements, syncs = allowed.some_of("placement", PLACEMENTS), allowed.some_of("sync", SYNCS)
     if not full:
         placement: Placement = "disaggregated" if "disaggregated" in placements else placements[0]
-        return (Mode(placement, "sync" if "sync" in syncs else syncs[0]),)
+        return (RlMode(placement, "sync" if "sync" in syncs else syncs[0]),)
     pairs = [(one, other) for one in placements for other in syncs if one != "colocated" or other == "sync"]
     if not pairs:
         hint = "allow `sync`, or the placement `disaggregated`"
         raise allowed.refuse(f"`colocated` takes turns and cannot be `{syncs[0]}`", hint, "sync")
-    return tuple(Mode(one, other, int(other == "one_step_async")) for one, other in pairs)
+    return tuple(RlMode(one, other, int(other == "one_step_async")) for one, other in pairs)
 
 
-def _tail_fractions(top: Part) -> tuple[float, ...]:
+def _tail_fractions(top: DocumentPart) -> tuple[float, ...]:
     """The grid of the file: the list in `search_space` whose name speaks of the tail or of fractions."""
     space = top.data.get("search_space")
     if not isinstance(space, dict):
         return TAIL_FRACTIONS
-    part = Part(top.document, space, ("search_space",))
+    part = DocumentPart(top.document, space, ("search_space",))
     for key in space:
         if ("tail" in str(key) or "fraction" in str(key)) and isinstance(space[key], list):
             return tuple(sorted({float(one) for one in part.numbers(key) if 0 < one < 1}))

@@ -13,7 +13,7 @@ from planner.errors import PlannerError, did_you_mean
 T = TypeVar("T", bound=str)
 
 
-class Part:
+class DocumentPart:
     """The data at `path` of a document."""
 
     def __init__(self, document: Document, data: Any, path: tuple[Key, ...] = ()) -> None:  # noqa: ANN401 - plain data
@@ -29,23 +29,23 @@ class Part:
     def __contains__(self, key: Key) -> bool:
         return isinstance(self.data, dict) and self.data.get(key) is not None
 
-    def part(self, key: Key) -> "Part":
+    def part(self, key: Key) -> "DocumentPart":
         """The mapping at `key`."""
         value = self._get(key)
         if not isinstance(value, dict):
             raise self.refuse(f"must be a mapping, found {_shown(value)}", "write `{...}`", key)
-        return Part(self.document, value, (*self.path, key))
+        return DocumentPart(self.document, value, (*self.path, key))
 
-    def parts(self, key: Key) -> list["Part"]:
+    def parts(self, key: Key) -> list["DocumentPart"]:
         """The mappings of the list at `key`, at least one."""
         value = self._get(key)
         if not isinstance(value, list) or not value:
             raise self.refuse(f"must be a list that is not empty, found {_shown(value)}", "write `[{...}]`", key)
         if not all(isinstance(entry, dict) for entry in value):
             raise self.refuse("must be a list of mappings", "write `[{...}]`", key)
-        return [Part(self.document, entry, (*self.path, key, index)) for index, entry in enumerate(value)]
+        return [DocumentPart(self.document, entry, (*self.path, key, index)) for index, entry in enumerate(value)]
 
-    def entries(self) -> Iterator[tuple[str, "Part"]]:
+    def entries(self) -> Iterator[tuple[str, "DocumentPart"]]:
         """(name, mapping) of every entry that is not null."""
         for key in self.data:
             if key in self:

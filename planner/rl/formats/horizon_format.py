@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from planner.documents.read import Document
 from planner.rl.formats.benchmark_plan import PlanDocument, plan_document, plan_of
 from planner.rl.formats.benchmark_problem import placed_errors, problem_of, read_batches
-from planner.rl.formats.document_part import Part
+from planner.rl.formats.document_part import DocumentPart
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem, validate
 from planner.rl.search.horizon import ChangeCosts, Period, changes_on_the_way
@@ -31,7 +31,7 @@ def is_horizon(document: Document) -> bool:
 
 def read_horizon(document: Document) -> HorizonProblem:
     """The problem in `document`. Raises PlannerError naming file, line and field, with a value that would work."""
-    top = Part(document, document.data)
+    top = DocumentPart(document, document.data)
     if not isinstance(document.data, dict):
         raise top.refuse("must be a mapping", "write a problem of docs/rl-problems.md")
     if top.text("stage", "full") != "full":
@@ -63,7 +63,7 @@ def horizon_plan_document(given: HorizonProblem, plans: tuple[RlPlan, ...]) -> P
 
 def read_horizon_plan(document: Document, given: HorizonProblem) -> tuple[RlPlan, ...]:
     """The plan of every period; raises PlannerError where periods or curves are not those of the problem."""
-    top = Part(document, document.data)
+    top = DocumentPart(document, document.data)
     if not isinstance(document.data, dict):
         raise top.refuse("must be a mapping", "give a plan that `planner rl horizon` wrote")
     parts = top.parts("periods")

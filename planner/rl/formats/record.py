@@ -1,32 +1,17 @@
 """Curves as JSON data, written into the proof of a plan and read from it: what bounds are derived from again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from math import isfinite
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
-from planner.rl.paired import Critic
-from planner.rl.problem import DecodeCurve, GenerationOption, Scoring, TrainingOption
+from planner.rl.curves import Critic, Curves, DecodeCurve, GenerationOption, Scoring, TrainingOption
 
 _HINT = "solve again: the proof is damaged"
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Curves:
-    """What a cost model, or a measurement, says of a problem; the rest of it is stated by its author."""
-
-    generation: tuple[GenerationOption, ...]
-    training: tuple[TrainingOption, ...]
-    weight_sync_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    switch_s: float = 0.0
-    scoring: Mapping[str, Scoring] = field(default_factory=dict)
-    critics: Mapping[TrainingOption, Critic] = field(default_factory=dict)
-    move_s: float = 0.0  # of a sample with its KV to another replica, and what a token of it adds
-    move_token_s: float = 0.0
 
 
 def curves_record(curves: Curves) -> dict[str, JsonValue]:

@@ -13,10 +13,11 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.rl.problem import DecodeCurve
+from planner.rl.curves import DecodeCurve
 from planner.rl.rollouts.dispatch import placed
 from planner.rl.rollouts.resume import subset
-from planner.rl.rollouts.rollout import RolloutPolicy, Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker, simulate
+from planner.rl.trajectories import Trajectories
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -61,7 +62,7 @@ class Assignments:
             return np.inf
         places = np.array(worker_N)[self._order]
         queues = [self._order[places == worker] for worker in range(len(curves))]
-        workers = tuple(Worker(curve, index) for index, curve in enumerate(curves))
+        workers = tuple(RolloutWorker(curve, index) for index, curve in enumerate(curves))
         return simulate(workers, self._trajectories, queues, self._policy).end_s
 
     def _heuristic(self, curves: tuple[DecodeCurve, ...]) -> Assigned:
@@ -129,6 +130,6 @@ class Assignments:
                 else:
                     chosen = subset(self._trajectories, np.sort(members))
                     queue = np.searchsorted(np.sort(members), members)
-                    ends[mask] = simulate((Worker(curve),), chosen, [queue], self._policy).end_s
+                    ends[mask] = simulate((RolloutWorker(curve),), chosen, [queue], self._policy).end_s
             self._ends[curve] = ends
         return self._ends[curve]

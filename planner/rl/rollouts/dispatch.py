@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.rl.problem import Batch, DecodeCurve
+from planner.rl.curves import DecodeCurve
 from planner.rl.rollouts.ranker import keys_of_recall
-from planner.rl.rollouts.rollout import Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import RolloutWorker, simulate
+from planner.rl.trajectories import SampleBatch, Trajectories
 from planner.solvers.schedules.presorted import solve_presorted
 
 Floats = NDArray[np.float64]
@@ -23,18 +24,18 @@ TAIL_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3)
 class Dispatched:
     """Workers with their queues, and who starts from each queue in which order."""
 
-    workers: tuple[Worker, ...]
+    workers: tuple[RolloutWorker, ...]
     queues: list[Ints]
 
 
 def fifo(curves: tuple[DecodeCurve, ...], predicted_N: Floats) -> Dispatched:
     """One queue in the order given."""
-    return Dispatched(tuple(Worker(curve) for curve in curves), [np.arange(len(predicted_N))])
+    return Dispatched(tuple(RolloutWorker(curve) for curve in curves), [np.arange(len(predicted_N))])
 
 
 def longest_first(curves: tuple[DecodeCurve, ...], predicted_N: Floats) -> Dispatched:
     """One queue, longest predictions first."""
-    return Dispatched(tuple(Worker(curve) for curve in curves), [np.argsort(-predicted_N, kind="stable")])
+    return Dispatched(tuple(RolloutWorker(curve) for curve in curves), [np.argsort(-predicted_N, kind="stable")])
 
 
 def instance_s(curve: DecodeCurve, count: float, tokens: float, context: float) -> float:
@@ -73,7 +74,7 @@ def skewness_aware(
     if not count or len(curves) < 2:
         return longest_first(curves, predicted_N)
     best = min(range(1, len(curves)), key=slower_s)
-    workers = tuple(Worker(curve, int(index >= best)) for index, curve in enumerate(curves))
+    workers = tuple(RolloutWorker(curve, int(index >= best)) for index, curve in enumerate(curves))
     return Dispatched(workers, [tail, rest])
 
 
@@ -100,7 +101,7 @@ def split_simulated(
     for share in TAIL_SHARES:
         count = round(share * len(order))
         for tail_workers in range(1, len(curves)) if count else ():
-            workers = tuple(Worker(curve, int(index >= tail_workers)) for index, curve in enumerate(curves))
+            workers = tuple(RolloutWorker(curve, int(index >= tail_workers)) for index, curve in enumerate(curves))
             choices.append(Dispatched(workers, [order[:count], order[count:]]))
     ends_s = [sum(simulate(one.workers, drawn, one.queues).end_s for drawn in samples) for one in choices]
     return choices[int(np.argmin(ends_s))]
@@ -108,7 +109,7 @@ def split_simulated(
 
 def _as_samples(length_N: Floats, prompt: float) -> Trajectories:
     output = np.maximum(1, np.round(length_N)).astype(np.int64)
-    return Trajectories.single_turn(Batch(np.full(len(output), int(prompt), np.int64), output))
+    return SampleBatch(np.full(len(output), int(prompt), np.int64), output).trajectories
 
 
 def placed(
@@ -130,7 +131,7 @@ def placed(
     for run in runs:
         queues[members[run.kind][used[run.kind]]] = order[run.first : run.last]
         used[run.kind] += 1
-    return Dispatched(tuple(Worker(curve, index) for index, curve in enumerate(curves)), queues)
+    return Dispatched(tuple(RolloutWorker(curve, index) for index, curve in enumerate(curves)), queues)
 
 
 def _interference(curve: DecodeCurve, most: int, held: float) -> Floats:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.rl.rollouts.resume import not_started, resume, tokens_left, under_way
-from planner.rl.rollouts.rollout import RolloutPolicy, RolloutResult, Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import RolloutPolicy, RolloutResult, RolloutWorker, simulate
+from planner.rl.trajectories import Trajectories
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,7 +38,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class BestFusion:
     """The best fusion: threshold 0 and all workers kept means none. Times in seconds from the start of generation."""
 
     threshold: int
@@ -49,7 +50,7 @@ class Fused:
 
 
 def fuse(
-    workers: tuple[Worker, ...],
+    workers: tuple[RolloutWorker, ...],
     trajectories: Trajectories,
     queues: list[Ints],
     inference: Inference,
@@ -57,7 +58,7 @@ def fuse(
     *,
     thresholds: Iterable[int],
     policy: RolloutPolicy | None = None,
-) -> Fused:
+) -> BestFusion:
     """The threshold and the number of workers kept with the earliest end of generation and inference, enumerated.
 
     Each pair is simulated exactly. Pairs are left out whose threshold leaves trajectories that have not started, or
@@ -66,7 +67,7 @@ def fuse(
     whole = simulate(workers, trajectories, queues, policy)
     tokens_N = trajectories.final_context_N.astype(float)
     unfused_s = whole.end_s + inference.start_s + float(tokens_N.sum()) / (inference.tokens_per_s * len(workers))
-    best = Fused(0, len(workers), unfused_s, whole.end_s, unfused_s, 1)
+    best = BestFusion(0, len(workers), unfused_s, whole.end_s, unfused_s, 1)
     seen = 1
     for threshold in sorted(set(thresholds)):
         cut = cut_at(workers, trajectories, queues, threshold, policy)
@@ -77,12 +78,12 @@ def fuse(
                 continue
             seen += 1
             if found.end_s < best.end_s:
-                best = Fused(threshold, kept, found.end_s, found.generation_s, unfused_s, seen)
-    return Fused(best.threshold, best.kept, best.end_s, best.generation_s, unfused_s, seen)
+                best = BestFusion(threshold, kept, found.end_s, found.generation_s, unfused_s, seen)
+    return BestFusion(best.threshold, best.kept, best.end_s, best.generation_s, unfused_s, seen)
 
 
 def cut_at(
-    workers: tuple[Worker, ...],
+    workers: tuple[RolloutWorker, ...],
     trajectories: Trajectories,
     queues: list[Ints],
     threshold: int,
@@ -109,7 +110,7 @@ class FusedTimes:
 
 
 def fused_times(
-    workers: tuple[Worker, ...],
+    workers: tuple[RolloutWorker, ...],
     trajectories: Trajectories,
     cut: RolloutResult,
     kept: int,
@@ -127,7 +128,7 @@ def fused_times(
 
 
 def _moved_together(
-    workers: tuple[Worker, ...],
+    workers: tuple[RolloutWorker, ...],
     trajectories: Trajectories,
     cut: RolloutResult,
     kept: int,
@@ -185,7 +186,7 @@ def inference_end_s(
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WorkerChange:
     """A change of workers during a rollout: `threshold` left when it happens (0: never), and when the rollout ends."""
 
     threshold: int
@@ -194,8 +195,8 @@ class Change:
 
 
 def change_workers(
-    early: tuple[Worker, ...],
-    late: tuple[Worker, ...],
+    early: tuple[RolloutWorker, ...],
+    late: tuple[RolloutWorker, ...],
     trajectories: Trajectories,
     queues: list[Ints],
     *,
@@ -203,24 +204,24 @@ def change_workers(
     change_s: float,
     recompute: bool = True,
     policy: RolloutPolicy | None = None,
-) -> Change:
+) -> WorkerChange:
     """When to go from the workers `early` to `late`: the threshold with the earliest end, each simulated exactly.
 
     Everything pauses for `change_s`; contexts are prefilled again with `recompute`, else their KV moves along. Those
     under way are handed out longest first, each to the worker with the fewest.
     """
     unchanged_s = simulate(early, trajectories, queues, policy).end_s
-    best = Change(0, unchanged_s, unchanged_s)
+    best = WorkerChange(0, unchanged_s, unchanged_s)
     for threshold in sorted(set(thresholds)):
         cut = cut_at(early, trajectories, queues, threshold, policy)
         found = changed_times(late, trajectories, cut, change_s, recompute=recompute, policy=policy) if cut else None
         if found is not None and float(found.max()) < best.end_s:
-            best = Change(threshold, float(found.max()), unchanged_s)
+            best = WorkerChange(threshold, float(found.max()), unchanged_s)
     return best
 
 
 def changed_times(
-    late: tuple[Worker, ...],
+    late: tuple[RolloutWorker, ...],
     trajectories: Trajectories,
     cut: RolloutResult,
     change_s: float,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.rl.rollouts.rollout import Arrivals, RolloutPolicy, RolloutResult, Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import Arrivals, RolloutPolicy, RolloutResult, RolloutWorker, simulate
+from planner.rl.trajectories import Trajectories
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,7 +36,7 @@ def tokens_left(trajectories: Trajectories, cut: RolloutResult) -> Ints:
 def resume(
     trajectories: Trajectories,
     cut: RolloutResult,
-    workers: tuple[Worker, ...],
+    workers: tuple[RolloutWorker, ...],
     worker_N: Ints,
     ready_s_N: Floats,
     prefill_N: Ints,

@@ -1,6 +1,6 @@
 """The rollout of trajectories, exactly: continuous batching on unequal workers, tool calls, priorities, moves.
 
-Every worker decodes as `planner.rl.problem.DecodeCurve` says. A trajectory is turns of output tokens, each but the last
+Every worker decodes as `planner.rl.curves.DecodeCurve` says. A trajectory is turns of output tokens, each but the last
 followed by a tool call and by observation tokens that are prefilled on return. On admission the KV of its final context
 is reserved; a worker with nothing reserved admits anything. Workers admit when a turn ends on them and when a returning
 trajectory can enter, at the end of the running step: those that wait, then new ones from their queue, nobody skipped.
@@ -17,51 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import PlannerError
-from planner.rl.problem import Batch, DecodeCurve
+from planner.rl.curves import DecodeCurve
+from planner.rl.trajectories import Trajectories
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trajectories:
-    """Trajectory i has the turns first_N[i] to first_N[i + 1]; `predicted_T` are tokens left before each turn."""
-
-    prompt_N: Ints
-    first_N: Ints  # N + 1 entries
-    output_T: Ints
-    tool_s_T: Floats
-    observation_T: Ints
-    predicted_T: Floats
-
-    @property
-    def size(self) -> int:
-        return len(self.prompt_N)
-
-    @property
-    def final_context_N(self) -> Ints:
-        """Tokens that a trajectory holds in the end, observations after its last turn left out."""
-        total_T = self.output_T + self.observation_T
-        return self.prompt_N + np.add.reduceat(total_T, self.first_N[:-1]) - self.observation_T[self.first_N[1:] - 1]
-
-    @property
-    def remaining_T(self) -> Ints:
-        """Output tokens of each turn and of those after it."""
-        after = np.cumsum(self.output_T[::-1])[::-1]
-        beyond = np.append(after, 0)[np.repeat(self.first_N[1:], np.diff(self.first_N))]
-        return np.asarray(after - beyond)
-
-    @classmethod
-    def single_turn(cls, batch: Batch) -> "Trajectories":
-        """The samples of a batch, each of one turn; predictions are the keys of the batch."""
-        zeros = np.zeros(batch.size)
-        first = np.arange(batch.size + 1)
-        none = np.zeros(batch.size, np.int64)
-        return cls(batch.prompt_tokens_N, first, batch.output_tokens_N, zeros, none, batch.predicted_N)
-
-
 @dataclass(frozen=True, slots=True)
-class Worker:
+class RolloutWorker:
     """A generating replica; workers of the same `queue` share its new trajectories."""
 
     curve: DecodeCurve
@@ -128,7 +92,7 @@ class RolloutResult:
 
 
 def simulate(
-    workers: tuple[Worker, ...],
+    workers: tuple[RolloutWorker, ...],
     trajectories: Trajectories,
     queues: list[Ints],
     policy: RolloutPolicy | None = None,
@@ -168,7 +132,7 @@ def simulate(
     )
 
 
-def _require_fit(workers: tuple[Worker, ...], trajectories: Trajectories, queues: list[Ints]) -> None:
+def _require_fit(workers: tuple[RolloutWorker, ...], trajectories: Trajectories, queues: list[Ints]) -> None:
     need_N = trajectories.final_context_N
     for number, queue in enumerate(queues):
         served = [worker.curve.kv_tokens for worker in workers if worker.queue == number]
@@ -180,7 +144,7 @@ def _require_fit(workers: tuple[Worker, ...], trajectories: Trajectories, queues
 
 
 def _state(
-    workers: tuple[Worker, ...],
+    workers: tuple[RolloutWorker, ...],
     trajectories: Trajectories,
     queues: list[Ints],
     policy: RolloutPolicy,

@@ -23,15 +23,16 @@ from planner.rl.agentic import (
     queues_for,
     token_parts,
 )
+from planner.rl.curves import DecodeCurve
 from planner.rl.plan import GenerationGroup
-from planner.rl.problem import DecodeCurve
 from planner.rl.rollouts.assignment import Assigned, Assignments
-from planner.rl.rollouts.rollout import Trajectories, Worker, simulate
+from planner.rl.rollouts.rollout import RolloutWorker, simulate
 from planner.rl.search.best_first import BestFirst
 from planner.rl.search.bounds import SLACK
 from planner.rl.search.pricing import FullPricing
-from planner.rl.search.space import NO_GROUP, Space, training_choices
+from planner.rl.search.space import NO_GROUP, RlSpace, training_choices
 from planner.rl.training import Rollout, TrainingTable
+from planner.rl.trajectories import Trajectories
 from planner.solvers.result import Status, relative_gap
 
 Floats = NDArray[np.float64]
@@ -39,7 +40,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class AgenticSolution:
-    """As `planner.rl.search.search.Solution`; `unproven` counts mixes whose assignment is a heuristic."""
+    """As `planner.rl.search.search.RlSolution`; `unproven` counts mixes whose assignment is a heuristic."""
 
     status: Status
     stop_reason: str
@@ -144,7 +145,7 @@ def _fits(problem: AgenticProblem, groups: tuple[GenerationGroup, ...]) -> bool:
     return all(count <= problem.curves.pool_of[name].gpus for name, count in used.items())
 
 
-def _space(problem: AgenticProblem, configs: list[_Config]) -> Space:
+def _space(problem: AgenticProblem, configs: list[_Config]) -> RlSpace:
     """The configurations in the form that `FullPricing` reads; the columns of its own groups stay empty."""
     curves = problem.curves
     pools = [pool.name for pool in curves.pools]
@@ -163,7 +164,9 @@ def _space(problem: AgenticProblem, configs: list[_Config]) -> Space:
     usd_P = np.array([pool.usd_per_gpu_hour for pool in curves.pools], float)
     first = np.zeros(len(configs), np.int64)
     alone = np.full(len(configs), NO_GROUP)
-    return Space(curves, (), [], first, none, none, alone, none, alone, alone, gpus_CP, bound_CB, table, size_P, usd_P)
+    return RlSpace(
+        curves, (), [], first, none, none, alone, none, alone, alone, gpus_CP, bound_CB, table, size_P, usd_P
+    )
 
 
 def mixed_bound_s(batch: Trajectories, groups: tuple[GenerationGroup, ...]) -> float:
@@ -230,5 +233,5 @@ class _Rollouts:
                 self.unproven.append(index)
             return found.end_s
         of_worker, queues = queues_for(config.dispatch, batch, len(config.curves), ())
-        workers = tuple(Worker(curve, queue) for curve, queue in zip(config.curves, of_worker, strict=True))
+        workers = tuple(RolloutWorker(curve, queue) for curve, queue in zip(config.curves, of_worker, strict=True))
         return simulate(workers, batch, queues, policy).end_s

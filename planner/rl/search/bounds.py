@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.rl.problem import Batch, DecodeCurve
+from planner.rl.curves import DecodeCurve
 from planner.rl.training import TrainingTable
+from planner.rl.trajectories import SampleBatch
 
 Floats = NDArray[np.float64]
 SLACK = 1 - 1e-12  # bounds and simulations add in different orders; no bound may exceed by rounding alone
@@ -50,7 +51,7 @@ def _sum_smallest(values: Floats, count: int) -> float:
 
 
 def work_bound_s(
-    table: TrainingTable, batches: Sequence[Batch], samples: int, minibatches: int
+    table: TrainingTable, batches: Sequence[SampleBatch], samples: int, minibatches: int
 ) -> tuple[Floats, Floats]:
     """No order of completion trains an iteration, and no last minibatch alone, in less than this [T], seconds.
 
@@ -60,7 +61,7 @@ def work_bound_s(
     update each with their own, and t / M >= min(t, m / 2). The whole has at least the tokens of the smallest samples, a
     minibatch at least those of the smallest samples that fill it.
     """
-    total = np.sort(np.concatenate([one.prompt_tokens_N + one.output_tokens_N for one in batches])).astype(float)
+    total = np.sort(np.concatenate([one.tokens_N for one in batches])).astype(float)
     all_tokens = total[: samples * len(batches)].sum() / len(batches)
     part_tokens = total[: samples // minibatches].sum()
     seconds_per_token = table.forward_s_T + 1 / table.train_T

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from planner.errors import Infeasible, PlannerError
 from planner.rl.evaluate import SECONDS_PER_HOUR, evaluate
-from planner.rl.plan import Evaluation, GenerationGroup, RlPlan, TrainingChoice
-from planner.rl.problem import Batch, Mode, RlProblem, validate
+from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem, validate
 from planner.rl.search.pricing import FullPricing
 from planner.rl.search.search import Simulations
 from planner.rl.search.search import solve as search
 from planner.rl.search.space import build_space
+from planner.rl.trajectories import SampleBatch
 from planner.solvers.result import Status
 from planner.solvers.schedules.horizon import horizon_cost, solve_horizon
 
@@ -35,7 +36,7 @@ Changed = Literal["generation", "training", "circuit"]
 class Period:
     """Iterations of the same lengths, as far as is known."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[SampleBatch, ...]
     iterations: int
 
 
@@ -77,7 +78,7 @@ class HorizonEvaluation:
     """
 
     total: float
-    evaluations: tuple[Evaluation, ...]
+    evaluations: tuple[RlEvaluation, ...]
     changed: tuple[tuple[Changed, ...], ...]
     change_total: float
     broken: tuple[str, ...]
@@ -190,7 +191,7 @@ class _Prices:
     price_S: Floats
     attribute_SA: Ints
     groups: tuple[GenerationGroup, ...]
-    modes: tuple[Mode, ...]
+    modes: tuple[RlMode, ...]
     choices: tuple[TrainingChoice, ...]
     split_KA: Ints  # pool and GPUs of generation, pool and GPUs of training
     pools: tuple[str, ...]

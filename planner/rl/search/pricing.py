@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.rl.evaluate import SECONDS_PER_HOUR
-from planner.rl.problem import Mode, RlProblem
+from planner.rl.plan import RlMode
+from planner.rl.problem import RlProblem
 from planner.rl.search.bounds import SLACK, work_bound_s
-from planner.rl.search.space import Space
+from planner.rl.search.space import RlSpace
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,7 @@ class Pricing(Protocol):
 class GenerationPricing:
     """Only generation is planned: one mode, no training, [1, 1] rows."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: RlSpace) -> None:
         problem = space.problem
         self._cap = _cap(space)
         self._priced = problem.objective == "cost_per_iter"
@@ -59,14 +60,14 @@ class GenerationPricing:
 class FullPricing:
     """Generation, training and how they overlap."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: RlSpace) -> None:
         self._space = space
         self._problem = problem = space.problem
         self._cap = _cap(space)
         self._scored = _Trainings.of(space.table, problem)
         self._unscored = _Trainings.of(space.table.unscored(), problem) if len(problem.scoring) else self._scored
         self._fused_C = space.fused_C
-        self._usable: dict[tuple[bytes, Mode], NDArray[np.bool_]] = {}
+        self._usable: dict[tuple[bytes, RlMode], NDArray[np.bool_]] = {}
         alike_C = np.column_stack([space.gpus_CP, self._fused_C])
         used, count = np.unique(alike_C, axis=0, return_counts=True)
         first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(alike_C)))}
@@ -78,13 +79,13 @@ class FullPricing:
         )
         self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
 
-    def _usable_T(self, config: int, mode: Mode) -> NDArray[np.bool_]:
+    def _usable_T(self, config: int, mode: RlMode) -> NDArray[np.bool_]:
         key = (bytes([int(self._fused_C[config])]) + self._space.gpus_CP[config].tobytes(), mode)
         if key not in self._usable:
             self._usable[key] = self._space.usable_T(config, mode)
         return self._usable[key]
 
-    def _quick_C(self, mode: Mode) -> Floats:
+    def _quick_C(self, mode: RlMode) -> Floats:
         """The cheapest training of all and the cheapest handover, whether or not they fit beside a configuration."""
         space, problem = self._space, self._problem
         if not len(space.table.choices):
@@ -114,7 +115,7 @@ class FullPricing:
         work = minibatch_s(self._trainings(config).table, rollout.tokens_BK)
         overlapped = self._problem.weight_sync_overlapped
 
-        def time_s_T(mode: Mode) -> Floats:
+        def time_s_T(mode: RlMode) -> Floats:
             most = self._problem.max_staleness
             if not rollout.possible or (most is not None and mode.staleness + rollout.oldest > most):
                 return np.full(len(self._space.table.choices), np.inf)
@@ -122,7 +123,7 @@ class FullPricing:
 
         return self._rows(config, time_s_T)
 
-    def _rows(self, config: int, time_s_T: Callable[[Mode], Floats]) -> Floats:
+    def _rows(self, config: int, time_s_T: Callable[[RlMode], Floats]) -> Floats:
         """Times by mode turned into the objective [M, T]; modes that go with no training are not asked for."""
         none = np.full(len(self._space.table.choices), np.inf)
         return np.stack(
@@ -135,7 +136,7 @@ class FullPricing:
     def _trainings(self, config: int) -> "_Trainings":
         return self._unscored if self._fused_C[config] else self._scored
 
-    def _bound_s_T(self, config: int, mode: Mode, generation_B: Floats) -> Floats:
+    def _bound_s_T(self, config: int, mode: RlMode, generation_B: Floats) -> Floats:
         handover, trainings = self._space.handover_s_T(config, mode), self._trainings(config)
         if mode.sync == "stream_sync":
             ended_TB = np.maximum(trainings.whole_TB, generation_B + trainings.part_TB)
@@ -144,7 +145,7 @@ class FullPricing:
         overlapped = self._problem.weight_sync_overlapped
         return iteration_s(mode, least, trainings.whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
 
-    def _row(self, config: int, mode: Mode, time_T: Floats) -> Floats:
+    def _row(self, config: int, mode: RlMode, time_T: Floats) -> Floats:
         ok = self._usable_T(config, mode) & (time_T <= self._cap)
         priced = self._problem.objective == "cost_per_iter"
         return np.where(ok, time_T * self._space.usd_per_s_T(config, mode) if priced else time_T, np.inf)
@@ -169,10 +170,10 @@ class _Trainings:
         )
 
 
-def _cap(space: Space) -> float:
+def _cap(space: RlSpace) -> float:
     return space.problem.max_iteration_s if space.problem.max_iteration_s is not None else np.inf
 
 
-def pricing_of(space: Space) -> Pricing:
+def pricing_of(space: RlSpace) -> Pricing:
     """How plans of the problem of `space` are priced."""
     return FullPricing(space) if space.problem.training else GenerationPricing(space)

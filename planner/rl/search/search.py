@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import FusedBatch, LateBatch, finish_times
 from planner.rl.partial import partial_rollout
-from planner.rl.plan import Evaluation, Fusion, Late, RlPlan
+from planner.rl.plan import Fusion, LateReplicas, RlEvaluation, RlPlan
 from planner.rl.problem import RlProblem, validate
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.search.best_first import BestFirst
 from planner.rl.search.pricing import pricing_of
-from planner.rl.search.space import Space, build_space
+from planner.rl.search.space import RlSpace, build_space
 from planner.rl.training import Rollout, rollout_of
 from planner.solvers.result import Status, relative_gap
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class RlSolution:
     """The best plan, what was proven of it, and what of the space was seen (priced exactly) or pruned by a bound.
 
     `nearest_iteration_s` is given when no plan meets `max_iteration_s`: the shortest iteration there is.
@@ -34,7 +34,7 @@ class Solution:
     status: Status
     stop_reason: str  # "finished" or "time_limit"
     plan: RlPlan | None
-    evaluation: Evaluation | None
+    evaluation: RlEvaluation | None
     bound: float | None
     seen: int
     pruned: int
@@ -51,7 +51,7 @@ class Solution:
         return relative_gap(self.objective, self.bound)
 
 
-def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float = 0.0) -> Solution:
+def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float = 0.0) -> RlSolution:
     """The best plan of `problem`; exact but for a time limit or a `gap` above 0. Raises PlannerError for bad input.
 
     The same problem gives the same plan: ties go to the configuration met first, and nothing is drawn at random.
@@ -64,15 +64,15 @@ def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float =
     plan = _plan(space, search.best_at)
     seen, pruned, took = search.seen, search.pricing.total - search.seen, time.perf_counter() - started
     if plan is None and reason == "time_limit":
-        return Solution(Status.UNKNOWN, reason, None, None, None, seen, pruned, took)
+        return RlSolution(Status.UNKNOWN, reason, None, None, None, seen, pruned, took)
     if plan is None:
         nearest = _nearest_s(problem, time_limit_s)
-        return Solution(Status.INFEASIBLE, reason, None, None, None, seen, pruned, took, nearest)
+        return RlSolution(Status.INFEASIBLE, reason, None, None, None, seen, pruned, took, nearest)
     evaluation = evaluate(problem, plan)
     bound = min(search.bound, evaluation.objective)
     proven = evaluation.objective - bound <= max(gap, 1e-9) * abs(evaluation.objective)
     status = Status.OPTIMAL if proven else Status.FEASIBLE
-    return Solution(status, reason, plan, evaluation, bound, seen, pruned, took)
+    return RlSolution(status, reason, plan, evaluation, bound, seen, pruned, took)
 
 
 def _nearest_s(problem: RlProblem, time_limit_s: float | None) -> float | None:
@@ -84,7 +84,7 @@ def _nearest_s(problem: RlProblem, time_limit_s: float | None) -> float | None:
     return evaluation.iteration_s if evaluation is not None else None
 
 
-def _plan(space: Space, at: tuple[int, int, int]) -> RlPlan | None:
+def _plan(space: RlSpace, at: tuple[int, int, int]) -> RlPlan | None:
     config, mode, choice = at
     if config < 0:
         return None
@@ -106,7 +106,7 @@ def _plan(space: Space, at: tuple[int, int, int]) -> RlPlan | None:
 class Simulations:
     """Rollouts of configurations; what two configurations share is simulated once."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: RlSpace) -> None:
         self._space = space
         problem = space.problem
         self._ends_alone = not problem.training and problem.samples is None  # then only the last completion matters
@@ -136,7 +136,7 @@ class Simulations:
         finish_s = [self._batch_finish_s(config, batch) for batch in range(len(problem.batches))]
         return rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples)
 
-    def _late(self, config: int, late: Late) -> Rollout:
+    def _late(self, config: int, late: LateReplicas) -> Rollout:
         """Never ends where the samples left do not fit the late replicas."""
         problem, group = self._space.problem, int(self._space.first_C[config])
         if group not in self._late_batches:

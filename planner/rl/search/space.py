@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.rl.curves import DecodeCurve, GenerationOption
 from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
-from planner.rl.plan import Fusion, GenerationGroup, Late, TrainingChoice
-from planner.rl.problem import DecodeCurve, GenerationOption, Mode, RlProblem
+from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, TrainingChoice
+from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.search.bounds import generation_bound_s
 from planner.rl.training import TrainingTable
@@ -23,7 +24,7 @@ NO_GROUP = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Space:
+class RlSpace:
     """`queues_QB` are samples in order; queue 0 is all of them, queues 1 + 2 f and 2 + 2 f those of fraction f."""
 
     problem: RlProblem
@@ -54,12 +55,12 @@ class Space:
             return None
         return Fusion(self.problem.fusion_thresholds[int(self.threshold_C[config])], int(self.kept_C[config]))
 
-    def late_of(self, config: int) -> Late | None:
+    def late_of(self, config: int) -> LateReplicas | None:
         """Which replicas end the rollout of a configuration, and from when on."""
         if self.late_C[config] == NO_GROUP:
             return None
         threshold = self.problem.late_thresholds[int(self.threshold_C[config])]
-        return Late(threshold, self.groups[int(self.late_C[config])])
+        return LateReplicas(threshold, self.groups[int(self.late_C[config])])
 
     def policy_of(self, config: int) -> RolloutPolicy | None:
         """How samples of a configuration wait and move."""
@@ -74,7 +75,7 @@ class Space:
     def groups_of(self, config: int) -> tuple[GenerationGroup, ...]:
         return tuple(self.groups[group] for _, group in self.queues_of(config))
 
-    def usable_T(self, config: int, mode: Mode) -> NDArray[np.bool_]:
+    def usable_T(self, config: int, mode: RlMode) -> NDArray[np.bool_]:
         """Training choices that have the GPUs and the network to go with a configuration in a mode."""
         used, table = self.gpus_CP[config], self.table
         if mode.placement == "disaggregated" and self.fusion_of(config) is not None:
@@ -99,7 +100,7 @@ class Space:
             self.known_sync_s_P[key] = np.array([np.inf if one is None else one for one in found])
         return self.known_sync_s_P[key]
 
-    def handover_s_T(self, config: int, mode: Mode) -> Floats:
+    def handover_s_T(self, config: int, mode: RlMode) -> Floats:
         """Seconds between training and the next generation, as `evaluate.handover_s`."""
         turns = self.problem.switch_s + self.table.offload_s_T
         if mode.placement == "colocated":
@@ -108,7 +109,7 @@ class Space:
         sync_T = np.where(np.isfinite(sync_P), sync_P, 0.0)[self.table.pool_T]
         return np.asarray(sync_T + (turns if mode.placement == "hybrid" else 0.0))
 
-    def usd_per_s_T(self, config: int, mode: Mode) -> Floats:
+    def usd_per_s_T(self, config: int, mode: RlMode) -> Floats:
         """Dollars a second of all GPUs that a plan takes."""
         used, table = self.gpus_CP[config], self.table
         training = table.gpus_T
@@ -117,7 +118,7 @@ class Space:
         return np.asarray((used @ self.usd_P + training * self.usd_P[table.pool_T]) / SECONDS_PER_HOUR)
 
 
-def build_space(problem: RlProblem) -> Space:
+def build_space(problem: RlProblem) -> RlSpace:
     """The space of `problem`; groups whose replicas cannot hold their longest sample are left out."""
     pools = [pool.name for pool in problem.pools]
     size_P = np.array([pool.gpus for pool in problem.pools], np.int64)
@@ -150,7 +151,7 @@ def build_space(problem: RlProblem) -> Space:
         gpus_CP[both] += gpus_GP[second[both]]
     table = TrainingTable.of(training_choices(problem), pools, problem.bubbles)
     usd_P = np.array([pool.usd_per_gpu_hour for pool in problem.pools], float)
-    return Space(
+    return RlSpace(
         problem,
         groups,
         queues,
@@ -286,7 +287,7 @@ def _pair_bound_s(problem: RlProblem, early: GenerationGroup, late: GenerationGr
     option = GenerationOption(early.option.pool, early.option.gpus, better, early.option.tp)
     group = GenerationGroup(option, max(early.replicas, late.replicas))
     bound_B = _queue_bounds(problem, (group,), queues_B)[0]
-    fits_B = [int((batch.prompt_tokens_N + batch.output_tokens_N).max()) <= one.kv_tokens for batch in problem.batches]
+    fits_B = [int(batch.tokens_N.max()) <= one.kv_tokens for batch in problem.batches]
     return np.where(fits_B, bound_B, np.inf)
 
 

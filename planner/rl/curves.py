@@ -1,0 +1,129 @@
+"""What replicas of an RL job cost as curves: decoding, training, scoring, a critic beside the actor.
+
+Any cost model, or a measurement, can state them; nothing else of `planner.rl` knows a GPU or a model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NEVER_FITS = 2**31
+"""`min_dp` of training whose unsharded part alone exceeds memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePool:
+    """GPUs of one kind that any split may use."""
+
+    name: str
+    gpus: int
+    usd_per_gpu_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeCurve:
+    """What a replica takes: a step of b sequences holding S tokens costs step_s + sequence_s * b + token_s * S.
+
+    Admitted prompts block decoding for tokens / prefill_tokens_per_s; prompt and output are reserved on admission.
+    """
+
+    step_s: float
+    sequence_s: float
+    token_s: float
+    prefill_tokens_per_s: float
+    max_running: int
+    kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOption:
+    """One kind of generating replica; `label` tells apart options of the same degrees."""
+
+    pool: str
+    gpus: int
+    curve: DecodeCurve
+    tp: int
+    pp: int = 1
+    ep: int = 1
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOption:
+    """One kind of training replica, `dp` of which train together; dp from min_dp on fits in memory.
+
+    A minibatch of t tokens takes, with t' = t / dp and M = max(1, ceil(t' / micro_tokens)) micro-batches,
+    t' / forward_tokens_per_s * (M + pp - 1) / M + t' / train_tokens_per_s * (M + u) / M + optimizer_s, where u, the
+    bubble of an update, is pp - 1 too, but where a critic trains in turn or `RlProblem.bubbles` says. Forward passes of
+    references, rewards and critics enter forward_tokens_per_s harmonically. `offload_s` and `offload_sharded_s` / dp
+    are what taking turns with generation on the same GPUs adds to `RlProblem.switch_s`.
+    """
+
+    pool: str
+    gpus: int
+    train_tokens_per_s: float
+    forward_tokens_per_s: float
+    micro_tokens: int
+    tp: int
+    pp: int = 1
+    min_dp: int = 1
+    optimizer_s: float = 0.0
+    offload_s: float = 0.0
+    offload_sharded_s: float = 0.0
+    label: str = ""
+    ranks: int = 1  # data-parallel ranks of a replica, where experts spread over several
+    score_gpu_s: float = 0.0  # GPU seconds a token of references, rewards and values, part of forward_tokens_per_s
+    critic_share: float = 0.0  # of an update without bubbles: a critic trained in turn
+    critic_bubble: float = 0.0  # what it waits in its own pipeline, in micro-batches of the replica
+
+    @property
+    def update_bubble(self) -> float:
+        """Micro-batches that an update waits, actor and critic in turn."""
+        return (self.pp - 1) * (1.0 - self.critic_share) + self.critic_bubble
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Forward passes of references, rewards and values on generating GPUs of a pool.
+
+    A token takes `gpu_s` GPU seconds; a replica begins `load_s` after it was set free. A trajectory of c tokens moves
+    to another replica in move_s + move_token_s c.
+    """
+
+    gpu_s: float
+    load_s: float = 0.0
+    move_s: float = 0.0
+    move_token_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Critic:
+    """A critic beside one kind of actor replica: replicas of `gpus` GPUs and `pp` stages.
+
+    GPU seconds are of one token in training, forward and backward. What a micro-batch holds, and `room_bytes` for all
+    of both models, are of one device.
+    """
+
+    pp: int
+    gpus: int
+    micro_tokens: int
+    forward_gpu_s: float
+    backward_gpu_s: float
+    actor_forward_gpu_s: float
+    actor_backward_gpu_s: float
+    held_bytes: float
+    actor_held_bytes: float
+    room_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What a cost model, or a measurement, says of a problem; the rest of it is stated by its author."""
+
+    generation: tuple[GenerationOption, ...]
+    training: tuple[TrainingOption, ...]
+    weight_sync_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    switch_s: float = 0.0
+    scoring: Mapping[str, Scoring] = field(default_factory=dict)
+    critics: Mapping[TrainingOption, Critic] = field(default_factory=dict)
+    move_s: float = 0.0  # of a sample with its KV to another replica, and what a token of it adds
+    move_token_s: float = 0.0
