@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 from planner.estimate.case import Case
 from planner.estimate.evaluate import batch_of, groups_of
 from planner.estimate.frame import Added, loop_of, pace_of, settled, taken

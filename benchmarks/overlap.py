@@ -25,8 +25,8 @@ from functools import cached_property
 import numpy as np
 
 from planner.costs.operators.kernels import Collective, Gemm
+from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.overlap import MOST_HIDDEN, fused_s, split_s, split_slowdown, waves
-from planner.costs.rates.parameters import load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.cluster import Pool

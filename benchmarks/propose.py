@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.costs.rates.source import open_store, profile_paths
+from planner.costs.rates.pricer import open_store, profile_paths
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import cases_of_table

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from planner.calibrate.deployments import PRIOR_FILE, Fitted, Measured, Parameters, features, fit, fit_trust, predict
 from planner.calibrate.intervals import coverage, fit_spread, winkler
 from planner.calibrate.terms import Terms
-from planner.costs.operators.shapes import FloatArray
-from planner.costs.rates.parameters import load_calibration
-from planner.costs.rates.source import open_store
+from planner.costs.operators.work import FloatArray
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.pricer import open_store
 from planner.estimate.case import Case
 from planner.estimate.measured import cases_of_table
 from planner.estimate.replay import Played

@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from planner.costs.operators.shapes import Shards
-from planner.costs.rates.parameters import load_calibration
-from planner.costs.rates.source import make_pricer
+from planner.costs.operators.work import Shards
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.pricer import make_pricer
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.library import find_model
@@ -49,9 +49,7 @@ def grid(longest_tokens: int, chunk_tokens: int = 2048) -> StepGrid:
     """Step times of one H100."""
     node, arch, calibration = find_node("h100"), find_model("meta-llama/Llama-3.1-8B-Instruct"), load_calibration()
     pool = Pool("h100", node, 1)
-    pricer = make_pricer(
-        node.accelerator, pool.topology(), arch, engine="vllm", version=None, calibration=calibration, store=None
-    )
+    pricer = make_pricer(pool, arch, engine="vllm", version=None, calibration=calibration, store=None)
     engine = calibration.engine("vllm")
     return step_grid(
         arch, pricer, Shards.of(1), engine, most_sequences=256, longest_tokens=longest_tokens, chunk_tokens=chunk_tokens

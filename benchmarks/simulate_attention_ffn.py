@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray, Shards, Work
-from planner.costs.rates.parameters import Efficiencies, EngineOverheads, load_calibration
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import Port, Rates, TokenDemand, Units, attention_side, token_demand, unit_step
 from planner.documents.read import parse_document

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.api import solve
-from planner.costs.operators.shapes import Shards
-from planner.costs.rates.parameters import load_calibration
-from planner.costs.rates.source import make_pricer
+from planner.costs.operators.work import Shards
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.pricer import make_pricer
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
@@ -43,8 +43,7 @@ def grid(tp: int, chunk: int) -> StepGrid:
     """Step times of an instance of tp GPUs."""
     node, arch, calibration = find_node("h100"), find_model(MODEL), load_calibration()
     pricer = make_pricer(
-        node.accelerator,
-        Pool("h100", node, 1).topology(),
+        Pool("h100", node, 1),
         arch,
         engine="vllm",
         version=None,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.costs.operators.shapes import Shards
-from planner.costs.rates.parameters import load_calibration
-from planner.costs.rates.source import make_pricer
+from planner.costs.operators.work import Shards
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.pricer import make_pricer
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
@@ -36,9 +36,7 @@ def engine() -> Instance:
     """One engine of the model with the cache that its weights leave, and half of its share of host memory."""
     node, arch, calibration = find_node("h100"), find_model(MODEL), load_calibration()
     shards, pool = Shards.of(TP), Pool("h100", node, 1)
-    pricer = make_pricer(
-        node.accelerator, pool.topology(), arch, engine="vllm", version=None, calibration=calibration, store=None
-    )
+    pricer = make_pricer(pool, arch, engine="vllm", version=None, calibration=calibration, store=None)
     overheads = calibration.engine("vllm")
     grid = step_grid(
         arch, pricer, shards, overheads, most_sequences=SEQUENCES, longest_tokens=16_384, chunk_tokens=CHUNK

@@ -124,7 +124,7 @@ def _files() -> Iterator[Fact]:
 
 
 def _profiles(paths: Sequence[str]) -> Iterator[Fact]:
-    from planner.costs.rates.source import open_store
+    from planner.costs.rates.pricer import open_store
     from planner.hardware.profiles.embedded import embedded_profiles
 
     own = () if paths else embedded_profiles()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from planner.calibrate.agreement import Agreement
     from planner.calibrate.serving import ServingRecords
-    from planner.costs.rates.parameters import Calibration
+    from planner.costs.rates.calibration import Calibration
 
 
 def calibrate(
@@ -83,7 +83,7 @@ def calibrate(
       planner calibrate plan.checks.json guidellm.json --plan plan.json --base calibration.yaml -o newer.yaml
     """
     from planner.calibrate.serving import is_executed
-    from planner.costs.rates.parameters import load_calibration
+    from planner.costs.rates.calibration import load_calibration
 
     if propose is not None:
         from planner.cli.measured.calibrate_runs import propose_runs
@@ -161,7 +161,7 @@ def _serving(paths: list[str], facts: list[str], plan: str | None) -> "ServingRe
 
 def _compared(records: "ServingRecords", base: str, profiles: tuple[str, ...]) -> "Agreement":
     from planner.calibrate.agreement import agreement
-    from planner.costs.rates.source import open_store, profile_paths
+    from planner.costs.rates.pricer import open_store, profile_paths
 
     found = agreement(records, base, open_store(profile_paths(profiles)))
     _say_all([f"note: not predicted {line}" for line in found.refused])

@@ -1,6 +1,6 @@
 """The parameters of serving costs from measured deployments: what kernels reach, and what engines add.
 
-Four fits, each of few named numbers (planner/costs/rates/parameters.py):
+Four fits, each of few named numbers (planner/costs/rates/calibration.py):
 1. Efficiencies of the roofline and each engine's `kernel_start` with the starts of experts, latent attention and
    quantising, `step_s`, `sequence_s`, `prefill_s`, on the measured time per output token. Minimise over x, logarithms,
        sum_r rho(log(tpot_r(x) / measured_r) / NOISE) + sum_p ((x_p - x0_p) / prior_p)^2,
@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from planner.calibrate.parameters import NAMES, bounds
 from planner.calibrate.terms import Terms
-from planner.costs.operators.shapes import FloatArray
-from planner.costs.rates.parameters import (
+from planner.costs.operators.work import FloatArray
+from planner.costs.rates.calibration import (
     Calibration,
     Efficiencies,
     EngineOverheads,

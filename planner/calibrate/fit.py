@@ -16,8 +16,8 @@ import numpy as np
 
 from planner.calibrate.parameters import NAMES, Terms, bounds, to_vector, with_vector
 from planner.calibrate.records import ExecutedStep
-from planner.costs.operators.shapes import FloatArray
-from planner.costs.rates.parameters import Efficiencies
+from planner.costs.operators.work import FloatArray
+from planner.costs.rates.calibration import Efficiencies
 from planner.errors import PlannerError
 
 NOISE = 0.05  # relative error of a measured time that is taken as ordinary

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.calibrate.fit import Fit
-from planner.costs.rates.parameters import Calibration, Efficiencies
+from planner.costs.rates.calibration import Calibration, Efficiencies
 from planner.costs.rates.spread import Spread
 from planner.documents.units import significant
 

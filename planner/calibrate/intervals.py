@@ -9,7 +9,7 @@ Gneiting and Raftery, "Strictly Proper Scoring Rules", JASA 102 (2007), section 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 from planner.costs.rates.spread import Spread
 
 LEVEL = 0.8

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibrate.records import ExecutedStep, operators_of
-from planner.costs.operators.shapes import FloatArray
-from planner.costs.rates.parameters import Efficiencies, is_share
-from planner.costs.rates.step import Pricer
+from planner.costs.operators.work import FloatArray
+from planner.costs.rates.calibration import Efficiencies, is_share
+from planner.costs.rates.pricer import Pricer
 
 SHARE_BOUNDS = (1e-4, 1.5)  # a device may run above its data sheet's clock, and a fall-back kernel far below
 TIME_BOUNDS = (1e-8, 1e-2)  # seconds of a launch or of the start of a collective
@@ -72,9 +72,9 @@ class Terms:
         for term, (step, operator) in enumerate(operators_of(self.steps)):
             if wanted_T is not None and not wanted_T[term]:
                 continue
-            machine = self.steps[step].machine
-            pricer = pricers.get(id(machine))
+            pricing = self.steps[step].pricing
+            pricer = pricers.get(id(pricing))
             if pricer is None:
-                pricer = pricers[id(machine)] = machine.pricer(efficiencies)
+                pricer = pricers[id(pricing)] = pricing.pricer(efficiencies)
             result[term] = float((pricer.price(operator).seconds * operator.count)[0])
         return result

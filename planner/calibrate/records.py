@@ -8,14 +8,13 @@ from typing import Any
 
 from planner.costs.operators.kernels import Operator
 from planner.costs.operators.working_format import BF16
-from planner.costs.rates.parameters import Calibration, Efficiencies
-from planner.costs.rates.source import make_pricer, open_store, profile_paths
-from planner.costs.rates.step import Pricer
+from planner.costs.rates.calibration import Calibration, Efficiencies
+from planner.costs.rates.pricer import Pricer, make_pricer, open_store, profile_paths
 from planner.documents.read import load_document
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
+from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
-from planner.hardware.topology import Topology
 from planner.models.architecture import Architecture
 from planner.plan.records import PlanDocument
 from planner.plan.store import plan_digest
@@ -27,11 +26,10 @@ _PIPELINE = "pipeline"  # the row of a step that waited for other ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RolePricing:
     """What prices a role: hardware, model, engine and tables; the efficiencies are left open."""
 
-    accelerator: Accelerator
-    topology: Topology
+    pool: Pool
     arch: Architecture
     engine: str
     version: str | None
@@ -41,8 +39,7 @@ class Machine:
     def pricer(self, efficiencies: Efficiencies) -> Pricer:
         """Kernel tables where there are any, else the roofline with these efficiencies."""
         return make_pricer(
-            self.accelerator,
-            self.topology,
+            self.pool,
             self.arch,
             engine=self.engine,
             version=self.version,
@@ -57,7 +54,7 @@ class ExecutedStep:
     """One step that was run: its operators, those alone that were executed, and what was measured of it."""
 
     group: str  # model, device and kind of step: what is left out together
-    machine: Machine
+    pricing: RolePricing
     operators: tuple[Operator, ...]
     measured_s: float
     operators_s: Mapping[str, float]  # seconds of all runs of an operator, where it was timed on its own
@@ -139,7 +136,7 @@ class _Reader:
     execution: Mapping[str, Any]
     base: Calibration
     store: ProfileStore | None
-    machines: dict[str, Machine] = field(default_factory=dict)
+    pricings: dict[str, RolePricing] = field(default_factory=dict)
 
     def step(self, data: Mapping[str, Any]) -> ExecutedStep | str:
         """The step, or why it says nothing."""
@@ -165,32 +162,31 @@ class _Reader:
         formats = tuple(data.get("plain", ())), str(data.get("working", BF16))
         whole = executed_operators(spec, rank, StepCase(**data["work"]), *formats)
         operators = [op for op in whole if op.name in timed]
-        machine = self._machine(spec.name, spec.arch)
+        pricing = self._pricing(spec.name, spec.arch)
         return ExecutedStep(
-            group=f"{spec.arch.name} on {machine.accelerator.name}, {data['step']}",
-            machine=machine,
+            group=f"{spec.arch.name} on {pricing.pool.node.accelerator.name}, {data['step']}",
+            pricing=pricing,
             operators=tuple(operators),
             measured_s=float(data["measured_s"]),
             operators_s={name: float(value) for name, value in timed.items() if value is not None and value > 0},
         )
 
-    def _machine(self, role_name: str, arch: Architecture) -> Machine:
+    def _pricing(self, role_name: str, arch: Architecture) -> RolePricing:
         from planner.execute.judge.pricing import plan_pool
 
-        if role_name not in self.machines:
+        if role_name not in self.pricings:
             role = self.plan.role(role_name)
             pool = plan_pool(self.plan, role.pool)
             _refuse_other_device(pool.node.accelerator, self.execution.get("device") or {}, self.plan.source)
-            self.machines[role_name] = Machine(
-                accelerator=pool.node.accelerator,
-                topology=pool.topology(),
+            self.pricings[role_name] = RolePricing(
+                pool=pool,
                 arch=arch,
                 engine=role.engine.name if role.engine is not None else "default",
                 version=role.engine.version if role.engine is not None else None,
                 store=self.store,
                 calibration=self.base,
             )
-        return self.machines[role_name]
+        return self.pricings[role_name]
 
 
 def _refuse_other_device(accelerator: Accelerator, device: Mapping[str, Any], source: str) -> None:

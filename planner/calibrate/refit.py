@@ -19,7 +19,7 @@ from planner.calibrate.deployments import (
 from planner.calibrate.fit import Errors
 from planner.calibrate.serving import ServingRow
 from planner.calibrate.terms import Terms
-from planner.costs.rates.parameters import Calibration
+from planner.costs.rates.calibration import Calibration
 from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.estimate.case import Case

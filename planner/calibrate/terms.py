@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from planner.calibrate.parameters import NAMES
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Experts, Operator, demand
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import Efficiencies, EngineOverheads
 from planner.costs.rates.collectives import Route, route
 from planner.costs.rates.evidence import Basis
-from planner.costs.rates.parameters import Efficiencies, EngineOverheads
+from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline, rates_of, slowdown
-from planner.costs.rates.step import Pricer, fullest_stage
+from planner.costs.rates.step import fullest_stage
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Batch, batch_of, groups_of
 from planner.estimate.frame import Added, Frame

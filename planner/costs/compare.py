@@ -14,7 +14,7 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     demand,
 )
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 from planner.costs.rates.profiled import PASS_OF
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator

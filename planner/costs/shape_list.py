@@ -21,8 +21,8 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     gradient_of,
 )
-from planner.costs.operators.shapes import FloatArray, Shards, Work
-from planner.costs.rates.source import expert_skew
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.pricer import expert_skew
 from planner.hardware.profiling.shapes import BALANCED, PASS_KINDS, Family
 from planner.models.architecture import Architecture
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from planner.costs.rates.source import open_store, profile_paths
+from planner.costs.rates.pricer import open_store, profile_paths
 from planner.estimate.case import Case, Refused
 from planner.estimate.evaluate import Estimate, evaluate
 

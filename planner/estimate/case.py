@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from planner.costs.rates.parameters import section_of
+from planner.costs.rates.calibration import section_of
 from planner.costs.serving.speculation import Drafter
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture

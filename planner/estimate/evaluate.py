@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.costs.operators.forward import forward
-from planner.costs.operators.shapes import FloatArray, Shards, Work
-from planner.costs.rates.parameters import load_calibration
-from planner.costs.rates.source import make_pricer
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.pricer import make_pricer
 from planner.costs.rates.spread import features_of
 from planner.costs.rates.step import launches
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
@@ -75,8 +75,7 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
     first = cases[0]
     calibration = load_calibration(first.calibration)
     pricer = make_pricer(
-        first.pool.node.accelerator,
-        first.pool.topology(),
+        first.pool,
         first.arch,
         engine=first.engine,
         version=first.version,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray
-from planner.costs.rates.parameters import EngineOverheads
+from planner.costs.operators.work import FloatArray
+from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.step import launched_share
 from planner.estimate.replay import Loop
 from planner.kinds.serve.steady.closed_loop import Dynamics, Settled, settle

@@ -23,7 +23,7 @@ from functools import cache
 
 from pydantic import ValidationError
 
-from planner.costs.rates.parameters import section_of
+from planner.costs.rates.calibration import section_of
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part, Refused

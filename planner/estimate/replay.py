@@ -23,7 +23,7 @@ from functools import cache
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 
 _DRAWS = 1 << 16
 

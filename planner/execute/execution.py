@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from planner.costs.rates.step import Pricer
+from planner.costs.rates.pricer import Pricer
 from planner.errors import PlannerError
 from planner.execute.judge.judging import judge
 from planner.execute.judge.pricing import plan_pricer

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.costs.operators.forward import forward
-from planner.costs.operators.shapes import Shards, Work
-from planner.costs.rates.parameters import load_calibration
+from planner.costs.operators.work import Shards, Work
+from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import price_operators
 from planner.errors import PlannerError

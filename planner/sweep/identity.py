@@ -7,8 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from planner import __version__
-from planner.costs.rates.parameters import load_calibration
-from planner.costs.rates.source import profile_paths
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.pricer import profile_paths
 from planner.documents.files import digest
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from emit_plans import Case
 
-from planner.costs.rates.parameters import Efficiencies
+from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.roofline import Roofline
 from planner.execute.judge.judging import judge
 from planner.execute.judge.predict import predict, rank_operators

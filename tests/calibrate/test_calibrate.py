@@ -12,7 +12,7 @@ from executed_plans import STEPS, write_executed
 from planner.calibrate.fit import Errors, Fit, fit
 from planner.calibrate.records import read_records
 from planner.cli.main import main
-from planner.costs.rates.parameters import Efficiencies, load_calibration
+from planner.costs.rates.calibration import Efficiencies, load_calibration
 from planner.documents.files import digest
 from planner.errors import PlannerError
 

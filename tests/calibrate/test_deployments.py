@@ -23,9 +23,9 @@ from planner.calibrate.deployments import (
 )
 from planner.calibrate.intervals import COVERED, coverage, fit_spread, winkler
 from planner.calibrate.terms import Terms
-from planner.costs.operators.shapes import FloatArray
-from planner.costs.rates.parameters import load_calibration
-from planner.costs.rates.source import open_store
+from planner.costs.operators.work import FloatArray
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.pricer import open_store
 from planner.costs.rates.spread import Spread
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate

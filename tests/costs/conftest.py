@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.costs.rates.parameters import Efficiencies, load_calibration
+from planner.costs.rates.calibration import Efficiencies, load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.cluster import Pool

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
+from planner.costs.rates.calibration import EngineOverheads, load_calibration
 from planner.costs.rates.overlap import cycle_s
-from planner.costs.rates.parameters import EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import (
     Rates,

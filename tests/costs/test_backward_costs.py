@@ -10,7 +10,6 @@ from planner.costs.operators.backward import (
     backward_input,
     backward_weight,
     training_operators,
-    training_time,
 )
 from planner.costs.operators.kernels import (
     AttentionBackward,
@@ -24,8 +23,9 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     demand,
 )
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.step import price_operators
 from planner.models.library import find_model
 from planner.models.parameters import parameter_counts
 
@@ -140,18 +140,19 @@ def test_training_with_decoding_sequences_is_refused() -> None:
 
 def test_large_products_take_three_times_the_forward_time(ideal: Roofline) -> None:
     arch = find_model("meta-llama/Meta-Llama-3.1-8B")
-    time = training_time(arch, ideal, Shards.of(1), Work.prefill(16384.0, 0.0, 16.0))
+    parts = training_operators(arch, Shards.of(1), Work.prefill(16384.0, 0.0, 16.0))
+    forward, inputs, weights = (
+        price_operators(part, ideal, 1) for part in (parts.forward, parts.backward_input, parts.backward_weight)
+    )
     products = ("qkv", "attention_output", "ffn_up", "ffn_down", "logits")
     for name in products:
-        forward = time.forward.by_operator[name]
-        assert time.backward_input.by_operator[f"{name}_input_gradient"] == pytest.approx(forward)
-        assert time.backward_weight.by_operator[f"{name}_weight_gradient"] == pytest.approx(forward)
-    parts = (time.forward, time.backward_input, time.backward_weight)
-    assert time.seconds == pytest.approx(sum(part.seconds for part in parts))
-    assert time.backward_input.seconds > time.forward.seconds > time.backward_weight.seconds
+        forward_s = forward.by_operator[name]
+        assert inputs.by_operator[f"{name}_input_gradient"] == pytest.approx(forward_s)
+        assert weights.by_operator[f"{name}_weight_gradient"] == pytest.approx(forward_s)
+    assert inputs.seconds > forward.seconds > weights.seconds
 
 
-def test_training_time_of_many_shapes_is_that_of_each() -> None:
+def test_gradients_of_many_shapes_ask_for_what_each_alone_does() -> None:
     arch = find_model("Qwen/Qwen3-30B-A3B")
     tp, tokens = np.array([1.0, 2.0, 4.0]), np.array([512.0, 2048.0, 777.0])
     parts = training_operators(arch, Shards.of(tp, 1, 1, 1, tp), Work.prefill(tokens))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.costs.rates.parameters import Efficiencies, EngineOverheads, load_calibration, section_of
+from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration, section_of
 from planner.errors import PlannerError
 
 HEAD = "schema: planner.calibration/1\n"

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.costs.operators.kernels import Collective
+from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.collectives import STAGED, collective_s
-from planner.costs.rates.parameters import Efficiencies
 from planner.hardware.topology import Level, Topology
 
 NODE = Level("node", 8, 100e9, 0.0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.operators.shapes import Shards
+from planner.costs.operators.work import Shards
 from planner.costs.serving.memory import DeviceMemory, activation_bytes, footprint, kv_cache_bytes, weight_bytes
 from planner.models import parameters
 from planner.models.architecture import BITS, Architecture

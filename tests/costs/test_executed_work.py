@@ -13,7 +13,7 @@ from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, Prefil
 from planner.costs.operators.optimizer import adamw, gradient_accumulation
 from planner.costs.operators.paged import kv_gathers
 from planner.costs.operators.recompute import ENDS, recomputed_layers, recomputed_modules
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.operators.working_format import in_working_format
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes

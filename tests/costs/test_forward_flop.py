@@ -18,7 +18,7 @@ from planner.costs.operators.kernels import (
     Scores,
     demand,
 )
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.errors import PlannerError
 from planner.models.architecture import Architecture, DenseFfn, Layer, MoeFfn, UnsupportedMixer
 from planner.models.library import find_model

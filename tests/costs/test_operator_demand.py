@@ -18,7 +18,7 @@ from planner.costs.operators.kernels import (
     causal_pairs,
     demand,
 )
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 
 
 def _array(*values: float) -> FloatArray:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.overlap import MOST_HIDDEN, flow_line_s, fused_s, halved, split_s, split_slowdown, waves
-from planner.costs.rates.parameters import load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import StepTime, step_time
 from planner.hardware.cluster import Pool

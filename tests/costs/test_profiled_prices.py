@@ -17,10 +17,10 @@ from planner.costs.operators.kernels import (
     Operator,
     PrefillAttention,
 )
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.choice import Chooser
 from planner.costs.rates.evidence import Basis
-from planner.costs.rates.parameters import load_calibration
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import price_operators, step_time

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import DecodeAttention, Experts, demand
-from planner.costs.operators.shapes import Shards, Work
-from planner.costs.rates.parameters import load_calibration
-from planner.costs.rates.source import make_pricer
-from planner.costs.rates.step import Pricer, StepTime, step_time
+from planner.costs.operators.work import Shards, Work
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.pricer import Pricer, make_pricer
+from planner.costs.rates.step import StepTime, step_time
 from planner.costs.serving.speculation import (
     DRAFTING,
     Drafter,
@@ -37,9 +37,7 @@ MTP = SpeculationSpec(method="mtp", acceptance=0.7)
 
 def pricer_of(arch: Architecture) -> Pricer:
     pool = Pool("h200", find_node("h200"), 4)
-    return make_pricer(
-        pool.node.accelerator, pool.topology(), arch, engine="vllm", version=None, calibration=KNOWN, store=None
-    )
+    return make_pricer(pool, arch, engine="vllm", version=None, calibration=KNOWN, store=None)
 
 
 def step(arch: Architecture, work: Work, drafter: Drafter | None = None, tp: float = 4.0) -> StepTime:

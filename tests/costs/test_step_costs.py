@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import DecodeAttention, Experts, Gemm, MemoryPass
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.rates.evidence import Basis
-from planner.costs.rates.parameters import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import OUTSIDE_GRAPHS, StepTime, launches, step_time
 from planner.hardware.cluster import Pool

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.costs.operators.shapes import FloatArray, Shards, Work
-from planner.costs.rates.parameters import EngineOverheads, load_calibration
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import EngineOverheads, load_calibration
+from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
-from planner.costs.rates.source import make_pricer
-from planner.costs.rates.step import Pricer, step_time
+from planner.costs.rates.step import step_time
 from planner.costs.serving.tables import AXES, StepTable, geometric_axis, step_table
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
@@ -63,8 +63,7 @@ def test_between_its_points_a_table_is_near_direct_pricing(table: StepTable, h10
 def test_between_its_points_a_table_of_measured_kernels_is_near_direct_pricing(measured_store: ProfileStore) -> None:
     pool, calibration = Pool("pool", find_node("h200_sxm"), 1), load_calibration()
     pricer = make_pricer(
-        pool.node.accelerator,
-        pool.topology(),
+        pool,
         LLAMA,
         engine="vllm",
         version=None,

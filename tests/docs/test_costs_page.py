@@ -7,7 +7,7 @@ import pytest
 
 from planner.costs.operators.backward import training_operators
 from planner.costs.operators.forward import forward
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.evidence import Basis
 from planner.models.library import find_model
 

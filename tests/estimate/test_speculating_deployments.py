@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.calibrate.serving import read_serving
-from planner.costs.operators.shapes import Work
+from planner.costs.operators.work import Work
 from planner.costs.rates.step import step_time
 from planner.costs.serving.speculation import drafting_step, tokens_per_step
 from planner.estimate import estimate_jsonl, estimate_measured

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="the executor needs torch: pip install 'plan
 from planner.calibrate.records import read_records
 from planner.cli.main import main
 from planner.costs.operators.kernels import Experts
-from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.calibration import load_calibration
 from planner.errors import PlannerError
 from planner.execute import execution
 from planner.execute.execution import Options, execute_plan

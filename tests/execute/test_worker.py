@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="the executor needs torch: pip install 'plan
 
 from worker_cases import Verdicts, WorkerCase, verdicts
 
-from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.calibration import load_calibration
 from planner.errors import PlannerError
 from planner.execute.shards.cases import left_out, role_steps
 from planner.plan.reader import read_plan

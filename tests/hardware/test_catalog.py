@@ -11,9 +11,9 @@ import pytest
 
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
+from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.collectives import collective_s
-from planner.costs.rates.parameters import load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import price_operators
 from planner.documents.read import load_document, parse_document

@@ -18,7 +18,7 @@ from planner.costs.operators.kernels import (
     demand,
     distinct_places,
 )
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.models.architecture import Architecture, MoeFfn
 from planner.models.layout import architecture_from_data, architecture_to_data
 from planner.models.library import find_model

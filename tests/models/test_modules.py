@@ -7,7 +7,7 @@ import pytest
 
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Gemm, demand
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.serving.memory import footprint
 from planner.errors import PlannerError
 from planner.models.architecture import Architecture, Module

@@ -23,7 +23,7 @@ from planner.costs.operators.kernels import (
     bytes_per,
     demand,
 )
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.models.library import find_model
 from planner.models.precision import with_precision
 

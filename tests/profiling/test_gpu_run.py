@@ -15,10 +15,10 @@ import pytest
 
 from planner.cli.main import main
 from planner.costs.operators.kernels import Gemm
+from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.evidence import Basis
-from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.pricer import make_pricer, open_store, profile_paths
 from planner.costs.rates.profiled import Profiled
-from planner.costs.rates.source import make_pricer, open_store, profile_paths
 from planner.errors import PlannerError
 from planner.execute.judge.pricing import plan_pricer
 from planner.execute.shards.cases import role_steps
@@ -275,7 +275,7 @@ def test_an_adopted_profile_prices_when_no_tables_are_given_and_says_so(
     node = find_node("h200_sxm")
     store = open_store(profile_paths([]))
     pricer = make_pricer(
-        node.accelerator, Pool("here", node, 1).topology(), find_model("llama-3.1-8b"),
+        Pool("here", node, 1), find_model("llama-3.1-8b"),
         engine="vllm", version=None, calibration=load_calibration(), store=store,
     )  # fmt: skip
     op = Gemm("qkv", 1.0, np.array([16.0]), np.array([96.0]), np.array([64.0]), "bf16")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from planner.costs.operators.kernels import Experts as ExpertsOperator
+from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.choice import Chooser
 from planner.costs.rates.evidence import Basis
-from planner.costs.rates.parameters import load_calibration
 from planner.costs.rates.profiled import PASS_OF, Profiled
 from planner.costs.rates.roofline import Roofline
 from planner.costs.shape_list import shape_list

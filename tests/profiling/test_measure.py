@@ -18,9 +18,9 @@ from planner.costs.operators.kernels import (
     MemoryPass,
     PrefillAttention,
 )
+from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.choice import Chooser
 from planner.costs.rates.evidence import Basis
-from planner.costs.rates.parameters import load_calibration
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
 from planner.errors import PlannerError

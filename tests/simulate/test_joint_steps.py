@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.costs.operators.forward import ranks_in_step
-from planner.costs.operators.shapes import Shards
+from planner.costs.operators.work import Shards
 from planner.kinds.serve.steady.formulas import Costs, colocated_tpot_s, decode_step, prefill_mixed
 from planner.kinds.serve.steady.search import prepare
 from planner.load.problems import load_problem

@@ -9,8 +9,8 @@ import pytest
 from serve_problems import objective_of, small, value_of
 
 from planner.api import solve
-from planner.costs.operators.shapes import Work
-from planner.costs.rates.parameters import EngineOverheads, load_calibration
+from planner.costs.operators.work import Work
+from planner.costs.rates.calibration import EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import Units, unit_step
 from planner.errors import PlannerError

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from planner.cli.main import main
-from planner.costs.operators.shapes import Shards, Work
-from planner.costs.rates.parameters import load_calibration
-from planner.costs.rates.source import make_pricer
-from planner.costs.rates.step import Pricer, step_time
+from planner.costs.operators.work import Shards, Work
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.pricer import Pricer, make_pricer
+from planner.costs.rates.step import step_time
 from planner.costs.serving.speculation import Drafter, drafter_of, drafting_step
 from planner.estimate import estimate_jsonl
 from planner.hardware.cluster import Pool
@@ -73,9 +73,7 @@ def test_the_operation_takes_the_place_of_the_drafts_of_the_plan(plan: tuple[Env
 
 def grid(drafter: Drafter | None, draft_tokens: int = 0) -> tuple[StepGrid, Pricer, Shards]:
     pool, engine, shards = Pool("h200", find_node("h200"), 2), KNOWN.engine("vllm", None), Shards.of(8.0, 1, 1, 8.0, 1)
-    pricer = make_pricer(
-        pool.node.accelerator, pool.topology(), V3, engine="vllm", version=None, calibration=KNOWN, store=None
-    )
+    pricer = make_pricer(pool, V3, engine="vllm", version=None, calibration=KNOWN, store=None)
     found = step_grid(
         V3, pricer, shards, engine, most_sequences=16, longest_tokens=4096, chunk_tokens=2048,
         draft_tokens=draft_tokens, drafter=drafter,

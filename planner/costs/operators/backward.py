@@ -26,8 +26,7 @@ from planner.costs.operators.kernels import (
     Scores,
     activation_precision,
 )
-from planner.costs.operators.shapes import FloatArray, Shards, Work
-from planner.costs.rates.step import Pricer, StepTime, price_operators
+from planner.costs.operators.work import Shards, Work
 from planner.models.architecture import Architecture
 
 ELEMENTWISE_BYTES = 1.5  # reads the output's gradient and the saved input, writes the input's: three passes for two
@@ -53,19 +52,6 @@ class TrainingOperators:
     backward_weight: list[Operator]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingTime:
-    """Seconds of the three parts of one micro-batch [N], all pipeline stages together, without any host time."""
-
-    forward: StepTime
-    backward_input: StepTime
-    backward_weight: StepTime
-
-    @property
-    def seconds(self) -> FloatArray:
-        return self.forward.seconds + self.backward_input.seconds + self.backward_weight.seconds
-
-
 def backward_input(operators: Sequence[Operator]) -> list[Operator]:
     """The operators that carry gradients from the outputs of `operators` to their inputs, last one first."""
     return [back for op in reversed(operators) for back in _input_gradient(op)]
@@ -85,16 +71,6 @@ def training_operators(arch: Architecture, shards: Shards, work: Work) -> Traini
         raise ValueError("a training step has no decoding sequences")
     operators = [_with_loss(op, arch, shards, work) for op in forward(arch, shards, work)]
     return TrainingOperators(operators, backward_input(operators), backward_weight(operators))
-
-
-def training_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work) -> TrainingTime:
-    """Forward, backward-input and backward-weight time of one micro-batch [N]."""
-    parts = training_operators(arch, shards, work)
-    return TrainingTime(
-        price_operators(parts.forward, pricer, len(shards)),
-        price_operators(parts.backward_input, pricer, len(shards)),
-        price_operators(parts.backward_weight, pricer, len(shards)),
-    )
 
 
 def _with_loss(op: Operator, arch: Architecture, shards: Shards, work: Work) -> Operator:

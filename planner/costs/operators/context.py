@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.costs.operators.forward import ACTIVATION_BYTES
 from planner.costs.operators.kernels import Collective, Operator
-from planner.costs.operators.shapes import FloatArray, Shards
+from planner.costs.operators.work import FloatArray, Shards
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, Mixer
 
 GATHER = "context_all_gather"

@@ -29,7 +29,7 @@ from planner.costs.operators.kernels import (
     distinct_places,
     quantises,
 )
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
 from planner.errors import PlannerError
 from planner.models.architecture import (
     Architecture,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.costs.operators.kernels import MemoryPass
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 from planner.costs.operators.working_format import BF16
 
 NAME = "optimizer"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from planner.costs.operators.kernels import MemoryPass, Operator
-from planner.costs.operators.shapes import Shards
+from planner.costs.operators.work import Shards
 from planner.models.architecture import Architecture
 from planner.models.kv import layer_kv_bytes_per_token
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from planner.costs.operators.forward import ACTIVATION_BYTES, forward
 from planner.costs.operators.kernels import Experts, MemoryPass, Operator
-from planner.costs.operators.shapes import Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.models.architecture import Architecture
 
 SUFFIX = "_recompute"

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.operators.kernels import Collective, distinct_places
-from planner.costs.operators.shapes import FloatArray
-from planner.costs.rates.parameters import Efficiencies
+from planner.costs.operators.work import FloatArray
+from planner.costs.rates.calibration import Efficiencies
 from planner.hardware.topology import Topology
 
 STAGED = 3.0  # starts of an all-reduce in stages, of those of one in a single kernel

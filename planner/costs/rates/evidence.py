@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 
 
 class Basis(IntEnum):
@@ -19,12 +19,12 @@ class Basis(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class KernelTime:
     """Seconds [N] of one run of an operator, and the basis [N] of each."""
 
     seconds: FloatArray
     basis: NDArray[np.uint8]
 
     @classmethod
-    def analytical(cls, seconds: FloatArray) -> "Priced":
+    def analytical(cls, seconds: FloatArray) -> "KernelTime":
         return cls(seconds, np.full(seconds.shape, Basis.ANALYTICAL, dtype=np.uint8))

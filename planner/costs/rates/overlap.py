@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray, Work
+from planner.costs.operators.work import FloatArray, Work
 
 Numbers: TypeAlias = FloatArray | float
 MOST_HIDDEN = 0.96

@@ -25,11 +25,11 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     gradient_of,
 )
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
+from planner.costs.rates.calibration import FULL_TRUST, TableTrust
 from planner.costs.rates.choice import Choice, Chooser
 from planner.costs.rates.collectives import collective_s
-from planner.costs.rates.evidence import Basis, Priced
-from planner.costs.rates.parameters import FULL_TRUST, TableTrust
+from planner.costs.rates.evidence import Basis, KernelTime
 from planner.costs.rates.roofline import Roofline
 from planner.hardware.profiles.grid import Grid, corners
 
@@ -119,7 +119,7 @@ class Profiled:
         """Of the tables used so far."""
         return self.chooser.digests
 
-    def price(self, op: Operator) -> Priced:
+    def price(self, op: Operator) -> KernelTime:
         """Seconds [N] of one run of `op`, from the first table that covers its kind, else from the roofline."""
         match op:
             case Gemm():
@@ -141,7 +141,7 @@ class Profiled:
             case _:
                 return self.roofline.price(op)
 
-    def _gemm(self, op: Gemm) -> Priced:
+    def _gemm(self, op: Gemm) -> KernelTime:
         def build(grid: Grid) -> FloatArray:
             m, n, k = (axis.ravel() for axis in grid.points())
             return self.roofline.compute_s(Gemm(op.name, 1.0, m, n, k, op.precision))
@@ -150,7 +150,7 @@ class Profiled:
         table = self._find(("gemm", op.precision), keys, build)
         return self._from(table, op, (op.m, op.n, op.k))
 
-    def _batched(self, op: BatchedGemm) -> Priced:
+    def _batched(self, op: BatchedGemm) -> KernelTime:
         side = "mla_gen_pre" if op.name.startswith("absorbed_query") else "mla_gen_post"
         rank, nope = float(op.n[0]), float(op.k[0])
 
@@ -165,7 +165,7 @@ class Profiled:
         table = self._find(("mla_bmm", side, op.precision, rank, nope), keys, build)
         return self._from(table, op, (op.m, op.batch))
 
-    def _prefill(self, op: PrefillAttention) -> Priced:
+    def _prefill(self, op: PrefillAttention) -> KernelTime:
         """Tables hold chunks without past; a chunk with past takes the ratio of a prompt with as many pairs."""
         length = np.sqrt(op.new_tokens * (op.new_tokens + 2.0 * op.context))
 
@@ -183,7 +183,7 @@ class Profiled:
         table = self._attention("context_attention", op, build)
         return self._from(table, op, (op.sequences, length, op.heads, op.kv_heads))
 
-    def _decode(self, op: DecodeAttention) -> Priced:
+    def _decode(self, op: DecodeAttention) -> KernelTime:
         def build(grid: Grid, window: int) -> FloatArray:
             batch, step, heads, *rest = (axis.ravel() for axis in grid.points())
             kv_heads = np.minimum(rest[0], heads) if rest else np.ones_like(heads)
@@ -209,7 +209,7 @@ class Profiled:
                 return table
         return None
 
-    def _attention_backward(self, op: AttentionBackward) -> Priced:
+    def _attention_backward(self, op: AttentionBackward) -> KernelTime:
         """Its own table where there is one, else the utilisation of the forward kernel."""
         once = op.forward
         if isinstance(once, PrefillAttention) and not once.latent:
@@ -226,13 +226,13 @@ class Profiled:
                 return self._from(table, op, (once.sequences, length, once.heads, once.kv_heads))
         return self._like_forward(op)
 
-    def _like_forward(self, op: AttentionBackward) -> Priced:
+    def _like_forward(self, op: AttentionBackward) -> KernelTime:
         once = self.price(op.forward)
         reference_s = self.roofline.compute_s(op.forward)
         ratio = np.where(reference_s > 0, once.seconds / np.where(reference_s > 0, reference_s, 1.0), 1.0)
-        return Priced(self.roofline.compute_s(op) * ratio, np.maximum(once.basis, np.uint8(Basis.HELD)))
+        return KernelTime(self.roofline.compute_s(op) * ratio, np.maximum(once.basis, np.uint8(Basis.HELD)))
 
-    def _memory_pass(self, op: MemoryPass) -> Priced:
+    def _memory_pass(self, op: MemoryPass) -> KernelTime:
         """From the table of its kind of pass, by the bytes it moves; of kinds that were not measured, the roofline."""
         kind = PASS_OF.get(op.name)
         if kind is None:
@@ -244,7 +244,7 @@ class Profiled:
         table = self._find(("memory_pass", kind, op.kernels), iter([{"op_name": kind}]), build)
         return self._from(table, op, (op.size_bytes,))
 
-    def _experts(self, op: Experts) -> Priced:
+    def _experts(self, op: Experts) -> KernelTime:
         """Fused kernels where ranks hold every token; those of wide expert parallelism where tokens came to them.
 
         Gradients have a table of their own, and without it take the time of the forward kernel.
@@ -253,7 +253,7 @@ class Profiled:
         if gradient_of(op.name):
             own = self._experts_of(op, "moe_backward", (op.tokens, op.moe_tp, op.ep))
             known = own.basis < Basis.ANALYTICAL
-            fused = Priced(
+            fused = KernelTime(
                 np.where(known, own.seconds, fused.seconds), np.where(known, own.basis, fused.basis).astype(np.uint8)
             )
         if op.exchanged is None or not np.any(op.exchanged):
@@ -263,12 +263,12 @@ class Profiled:
         prefill = self._experts_of(op, "wideep_context_moe", (op.tokens, op.ep))
         wide = op.exchanged > 0
         found = (wide & ~bulk & (decode.basis < Basis.ANALYTICAL), wide & bulk & (prefill.basis < Basis.ANALYTICAL))
-        return Priced(
+        return KernelTime(
             np.select(found, (decode.seconds, prefill.seconds), fused.seconds),
             np.select(found, (decode.basis, prefill.basis), fused.basis).astype(np.uint8),
         )
 
-    def _experts_of(self, op: Experts, name: str, points: tuple[FloatArray, ...]) -> Priced:
+    def _experts_of(self, op: Experts, name: str, points: tuple[FloatArray, ...]) -> KernelTime:
         """From the table of this expert shape; a shape without one takes the utilisation of the nearest measured."""
         shape = (op.hidden, op.intermediate, max(1, round(op.top_k)), op.num_experts)
         table = self._expert_table(op, name, shape)
@@ -329,7 +329,7 @@ class Profiled:
         best = ordered[int(np.argmin(distance))]
         return best[0], best[1], best[2], best[3]
 
-    def _collective(self, op: Collective) -> Priced:
+    def _collective(self, op: Collective) -> KernelTime:
         """Tables cover groups inside one scale-up domain; wider ones are analytical."""
         analytical = self.roofline.price(op)
         reach = self.roofline.topology.levels[0].size
@@ -351,7 +351,7 @@ class Profiled:
         if table is None or not np.any(inside):
             return analytical
         found = self._from(table, op, (op.group, op.size_bytes), reference_s=analytical.seconds)
-        return Priced(
+        return KernelTime(
             np.where(inside, found.seconds, analytical.seconds),
             np.where(inside, found.basis, analytical.basis).astype(np.uint8),
         )
@@ -376,7 +376,7 @@ class Profiled:
 
     def _from(
         self, table: _Table | None, op: Operator, points: tuple[FloatArray, ...], reference_s: FloatArray | None = None
-    ) -> Priced:
+    ) -> KernelTime:
         """Roofline of the query times the interpolated ratio."""
         if table is None:
             return self.roofline.price(op)
@@ -390,7 +390,7 @@ class Profiled:
         at = corners(table.grid, safe)
         seconds = np.where(idle, 0.0, reference_s * np.exp(at.interpolate(table.log_ratio)))
         held = max(table.basis, Basis.HELD)
-        return Priced(seconds, np.where(at.inside, table.basis, held).astype(np.uint8))
+        return KernelTime(seconds, np.where(at.inside, table.basis, held).astype(np.uint8))
 
 
 def _as_ratio(chosen: Choice, build: Callable[[Grid], FloatArray], weight: float) -> _Table:

@@ -19,10 +19,10 @@ from planner.costs.operators.kernels import (
     demand,
     quantises,
 )
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
+from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.collectives import collective_s
-from planner.costs.rates.evidence import Priced
-from planner.costs.rates.parameters import Efficiencies
+from planner.costs.rates.evidence import KernelTime
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.topology import Topology
 
@@ -46,11 +46,11 @@ class Roofline:
         """Of the accelerator; 0 where unknown."""
         return self.accelerator.num_multiprocessors
 
-    def price(self, op: Operator) -> Priced:
+    def price(self, op: Operator) -> KernelTime:
         """Seconds of one run of `op` [N]; zero where it has nothing to do."""
         if isinstance(op, Collective):
-            return Priced.analytical(collective_s(op, self.topology, self.efficiencies))
-        return Priced.analytical(self.compute_s(op))
+            return KernelTime.analytical(collective_s(op, self.topology, self.efficiencies))
+        return KernelTime.analytical(self.compute_s(op))
 
     def compute_s(self, op: Compute) -> FloatArray:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""

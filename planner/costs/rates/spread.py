@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 
 FEATURES = ("constant", "queue", "queue_squared")
 MOST_QUEUE = 20.0  # times the idle one: longer queues say no more of how wide errors are

@@ -1,35 +1,20 @@
 """Operators to seconds: the time of one step, with what each part costs and rests on."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.operators.forward import EXCHANGED, JOINT_OPERATORS, exchange_copies, forward
 from planner.costs.operators.kernels import Collective, Operator, PrefillAttention, demand
-from planner.costs.operators.shapes import FloatArray, Shards, Work
-from planner.costs.rates.evidence import Basis, Priced
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.evidence import Basis
 from planner.costs.rates.overlap import cycle_s, halved, slowed_by_exchange
-from planner.costs.rates.parameters import EngineOverheads
+from planner.costs.rates.pricer import Pricer
 from planner.models.architecture import Architecture
 
 OUTSIDE_GRAPHS = 0.25  # of the kernels of a step in piecewise graphs: attention, its cache and what feeds them
-
-
-class Pricer(Protocol):
-    """A source of kernel times."""
-
-    @property
-    def name(self) -> str:
-        """What to cite."""
-
-    @property
-    def multiprocessors(self) -> int:
-        """Of the accelerator; 0 where unknown."""
-
-    def price(self, op: Operator) -> Priced:
-        """Seconds [N] of one run of `op`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from planner.costs.operators.kernels import (
     distinct_places,
     quantises,
 )
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import Efficiencies, EngineOverheads
 from planner.costs.rates.overlap import cycle_s
-from planner.costs.rates.parameters import Efficiencies, EngineOverheads
-from planner.costs.rates.step import Pricer, StepTime, host_s, price_operators
+from planner.costs.rates.pricer import Pricer
+from planner.costs.rates.step import StepTime, host_s, price_operators
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture, DenseFfn, Ffn, MoeFfn
 from planner.models.kv import kv_bytes

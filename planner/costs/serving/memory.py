@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from planner.costs.operators.shapes import FloatArray, Shards
+from planner.costs.operators.work import FloatArray, Shards
 from planner.models.architecture import BITS, Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, MoeFfn
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.models.modules import module_parameters

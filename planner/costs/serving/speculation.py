@@ -20,9 +20,10 @@ from numpy.typing import ArrayLike
 
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Gemm, Operator, activation_precision
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
 from planner.costs.rates.evidence import Basis
-from planner.costs.rates.step import Pricer, StepTime, price_operators
+from planner.costs.rates.pricer import Pricer
+from planner.costs.rates.step import StepTime, price_operators
 from planner.costs.serving.memory import footprint, kv_cache_bytes, weight_divisors
 from planner.errors import PlannerError
 from planner.models.architecture import BITS, Architecture

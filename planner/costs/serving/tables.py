@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.costs.operators.shapes import FloatArray, Shards, Work
-from planner.costs.rates.parameters import EngineOverheads
-from planner.costs.rates.step import Pricer, step_time
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.pricer import Pricer
+from planner.costs.rates.step import step_time
 from planner.documents.files import write_bytes_atomic
 from planner.errors import PlannerError
 from planner.models.architecture import Architecture

@@ -9,7 +9,7 @@ from planner.costs.operators.kernels import Collective
 from planner.costs.operators.optimizer import gradient_accumulation
 from planner.costs.operators.recompute import SUFFIX
 from planner.costs.operators.working_format import in_working_format
-from planner.costs.rates.step import Pricer
+from planner.costs.rates.pricer import Pricer
 from planner.execute.judge.predict import (
     BACKWARD,
     OperatorTime,

@@ -12,9 +12,9 @@ from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, Operat
 from planner.costs.operators.optimizer import adamw
 from planner.costs.operators.paged import kv_gathers
 from planner.costs.operators.recompute import again, recomputed_layers, recomputed_modules
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
 from planner.costs.operators.working_format import BF16, in_working_format
-from planner.costs.rates.step import Pricer
+from planner.costs.rates.pricer import Pricer
 from planner.costs.serving.memory import activation_bytes, footprint, weight_divisors
 from planner.execute.shards.cases import EXPERT_LAYER, KV_TRANSFER, OPTIMIZER, TRAIN, StepCase
 from planner.execute.shards.expert_layout import laid_out

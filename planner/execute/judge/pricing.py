@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.costs.rates.parameters import Calibration, load_calibration
+from planner.costs.rates.calibration import Calibration, load_calibration
+from planner.costs.rates.pricer import Pricer, make_pricer, open_store, profile_paths
 from planner.costs.rates.profiled import Profiled
-from planner.costs.rates.source import make_pricer, open_store, profile_paths
-from planner.costs.rates.step import Pricer
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_fabric, find_node
@@ -34,8 +33,7 @@ def plan_pricer(
     """
     pool = plan_pool(plan, role.pool)
     pricer = make_pricer(
-        pool.node.accelerator,
-        pool.topology(),
+        pool,
         arch,
         engine=role.engine.name if role.engine is not None else "default",
         version=role.engine.version if role.engine is not None else None,

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from planner import __version__
-from planner.costs.operators.shapes import Shards
+from planner.costs.operators.work import Shards
 from planner.costs.serving.memory import weight_bytes
 from planner.documents.files import digest
 from planner.documents.units import format_si

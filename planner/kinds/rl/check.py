@@ -193,7 +193,7 @@ def _network(decision: RlDecision, problem: Problem) -> Finding:
 
 def _context(decision: RlDecision, problem: Problem) -> Iterator[Finding]:
     """The longest sample that a generating role states fits into its KV cache."""
-    from planner.costs.operators.shapes import Shards
+    from planner.costs.operators.work import Shards
     from planner.costs.serving.memory import kv_cache_bytes
 
     for role in _of(decision, "rollout"):

@@ -114,7 +114,7 @@ def _weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
 
 
 def _actor_bytes(setting: RlSetting) -> float:
-    from planner.costs.operators.shapes import Shards
+    from planner.costs.operators.work import Shards
     from planner.costs.serving.memory import weight_bytes
 
     return float(weight_bytes(setting.actor, Shards.of(1))[0])
@@ -130,7 +130,7 @@ def _switch_s(setting: RlSetting) -> float:
 
 def _kv_token_bytes(setting: RlSetting, context: float) -> float:
     """KV cache of a token, of a sample at the mean context."""
-    from planner.costs.operators.shapes import Shards
+    from planner.costs.operators.work import Shards
     from planner.costs.serving.memory import kv_cache_bytes
 
     return float(kv_cache_bytes(setting.actor, Shards.of(1), np.array([context]))[0]) / context
@@ -172,7 +172,7 @@ def _critics(setting: RlSetting, trainers: list[Trainer]) -> dict[TrainingOption
 def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], lengths: Lengths) -> None:
     where = setting.resolved.where
     if not generators:
-        from planner.costs.operators.shapes import Shards
+        from planner.costs.operators.work import Shards
         from planner.costs.serving.memory import weight_bytes
 
         largest = max(setting.pools, key=lambda pool: pool.num_gpus * pool.node.accelerator.memory_bytes)

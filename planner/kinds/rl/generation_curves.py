@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray, Shards, Work
-from planner.costs.rates.source import make_pricer
-from planner.costs.rates.step import Pricer, step_time
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.pricer import Pricer, make_pricer
+from planner.costs.rates.step import step_time
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.setting import RlSetting
@@ -47,7 +47,7 @@ def modelled_generators(setting: RlSetting, pool: Pool, mean_context: float) -> 
     spec = setting.resolved.problem.engine
     engine = setting.calibration.engine(spec.name, spec.version)
     pricer = make_pricer(
-        pool.node.accelerator, pool.topology(), setting.actor, engine=setting.resolved.problem.engine.name,
+        pool, setting.actor, engine=setting.resolved.problem.engine.name,
         version=setting.resolved.problem.engine.version, calibration=setting.calibration, store=setting.store,
     )  # fmt: skip
     room = pool.node.accelerator.memory_bytes * setting.resolved.problem.engine.memory_utilisation

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.costs.rates.parameters import Calibration, load_calibration
-from planner.costs.rates.source import open_store, profile_paths
+from planner.costs.rates.calibration import Calibration, load_calibration
+from planner.costs.rates.pricer import open_store, profile_paths
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import CRITIC_FREE, RlOptions

@@ -324,7 +324,7 @@ def _option(config: TrainingConfig, inner: int, pool: Pool, least: int, most: in
 
 
 def _weight_bytes(arch: Architecture) -> float:
-    from planner.costs.operators.shapes import Shards
+    from planner.costs.operators.work import Shards
     from planner.costs.serving.memory import weight_bytes
 
     return float(weight_bytes(arch, Shards.of(1))[0])

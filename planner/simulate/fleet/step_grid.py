@@ -15,9 +15,9 @@ from planner.costs.serving.graphs import pad_graph_batch
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from planner.costs.operators.shapes import Shards, Work
-    from planner.costs.rates.parameters import EngineOverheads
-    from planner.costs.rates.step import Pricer
+    from planner.costs.operators.work import Shards, Work
+    from planner.costs.rates.calibration import EngineOverheads
+    from planner.costs.rates.pricer import Pricer
     from planner.costs.serving.speculation import Drafter
     from planner.costs.serving.tables import StepTable
     from planner.models.architecture import Architecture
@@ -174,7 +174,7 @@ def grid_of(
     draft_tokens: int = 0,
 ) -> StepGrid:
     """The steps of an instance whose work takes `seconds_of` it; axes and drafts as in `step_grid`."""
-    from planner.costs.operators.shapes import Work
+    from planner.costs.operators.work import Work
     from planner.costs.serving.tables import geometric_axis
 
     batches = geometric_axis(most_sequences)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray, Work
-from planner.costs.rates.parameters import EngineOverheads
-from planner.costs.rates.step import Pricer
+from planner.costs.operators.work import FloatArray, Work
+from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.pricer import Pricer
 from planner.costs.serving.attention_ffn import Far, Units, unit_step
 from planner.costs.serving.speculation import Drafter
 from planner.models.architecture import Architecture

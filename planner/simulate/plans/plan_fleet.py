@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from planner.costs.operators.forward import ranks_in_step
-from planner.costs.operators.shapes import Shards
-from planner.costs.rates.parameters import Calibration, EngineOverheads, load_calibration
-from planner.costs.rates.source import make_pricer, open_store, profile_paths
-from planner.costs.rates.step import Pricer
+from planner.costs.operators.work import Shards
+from planner.costs.rates.calibration import Calibration, EngineOverheads, load_calibration
+from planner.costs.rates.pricer import Pricer, make_pricer, open_store, profile_paths
 from planner.costs.serving.attention_ffn import Far, Port, Units, ffn_weight_bytes
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.serving.speculation import Drafter, drafter_of
@@ -423,8 +422,7 @@ def _whole_tokens(setting: FleetSetting, role: Role) -> Ints:
 
 def _pricer(setting: FleetSetting, pool: Pool) -> Pricer:
     return make_pricer(
-        pool.node.accelerator,
-        pool.topology(),
+        pool,
         setting.arch,
         engine=setting.problem.engine.name,
         version=setting.problem.engine.version,

@@ -10,7 +10,7 @@ import pytest
 from serve_problems import broken_rules, objective_of, small
 
 from planner.api import solve
-from planner.costs.rates.parameters import EngineOverheads, load_calibration
+from planner.costs.rates.calibration import EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import Port
 from planner.emit.registry import emit

@@ -7,7 +7,7 @@ import pytest
 from serve_problems import broken_rules, objective_of, small, value_of
 
 from planner.api import solve
-from planner.costs.rates.parameters import load_calibration
+from planner.costs.rates.calibration import load_calibration
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.steady.demand import Margins
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray, Shards
+from planner.costs.operators.work import FloatArray, Shards
 from planner.costs.rates.step import StepTime
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.evaluate import time_points

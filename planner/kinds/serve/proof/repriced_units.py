@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import JsonValue
 
-from planner.costs.operators.shapes import Shards
+from planner.costs.operators.work import Shards
 from planner.costs.serving.attention_ffn import ffn_weight_bytes
 from planner.costs.serving.memory import weight_bytes
 from planner.documents.units import format_si

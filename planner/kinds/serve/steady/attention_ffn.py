@@ -14,7 +14,7 @@ from typing import Literal, cast
 import numpy as np
 
 from planner.costs.operators.forward import exchange_copies, forward
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
 from planner.costs.rates.overlap import cycle_s
 from planner.costs.rates.step import host_s, price_operators
 from planner.costs.serving.attention_ffn import EXCHANGE

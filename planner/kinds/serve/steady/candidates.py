@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 from planner.costs.serving.speculation import Drafter
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Channel, Route, Target

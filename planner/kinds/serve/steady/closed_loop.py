@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 from planner.solvers.stochastic.queueing import mean_wait_s
 
 BISECTIONS = 50

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from planner.costs.operators.shapes import FloatArray, Shards
+from planner.costs.operators.work import FloatArray, Shards
 from planner.costs.rates.spread import Spread
 from planner.costs.serving.speculation import Drafter
 from planner.errors import PlannerError

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.costs.operators.forward import ranks_in_step
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 from planner.costs.rates.step import StepTime
 from planner.kinds.serve.steady.demand import Route, Target, TimeLimit
 from planner.kinds.serve.steady.formulas import (

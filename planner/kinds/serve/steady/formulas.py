@@ -22,9 +22,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.costs.operators.forward import ranks_in_step
-from planner.costs.operators.shapes import FloatArray, Shards, Work
-from planner.costs.rates.parameters import EngineOverheads
-from planner.costs.rates.step import Pricer, StepTime, step_time
+from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.pricer import Pricer
+from planner.costs.rates.step import StepTime, step_time
 from planner.costs.serving.graphs import pad_graph_batch as pad_graph_batch
 from planner.costs.serving.speculation import Drafter, drafting_step, with_drafting
 from planner.models.architecture import Architecture

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.costs.operators.forward import ranks_in_step
-from planner.costs.operators.shapes import FloatArray, Shards
+from planner.costs.operators.work import FloatArray, Shards
 from planner.kinds.serve.steady.candidates import Candidate, Served
 from planner.kinds.serve.steady.demand import Target, TimeLimit
 from planner.kinds.serve.steady.formulas import colocated_tpot_s, decode_step, pad_graph_batch

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.operators.shapes import FloatArray, Shards
+from planner.costs.operators.work import FloatArray, Shards
 from planner.costs.serving.attention_ffn import Port
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool

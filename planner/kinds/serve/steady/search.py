@@ -7,9 +7,9 @@ solves the mix of them (`planner.solvers.mix`) for given targets.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.costs.rates.parameters import Calibration, load_calibration
+from planner.costs.rates.calibration import Calibration, load_calibration
+from planner.costs.rates.pricer import make_pricer, open_store, profile_paths
 from planner.costs.rates.profiled import Profiled
-from planner.costs.rates.source import make_pricer, open_store, profile_paths
 from planner.costs.serving.attention_ffn import Port
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
@@ -139,7 +139,7 @@ def make_place(
     """One model's costs on a pool; `index` is the pool's place in the problem."""
     arch, engine = resolved.models[model], resolved.problem.engine
     pricer = make_pricer(
-        pool.node.accelerator, pool.topology(), arch, engine=engine.name, version=engine.version,
+        pool, arch, engine=engine.name, version=engine.version,
         calibration=calibration, store=store,
     )  # fmt: skip
     memory = pool.node.accelerator.memory_bytes * engine.memory_utilisation

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.operators.shapes import FloatArray, Shards, Work
+from planner.costs.operators.work import FloatArray, Shards, Work
 from planner.costs.rates.step import StepTime
 from planner.costs.serving.attention_ffn import Far, Units, UnitStep, ffn_weight_bytes, unit_step
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from planner.costs.operators.shapes import FloatArray
+from planner.costs.operators.work import FloatArray
 from planner.costs.rates.spread import FEATURES, Spread
 from planner.documents.files import digest
 from planner.documents.read import Document, load_document, parse_document
@@ -204,8 +204,8 @@ def load_calibration(name: str = "default") -> Calibration:
     if name == "none":
         return Calibration("none", Efficiencies(), {}, digest({"calibration": "none"}), "data-sheet rates")
     if name == "default":
-        text = (resources.files("planner") / "costs" / "calibration.yaml").read_text()
-        return _parse(parse_document(text, "planner/costs/calibration.yaml"), "default")
+        text = resources.files("planner.costs.rates").joinpath("calibration.yaml").read_text(encoding="utf-8")
+        return _parse(parse_document(text, "planner/costs/rates/calibration.yaml"), "default")
     return _parse(load_document(name), Path(name).name)
 
 

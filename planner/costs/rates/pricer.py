@@ -1,22 +1,41 @@
-"""The source of kernel times for one model on one pool: tables where the user has them, the roofline otherwise."""
+"""The door to kernel times: an operator goes in, seconds come out, from measured tables or the roofline.
+
+`make_pricer` chooses for one model on one pool: kernel tables where the user has them, the roofline otherwise.
+"""
 
 import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
+from planner.costs.operators.kernels import Operator
+from planner.costs.rates.calibration import Calibration
 from planner.costs.rates.choice import Chooser
-from planner.costs.rates.parameters import Calibration
+from planner.costs.rates.evidence import KernelTime
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
-from planner.costs.rates.step import Pricer
-from planner.hardware.accelerator import Accelerator
+from planner.hardware.cluster import Pool
 from planner.hardware.profiles.embedded import embedded_profiles
 from planner.hardware.profiles.store import ProfileStore
-from planner.hardware.topology import Topology
 from planner.models.architecture import Architecture, LatentAttention
 
 PROFILES_VARIABLE = "PLANNER_PROFILES"
+
+
+class Pricer(Protocol):
+    """A source of kernel times."""
+
+    @property
+    def name(self) -> str:
+        """What to cite."""
+
+    @property
+    def multiprocessors(self) -> int:
+        """Of the accelerator; 0 where unknown."""
+
+    def price(self, op: Operator) -> KernelTime:
+        """Seconds [N] of one run of `op`."""
 
 
 def profile_paths(given: Sequence[str]) -> tuple[str, ...]:
@@ -32,8 +51,7 @@ def open_store(paths: tuple[str, ...]) -> ProfileStore | None:
 
 
 def make_pricer(
-    accelerator: Accelerator,
-    topology: Topology,
+    pool: Pool,
     arch: Architecture,
     *,
     engine: str,
@@ -42,13 +60,13 @@ def make_pricer(
     store: ProfileStore | None,
     bare: bool = False,
 ) -> Pricer:
-    """Kernel tables of this accelerator and engine when the store has them, else the roofline.
+    """Kernel tables of this pool's accelerator and of the engine when the store has them, else the roofline.
 
     `bare` prices kernels that run without the engine, which then makes their starts no longer.
     """
-    known = calibration.efficiencies
+    accelerator, known = pool.node.accelerator, calibration.efficiencies
     started = known if bare else known.with_starts(calibration.engine(engine, version))
-    roofline = Roofline(accelerator, topology, started)
+    roofline = Roofline(accelerator, pool.topology(), started)
     if store is None or accelerator.name not in store.accelerators():
         return roofline
     chooser = Chooser(store, accelerator.name, engine, version)
