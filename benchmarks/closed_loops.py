@@ -13,9 +13,8 @@ import time
 from dataclasses import asdict, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Bools, Floats
 from planner.estimate.case import Case
 from planner.estimate.evaluate import batch_of, groups_of
 from planner.estimate.frame import Added, loop_of, pace_of, settled, taken
@@ -37,7 +36,7 @@ def main() -> int:
     with open(path, newline="", encoding="utf-8") as file:
         rows = {row["id"]: row for row in rows_of_table(file, path)}
     cases = [case for case in cases_of_table(path) if isinstance(case, Case) and case.clients > 0]
-    found: dict[str, list[FloatArray]] = {"in the mean": [], "replayed": [], "simulated": []}
+    found: dict[str, list[Floats]] = {"in the mean": [], "replayed": [], "simulated": []}
     order: list[int] = []
     spent = dict.fromkeys(found, 0.0)
     for members in groups_of(cases):
@@ -56,7 +55,7 @@ def main() -> int:
     return 0
 
 
-def show(name: str, predicted: FloatArray, measured: FloatArray, queued: NDArray[np.bool_], seconds: float) -> None:
+def show(name: str, predicted: Floats, measured: Floats, queued: Bools, seconds: float) -> None:
     """One line of errors."""
     error = 100.0 * np.abs(predicted / measured - 1.0)
     ttft, tpot = error[0][~queued], error[1]

@@ -7,10 +7,8 @@ equally many slots; copies share equally.
 """
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from planner.arrays import Floats, Ints
 
 
 def pack_evenly(weights: Floats, bins: int) -> Ints:

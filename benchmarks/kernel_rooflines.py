@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.hardware.profiles.grid import Grid
 
-Floats = NDArray[np.float64]
 Key = Mapping[str, str | int]
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from kernel_rooflines import DATA_SHEETS, WORK, Floats, Key
+from kernel_rooflines import DATA_SHEETS, WORK, Key
 
+from planner.arrays import Floats
 from planner.hardware.profiles.grid import Grid, coordinates, corners
 from planner.hardware.profiles.store import KernelTable, ProfileStore
 

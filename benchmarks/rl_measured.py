@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.rl.measured_step import CALIBRATED, PhaseTimes, PoolSplit, Response, predict_step_s
 
 TARGET = 0.12
@@ -81,7 +82,7 @@ def fit(cases: Sequence[Case], start: Response) -> Response:
     centre = np.log(np.array(astuple(start)))
     used = [case for case in cases if not case.suspect] or list(cases)
 
-    def loss(logs: "np.typing.NDArray[np.float64]") -> float:
+    def loss(logs: "Floats") -> float:
         response = Response(*(float(value) for value in np.exp(logs)))
         if response.training_unshortened > 1 or response.generation_unshortened > 1:
             return 1e3

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Ints
 from planner.documents.read import load_document
 from planner.rl.curves import DecodeCurve
 from planner.rl.formats.benchmark_problem import read_problem
@@ -25,7 +25,6 @@ from planner.rl.rollouts.rollout import RolloutWorker, simulate
 from planner.rl.search.horizon import ChangeCosts, Period, plan_horizon
 from planner.rl.trajectories import SampleBatch, Trajectories
 
-Floats = NDArray[np.float64]
 CPU_LIMIT_S, RUNS = 0.05, 9
 
 
@@ -65,7 +64,7 @@ def speed(problem: RlProblem) -> bool:
     return worst < CPU_LIMIT_S
 
 
-def _batch(output: NDArray[np.int64]) -> SampleBatch:
+def _batch(output: Ints) -> SampleBatch:
     return SampleBatch(np.full(len(output), 300, np.int64), output)
 
 

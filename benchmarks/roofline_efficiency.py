@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from kernel_rooflines import DATA_SHEETS, WORK, DataSheet, Floats, Key, Work, traffic_factor
+from kernel_rooflines import DATA_SHEETS, WORK, DataSheet, Key, Work, traffic_factor
 
+from planner.arrays import Floats
 from planner.hardware.profiles.grid import Grid
 from planner.hardware.profiles.store import KernelTable, ProfileStore
 

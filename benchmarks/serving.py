@@ -23,17 +23,16 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.calibrate.deployments import PRIOR_FILE, Fitted, Measured, Parameters, features, fit, fit_trust, predict
 from planner.calibrate.intervals import coverage, fit_spread, winkler
 from planner.calibrate.terms import Terms
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import open_store
 from planner.estimate.case import Case
 from planner.estimate.measured import cases_of_table
 from planner.estimate.replay import Played
 
-Rows = NDArray[np.bool_]
 Texts = NDArray[np.str_]
 
 
@@ -60,7 +59,7 @@ class Data:
         return np.array(["/".join(row[name] for name in names) for row in self.rows])
 
     @property
-    def apart(self) -> Rows:
+    def apart(self) -> Bools:
         return np.asarray(self.column("mode") == "disagg")
 
 
@@ -69,7 +68,7 @@ class LeftOut:
     """Predictions [D] of every row by a fit without its group; what their errors go with, and the groups."""
 
     played: Played
-    features: FloatArray
+    features: Floats
     group: Texts
 
 
@@ -102,7 +101,7 @@ def main() -> int:
     return 0
 
 
-def left_out(data: Data, terms: Terms, start: Parameters, group: Texts, chosen: Rows | None = None) -> LeftOut:
+def left_out(data: Data, terms: Terms, start: Parameters, group: Texts, chosen: Bools | None = None) -> LeftOut:
     """Every group predicted by a fit to all others; with `chosen`, only groups that have such rows."""
     ttft, tpot = np.full(len(group), np.nan), np.full(len(group), np.nan)
     found = np.zeros((len(group), 3))
@@ -116,7 +115,7 @@ def left_out(data: Data, terms: Terms, start: Parameters, group: Texts, chosen: 
     return LeftOut(Played(ttft, tpot), found, group)
 
 
-def errors(data: Data, played: Played, chosen: Rows) -> str:
+def errors(data: Data, played: Played, chosen: Bools) -> str:
     """Mean / median error in percent of TPOT and TTFT."""
     unqueued = chosen & ~data.measured.queued
     tpot = 100.0 * np.abs(played.tpot_s / data.measured.tpot_s - 1.0)[chosen]
@@ -126,13 +125,13 @@ def errors(data: Data, played: Played, chosen: Rows) -> str:
     return f"TPOT {tpot.mean():5.1f} / {np.median(tpot):4.1f}   TTFT {ttft.mean():5.1f} / {np.median(ttft):4.1f}"
 
 
-def worst(data: Data, played: Played, chosen: Rows) -> Rows:
+def worst(data: Data, played: Played, chosen: Bools) -> Bools:
     """The chosen row whose time to first token, where it is not queueing, is furthest off."""
     error = np.abs(played.ttft_s / data.measured.ttft_s - 1.0) * (chosen & ~data.measured.queued)
     return np.asarray(np.arange(len(error)) == np.nanargmax(error))
 
 
-def show(title: str, data: Data, found: LeftOut, chosen: Rows | None = None) -> None:
+def show(title: str, data: Data, found: LeftOut, chosen: Bools | None = None) -> None:
     """One protocol: all rows, each group, and the best constant."""
     rows = np.ones(len(found.group), dtype=bool) if chosen is None else chosen
     print(f"{title}, {rows.sum()} rows: error in percent, mean / median")
@@ -165,7 +164,7 @@ def breakdown(data: Data, played: Played, kind: Texts) -> None:
         print(f"  {name:34} {errors(data, played, rows)}   n={rows.sum()}")
 
 
-def intervals(data: Data, found: LeftOut) -> dict[str, tuple[FloatArray, FloatArray]]:
+def intervals(data: Data, found: LeftOut) -> dict[str, tuple[Floats, Floats]]:
     """80 % intervals of every group from the errors of the others; prints how good they are."""
     bounds = {}
     pairs = (("tpot", data.measured.tpot_s, found.played.tpot_s), ("ttft", data.measured.ttft_s, found.played.ttft_s))
@@ -186,7 +185,7 @@ def intervals(data: Data, found: LeftOut) -> dict[str, tuple[FloatArray, FloatAr
     return bounds
 
 
-def decisions(path: str, data: Data, played: Played, bounds: dict[str, tuple[FloatArray, FloatArray]]) -> None:
+def decisions(path: str, data: Data, played: Played, bounds: dict[str, tuple[Floats, Floats]]) -> None:
     """What the decisions of score.py, next to the rows, capture: on the estimate, and on the bound at 90 %."""
     place = Path(path).parent / "score.py"
     spec = importlib.util.spec_from_file_location("score", place)
@@ -204,7 +203,7 @@ def decisions(path: str, data: Data, played: Played, bounds: dict[str, tuple[Flo
         print(f"  captured, {title}: {shares}")
 
 
-def prediction_lines(data: Data, ttft_s: FloatArray, tpot_s: FloatArray) -> list[str]:
+def prediction_lines(data: Data, ttft_s: Floats, tpot_s: Floats) -> list[str]:
     """The lines of `planner estimate`, as far as scores read them."""
     return [
         json.dumps({"id": row["id"], "prediction": {"ttft_s": ttft, "tpot_s": tpot}}) + "\n"

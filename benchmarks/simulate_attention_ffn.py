@@ -23,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.arrays import Floats
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import Port, Rates, TokenDemand, Units, attention_side, token_demand, unit_step
@@ -149,7 +150,7 @@ def fitted(rows: tuple[tuple[int, int, int, int, int], ...]) -> tuple[float, flo
     measured_s = flop / tflops / 1e12
     peak, bandwidth = NODE.accelerator.peak("fp8"), NODE.accelerator.memory_bandwidth_bytes_per_s
 
-    def errors(x: FloatArray) -> FloatArray:
+    def errors(x: Floats) -> Floats:
         seconds = np.maximum(flop / (peak * x[0]), size / (bandwidth * x[1])) + 1e-6 * x[2]
         return np.asarray(np.log(seconds / measured_s))
 

@@ -20,8 +20,8 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
@@ -44,8 +44,6 @@ MOST_SEQUENCES = 1024
 SEARCH_REQUESTS = 1000
 TABLE_2 = ((1.0, 97.0, 100.0), (1.5, 65.5, 100.0), (2.0, 52.8, 99.3), (2.5, 44.9, 87.3), (3.0, 36.7, 83.0),
            (3.5, 27.8, 77.3), (4.0, 23.6, 70.0))  # fmt: skip
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ def recorded() -> str | None:
 
 
 @cache
-def own_requests() -> tuple[NDArray[np.float64], Ints, Ints]:
+def own_requests() -> tuple[Floats, Ints, Ints]:
     """Gaps (of mean 1), prompts and outputs of DistServe's runs, or of what stands in for them."""
     path = recorded()
     if path is None:

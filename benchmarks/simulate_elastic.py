@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.api import solve
+from planner.arrays import Floats, Ints
 from planner.costs.operators.work import Shards
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import make_pricer
@@ -94,7 +94,7 @@ def elastic(tp: int) -> Fleet:
 
 
 @cache
-def lengths() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def lengths() -> tuple[Ints, Ints]:
     """Requests of the trace, drawn."""
     trace = read_trace(TRACE, drop_empty=True)
     short = np.flatnonzero(trace.input_tokens + trace.output_tokens <= LONGEST)
@@ -109,7 +109,7 @@ def load(rate_per_s: float) -> Requests:
 
 
 @cache
-def own_s() -> NDArray[np.float64]:
+def own_s() -> Floats:
     """Seconds that each prompt takes alone on all GPUs."""
     alone = grid(GPUS, LONGEST)
     return np.array([alone.prefill_s(tokens, (tokens + 1.0) / 2.0) for tokens in lengths()[0].tolist()])

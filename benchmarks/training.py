@@ -16,8 +16,8 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.calibrate.training import (
     REPEATED_WEIGHT,
     LeftOut,
@@ -30,7 +30,6 @@ from planner.calibrate.training import (
     spreads,
 )
 from planner.calibrate.training_fit import Fit, prior
-from planner.costs.training.kernels import FloatArray
 from planner.costs.training.memory import memory
 from planner.costs.training.parameters import total_parameters
 from planner.costs.training.rates import Rates
@@ -43,7 +42,6 @@ MANY, MULTI = "measured.csv", "vTrain MICRO24 multi-node measurements"
 SINGLE = "measured_single_node.csv"
 PACKAGE = Path("planner/costs/training")
 GIB = 2.0**30
-Mask = NDArray[np.bool_]
 
 
 def main() -> int:
@@ -63,7 +61,7 @@ def main() -> int:
     return 0
 
 
-def _read(folder: Path) -> tuple[Runs, Mask]:
+def _read(folder: Path) -> tuple[Runs, Bools]:
     """All runs that can be priced, and which of them are of the table of single nodes."""
     found: list[MeasuredRun] = []
     sizes = []
@@ -76,7 +74,7 @@ def _read(folder: Path) -> tuple[Runs, Mask]:
     return Runs.of(found), np.arange(len(found)) >= sizes[0]
 
 
-def _print_steps(runs: Runs, left_out: LeftOut, main_table: Mask) -> None:
+def _print_steps(runs: Runs, left_out: LeftOut, main_table: Bools) -> None:
     error = np.abs(left_out.step_s / runs.measured - 1.0)
     formulas = np.abs(left_out.formulas_s / runs.measured - 1.0)
     constant = np.abs(_constants(runs, main_table) / runs.measured - 1.0)
@@ -94,13 +92,13 @@ def _print_steps(runs: Runs, left_out: LeftOut, main_table: Mask) -> None:
             )
 
 
-def _parts(runs: Runs, main_table: Mask) -> Iterator[tuple[str, Mask]]:
+def _parts(runs: Runs, main_table: Bools) -> Iterator[tuple[str, Bools]]:
     """Named parts of the table."""
 
-    def those(test: Callable[[Mapping[str, str]], bool]) -> Mask:
+    def those(test: Callable[[Mapping[str, str]], bool]) -> Bools:
         return np.asarray(main_table & np.array([test(run.row) for run in runs.runs]), dtype=np.bool_)
 
-    def where(column: str, value: str) -> Mask:
+    def where(column: str, value: str) -> Bools:
         return those(lambda row: row[column] == value)
 
     yield "all runs", main_table
@@ -115,7 +113,7 @@ def _parts(runs: Runs, main_table: Mask) -> Iterator[tuple[str, Mask]]:
     yield "single nodes (vTrain)", ~main_table
 
 
-def _constants(runs: Runs, main_table: Mask) -> FloatArray:
+def _constants(runs: Runs, main_table: Bools) -> Floats:
     """Steps [N] by 6 operations a parameter and token at the median rate of the GPU's other groups."""
     configs = [run.config for run in runs.runs]
     tokens = np.array([c.global_batch * c.sequence_tokens / c.num_gpus for c in configs])
@@ -138,7 +136,7 @@ def _active_parameters(config: object) -> float:
     return float(counts.active) if counts.experts else total_parameters(config.arch)
 
 
-def _print_coverage(runs: Runs, left_out: LeftOut, main_table: Mask) -> None:
+def _print_coverage(runs: Runs, left_out: LeftOut, main_table: Bools) -> None:
     """Intervals of every group from the errors of the others."""
     errors = left_out.errors(runs.measured)
     inside, width = np.empty(len(errors)), np.empty(len(errors))
@@ -154,7 +152,7 @@ def _print_coverage(runs: Runs, left_out: LeftOut, main_table: Mask) -> None:
         print(f"\n80 % intervals of {name} hold {inside[member].mean():.1%}, mean width {width[member].mean():.1%}")
 
 
-def _print_choices(runs: Runs, left_out: LeftOut, single: Mask) -> None:
+def _print_choices(runs: Runs, left_out: LeftOut, single: Bools) -> None:
     multi = np.array([run.row["source"] == MULTI for run in runs.runs]) & ~single
     print("\nchoice of a plan                  workloads     mean     p90   formulas alone   the rule")
     for name, member in (("single nodes", single), ("vTrain, several nodes", multi)):
@@ -165,7 +163,7 @@ def _print_choices(runs: Runs, left_out: LeftOut, single: Mask) -> None:
         print(f"{name:34s} {len(columns[0]):8d}  {cells}")
 
 
-def _regrets(runs: Runs, predicted: FloatArray | None, member: Mask) -> list[float]:
+def _regrets(runs: Runs, predicted: Floats | None, member: Bools) -> list[float]:
     """How much slower the chosen plan of each workload is than its best; without predictions, the rule chooses."""
     workloads: dict[tuple[str, ...], dict[tuple[int, int, int, int], list[tuple[float, float]]]] = {}
     for index in np.flatnonzero(member):

@@ -6,9 +6,9 @@ Shapes: G groups, R ranks of a group, T levels of the topology.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-IntArray = NDArray[np.int64]
+from planner.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Level:
     latency_s: float  # one hop
     mesh: bool = False  # every two devices have a link of their own, and no switch joins them
 
-    def rate_bytes_per_s(self, ranks: ArrayLike) -> NDArray[np.float64]:
+    def rate_bytes_per_s(self, ranks: ArrayLike) -> Floats:
         """What one of `ranks` devices can send to the others: in a mesh only the links between them carry it."""
         count = np.asarray(ranks, dtype=np.float64)
         if not self.mesh or self.size < 2:
@@ -35,7 +35,7 @@ class Topology:
 
     levels: tuple[Level, ...]
 
-    def members_per_domain(self, group_size: IntArray, stride: IntArray) -> list[IntArray]:
+    def members_per_domain(self, group_size: Ints, stride: Ints) -> list[Ints]:
         """For each level, how many ranks of a group (devices first, first+stride, ...) share one domain of it.
 
         `group_size` and `stride` broadcast; groups are aligned, as launchers place them: the count is exact when
@@ -46,7 +46,7 @@ class Topology:
         step = np.maximum(np.asarray(stride, dtype=np.int64), 1)
         return [np.clip(level.size // step, 1, size) for level in self.levels]
 
-    def domains(self, devices_GR: ArrayLike) -> IntArray:
+    def domains(self, devices_GR: ArrayLike) -> Ints:
         """The domain of every device at every level, as an array [T, G, R]; any leading shape may stand for G.
 
         Raises IndexError for a device outside the topology.
@@ -56,17 +56,17 @@ class Topology:
             raise IndexError(f"device outside 0..{self.levels[-1].size - 1}")
         return np.stack([devices // level.size for level in self.levels])
 
-    def spanning_level(self, devices_GR: ArrayLike) -> IntArray:
+    def spanning_level(self, devices_GR: ArrayLike) -> Ints:
         """For each group, the index [G] of the innermost level that has all its devices in one domain."""
         domain_TGR = self.domains(devices_GR)
         together_TG = (domain_TGR == domain_TGR[..., :1]).all(axis=-1)
         return np.asarray(together_TG.argmax(axis=0), dtype=np.int64)
 
-    def domains_touched(self, devices_GR: ArrayLike) -> IntArray:
+    def domains_touched(self, devices_GR: ArrayLike) -> Ints:
         """For each level and group, how many domains [T, G] hold at least one of its devices."""
         return np.asarray(_first_of_each(np.sort(self.domains(devices_GR), axis=-1)).sum(axis=-1), dtype=np.int64)
 
-    def largest_share(self, devices_GR: ArrayLike) -> IntArray:
+    def largest_share(self, devices_GR: ArrayLike) -> Ints:
         """For each level and group, the most of its ranks [T, G] that share one domain."""
         domain_TGR = np.sort(self.domains(devices_GR), axis=-1)
         rank = np.arange(domain_TGR.shape[-1])
@@ -74,7 +74,7 @@ class Topology:
         return np.asarray((rank - start_TGR + 1).max(axis=-1), dtype=np.int64)
 
 
-def _first_of_each(sorted_TGR: IntArray) -> NDArray[np.bool_]:
+def _first_of_each(sorted_TGR: Ints) -> Bools:
     """Where a sorted last axis has a value for the first time."""
     first = np.ones(sorted_TGR.shape, dtype=np.bool_)
     first[..., 1:] = sorted_TGR[..., 1:] != sorted_TGR[..., :-1]

@@ -5,8 +5,8 @@ over the `tp` ranks; a rank always holds at least one KV head, and latent caches
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.models.architecture import (
     BITS,
@@ -18,14 +18,13 @@ from planner.models.architecture import (
     UnsupportedMixer,
 )
 
-Ints = float | npt.NDArray[np.int64] | npt.NDArray[np.float64]
-Floats = npt.NDArray[np.float64]
+Sizes = float | Ints | Floats
 
 INDEXER_KEY_BYTES_PER_DIM = 1 + 4 / 128
 """Sparse-attention keys are cached in fp8 with one fp32 scale per 128 values (DeepSeek-V3.2, arXiv:2512.02556)."""
 
 
-def layer_kv_bytes_per_token(layer: Layer, arch: Architecture, tp: Ints = 1) -> Floats:
+def layer_kv_bytes_per_token(layer: Layer, arch: Architecture, tp: Sizes = 1) -> Floats:
     """Cache bytes that one token of context adds on one rank in `layer`, while any window is unfilled.
 
     Raises PlannerError for an attention without a known cache.
@@ -49,7 +48,7 @@ def layer_kv_bytes_per_token(layer: Layer, arch: Architecture, tp: Ints = 1) -> 
     return np.zeros_like(tp_array)
 
 
-def kv_bytes_per_token(arch: Architecture, tp: Ints = 1) -> Floats:
+def kv_bytes_per_token(arch: Architecture, tp: Sizes = 1) -> Floats:
     """Cache bytes that one token of context adds on one rank over all layers, while windows are unfilled."""
     total = np.zeros(np.shape(tp))
     for layer, times in arch.layer_groups():
@@ -57,7 +56,7 @@ def kv_bytes_per_token(arch: Architecture, tp: Ints = 1) -> Floats:
     return total
 
 
-def kv_bytes(arch: Architecture, context_tokens: Ints, tp: Ints = 1) -> Floats:
+def kv_bytes(arch: Architecture, context_tokens: Sizes, tp: Sizes = 1) -> Floats:
     """Cache bytes of one sequence of `context_tokens` on one rank: window layers hold at most their window."""
     tokens = np.asarray(context_tokens, dtype=np.float64)
     total = np.zeros(np.broadcast_shapes(tokens.shape, np.shape(tp)))
@@ -68,7 +67,7 @@ def kv_bytes(arch: Architecture, context_tokens: Ints, tp: Ints = 1) -> Floats:
     return total
 
 
-def state_bytes_per_sequence(arch: Architecture, tp: Ints = 1) -> Floats:
+def state_bytes_per_sequence(arch: Architecture, tp: Sizes = 1) -> Floats:
     """Recurrent and convolution state of one sequence on one rank, whatever its length; 0 without linear layers."""
     tp_array = np.asarray(tp, dtype=np.float64)
     total = np.zeros_like(tp_array)

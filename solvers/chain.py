@@ -19,13 +19,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 SOLVER = "chain dynamic program"
 PRICE_STEPS = 40  # bisections of the price, at most
 PRICE_GROWTH = 16.0

@@ -9,11 +9,10 @@ Array suffixes: N shapes, K kept shapes, W demands and the port, V demands whose
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Indices
 from planner.solvers.mix import MixProblem, Objective, Role, Shape, Slots, port_bytes_per_s
 
-FloatArray = NDArray[np.float64]
 BLOCK = 256  # shapes compared with the kept ones at a time; bounds the memory of one comparison
 
 
@@ -47,7 +46,7 @@ def dominators(problem: MixProblem) -> dict[int, int]:
     return found
 
 
-def _stays(problem: MixProblem, shapes: list[Shape]) -> FloatArray:
+def _stays(problem: MixProblem, shapes: list[Shape]) -> Floats:
     """[N, demands with clients] how long each shape keeps a request, so that less is better."""
     sign = 1.0 if problem.maximising else -1.0
     waiting = [w for w, demand in enumerate(problem.demands) if demand.clients is not None]
@@ -72,9 +71,7 @@ def canonical_order(problem: MixProblem) -> list[int]:
     return sorted(range(len(problem.shapes)), key=key)
 
 
-def _within(
-    shapes: list[Shape], stay_NV: FloatArray, *, one_for_one: bool, priced: bool, moving: bool
-) -> dict[int, int]:
+def _within(shapes: list[Shape], stay_NV: Floats, *, one_for_one: bool, priced: bool, moving: bool) -> dict[int, int]:
     """`dominators` among shapes of one role and pool given in canonical order."""
     devices_N = np.array([shape.devices for shape in shapes], dtype=float)
     group_N = np.array([shape.group_devices for shape in shapes], dtype=float)
@@ -108,15 +105,15 @@ def _within(
 
 
 def _replaces(
-    rivals: NDArray[np.intp],
-    block: NDArray[np.intp],
-    devices_N: FloatArray,
-    group_N: FloatArray,
-    price_N: FloatArray,
-    load_NW: FloatArray,
+    rivals: Indices,
+    block: Indices,
+    devices_N: Floats,
+    group_N: Floats,
+    price_N: Floats,
+    load_NW: Floats,
     *,
     one_for_one: bool,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """[rival, block] whether whole copies of a rival replace one shape of the block."""
     copies = np.ones((len(rivals), len(block)))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -127,5 +124,5 @@ def _replaces(
         fits = copies * devices_N[rivals][:, None] <= devices_N[block][None, :]
         cheap = copies * price_N[rivals][:, None] <= price_N[block][None, :]
     small = group_N[block][None, :] % group_N[rivals][:, None] == 0.0
-    possible: NDArray[np.bool_] = fits & cheap & small & np.isfinite(copies)
+    possible: Bools = fits & cheap & small & np.isfinite(copies)
     return possible & (copies == 1.0) if one_for_one else possible

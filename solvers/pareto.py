@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from planner.arrays import Bools, Floats, Indices
 from planner.errors import PlannerError
 
-FloatArray = NDArray[np.float64]
 BLOCK = 512  # points compared with the kept ones at a time; bounds the memory of one comparison
 
 
-def non_dominated(points_NA: ArrayLike, *, maximise: Sequence[bool]) -> NDArray[np.intp]:
+def non_dominated(points_NA: ArrayLike, *, maximise: Sequence[bool]) -> Indices:
     """Indices, ascending, of the points that no other beats on one axis and equals or beats on all.
 
     Of equal points the lowest index is kept. O(N log N) on two axes, O(N K) on more. Raises PlannerError when a point
@@ -28,7 +28,7 @@ def non_dominated(points_NA: ArrayLike, *, maximise: Sequence[bool]) -> NDArray[
     return np.sort(order_N[kept_N])
 
 
-def _sweep(second_N: FloatArray) -> NDArray[np.bool_]:
+def _sweep(second_N: Floats) -> Bools:
     """With the first axis falling, a point stays when its second axis exceeds all before it."""
     before_N = np.concatenate([[-np.inf], np.maximum.accumulate(second_N)[:-1]])
     kept_N = second_N > before_N
@@ -36,7 +36,7 @@ def _sweep(second_N: FloatArray) -> NDArray[np.bool_]:
     return kept_N
 
 
-def _by_blocks(sorted_NA: FloatArray) -> NDArray[np.bool_]:
+def _by_blocks(sorted_NA: Floats) -> Bools:
     kept_KA = np.empty((0, sorted_NA.shape[1]))
     kept_N = np.zeros(len(sorted_NA), dtype=bool)
     for start in range(0, len(sorted_NA), BLOCK):
@@ -50,7 +50,7 @@ def _by_blocks(sorted_NA: FloatArray) -> NDArray[np.bool_]:
     return kept_N
 
 
-def _covered(by_KA: FloatArray, points_NA: FloatArray) -> NDArray[np.bool_]:
+def _covered(by_KA: Floats, points_NA: Floats) -> Bools:
     """[by, point] whether the first equals or beats the second on every axis."""
     covered = np.ones((len(by_KA), len(points_NA)), dtype=bool)
     for axis in range(points_NA.shape[1]):

@@ -15,13 +15,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 SOLVER = "partition dynamic program"
 DUST = 1e-12  # of a figure; less is rounding
 

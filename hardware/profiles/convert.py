@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, SupportsInt
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
-from planner.hardware.profiles.grid import Floats, nearest_measured
+from planner.hardware.profiles.grid import nearest_measured
 from planner.hardware.profiles.layout import ELEMENT_BYTES, KEY_DEFAULTS, RENAMED, TableLayout, layout_of
 from planner.hardware.profiles.table import Header, KeyColumn, KeyValue, TableIdentity
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 Columns = dict[str, NDArray[Any]]
-Codes = NDArray[np.int64]
 
 
 class UnknownLayoutError(PlannerError):
@@ -39,10 +39,10 @@ class _Cells:
     """One latency a cell: key codes, axis values and the set of kernel sources of its key group."""
 
     keys: tuple[KeyColumn, ...]
-    code_KR: Codes  # [key, row] sorted by key
+    code_KR: Ints  # [key, row] sorted by key
     axis_DR: Floats  # [axis, row]
     latency_R: Floats
-    source_R: Codes
+    source_R: Ints
     source_names: tuple[str, ...]
 
 
@@ -138,7 +138,7 @@ def _is_numeric(column: NDArray[Any]) -> bool:
     return column.dtype.kind in "iuf"
 
 
-def _element_bytes(columns: Columns, where: str) -> NDArray[np.int64]:
+def _element_bytes(columns: Columns, where: str) -> Ints:
     """Bytes of one element of a message, by its dtype [row]."""
     names, code_R = np.unique(columns["dtype"], return_inverse=True) if "dtype" in columns else (["half"], 0)
     unknown = [str(name) for name in names if name not in ELEMENT_BYTES]
@@ -184,7 +184,7 @@ def _cells(columns: Columns, layout: TableLayout) -> _Cells:
     return _Cells(tuple(keys), runs[0], runs[1], fastest[cell_of_run], runs[2], tuple(str(s) for s in sources))
 
 
-def _changes(rows: NDArray[Any]) -> NDArray[np.bool_]:
+def _changes(rows: NDArray[Any]) -> Bools:
     """[row] whether a column of `rows` differs from the one before it; the first one does."""
     changed = np.ones(rows.shape[1], dtype=np.bool_)
     changed[1:] = (rows[:, 1:] != rows[:, :-1]).any(axis=0)

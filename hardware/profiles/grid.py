@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from planner.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,9 +54,9 @@ class Grid:
 class Corners:
     """Where N query points lie on a grid; each row of weights sums to 1."""
 
-    index: NDArray[np.int64]  # [N, C] into the flattened grid
+    index: Ints  # [N, C] into the flattened grid
     weights: Floats  # [N, C]
-    inside: NDArray[np.bool_]  # [N] False where a point was clamped to a range, or leans on an unmeasured cell
+    inside: Bools  # [N] False where a point was clamped to a range, or leans on an unmeasured cell
 
     def interpolate(self, values: Floats) -> Floats:
         """The weighted mean [N] of `values` (the grid's shape, no NaN) over the corners of each point."""
@@ -100,7 +100,7 @@ def corners(grid: Grid, points: tuple[ArrayLike, ...]) -> Corners:
     return Corners(index_CN.T, weight_CN.T, inside_N)
 
 
-def _bracket(axis: Floats, point_N: Floats) -> tuple[NDArray[np.int64], Floats]:
+def _bracket(axis: Floats, point_N: Floats) -> tuple[Ints, Floats]:
     """The grid position below each point (clamped) and how far it lies towards the next, in [0, 1]."""
     clamped_N = np.clip(point_N, axis[0], axis[-1])
     low_N = np.searchsorted(axis, clamped_N, side="right") - 1

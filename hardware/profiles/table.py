@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.hardware.profiles.grid import Floats, Grid
+from planner.arrays import Floats, Ints
+from planner.hardware.profiles.grid import Grid
 
 SCHEMA = "planner.profile/1"
 HEADER, COLUMNS = "header.json", "columns.bin"
@@ -140,7 +141,7 @@ class KernelTable:
 
     def _find(self, key: dict[str, KeyValue]) -> int | None:
         """The directory row of a key, None when absent."""
-        rows: NDArray[np.int64] = np.arange(self.header.num_grids)
+        rows: Ints = np.arange(self.header.num_grids)
         for column, name in enumerate(self.key_names):
             if name in key:
                 code = self._code_of[column].get(key[name], -1)
@@ -150,7 +151,7 @@ class KernelTable:
                 rows = rows[self._directory[rows, column] == self._implied(column, rows)]
         return int(rows[0]) if len(rows) else None
 
-    def _implied(self, column: int, rows: NDArray[np.int64]) -> int:
+    def _implied(self, column: int, rows: Ints) -> int:
         codes = np.unique(self._directory[rows, column])
         if len(codes) == 1:
             return int(codes[0])

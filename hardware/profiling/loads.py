@@ -1,8 +1,8 @@
 """How many tokens the experts of one rank get."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.hardware.profiling.shapes import BALANCED, Experts
 
@@ -30,11 +30,11 @@ def expert_loads(shape: Experts) -> list[int]:
             loads[expert] += 1
             missing -= 1
     of_rank = loads[: shape.local_experts * shape.ep].reshape(shape.ep, shape.local_experts)
-    busiest: NDArray[np.int64] = of_rank[int(of_rank.sum(axis=1).argmax())]
+    busiest: Ints = of_rank[int(of_rank.sum(axis=1).argmax())]
     return [int(load) for load in busiest]
 
 
-def _weights(shape: Experts) -> NDArray[np.float64]:
+def _weights(shape: Experts) -> Floats:
     if shape.distribution == BALANCED:
         return np.ones(shape.num_experts)
     try:

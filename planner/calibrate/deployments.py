@@ -24,11 +24,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.calibrate.parameters import NAMES, bounds
 from planner.calibrate.terms import Terms
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.calibration import (
     Calibration,
     Efficiencies,
@@ -92,16 +91,14 @@ MOST_RATE_STEPS = 8
 _STEP = 1e-3  # of finite differences, in logarithms
 _COARSE_STEP = 0.03  # the same of replayed benchmarks, whose steps are whole
 
-Rows = NDArray[np.bool_]
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What was measured of deployments [D]; `queued` are times to first token that are mostly queueing."""
 
-    ttft_s: FloatArray
-    tpot_s: FloatArray
-    queued: Rows
+    ttft_s: Floats
+    tpot_s: Floats
+    queued: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ def paced(terms: Terms, parameters: Parameters, *, tables: bool = False) -> tupl
     return pace_of(terms.frame, list(seconds_DS.T), added), added
 
 
-def settled_tpot_s(terms: Terms, parameters: Parameters, *, tables: bool = False) -> FloatArray:
+def settled_tpot_s(terms: Terms, parameters: Parameters, *, tables: bool = False) -> Floats:
     """Time per output token [D] of each loop at rest, waiting in the mean."""
     return settled(terms.frame, *paced(terms, parameters, tables=tables)).tpot_s
 
@@ -144,7 +141,7 @@ class Fitted:
     standard_errors: dict[str, float]
 
 
-def fit(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Fitted:
+def fit(terms: Terms, measured: Measured, start: Parameters, chosen: Bools) -> Fitted:
     """The parameters that the chosen rows [D] support, by the first three fits."""
     ruled = _engines_with_rows(terms, chosen)
     start = replace(start, engines={k: v for k, v in start.engines.items() if "<" not in k or k in ruled})
@@ -157,7 +154,7 @@ def fit(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Fi
 
 
 def fit_costs(
-    terms: Terms, measured: Measured, start: Parameters, now: Parameters, chosen: Rows
+    terms: Terms, measured: Measured, start: Parameters, now: Parameters, chosen: Bools
 ) -> tuple[Parameters, dict[str, float]]:
     """What kernels reach and what engines add to steps, with relative standard errors.
 
@@ -177,7 +174,7 @@ def fit_costs(
     played = predict(terms, now).tpot_s / settled_tpot_s(terms, now)
     wanted = np.log(measured.tpot_s / played)[chosen]
 
-    def residuals(x: FloatArray) -> FloatArray:
+    def residuals(x: Floats) -> Floats:
         found = settled_tpot_s(terms, _with(now, names, x))[chosen]
         expected = np.where(older >= 0, x[older], at)
         return np.concatenate([_soft((np.log(found) - wanted) / NOISE), (x - expected) / prior])
@@ -192,7 +189,7 @@ def fit_costs(
     return _with(now, names, found.x), errors
 
 
-def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Parameters:
+def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Bools) -> Parameters:
     """The shares of peak rates, which decode hardly hangs on, from both times."""
     from scipy.optimize import least_squares
 
@@ -202,7 +199,7 @@ def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Rows)
     prior = np.array([_prior(name) for _, name in names])
     unqueued = chosen & ~measured.queued
 
-    def residuals(x: FloatArray) -> FloatArray:
+    def residuals(x: Floats) -> Floats:
         played = predict(terms, _with(start, names, x))
         tpot, ttft = np.log(played.tpot_s / measured.tpot_s), np.log(played.ttft_s / measured.ttft_s)
         return np.concatenate([_soft(tpot[chosen] / NOISE), _soft(ttft[unqueued] / TTFT_NOISE), (x - at) / prior])
@@ -213,7 +210,7 @@ def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Rows)
     return _with(start, names, found.x)
 
 
-def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Parameters:
+def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen: Bools) -> Parameters:
     """What each engine adds before the first token; the default engine takes what fits all rows."""
     usable = chosen & ~measured.queued
     engine_D = np.array(terms.engine_D)
@@ -230,17 +227,17 @@ def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen
     return replace(start, engines=engines)
 
 
-def fit_trust(terms: Terms, measured: Measured, start: Parameters, chosen: Rows) -> Parameters:
+def fit_trust(terms: Terms, measured: Measured, start: Parameters, chosen: Bools) -> Parameters:
     """How far each kind of table counts against the roofline as fitted; the terms must hold tables."""
     from scipy.optimize import least_squares
 
     names = [one.name for one in fields(TableTrust)]
     wanted = np.log(measured.tpot_s[chosen])
 
-    def trusted(x: FloatArray) -> Parameters:
+    def trusted(x: Floats) -> Parameters:
         return replace(start, trust=TableTrust(**dict(zip(names, map(float, x), strict=True))))
 
-    def residuals(x: FloatArray) -> FloatArray:
+    def residuals(x: Floats) -> Floats:
         found = settled_tpot_s(terms, trusted(x), tables=True)[chosen]
         return _soft((np.log(found) - wanted) / NOISE)
 
@@ -256,7 +253,7 @@ def predict(terms: Terms, parameters: Parameters, *, tables: bool = False) -> Pl
     return Played(found.ttft_s, found.tpot_s)
 
 
-def features(terms: Terms, parameters: Parameters, played: Played) -> FloatArray:
+def features(terms: Terms, parameters: Parameters, played: Played) -> Floats:
     """[D, F] what the errors of these predictions go with."""
     return features_of(played.ttft_s, idle_ttft_s(terms.frame, *paced(terms, parameters)))
 
@@ -266,7 +263,7 @@ def _descend(
     loops: Loop,
     measured: Measured,
     engine: EngineOverheads,
-    rows: Rows,
+    rows: Bools,
     grids: dict[str, tuple[float, ...]],
 ) -> EngineOverheads:
     """The least mean capped error over one grid after another."""
@@ -303,7 +300,7 @@ def _descend(
     return engine
 
 
-def _engines_with_rows(terms: Terms, chosen: Rows) -> list[str]:
+def _engines_with_rows(terms: Terms, chosen: Bools) -> list[str]:
     engine_D = np.array(terms.engine_D)
     return [str(name) for name in np.unique(engine_D) if np.sum(chosen & (engine_D == name)) >= FEWEST]
 
@@ -320,7 +317,7 @@ def _value(parameters: Parameters, engine: str, name: str) -> float:
     return float(getattr(holder, name))
 
 
-def _with(start: Parameters, names: Sequence[tuple[str, str]], x: FloatArray) -> Parameters:
+def _with(start: Parameters, names: Sequence[tuple[str, str]], x: Floats) -> Parameters:
     values = {name: math.exp(value) for name, value in zip(names, x, strict=True)}
     efficiencies = replace(start.efficiencies, **{name: v for (engine, name), v in values.items() if not engine})
     engines = {
@@ -353,7 +350,7 @@ def _bounds(name: str) -> tuple[float, float]:
     return low, min(high, MOST_SHARE) if is_share(name) else high
 
 
-def _soft(r: FloatArray) -> FloatArray:
+def _soft(r: Floats) -> Floats:
     """Signed root of the soft-L1 loss of each residual."""
     return np.sign(r) * np.sqrt(2.0 * (np.sqrt(1.0 + r**2) - 1.0))
 

@@ -14,9 +14,9 @@ from statistics import fmean, median
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.calibrate.parameters import NAMES, Terms, bounds, to_vector, with_vector
 from planner.calibrate.records import ExecutedStep
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.calibration import Efficiencies
 from planner.errors import PlannerError
 
@@ -36,7 +36,7 @@ class Errors:
     mean: float
 
     @classmethod
-    def of(cls, predicted_s: Sequence[float] | FloatArray, measured_s: Sequence[float]) -> "Errors":
+    def of(cls, predicted_s: Sequence[float] | Floats, measured_s: Sequence[float]) -> "Errors":
         sizes = [abs(found / wanted - 1.0) for found, wanted in zip(predicted_s, measured_s, strict=True)]
         return cls(float(median(sizes)), float(fmean(sizes)))
 
@@ -115,11 +115,11 @@ def _held_out(steps: Sequence[ExecutedStep], base: Efficiencies, groups: Sequenc
     return Errors.of(predicted, measured)
 
 
-def _step_seconds(terms: Terms, efficiencies: Efficiencies) -> FloatArray:
+def _step_seconds(terms: Terms, efficiencies: Efficiencies) -> Floats:
     return _sums(terms.step_T, terms.seconds(efficiencies), len(terms.steps))
 
 
-def _sums(row_T: object, seconds_T: FloatArray, count: int) -> FloatArray:
+def _sums(row_T: object, seconds_T: Floats, count: int) -> Floats:
     """Seconds of all terms of each row."""
     return np.asarray(np.bincount(np.asarray(row_T), weights=seconds_T, minlength=count), dtype=np.float64)
 
@@ -153,9 +153,9 @@ class _Rows:
         self.log_measured.append(math.log(seconds))
         self.weight.append(weight)
 
-    def residuals(self, seconds_T: FloatArray) -> FloatArray:
+    def residuals(self, seconds_T: Floats) -> Floats:
         total = _sums(self.row, seconds_T[self.term], len(self.weight))
-        gaps: FloatArray = np.log(np.maximum(total, 1e-12)) - np.array(self.log_measured)
+        gaps: Floats = np.log(np.maximum(total, 1e-12)) - np.array(self.log_measured)
         return np.asarray(np.array(self.weight) * gaps / NOISE, dtype=np.float64)
 
 
@@ -176,7 +176,7 @@ def _solve(terms: Terms, base: Efficiencies) -> tuple[Efficiencies, dict[str, fl
     return found, dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True))
 
 
-def _minimise(terms: Terms, rows: _Rows, base: Efficiencies, names: Sequence[str]) -> tuple[Efficiencies, FloatArray]:
+def _minimise(terms: Terms, rows: _Rows, base: Efficiencies, names: Sequence[str]) -> tuple[Efficiencies, Floats]:
     """The minimum over the named parameters, and the Jacobian of the data rows there [row, parameter]."""
     from scipy.optimize import least_squares
 
@@ -186,7 +186,7 @@ def _minimise(terms: Terms, rows: _Rows, base: Efficiencies, names: Sequence[str
     limits = np.log(np.array([bounds(name) for name in names])).T
     depends_PT = [terms.depends_PT[NAMES.index(name)] for name in names]
 
-    def data_jacobian(x: FloatArray) -> FloatArray:
+    def data_jacobian(x: Floats) -> Floats:
         seconds_T = terms.seconds(with_vector(base, names, x))
         at = rows.residuals(seconds_T)
         columns = []
@@ -197,10 +197,10 @@ def _minimise(terms: Terms, rows: _Rows, base: Efficiencies, names: Sequence[str
             columns.append((rows.residuals(changed_T) - at) / _STEP)
         return np.array(columns).T
 
-    def residuals(x: FloatArray) -> FloatArray:
+    def residuals(x: Floats) -> Floats:
         return np.concatenate([rows.residuals(terms.seconds(with_vector(base, names, x))), (x - start) / PRIOR])
 
-    def jacobian(x: FloatArray) -> FloatArray:
+    def jacobian(x: Floats) -> Floats:
         return np.concatenate([data_jacobian(x), np.eye(len(names)) / PRIOR])
 
     inside = np.clip(start, limits[0] + 1e-9, limits[1] - 1e-9)

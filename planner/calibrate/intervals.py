@@ -7,9 +7,8 @@ Gneiting and Raftery, "Strictly Proper Scoring Rules", JASA 102 (2007), section 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Floats
 from planner.costs.rates.spread import Spread
 
 LEVEL = 0.8
@@ -19,7 +18,7 @@ _RIDGE = 0.003  # on all coefficients but the constant
 _FACTORS = np.arange(0.6, 3.0, 0.02)
 
 
-def fit_spread(measured: FloatArray, predicted: FloatArray, features_NF: FloatArray) -> Spread:
+def fit_spread(measured: Floats, predicted: Floats, features_NF: Floats) -> Spread:
     """The spread of `measured` around `predicted`."""
     low = _bound(measured, predicted, features_NF, -1.0)
     high = _bound(measured, predicted, features_NF, 1.0)
@@ -30,21 +29,21 @@ def fit_spread(measured: FloatArray, predicted: FloatArray, features_NF: FloatAr
     return Spread(tuple(float(v) for v in spread.low), tuple(float(v) for v in spread.high))
 
 
-def coverage(measured: FloatArray, low: FloatArray, high: FloatArray) -> float:
+def coverage(measured: Floats, low: Floats, high: Floats) -> float:
     """Share of the rows between their bounds."""
     return float(np.mean((measured >= low) & (measured <= high)))
 
 
-def winkler(measured: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+def winkler(measured: Floats, low: Floats, high: Floats) -> Floats:
     """Relative Winkler score of each row: width, and what lies outside, over what was measured."""
     outside = np.maximum(low - measured, 0.0) + np.maximum(measured - high, 0.0)
     return (high - low + _PENALTY * outside) / measured
 
 
-def _bound(measured: FloatArray, predicted: FloatArray, features_NF: FloatArray, side: float) -> NDArray[np.float64]:
+def _bound(measured: Floats, predicted: Floats, features_NF: Floats, side: float) -> Floats:
     from scipy.optimize import minimize
 
-    def score(x: FloatArray) -> float:
+    def score(x: Floats) -> float:
         zero = tuple(np.zeros(len(x)))
         spread = Spread(tuple(x), zero) if side < 0 else Spread(zero, tuple(x))
         bound = spread.bounds(predicted, features_NF)[0 if side < 0 else 1]

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Indices
 from planner.calibrate.records import ExecutedStep, operators_of
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.calibration import Efficiencies, is_share
 from planner.costs.rates.pricer import Pricer
 
@@ -28,13 +27,13 @@ def bounds(name: str) -> tuple[float, float]:
     return TIME_BOUNDS if name.endswith("_s") else SPREAD_BOUNDS
 
 
-def to_vector(efficiencies: Efficiencies, names: Sequence[str]) -> FloatArray:
+def to_vector(efficiencies: Efficiencies, names: Sequence[str]) -> Floats:
     """Logarithms of the named parameters, moved inside their bounds."""
     inside = [min(max(getattr(efficiencies, name), bounds(name)[0]), bounds(name)[1]) for name in names]
     return np.log(np.array(inside, dtype=np.float64))
 
 
-def with_vector(base: Efficiencies, names: Sequence[str], vector: FloatArray) -> Efficiencies:
+def with_vector(base: Efficiencies, names: Sequence[str], vector: Floats) -> Efficiencies:
     """`base` with the named parameters replaced by the exponentials of `vector`."""
     return replace(base, **{name: math.exp(value) for name, value in zip(names, vector, strict=True)})
 
@@ -44,9 +43,9 @@ class Terms:
     """Every executed operator [T] of some steps: its step, and which parameters its price hangs on."""
 
     steps: tuple[ExecutedStep, ...]
-    step_T: NDArray[np.intp]
+    step_T: Indices
     name_T: tuple[str, ...]
-    depends_PT: NDArray[np.bool_]  # by parameter of NAMES
+    depends_PT: Bools  # by parameter of NAMES
 
     @classmethod
     def of(cls, steps: Sequence[ExecutedStep], base: Efficiencies) -> "Terms":
@@ -65,7 +64,7 @@ class Terms:
                 depends[parameter] |= np.abs(seconds - start) > _CHANGE * start
         return replace(bare, depends_PT=depends)
 
-    def seconds(self, efficiencies: Efficiencies, wanted_T: NDArray[np.bool_] | None = None) -> FloatArray:
+    def seconds(self, efficiencies: Efficiencies, wanted_T: Bools | None = None) -> Floats:
         """Seconds [T] of all runs of each operator; zero where `wanted_T` is false."""
         pricers: dict[int, Pricer] = {}
         result = np.zeros(len(self.step_T))

@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Indices
 from planner.calibrate.parameters import NAMES
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Experts, Operator, demand
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads
 from planner.costs.rates.collectives import Route, route
 from planner.costs.rates.evidence import Basis
@@ -28,7 +28,6 @@ from planner.hardware.accelerator import Accelerator
 from planner.hardware.profiles.store import ProfileStore
 
 STEPS = 4  # priced of each deployment
-Index = NDArray[np.intp]
 _NONE = len(NAMES)  # a start that costs nothing
 
 
@@ -36,16 +35,16 @@ _NONE = len(NAMES)  # a start that costs nothing
 class _Piece:
     """Terms of one operator of one step of the deployments of one batch."""
 
-    place_T: Index  # deployment x STEPS + step
-    count_T: FloatArray  # runs, scaled to the fullest pipeline stage
-    flop_s_T: FloatArray  # at the peak rate
-    move_s_T: FloatArray  # at the full bandwidth
-    kernels_T: FloatArray
+    place_T: Indices  # deployment x STEPS + step
+    count_T: Floats  # runs, scaled to the fullest pipeline stage
+    flop_s_T: Floats  # at the peak rate
+    move_s_T: Floats  # at the full bandwidth
+    kernels_T: Floats
     names: tuple[int, int, int, int]  # of flop, bandwidth, start, quantising
     kind: str  # gemm, attention, experts, collective, other
     route: Route | None
     experts: tuple[Experts, Accelerator] | None
-    table_s_T: FloatArray  # what a table says; nan where none does
+    table_s_T: Floats  # what a table says; nan where none does
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +53,19 @@ class Terms:
 
     engine_D: tuple[str, ...]  # sections of a calibration: an engine, or its older releases
     frame: Frame
-    stages_DS: FloatArray  # pipeline stages of the instance that a step runs on
-    sampled_DS: FloatArray  # sequences whose logits it computes
-    prefills_DS: FloatArray  # 1 where it prefills
+    stages_DS: Floats  # pipeline stages of the instance that a step runs on
+    sampled_DS: Floats  # sequences whose logits it computes
+    prefills_DS: Floats  # 1 where it prefills
     pieces: tuple[_Piece, ...]
     experts: tuple[tuple[int, _Piece], ...]  # the pieces of experts, and where their terms begin
-    collectives: Index  # the terms of collectives
+    collectives: Indices  # the terms of collectives
     route: Route  # of those
-    place_T: Index
-    count_T: FloatArray
-    flop_s_T: FloatArray
-    move_s_T: FloatArray
-    kernels_T: FloatArray
-    names_T: NDArray[np.intp]  # [4, T]
+    place_T: Indices
+    count_T: Floats
+    flop_s_T: Floats
+    move_s_T: Floats
+    kernels_T: Floats
+    names_T: Indices  # [4, T]
 
     @classmethod
     def of(cls, cases: Sequence[Case], store: ProfileStore | None = None) -> "Terms":
@@ -118,7 +117,7 @@ class Terms:
 
     def device_s(
         self, known: Efficiencies, engines: dict[str, EngineOverheads], trust: dict[str, float] | None = None
-    ) -> FloatArray:
+    ) -> Floats:
         """Device seconds [D, S] of every step; tables, where terms hold them, count by `trust`, else not at all."""
         values = np.array([*(getattr(known, name) for name in NAMES), 0.0])
         flop, bandwidth, start, quantising = values[self.names_T]
@@ -141,12 +140,12 @@ class Terms:
         total = np.bincount(self.place_T, seconds_T * self.count_T, minlength=STEPS * len(self.engine_D))
         return np.asarray(total.reshape(-1, STEPS), dtype=np.float64)
 
-    def host_s(self, added: Added) -> FloatArray:
+    def host_s(self, added: Added) -> Floats:
         """Seconds [D, S] that engines add to every step (`planner.costs.rates.step.host_s`)."""
         step, sequence, prefill = added.step_s[:, None], added.sequence_s[:, None], added.prefill_s[:, None]
         return (step + sequence * self.sampled_DS + prefill * self.prefills_DS) * self.stages_DS
 
-    def _blended(self, seconds_T: FloatArray, trust: dict[str, float]) -> FloatArray:
+    def _blended(self, seconds_T: Floats, trust: dict[str, float]) -> Floats:
         table_T = np.concatenate([piece.table_s_T for piece in self.pieces])
         weight_T = np.concatenate([np.full(len(p.place_T), trust.get(p.kind, 0.0)) for p in self.pieces])
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -154,7 +153,7 @@ class Terms:
         return np.where(np.isfinite(blended) & (table_T > 0), blended, seconds_T)
 
 
-def _pieces(batch: Batch, members: Index, step: int, priced: tuple[Shards, Work]) -> list[_Piece]:
+def _pieces(batch: Batch, members: Indices, step: int, priced: tuple[Shards, Work]) -> list[_Piece]:
     shards, work = priced
     pricer = _in_full(batch.costs.pricer)
     arch, pool = batch.costs.arch, batch.cases[0].pool
@@ -163,7 +162,7 @@ def _pieces(batch: Batch, members: Index, step: int, priced: tuple[Shards, Work]
     return [_piece(op, roofline, pricer, members * STEPS + step, pace) for op in forward(arch, shards, work)]
 
 
-def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Index, pace: FloatArray) -> _Piece:
+def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Indices, pace: Floats) -> _Piece:
     table = _table_s(op, pricer)
     none = np.zeros(len(place))
     if isinstance(op, Collective):
@@ -181,11 +180,11 @@ def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Index, pace: Fl
     return _Piece(place, op.count * pace, flop_s, move_s, busy * asked.kernels, names, kind, None, experts, table)
 
 
-def _expert_move_s(op: Experts, accelerator: Accelerator, concentration: float) -> FloatArray:
+def _expert_move_s(op: Experts, accelerator: Accelerator, concentration: float) -> Floats:
     return demand(op, concentration).size_bytes / accelerator.memory_bandwidth_bytes_per_s
 
 
-def _table_s(op: Operator, pricer: Pricer) -> FloatArray:
+def _table_s(op: Operator, pricer: Pricer) -> Floats:
     """What tables alone say of one run; nan where the pricer has none."""
     if not isinstance(pricer, Profiled):
         size = len(op.group) if isinstance(op, Collective) else len(demand(op).flop)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.calibrate.training_fit import Fit, fit_rates, fit_shapes, with_shapes
 from planner.calibrate.training_replay import Replay, replay
 from planner.costs.training.config import TrainingConfig
 from planner.costs.training.intervals import run_class
-from planner.costs.training.kernels import FloatArray
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import Shape, main_shape
 from planner.errors import PlannerError
@@ -61,8 +61,8 @@ class Runs:
 
     runs: tuple[MeasuredRun, ...]
     replay: Replay
-    measured: FloatArray
-    weights: FloatArray
+    measured: Floats
+    weights: Floats
     groups: NDArray[np.str_]
     shapes: tuple[Shape, ...]
 
@@ -79,7 +79,7 @@ class Runs:
         )
 
 
-def fitted(runs: Runs, used: NDArray[np.bool_], start: FloatArray | None = None) -> tuple[Fit, Rates]:
+def fitted(runs: Runs, used: Bools, start: Floats | None = None) -> tuple[Fit, Rates]:
     """Rates fitted to the runs used, alone and with the factors of their shapes."""
     fit = fit_rates(runs.replay, runs.measured, runs.weights, used, start=start, evaluations=25 if start is None else 4)
     errors = np.log(runs.measured / runs.replay.step_s(fit.rates))
@@ -91,11 +91,11 @@ def fitted(runs: Runs, used: NDArray[np.bool_], start: FloatArray | None = None)
 class LeftOut:
     """Steps [N] of every run as predicted by fits that saw none of its group."""
 
-    step_s: FloatArray
-    formulas_s: FloatArray  # without the factors of measured shapes
+    step_s: Floats
+    formulas_s: Floats  # without the factors of measured shapes
     classes: NDArray[np.str_]  # as the fit without the group sees them
 
-    def errors(self, measured: FloatArray) -> FloatArray:
+    def errors(self, measured: Floats) -> Floats:
         """ln(measured / predicted)."""
         return np.asarray(np.log(measured / self.step_s))
 
@@ -113,7 +113,7 @@ def leave_groups_out(runs: Runs, fit: Fit) -> LeftOut:
     return LeftOut(steps, formulas, classes)
 
 
-def spreads(errors: FloatArray, classes: NDArray[np.str_], groups: NDArray[np.str_]) -> dict[str, tuple[float, float]]:
+def spreads(errors: Floats, classes: NDArray[np.str_], groups: NDArray[np.str_]) -> dict[str, tuple[float, float]]:
     """80 % intervals of ln(measured / predicted) by class of run, drawn to those of all runs where there are few.
 
     Runs of one group err alike, so each group of a class counts as the root of its runs; all intervals are widened by
@@ -142,7 +142,7 @@ def _mixed(own: tuple[float, float], common: tuple[float, float], share: float) 
     return low, high
 
 
-def _quantiles(errors: FloatArray, weights: FloatArray) -> tuple[float, float]:
+def _quantiles(errors: Floats, weights: Floats) -> tuple[float, float]:
     order = np.argsort(errors)
     place = (np.cumsum(weights[order]) - weights[order] / 2.0) / weights.sum()
     low, high = (float(np.interp(level, place, errors[order])) for level in LEVEL)

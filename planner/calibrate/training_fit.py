@@ -10,10 +10,9 @@ from functools import cache
 from importlib import resources
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.calibrate.training_replay import Replay
-from planner.costs.training.kernels import FloatArray
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import MeasuredShape, MeasuredShapes, Shape, ShapeKind, nearness
 from planner.documents.read import parse_document
@@ -37,12 +36,12 @@ class Prior:
     def names(self) -> tuple[str, ...]:
         return tuple(self.free)
 
-    def rates(self, logs: FloatArray) -> Rates:
+    def rates(self, logs: Floats) -> Rates:
         """Rates with the free ones at these logarithms."""
         return Rates({**self.fixed, **dict(zip(self.names, np.exp(logs).tolist(), strict=True))})
 
     @property
-    def start(self) -> FloatArray:
+    def start(self) -> Floats:
         return np.asarray(np.log(np.array(list(self.free.values()), dtype=np.float64)))
 
 
@@ -72,14 +71,14 @@ def limit_of(name: str) -> float:
 class Fit:
     """Logarithms of the free rates, and the standard error of each."""
 
-    logs: FloatArray
-    errors: FloatArray
+    logs: Floats
+    errors: Floats
     rates: Rates
 
 
 def fit_rates(
-    replay: Replay, measured: FloatArray, weights: FloatArray, used: NDArray[np.bool_], *,
-    start: FloatArray | None = None, evaluations: int = 25,
+    replay: Replay, measured: Floats, weights: Floats, used: Bools, *,
+    start: Floats | None = None, evaluations: int = 25,
 ) -> Fit:  # fmt: skip
     """The rates that explain the runs `used` [N] best; `start` from an earlier fit saves evaluations."""
     from scipy.optimize import least_squares
@@ -89,12 +88,12 @@ def fit_rates(
     upper = np.log(np.array([limit_of(name) for name in known.names])) + 1e-9
     root, logs_measured = np.sqrt(weights[used]), np.log(measured[used])
 
-    def residuals(x: FloatArray) -> FloatArray:
+    def residuals(x: Floats) -> Floats:
         error = (np.log(replay.step_s(known.rates(x))[used]) - logs_measured) / SCALE
         robust = np.sign(error) * np.sqrt(2.0 * (np.sqrt(1.0 + error**2) - 1.0))
         return np.concatenate([root * robust, (x - centre) / spread])
 
-    def jacobian(x: FloatArray) -> FloatArray:
+    def jacobian(x: Floats) -> Floats:
         at = residuals(x)
         return np.stack([(residuals(x + _STEP * row) - at) / _STEP for row in np.eye(len(x))], axis=1)
 
@@ -107,7 +106,7 @@ def fit_rates(
     return Fit(x, errors, known.rates(x))
 
 
-def fit_shapes(shapes: Sequence[Shape], errors: FloatArray) -> MeasuredShapes:
+def fit_shapes(shapes: Sequence[Shape], errors: Floats) -> MeasuredShapes:
     """What shapes tell beyond the formulas: `errors` are ln(measured / predicted) of a run with that shape each."""
     found: list[MeasuredShape] = []
     by_kind: dict[ShapeKind, dict[Shape, list[float]]] = {}

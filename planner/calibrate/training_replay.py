@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.costs.training.config import TrainingConfig
-from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, KernelTable, sums
+from planner.costs.training.kernels import FORWARD, PASSES, KernelTable, sums
 from planner.costs.training.layer_costs import embedding_table, jitter, layer_table, loss_table, mtp_table, together
 from planner.costs.training.parameters import rank_parameters
 from planner.costs.training.rates import Rates
@@ -20,7 +20,6 @@ from planner.costs.training.step import SCHEDULES, StepParts, rank_contents
 from planner.costs.training.volumes import DataParallelVolume, data_parallel_volume, message_volume
 from planner.models.architecture import Layer
 
-IntArray = NDArray[np.int64]
 _HOSTS = ("graphs", "plain", "eager", "legacy")
 
 
@@ -29,18 +28,18 @@ class Kernels:
     """The kernels of all distinct layers and ends."""
 
     pairs: tuple[tuple[str, str], ...]  # distinct (kind, generation)
-    pair_K: IntArray
-    columns_5K: FloatArray  # flop, move, inside, outside seconds, launches
-    pass_K: IntArray  # index of the pass [G]
-    launches_G: FloatArray
-    host_U: IntArray
-    jitter_U: FloatArray
-    chosen_K: IntArray  # kernels that some selective recomputation runs again, by their index
-    choice_K: IntArray  # which selection that is for
+    pair_K: Ints
+    columns_5K: Floats  # flop, move, inside, outside seconds, launches
+    pass_K: Ints  # index of the pass [G]
+    launches_G: Floats
+    host_U: Ints
+    jitter_U: Floats
+    chosen_K: Ints  # kernels that some selective recomputation runs again, by their index
+    choice_K: Ints  # which selection that is for
     shape_U: tuple[Shape | None, ...]  # of decoder layers
     table_of_choice: list[int]
 
-    def seconds(self, rates: Rates) -> tuple[FloatArray, FloatArray]:
+    def seconds(self, rates: Rates) -> tuple[Floats, Floats]:
         """Seconds of every pass [U, 3], and of every selection."""
         rate_RP = np.concatenate([rates.of((kind,), generation) for kind, generation in self.pairs], axis=1)
         flop, move, link, fabric, start, exposed = rate_RP[:, self.pair_K]
@@ -70,21 +69,21 @@ class Replay:
 
     kernels: Kernels
     configs: tuple[TrainingConfig, ...]
-    entry_S: IntArray  # [E] kind of rank of each part
-    entry_U: IntArray
-    count_E: FloatArray
-    full_E: FloatArray  # how often computed again whole
-    again_S: IntArray  # parts with a selection: kind of rank,
-    again_choice: IntArray  # selection,
-    again_count: FloatArray  # and how often
-    place_S: IntArray  # row-major place of each kind of rank in [N, kinds]
-    ranks_NK: FloatArray
-    volume_N6: FloatArray
-    message_N2: FloatArray
+    entry_S: Ints  # [E] kind of rank of each part
+    entry_U: Ints
+    count_E: Floats
+    full_E: Floats  # how often computed again whole
+    again_S: Ints  # parts with a selection: kind of rank,
+    again_choice: Ints  # selection,
+    again_count: Floats  # and how often
+    place_S: Ints  # row-major place of each kind of rank in [N, kinds]
+    ranks_NK: Floats
+    volume_N6: Floats
+    message_N2: Floats
     generations: tuple[str, ...]
-    generation_N: IntArray
+    generation_N: Ints
 
-    def step_s(self, rates: Rates) -> FloatArray:
+    def step_s(self, rates: Rates) -> Floats:
         """Seconds of a step [N] of every run."""
         pass_U3, selected = self.kernels.seconds(rates)
         size = len(self.place_S)
@@ -101,8 +100,8 @@ class Replay:
         pipeline, _, shown = parts.parts(rates)
         return np.asarray(pipeline + shown + parts.optimizer_s + rates.get("step_s"))
 
-    def _parts(self, rates: Rates, stage_NK3: FloatArray) -> StepParts:
-        def rate(name: str) -> FloatArray:
+    def _parts(self, rates: Rates, stage_NK3: Floats) -> StepParts:
+        def rate(name: str) -> Floats:
             return np.array([rates.get(name, generation) for generation in self.generations])[self.generation_N]
 
         volume, configs = self.volume_N6.T, self.configs

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.kernels import (
     AttentionBackward,
     DecodeAttention,
@@ -14,7 +15,6 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     demand,
 )
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.profiled import PASS_OF
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
@@ -108,8 +108,8 @@ def _newest(store: ProfileStore, accelerator: str, table: str, engine: str | Non
 
 
 def _line(name: str, ours: KernelTable, theirs: KernelTable | None, accelerator: Accelerator | None) -> Line:
-    shares: list[FloatArray] = []
-    ratios: list[FloatArray] = []
+    shares: list[Floats] = []
+    ratios: list[Floats] = []
     cells = 0
     for key, grid in _grids(ours):
         known = ~np.isnan(grid.latency_s)
@@ -136,7 +136,7 @@ def _grids(table: KernelTable) -> Iterator[tuple[dict[str, KeyValue], Grid]]:
             yield key, grid
 
 
-def _ratios(key: dict[str, KeyValue], grid: Grid, theirs: KernelTable) -> FloatArray:
+def _ratios(key: dict[str, KeyValue], grid: Grid, theirs: KernelTable) -> Floats:
     """Other latency / own latency at the own cells whose shapes the other table holds."""
     shared = {name: value for name, value in key.items() if name in theirs.key_names}
     try:
@@ -154,11 +154,11 @@ def _ratios(key: dict[str, KeyValue], grid: Grid, theirs: KernelTable) -> FloatA
         place.append(nearest)
     other_s = other.latency_s[tuple(place)]
     kept &= ~np.isnan(other_s)
-    result: FloatArray = other_s[kept] / own_s[kept]
+    result: Floats = other_s[kept] / own_s[kept]
     return result
 
 
-def roofline_s(name: str, key: dict[str, KeyValue], grid: Grid, accelerator: Accelerator) -> FloatArray | None:
+def roofline_s(name: str, key: dict[str, KeyValue], grid: Grid, accelerator: Accelerator) -> Floats | None:
     """max(operations / peak, bytes / bandwidth) of every cell, without efficiencies or floors; None for other kinds."""
     points = tuple(axis.ravel() for axis in grid.points())
     op = _operator(name, key, points)
@@ -170,7 +170,7 @@ def roofline_s(name: str, key: dict[str, KeyValue], grid: Grid, accelerator: Acc
 
 
 def _operator(
-    name: str, key: dict[str, KeyValue], points: tuple[FloatArray, ...]
+    name: str, key: dict[str, KeyValue], points: tuple[Floats, ...]
 ) -> Gemm | PrefillAttention | DecodeAttention | AttentionBackward | Experts | MemoryPass | None:
     if name == "gemm" and str(key["gemm_dtype"]) in _PRECISION:
         m, n, k = points
@@ -194,7 +194,7 @@ def _operator(
 
 
 def _attention(
-    name: str, points: tuple[FloatArray, ...], dims: tuple[int, int], window: int, *, latent: bool = False
+    name: str, points: tuple[Floats, ...], dims: tuple[int, int], window: int, *, latent: bool = False
 ) -> PrefillAttention | DecodeAttention | AttentionBackward:
     batch, length, heads, kv_heads = points
     sizes = (heads, kv_heads, *dims, window, "bf16")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.backward import training_operators
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import (
@@ -21,7 +22,7 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     gradient_of,
 )
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.pricer import expert_skew
 from planner.hardware.profiling.shapes import BALANCED, PASS_KINDS, Family
 from planner.models.architecture import Architecture
@@ -125,7 +126,7 @@ def _families(op: Operator, arch: Architecture) -> Iterator[Family | str]:
             yield from _experts(op, expert_skew(arch))
 
 
-def _whole(*sizes: FloatArray) -> list[int] | None:
+def _whole(*sizes: Floats) -> list[int] | None:
     """Sizes as whole numbers, None where one is not, or varies with the work."""
     fixed = all(size[0] == size[-1] and float(size[0]).is_integer() and size[0] >= 1 for size in sizes)
     return [int(size[0]) for size in sizes] if fixed else None

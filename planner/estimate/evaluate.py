@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.forward import forward
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import make_pricer
 from planner.costs.rates.spread import features_of
@@ -115,11 +116,11 @@ class Batch:
             for one, ttft, tpot in zip(found, *intervals, strict=True)
         ]
 
-    def _intervals(self, settled: Settled, idle_s: FloatArray) -> tuple[list[Interval | None], list[Interval | None]]:
+    def _intervals(self, settled: Settled, idle_s: Floats) -> tuple[list[Interval | None], list[Interval | None]]:
         """80 % intervals of both times of each case; None where the calibration holds no spread."""
         spreads, features = load_calibration(self.cases[0].calibration).spreads, features_of(settled.ttft_s, idle_s)
 
-        def ends(name: str, values: FloatArray) -> list[Interval | None]:
+        def ends(name: str, values: Floats) -> list[Interval | None]:
             if name not in spreads:
                 return [None] * len(values)
             return [
@@ -180,43 +181,43 @@ class Batch:
             return found
         return [(shards, work.with_drafts(self._drafts())) for shards, work in found]
 
-    def _drafts(self) -> FloatArray:
+    def _drafts(self) -> Floats:
         return self._numbers(lambda case: case.draft_tokens)
 
-    def _launches(self) -> tuple[FloatArray, FloatArray]:
+    def _launches(self) -> tuple[Floats, Floats]:
         """Kernels of a step with prompts, and its layers of latent attention."""
         one = np.ones(len(self.cases))
         found = launches(list(forward(self.costs.arch, self._shards(True), Work.prefill(1024.0 * one))))
         halves = self._shards(True).micro_batches
         return found[0] * halves, found[1] * halves
 
-    def _captured_tokens(self) -> FloatArray:
+    def _captured_tokens(self) -> Floats:
         """Of the largest step that graphs hold; none of steps with prompts in two batches."""
         default = self.costs.engine.captured_tokens
         captured = self._numbers(lambda case: default if case.captured_tokens is None else case.captured_tokens)
         return np.where(self._shards(True).micro_batches > 1.0, 0.0, captured)
 
-    def _isl(self) -> FloatArray:
+    def _isl(self) -> Floats:
         return self._numbers(lambda case: case.isl)
 
-    def _osl(self) -> FloatArray:
+    def _osl(self) -> Floats:
         return self._numbers(lambda case: case.osl)
 
-    def _ranks(self, prefill: bool) -> FloatArray:
+    def _ranks(self, prefill: bool) -> Floats:
         return np.array([part.replicas * part.dp for part in self._parts(prefill)], dtype=np.float64)
 
-    def _sequence_bytes(self) -> FloatArray:
+    def _sequence_bytes(self) -> Floats:
         """Cache of a sequence half-way through its output: engines take pages as sequences grow."""
         shards, drafter, tokens = self._shards(False), self.costs.drafter, self._isl() + self._osl() / 2.0
         own = kv_cache_bytes(self.costs.arch, shards, tokens)
         return own if drafter is None else own + drafter.kv_bytes(shards, tokens, self._drafts())
 
-    def _admitted(self) -> FloatArray:
+    def _admitted(self) -> Floats:
         """Sequences of a decoding rank that its cache holds."""
         room = np.maximum(self._memory_bytes() - self._fixed_bytes(), 0.0)
         return np.asarray(np.floor(room / self._sequence_bytes()), dtype=np.float64)
 
-    def _answer(self, i: int, case: Case, settled: Settled, room: FloatArray, memory: FloatArray) -> Estimate | Refused:
+    def _answer(self, i: int, case: Case, settled: Settled, room: Floats, memory: Floats) -> Estimate | Refused:
         reason = _uncut(case)
         if reason is not None:
             return Refused(case.id, reason)
@@ -228,7 +229,7 @@ class Batch:
         tokens = settled.rate_per_s[i] * case.osl / case.gpus
         return Estimate(float(settled.ttft_s[i]), float(settled.tpot_s[i]), float(tokens), float(memory[i]))
 
-    def _numbers(self, of: Callable[[Case], float]) -> FloatArray:
+    def _numbers(self, of: Callable[[Case], float]) -> Floats:
         return np.array([of(case) for case in self.cases], dtype=np.float64)
 
     def _parts(self, prefill: bool) -> list[Part]:
@@ -239,15 +240,15 @@ class Batch:
         rows = [(part.tp, part.pp, part.dp, part.moe_tp, part.ep, part.micro_batches) for part in parts]
         return Shards.of(*np.array(rows, dtype=np.float64).T)
 
-    def _most_batch(self) -> FloatArray:
+    def _most_batch(self) -> Floats:
         given = np.array([part.max_batch for part in self._parts(False)], dtype=np.float64)
         return np.where(given > 0, given, float(DEFAULT_MAX_BATCH))
 
-    def _memory_bytes(self) -> FloatArray:
+    def _memory_bytes(self) -> Floats:
         accelerator = self.cases[0].pool.node.accelerator
         return accelerator.memory_bytes * self._numbers(lambda case: case.memory_utilisation)
 
-    def _fixed_bytes(self) -> FloatArray:
+    def _fixed_bytes(self) -> Floats:
         """Weights, those of a drafter too, workspace and the activations of a small step on a decoding device.
 
         What an engine takes for larger steps shrinks the cache, and with it the sequences admitted, but never keeps
@@ -258,7 +259,7 @@ class Batch:
         own = weight_bytes(self.costs.arch, shards) + activations + self.costs.engine.workspace_bytes
         return own if drafter is None else own + drafter.weight_bytes(shards, self._drafts())
 
-    def _moved_s(self) -> FloatArray:
+    def _moved_s(self) -> Floats:
         """Moving a request's cache from one pool to the other; 0 where one pool does both."""
         isl, shards, pool = self._isl(), self._shards(True), self.cases[0].pool
         if self.cases[0].prefill is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Floats
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.step import launched_share
 from planner.estimate.replay import Loop
@@ -17,38 +17,38 @@ from planner.kinds.serve.steady.closed_loop import Dynamics, Settled, settle
 class Frame:
     """Deployments with their loads [N]; lengths are means."""
 
-    clients: FloatArray  # 0 where the load is open
-    rate_per_s: FloatArray
-    requests_per_client: FloatArray
-    isl: FloatArray
-    osl: FloatArray
-    isl_cv: FloatArray
-    disaggregated: FloatArray  # 1 where prefill runs apart
-    decode_instances: FloatArray
-    decode_ranks: FloatArray  # attention ranks of all instances
-    prefill_ranks: FloatArray
-    prefill_stages: FloatArray  # pipeline stages of an instance that prefills
-    most_decoding: FloatArray  # sequences that a decoding rank admits
-    full_batch: FloatArray  # those that it has when all clients decode
-    chunks: FloatArray  # steps that a lone prompt is priced in
-    prompts: FloatArray  # prompts in a step full of them
-    moved_s: FloatArray  # moving a request's cache between pools
-    chunk_tokens: FloatArray  # prompt tokens of a step; 0: the engine's default
-    poll_steps: FloatArray  # decode steps between looks at new requests; 0: the engine's default
-    hold_steps: FloatArray  # decode steps for which prompts are held to batch them
-    staggered: FloatArray  # 1 where clients start one after the other
-    launches: FloatArray  # kernels of a step
-    latent_layers: FloatArray  # of a step
-    prefix_hits: FloatArray  # share of prompt tokens that need no computing
-    captured_tokens: FloatArray  # of the largest step that CUDA graphs hold
-    yielded: FloatArray  # tokens of a sequence in a step; 1 without drafts
+    clients: Floats  # 0 where the load is open
+    rate_per_s: Floats
+    requests_per_client: Floats
+    isl: Floats
+    osl: Floats
+    isl_cv: Floats
+    disaggregated: Floats  # 1 where prefill runs apart
+    decode_instances: Floats
+    decode_ranks: Floats  # attention ranks of all instances
+    prefill_ranks: Floats
+    prefill_stages: Floats  # pipeline stages of an instance that prefills
+    most_decoding: Floats  # sequences that a decoding rank admits
+    full_batch: Floats  # those that it has when all clients decode
+    chunks: Floats  # steps that a lone prompt is priced in
+    prompts: Floats  # prompts in a step full of them
+    moved_s: Floats  # moving a request's cache between pools
+    chunk_tokens: Floats  # prompt tokens of a step; 0: the engine's default
+    poll_steps: Floats  # decode steps between looks at new requests; 0: the engine's default
+    hold_steps: Floats  # decode steps for which prompts are held to batch them
+    staggered: Floats  # 1 where clients start one after the other
+    launches: Floats  # kernels of a step
+    latent_layers: Floats  # of a step
+    prefix_hits: Floats  # share of prompt tokens that need no computing
+    captured_tokens: Floats  # of the largest step that CUDA graphs hold
+    yielded: Floats  # tokens of a sequence in a step; 1 without drafts
 
     @property
-    def output_steps(self) -> FloatArray:
+    def output_steps(self) -> Floats:
         """Steps that take the place of the tokens of an output: the first, and those that yield the others."""
         return self.steps_of(self.osl)
 
-    def steps_of(self, osl: FloatArray) -> FloatArray:
+    def steps_of(self, osl: Floats) -> Floats:
         """Steps that outputs of so many tokens take."""
         return np.where(self.yielded == 1.0, osl, 1.0 + (osl - 1.0) / self.yielded)
 
@@ -64,19 +64,19 @@ class Frame:
 class Added:
     """What the engine of each deployment adds [N]; see EngineOverheads."""
 
-    step_s: FloatArray
-    sequence_s: FloatArray
-    prefill_s: FloatArray
-    launch_s: FloatArray
-    latent_launch_s: FloatArray
-    frontend_s: FloatArray
-    arrival_s: FloatArray
-    poll_steps: FloatArray
-    output_steps: FloatArray
-    handover_s: FloatArray
-    router_s: FloatArray
-    step_tokens: FloatArray
-    prefill_first: FloatArray
+    step_s: Floats
+    sequence_s: Floats
+    prefill_s: Floats
+    launch_s: Floats
+    latent_launch_s: Floats
+    frontend_s: Floats
+    arrival_s: Floats
+    poll_steps: Floats
+    output_steps: Floats
+    handover_s: Floats
+    router_s: Floats
+    step_tokens: Floats
+    prefill_first: Floats
 
     @classmethod
     def of(cls, engines: Sequence[EngineOverheads]) -> "Added":
@@ -96,19 +96,19 @@ class Added:
 class Pace:
     """Step times of a rank [N]: base + slope D for D decoding sequences; start + token_s for each prompt token."""
 
-    base_s: FloatArray
-    slope_s: FloatArray
-    start_s: FloatArray
-    token_s: FloatArray
-    prompt_s: FloatArray  # one prompt alone, from its first step to its first token
+    base_s: Floats
+    slope_s: Floats
+    start_s: Floats
+    token_s: Floats
+    prompt_s: Floats  # one prompt alone, from its first step to its first token
 
 
-def half_of(batch: FloatArray) -> FloatArray:
+def half_of(batch: Floats) -> Floats:
     """Half a batch, one at least."""
     return np.maximum(np.floor(batch / 2.0), 1.0)
 
 
-def pace_of(frame: Frame, seconds: Sequence[FloatArray], added: Added) -> Pace:
+def pace_of(frame: Frame, seconds: Sequence[Floats], added: Added) -> Pace:
     """Step times from those of the four priced steps (`planner.estimate.evaluate`), host time included.
 
     A colocated prompt takes what it adds to the step of a full batch. Where prefill runs apart, prompts share the
@@ -210,14 +210,14 @@ def _dynamics(frame: Frame, pace: Pace, added: Added) -> Dynamics:
     )
 
 
-def idle_ttft_s(frame: Frame, pace: Pace, added: Added) -> FloatArray:
+def idle_ttft_s(frame: Frame, pace: Pace, added: Added) -> Floats:
     """Time to first token of a request that finds the deployment with a full batch and no other prompt."""
     dynamics = _dynamics(frame, pace, added)
     decode = pace.base_s + pace.slope_s * frame.full_batch
     return dynamics.service_s + dynamics.first_steps * decode
 
 
-def spread_of(cv: FloatArray) -> FloatArray:
+def spread_of(cv: Floats) -> Floats:
     """s of the uniform lengths in [(1 - s) L, L] with this coefficient of variation, as far as uniform ones have it."""
     scaled = cv * 12.0**0.5
     return np.asarray(np.minimum(scaled / (1.0 + scaled / 2.0), 1.0))
@@ -228,16 +228,16 @@ def taken(one: Any, index: object) -> Any:  # noqa: ANN401 - any of the dataclas
     return type(one)(*(getattr(one, field.name)[index] for field in fields(one)))
 
 
-def launching_s(frame: Frame, added: Added | EngineOverheads) -> FloatArray:
+def launching_s(frame: Frame, added: Added | EngineOverheads) -> Floats:
     """The least that a step with prompts takes."""
     tokens = frame.isl + np.where(frame.disaggregated > 0, 0.0, frame.full_batch)
     launched_s = added.launch_s * frame.launches + added.latent_launch_s * frame.latent_layers
     return launched_s * launched_share(tokens, frame.captured_tokens)
 
 
-def _frontend_s(frame: Frame, added: Added) -> FloatArray:
+def _frontend_s(frame: Frame, added: Added) -> Floats:
     return np.where(frame.disaggregated > 0, added.router_s, added.frontend_s)
 
 
-def _moved_s(frame: Frame, added: Added) -> FloatArray:
+def _moved_s(frame: Frame, added: Added) -> Floats:
     return (frame.moved_s + added.handover_s) * frame.disaggregated

@@ -23,7 +23,7 @@ from functools import cache
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Floats
 
 _DRAWS = 1 << 16
 
@@ -32,38 +32,38 @@ _DRAWS = 1 << 16
 class Loop:
     """What decides each run [N]."""
 
-    clients: FloatArray
-    requests_per_client: FloatArray
-    isl: FloatArray  # the largest, where lengths are spread
-    osl: FloatArray
-    spread: FloatArray  # lengths are uniform in [(1 - spread) L, L]
-    disaggregated: FloatArray  # 1 where prefill runs apart
-    decode_instances: FloatArray
-    decode_ranks: FloatArray  # of all instances
-    prefill_ranks: FloatArray
-    most_decoding: FloatArray  # sequences of a rank that its KV cache and the engine admit
-    base_s: FloatArray
-    slope_s: FloatArray
-    start_s: FloatArray
-    token_s: FloatArray  # of prefill, one rank
-    moved_s: FloatArray  # moving a request's cache between pools
-    step_tokens: FloatArray  # prompt tokens in one step
-    frontend_s: FloatArray
-    arrival_s: FloatArray
-    poll_steps: FloatArray
-    output_steps: FloatArray
-    hold_steps: FloatArray  # decode steps for which prompts wait for each other
-    prefill_first: FloatArray  # 1 where prompts do not share steps with decoding
-    staggered: FloatArray  # 1 where clients start one after the other
-    least_s: FloatArray  # of a step with prompts: that long the host launches its kernels
+    clients: Floats
+    requests_per_client: Floats
+    isl: Floats  # the largest, where lengths are spread
+    osl: Floats
+    spread: Floats  # lengths are uniform in [(1 - spread) L, L]
+    disaggregated: Floats  # 1 where prefill runs apart
+    decode_instances: Floats
+    decode_ranks: Floats  # of all instances
+    prefill_ranks: Floats
+    most_decoding: Floats  # sequences of a rank that its KV cache and the engine admit
+    base_s: Floats
+    slope_s: Floats
+    start_s: Floats
+    token_s: Floats  # of prefill, one rank
+    moved_s: Floats  # moving a request's cache between pools
+    step_tokens: Floats  # prompt tokens in one step
+    frontend_s: Floats
+    arrival_s: Floats
+    poll_steps: Floats
+    output_steps: Floats
+    hold_steps: Floats  # decode steps for which prompts wait for each other
+    prefill_first: Floats  # 1 where prompts do not share steps with decoding
+    staggered: Floats  # 1 where clients start one after the other
+    least_s: Floats  # of a step with prompts: that long the host launches its kernels
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
     """Means over the requests of each run [N]."""
 
-    ttft_s: FloatArray
-    tpot_s: FloatArray
+    ttft_s: Floats
+    tpot_s: Floats
 
 
 def play(loop: Loop) -> Played:
@@ -77,7 +77,7 @@ def play(loop: Loop) -> Played:
 
 
 @cache
-def _draws() -> tuple[FloatArray, FloatArray, FloatArray]:
+def _draws() -> tuple[Floats, Floats, Floats]:
     """What prompts, outputs and delays of all runs are drawn from: uniform, uniform and exponential."""
     random = np.random.default_rng(0)
     return random.random(_DRAWS), random.random(_DRAWS), random.exponential(1.0, _DRAWS)

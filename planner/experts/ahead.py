@@ -10,9 +10,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.experts.layout import Layout, assemble, copies_moved, require_resident
-from planner.experts.ranks import Floats, Ints, Ranks, require_loads
+from planner.experts.ranks import Ranks, require_loads
 from planner.experts.wording import of_experts
 from planner.solvers.layouts.respread import Uncertainty, hedge, hedged_time, respread
 from planner.solvers.layouts.spread import Spread, SpreadProblem, equal_shares

@@ -6,13 +6,13 @@ expert, R rank, G group, N node.
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
-from planner.experts.ranks import Floats, Ints, Ranks
+from planner.experts.ranks import Ranks
 
 
-def confine(load_E: Floats, ranks: Ranks, groups: int, nodes_per_group: int) -> npt.NDArray[np.bool_]:
+def confine(load_E: Floats, ranks: Ranks, groups: int, nodes_per_group: int) -> Bools:
     """[E, R] whether a rank may hold an expert, with each group on `nodes_per_group` nodes, chosen for these loads.
 
     Homes: groups by falling load, each to the node with least load that has room for its experts. Further nodes: the
@@ -32,11 +32,11 @@ def confine(load_E: Floats, ranks: Ranks, groups: int, nodes_per_group: int) -> 
     speed_N: Floats = np.bincount(ranks.node_R, weights=ranks.speed_R).astype(np.float64)
     for _ in range(groups * (nodes_per_group - 1)):
         _widen(load_G, allowed_GN, speed_N, nodes_per_group)
-    allowed: npt.NDArray[np.bool_] = allowed_GN[np.arange(experts) // size][:, ranks.node_R]
+    allowed: Bools = allowed_GN[np.arange(experts) // size][:, ranks.node_R]
     return allowed
 
 
-def _homes(load_G: Floats, size: int, ranks: Ranks) -> npt.NDArray[np.bool_]:
+def _homes(load_G: Floats, size: int, ranks: Ranks) -> Bools:
     """[G, N] one node for each group."""
     room_N: Ints = np.bincount(ranks.node_R, weights=ranks.slots_R).astype(np.int64)
     speed_N = np.bincount(ranks.node_R, weights=ranks.speed_R)
@@ -54,7 +54,7 @@ def _homes(load_G: Floats, size: int, ranks: Ranks) -> npt.NDArray[np.bool_]:
     return allowed_GN
 
 
-def _widen(load_G: Floats, allowed_GN: npt.NDArray[np.bool_], speed_N: Floats, most: int) -> None:
+def _widen(load_G: Floats, allowed_GN: Bools, speed_N: Floats, most: int) -> None:
     """One more node for one group: from the busiest node that has a group to widen, to the idlest it may not use yet.
 
     The load of a group counts in equal parts on its nodes.

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from planner.arrays import Ints
 from planner.errors import PlannerError, did_you_mean
 from planner.experts.launchers import (
     ascend_map,
@@ -14,7 +15,6 @@ from planner.experts.launchers import (
     vllm_mapping,
 )
 from planner.experts.model_layers import ModelLayers
-from planner.experts.ranks import Ints
 
 SGLANG_MAP, VLLM_MAP, ASCEND_MAP = "expert-location.json", "expert-mapping.jsonl", "expert-map.json"
 TENSORRT_MAP = "load-balancer.yaml"

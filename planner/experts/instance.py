@@ -17,12 +17,13 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Bools, Floats, Ints
 from planner.documents.files import write_bytes_atomic
 from planner.errors import PlannerError
 from planner.experts.ahead import MOVE_SLACK, plan_ahead
 from planner.experts.confine import confine
 from planner.experts.layout import Layout, Shares, plan_layout
-from planner.experts.ranks import Floats, Ints, Ranks, make_ranks, require_loads
+from planner.experts.ranks import Ranks, make_ranks, require_loads
 from planner.experts.steps import StepPlanner
 from planner.experts.tokens import plan_tokens
 from planner.experts.traffic import leaving_share
@@ -325,7 +326,7 @@ def _leaving_batches(instance: Instance, expert_TLP: Ints, quota_TLP: Floats) ->
     return {"leaving_share": float(np.mean(shares))}
 
 
-def _confined(instance: Instance, wishes: Wishes, load_LE: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+def _confined(instance: Instance, wishes: Wishes, load_LE: npt.NDArray[Any]) -> Bools | None:
     """[L, E, R] where experts may be when groups are confined to nodes; None when they are not."""
     if wishes.nodes_per_group is None:
         return None

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.experts.ranks import Floats, Ints, Ranks, require_loads
+from planner.experts.ranks import Ranks, require_loads
 from planner.solvers.layouts.exports import ROUNDS, TOLERANCE
 
 LEAST_GAIN = 3e-4

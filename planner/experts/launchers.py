@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from planner.arrays import Ints
 from planner.errors import PlannerError
-from planner.experts.ranks import Ints
 
 
 def require_launchable(expert_LP: Ints, ranks: int, num_experts: int, *, free_shares: bool = False) -> None:

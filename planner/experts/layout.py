@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
-from planner.experts.ranks import Floats, Ints, Ranks, require_loads
+from planner.experts.ranks import Ranks, require_loads
 from planner.experts.wording import of_experts
 from planner.solvers.layouts.respread import num_moves, respread
 from planner.solvers.layouts.shares import pour, solve_free
@@ -64,7 +65,7 @@ def plan_layout(
     tolerance: float = TOLERANCE,
     most_moves: int | None = None,
     slots_LR: npt.ArrayLike | None = None,
-    allowed_ER: npt.NDArray[np.bool_] | None = None,
+    allowed_ER: Bools | None = None,
     steps: int | None = None,
     seed: int = 0,
 ) -> Layout:
@@ -92,7 +93,7 @@ def plan_layout(
 
 
 def _problems(
-    loads: Floats, ranks: Ranks, slots_LR: npt.ArrayLike | None, allowed_ER: npt.NDArray[np.bool_] | None
+    loads: Floats, ranks: Ranks, slots_LR: npt.ArrayLike | None, allowed_ER: Bools | None
 ) -> list[SpreadProblem]:
     layers = len(loads)
     allowed = [None] * layers if allowed_ER is None else np.broadcast_to(allowed_ER, (layers, *allowed_ER.shape[-2:]))

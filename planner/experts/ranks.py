@@ -2,16 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-
-Floats: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
-
 
 MOST_NODES = 1 << 16
 

@@ -15,9 +15,10 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.experts.model_layers import ModelLayers
-from planner.experts.ranks import Floats, require_loads
+from planner.experts.ranks import require_loads
 
 COLUMNS = ("layer", "expert", "load")
 MOST_EXPERTS = 1 << 16
@@ -111,7 +112,7 @@ def _loads(found: Counts, model: ModelLayers | None) -> Loads:
 
 def _without_dense(load_WLE: Floats, ids: tuple[int, ...]) -> tuple[Floats, tuple[int, ...]]:
     """Loads without the idle layers in front; an idle layer further back is refused."""
-    busy_L: npt.NDArray[np.bool_] = np.asarray(load_WLE.any(axis=(0, 2)))
+    busy_L: Bools = np.asarray(load_WLE.any(axis=(0, 2)))
     first = int(np.argmax(busy_L))
     if not busy_L[first:].all():
         idle = ids[first + int(np.argmin(busy_L[first:]))]
@@ -147,7 +148,7 @@ def _of_model(
         chosen = list(model.ids_of(layers))
     else:
         raise foreign
-    busy_L: npt.NDArray[np.bool_] = np.asarray(load_WLE.any(axis=(0, 2)))
+    busy_L: Bools = np.asarray(load_WLE.any(axis=(0, 2)))
     if not busy_L.all():
         what = f"layer {chosen[int(np.argmin(busy_L))]} of `{model.name}` has experts and no load"
         raise PlannerError(what, where="load", hint="record until every layer with experts has served")
@@ -191,7 +192,7 @@ def _parquet(path: Path, _: str | None) -> Counts:
     return Counts(_scattered(window, layer, expert, table["load"].to_numpy().astype(np.float64)), sparse=True)
 
 
-def _whole(values: npt.ArrayLike, where: str) -> npt.NDArray[np.int64]:
+def _whole(values: npt.ArrayLike, where: str) -> Ints:
     """Whole numbers; PlannerError for others, for missing ones and for text."""
     found = np.asarray(values)
     if found.dtype.kind in "iu" or found.size == 0:
@@ -203,16 +204,14 @@ def _whole(values: npt.ArrayLike, where: str) -> npt.NDArray[np.int64]:
     return found.astype(np.int64)
 
 
-def _scattered(
-    window: npt.NDArray[np.int64], layer: npt.NDArray[np.int64], expert: npt.NDArray[np.int64], load: Floats
-) -> npt.NDArray[np.float64]:
+def _scattered(window: Ints, layer: Ints, expert: Ints, load: Floats) -> Floats:
     if len(load) == 0:
         raise PlannerError("holds no rows", where="load", hint="record while the engine serves")
     for name, values in (("window", window), ("layer", layer), ("expert", expert)):
         if int(values.min()) < 0 or int(values.max()) >= MOST_EXPERTS:
             raise PlannerError(f"has the {name} {int(values.min())} to {int(values.max())}", where=name)
     shape = (int(window.max()) + 1, int(layer.max()) + 1, int(expert.max()) + 1)
-    counts: npt.NDArray[np.float64] = np.zeros(shape)
+    counts: Floats = np.zeros(shape)
     np.add.at(counts, (window, layer, expert), load)
     return counts
 
@@ -285,7 +284,7 @@ def _of_records(records: Iterator[dict[str, Any]]) -> Counts:
     )
 
 
-def _vllm_window(record: dict[str, Any]) -> npt.NDArray[np.float64]:
+def _vllm_window(record: dict[str, Any]) -> Floats:
     """[L, E] one record: loads of slots, added up by the expert that each slot held then."""
     load_LP, expert_LP = np.array(record["expert_load"], np.float64), _whole(record["p2l_map"], "p2l_map")
     if load_LP.shape != expert_LP.shape or load_LP.ndim != 2:

@@ -13,10 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError, did_you_mean
 from planner.experts.ahead import plan_ahead
 from planner.experts.layout import copies_moved, plan_layout
-from planner.experts.ranks import Floats, Ints, Ranks, linear_layout, require_loads
+from planner.experts.ranks import Ranks, linear_layout, require_loads
 from planner.experts.step_time import MoeCosts
 from planner.experts.steps import StepPlanner
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.errors import PlannerError
 from planner.experts.layout import plan_layout
-from planner.experts.ranks import Floats, make_ranks
+from planner.experts.ranks import make_ranks
 from planner.experts.replay import served_imbalance
 from planner.experts.step_time import MoeCosts
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Floats
 from planner.costs.operators.forward import forward
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import price_operators
 from planner.errors import PlannerError
-from planner.experts.ranks import Floats
 from planner.models.architecture import Architecture, MoeFfn
 
 if TYPE_CHECKING:

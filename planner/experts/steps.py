@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.experts.ranks import Floats, Ints, Ranks
+from planner.experts.ranks import Ranks
 from planner.solvers.layouts.exports import ROUNDS, TOLERANCE
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Floats, Ints
 from planner.experts.layout import Layout, at_slots, copies_moved, plan_layout
-from planner.experts.ranks import Floats, Ints, Ranks
+from planner.experts.ranks import Ranks
 from planner.experts.replay import served_imbalance
 from planner.experts.sizing import Verdict, worth_moving
 from planner.experts.step_time import MoeCosts

@@ -6,9 +6,10 @@ Shape suffixes: L layer, E expert, R rank, P slot.
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.experts.layout import Layout, assemble
-from planner.experts.ranks import Floats, Ints, Ranks
+from planner.experts.ranks import Ranks
 from planner.experts.wording import of_experts
 from planner.solvers.layouts.nearby import even_sources, far_share, solve_nearby
 from planner.solvers.layouts.spread import SpreadProblem, bin_times, equal_shares

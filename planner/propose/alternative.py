@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.estimate.case import Case
 
-FloatArray = NDArray[np.float64]
 MODE_APART = 8.0  # doublings between colocated and disaggregated: likeliest on decisions measured in both modes
 
 
@@ -37,12 +36,12 @@ class Result:
     tpot_s: float
 
 
-def loads(cases: Sequence[Case]) -> FloatArray:
+def loads(cases: Sequence[Case]) -> Floats:
     """Base-2 logarithm of the clients of each [M]."""
     return np.log2([max(float(case.clients), 1.0) for case in cases])
 
 
-def layouts(cases: Sequence[Case]) -> FloatArray:
+def layouts(cases: Sequence[Case]) -> Floats:
     """Base-2 logarithms of GPUs and of the decoding degrees tp, dp and ep, and the mode as a distance [M, 5]."""
     rows = [
         (*np.log2([case.gpus, case.decode.tp, case.decode.dp, case.decode.ep]), MODE_APART * (case.prefill is not None))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.errors import PlannerError, did_you_mean
-from planner.propose.alternative import Alternative, FloatArray, Result, layouts, loads
+from planner.propose.alternative import Alternative, Result, layouts, loads
 from planner.propose.likeness import TPOT, TTFT, Likeness
 from planner.solvers.stochastic.sequential_choice import (
     Belief,
@@ -72,9 +73,9 @@ def make_choice(
 def _belief(
     times_s: Sequence[float],
     likeness: Likeness,
-    load_M: FloatArray,
-    layout_MF: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
+    load_M: Floats,
+    layout_MF: Floats,
+) -> tuple[Floats, Floats]:
     """Mean and covariance of log times."""
     return np.log(np.array(times_s, dtype=np.float64)), likeness.covariance(load_M, layout_MF)
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from planner.arrays import Floats
+
 WORST_LEFT_OUT = 0.25  # of the decisions
 LEAST_VARIANCE = 1e-6
 PULL = 1.0  # a factor of e away from the start is one deviation
@@ -39,12 +39,12 @@ class Likeness:
         """Of one alternative."""
         return math.sqrt(self.common**2 + self.smooth**2 + self.single**2)
 
-    def covariance(self, load_M: FloatArray, layout_MF: FloatArray) -> FloatArray:
+    def covariance(self, load_M: Floats, layout_MF: Floats) -> Floats:
         """Covariances of log errors [M, M]."""
         apart_MM = load_M[:, None] - load_M[None, :]
         layout_MM = np.abs(layout_MF[:, None, :] - layout_MF[None, :, :]).sum(axis=2)
         near_MM = np.exp(-(apart_MM**2) / (2.0 * self.load_reach**2) - layout_MM / self.layout_reach)
-        found: FloatArray = self.common**2 + self.smooth**2 * near_MM + self.single**2 * np.eye(len(load_M))
+        found: Floats = self.common**2 + self.smooth**2 * near_MM + self.single**2 * np.eye(len(load_M))
         return found
 
 
@@ -57,9 +57,9 @@ CUT = {"tpot": 0.6, "ttft": 1.5}  # log errors beyond are of broken runs more th
 class Errors:
     """Log errors of the alternatives of one decision that were measured [M], and their places."""
 
-    error_M: FloatArray
-    load_M: FloatArray
-    layout_MF: FloatArray
+    error_M: Floats
+    load_M: Floats
+    layout_MF: Floats
 
     def misfit(self, likeness: Likeness) -> float:
         """Negative log likelihood for each alternative, without its constant."""
@@ -77,7 +77,7 @@ def fit(decisions: Sequence[Errors], start: Likeness, cut: float) -> Likeness:
     begin = np.log(np.array(astuple(start)))
     weight = sum(len(one.error_M) for one in errors) / max(len(errors), 1)
 
-    def loss(values: FloatArray) -> float:
+    def loss(values: Floats) -> float:
         likeness = Likeness(*np.exp(values).tolist())
         misfits = sorted(one.misfit(likeness) for one in errors)
         kept = misfits[: math.ceil((1.0 - WORST_LEFT_OUT) * len(misfits))]

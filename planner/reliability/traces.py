@@ -12,13 +12,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.errors import PlannerError
 from planner.reliability.faults import FaultClass, Fleet, Takes
 from planner.reliability.tiers import State
 
-FloatArray = NDArray[np.float64]
 MOST_FAULTS = 10_000_000
 
 
@@ -65,7 +64,7 @@ def generate(
     return sorted(found, key=lambda fault: fault.time_s)
 
 
-def _times(rng: np.random.Generator, sources: int, gap_s: float, duration_s: float, shape: float) -> FloatArray:
+def _times(rng: np.random.Generator, sources: int, gap_s: float, duration_s: float, shape: float) -> Floats:
     """Arrival times of `sources` renewal processes of mean gap `gap_s`, all together."""
     if shape == 1.0:
         return rng.uniform(0.0, duration_s, rng.poisson(sources * duration_s / gap_s))
@@ -79,12 +78,12 @@ def _times(rng: np.random.Generator, sources: int, gap_s: float, duration_s: flo
     return np.concatenate(found) if found else np.zeros(0)
 
 
-def _length_biased(rng: np.random.Generator, count: int, shape: float) -> FloatArray:
+def _length_biased(rng: np.random.Generator, count: int, shape: float) -> Floats:
     """Weibull gaps as an observer meets them who comes any time: x^shape is Gamma(1 + 1/shape), long ones more often.
 
     The rest of such a gap is uniform over it, so a process that starts in its middle is stationary.
     """
-    found: FloatArray = rng.gamma(1.0 + 1.0 / shape, size=count) ** (1.0 / shape)
+    found: Floats = rng.gamma(1.0 + 1.0 / shape, size=count) ** (1.0 / shape)
     return found
 
 

@@ -9,8 +9,8 @@ from math import inf
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.rl.curves import NEVER_FITS
 from planner.rl.evaluate import SECONDS_PER_HOUR, gpus_of_pool, handover_s, hourly_usd, weight_sync_s
@@ -20,8 +20,6 @@ from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker, simulate
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
 from planner.rl.trajectories import Trajectories
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 AgenticDispatch = Literal["fifo", "predicted_longest_first", "assigned"]
 Priority = Literal["fifo", "longest_first"]
 

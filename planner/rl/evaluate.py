@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.rl.curves import NEVER_FITS
 from planner.rl.generation import FusedBatch, LateBatch, batch_finish_times, group_queues, queue_order
 from planner.rl.partial import partial_rollout
@@ -18,7 +18,6 @@ from planner.rl.trajectories import SampleBatch
 if TYPE_CHECKING:
     from planner.rl.rollouts.fusion import FusedTimes
 
-Floats = NDArray[np.float64]
 SECONDS_PER_HOUR = 3600.0
 
 

@@ -6,8 +6,8 @@ Array suffixes: N samples of the batch, Q samples in queue order.
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.rl.curves import DecodeCurve, Scoring
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas
 from planner.rl.problem import Dispatch
@@ -16,9 +16,6 @@ from planner.rl.trajectories import SampleBatch
 if TYPE_CHECKING:
     from planner.rl.rollouts.fusion import FusedTimes
     from planner.rl.rollouts.rollout import RolloutPolicy, RolloutResult
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def queue_order(batch: SampleBatch, dispatch: Dispatch) -> Ints:

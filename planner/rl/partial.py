@@ -10,17 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.rl.plan import GenerationGroup
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.resume import joined, remainder, subset
 from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker, simulate
 from planner.rl.training import Rollout, minibatches_of
 from planner.rl.trajectories import Trajectories
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

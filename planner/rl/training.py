@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.rl.plan import RlMode, TrainingChoice
 from planner.rl.trajectories import SampleBatch
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +39,8 @@ class TrainingTable:
     optimizer_s_T: Floats
     score_s_T: Floats  # of a token on a replica, part of forward_s_T
     offload_s_T: Floats
-    gpus_T: NDArray[np.int64]
-    pool_T: NDArray[np.int64]
+    gpus_T: Ints
+    pool_T: Ints
 
     @classmethod
     def of(
@@ -92,8 +90,8 @@ def rollout_of(
 
 
 def minibatches_of(
-    done_s_N: Floats, tokens_N: NDArray[np.int64], minibatches: int, samples: int | None = None
-) -> tuple[NDArray[np.int64], Floats]:
+    done_s_N: Floats, tokens_N: Ints, minibatches: int, samples: int | None = None
+) -> tuple[Ints, Floats]:
     """Tokens of each minibatch, and when it is complete [K]."""
     order = np.argsort(done_s_N, kind="stable")[:samples]
     first = np.arange(minibatches) * (len(order) // minibatches)

@@ -6,10 +6,8 @@ Array suffixes: N samples or trajectories, T turns of all trajectories.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from planner.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

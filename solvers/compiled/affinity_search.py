@@ -9,12 +9,9 @@ I entry of the lists of sets by item.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from planner.arrays import Bools, Floats, Ints
 
 
 class State(NamedTuple):

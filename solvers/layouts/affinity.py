@@ -13,8 +13,9 @@ from math import log, sqrt
 
 import numpy as np
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
-from planner.solvers.layouts.spread import Bools, Floats, Ints, SpreadProblem, bin_times, solve_spread
+from planner.solvers.layouts.spread import SpreadProblem, bin_times, solve_spread
 from planner.solvers.result import SolveResult, Status
 
 PRICE = 20.0

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
-from planner.solvers.layouts.spread import Bools, Floats, Ints, require_weights
+from planner.solvers.layouts.spread import require_weights
 from planner.solvers.result import SolveResult, Status
 
 TOLERANCE = 5e-4

@@ -7,16 +7,9 @@ import time
 
 import numpy as np
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.solvers.layouts.spread import (
-    Floats,
-    Ints,
-    Spread,
-    SpreadProblem,
-    bin_times,
-    equal_shares,
-    require_layout,
-)
+from planner.solvers.layouts.spread import Spread, SpreadProblem, bin_times, equal_shares, require_layout
 from planner.solvers.result import SolveResult, Status
 
 SWEEPS = 20

@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

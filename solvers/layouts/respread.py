@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.layouts.spread import (
-    Bools,
-    Floats,
-    Ints,
     Spread,
     SpreadProblem,
     construct,

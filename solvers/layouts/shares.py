@@ -5,12 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from planner.arrays import Floats, Ints
 from planner.solvers.layouts.exports import ExportProblem, solve_export
 from planner.solvers.layouts.spread import (
     STEPS,
     TOLERANCE,
-    Floats,
-    Ints,
     Spread,
     SpreadProblem,
     bin_times,

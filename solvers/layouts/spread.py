@@ -7,17 +7,12 @@ divided by its speed. Shape suffixes: E item, R bin, P slot (bin-major: the slot
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
-
-Floats: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 TOLERANCE = 3e-4
 """Of the time over its bound at which the search stops: a tenth of what timing a GPU kernel twice differs by."""

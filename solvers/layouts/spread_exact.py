@@ -5,8 +5,9 @@ Small instances only; they judge the local search in tests, and users who ask fo
 
 from math import lcm
 
+from planner.arrays import Ints
 from planner.solvers.backends.model import LinearModel, total
-from planner.solvers.layouts.spread import Ints, SpreadProblem
+from planner.solvers.layouts.spread import SpreadProblem
 
 
 def build_equal(problem: SpreadProblem, *, whole: bool = False) -> LinearModel:

@@ -26,13 +26,11 @@ from functools import cached_property
 from itertools import permutations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 TOLERANCE = 1e-9
 STARTS = 200  # dispatched schedules from which the smallest instance of a series is improved
 RESTARTS = 6
@@ -131,7 +129,7 @@ class FusedProblem:
         return np.where(self.forward_T, held, -held)
 
     @cached_property
-    def forward_T(self) -> NDArray[np.bool_]:
+    def forward_T(self) -> Bools:
         return self.partner_T > np.arange(len(self.partner_T))
 
     @cached_property

@@ -14,13 +14,10 @@ import time
 from itertools import combinations, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def solve_horizon(

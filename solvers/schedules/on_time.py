@@ -7,12 +7,11 @@ Source      Kise, Ibaraki and Mine, "A solvable case of the one-machine scheduli
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from planner.arrays import Floats
 
 
-def most_on_time(release: FloatArray, deadline: FloatArray, work: FloatArray, *, wanted: int = 0) -> int:
+def most_on_time(release: Floats, deadline: Floats, work: Floats, *, wanted: int = 0) -> int:
     """How many of the jobs can be done by their deadlines; -1 as soon as it is clear that not `wanted` of them can.
 
     All three [J], in one unit; release and deadline never fall from a job to the next.

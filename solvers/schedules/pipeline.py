@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.schedules.pass_orders import CHUNKS, ROUNDS, phases_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SCHEDULES = (*ROUNDS, "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev")
 _PASSES_KEPT = 64  # orders in memory

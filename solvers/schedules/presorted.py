@@ -22,12 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
 
-Floats = NDArray[np.float64]
 TOLERANCE = 1e-12
 
 
@@ -94,7 +93,7 @@ def _runs(limit: float, sorted_l: Floats, workers: Sequence[int], rates: Sequenc
     return None
 
 
-def _taken(limit: float, sorted_l: Floats, rate: Floats) -> NDArray[np.int64]:
+def _taken(limit: float, sorted_l: Floats, rate: Floats) -> Ints:
     """How many items a worker takes from each start on within `limit`; 0 from behind the last."""
     with np.errstate(divide="ignore"):
         allowed = np.where(sorted_l > 0, limit / np.maximum(sorted_l, 1e-300), np.inf)

@@ -14,13 +14,11 @@ Plain loops, so that they run as they stand and as a part of a compiled program.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from planner.arrays import Floats, Ints
 
 
-def share_batches(cost_KJJ: FloatArray, jobs: int, machines: int, batch_B2: Ints) -> tuple[int, float]:
+def share_batches(cost_KJJ: Floats, jobs: int, machines: int, batch_B2: Ints) -> tuple[int, float]:
     """How many batches there are in an optimal partition of the first `jobs`, and its cost.
 
     `cost_KJJ[k, i, j]` is c_kij, `machines` and `jobs` at least 1 and within it. The batches are left in `batch_B2`

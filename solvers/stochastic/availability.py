@@ -15,12 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ def mean_speed(slow: Sequence[Slowness]) -> float:
     return sum(chance * speed for chance, speed in zip(slowest, speeds, strict=True))
 
 
-def _away(outages: Sequence[Outage], most: int) -> FloatArray:
+def _away(outages: Sequence[Outage], most: int) -> Floats:
     """The chance that exactly 0, 1, ..., `most` units are away."""
     if any(one.rate_per_s < 0.0 or one.away_s < 0.0 or one.units < 1 for one in outages):
         raise PlannerError("outages need rates and times that are not negative, and take one unit or more")
@@ -100,5 +98,5 @@ def _away(outages: Sequence[Outage], most: int) -> FloatArray:
     return chances
 
 
-def _log_factorials(count: int) -> FloatArray:
+def _log_factorials(count: int) -> Floats:
     return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count))))) if count > 1 else np.zeros(count)

@@ -37,12 +37,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from planner.arrays import Floats
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
 
-FloatArray = NDArray[np.float64]
 GRID = 65  # points of one narrowing of the search
 
 
@@ -81,10 +81,10 @@ class Saving:
 class Shares:
     """Shares of wall-clock time [N]; they sum to 1."""
 
-    effective: FloatArray
-    pause: FloatArray  # snapshots
-    rework: FloatArray  # work that a failure took
-    restart: FloatArray
+    effective: Floats
+    pause: Floats  # snapshots
+    rework: Floats  # work that a failure took
+    restart: Floats
 
 
 def time_shares(hazards: Sequence[Hazard], saving: Saving, steps: ArrayLike) -> Shares:
@@ -108,7 +108,7 @@ def time_shares(hazards: Sequence[Hazard], saving: Saving, steps: ArrayLike) -> 
     return Shares(effective, pause, np.maximum(1.0 - effective - pause - restart, 0.0), restart)
 
 
-def effective_share(hazards: Sequence[Hazard], saving: Saving, steps: ArrayLike) -> FloatArray:
+def effective_share(hazards: Sequence[Hazard], saving: Saving, steps: ArrayLike) -> Floats:
     """The share of wall-clock time [N] whose work counts, with a snapshot every `steps` [N] steps."""
     return time_shares(hazards, saving, steps).effective
 
@@ -144,13 +144,13 @@ def daly_interval_s(pause_s: float, mean_gap_s: float) -> float:
     return young_interval_s(pause_s, mean_gap_s) * (1.0 + math.sqrt(ratio) / 3.0 + ratio / 9.0) - pause_s
 
 
-def _steps_kept(hazards: Sequence[Hazard], saving: Saving, rate: float, n: FloatArray) -> FloatArray:
+def _steps_kept(hazards: Sequence[Hazard], saving: Saving, rate: float, n: Floats) -> Floats:
     """W(n) [N]."""
     saved, durable = _chances(hazards, saving, rate)
     exponent = rate * saving.step_s
     reached, c = np.exp(-exponent * n), math.exp(-rate * saving.pause_s)
     partial = np.exp(-exponent) * np.expm1(-exponent * (n - 1.0)) / math.expm1(-exponent) - (n - 1.0) * reached
-    kept: FloatArray = n * c * reached * durable + saved * (partial + n * reached * (1.0 - c))
+    kept: Floats = n * c * reached * durable + saved * (partial + n * reached * (1.0 - c))
     return kept
 
 
@@ -190,7 +190,7 @@ def _narrowed(hazards: Sequence[Hazard], saving: Saving, low: int, high: int) ->
     return low, high
 
 
-def _require(hazards: Sequence[Hazard], saving: Saving, steps: FloatArray) -> None:
+def _require(hazards: Sequence[Hazard], saving: Saving, steps: Floats) -> None:
     times = [saving.pause_s, saving.durable_after_s]
     times += [time for one in hazards for time in (one.rate_per_s, one.restart_s, one.saved_after_s)]
     if saving.step_s <= 0.0 or any(not math.isfinite(value) or value < 0.0 for value in times):

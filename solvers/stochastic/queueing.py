@@ -5,13 +5,14 @@
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-FloatArray = NDArray[np.float64]
+from planner.arrays import Floats
+
 BISECTIONS = 60  # halvings of [0, 1]: past the resolution of a float near 1
 
 
-def erlang_c(rho: ArrayLike, servers: ArrayLike) -> FloatArray:
+def erlang_c(rho: ArrayLike, servers: ArrayLike) -> Floats:
     """The probability that an arrival waits in M/M/c (Erlang's C), by the recursion of Erlang's B; O(max servers)."""
     rho_, servers_ = np.broadcast_arrays(np.asarray(rho, dtype=float), np.asarray(servers, dtype=float))
     load = rho_ * servers_
@@ -30,7 +31,7 @@ def mean_wait_s(
     *,
     cv2_arrival: ArrayLike = 1.0,
     cv2_service: ArrayLike = 1.0,
-) -> FloatArray:
+) -> Floats:
     """The mean wait in queue of G/G/c (Allen-Cunneen): (ca2 + cs2) / 2 times that of M/M/c.
 
     Exact for M/M/c, and for M/G/1, where it is the Pollaczek-Khinchine formula. Source: Allen, "Probability,
@@ -42,7 +43,7 @@ def mean_wait_s(
     return np.where(np.asarray(rho, dtype=float) >= 1.0, np.inf, wait)
 
 
-def deterministic_mean_wait_s(rho: ArrayLike, servers: ArrayLike, service_s: ArrayLike) -> FloatArray:
+def deterministic_mean_wait_s(rho: ArrayLike, servers: ArrayLike, service_s: ArrayLike) -> Floats:
     """The mean wait in queue of M/D/c: half of M/M/c's with Cosmetatos' correction; exact for one server.
 
     Source: Cosmetatos, INFOR 14 (1976), as quoted in Tijms, "A First Course in Stochastic Models", 2003, section 9.6.
@@ -62,7 +63,7 @@ def wait_quantile_s(
     *,
     cv2_arrival: ArrayLike = 1.0,
     cv2_service: ArrayLike = 1.0,
-) -> FloatArray:
+) -> Floats:
     """The wait in queue that a fraction `probability` of arrivals does not exceed, with an exponential tail.
 
     P(wait > t) = C exp(-t C / mean wait) with C the probability of waiting (Erlang's C for every queue): exact for
@@ -85,7 +86,7 @@ def utilisation_for_wait(
     *,
     cv2_arrival: ArrayLike = 1.0,
     cv2_service: ArrayLike = 1.0,
-) -> FloatArray:
+) -> Floats:
     """The largest utilisation at which the `probability` quantile of the wait stays within `limit_s`, by bisection.
 
     The quantile grows with utilisation; the result lies on the safe side, in [0, 1).
@@ -105,7 +106,7 @@ def utilisation_for_wait(
     return low
 
 
-def _mmc_mean_wait_s(rho: ArrayLike, servers: ArrayLike, service_s: ArrayLike) -> FloatArray:
+def _mmc_mean_wait_s(rho: ArrayLike, servers: ArrayLike, service_s: ArrayLike) -> Floats:
     rho_ = np.asarray(rho, dtype=float)
     with np.errstate(divide="ignore"):
         wait = erlang_c(rho_, servers) * np.asarray(service_s, dtype=float)

@@ -26,11 +26,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.errors import PlannerError
 
-FloatArray = NDArray[np.float64]
 LEAST_VARIANCE = 1e-12
 OUTCOMES_X = 15  # equally likely values of x_m that a measurement is averaged over; many, as they decide on the limit
 OUTCOMES_Y = 3
@@ -42,8 +41,8 @@ NOTHING = 1e-9  # of the best expected reward; less is no gain
 class Belief:
     """A Gaussian over one unknown of every alternative: means [M], covariances [M, M], variance of a measurement."""
 
-    mean_M: FloatArray
-    covariance_MM: FloatArray
+    mean_M: Floats
+    covariance_MM: Floats
     noise: float
 
     def __post_init__(self) -> None:
@@ -52,13 +51,13 @@ class Belief:
             raise PlannerError(f"a belief over {size} alternatives has covariances {self.covariance_MM.shape}")
 
     @property
-    def variance_M(self) -> FloatArray:
+    def variance_M(self) -> Floats:
         """Variance of each alternative, never 0."""
         return np.maximum(np.diagonal(self.covariance_MM), LEAST_VARIANCE)
 
-    def effect_M(self, index: int) -> FloatArray:
+    def effect_M(self, index: int) -> Floats:
         """How far the means move when the measurement of `index` is one deviation above its expectation [M]."""
-        found: FloatArray = self.covariance_MM[:, index] / math.sqrt(self.variance_M[index] + self.noise)
+        found: Floats = self.covariance_MM[:, index] / math.sqrt(self.variance_M[index] + self.noise)
         return found
 
     def measured(self, index: int, value: float) -> "Belief":
@@ -75,8 +74,8 @@ class Choice:
 
     x: Belief
     y: Belief
-    a_M: FloatArray
-    b_M: FloatArray
+    a_M: Floats
+    b_M: Floats
     limit_x: float
     limit_y: float | None = None
     seen: frozenset[int] = frozenset()
@@ -86,12 +85,12 @@ class Choice:
         return replace(self, x=self.x.measured(index, x), y=self.y.measured(index, y), seen=self.seen | {index})
 
 
-def expected_rewards(choice: Choice) -> FloatArray:
+def expected_rewards(choice: Choice) -> Floats:
     """E[r_m] of each alternative [M]."""
     return _rewards(choice, choice.x.mean_M, choice.x.variance_M, choice.y.mean_M, choice.y.variance_M)
 
 
-def chances(choice: Choice) -> FloatArray:
+def chances(choice: Choice) -> Floats:
     """The probability that each alternative keeps the limits [M]."""
     kept_M = _phi((choice.limit_x - choice.x.mean_M) / np.sqrt(choice.x.variance_M))
     if choice.limit_y is not None:
@@ -105,7 +104,7 @@ def best(choice: Choice) -> int:
     return int(np.argmax(rewards_M)) if rewards_M.max() > 0.0 else int(np.argmin(choice.x.mean_M))
 
 
-def gains(choice: Choice) -> FloatArray:
+def gains(choice: Choice) -> Floats:
     """The knowledge gradient [M]: by how much a measurement of m raises the expected reward of the best alternative.
 
     0 for those that have been measured. O(M^2 OUTCOMES_X OUTCOMES_Y).
@@ -164,7 +163,7 @@ def _next(possible: Sequence[Choice]) -> int | None:
     return int(np.argmax(np.where(_mask(seen, len(score_M)), -1.0, score_M)))
 
 
-def _mask(seen: frozenset[int], size: int) -> NDArray[np.bool_]:
+def _mask(seen: frozenset[int], size: int) -> Bools:
     found = np.zeros(size, dtype=np.bool_)
     found[list(seen)] = True
     return found
@@ -179,11 +178,11 @@ def _drawn(choice: Choice, index: int, rng: np.random.Generator) -> Choice:
     return choice.after(index, float(x), float(y))
 
 
-def _joint(belief: Belief, rng: np.random.Generator) -> FloatArray:
+def _joint(belief: Belief, rng: np.random.Generator) -> Floats:
     """Joint draws [D, M]; by eigenvalues, as what was measured without noise has no variance left."""
     values_M, vectors_MM = np.linalg.eigh(belief.covariance_MM)
     root_MM = vectors_MM * np.sqrt(np.maximum(values_M, 0.0))
-    found: FloatArray = belief.mean_M + rng.standard_normal((DRAWS**2, len(values_M))) @ root_MM.T
+    found: Floats = belief.mean_M + rng.standard_normal((DRAWS**2, len(values_M))) @ root_MM.T
     return found
 
 
@@ -199,24 +198,22 @@ def _mean_best(choice: Choice, index: int) -> float:
 
 
 @cache
-def _outcomes(count: int) -> FloatArray:
+def _outcomes(count: int) -> Floats:
     """Equally likely values of a standard normal: the middles of `count` equal shares."""
     from scipy.special import ndtri
 
-    found: FloatArray = ndtri((np.arange(count) + 0.5) / count)
+    found: Floats = ndtri((np.arange(count) + 0.5) / count)
     return found
 
 
-def _phi(value: FloatArray) -> FloatArray:
+def _phi(value: Floats) -> Floats:
     from scipy.special import ndtr
 
-    found: FloatArray = ndtr(value)
+    found: Floats = ndtr(value)
     return found
 
 
-def _rewards(
-    choice: Choice, mean_x: FloatArray, variance_x: FloatArray, mean_y: FloatArray, variance_y: FloatArray
-) -> FloatArray:
+def _rewards(choice: Choice, mean_x: Floats, variance_x: Floats, mean_y: Floats, variance_y: Floats) -> Floats:
     """E[r_m] by the closed form; the last axis of all arrays is M."""
     part_x = choice.b_M * np.exp(mean_x)
     total = np.exp(mean_y) + part_x

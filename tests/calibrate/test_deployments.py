@@ -9,6 +9,7 @@ import yaml
 
 pytest.importorskip("numba", reason="benchmarks are played by a loop that numba compiles")
 
+from planner.arrays import Floats
 from planner.calibrate.deployments import (
     FEWEST,
     Fitted,
@@ -23,7 +24,6 @@ from planner.calibrate.deployments import (
 )
 from planner.calibrate.intervals import COVERED, coverage, fit_spread, winkler
 from planner.calibrate.terms import Terms
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import open_store
 from planner.costs.rates.spread import Spread
@@ -74,7 +74,7 @@ def measured(terms: Terms, truth: Parameters) -> Measured:
     return Measured(played.ttft_s, played.tpot_s, np.zeros(len(played.ttft_s), dtype=bool))
 
 
-def everything(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def everything(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return np.ones(len(values), dtype=bool)
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.arrays import Floats
 from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
@@ -18,10 +19,9 @@ from planner.costs.operators.kernels import (
     causal_pairs,
     demand,
 )
-from planner.costs.operators.work import FloatArray
 
 
-def _array(*values: float) -> FloatArray:
+def _array(*values: float) -> Floats:
     return np.array(values, dtype=np.float64)
 
 
@@ -111,7 +111,7 @@ def test_a_window_bounds_what_decoding_reads(context: int, window: int) -> None:
 
 
 def test_latent_decoding_reads_576_values_a_token_once_for_all_heads() -> None:
-    def read(context: float) -> FloatArray:
+    def read(context: float) -> Floats:
         op = DecodeAttention(
             "d", 1.0, _array(1.0), _array(context), _array(128.0), _array(1.0), 576, 512, 0, "bf16", latent=True
         )

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.arrays import Floats
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.overlap import MOST_HIDDEN, flow_line_s, fused_s, halved, split_s, split_slowdown, waves
 from planner.costs.rates.roofline import Roofline
@@ -104,7 +105,7 @@ def moe_step(work: Work, micro_batches: int, gpu: str = "h100_sxm") -> StepTime:
     return step_time(find_model("deepseek-ai/DeepSeek-V3"), roofline, shards, work, calibration.engine("sglang"))
 
 
-def exchange_s(step: StepTime) -> FloatArray:
+def exchange_s(step: StepTime) -> Floats:
     return np.asarray(step.by_operator["dispatch"] + step.by_operator["combine"])
 
 
@@ -141,7 +142,7 @@ def test_halves_hold_all_tokens_and_their_attention() -> None:
     half = halved(work)
     assert 2.0 * half.tokens == pytest.approx(work.tokens)
 
-    def pairs(part: Work) -> FloatArray:
+    def pairs(part: Work) -> Floats:
         each = part.prefill_tokens / part.prefill_sequences
         return part.prefill_tokens * (part.prefill_context + each / 2.0)
 

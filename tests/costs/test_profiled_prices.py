@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from planner.arrays import Floats
 from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
@@ -17,7 +18,7 @@ from planner.costs.operators.kernels import (
     Operator,
     PrefillAttention,
 )
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.choice import Chooser
 from planner.costs.rates.evidence import Basis
@@ -68,7 +69,7 @@ def _rows(table: str, seed: int = 0, leave_out: int = 0) -> dict[str, list[objec
     return columns | {"latency": list(rng.uniform(0.004, 0.5, len(cells))), "kernel_source": ["k"] * len(cells)}
 
 
-def _operator(table: str, point: dict[str, FloatArray]) -> Operator:
+def _operator(table: str, point: dict[str, Floats]) -> Operator:
     """The operator that a row of `table` measured."""
     one = np.ones(len(next(iter(point.values()))))
     match table:
@@ -108,7 +109,7 @@ def _engine(table: str) -> str:
     return "nccl" if table == "nccl" else "vllm"
 
 
-def _points(table: str, rows: dict[str, list[object]]) -> dict[str, FloatArray]:
+def _points(table: str, rows: dict[str, list[object]]) -> dict[str, Floats]:
     return {name: np.array(rows[name], dtype=np.float64) for name in TABLES[table][0]}
 
 
@@ -272,7 +273,7 @@ def _h200(store: ProfileStore, engine: str, skew: str = "power_law_1.2") -> Prof
     return Profiled(roofline, Chooser(store, "h200_sxm", engine, None), skew=skew)
 
 
-def _measured_cells(grid: Grid, count: int) -> tuple[dict[str, FloatArray], FloatArray]:
+def _measured_cells(grid: Grid, count: int) -> tuple[dict[str, Floats], Floats]:
     """Random measured cells of a grid: their coordinates and latencies."""
     measured = np.flatnonzero(~np.isnan(grid.latency_s.ravel()))
     chosen = np.random.default_rng(0).choice(measured, count, replace=False)

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.arrays import Floats
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import DecodeAttention, Experts, Gemm, MemoryPass
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.roofline import Roofline
@@ -29,7 +30,7 @@ H200 = Roofline(POOL.node.accelerator, POOL.topology(), load_calibration().effic
 ENGINE = EngineOverheads(step_s=1e-3, sequence_s=1e-5, prefill_s=2e-3)
 
 
-def _step(name: str, shards: Shards, work: Work) -> FloatArray:
+def _step(name: str, shards: Shards, work: Work) -> Floats:
     return step_time(find_model(name), H200, shards, work, ENGINE).seconds
 
 

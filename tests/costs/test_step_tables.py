@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.arrays import Floats
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads, load_calibration
 from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.profiled import Profiled
@@ -34,15 +35,13 @@ def table(h100: Roofline) -> StepTable:
     return step_table(LLAMA, h100, Shards.of(1), ENGINE, AXES_OF_SERVING)
 
 
-def _direct(
-    pricer: Pricer, batch: FloatArray, context: FloatArray, tokens: FloatArray, before: FloatArray
-) -> FloatArray:
+def _direct(pricer: Pricer, batch: Floats, context: Floats, tokens: Floats, before: Floats) -> Floats:
     work = Work.of(tokens, (tokens > 0).astype(np.float64), before, batch, context)
     shards = Shards.of(np.ones(len(batch)))
     return step_time(LLAMA, pricer, shards, work, ENGINE).seconds
 
 
-def _draw(count: int, seed: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _draw(count: int, seed: int) -> tuple[Floats, Floats, Floats, Floats]:
     """Whole numbers: batches evenly, lengths evenly in the logarithm; half of the steps prefill too."""
     rng = np.random.default_rng(seed)
     batch = rng.integers(1, 257, count).astype(np.float64)

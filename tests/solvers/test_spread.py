@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.backends.solve import solve
 from planner.solvers.layouts.respread import Uncertainty, certain, hedge, hedged_time, num_moves, respread
 from planner.solvers.layouts.shares import pour, solve_free
 from planner.solvers.layouts.spread import (
-    Floats,
-    Ints,
     SpreadProblem,
     bin_times,
     equal_shares,

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.forward import ACTIVATION_BYTES
 from planner.costs.operators.kernels import Collective, Operator
-from planner.costs.operators.work import FloatArray, Shards
+from planner.costs.operators.work import Shards
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, Mixer
 
 GATHER = "context_all_gather"
@@ -27,7 +28,7 @@ def context_gathers(arch: Architecture, shards: Shards, cp: int, tokens: float) 
             yield Collective(GATHER, count * runs, "all_gather", size, group, shards.tp)
 
 
-def _gathered_width(mixer: Mixer | None, shards: Shards) -> tuple[float, FloatArray]:
+def _gathered_width(mixer: Mixer | None, shards: Shards) -> tuple[float, Floats]:
     """Gathers a layer, and values a token [N] of all of them."""
     match mixer:
         case GroupedQueryAttention():

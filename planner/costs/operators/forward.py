@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from planner.arrays import Bools, Floats
 from planner.costs.operators.kernels import (
     BatchedGemm,
     Collective,
@@ -29,7 +30,7 @@ from planner.costs.operators.kernels import (
     distinct_places,
     quantises,
 )
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.errors import PlannerError
 from planner.models.architecture import (
     Architecture,
@@ -63,11 +64,11 @@ class _Step:
     work: Work
 
     @property
-    def tokens(self) -> FloatArray:
+    def tokens(self) -> Floats:
         return self.work.tokens
 
     @property
-    def one(self) -> FloatArray:
+    def one(self) -> Floats:
         return np.ones_like(self.work.tokens)
 
 
@@ -94,7 +95,7 @@ def forward(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
     return operators
 
 
-def ranks_in_step(arch: Architecture, dp: ArrayLike) -> FloatArray:
+def ranks_in_step(arch: Architecture, dp: ArrayLike) -> Floats:
     """Attention ranks that make their steps together [N]: all of a stage where experts join them."""
     joined = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
     return np.asarray(dp if joined else np.ones_like(dp), dtype=np.float64)
@@ -163,9 +164,7 @@ def _all_reduce(step: _Step, name: str, count: float) -> Iterator[Operator]:
         yield Collective(name, count, "all_reduce", size, step.shards.tp, step.one)
 
 
-def _gemm(
-    step: _Step, name: str, count: float, n: FloatArray | float, k: FloatArray | float, precision: str
-) -> Operator:
+def _gemm(step: _Step, name: str, count: float, n: Floats | float, k: Floats | float, precision: str) -> Operator:
     return Gemm(name, count, step.tokens, step.one * n, step.one * k, precision)
 
 
@@ -179,11 +178,11 @@ def _mixer(step: _Step, mixer: Mixer, count: float) -> Iterator[Operator]:
             yield from _linear(step, mixer, count)
 
 
-def _heads(step: _Step, heads: int) -> FloatArray:
+def _heads(step: _Step, heads: int) -> Floats:
     return np.maximum(heads / step.shards.tp, 1.0)
 
 
-def _per_sequence(step: _Step) -> FloatArray:
+def _per_sequence(step: _Step) -> Floats:
     return step.work.prefill_tokens / np.maximum(step.work.prefill_sequences, 1.0)
 
 
@@ -241,11 +240,11 @@ def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Opera
     yield from _all_reduce(step, "attention_all_reduce", count)
 
 
-def _selected(mixer: LatentAttention, context: FloatArray) -> FloatArray:
+def _selected(mixer: LatentAttention, context: Floats) -> Floats:
     return context if mixer.indexer is None else np.minimum(context, float(mixer.indexer.top_k))
 
 
-def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: FloatArray) -> Iterator[Operator]:
+def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: Floats) -> Iterator[Operator]:
     work, kv = step.work, step.arch.precisions.kv_cache
     if mixer.indexer is not None:  # sparse prefill attends in the latent space, to at most top_k tokens each
         new = np.maximum(_per_sequence(step), 1.0)
@@ -262,7 +261,7 @@ def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: Fl
     )  # fmt: skip
 
 
-def _latent_decode(step: _Step, mixer: LatentAttention, count: float, heads: FloatArray) -> Iterator[Operator]:
+def _latent_decode(step: _Step, mixer: LatentAttention, count: float, heads: Floats) -> Iterator[Operator]:
     """Drafts share what they read of the cache, unless each selects tokens of its own."""
     work, context = step.work, _selected(mixer, step.work.decode_context)
     if mixer.indexer is None:
@@ -274,8 +273,8 @@ def _latent_decode(step: _Step, mixer: LatentAttention, count: float, heads: Flo
 
 
 def _absorbed(
-    step: _Step, mixer: LatentAttention, count: float, heads: FloatArray, name: str, sequences: FloatArray,
-    context: FloatArray, queries: FloatArray | None,
+    step: _Step, mixer: LatentAttention, count: float, heads: Floats, name: str, sequences: Floats,
+    context: Floats, queries: Floats | None,
 ) -> Iterator[Operator]:  # fmt: skip
     """Attention in the latent space to `context` cached tokens of each sequence, up-projections absorbed."""
     arch, nope, rank, value = step.arch, mixer.qk_nope_head_dim, mixer.kv_lora_rank, mixer.v_head_dim
@@ -375,7 +374,7 @@ def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
     yield MemoryPass("expert_combine", count, rows * width * ACTIVATION_BYTES, 2.0)
 
 
-def _exchanged(shards: Shards) -> NDArray[np.bool_]:
+def _exchanged(shards: Shards) -> Bools:
     """Where tokens of several attention-data-parallel ranks go to experts on other ranks."""
     return (shards.dp > 1) & (shards.ep > 1)
 
@@ -425,7 +424,7 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
         yield Collective("moe_reduce_scatter", count, "reduce_scatter", whole, group, shards.tp)
 
 
-def exchange_copies(arch: Architecture, shards: Shards, tokens: FloatArray) -> Iterator[Operator]:
+def exchange_copies(arch: Architecture, shards: Shards, tokens: Floats) -> Iterator[Operator]:
     """What an exchange between experts asks of the device where the network moves tokens by itself.
 
     A copy of each token for each rank that holds experts of it is written, and read where it arrives; and back.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Floats
 from planner.models.architecture import BITS
 
 
@@ -20,9 +20,9 @@ class Gemm:
 
     name: str
     count: float
-    m: FloatArray
-    n: FloatArray
-    k: FloatArray
+    m: Floats
+    n: Floats
+    k: Floats
     precision: str
 
 
@@ -32,10 +32,10 @@ class BatchedGemm:
 
     name: str
     count: float
-    batch: FloatArray
-    m: FloatArray
-    n: FloatArray
-    k: FloatArray
+    batch: Floats
+    m: Floats
+    n: Floats
+    k: Floats
     precision: str
 
 
@@ -45,11 +45,11 @@ class PrefillAttention:
 
     name: str
     count: float
-    sequences: FloatArray
-    new_tokens: FloatArray
-    context: FloatArray
-    heads: FloatArray
-    kv_heads: FloatArray
+    sequences: Floats
+    new_tokens: Floats
+    context: Floats
+    heads: Floats
+    kv_heads: Floats
     head_dim: int
     v_head_dim: int
     window: int
@@ -67,17 +67,17 @@ class DecodeAttention:
 
     name: str
     count: float
-    sequences: FloatArray
-    context: FloatArray
-    heads: FloatArray
-    kv_heads: FloatArray
+    sequences: Floats
+    context: Floats
+    heads: Floats
+    kv_heads: Floats
     head_dim: int
     v_head_dim: int
     window: int
     kv_precision: str
     latent: bool = False
     chunked: bool = False
-    queries: FloatArray | None = None  # 1 if None
+    queries: Floats | None = None  # 1 if None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ class Experts:
 
     name: str
     count: float
-    tokens: FloatArray
-    moe_tp: FloatArray
-    ep: FloatArray
+    tokens: Floats
+    moe_tp: Floats
+    ep: Floats
     hidden: int
     intermediate: int
     top_k: float  # the mean where gating is adaptive
@@ -105,7 +105,7 @@ class Experts:
     gated: bool
     precision: str
     activation: str
-    exchanged: FloatArray | None = None  # [N] 1 where tokens came by all-to-all: kernels of wide expert parallelism
+    exchanged: Floats | None = None  # [N] 1 where tokens came by all-to-all: kernels of wide expert parallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,10 @@ class Recurrence:
 
     name: str
     count: float
-    tokens: FloatArray
-    sequences: FloatArray  # states read and written
-    flop_per_token: FloatArray
-    state_bytes: FloatArray  # one sequence, one rank
+    tokens: Floats
+    sequences: Floats  # states read and written
+    flop_per_token: Floats
+    state_bytes: Floats  # one sequence, one rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ class Scores:
 
     name: str
     count: float
-    pairs: FloatArray  # (new token, cached token) pairs
-    keys: FloatArray  # cached keys read
+    pairs: Floats  # (new token, cached token) pairs
+    keys: Floats  # cached keys read
     heads: int
     head_dim: int
 
@@ -138,7 +138,7 @@ class MemoryPass:
 
     name: str
     count: float
-    size_bytes: FloatArray
+    size_bytes: Floats
     kernels: float
 
 
@@ -152,14 +152,14 @@ class Collective:
     """
 
     name: str
-    count: float | FloatArray
+    count: float | Floats
     kind: str  # all_reduce, all_gather, reduce_scatter, all_to_all, p2p
-    size_bytes: FloatArray
-    group: FloatArray
-    stride: FloatArray
+    size_bytes: Floats
+    group: Floats
+    stride: Floats
     choices: float = 0
     among: int = 0  # experts that the choices are made among
-    forwarded: FloatArray | None = None  # [N] 1 where forwarded, 0 where every copy travels alone
+    forwarded: Floats | None = None  # [N] 1 where forwarded, 0 where every copy travels alone
 
 
 Attention = PrefillAttention | DecodeAttention | AttentionBackward
@@ -171,8 +171,8 @@ Operator = Compute | Collective
 class Demand:
     """What an operator asks of a device [N]; `precision` picks the peak rate."""
 
-    flop: FloatArray
-    size_bytes: FloatArray
+    flop: Floats
+    size_bytes: Floats
     precision: str
     kernels: float = 1.0
 
@@ -238,7 +238,7 @@ def demand(op: Compute, routing_concentration: float = math.inf) -> Demand:
             return Demand(np.zeros_like(op.size_bytes), op.size_bytes, "bf16", kernels=op.kernels)
 
 
-def causal_pairs(new: FloatArray, context: FloatArray, window: float = 0.0) -> FloatArray:
+def causal_pairs(new: Floats, context: Floats, window: float = 0.0) -> Floats:
     """Pairs of a new token and a token it attends to, itself included; each attends to the last `window` at most.
 
     sum over t = 1..new of min(context + t, window); window 0 stands for all.
@@ -247,17 +247,17 @@ def causal_pairs(new: FloatArray, context: FloatArray, window: float = 0.0) -> F
     return growing * context + growing * (growing + 1.0) / 2.0 + (new - growing) * window
 
 
-def chunk_pairs(new: FloatArray, context: FloatArray, chunk: float) -> FloatArray:
+def chunk_pairs(new: Floats, context: Floats, chunk: float) -> Floats:
     """As `causal_pairs`, where a token attends to those of its own aligned chunk: sum of (position mod chunk) + 1."""
 
-    def up_to(tokens: FloatArray) -> FloatArray:
+    def up_to(tokens: Floats) -> Floats:
         whole, rest = np.divmod(tokens, chunk)
         return whole * chunk * (chunk + 1.0) / 2.0 + rest * (rest + 1.0) / 2.0
 
     return up_to(context + new) - up_to(context)
 
 
-def attended(context: FloatArray, window: float, *, chunked: bool) -> FloatArray:
+def attended(context: Floats, window: float, *, chunked: bool) -> Floats:
     """Cached tokens that a decoding token attends to: all, the last `window`, or the part of its chunk that is there.
 
     Sequences stand anywhere in their chunk once they are longer than one, so half of it on average.
@@ -267,7 +267,7 @@ def attended(context: FloatArray, window: float, *, chunked: bool) -> FloatArray
     return np.where(context < window, context, window / 2.0 if chunked else window)
 
 
-def distinct_places(places: FloatArray, choices: float, among: int) -> FloatArray:
+def distinct_places(places: Floats, choices: float, among: int) -> Floats:
     """Expected places with at least one of `choices` different experts, `among` of them spread evenly over `places`.
 
     A place holds among / places experts and is missed by all choices with a hypergeometric probability. A mean of
@@ -283,7 +283,7 @@ def distinct_places(places: FloatArray, choices: float, among: int) -> FloatArra
     return places * (1.0 - missed)
 
 
-def _missed_again(places: FloatArray, chosen: int, among: int) -> FloatArray:
+def _missed_again(places: Floats, chosen: int, among: int) -> Floats:
     """The chance that one more expert lies elsewhere, after `chosen` that did."""
     return np.maximum(among * (1.0 - 1.0 / places) - chosen, 0.0) / (among - chosen)
 
@@ -321,7 +321,7 @@ def _attention_backward(op: PrefillAttention | DecodeAttention) -> Demand:
     return Demand(products * once.flop, 2.0 * once.size_bytes, once.precision, kernels=2.0)
 
 
-def touched_share(tokens: FloatArray, top_k: float, num_experts: int, concentration: float = math.inf) -> FloatArray:
+def touched_share(tokens: Floats, top_k: float, num_experts: int, concentration: float = math.inf) -> Floats:
     """Expected share of the experts that at least one of `tokens` chooses.
 
     Equally popular experts are each missed with (1 - k / E) by every token. Popularities spread as a gamma variable of

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-FloatArray = NDArray[np.float64]
+from planner.arrays import Bools, Floats, Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +15,12 @@ class Shards:
     With two micro-batches, a step is cut in halves, of which one computes while tokens of the other are exchanged.
     """
 
-    tp: FloatArray
-    pp: FloatArray
-    dp: FloatArray
-    moe_tp: FloatArray
-    ep: FloatArray
-    micro_batches: FloatArray
+    tp: Floats
+    pp: Floats
+    dp: Floats
+    moe_tp: Floats
+    ep: Floats
+    micro_batches: Floats
 
     @classmethod
     def of(
@@ -39,13 +39,13 @@ class Shards:
         return cls(*arrays)
 
     @property
-    def devices(self) -> FloatArray:
+    def devices(self) -> Floats:
         return self.tp * self.pp * self.dp
 
     def __len__(self) -> int:
         return len(self.tp)
 
-    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> "Shards":
+    def take(self, index: Indices | Bools) -> "Shards":
         """The chosen points."""
         return Shards(*(getattr(self, field.name)[index] for field in fields(self)))
 
@@ -54,13 +54,13 @@ class Shards:
 class Work:
     """What one attention rank does in one step [N]; tokens are new ones, context is what the cache already holds."""
 
-    prefill_tokens: FloatArray  # of all prefilling sequences together
-    prefill_sequences: FloatArray
-    prefill_context: FloatArray  # cached tokens in front of each prefilling sequence's chunk
-    decode_sequences: FloatArray
-    decode_context: FloatArray  # mean cached tokens of a decoding sequence
-    rank_tokens: FloatArray | None = None  # new ones of the mean rank of those that share experts; own ones if None
-    queries: FloatArray | None = None  # tokens of each decoding sequence, its drafts and one; 1 if None
+    prefill_tokens: Floats  # of all prefilling sequences together
+    prefill_sequences: Floats
+    prefill_context: Floats  # cached tokens in front of each prefilling sequence's chunk
+    decode_sequences: Floats
+    decode_context: Floats  # mean cached tokens of a decoding sequence
+    rank_tokens: Floats | None = None  # new ones of the mean rank of those that share experts; own ones if None
+    queries: Floats | None = None  # tokens of each decoding sequence, its drafts and one; 1 if None
 
     @classmethod
     def prefill(cls, tokens: ArrayLike, context: ArrayLike = 0.0, sequences: ArrayLike = 1.0) -> "Work":
@@ -83,26 +83,26 @@ class Work:
         return replace(self, queries=np.broadcast_to(queries, self.decode_sequences.shape))
 
     @property
-    def tokens(self) -> FloatArray:
+    def tokens(self) -> Floats:
         """New tokens of the step on one attention rank."""
         return self.prefill_tokens + self.decode_tokens
 
     @property
-    def decode_tokens(self) -> FloatArray:
+    def decode_tokens(self) -> Floats:
         """New tokens of the decoding sequences."""
         return self.decode_sequences if self.queries is None else self.decode_sequences * self.queries
 
     @property
-    def shared_tokens(self) -> FloatArray:
+    def shared_tokens(self) -> Floats:
         """New tokens that each of the ranks that share experts brings to them on average."""
         return self.tokens if self.rank_tokens is None else self.rank_tokens
 
     @property
-    def sequences(self) -> FloatArray:
+    def sequences(self) -> Floats:
         """Those that the step works on."""
         return self.prefill_sequences + self.decode_sequences
 
     @property
-    def sampled(self) -> FloatArray:
+    def sampled(self) -> Floats:
         """Tokens whose logits are computed: one a prompt, and all of decoding sequences."""
         return self.prefill_sequences + self.decode_tokens

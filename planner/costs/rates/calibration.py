@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Floats
 from planner.costs.rates.spread import FEATURES, Spread
 from planner.documents.files import digest
 from planner.documents.read import Document, load_document, parse_document
@@ -128,7 +128,7 @@ class EngineOverheads:
         own = {"experts": self.experts_start, "latent": self.latent_start, "quantise": self.quantise_start}
         return self.kernel_start * own.get(name.partition("_")[0], 1.0)
 
-    def launching_s(self, kernels: FloatArray | float, latent_layers: FloatArray | float) -> FloatArray | float:
+    def launching_s(self, kernels: Floats | float, latent_layers: Floats | float) -> Floats | float:
         """What the host needs to launch a step with prompts."""
         return self.launch_s * kernels + self.latent_launch_s * latent_layers
 

@@ -19,10 +19,9 @@ SGLang, 75 and 77 us with kernels for many tokens); in wider ones ranks write to
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.costs.operators.kernels import Collective, distinct_places
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.calibration import Efficiencies
 from planner.hardware.topology import Topology
 
@@ -35,9 +34,9 @@ _SWEEPS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
 class _Tier:
     """One level as this group sees it [N]: ranks that talk there, their common bandwidth and latency."""
 
-    ranks: FloatArray
-    inside: FloatArray  # ranks already joined at inner levels
-    bandwidth_bytes_per_s: FloatArray
+    ranks: Floats
+    inside: Floats  # ranks already joined at inner levels
+    bandwidth_bytes_per_s: Floats
     latency_s: float
 
 
@@ -45,16 +44,16 @@ class _Tier:
 class Route:
     """A collective's way through the topology [N]: seconds at full bandwidth, how often it starts, fixed latency."""
 
-    inside_s: FloatArray  # in the innermost domain
-    outside_s: FloatArray  # beyond it
-    starts: FloatArray
-    doublings: FloatArray  # of the ranks, over all levels
-    latency_s: FloatArray
-    concurrent: NDArray[np.bool_]  # both parts run at the same time
-    reduces: NDArray[np.bool_]  # an all-reduce, which can run in one kernel
-    packed: FloatArray  # 1 where tokens are packed before they are exchanged
+    inside_s: Floats  # in the innermost domain
+    outside_s: Floats  # beyond it
+    starts: Floats
+    doublings: Floats  # of the ranks, over all levels
+    latency_s: Floats
+    concurrent: Bools  # both parts run at the same time
+    reduces: Bools  # an all-reduce, which can run in one kernel
+    packed: Floats  # 1 where tokens are packed before they are exchanged
 
-    def seconds(self, known: Efficiencies) -> FloatArray:
+    def seconds(self, known: Efficiencies) -> Floats:
         """Seconds [N] of one run; zero where nothing moves."""
         inside, outside = self.inside_s / known.collective_bandwidth, self.outside_s / known.fabric_bandwidth
         start = known.collective_start_s * self.starts + known.collective_hop_s * self.doublings
@@ -64,7 +63,7 @@ class Route:
         return np.where(self.reduces, reduced, moved) + self.latency_s + known.exchange_start_s * self.packed
 
 
-def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies) -> FloatArray:
+def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies) -> Floats:
     """Seconds [N] of one run; zero for groups of one."""
     return route(op, topology).seconds(efficiencies)
 
@@ -88,17 +87,17 @@ def route(op: Collective, topology: Topology) -> Route:
     return Route(parts[0], outside, sum(spans, none), sum(doublings, none), latency, both, reduces, packed)
 
 
-def _outermost(spans: list[FloatArray]) -> list[FloatArray]:
+def _outermost(spans: list[Floats]) -> list[Floats]:
     """Only the last level that each pair spans: one message crosses it."""
     left = np.ones_like(spans[0])
-    kept: list[FloatArray] = []
+    kept: list[Floats] = []
     for span in reversed(spans):
         kept.append(span * left)
         left = left * (1.0 - span)
     return kept[::-1]
 
 
-def _part(op: Collective, tier: _Tier) -> FloatArray:
+def _part(op: Collective, tier: _Tier) -> Floats:
     """Seconds [N] of this level at its full bandwidth."""
     match op.kind:
         case "p2p":
@@ -122,7 +121,7 @@ def _tiers(op: Collective, topology: Topology) -> list[_Tier]:
     return tiers
 
 
-def _leaving_bytes(op: Collective, tier: _Tier) -> FloatArray:
+def _leaving_bytes(op: Collective, tier: _Tier) -> Floats:
     """What a rank sends out of the domains inside this tier.
 
     A forwarded token crosses once to each domain that holds one of its choices, its own aside; copies that travel

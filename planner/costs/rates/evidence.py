@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Floats
 
 
 class Basis(IntEnum):
@@ -22,9 +22,9 @@ class Basis(IntEnum):
 class KernelTime:
     """Seconds [N] of one run of an operator, and the basis [N] of each."""
 
-    seconds: FloatArray
+    seconds: Floats
     basis: NDArray[np.uint8]
 
     @classmethod
-    def analytical(cls, seconds: FloatArray) -> "KernelTime":
+    def analytical(cls, seconds: Floats) -> "KernelTime":
         return cls(seconds, np.full(seconds.shape, Basis.ANALYTICAL, dtype=np.uint8))

@@ -23,9 +23,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray, Work
+from planner.arrays import Floats
+from planner.costs.operators.work import Work
 
-Numbers: TypeAlias = FloatArray | float
+Numbers: TypeAlias = Floats | float
 MOST_HIDDEN = 0.96
 TILE_SHAPES = ((128, 256), (256, 128), (128, 128))
 """Rows and columns of the output tiles that libraries choose among for large products."""
@@ -34,19 +35,19 @@ EXCHANGE_MULTIPROCESSORS = 20
 SIDE_BY_SIDE = 2.0  # streams that run the pieces of a split product
 
 
-def waves(m: Numbers, n: Numbers, multiprocessors: int) -> FloatArray:
+def waves(m: Numbers, n: Numbers, multiprocessors: int) -> Floats:
     """Waves [N] in which the tiles of an [m, n] output finish, of the tile shape that takes least; 1 where unknown."""
     return _fastest(m, n, multiprocessors, 1.0)[1]
 
 
-def split_slowdown(m: Numbers, n: Numbers, pieces: Numbers, multiprocessors: int) -> FloatArray:
+def split_slowdown(m: Numbers, n: Numbers, pieces: Numbers, multiprocessors: int) -> Floats:
     """How much longer [N] the pieces of an [m, n] product take than the whole: rows are cut, and tiles left empty."""
     rows = np.ceil(np.asarray(m / pieces))
     whole, cut = _fastest(m, n, multiprocessors, 1.0)[0], _fastest(rows, n, multiprocessors, SIDE_BY_SIDE)[0]
     return np.asarray(np.maximum(pieces / SIDE_BY_SIDE * cut / np.maximum(whole, 1.0), 1.0))
 
 
-def _fastest(m: Numbers, n: Numbers, multiprocessors: int, runs: float) -> tuple[FloatArray, FloatArray]:
+def _fastest(m: Numbers, n: Numbers, multiprocessors: int, runs: float) -> tuple[Floats, Floats]:
     """Output elements [N] that a multiprocessor has places for, and waves [N], of the tiles with fewest places.
 
     `runs` such outputs are computed side by side.
@@ -60,7 +61,7 @@ def _fastest(m: Numbers, n: Numbers, multiprocessors: int, runs: float) -> tuple
     return places, np.maximum(count, 1.0) if multiprocessors else np.ones(rows.shape)
 
 
-def flow_line_s(compute_s: Numbers, transfer_s: Numbers, pieces: Numbers) -> FloatArray:
+def flow_line_s(compute_s: Numbers, transfer_s: Numbers, pieces: Numbers) -> Floats:
     """Seconds [N] until the last of equal pieces has passed both stages: the slower stage, and one piece of the other.
 
     p pieces of c and t each take c + (p - 1) max(c, t) + t, whichever stage comes first.
@@ -68,7 +69,7 @@ def flow_line_s(compute_s: Numbers, transfer_s: Numbers, pieces: Numbers) -> Flo
     return np.asarray(np.maximum(compute_s, transfer_s) + np.minimum(compute_s, transfer_s) / pieces)
 
 
-def fused_s(compute_s: Numbers, transfer_s: Numbers, pieces: Numbers) -> FloatArray:
+def fused_s(compute_s: Numbers, transfer_s: Numbers, pieces: Numbers) -> Floats:
     """Seconds [N] of a product with its exchange inside, in so many waves; at most `MOST_HIDDEN` of it is hidden."""
     hidden = compute_s + transfer_s - flow_line_s(compute_s, transfer_s, pieces)
     return np.asarray(compute_s + transfer_s - np.minimum(hidden, MOST_HIDDEN * transfer_s))
@@ -76,7 +77,7 @@ def fused_s(compute_s: Numbers, transfer_s: Numbers, pieces: Numbers) -> FloatAr
 
 def split_s(
     compute_s: Numbers, transfer_s: Numbers, pieces: Numbers, slowdown: Numbers = 1.0, start_s: Numbers = 0.0
-) -> FloatArray:
+) -> Floats:
     """Seconds [N] of a product cut into one piece a rank, each moved beside the product of the one before it.
 
     `slowdown` is how much longer the pieces take together than the whole product, `start_s` what each costs besides.
@@ -84,7 +85,7 @@ def split_s(
     return np.asarray(flow_line_s(compute_s * slowdown, transfer_s, pieces) + pieces * start_s)
 
 
-def cycle_s(stages: Sequence[FloatArray], micro_batches: FloatArray | float) -> FloatArray:
+def cycle_s(stages: Sequence[Floats], micro_batches: Floats | float) -> Floats:
     """Seconds of a step of all layers [N] when micro-batches take turns at the stages.
 
     The busiest stage sets the pace of a layer, unless one micro-batch alone takes longer for its round. Stages are the

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
@@ -25,7 +26,6 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     gradient_of,
 )
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.calibration import FULL_TRUST, TableTrust
 from planner.costs.rates.choice import Choice, Chooser
 from planner.costs.rates.collectives import collective_s
@@ -85,7 +85,7 @@ class _Table:
     """A grid with its logarithmic ratio to the roofline."""
 
     grid: Grid
-    log_ratio: FloatArray
+    log_ratio: Floats
     basis: Basis
 
 
@@ -142,7 +142,7 @@ class Profiled:
                 return self.roofline.price(op)
 
     def _gemm(self, op: Gemm) -> KernelTime:
-        def build(grid: Grid) -> FloatArray:
+        def build(grid: Grid) -> Floats:
             m, n, k = (axis.ravel() for axis in grid.points())
             return self.roofline.compute_s(Gemm(op.name, 1.0, m, n, k, op.precision))
 
@@ -154,7 +154,7 @@ class Profiled:
         side = "mla_gen_pre" if op.name.startswith("absorbed_query") else "mla_gen_post"
         rank, nope = float(op.n[0]), float(op.k[0])
 
-        def build(grid: Grid) -> FloatArray:
+        def build(grid: Grid) -> Floats:
             tokens, heads = (axis.ravel() for axis in grid.points())
             one = np.ones_like(tokens)
             return self.roofline.compute_s(
@@ -169,7 +169,7 @@ class Profiled:
         """Tables hold chunks without past; a chunk with past takes the ratio of a prompt with as many pairs."""
         length = np.sqrt(op.new_tokens * (op.new_tokens + 2.0 * op.context))
 
-        def build(grid: Grid, window: int) -> FloatArray:
+        def build(grid: Grid, window: int) -> Floats:
             batch, isl, heads, *rest = (axis.ravel() for axis in grid.points())
             kv_heads = np.minimum(rest[0], heads) if rest else heads
             none = np.zeros_like(isl)
@@ -184,7 +184,7 @@ class Profiled:
         return self._from(table, op, (op.sequences, length, op.heads, op.kv_heads))
 
     def _decode(self, op: DecodeAttention) -> KernelTime:
-        def build(grid: Grid, window: int) -> FloatArray:
+        def build(grid: Grid, window: int) -> Floats:
             batch, step, heads, *rest = (axis.ravel() for axis in grid.points())
             kv_heads = np.minimum(rest[0], heads) if rest else np.ones_like(heads)
             like = replace(op, sequences=batch, context=step, heads=heads, kv_heads=kv_heads, queries=None)
@@ -198,7 +198,7 @@ class Profiled:
         return self._from(table, op, (op.sequences, op.context, op.heads, op.kv_heads))
 
     def _attention(
-        self, name: str, op: PrefillAttention | DecodeAttention, build: Callable[..., FloatArray]
+        self, name: str, op: PrefillAttention | DecodeAttention, build: Callable[..., Floats]
     ) -> _Table | None:
         """The table of this head size and window; a window without one takes the full-context table's utilisation."""
         for window in dict.fromkeys((op.window, 0)):
@@ -214,7 +214,7 @@ class Profiled:
         once = op.forward
         if isinstance(once, PrefillAttention) and not once.latent:
 
-            def build(grid: Grid, window: int) -> FloatArray:
+            def build(grid: Grid, window: int) -> Floats:
                 batch, isl, heads, kv_heads = (axis.ravel() for axis in grid.points())
                 like = replace(once, sequences=batch, new_tokens=isl, context=np.zeros_like(isl), heads=heads)
                 like = replace(like, kv_heads=np.minimum(kv_heads, heads), window=window)
@@ -238,7 +238,7 @@ class Profiled:
         if kind is None:
             return self.roofline.price(op)
 
-        def build(grid: Grid) -> FloatArray:
+        def build(grid: Grid) -> Floats:
             return self.roofline.compute_s(replace(op, size_bytes=grid.axes[0]))
 
         table = self._find(("memory_pass", kind, op.kernels), iter([{"op_name": kind}]), build)
@@ -268,7 +268,7 @@ class Profiled:
             np.select(found, (decode.basis, prefill.basis), fused.basis).astype(np.uint8),
         )
 
-    def _experts_of(self, op: Experts, name: str, points: tuple[FloatArray, ...]) -> KernelTime:
+    def _experts_of(self, op: Experts, name: str, points: tuple[Floats, ...]) -> KernelTime:
         """From the table of this expert shape; a shape without one takes the utilisation of the nearest measured."""
         shape = (op.hidden, op.intermediate, max(1, round(op.top_k)), op.num_experts)
         table = self._expert_table(op, name, shape)
@@ -286,7 +286,7 @@ class Profiled:
     def _expert_table(self, op: Experts, name: str, shape: tuple[int, int, int, int]) -> _Table | None:
         hidden, inter, top_k, experts = shape
 
-        def build(grid: Grid) -> FloatArray:
+        def build(grid: Grid) -> Floats:
             tokens, *degrees = (axis.ravel() for axis in grid.points())
             moe_tp, ep = degrees if len(degrees) == 2 else (np.ones_like(tokens), degrees[0])
             like = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
@@ -335,7 +335,7 @@ class Profiled:
         reach = self.roofline.topology.levels[0].size
         inside = op.group * op.stride <= reach
 
-        def build(grid: Grid) -> FloatArray:
+        def build(grid: Grid) -> Floats:
             group, size = (axis.ravel() for axis in grid.points())
             like = Collective(op.name, 1.0, op.kind, size, group, np.ones_like(size))
             return collective_s(like, self.roofline.topology, self.roofline.efficiencies)
@@ -360,7 +360,7 @@ class Profiled:
         self,
         identity: tuple[str | int | float | tuple[int, ...], ...],
         keys: Iterator[Mapping[str, str | int]],
-        build: Callable[[Grid], FloatArray],
+        build: Callable[[Grid], Floats],
         engine: str | None = None,
     ) -> _Table | None:
         """The table that `identity` begins with, for the first of `keys` it holds, as a ratio to the roofline."""
@@ -375,7 +375,7 @@ class Profiled:
         return 1.0 if chosen.ours else float(getattr(self.trust, _TRUST_OF.get(str(identity[0]), "attention")))
 
     def _from(
-        self, table: _Table | None, op: Operator, points: tuple[FloatArray, ...], reference_s: FloatArray | None = None
+        self, table: _Table | None, op: Operator, points: tuple[Floats, ...], reference_s: Floats | None = None
     ) -> KernelTime:
         """Roofline of the query times the interpolated ratio."""
         if table is None:
@@ -393,7 +393,7 @@ class Profiled:
         return KernelTime(seconds, np.where(at.inside, table.basis, held).astype(np.uint8))
 
 
-def _as_ratio(chosen: Choice, build: Callable[[Grid], FloatArray], weight: float) -> _Table:
+def _as_ratio(chosen: Choice, build: Callable[[Grid], Floats], weight: float) -> _Table:
     reference = np.maximum(build(chosen.grid), 1e-12).reshape(chosen.grid.latency_s.shape)
     ratio = weight * chosen.grid.filled(reference)
     return _Table(chosen.grid, ratio, Basis.MEASURED if chosen.ours else Basis.IMPORTED)

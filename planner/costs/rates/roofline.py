@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
@@ -19,7 +20,6 @@ from planner.costs.operators.kernels import (
     demand,
     quantises,
 )
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.collectives import collective_s
 from planner.costs.rates.evidence import KernelTime
@@ -52,7 +52,7 @@ class Roofline:
             return KernelTime.analytical(collective_s(op, self.topology, self.efficiencies))
         return KernelTime.analytical(self.compute_s(op))
 
-    def compute_s(self, op: Compute) -> FloatArray:
+    def compute_s(self, op: Compute) -> Floats:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""
         known, names = self.efficiencies, rates_of(op)
         asked = demand(op, known.routing_concentration)
@@ -64,7 +64,7 @@ class Roofline:
         return np.where(busy, np.maximum(compute, move) + start_s * asked.kernels, 0.0)
 
 
-def slowdown(op: Compute, experts_width: float, experts_rows: float) -> FloatArray | float:
+def slowdown(op: Compute, experts_width: float, experts_rows: float) -> Floats | float:
     """How much longer an operator computes than a large one of its kind.
 
     Narrow shards of experts, and few tokens an expert, leave tiles empty; tiles are no higher than the tokens need, so

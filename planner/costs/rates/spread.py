@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Floats
 
 FEATURES = ("constant", "queue", "queue_squared")
 MOST_QUEUE = 20.0  # times the idle one: longer queues say no more of how wide errors are
@@ -22,14 +22,14 @@ class Spread:
     low: tuple[float, ...] = (0.0, 0.0, 0.0)
     high: tuple[float, ...] = (0.0, 0.0, 0.0)
 
-    def bounds(self, estimate: FloatArray, features_NF: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def bounds(self, estimate: Floats, features_NF: Floats) -> tuple[Floats, Floats]:
         """Both bounds [N]; the estimate lies between them."""
         low = np.clip(np.sum(features_NF * np.array(self.low), axis=1), -WIDEST, 0.0)
         high = np.clip(np.sum(features_NF * np.array(self.high), axis=1), 0.0, WIDEST)
         return estimate * np.exp(low), estimate * np.exp(high)
 
 
-def features_of(ttft_s: FloatArray, idle_ttft_s: FloatArray) -> FloatArray:
+def features_of(ttft_s: Floats, idle_ttft_s: Floats) -> Floats:
     """[N, F] from the predicted time to first token, and that of a request that finds the deployment idle."""
     queue = np.log(np.clip(ttft_s / np.maximum(idle_ttft_s, 1e-9), 1.0, MOST_QUEUE))
     return np.stack([np.ones_like(queue), queue, queue**2], axis=1)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.costs.operators.forward import EXCHANGED, JOINT_OPERATORS, exchange_copies, forward
 from planner.costs.operators.kernels import Collective, Operator, PrefillAttention, demand
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.overlap import cycle_s, halved, slowed_by_exchange
@@ -21,13 +21,13 @@ OUTSIDE_GRAPHS = 0.25  # of the kernels of a step in piecewise graphs: attention
 class StepTime:
     """Seconds [N] of one step on the device and on the host, device seconds by operator and by basis [4, N]."""
 
-    device_s: FloatArray
-    host_s: FloatArray
-    by_operator: dict[str, FloatArray]
-    by_basis: FloatArray
+    device_s: Floats
+    host_s: Floats
+    by_operator: dict[str, Floats]
+    by_basis: Floats
 
     @property
-    def seconds(self) -> FloatArray:
+    def seconds(self) -> Floats:
         return self.device_s + self.host_s
 
     def shares(self, point: int) -> dict[str, float]:
@@ -42,7 +42,7 @@ def price_operators(operators: list[Operator], pricer: Pricer, num_points: int) 
     """Sum the operators' times; the host part is zero."""
     device = np.zeros(num_points)
     by_basis = np.zeros((len(Basis), num_points))
-    by_operator: dict[str, FloatArray] = {}
+    by_operator: dict[str, Floats] = {}
     for op in operators:
         priced = pricer.price(op)
         seconds = priced.seconds * op.count
@@ -110,7 +110,7 @@ def _two_batches(halves: list[Operator], pricer: Pricer, work: Work) -> StepTime
     return StepTime(device_s, np.zeros(num_points), by_operator, by_basis)
 
 
-def _chosen(first: NDArray[np.bool_], one: StepTime, other: StepTime) -> StepTime:
+def _chosen(first: Bools, one: StepTime, other: StepTime) -> StepTime:
     """The one or the other step at each point."""
     none = np.zeros(len(first))
     names = dict.fromkeys((*other.by_operator, *one.by_operator))
@@ -122,15 +122,15 @@ def _chosen(first: NDArray[np.bool_], one: StepTime, other: StepTime) -> StepTim
     )
 
 
-def joint_of(times: StepTime) -> FloatArray:
+def joint_of(times: StepTime) -> Floats:
     """Seconds [N] of a step in which ranks that share experts work for all of them together."""
     joint = (seconds for name, seconds in times.by_operator.items() if name in JOINT_OPERATORS)
     return sum(joint, np.zeros_like(times.device_s))
 
 
 def joint_step(
-    arch: Architecture, pricer: Pricer, shards: Shards, engine: EngineOverheads, rank_tokens: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+    arch: Architecture, pricer: Pricer, shards: Shards, engine: EngineOverheads, rank_tokens: Floats
+) -> tuple[Floats, Floats]:
     """Joint seconds [N] by the new tokens of the mean rank; the least of a step with prompts by those of a rank."""
     one = shards.take(np.zeros(len(rank_tokens), dtype=np.intp))
     tokens = np.maximum(rank_tokens, 1.0)
@@ -141,19 +141,19 @@ def joint_step(
     return np.where(rank_tokens > 0, joint_of(times), 0.0), least_s
 
 
-def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> FloatArray:
+def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> Floats:
     """Seconds [N] that the engine adds to a step; every pipeline stage launches its part."""
     each = engine.step_s + engine.sequence_s * work.sequences + engine.prefill_s * (work.prefill_sequences > 0)
     return each * shards.pp
 
 
-def launches(operators: list[Operator]) -> tuple[FloatArray | float, FloatArray | float]:
+def launches(operators: list[Operator]) -> tuple[Floats | float, Floats | float]:
     """Kernels of a step [N], and layers in it that prefill latent attention."""
     kernels = sum(op.count * _started(op) for op in operators)
     return kernels, sum(op.count * _started(op) for op in operators if isinstance(op, PrefillAttention) and op.latent)
 
 
-def _started(op: Operator) -> FloatArray:
+def _started(op: Operator) -> Floats:
     """Kernels that one run of an operator starts [N]; none where it has nothing to do."""
     if isinstance(op, Collective):
         return ((op.size_bytes > 0) & (op.group > 1)).astype(np.float64)
@@ -161,7 +161,7 @@ def _started(op: Operator) -> FloatArray:
     return np.asarray(asked.kernels * (asked.flop + asked.size_bytes > 0), dtype=np.float64)
 
 
-def launched_share(tokens: FloatArray, captured_tokens: FloatArray | float) -> FloatArray:
+def launched_share(tokens: Floats, captured_tokens: Floats | float) -> Floats:
     """Share of a prefilling step's kernels [N] that the host launches one by one: graphs hold all but attention.
 
     It grows to all of them over the half above the largest graph, so that tables of steps can follow it.
@@ -170,6 +170,6 @@ def launched_share(tokens: FloatArray, captured_tokens: FloatArray | float) -> F
     return OUTSIDE_GRAPHS + (1.0 - OUTSIDE_GRAPHS) * np.clip(beyond, 0.0, 1.0)
 
 
-def fullest_stage(arch: Architecture, shards: Shards) -> FloatArray:
+def fullest_stage(arch: Architecture, shards: Shards) -> Floats:
     """Layers of the fullest pipeline stage over the mean [N]: all stages run at its pace."""
     return np.ceil(arch.num_layers / shards.pp) * shards.pp / arch.num_layers

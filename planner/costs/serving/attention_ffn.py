@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import (
     Attention,
@@ -20,7 +21,7 @@ from planner.costs.operators.kernels import (
     distinct_places,
     quantises,
 )
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads
 from planner.costs.rates.overlap import cycle_s
 from planner.costs.rates.pricer import Pricer
@@ -97,12 +98,12 @@ class Units:
     two sides are `stride` apart: 1 where all share one scale-up domain, else the size of a domain.
     """
 
-    tp: FloatArray
-    ranks: FloatArray
-    ffn_tp: FloatArray
-    ep: FloatArray
-    micro_batches: FloatArray
-    stride: FloatArray
+    tp: Floats
+    ranks: Floats
+    ffn_tp: Floats
+    ep: Floats
+    micro_batches: Floats
+    stride: Floats
 
     @classmethod
     def of(
@@ -122,11 +123,11 @@ class Units:
         return cls.of(tp, ranks, ffn_tp, ep, micro_batches, np.where(devices <= reach, 1, reach))
 
     @property
-    def attention_gpus(self) -> FloatArray:
+    def attention_gpus(self) -> Floats:
         return self.tp * self.ranks
 
     @property
-    def ffn_gpus(self) -> FloatArray:
+    def ffn_gpus(self) -> Floats:
         return self.ffn_tp * self.ep
 
     @property
@@ -142,7 +143,7 @@ class Units:
     def __len__(self) -> int:
         return len(self.tp)
 
-    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> "Units":
+    def take(self, index: Indices | Bools) -> "Units":
         """The chosen ones."""
         return Units(*(getattr(self, field.name)[index] for field in fields(self)))
 
@@ -151,8 +152,8 @@ class Units:
 class UnitStep:
     """A step of all layers: seconds [N] that one micro-batch takes at each of `STAGES`, and the step time."""
 
-    stages: tuple[FloatArray, ...]
-    seconds: FloatArray
+    stages: tuple[Floats, ...]
+    seconds: Floats
     attention: StepTime
     ffn: StepTime
 
@@ -185,7 +186,7 @@ class Far:
     attention: Port
     ffn: Port
 
-    def way_s(self, arch: Architecture, units: Units, tokens: FloatArray, *, out: bool) -> FloatArray:
+    def way_s(self, arch: Architecture, units: Units, tokens: Floats, *, out: bool) -> Floats:
         """Seconds of a micro-batch on its way there or back, all layers: the slower side sets the pace [N]."""
         slower = np.minimum(units.attention_gpus * self.attention.bytes_per_s, units.ffn_gpus * self.ffn.bytes_per_s)
         hop_s = max(self.attention.hop_s, self.ffn.hop_s)
@@ -218,7 +219,7 @@ def attention_side(arch: Architecture, pricer: Pricer, shards: Shards, work: Wor
     return price_operators(operators, pricer, len(shards))
 
 
-def ffn_side(arch: Architecture, pricer: Pricer, shards: Shards, tokens: FloatArray) -> StepTime:
+def ffn_side(arch: Architecture, pricer: Pricer, shards: Shards, tokens: Floats) -> StepTime:
     """All feed-forward layers of `tokens` tokens, those of all attention ranks together.
 
     A group gathers the tokens that its devices received and scatters the sums of its shards, as Step-3's does (section
@@ -229,7 +230,7 @@ def ffn_side(arch: Architecture, pricer: Pricer, shards: Shards, tokens: FloatAr
     return price_operators([*operators, *_inside_groups(arch, shards, tokens)], pricer, len(shards))
 
 
-def _inside_groups(arch: Architecture, shards: Shards, tokens: FloatArray) -> Iterator[Operator]:
+def _inside_groups(arch: Architecture, shards: Shards, tokens: Floats) -> Iterator[Operator]:
     if np.all(shards.tp <= 1):
         return
     one = np.ones(len(shards))
@@ -243,7 +244,7 @@ def _inside_groups(arch: Architecture, shards: Shards, tokens: FloatArray) -> It
             )
 
 
-def _way_s(arch: Architecture, pricer: Pricer, units: Units, tokens: FloatArray, *, out: bool) -> FloatArray:
+def _way_s(arch: Architecture, pricer: Pricer, units: Units, tokens: Floats, *, out: bool) -> Floats:
     """Seconds of a micro-batch on its way there or back, all layers: the side with fewer devices sets the pace [N]."""
     layers = num_ffn_layers(arch)
     narrower = np.minimum(units.attention_gpus, units.ffn_gpus)
@@ -253,7 +254,7 @@ def _way_s(arch: Architecture, pricer: Pricer, units: Units, tokens: FloatArray,
     return price_operators([op], pricer, len(units)).device_s
 
 
-def ffn_weight_bytes(arch: Architecture, shards: Shards) -> FloatArray:
+def ffn_weight_bytes(arch: Architecture, shards: Shards) -> Floats:
     """Weights of the feed-forward layers on one device [N]: dense and shared ones by tp, experts by moe_tp and ep."""
     total = np.zeros(len(shards))
     for layer, count in arch.layer_groups():
@@ -276,7 +277,7 @@ def _matrices(gated: bool) -> float:
     return 3.0 if gated else 2.0
 
 
-def travelling_bytes(arch: Architecture, ep: FloatArray) -> tuple[FloatArray, FloatArray]:
+def travelling_bytes(arch: Architecture, ep: Floats) -> tuple[Floats, Floats]:
     """Bytes [N] of one token on its way to the feed-forward side and back, all layers together.
 
     A token goes to every group of devices that holds one of its experts, in fp8 where those take it, and back in bf16.
@@ -290,7 +291,7 @@ def travelling_bytes(arch: Architecture, ep: FloatArray) -> tuple[FloatArray, Fl
     return there, back
 
 
-def _copies(arch: Architecture, ffn: Ffn, ep: FloatArray) -> tuple[FloatArray, float]:
+def _copies(arch: Architecture, ffn: Ffn, ep: Floats) -> tuple[Floats, float]:
     """Groups [N] of `ep` that a token goes to, and bytes of a value on its way there."""
     if not isinstance(ffn, MoeFfn):
         return np.ones_like(ep), ACTIVATION_BYTES

@@ -3,13 +3,15 @@
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from planner.arrays import Floats
 
 SMALL = 4  # powers of 2 up to there, then multiples of STRIDE: what vLLM, SGLang and TensorRT-LLM capture by default
 STRIDE = 8
 
 
-def pad_graph_batch(sequences: ArrayLike, most: float = math.inf) -> NDArray[np.float64]:
+def pad_graph_batch(sequences: ArrayLike, most: float = math.inf) -> Floats:
     """The CUDA-graph batch that a decode batch is padded to: 1, 2, 4, then multiples of 8.
 
     `most`, the largest batch that an engine runs, is captured too.

@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from planner.costs.operators.work import FloatArray, Shards
+from planner.arrays import Floats
+from planner.costs.operators.work import Shards
 from planner.models.architecture import BITS, Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, MoeFfn
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.models.modules import module_parameters
@@ -43,7 +44,7 @@ def footprint(arch: Architecture) -> Footprint:
     return Footprint(layers, ends)
 
 
-def weight_bytes(arch: Architecture, shards: Shards) -> FloatArray:
+def weight_bytes(arch: Architecture, shards: Shards) -> Floats:
     """Weights on the fullest device [N]."""
     whole = footprint(arch)
     divisors = weight_divisors(arch, shards)
@@ -53,7 +54,7 @@ def weight_bytes(arch: Architecture, shards: Shards) -> FloatArray:
     return layers * stages + np.where(shards.pp > 1, ends / 2.0 if not arch.tied_embeddings else ends, ends)
 
 
-def weight_divisors(arch: Architecture, shards: Shards) -> dict[str, FloatArray]:
+def weight_divisors(arch: Architecture, shards: Shards) -> dict[str, Floats]:
     """By how much each way of splitting a tensor divides it [N]."""
     kv_heads = [m.num_kv_heads for layer in arch.layers if isinstance(m := layer.mixer, GroupedQueryAttention)]
     one = np.ones(len(shards))
@@ -67,7 +68,7 @@ def weight_divisors(arch: Architecture, shards: Shards) -> dict[str, FloatArray]
     }
 
 
-def kv_cache_bytes(arch: Architecture, shards: Shards, context_tokens: ArrayLike) -> FloatArray:
+def kv_cache_bytes(arch: Architecture, shards: Shards, context_tokens: ArrayLike) -> Floats:
     """KV cache and recurrent state of one sequence at `context_tokens` [N] on the fullest device."""
     tokens = np.asarray(context_tokens, dtype=np.float64)
     tp = shards.tp.astype(np.int64)
@@ -75,7 +76,7 @@ def kv_cache_bytes(arch: Architecture, shards: Shards, context_tokens: ArrayLike
     return np.asarray(per_device * np.ceil(arch.num_layers / shards.pp) / arch.num_layers, dtype=np.float64)
 
 
-def activation_bytes(arch: Architecture, shards: Shards, tokens: ArrayLike, sampled: ArrayLike) -> FloatArray:
+def activation_bytes(arch: Architecture, shards: Shards, tokens: ArrayLike, sampled: ArrayLike) -> Floats:
     """Peak of live activations of a step of `tokens` per attention rank, and the logits of `sampled` sequences.
 
     The widest moment of a layer: residual, normalised input, the block's inner activation twice (gate and up) and its
@@ -87,7 +88,7 @@ def activation_bytes(arch: Architecture, shards: Shards, tokens: ArrayLike, samp
     return np.asarray(live + np.asarray(sampled) * arch.vocab_size * (2.0 / shards.tp + 4.0), dtype=np.float64)
 
 
-def _inner_width(arch: Architecture, shards: Shards) -> FloatArray:
+def _inner_width(arch: Architecture, shards: Shards) -> Floats:
     """Elements per token inside the widest feed-forward part, on the rank that computes it."""
     width = np.zeros(len(shards))
     for layer, _ in arch.layer_groups():
@@ -100,7 +101,7 @@ def _inner_width(arch: Architecture, shards: Shards) -> FloatArray:
     return width
 
 
-def _attention_width(arch: Architecture, shards: Shards) -> FloatArray:
+def _attention_width(arch: Architecture, shards: Shards) -> Floats:
     width = np.zeros(len(shards))
     for layer, _ in arch.layer_groups():
         if isinstance(layer.mixer, GroupedQueryAttention):
@@ -116,11 +117,11 @@ def _attention_width(arch: Architecture, shards: Shards) -> FloatArray:
 class DeviceMemory:
     """Bytes [N] on the fullest device."""
 
-    weights_bytes: FloatArray
-    kv_cache_bytes: FloatArray
-    activations_bytes: FloatArray
-    workspace_bytes: FloatArray
+    weights_bytes: Floats
+    kv_cache_bytes: Floats
+    activations_bytes: Floats
+    workspace_bytes: Floats
 
     @property
-    def total_bytes(self) -> FloatArray:
+    def total_bytes(self) -> Floats:
         return self.weights_bytes + self.kv_cache_bytes + self.activations_bytes + self.workspace_bytes

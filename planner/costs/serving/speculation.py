@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from planner.arrays import Floats
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Gemm, Operator, activation_precision
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import StepTime, price_operators
@@ -35,7 +36,7 @@ DRAFTING = "drafting"
 LOGITS = frozenset({"logits", "logits_all_gather", "sampling"})
 
 
-def tokens_per_step(draft_tokens: ArrayLike, acceptance: ArrayLike) -> FloatArray:
+def tokens_per_step(draft_tokens: ArrayLike, acceptance: ArrayLike) -> Floats:
     """Expected tokens of a sequence in a step [N]: 1 + a + ... + a^k = (1 - a^(k+1)) / (1 - a) (eq. 1)."""
     drafts, right = np.broadcast_arrays(*(np.asarray(one, dtype=np.float64) for one in (draft_tokens, acceptance)))
     total = np.ones(drafts.shape)
@@ -59,11 +60,11 @@ class Drafter:
         """Whether it must have seen the prompt."""
         return self.arch is not None
 
-    def tokens_per_step(self, draft_tokens: ArrayLike) -> FloatArray:
+    def tokens_per_step(self, draft_tokens: ArrayLike) -> Floats:
         """Expected tokens of a sequence in a step [N]."""
         return tokens_per_step(draft_tokens, self.acceptance)
 
-    def weight_bytes(self, shards: Shards, draft_tokens: FloatArray) -> FloatArray:
+    def weight_bytes(self, shards: Shards, draft_tokens: Floats) -> Floats:
         """Weights on one device [N]; heads use the model's own embedding and output matrix."""
         if self.arch is None:
             return np.zeros(len(shards))
@@ -75,13 +76,13 @@ class Drafter:
         join = 2.0 * self.arch.hidden_size**2 * BITS[self.arch.precisions.attention] / 8
         return (found + join) * self._copies(draft_tokens)
 
-    def kv_bytes(self, shards: Shards, tokens: ArrayLike, draft_tokens: FloatArray) -> FloatArray:
+    def kv_bytes(self, shards: Shards, tokens: ArrayLike, draft_tokens: Floats) -> Floats:
         """Cache of one sequence of so many tokens on one device [N]."""
         if self.arch is None:
             return np.zeros(len(shards))
         return kv_cache_bytes(self.arch, _one_stage(shards), tokens) * self._copies(draft_tokens)
 
-    def _copies(self, draft_tokens: FloatArray) -> FloatArray:
+    def _copies(self, draft_tokens: Floats) -> Floats:
         """Passes of different weights."""
         return np.minimum(draft_tokens, float(max(self.heads, 1)))
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.arrays import Floats, Ints
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import step_time
@@ -33,8 +34,8 @@ class StepTable:
     batch, tokens and bytes read); nothing beyond them.
     """
 
-    axes: tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # in the order of AXES, each increasing
-    seconds: FloatArray  # [B, C, T, P]
+    axes: tuple[Floats, Floats, Floats, Floats]  # in the order of AXES, each increasing
+    seconds: Floats  # [B, C, T, P]
     description: dict[str, str]  # model, source of kernel times, shards
 
     def save(self, path: str | Path) -> None:
@@ -77,7 +78,7 @@ class StepTable:
         if not fits or any(axis.ndim != 1 or not np.all(np.diff(axis) > 0) for axis in self.axes):
             raise PlannerError("holds axes that do not fit its times", where=where, hint="save it again")
 
-    def lookup(self, points: Sequence[ArrayLike]) -> FloatArray:
+    def lookup(self, points: Sequence[ArrayLike]) -> Floats:
         """Seconds [N] at points given as four arrays in the order of AXES; raises PlannerError outside the table."""
         points_N = np.broadcast_arrays(*(np.atleast_1d(np.asarray(p, dtype=np.float64)) for p in points))
         brackets = [_bracket(name, axis, p) for name, axis, p in zip(AXES, self.axes, points_N, strict=True)]
@@ -92,7 +93,7 @@ class StepTable:
         return total_N
 
 
-def geometric_axis(largest: float, per_doubling: int = 2) -> FloatArray:
+def geometric_axis(largest: float, per_doubling: int = 2) -> Floats:
     """0, 1 and whole numbers growing by 2^(1 / per_doubling) up to `largest`, itself included."""
     if largest < 1:
         return np.zeros(1)
@@ -132,7 +133,7 @@ def _description(arch: Architecture, pricer: Pricer, shards: Shards) -> dict[str
     return {"model": arch.name, "kernel_times": pricer.name, **degrees}
 
 
-def _bracket(name: str, axis: FloatArray, point_N: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
+def _bracket(name: str, axis: Floats, point_N: Floats) -> tuple[Ints, Floats]:
     """The position below each point and how far it lies towards the next, in [0, 1]."""
     if not np.all((point_N >= axis[0]) & (point_N <= axis[-1])):
         raise PlannerError(

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.costs.training.rates import Rates
-
-FloatArray = NDArray[np.float64]
 
 FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = 0, 1, 2
 PASSES = 3
@@ -40,13 +38,13 @@ class KernelTable:
     """Kernels as columns [K]; `kinds` name the rates."""
 
     kinds: tuple[str, ...]
-    part_K: NDArray[np.int64]
+    part_K: Ints
     modules: tuple[str, ...]
-    flop_K: FloatArray
-    move_K: FloatArray
-    inside_K: FloatArray
-    outside_K: FloatArray
-    launches_K: FloatArray
+    flop_K: Floats
+    move_K: Floats
+    inside_K: Floats
+    outside_K: Floats
+    launches_K: Floats
 
     @classmethod
     def of(cls, kernels: Iterable[Kernel]) -> "KernelTable":
@@ -56,7 +54,7 @@ class KernelTable:
         part = np.array([row.part for row in rows], dtype=np.int64)
         return cls(tuple(row.kind for row in rows), part, tuple(row.module for row in rows), *columns)
 
-    def seconds(self, rates: Rates, generation: str) -> FloatArray:
+    def seconds(self, rates: Rates, generation: str) -> Floats:
         """Seconds [K] of the device."""
         rate_RK = rates.of(self.kinds, generation)
         compute = np.maximum(self.flop_K / rate_RK[0], self.move_K / rate_RK[1])
@@ -64,6 +62,6 @@ class KernelTable:
         return np.asarray(rate_RK[5] * (compute + moved + self.launches_K * rate_RK[4]))
 
 
-def sums(index: NDArray[np.int64], values: FloatArray, size: int) -> FloatArray:
+def sums(index: Ints, values: Floats, size: int) -> Floats:
     """The sum of `values` [K] for every index below `size`."""
     return np.asarray(np.bincount(index, values, minlength=size), dtype=np.float64)

@@ -6,9 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.ends import embedding_kernels, loss_kernels, mtp_kernels
-from planner.costs.training.kernels import FORWARD, PASSES, FloatArray, Kernel, KernelTable, sums
+from planner.costs.training.kernels import FORWARD, PASSES, Kernel, KernelTable, sums
 from planner.costs.training.layers import layer_kernels
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import shape_of
@@ -133,7 +134,7 @@ def jitter(tp: int) -> float:
     return ((tp - 1.0) / 7.0) ** 2
 
 
-def together(device_s: FloatArray, host_s: FloatArray, sharpness: float) -> FloatArray:
+def together(device_s: Floats, host_s: Floats, sharpness: float) -> Floats:
     """Seconds of a pass whose kernels the host launches meanwhile: the larger of both, more where they are close.
 
     The p-norm of the two: kernels of one pass differ, so that some wait for the host while it is ahead elsewhere.

@@ -11,12 +11,11 @@ from functools import cache
 from importlib import resources
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.costs.training.shapes import NONE, MeasuredShapes, default_shapes
 from planner.documents.read import parse_document
 
-FloatArray = NDArray[np.float64]
 COLUMNS = ("flop", "move", "link", "fabric", "start", "exposed")
 _NEUTRAL = (1.0, 1.0, 1.0, 1.0, 0.0, 1.0)
 
@@ -39,7 +38,7 @@ class Rates:
         specific = f"{name}.{generation}"
         return self.values[specific] if specific in self.values else self.values[name]
 
-    def of(self, kinds: tuple[str, ...], generation: str) -> FloatArray:
+    def of(self, kinds: tuple[str, ...], generation: str) -> Floats:
         """Rates [R, K] in the order of COLUMNS."""
         return np.array([self._row(kind, generation) for kind in kinds], dtype=np.float64).T
 

@@ -17,12 +17,10 @@ from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.costs.training.config import Machine, Shard, TrainingConfig
 from planner.models.architecture import Layer, MoeFfn
-
-FloatArray = NDArray[np.float64]
 
 FADING = 8.0  # of the squared distance in doublings
 OTHER_ACCELERATOR = 0.5  # of one generation
@@ -70,7 +68,7 @@ def shape_of(machine: Machine, layer: Layer, shard: Shard) -> Shape:
     return Shape(kind, machine.node.accelerator.name, tuple(float(size) for size in sizes))
 
 
-def nearness(shapes: Iterable[Shape], others: Iterable[Shape]) -> FloatArray:
+def nearness(shapes: Iterable[Shape], others: Iterable[Shape]) -> Floats:
     """The kernel between shapes [A] of one kind and others [B] of the same: [A, B]."""
     left, right = tuple(shapes), tuple(others)
     sizes_A, sizes_B = (np.log2(np.array([shape.sizes for shape in side])) for side in (left, right))
@@ -85,7 +83,7 @@ class MeasuredShapes:
     """All measured shapes, by kind."""
 
     measured: tuple[MeasuredShape, ...]
-    _of_kind: dict[ShapeKind, tuple[tuple[Shape, ...], FloatArray]] = field(default_factory=dict, repr=False)
+    _of_kind: dict[ShapeKind, tuple[tuple[Shape, ...], Floats]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         grouped: dict[ShapeKind, list[MeasuredShape]] = {}

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers
-from planner.costs.training.kernels import FloatArray
 from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_cost, loss_cost, mtp_cost
 from planner.costs.training.parameters import Parameters, rank_parameters
 from planner.costs.training.rates import Rates, default_rates
@@ -153,19 +152,19 @@ SCHEDULES = ("1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualp
 class StepParts:
     """Configurations as columns; every field is [N] or [N, K]."""
 
-    stage_NK3: FloatArray  # forward, backward-input, backward-weight of each kind of rank
-    ranks_NK: FloatArray  # how many ranks are of each kind; 0 pads
-    micro_batches: FloatArray
-    vpp: FloatArray
-    schedule: NDArray[np.int64]  # index into SCHEDULES
-    message_s: FloatArray
-    p2p_overlapped: NDArray[np.bool_]
-    reduce_s: FloatArray
-    gather_s: FloatArray
-    reduce_overlapped: NDArray[np.bool_]
-    gather_overlapped: NDArray[np.bool_]
-    zero_3: NDArray[np.bool_]
-    optimizer_s: FloatArray
+    stage_NK3: Floats  # forward, backward-input, backward-weight of each kind of rank
+    ranks_NK: Floats  # how many ranks are of each kind; 0 pads
+    micro_batches: Floats
+    vpp: Floats
+    schedule: Ints  # index into SCHEDULES
+    message_s: Floats
+    p2p_overlapped: Bools
+    reduce_s: Floats
+    gather_s: Floats
+    reduce_overlapped: Bools
+    gather_overlapped: Bools
+    zero_3: Bools
+    optimizer_s: Floats
 
     @classmethod
     def of(
@@ -204,7 +203,7 @@ class StepParts:
         columns = np.stack([total, pipeline, bubble, shown, self.optimizer_s], axis=1).tolist()
         return [StepTime(a, b, c, d, e, tuple(of)) for (a, b, c, d, e), of in zip(columns, stages, strict=True)]
 
-    def parts(self, rates: Rates) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def parts(self, rates: Rates) -> tuple[Floats, Floats, Floats]:
         """Pipeline, its bubbles, and what shows of the data-parallel exchange [N]."""
         stage_NK3 = np.where(self.zero_3[:, None, None], self._gathered(rates), self.stage_NK3)
         total_NK = stage_NK3.sum(axis=2)
@@ -220,7 +219,7 @@ class StepParts:
         pipeline = self.micro_batches * slowest + bubble + message
         return pipeline, bubble, self._shown(forward, backward + weight, rates)
 
-    def _bubble_share(self, forward: FloatArray, backward: FloatArray, weight: FloatArray) -> FloatArray:
+    def _bubble_share(self, forward: Floats, backward: Floats, weight: Floats) -> Floats:
         """Bubble of the schedule over that of 1F1B, (p - 1)(F + B + W)."""
         whole = forward + backward + weight
         shares = [
@@ -234,7 +233,7 @@ class StepParts:
         ]
         return np.choose(self.schedule, shares)
 
-    def _gathered(self, rates: Rates) -> FloatArray:
+    def _gathered(self, rates: Rates) -> Floats:
         """Stages under ZeRO-3: gathers beside forward and backward, the reduction beside the backward."""
         hidden = self.reduce_overlapped & self.gather_overlapped
         contention = np.where(hidden, rates.get("contention.zero3"), 1.0)[:, None]
@@ -245,7 +244,7 @@ class StepParts:
         longer_b = np.maximum(back, both) + contention * np.minimum(back, both)
         return np.stack([longer_f, longer_b - back_w, back_w], axis=2)
 
-    def _shown(self, forward: FloatArray, backward: FloatArray, rates: Rates) -> FloatArray:
+    def _shown(self, forward: Floats, backward: Floats, rates: Rates) -> Floats:
         """What shows of reductions beside the last backward, and of gathers beside the first forward."""
         tail, room = rates.get("dp.tail"), rates.get("dp.room")
         reduced = _exposed(self.reduce_s, backward, self.reduce_overlapped, tail, room)
@@ -253,14 +252,12 @@ class StepParts:
         return np.where(self.zero_3, 0.0, reduced + gathered)
 
 
-def _exposed(
-    moved: FloatArray, beside: FloatArray, overlapped: NDArray[np.bool_], tail: float, room: float
-) -> FloatArray:
+def _exposed(moved: Floats, beside: Floats, overlapped: Bools, tail: float, room: float) -> Floats:
     shown = tail * moved + np.maximum((1.0 - tail) * moved - room * beside, 0.0)
     return np.where(overlapped, shown, moved)
 
 
-def _dualpipe(whole: FloatArray, forward: FloatArray, weight: FloatArray, ranks: FloatArray) -> FloatArray:
+def _dualpipe(whole: Floats, forward: Floats, weight: Floats, ranks: Floats) -> Floats:
     """(PP/2 - 1)(F&B + B - 3W) over (PP - 1)(F + B); F&B is taken as their sum."""
     chunk = np.maximum(2.0 * whole - forward - 3.0 * weight, 0.0)
     return np.maximum(ranks / 2.0 - 1.0, 0.0) * chunk / (np.maximum(ranks - 1.0, 1.0) * whole)

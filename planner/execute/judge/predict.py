@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.backward import backward_input, training_operators
 from planner.costs.operators.context import context_gathers
 from planner.costs.operators.forward import forward
@@ -12,7 +13,7 @@ from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, Operat
 from planner.costs.operators.optimizer import adamw
 from planner.costs.operators.paged import kv_gathers
 from planner.costs.operators.recompute import again, recomputed_layers, recomputed_modules
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.operators.working_format import BF16, in_working_format
 from planner.costs.rates.pricer import Pricer
 from planner.costs.serving.memory import activation_bytes, footprint, weight_divisors
@@ -159,7 +160,7 @@ def _row_name(name: str) -> str:
     return name
 
 
-def rank_parameters(arch: Architecture, rank: RankSpec, *, updated: bool) -> FloatArray:
+def rank_parameters(arch: Architecture, rank: RankSpec, *, updated: bool) -> Floats:
     """Parameters [1] of the rank, or with `updated` those that its optimizer updates: its share under ZeRO."""
     shape = rank.parallelism
     formats = {part.name: "bf16" for part in fields(arch.precisions)}

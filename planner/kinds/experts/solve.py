@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from planner import __version__
+from planner.arrays import Floats
 from planner.costs.operators.work import Shards
 from planner.costs.serving.memory import weight_bytes
 from planner.documents.files import digest
@@ -17,7 +18,7 @@ from planner.experts.ahead import plan_ahead
 from planner.experts.instance import read_resident
 from planner.experts.layout import Layout, plan_layout
 from planner.experts.model_layers import layers_of
-from planner.experts.ranks import Floats, Ranks, make_ranks
+from planner.experts.ranks import Ranks, make_ranks
 from planner.experts.readers import Loads, read_loads
 from planner.experts.step_time import MoeCosts
 from planner.experts.steps import StepPlanner

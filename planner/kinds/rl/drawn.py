@@ -4,15 +4,13 @@ Array suffixes: N samples of one iteration, T turns.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.documents.files import digest
 from planner.kinds.rl.decision import RlOptions, ToolCalls
 from planner.problem.schema import Problem
 from planner.rl.trajectories import SampleBatch
 from planner.simulate.plans.plan_load import drawn_lengths
-
-Ints = NDArray[np.int64]
 
 
 def samples(options: RlOptions) -> int:
@@ -62,7 +60,7 @@ def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator, outpu
     output = np.maximum(1, np.rint(output * output_scale)).astype(np.int64)
     if options.max_output_tokens is not None:
         output = np.minimum(output, options.max_output_tokens)
-    key: NDArray[np.float64] | None = None
+    key: Floats | None = None
     if options.length_error is not None:
         key = output.astype(np.float64) * np.exp(rng.normal(0.0, options.length_error, count))
     if options.tools is None:
@@ -73,7 +71,7 @@ def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator, outpu
 def _with_tools(
     prompt_N: Ints,
     output_N: Ints,
-    key_N: "NDArray[np.float64] | None",
+    key_N: "Floats | None",
     tools: ToolCalls,
     rng: np.random.Generator,
 ) -> SampleBatch:

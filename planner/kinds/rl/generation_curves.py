@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.arrays import Floats
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.step import step_time
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
@@ -161,7 +162,7 @@ def _curve(
     return curve, error, timed.shares(middle)
 
 
-def _fit(batch_P: FloatArray, context_P: FloatArray, seconds_P: FloatArray) -> tuple[float, float, float]:
+def _fit(batch_P: Floats, context_P: Floats, seconds_P: Floats) -> tuple[float, float, float]:
     """Non-negative coefficients of 1, b and b S / b, in relative errors."""
     from scipy.optimize import nnls
 

@@ -5,8 +5,8 @@ from math import isfinite
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.documents.read import Document, Key
 from planner.errors import PlannerError, did_you_mean
 
@@ -99,7 +99,7 @@ class DocumentPart:
             raise self.refuse(f"must be a whole number, found {_shown(value)}", f"write {round(value)}", key)
         return int(value)
 
-    def numbers(self, key: Key) -> NDArray[np.float64]:
+    def numbers(self, key: Key) -> Floats:
         """The list of numbers at `key`."""
         value = self._get(key)
         numeric = isinstance(value, list) and all(
@@ -109,7 +109,7 @@ class DocumentPart:
             raise self.refuse(f"must be a list of numbers, found {_shown(value)}", "write `[1, 2, ...]`", key)
         return np.array(value, float)
 
-    def counts(self, key: Key, *, least: int = 1) -> NDArray[np.int64]:
+    def counts(self, key: Key, *, least: int = 1) -> Ints:
         """The list of whole numbers at `key`."""
         values = self.numbers(key)
         wrong = np.flatnonzero((values != np.floor(values)) | (values < least))

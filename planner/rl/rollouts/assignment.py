@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.rl.curves import DecodeCurve
 from planner.rl.rollouts.dispatch import placed
 from planner.rl.rollouts.resume import subset
 from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker, simulate
 from planner.rl.trajectories import Trajectories
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOST_IN_SETS = 10  # 3^10 pairs of sets a worker
 MOST_SIMULATED = 20_000
 

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.rl.curves import DecodeCurve
 from planner.rl.rollouts.ranker import keys_of_recall
 from planner.rl.rollouts.rollout import RolloutWorker, simulate
 from planner.rl.trajectories import SampleBatch, Trajectories
 from planner.solvers.schedules.presorted import solve_presorted
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 TAIL_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3)
 
 

@@ -11,14 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.rl.rollouts.resume import not_started, resume, tokens_left, under_way
 from planner.rl.rollouts.rollout import RolloutPolicy, RolloutResult, RolloutWorker, simulate
 from planner.rl.trajectories import Trajectories
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

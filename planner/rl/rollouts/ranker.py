@@ -4,9 +4,8 @@ Source: StreamRL (arXiv 2504.15930) reports a ranker by its recall of the longes
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from planner.arrays import Floats
 
 
 def recall(key_N: Floats, length_N: Floats, share: float) -> float:

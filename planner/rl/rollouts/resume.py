@@ -6,13 +6,11 @@ Array suffixes: N trajectories, W workers.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.rl.rollouts.rollout import Arrivals, RolloutPolicy, RolloutResult, RolloutWorker, simulate
 from planner.rl.trajectories import Trajectories
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 NOWHERE = -1
 
 

@@ -14,14 +14,11 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.rl.curves import DecodeCurve
 from planner.rl.trajectories import Trajectories
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class Arrivals:
     prefill_N: Ints
     turn_N: Ints
     made_N: Ints
-    holds_N: NDArray[np.bool_]
+    holds_N: Bools
     busy_until_s_W: Floats
 
 
@@ -87,7 +84,7 @@ class RolloutResult:
     worker_N: Ints
     ready_s_N: Floats
     prefill_N: Ints  # tokens of held_N that are not prefilled
-    running_N: NDArray[np.bool_]  # decoding, or being prefilled, when the rollout ended
+    running_N: Bools  # decoding, or being prefilled, when the rollout ended
     busy_until_s_W: Floats  # the end of a prefill under way
 
 

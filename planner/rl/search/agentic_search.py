@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.rl.agentic import (
     AgenticDispatch,
@@ -34,8 +33,6 @@ from planner.rl.search.space import NO_GROUP, RlSpace, training_choices
 from planner.rl.training import Rollout, TrainingTable
 from planner.rl.trajectories import Trajectories
 from planner.solvers.result import Status, relative_gap
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

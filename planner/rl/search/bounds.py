@@ -6,19 +6,18 @@ Array suffixes: Q samples of a queue, G counts of replicas, T training choices.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.rl.curves import DecodeCurve
 from planner.rl.training import TrainingTable
 from planner.rl.trajectories import SampleBatch
 
-Floats = NDArray[np.float64]
 SLACK = 1 - 1e-12  # bounds and simulations add in different orders; no bound may exceed by rounding alone
 
 
 def generation_bound_s(
-    prompt_Q: NDArray[np.int64],
-    output_Q: NDArray[np.int64],
+    prompt_Q: Ints,
+    output_Q: Ints,
     needed: int,
     curve: DecodeCurve,
     replicas_G: Floats,

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import Infeasible, PlannerError
 from planner.rl.evaluate import SECONDS_PER_HOUR, evaluate
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
@@ -26,8 +26,6 @@ from planner.rl.trajectories import SampleBatch
 from planner.solvers.result import Status
 from planner.solvers.schedules.horizon import horizon_cost, solve_horizon
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 TIE = 1e-9  # relative; plans nearer than this are equally good
 Changed = Literal["generation", "training", "circuit"]
 

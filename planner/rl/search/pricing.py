@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.rl.evaluate import SECONDS_PER_HOUR
 from planner.rl.plan import RlMode
 from planner.rl.problem import RlProblem
 from planner.rl.search.bounds import SLACK, work_bound_s
 from planner.rl.search.space import RlSpace
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
-
-Floats = NDArray[np.float64]
 
 
 class Pricing(Protocol):
@@ -67,7 +65,7 @@ class FullPricing:
         self._scored = _Trainings.of(space.table, problem)
         self._unscored = _Trainings.of(space.table.unscored(), problem) if len(problem.scoring) else self._scored
         self._fused_C = space.fused_C
-        self._usable: dict[tuple[bytes, RlMode], NDArray[np.bool_]] = {}
+        self._usable: dict[tuple[bytes, RlMode], Bools] = {}
         alike_C = np.column_stack([space.gpus_CP, self._fused_C])
         used, count = np.unique(alike_C, axis=0, return_counts=True)
         first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(alike_C)))}
@@ -79,7 +77,7 @@ class FullPricing:
         )
         self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
 
-    def _usable_T(self, config: int, mode: RlMode) -> NDArray[np.bool_]:
+    def _usable_T(self, config: int, mode: RlMode) -> Bools:
         key = (bytes([int(self._fused_C[config])]) + self._space.gpus_CP[config].tobytes(), mode)
         if key not in self._usable:
             self._usable[key] = self._space.usable_T(config, mode)

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import FusedBatch, LateBatch, finish_times
 from planner.rl.partial import partial_rollout
@@ -20,8 +20,6 @@ from planner.rl.search.pricing import pricing_of
 from planner.rl.search.space import RlSpace, build_space
 from planner.rl.training import Rollout, rollout_of
 from planner.solvers.result import Status, relative_gap
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ training choices, Q queues.
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Ints
 from planner.rl.curves import DecodeCurve, GenerationOption
 from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
@@ -18,8 +18,6 @@ from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.search.bounds import generation_bound_s
 from planner.rl.training import TrainingTable
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 NO_GROUP = -1
 
 
@@ -68,14 +66,14 @@ class RlSpace:
         return self.problem.policies[policy] if policy != NO_GROUP else None
 
     @property
-    def fused_C(self) -> NDArray[np.bool_]:
+    def fused_C(self) -> Bools:
         """Configurations that score beside their last samples."""
         return np.asarray((self.threshold_C != NO_GROUP) & (self.late_C == NO_GROUP))
 
     def groups_of(self, config: int) -> tuple[GenerationGroup, ...]:
         return tuple(self.groups[group] for _, group in self.queues_of(config))
 
-    def usable_T(self, config: int, mode: RlMode) -> NDArray[np.bool_]:
+    def usable_T(self, config: int, mode: RlMode) -> Bools:
         """Training choices that have the GPUs and the network to go with a configuration in a mode."""
         used, table = self.gpus_CP[config], self.table
         if mode.placement == "disaggregated" and self.fusion_of(config) is not None:

@@ -11,8 +11,9 @@ its number itself. Requests here name none: their output is what the model would
 
 import numpy as np
 
+from planner.arrays import Ints
 from planner.simulate.fleet.instances import UNLIMITED, Fleet
-from planner.simulate.requests.stream import Ints, Requests
+from planner.simulate.requests.stream import Requests
 
 ENDLESS = 2**40  # output tokens of a request that is refused: no cache holds them
 

@@ -18,8 +18,8 @@ which exchange queries and partial results in every layer. Prompts are prefilled
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.errors import PlannerError
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.fleet.step_grid import StepGrid
@@ -59,7 +59,7 @@ def most_prefill_tokens(token_budget: int, instances: int, longest_prompt: int) 
     return max(token_budget * instances, longest_prompt)
 
 
-def prefill_fit(grid: StepGrid) -> NDArray[np.float64]:
+def prefill_fit(grid: StepGrid) -> Floats:
     """A, B, C of A + B sum of lengths + C sum of squares [s] of a prefill on one instance, by least squares."""
     lengths = grid.tokens[grid.tokens >= 1.0]
     seconds = np.array([grid.prefill_s(length, (length + 1.0) / 2.0) for length in lengths])

@@ -4,13 +4,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Ints
 from planner.errors import PlannerError
 from planner.simulate.fleet.instances import Fleet, Path
 from planner.simulate.requests.stream import Requests
 
-Ints = NDArray[np.int64]
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 

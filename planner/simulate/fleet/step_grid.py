@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from planner.arrays import Floats, Ints
 from planner.costs.serving.graphs import pad_graph_batch
 from planner.errors import PlannerError
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from planner.costs.serving.speculation import Drafter
     from planner.costs.serving.tables import StepTable
     from planner.models.architecture import Architecture
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,15 +34,15 @@ class StepGrid:
     new tokens of an instance that prefills.
     """
 
-    decode_s: FloatArray  # [N, C]
-    mixed_s: FloatArray  # [N', C, T, M]
-    batches: FloatArray  # [N']
-    contexts: FloatArray  # [C]
-    tokens: FloatArray  # [T]
-    attended: FloatArray  # [M]
-    joint_s: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
-    rank_tokens: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
-    least_s: FloatArray = field(default_factory=lambda: np.zeros(1))  # [J]
+    decode_s: Floats  # [N, C]
+    mixed_s: Floats  # [N', C, T, M]
+    batches: Floats  # [N']
+    contexts: Floats  # [C]
+    tokens: Floats  # [T]
+    attended: Floats  # [M]
+    joint_s: Floats = field(default_factory=lambda: np.zeros(1))  # [J]
+    rank_tokens: Floats = field(default_factory=lambda: np.zeros(1))  # [J]
+    least_s: Floats = field(default_factory=lambda: np.zeros(1))  # [J]
 
     def __post_init__(self) -> None:
         axes = (self.batches, self.contexts, self.tokens, self.attended)
@@ -141,7 +140,7 @@ def step_grid(
     from planner.costs.rates.step import host_s, joint_of, joint_step, step_time
     from planner.costs.serving.tables import geometric_axis
 
-    def seconds_of(work: "Work") -> FloatArray:
+    def seconds_of(work: "Work") -> Floats:
         many = shards.take(np.zeros(len(work.tokens), dtype=np.intp))
         times = step_time(arch, pricer, many, work, engine)
         own_s = times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
@@ -165,7 +164,7 @@ def step_grid(
 
 
 def grid_of(
-    seconds_of: "Callable[[Work], FloatArray]",
+    seconds_of: "Callable[[Work], Floats]",
     *,
     most_sequences: int,
     longest_tokens: int,
@@ -184,7 +183,7 @@ def grid_of(
     attended = geometric_axis(longest_tokens + chunk_tokens, 1)[1:]
     attended = attended[(attended >= min(32.0, longest_tokens)) | (attended == 1.0)]
 
-    def price(batch: ArrayLike, context: ArrayLike, count: ArrayLike, mean: ArrayLike) -> FloatArray:
+    def price(batch: ArrayLike, context: ArrayLike, count: ArrayLike, mean: ArrayLike) -> Floats:
         batch_N, context_N, count_N, mean_N = (
             mesh.ravel() for mesh in np.meshgrid(batch, context, count, mean, indexing="ij")
         )
@@ -200,7 +199,7 @@ def grid_of(
     return StepGrid(decode, mixed, batches, contexts, tokens, attended)
 
 
-def drafting_s(drafter: "Drafter | None", pricer: "Pricer", shards: "Shards", work: "Work") -> FloatArray:
+def drafting_s(drafter: "Drafter | None", pricer: "Pricer", shards: "Shards", work: "Work") -> Floats:
     """Seconds [N] of the drafts of steps; where these verify none, of prompts that go through the drafter."""
     from planner.costs.serving.speculation import drafting_step
 
@@ -211,14 +210,14 @@ def drafting_s(drafter: "Drafter | None", pricer: "Pricer", shards: "Shards", wo
     return drafting_step(drafter, pricer, shards, work).device_s
 
 
-def _by_batch(batches: FloatArray, seconds: FloatArray, most: int, padded: bool) -> FloatArray:
+def _by_batch(batches: Floats, seconds: Floats, most: int, padded: bool) -> Floats:
     """Decode steps [N, C] of every batch from those [N', C] on an axis."""
     counts = np.arange(most + 1, dtype=np.float64)
     runs = np.where(counts == 0, 0.0, pad_graph_batch(counts, most)) if padded else counts
     return np.ascontiguousarray(_interpolated(batches, seconds.T, runs).T)
 
 
-def _interpolated(axis: FloatArray, values: FloatArray, points: FloatArray) -> FloatArray:
+def _interpolated(axis: Floats, values: Floats, points: Floats) -> Floats:
     """`values` [..., A] on an axis [A], at points [P] within it: [..., P]."""
     if len(axis) == 1:
         return np.repeat(values, len(points), axis=-1)
@@ -227,7 +226,7 @@ def _interpolated(axis: FloatArray, values: FloatArray, points: FloatArray) -> F
     return np.asarray(values[..., low] * (1.0 - share) + values[..., low + 1] * share, dtype=np.float64)
 
 
-def _attended_axis(tokens: FloatArray, before: FloatArray) -> FloatArray:
+def _attended_axis(tokens: Floats, before: Floats) -> Floats:
     """Mean attended tokens of all combinations, thinned to distinct ones."""
     combined = (tokens[:, None] + 1.0) / 2.0 + before[None, :]
     return np.unique(np.concatenate([[1.0], combined.ravel()]))
@@ -236,12 +235,12 @@ def _attended_axis(tokens: FloatArray, before: FloatArray) -> FloatArray:
 class Tables(NamedTuple):
     """Several grids as the loop reads them [K, ..], padded to the largest."""
 
-    decode_s: FloatArray
-    mixed_s: FloatArray
-    joint_s: FloatArray
-    least_s: FloatArray
-    axes: FloatArray  # [K, 5, longest]
-    lengths: NDArray[np.int64]  # [K, 5] of the axes
+    decode_s: Floats
+    mixed_s: Floats
+    joint_s: Floats
+    least_s: Floats
+    axes: Floats  # [K, 5, longest]
+    lengths: Ints  # [K, 5] of the axes
 
 
 def stacked(grids: Sequence[StepGrid]) -> Tables:
@@ -257,7 +256,7 @@ def stacked(grids: Sequence[StepGrid]) -> Tables:
     return Tables(decode_s, mixed_s, joint_s, least_s, axes, lengths)
 
 
-def _padded(arrays: Sequence[FloatArray]) -> FloatArray:
+def _padded(arrays: Sequence[Floats]) -> Floats:
     """Arrays one above the other, zeros where another one is longer."""
     if len(arrays) == 1:
         return np.ascontiguousarray(arrays[0])[None]

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray, Work
+from planner.arrays import Floats
+from planner.costs.operators.work import Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.pricer import Pricer
 from planner.costs.serving.attention_ffn import Far, Units, unit_step
@@ -36,7 +37,7 @@ def unit_grid(
     the ranks of attention.
     """
 
-    def seconds_of(work: Work) -> FloatArray:
+    def seconds_of(work: Work) -> Floats:
         many = unit.take(np.zeros(len(work.tokens), dtype=np.intp))
         prompts = work.prefill_tokens * (1.0 - 1.0 / many.ranks)
         step = unit_step(arch, pricer, engine, many, replace(work, rank_tokens=work.tokens - prompts), far)

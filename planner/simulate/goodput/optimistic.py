@@ -21,8 +21,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.goodput.step_prices import (
@@ -36,10 +36,9 @@ from planner.simulate.goodput.step_prices import (
     prefill_prices,
     shortest_prefill_s,
 )
-from planner.simulate.run.attainment import Draws, Ints, Requirement
+from planner.simulate.run.attainment import Draws, Requirement
 from planner.solvers.schedules.on_time import most_on_time
 
-FloatArray = NDArray[np.float64]
 BISECTIONS = 10  # of a doubling: to a thousandth
 DOUBLINGS = 40
 MOST_JOBS = 4000  # of (B1); with more, bursts matter little, and (B2) says nearly the same in no time
@@ -61,17 +60,17 @@ SAFETY = 1.0 + 1e-9  # of rounding
 class Work:
     """What the judged requests cost one kind of engine at least, in seconds [R]."""
 
-    prefill_s: FloatArray
-    decode_s: FloatArray
-    joint_s: FloatArray
-    idle_s: FloatArray  # to prefill each on an idle engine
+    prefill_s: Floats
+    decode_s: Floats
+    joint_s: Floats
+    idle_s: Floats  # to prefill each on an idle engine
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """So many of some of the requests must be on time."""
 
-    mine: NDArray[np.bool_]  # [R]
+    mine: Bools  # [R]
     need: int
 
 
@@ -85,7 +84,7 @@ class Optimist:
         self._least: dict[tuple[int, int], tuple[Instance, Instance]] = {}
 
     @cached_property
-    def _lengths(self) -> tuple[FloatArray, FloatArray]:
+    def _lengths(self) -> tuple[Floats, Floats]:
         judged = slice(self.draws.warm_up, None)
         return self.draws.input_tokens[judged].astype(float), self.draws.output_tokens[judged].astype(float)
 
@@ -95,7 +94,7 @@ class Optimist:
         return self.draws.input_tokens + self.draws.output_tokens
 
     @cached_property
-    def _arrival_s(self) -> FloatArray:
+    def _arrival_s(self) -> Floats:
         """Of the judged requests, at one request a second [R]."""
         return self.draws.arrival_s[self.draws.warm_up :]
 
@@ -145,7 +144,7 @@ class Optimist:
             most = min(most, self._whole(work_R, len(fleet.instances), wanted))
         return most
 
-    def _moved_s(self, fleet: Fleet, first: list[Instance], last: list[Instance]) -> FloatArray:
+    def _moved_s(self, fleet: Fleet, first: list[Instance], last: list[Instance]) -> Floats:
         """Least time between the end of a prefill and the first token at the client [R]."""
         input_R, output_R = self._lengths
         if fleet.first_token_from != "decode" or any(one.role == "colocated" for one in first):
@@ -183,7 +182,7 @@ class Optimist:
         )
 
     def _prompts(
-        self, engines: list[Instance], wanted: Requirement, before_s: float, after_s: FloatArray, *, in_order: bool
+        self, engines: list[Instance], wanted: Requirement, before_s: float, after_s: Floats, *, in_order: bool
     ) -> float:
         """(B1), (B3), (B4): the highest rate at which enough prompts can be prefilled on time."""
         works = [self.work(one, wanted) for one in kinds(engines)]
@@ -206,14 +205,14 @@ class Optimist:
         possible = _highest(lambda rate: _enough(arrival_R / rate, latest_s * SAFETY, work_R / SAFETY, need))
         return min(whole, possible)
 
-    def _whole(self, work_R: FloatArray, engines: int, wanted: Requirement) -> float:
+    def _whole(self, work_R: Floats, engines: int, wanted: Requirement) -> float:
         """(B2) of the one workload."""
         late_R = latest_s(wanted, self._lengths[1])
         share = Share(np.ones(len(late_R), dtype=np.bool_), math.ceil(wanted.share * len(late_R) - 1e-9))
         return rate_of_work(work_R / engines, late_R, (share,), float(self._arrival_s[-1] - self._arrival_s[0]))
 
 
-def latest_s(wanted: Requirement, output_R: FloatArray) -> FloatArray:
+def latest_s(wanted: Requirement, output_R: Floats) -> Floats:
     """The time after its arrival by which each request must be answered [R]; inf where nothing limits it."""
     late_R = np.full(len(output_R), wanted.latency_s)
     if math.isfinite(wanted.ttft_s + wanted.tpot_s):
@@ -221,7 +220,7 @@ def latest_s(wanted: Requirement, output_R: FloatArray) -> FloatArray:
     return late_R
 
 
-def rate_of_work(work_R: FloatArray, late_R: FloatArray, shares: Sequence[Share], span_s: float) -> float:
+def rate_of_work(work_R: Floats, late_R: Floats, shares: Sequence[Share], span_s: float) -> float:
     """(B2): the highest rate at which the cheapest requests that are enough fit into the time that there is.
 
     `work_R` is that of all engines together, `span_s` from the first arrival to the last at a rate of one.
@@ -255,11 +254,11 @@ def kinds(engines: Sequence[Instance]) -> list[Instance]:
     return list({id(one): one for one in engines}.values())
 
 
-def _enough(release_R: FloatArray, window_s: float, work_R: FloatArray, need: int) -> bool:
+def _enough(release_R: Floats, window_s: float, work_R: Floats, need: int) -> bool:
     return most_on_time(release_R, release_R + window_s, work_R, wanted=need) >= need
 
 
-def _enough_in_order(release_R: FloatArray, window_R: FloatArray, work_R: FloatArray, need: int) -> bool:
+def _enough_in_order(release_R: Floats, window_R: Floats, work_R: Floats, need: int) -> bool:
     done_R = np.cumsum(work_R)
     end_R = done_R + np.maximum.accumulate(release_R - (done_R - work_R))
     return int(np.sum(end_R <= release_R + window_R)) >= need

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet
-from planner.simulate.goodput.optimistic import FloatArray, Optimist, Share, kinds, latest_s, rate_of_work
+from planner.simulate.goodput.optimistic import Optimist, Share, kinds, latest_s, rate_of_work
 from planner.simulate.run.attainment import Draws, Requirement, required
 from planner.simulate.run.mixture import Mixture
 
@@ -28,7 +29,7 @@ class Together:
 
     prices: Optimist
     wanted: Requirement  # the slackest time per token
-    late_R: FloatArray
+    late_R: Floats
     shares: tuple[Share, ...]
     span_s: float  # at a rate of one
 

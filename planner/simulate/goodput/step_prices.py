@@ -18,12 +18,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.simulate.fleet.instances import Instance
 from planner.simulate.fleet.step_grid import StepGrid
 
-FloatArray = NDArray[np.float64]
 SHARES = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0)  # of the most that the price of a context, or of a pair, can be
 PATIENCE = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)  # batches whose inverse is tried as u
 DECODE_SHARES = (0.0, 0.5, 1.0)  # of the prices of decoding, where steps decode and prefill at once
@@ -49,11 +48,11 @@ class Prices:
     sequence_s: float = 0.0
     context_s: float = 0.0
 
-    def prefill_s(self, input_tokens: FloatArray) -> FloatArray:
+    def prefill_s(self, input_tokens: Floats) -> Floats:
         """Least engine time to prefill each prompt [R]."""
         return self.token_s * input_tokens + self.pair_s * pairs(input_tokens)
 
-    def decode_s(self, input_tokens: FloatArray, output_tokens: FloatArray) -> FloatArray:
+    def decode_s(self, input_tokens: Floats, output_tokens: Floats) -> Floats:
         """Least engine time to decode each answer [R]; its first token comes from the prefill."""
         return self.sequence_s * (output_tokens - 1.0) + self.context_s * contexts(input_tokens, output_tokens)
 
@@ -82,7 +81,7 @@ def _first_tokens(grid: StepGrid) -> int:
     return 1 if len(grid.tokens) > 1 and grid.tokens[1] <= 1.0 else 0
 
 
-def _around(values: FloatArray) -> FloatArray:
+def _around(values: Floats) -> Floats:
     """The largest value of each corner and its neighbours on all axes."""
     found = values
     for axis in range(values.ndim):
@@ -94,12 +93,12 @@ def _around(values: FloatArray) -> FloatArray:
     return found
 
 
-def pairs(input_tokens: FloatArray) -> FloatArray:
+def pairs(input_tokens: Floats) -> Floats:
     """Tokens that the tokens of a prompt attend to, each to those before it and to itself [R]."""
     return input_tokens * (input_tokens + 1.0) / 2.0
 
 
-def contexts(input_tokens: FloatArray, output_tokens: FloatArray) -> FloatArray:
+def contexts(input_tokens: Floats, output_tokens: Floats) -> Floats:
     """Tokens that all decode steps of a request attend to [R]."""
     steps = output_tokens - 1.0
     return steps * input_tokens + steps * (steps + 1.0) / 2.0
@@ -143,7 +142,7 @@ def joint_prices(instance: Instance, demand: Demand) -> Prices:
     return best
 
 
-def shortest_prefill_s(instance: Instance, input_tokens: FloatArray) -> FloatArray:
+def shortest_prefill_s(instance: Instance, input_tokens: Floats) -> Floats:
     """What prefilling each prompt takes at least on an engine that does nothing else [R].
 
     A prompt of several chunks takes as many steps; the lines below all steps are chosen for the mean prompt.
@@ -158,7 +157,7 @@ def shortest_prefill_s(instance: Instance, input_tokens: FloatArray) -> FloatArr
     return np.asarray(steps_R * base_s + token_s * input_tokens + pair_s * pairs(input_tokens))
 
 
-def _decode_steps(instance: Instance) -> FloatArray:
+def _decode_steps(instance: Instance) -> Floats:
     """Least seconds of a step that decodes 1, 2, .. sequences [N, C]: alone, or with prefill riding along."""
     grid, most = instance.grid, instance.most_sequences
     alone_NC = grid.decode_s[1 : most + 1]
@@ -170,9 +169,7 @@ def _decode_steps(instance: Instance) -> FloatArray:
     return np.asarray(np.minimum(alone_NC, riding_CN.T))
 
 
-def _decode(
-    steps_NC: FloatArray, counts_N: FloatArray, contexts_C: FloatArray, demand: Demand
-) -> tuple[float, float, float]:
+def _decode(steps_NC: Floats, counts_N: Floats, contexts_C: Floats, demand: Demand) -> tuple[float, float, float]:
     """The prices of a sequence and of its context, and the u, at which the demand is dearest."""
     limit_s = demand.tpot_s if math.isfinite(demand.tpot_s) else 0.0
     tried = PATIENCE if limit_s > 0.0 else (0.0,)
@@ -194,7 +191,7 @@ def _decode(
 
 def _left_for_prefill(
     instance: Instance, sequence_s: float, context_s: float, patience: float, tpot_s: float
-) -> FloatArray:
+) -> Floats:
     """What steps leave for the prices of prefill once decoding is paid, at the cheapest batch and context [T, M]."""
     grid = instance.grid
     n, c = grid.batches[:, None, None, None], grid.contexts[None, :, None, None]
@@ -204,7 +201,7 @@ def _left_for_prefill(
     return np.asarray(np.minimum(own, own + waiting).min(axis=(0, 1)))
 
 
-def _batch_times_seconds(grid: StepGrid) -> FloatArray:
+def _batch_times_seconds(grid: StepGrid) -> Floats:
     """Corners [N, C, T, M] of a function below n f(n, ..), bent within a cell by slope (width / 2)^2 at most."""
     n, f = grid.batches, grid.mixed_s
     if len(n) < 2:
@@ -222,9 +219,7 @@ def _most_tokens(instance: Instance) -> float:
     return float(instance.token_budget) if instance.chunked else float(instance.grid.tokens[-1])
 
 
-def _line(
-    seconds_TM: FloatArray, instance: Instance, demand: Demand, steps: float
-) -> tuple[float, float, float] | None:
+def _line(seconds_TM: Floats, instance: Instance, demand: Demand, steps: float) -> tuple[float, float, float] | None:
     """base, token and pair price with base + token t + pair t m <= seconds at every corner that steps can reach.
 
     Chosen to make `steps` base + the demand dear; base is 0 where `steps` is, all are None where seconds fall below 0.
@@ -252,7 +247,7 @@ def _line(
     return best
 
 
-def _support(t: FloatArray, left_T: FloatArray, steps: float, tokens: float) -> tuple[float, float]:
+def _support(t: Floats, left_T: Floats, steps: float, tokens: float) -> tuple[float, float]:
     """base, slope >= 0 with base + slope t <= left at all corners that make steps x base + tokens x slope the most."""
     some = t > 0.0
     slopes = [0.0, float((left_T[some] / t[some]).min())]

@@ -7,11 +7,7 @@ W factors, E changes.
 
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from planner.arrays import Floats, Ints
 
 
 class Arrays(NamedTuple):

@@ -12,8 +12,9 @@ import numba
 from numba import types
 from numba.experimental import structref
 
+from planner.arrays import Floats, Ints
 from planner.hardware.profiles.cache import default_cache_dir
-from planner.simulate.loop.arrays import Arrays, Floats, Ints
+from planner.simulate.loop.arrays import Arrays
 from planner.simulate.loop.parts import part_options
 
 _numba: Any = numba  # options of the jit and of its configuration that its stubs leave out

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.simulate.loop.arrays import Floats
+from planner.arrays import Floats
 from planner.simulate.loop.fields import CONTEXT, SEQUENCES, START, TABLE
 from planner.simulate.loop.program import State, compiled
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from planner.arrays import Ints
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
 from planner.costs.rates.calibration import Calibration, EngineOverheads, load_calibration
@@ -36,7 +37,7 @@ from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.fleet.unit_grid import unit_grid
 from planner.simulate.plans.plan_elastic import elastic_fleet, elastic_prefill_tokens, require_equal_engines
 from planner.simulate.plans.plan_paths import RolePaths, paths_of
-from planner.simulate.requests.stream import Ints, Requests
+from planner.simulate.requests.stream import Requests
 
 FUNCTIONS = ("colocated", "prefill", "decode")
 POLICY_OF_ENGINE = {"vllm": "mixed", "sglang": "prefill-first", "trtllm": "mixed"}

@@ -4,8 +4,8 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.plan.schema import Envelope
 from planner.problem.schema import MomentLengths, Problem, TraceLengths, UniformLengths, WorkloadSpec
@@ -45,12 +45,12 @@ def _rate(envelope: Envelope, workload: WorkloadSpec) -> float:
     return claimed_rate(envelope, workload) if stated is None else stated
 
 
-def _lengths(workload: WorkloadSpec, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _lengths(workload: WorkloadSpec, count: int, seed: int) -> tuple[Ints, Ints]:
     rng = np.random.default_rng(seed)
     return drawn_lengths(workload, "input_tokens", count, rng), drawn_lengths(workload, "output_tokens", count, rng)
 
 
-def _times(workload: WorkloadSpec, rate_per_s: float, count: int, seed: int) -> NDArray[np.float64]:
+def _times(workload: WorkloadSpec, rate_per_s: float, count: int, seed: int) -> Floats:
     cv = workload.load.arrival_cv if workload.load is not None else 1.0
     if cv > 0.0:
         return arrivals("gamma", rate_per_s, count, cv=cv, seed=seed + 1)
@@ -77,7 +77,7 @@ def claimed_rate(envelope: Envelope, workload: WorkloadSpec) -> float:
     raise PlannerError("neither the problem nor the plan states a rate", hint="give the requests: `--trace FILE`")
 
 
-def drawn_lengths(workload: WorkloadSpec, side: str, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def drawn_lengths(workload: WorkloadSpec, side: str, count: int, rng: np.random.Generator) -> Ints:
     """`count` lengths of `input_tokens` or `output_tokens`; raises PlannerError for those of a trace."""
     spec = workload.input_tokens if side == "input_tokens" else workload.output_tokens
     if isinstance(spec, int):

@@ -3,17 +3,16 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.errors import PlannerError
 from planner.simulate.fleet.operation import require_known
 
-FloatArray = NDArray[np.float64]
 PROCESSES = ("gamma", "poisson", "weibull")
 BISECTIONS = 80
 
 
-def arrivals(process: str, rate_per_s: float, count: int, *, cv: float = 1.0, seed: int = 0) -> FloatArray:
+def arrivals(process: str, rate_per_s: float, count: int, *, cv: float = 1.0, seed: int = 0) -> Floats:
     """`count` arrival times [s] of a renewal process, the first after one gap; equal arguments give equal bytes.
 
     Gaps are exponential (poisson; `cv` is 1), gamma or Weibull with mean 1 / rate_per_s. Streams of one seed at

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 
-Ints = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 _COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "predicted_tokens", "priority", "think_s", "successor")
 
 
@@ -23,12 +22,12 @@ class Requests:
     the end of the block; `prefix_tokens` their sizes by id.
     """
 
-    arrival_s: FloatArray  # [R] of the first `num_open`; increasing
+    arrival_s: Floats  # [R] of the first `num_open`; increasing
     input_tokens: Ints  # [R]
     output_tokens: Ints  # [R]
     predicted_tokens: Ints  # [R] of output, as schedulers believe
     priority: Ints  # [R] lower goes first
-    think_s: FloatArray  # [R]
+    think_s: Floats  # [R]
     successor: Ints  # [R] -1: none
     num_open: int
     clients: int = 0  # of a closed loop; 0 for an open stream
@@ -98,7 +97,7 @@ class Requests:
         found = Requests.open_stream(np.zeros(int(mine.sum())), self.input_tokens[mine], self.output_tokens[mine])
         return replace(found, arrival_s=self.arrival_s[mine], clients=self.clients)
 
-    def is_of(self, numbers: Sequence[int]) -> NDArray[np.bool_]:
+    def is_of(self, numbers: Sequence[int]) -> Bools:
         """Which requests are of one of these workloads [R]."""
         return np.isin(np.zeros(len(self)) if self.workload is None else self.workload, numbers)
 
@@ -154,7 +153,7 @@ def _lengths(input_tokens: ArrayLike, output_tokens: ArrayLike, count: int) -> t
 
 def _extras(
     lengths: tuple[Ints, Ints], predicted: ArrayLike | None, priority: ArrayLike | None
-) -> tuple[Ints, Ints, FloatArray, Ints]:
+) -> tuple[Ints, Ints, Floats, Ints]:
     count = len(lengths[0])
     believed = lengths[1] if predicted is None else np.asarray(predicted)
     urgency = np.zeros(count, dtype=np.int64) if priority is None else np.asarray(priority)

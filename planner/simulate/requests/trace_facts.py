@@ -4,8 +4,8 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.traces import Trace
 
@@ -40,7 +40,7 @@ def describe(trace: Trace) -> dict[str, object]:
     return facts
 
 
-def lengths(tokens: NDArray[np.int64]) -> dict[str, float]:
+def lengths(tokens: Ints) -> dict[str, float]:
     """Mean, CV, quantiles and extremes of lengths."""
     mean = float(tokens.mean())
     values = {"mean": mean, "cv": float(tokens.std() / mean), "min": float(tokens.min()), "max": float(tokens.max())}
@@ -72,7 +72,7 @@ def fit(trace: Trace) -> dict[str, object]:
     return {"workload": workload, "gaps": {name: distance(gaps, name, cv) for name in ("gamma", "poisson", "weibull")}}
 
 
-def distance(gaps: NDArray[np.float64], process: str, cv: float) -> float:
+def distance(gaps: Floats, process: str, cv: float) -> float:
     """Kolmogorov-Smirnov distance of gaps to a renewal process of their mean and this CV, by a large sample of it."""
     count = 200_000
     drawn = np.sort(np.diff(arrivals(process, 1.0 / float(gaps.mean()), count + 1, cv=cv)))

@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.simulate.requests.stream import Requests
 
-FloatArray = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOONCAKE_BLOCK_TOKENS = 512
 LENGTHS_ONLY = "lengths"
 
@@ -35,7 +33,7 @@ class Trace:
 
     name: str
     format: str  # azure, burstgpt, mooncake, plain, lengths
-    arrival_s: FloatArray  # [R] from the first request; all 0 where the trace holds lengths alone
+    arrival_s: Floats  # [R] from the first request; all 0 where the trace holds lengths alone
     input_tokens: Ints  # [R]
     output_tokens: Ints  # [R]
     predicted_tokens: Ints | None = None  # [R]

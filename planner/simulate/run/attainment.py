@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.problem.schema import SloSpec
 from planner.simulate.requests.arrivals import arrivals
@@ -14,8 +14,6 @@ from planner.simulate.requests.stream import Requests
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import statistic
 
-FloatArray = NDArray[np.float64]
-Ints = NDArray[np.int64]
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 MEAN_TIMES = 10.0  # by Markov's inequality no more than one in so many takes longer than so many times the mean
 
@@ -37,7 +35,7 @@ class Draws:
     The first `warm_up` are played and not judged.
     """
 
-    arrival_s: FloatArray  # [R]
+    arrival_s: Floats  # [R]
     input_tokens: Ints  # [R]
     output_tokens: Ints  # [R]
     warm_up: int = 0

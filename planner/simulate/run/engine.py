@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.arrays import Ints
 from planner.errors import PlannerError
 from planner.simulate.fleet.context import ENDLESS, answer_tokens
 from planner.simulate.fleet.elastic import common_arrays, most_prefill_tokens
@@ -19,7 +20,7 @@ from planner.simulate.fleet.operation import ACTIONS, Change, Control
 from planner.simulate.fleet.shares import instances_of
 from planner.simulate.fleet.step_grid import stacked
 from planner.simulate.loop import fields as f
-from planner.simulate.loop.arrays import Arrays, Ints
+from planner.simulate.loop.arrays import Arrays
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.result import SimulationResult
 

@@ -4,14 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Ints
 from planner.simulate.loop import fields as f
 from planner.simulate.loop.arrays import Arrays
 from planner.simulate.requests.stream import Requests
 
-FloatArray = NDArray[np.float64]
-Ints = NDArray[np.int64]
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 OF_REQUESTS = (
     "complete",
@@ -35,22 +33,22 @@ class SimulationResult:
     """Times are NaN where a request did not get that far; TPOT also where it has a single token."""
 
     requests: Requests
-    complete: NDArray[np.bool_]  # [R]
-    rejected: NDArray[np.bool_]  # [R] too long for any instance
-    cut: NDArray[np.bool_]  # [R] its answer ends at the limit of its instances; `requests` has what is left of it
-    arrival_s: FloatArray  # [R]
-    started_s: FloatArray  # [R] first step that works on it
-    prefilled_s: FloatArray  # [R]
-    first_token_s: FloatArray  # [R]
-    finished_s: FloatArray  # [R]
+    complete: Bools  # [R]
+    rejected: Bools  # [R] too long for any instance
+    cut: Bools  # [R] its answer ends at the limit of its instances; `requests` has what is left of it
+    arrival_s: Floats  # [R]
+    started_s: Floats  # [R] first step that works on it
+    prefilled_s: Floats  # [R]
+    first_token_s: Floats  # [R]
+    finished_s: Floats  # [R]
     entry: Ints  # [R] instance that prefilled it; -1: none
     home: Ints  # [R] instance that held it last; -1: none
     preempted: Ints  # [R] times
     cached_tokens: Ints  # [R] of the prompt, found in the prefix cache
     degree: Ints  # [R] instances that prefilled it together; 0: none
-    busy_s: FloatArray  # [I]
-    busy_prefill_s: FloatArray  # [I] of that, steps that prefill
-    sequence_s: FloatArray  # [I] decoding sequences x busy time
+    busy_s: Floats  # [I]
+    busy_prefill_s: Floats  # [I] of that, steps that prefill
+    sequence_s: Floats  # [I] decoding sequences x busy time
     steps: Ints  # [I]
     prefill_steps: Ints  # [I]
     prefill_tokens: Ints  # [I] computed
@@ -62,7 +60,7 @@ class SimulationResult:
     migrations: Ints  # [I] requests that left for another instance
     accepted_tokens: Ints  # [I] of decode_tokens, drafts that were right
     adapter_loads: Ints  # [I]
-    up_s: FloatArray  # [I] from being started to being off, or to the end
+    up_s: Floats  # [I] from being started to being off, or to the end
     end_s: float  # last event
     num_events: int
 
@@ -126,15 +124,15 @@ class SimulationResult:
         return replace(self, requests=self.requests.of_workloads((number,)), **own)
 
     @property
-    def ttft_s(self) -> FloatArray:
+    def ttft_s(self) -> Floats:
         return self.first_token_s - self.arrival_s
 
     @property
-    def e2e_s(self) -> FloatArray:
+    def e2e_s(self) -> Floats:
         return self.finished_s - self.arrival_s
 
     @property
-    def tpot_s(self) -> FloatArray:
+    def tpot_s(self) -> Floats:
         """Seconds per output token after the first."""
         gaps = self.requests.output_tokens - 1.0
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.problem.schema import SloSpec
 from planner.simulate.run.result import SimulationResult
 
-FloatArray = NDArray[np.float64]
 STATISTICS = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 BATCHES = 20
 STUDENT_95 = 2.093  # two-sided 95 % of Student's t with 19 degrees of freedom
@@ -26,7 +25,7 @@ class Figure:
     interval: tuple[float, float] | None
 
 
-def statistic(values: FloatArray, name: str) -> float:
+def statistic(values: Floats, name: str) -> float:
     """The mean or a quantile of values that are no NaN; NaN of none."""
     known = values[~np.isnan(values)]
     if not len(known):
@@ -35,7 +34,7 @@ def statistic(values: FloatArray, name: str) -> float:
     return float(known.mean()) if quantile is None else float(np.quantile(known, quantile))
 
 
-def figure(values: FloatArray, name: str) -> Figure:
+def figure(values: Floats, name: str) -> Figure:
     """A statistic of values in order of arrival, its interval by batch means.
 
     Neighbours are correlated, so that the spread of `BATCHES` long batches stands for that of the whole (Law,
@@ -49,7 +48,7 @@ def figure(values: FloatArray, name: str) -> Figure:
     return Figure(value, (max(value - half, 0.0), value + half))
 
 
-def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> NDArray[np.bool_]:
+def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> Bools:
     """Which requests meet every percentile's limit of their workload at once [R]; rejected and unfinished ones do not.
 
     Requests of no workload are held to the first.
@@ -144,7 +143,7 @@ def _span(result: SimulationResult) -> float:
     return max(result.end_s - float(known.min()), 1e-12) if len(known) else 1e-12
 
 
-def _figures(values: FloatArray) -> dict[str, object]:
+def _figures(values: Floats) -> dict[str, object]:
     found = {name: figure(values, name) for name in STATISTICS}
     return {
         name: {"value": one.value, "interval": None if one.interval is None else list(one.interval)}

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray, Shards
+from planner.arrays import Floats
+from planner.costs.operators.work import Shards
 from planner.costs.rates.step import StepTime
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.evaluate import time_points
@@ -45,7 +46,7 @@ def _of_sides(item: Used, ffn: FfnPart, place: Place, target: Target, batches: l
 
 
 def _evidence(
-    step: StepTime, own: int, also: dict[str, FloatArray], tpot_s_by_batch: dict[str, float] | None
+    step: StepTime, own: int, also: dict[str, Floats], tpot_s_by_batch: dict[str, float] | None
 ) -> StepEvidence:
     seconds = {name: float(found[own]) for name, found in (step.by_operator | also).items()}
     ordered = sorted(((name, value) for name, value in seconds.items() if value > 0.0), key=lambda row: -row[1])
@@ -56,7 +57,7 @@ def _evidence(
     )
 
 
-def _by_batch(batches: list[int], tpot_s: FloatArray) -> dict[str, float] | None:
+def _by_batch(batches: list[int], tpot_s: Floats) -> dict[str, float] | None:
     return {str(b): _short(float(s)) for b, s in zip(batches, tpot_s, strict=True) if s > 0.0} or None
 
 

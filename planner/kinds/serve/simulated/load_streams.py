@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Ints
 from planner.errors import PlannerError
 from planner.kinds.serve.simulated.placements import Parts, Workshop
 from planner.kinds.serve.steady.demand import Margins
@@ -21,7 +22,7 @@ from planner.simulate.goodput.optimistic_mixture import limits_anything
 from planner.simulate.goodput.rate import HIGHEST_PER_S, interval
 from planner.simulate.plans.plan_load import SEEDS, drawn_lengths
 from planner.simulate.requests.stream import Requests
-from planner.simulate.run.attainment import Draws, Ints
+from planner.simulate.run.attainment import Draws
 from planner.simulate.run.mixture import Mixture
 
 SIDES = ("input_tokens", "output_tokens")

@@ -13,8 +13,9 @@ from typing import Literal, cast
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.forward import exchange_copies, forward
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.overlap import cycle_s
 from planner.costs.rates.step import host_s, price_operators
 from planner.costs.serving.attention_ffn import EXCHANGE
@@ -144,9 +145,7 @@ def _best_batch(
         yield Together(gpus, tp, ep, parts, int(batches[at]), float(step_s[at]), float(batches[at] / tp / step_s[at]))
 
 
-def together_step_s(
-    costs: Costs, shards: Shards, batches: FloatArray, context: float, micro_batches: int
-) -> FloatArray:
+def together_step_s(costs: Costs, shards: Shards, batches: Floats, context: float, micro_batches: int) -> Floats:
     """Step [N] of ranks that hold `batches` sequences each, in micro-batches that hide exchanges of each other.
 
     What is hidden is the network; writing what leaves and adding up what comes back takes the device (DeepEP's

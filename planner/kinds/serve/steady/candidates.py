@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Floats, Indices
 from planner.costs.serving.speculation import Drafter
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Channel, Route, Target
 from planner.kinds.serve.steady.evaluate import Judged, Timed, judge_colocated, judge_decode, judge_prefill, time_points
-from planner.kinds.serve.steady.points import Indices, Place, Points, Tally, make_points
+from planner.kinds.serve.steady.points import Place, Points, Tally, make_points
 from planner.kinds.serve.steady.shapes import Shape, ShapeSpace, inexpressible_in
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.kinds.serve.steady.units import FfnPart, Sides, UnitPoints, price_units
@@ -200,7 +200,7 @@ class Search:
                 found.append(self._candidate(function, channel, shape, ffn, points, row, tuple(served), basis))
         return found
 
-    def _moved_s(self, function: str, channel: Channel | None, target: Target, points: Points) -> FloatArray:
+    def _moved_s(self, function: str, channel: Channel | None, target: Target, points: Points) -> Floats:
         """How long the cache of a prompt is under way [N]."""
         if function != "prefill" or channel is None:
             return np.zeros(len(points))
@@ -335,7 +335,7 @@ def _served(timed: Timed, judged: Judged, row: int, moved_s: float, kv_bytes: fl
     )
 
 
-def _best_of_each(points: Points, rate: FloatArray, good: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Indices:
+def _best_of_each(points: Points, rate: Floats, good: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Indices:
     """For each shape its good point of highest rate; of equal ones the smallest batch and chunk."""
     order = np.lexsort((points.drafts, points.chunk, points.batch, -rate))
     order = order[good[order]]

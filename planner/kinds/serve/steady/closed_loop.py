@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray
+from planner.arrays import Floats
 from planner.solvers.stochastic.queueing import mean_wait_s
 
 BISECTIONS = 50
@@ -23,29 +23,29 @@ NEAR_SATURATION = 0.98  # of the prefill server; beyond it requests queue as the
 class Dynamics:
     """What decides the loop [N]."""
 
-    clients: FloatArray  # 0 where the load is open
-    rate_per_s: FloatArray  # 0 where the load is closed
-    osl: FloatArray
-    decode_ranks: FloatArray  # attention ranks that decode, all instances together
-    prefill_ranks: FloatArray
-    decode_base_s: FloatArray  # a
-    decode_slope_s: FloatArray  # b
-    stretch_s: FloatArray  # s_pre of a colocated rank; 0 where prefill runs apart
-    queue_s: FloatArray  # time that one request occupies a prefill rank
-    service_s: FloatArray  # time to first token without waiting
-    first_steps: FloatArray  # decode steps that pass before a prefill starts; 0 where prefill runs apart
-    service_cv2: FloatArray
-    most_decoding: FloatArray  # sequences per rank that the KV cache and the engine admit
+    clients: Floats  # 0 where the load is open
+    rate_per_s: Floats  # 0 where the load is closed
+    osl: Floats
+    decode_ranks: Floats  # attention ranks that decode, all instances together
+    prefill_ranks: Floats
+    decode_base_s: Floats  # a
+    decode_slope_s: Floats  # b
+    stretch_s: Floats  # s_pre of a colocated rank; 0 where prefill runs apart
+    queue_s: Floats  # time that one request occupies a prefill rank
+    service_s: Floats  # time to first token without waiting
+    first_steps: Floats  # decode steps that pass before a prefill starts; 0 where prefill runs apart
+    service_cv2: Floats
+    most_decoding: Floats  # sequences per rank that the KV cache and the engine admit
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """The loop at rest [N]."""
 
-    rate_per_s: FloatArray
-    ttft_s: FloatArray
-    tpot_s: FloatArray
-    decoding: FloatArray  # sequences per decode rank
+    rate_per_s: Floats
+    ttft_s: Floats
+    tpot_s: Floats
+    decoding: Floats  # sequences per decode rank
 
 
 def settle(loop: Dynamics) -> Settled:
@@ -75,14 +75,14 @@ def settle(loop: Dynamics) -> Settled:
     return Settled(rate, ttft, tpot, decoding)
 
 
-def _tpot(loop: Dynamics, rate: FloatArray, gaps: FloatArray, per_sequence: FloatArray) -> FloatArray:
+def _tpot(loop: Dynamics, rate: Floats, gaps: Floats, per_sequence: Floats) -> Floats:
     """TPOT = a + s D with D = x gaps TPOT, so TPOT = a / (1 - s x gaps); never fewer than one sequence's worth."""
     share = rate / loop.decode_ranks * gaps
     tpot = loop.decode_base_s / np.maximum(1.0 - per_sequence * share, 1e-3)
     return np.maximum(tpot, loop.decode_base_s + per_sequence)
 
 
-def _ttft(loop: Dynamics, rate: FloatArray, tpot_s: FloatArray) -> FloatArray:
+def _ttft(loop: Dynamics, rate: Floats, tpot_s: Floats) -> Floats:
     joining = loop.service_s + loop.first_steps * tpot_s
     busy = np.minimum(rate / loop.prefill_ranks * loop.queue_s, NEAR_SATURATION)
     return joining + mean_wait_s(busy, 1.0, loop.queue_s, cv2_arrival=1.0, cv2_service=loop.service_cv2)

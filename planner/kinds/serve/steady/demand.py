@@ -8,7 +8,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from planner.costs.operators.work import FloatArray, Shards
+from planner.arrays import Floats
+from planner.costs.operators.work import Shards
 from planner.costs.rates.spread import Spread
 from planner.costs.serving.speculation import Drafter
 from planner.errors import PlannerError
@@ -35,15 +36,13 @@ class TimeLimit:
     quantile: float | None
     limit_s: float
 
-    def wait_s(self, busy: FloatArray, service_s: FloatArray, arrival_cv2: float, service_cv2: float) -> FloatArray:
+    def wait_s(self, busy: Floats, service_s: Floats, arrival_cv2: float, service_cv2: float) -> Floats:
         """Waiting at this statistic before a server that is `busy` (one server, M/G/1 or G/G/1)."""
         if self.quantile is None:
             return mean_wait_s(busy, 1.0, service_s, cv2_arrival=arrival_cv2, cv2_service=service_cv2)
         return wait_quantile_s(busy, 1.0, service_s, self.quantile, cv2_arrival=arrival_cv2, cv2_service=service_cv2)
 
-    def utilisation(
-        self, wait_s: FloatArray, service_s: FloatArray, arrival_cv2: float, service_cv2: float
-    ) -> FloatArray:
+    def utilisation(self, wait_s: Floats, service_s: Floats, arrival_cv2: float, service_cv2: float) -> Floats:
         """The largest utilisation at which this statistic of the wait stays within `wait_s`."""
         if self.quantile is None:
             spread = service_s * (arrival_cv2 + service_cv2) / 2.0
@@ -126,7 +125,7 @@ class Route:
     shared_bytes_per_s: float  # of all ranks together; inf where only their own links limit them
     latency_s: float
 
-    def transfer_s(self, size_bytes: float, shards: Shards) -> FloatArray:
+    def transfer_s(self, size_bytes: float, shards: Shards) -> Floats:
         """Moving `size_bytes` from the tensor-parallel ranks that hold it."""
         return size_bytes / np.minimum(shards.tp * self.bandwidth_bytes_per_s, self.shared_bytes_per_s) + self.latency_s
 

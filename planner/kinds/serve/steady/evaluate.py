@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Bools, Floats
 from planner.costs.operators.forward import ranks_in_step
-from planner.costs.operators.work import FloatArray
 from planner.costs.rates.step import StepTime
 from planner.kinds.serve.steady.demand import Route, Target, TimeLimit
 from planner.kinds.serve.steady.formulas import (
@@ -15,7 +15,7 @@ from planner.kinds.serve.steady.formulas import (
     prefill_alone,
     prefill_mixed,
 )
-from planner.kinds.serve.steady.points import Mask, Place, Points, Tally
+from planner.kinds.serve.steady.points import Place, Points, Tally
 from planner.solvers.stochastic.queueing import mean_wait_s
 
 TOLERANCE = 1e-9  # relative, of limits
@@ -25,11 +25,11 @@ TOLERANCE = 1e-9  # relative, of limits
 class Timed:
     """Points with their step times for one target, before any limit; 0 where a role has no such time."""
 
-    service_s: FloatArray  # time to first token without waiting
-    queue_s: FloatArray  # time that one request occupies the prefill of an attention rank
-    stretch_s: FloatArray  # time that prefilling one request adds to the decode steps of its rank
-    prefill_steps: FloatArray  # of its rank that prefilling one request takes
-    tpot_s: FloatArray  # at the full batch
+    service_s: Floats  # time to first token without waiting
+    queue_s: Floats  # time that one request occupies the prefill of an attention rank
+    stretch_s: Floats  # time that prefilling one request adds to the decode steps of its rank
+    prefill_steps: Floats  # of its rank that prefilling one request takes
+    tpot_s: Floats  # at the full batch
     step: StepTime
 
 
@@ -37,10 +37,10 @@ class Timed:
 class Judged:
     """What points do for one target used up to its limits; `good` keeps all of them."""
 
-    rate_per_s: FloatArray  # of the whole instance
-    utilisation: FloatArray  # of its prefill
-    held_s: FloatArray  # mean time that a request stays
-    good: Mask
+    rate_per_s: Floats  # of the whole instance
+    utilisation: Floats  # of its prefill
+    held_s: Floats  # mean time that a request stays
+    good: Bools
 
 
 def time_points(function: str, place: Place, target: Target, points: Points) -> Timed:
@@ -65,7 +65,7 @@ def time_points(function: str, place: Place, target: Target, points: Points) -> 
     return Timed(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step)
 
 
-def judge_decode(target: Target, points: Points, fits: Mask, timed: Timed, occupied: float, tally: Tally) -> Judged:
+def judge_decode(target: Target, points: Points, fits: Bools, timed: Timed, occupied: float, tally: Tally) -> Judged:
     """Decode roles: the time per output token at the full batch, of which requests fill a share on average."""
     good = fits & (timed.tpot_s <= target.tpot_limit_s * (1.0 + TOLERANCE))
     tally.drop("slo.tpot", int(np.sum(fits & ~good)))
@@ -74,7 +74,7 @@ def judge_decode(target: Target, points: Points, fits: Mask, timed: Timed, occup
 
 
 def judge_prefill(
-    target: Target, points: Points, fits: Mask, timed: Timed, route: Route, most_busy: float, tally: Tally
+    target: Target, points: Points, fits: Bools, timed: Timed, route: Route, most_busy: float, tally: Tally
 ) -> Judged:
     """Prefill roles: as busy as every limit on the wait allows, the transfer of the cache included in the time."""
     service = timed.service_s + route.transfer_s(target.transfer_bytes, points.shards)
@@ -90,7 +90,7 @@ def judge_prefill(
 
 
 def judge_colocated(
-    target: Target, points: Points, fits: Mask, timed: Timed, most_busy: float, occupied: float, tally: Tally
+    target: Target, points: Points, fits: Bools, timed: Timed, most_busy: float, occupied: float, tally: Tally
 ) -> Judged:
     """Roles that do both: every limit at the full batch, whose prefill must keep up with what it finishes."""
     per_rank = occupied * points.batch / (target.osl * timed.tpot_s)
@@ -111,13 +111,11 @@ def judge_colocated(
     return Judged(per_rank * points.shards.dp, used, held, left & ~late & ~lagging)
 
 
-def _mean_wait_s(target: Target, busy: FloatArray, queue_s: FloatArray) -> FloatArray:
+def _mean_wait_s(target: Target, busy: Floats, queue_s: Floats) -> Floats:
     return mean_wait_s(busy, 1.0, queue_s, cv2_arrival=target.arrival_cv2, cv2_service=target.service_cv2)
 
 
-def _keeps(
-    limits: tuple[TimeLimit, ...], target: Target, busy: FloatArray, queue_s: FloatArray, rest_s: FloatArray
-) -> Mask:
+def _keeps(limits: tuple[TimeLimit, ...], target: Target, busy: Floats, queue_s: Floats, rest_s: Floats) -> Bools:
     """Whether the wait and `rest_s` together keep every one of `limits`."""
     kept = np.ones(len(busy), dtype=np.bool_)
     for limit in limits:

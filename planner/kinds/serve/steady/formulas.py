@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.forward import ranks_in_step
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import StepTime, step_time
@@ -49,7 +50,7 @@ class Costs:
             return step
         return with_drafting(step, drafting_step(self.drafter, self.pricer, shards, work))
 
-    def tokens_per_step(self, drafts: FloatArray) -> FloatArray:
+    def tokens_per_step(self, drafts: Floats) -> Floats:
         """Expected tokens of a sequence in a step [N]."""
         return np.ones_like(drafts) if self.drafter is None else self.drafter.tokens_per_step(drafts)
 
@@ -58,28 +59,26 @@ class Costs:
 class Prefill:
     """Prefilling one request [N]."""
 
-    latency_s: FloatArray  # from its first step to its first token
-    queue_s: FloatArray  # of the rank's prefill time that it takes
-    stretch_s: FloatArray  # that it adds to decode steps of the rank; 0 where prefill runs alone
-    steps: FloatArray  # of the rank that it takes
+    latency_s: Floats  # from its first step to its first token
+    queue_s: Floats  # of the rank's prefill time that it takes
+    stretch_s: Floats  # that it adds to decode steps of the rank; 0 where prefill runs alone
+    steps: Floats  # of the rank that it takes
     step: StepTime
 
 
-def _drafted(work: Work, drafts: FloatArray | None) -> Work:
+def _drafted(work: Work, drafts: Floats | None) -> Work:
     """The work with its drafts; where there are none the plain one, which is priced with less effort."""
     return work if drafts is None or not drafts.any() else work.with_drafts(drafts)
 
 
 def decode_step(
-    costs: Costs, shards: Shards, sequences: FloatArray, context: FloatArray, drafts: FloatArray | None = None
+    costs: Costs, shards: Shards, sequences: Floats, context: Floats, drafts: Floats | None = None
 ) -> StepTime:
     """A decode step of `sequences` per attention rank; pipeline stages share them in pp micro-batches."""
     return costs.step(shards, _drafted(Work.decode(sequences / shards.pp, context), drafts))
 
 
-def prefill_alone(
-    costs: Costs, shards: Shards, isl: FloatArray, chunk: FloatArray, drafts: FloatArray | None = None
-) -> Prefill:
+def prefill_alone(costs: Costs, shards: Shards, isl: Floats, chunk: Floats, drafts: Floats | None = None) -> Prefill:
     """A prefill-only rank: whole prompts together up to `chunk` tokens a step, longer prompts chunk by chunk.
 
     With pipeline stages, successive steps overlap: a request uses 1 / pp of its latency. With drafts, prompts go
@@ -96,13 +95,13 @@ def prefill_alone(
 def prefill_mixed(
     costs: Costs,
     shards: Shards,
-    isl: FloatArray,
-    osl: FloatArray,
-    chunk: FloatArray,
-    decoding: FloatArray,
-    context: FloatArray,
-    decode_s: FloatArray,
-    drafts: FloatArray | None = None,
+    isl: Floats,
+    osl: Floats,
+    chunk: Floats,
+    decoding: Floats,
+    context: Floats,
+    decode_s: Floats,
+    drafts: Floats | None = None,
 ) -> Prefill:
     """Prefill riding on the steps of `decoding` sequences, at most `chunk` tokens a step, decodes included.
 
@@ -126,13 +125,13 @@ def prefill_mixed(
 
 
 def colocated_tpot_s(
-    decode_s: FloatArray,
-    stretch_s: FloatArray | float,
-    prefill_steps: FloatArray | float,
-    sequences: FloatArray,
-    osl: FloatArray | float,
-    ranks: FloatArray,
-) -> FloatArray:
+    decode_s: Floats,
+    stretch_s: Floats | float,
+    prefill_steps: Floats | float,
+    sequences: Floats,
+    osl: Floats | float,
+    ranks: Floats,
+) -> Floats:
     """Mean time per step of a rank that prefills and decodes `sequences`, as do those it makes steps with.
 
     That is the time per output token where a step yields one; `osl` are the steps of an output.

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.forward import ranks_in_step
-from planner.costs.operators.work import FloatArray, Shards
+from planner.costs.operators.work import Shards
 from planner.kinds.serve.steady.candidates import Candidate, Served
 from planner.kinds.serve.steady.demand import Target, TimeLimit
 from planner.kinds.serve.steady.formulas import colocated_tpot_s, decode_step, pad_graph_batch
@@ -68,7 +69,7 @@ def _yielded(candidate: Candidate, place: Place) -> float:
     return float(place.costs.tokens_per_step(np.array([float(candidate.draft_tokens)]))[0])
 
 
-def _step_s(candidate: Candidate, target: Target, place: Place, batches: FloatArray) -> FloatArray:
+def _step_s(candidate: Candidate, target: Target, place: Place, batches: Floats) -> Floats:
     """Decode steps of one instance, by the sequences of a rank."""
     shape, ffn = candidate.shape, candidate.ffn
     if ffn is not None:

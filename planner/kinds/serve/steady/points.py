@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.costs.operators.work import FloatArray, Shards
+from planner.arrays import Bools, Floats, Indices
+from planner.costs.operators.work import Shards
 from planner.costs.serving.attention_ffn import Port
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
@@ -25,9 +25,6 @@ CLIENT_BATCHES = (*range(1, 5), *(part << power for power in range(1, 9) for par
 CHUNK_TOKENS = (2048, 4096, 8192, 16384)
 PREFILL_CHUNK_TOKENS = (2048, 4096, 8192, 16384, 32768)
 PREFILL_PROMPTS_HELD = 4.0  # at least, by a prefill rank
-
-Mask = NDArray[np.bool_]
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +63,30 @@ class Points:
 
     shape: Indices
     shards: Shards
-    batch: FloatArray  # sequences that an attention rank holds
-    chunk: FloatArray  # prefill tokens of a step; 0 where none
-    drafts: FloatArray  # of a sequence in a step; of prefill, 1 where prompts go through the drafter
-    weight_bytes: FloatArray
-    activation_bytes: FloatArray
-    kv_bytes: tuple[FloatArray, ...]  # by target
-    fits: tuple[Mask, ...]  # by target
+    batch: Floats  # sequences that an attention rank holds
+    chunk: Floats  # prefill tokens of a step; 0 where none
+    drafts: Floats  # of a sequence in a step; of prefill, 1 where prompts go through the drafter
+    weight_bytes: Floats
+    activation_bytes: Floats
+    kv_bytes: tuple[Floats, ...]  # by target
+    fits: tuple[Bools, ...]  # by target
 
     def __len__(self) -> int:
         return len(self.shape)
 
 
-def axis(wanted: tuple[int, ...] | None, default: tuple[int, ...]) -> FloatArray:
+def axis(wanted: tuple[int, ...] | None, default: tuple[int, ...]) -> Floats:
     """The values of an axis, ascending."""
     return np.array(sorted(set(wanted or default)), dtype=np.float64)
 
 
-def decode_batches(options: ServeOptions, targets: Sequence[Target]) -> FloatArray:
+def decode_batches(options: ServeOptions, targets: Sequence[Target]) -> Floats:
     """Sequences of an attention rank: the options', or the usual ones."""
     waiting = any(target.clients is not None for target in targets)
     return axis(options.max_batch, CLIENT_BATCHES if waiting else DECODE_BATCHES)
 
 
-def prefill_chunks(options: ServeOptions, targets: Sequence[Target]) -> FloatArray:
+def prefill_chunks(options: ServeOptions, targets: Sequence[Target]) -> Floats:
     """Prefill tokens of a step: the options', or the usual ones and, for short prompts, one prompt a step."""
     whole = tuple(int(np.ceil(target.isl)) for target in targets if target.isl < min(PREFILL_CHUNK_TOKENS))
     return axis(options.chunk_tokens, (*PREFILL_CHUNK_TOKENS, *whole))
@@ -135,7 +132,7 @@ def make_points(
     return _within_memory(place, shape, shards, held_N, needs, ~barred, tokens, tally, copies)
 
 
-def _prompts_held(chunk: FloatArray, pp: FloatArray, isl: float) -> FloatArray:
+def _prompts_held(chunk: Floats, pp: Floats, isl: float) -> Floats:
     """Prompts of a prefill rank [N]: those of a step in each of its stages, and those of one step that are leaving."""
     return np.maximum(PREFILL_PROMPTS_HELD, (pp + 1.0) * np.maximum(np.floor(chunk / isl), 1.0))
 
@@ -144,19 +141,19 @@ def _prompts_held(chunk: FloatArray, pp: FloatArray, isl: float) -> FloatArray:
 class Needs:
     """What the steps of points hold beside caches [N]."""
 
-    chunk: FloatArray
-    batch: FloatArray
-    drafts: FloatArray
-    verified: FloatArray  # drafts of a sequence whose tokens and logits the step computes
+    chunk: Floats
+    batch: Floats
+    drafts: Floats
+    verified: Floats  # drafts of a sequence whose tokens and logits the step computes
 
-    def memory(self, costs: Costs, shards: Shards) -> tuple[FloatArray, FloatArray]:
+    def memory(self, costs: Costs, shards: Shards) -> tuple[Floats, Floats]:
         """Weights and activations on one device [N], those of a drafter among the former."""
         weights, computed = weight_bytes(costs.arch, shards), self.batch * (self.verified + 1.0)
         if costs.drafter is not None:
             weights = weights + costs.drafter.weight_bytes(shards, self.drafts)
         return weights, activation_bytes(costs.arch, shards, np.maximum(self.chunk, computed), computed)
 
-    def kv_bytes(self, costs: Costs, shards: Shards, tokens: float) -> FloatArray:
+    def kv_bytes(self, costs: Costs, shards: Shards, tokens: float) -> Floats:
         """Cache on one device [N] of a sequence of so many tokens and its drafts, and the drafter's for it."""
         length = tokens + self.verified
         own = kv_cache_bytes(costs.arch, shards, length)
@@ -167,9 +164,9 @@ def _within_memory(
     place: Place,
     shape: Indices,
     shards: Shards,
-    held: Sequence[FloatArray],
+    held: Sequence[Floats],
     needs: Needs,
-    can_run: Mask,
+    can_run: Bools,
     tokens: Sequence[float],
     tally: Tally,
     copies: int,

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.costs.operators.work import FloatArray, Shards, Work
+from planner.arrays import Bools, Floats, Indices
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.step import StepTime
 from planner.costs.serving.attention_ffn import Far, Units, UnitStep, ffn_weight_bytes, unit_step
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
@@ -20,7 +20,7 @@ from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.evaluate import Timed
 from planner.kinds.serve.steady.formulas import pad_graph_batch
-from planner.kinds.serve.steady.points import Indices, Place, Points, Tally, decode_batches
+from planner.kinds.serve.steady.points import Place, Points, Tally, decode_batches
 from planner.kinds.serve.steady.shapes import Shape, group_devices, heads_rule, width_rule
 from planner.models.architecture import MoeFfn
 
@@ -78,11 +78,11 @@ class Sides:
             far = Far(self.ffn.costs.pricer, self.attention.port, self.ffn.port)
         return unit_step(costs.arch, costs.pricer, costs.engine, units, work, far)
 
-    def decode_step(self, units: Units, batch: FloatArray, context: float) -> UnitStep:
+    def decode_step(self, units: Units, batch: Floats, context: float) -> UnitStep:
         """A step of units whose ranks hold `batch` sequences each, all micro-batches together [N]."""
         return self.step(units, Work.decode(pad_graph_batch(batch) / units.micro_batches, np.full(len(batch), context)))
 
-    def tpot_s(self, units: Units, batch: FloatArray, context: float) -> FloatArray:
+    def tpot_s(self, units: Units, batch: Floats, context: float) -> Floats:
         """Time per output token [N] of units whose ranks hold `batch` sequences each."""
         return self.decode_step(units, batch, context).seconds
 
@@ -95,8 +95,8 @@ class UnitPoints:
     units: tuple[Unit, ...]
     unit_of: Indices
     points: Points
-    ffn_weights_bytes: FloatArray
-    ffn_activations_bytes: FloatArray
+    ffn_weights_bytes: Floats
+    ffn_activations_bytes: Floats
     timed: tuple[Timed, ...]  # by target
     tally: Tally
 
@@ -230,20 +230,20 @@ def _nothing(sides: Sides, tally: Tally) -> UnitPoints:
 class UnitMemory:
     """Bytes of one device of each side [N], and what is left for the cache of an attention device."""
 
-    weights: FloatArray
-    activations: FloatArray
-    kv: tuple[FloatArray, ...]  # by length of a sequence
-    room: FloatArray  # below 0 where either side has no room for what it must hold
-    ffn_weights: FloatArray
-    ffn_activations: FloatArray
+    weights: Floats
+    activations: Floats
+    kv: tuple[Floats, ...]  # by length of a sequence
+    room: Floats  # below 0 where either side has no room for what it must hold
+    ffn_weights: Floats
+    ffn_activations: Floats
 
     @property
-    def fits(self) -> tuple[NDArray[np.bool_], ...]:
+    def fits(self) -> tuple[Bools, ...]:
         """Whether all fits, by length."""
         return tuple(kv <= self.room for kv in self.kv)
 
     @classmethod
-    def of(cls, sides: Sides, units: Units, batch: FloatArray, lengths: Sequence[float]) -> "UnitMemory":
+    def of(cls, sides: Sides, units: Units, batch: Floats, lengths: Sequence[float]) -> "UnitMemory":
         arch = sides.attention.costs.arch
         most, ffn_most = (one.memory_bytes - one.costs.engine.workspace_bytes for one in (sides.attention, sides.ffn))
         attention, ffn, each = units.attention, units.ffn, batch / units.micro_batches
@@ -257,7 +257,7 @@ class UnitMemory:
         return cls(weights, activations, kv, room, ffn_weights, ffn_activations)
 
 
-def _timed(sides: Sides, units: Units, batch: FloatArray, target: Target) -> Timed:
+def _timed(sides: Sides, units: Units, batch: Floats, target: Target) -> Timed:
     none, step = np.zeros(len(batch)), sides.decode_step(units, batch, target.context)
     return Timed(none, none, none, none, step.seconds, both_sides(step.attention, step.ffn))
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.costs.rates.overlap import slowed_by_exchange
 from planner.costs.training.config import Recompute, Schedule, TrainingConfig
 from planner.kinds.train.evaluation.layout import (
@@ -24,7 +24,6 @@ from planner.kinds.train.job import Job
 from planner.kinds.train.space.tables import Mode, Sharing, Table
 from planner.solvers.schedules.pipeline import StageTimes, orders, peak_held, play
 
-Floats = NDArray[np.float64]
 VALIDATED_LATER = ("zb_h1", "zb_h2", "zb_v")
 """Schedules whose ranks start the next step before all have ended this one (Qi et al., arXiv:2401.10241, section 4)."""
 

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.solvers.partition import PartitionProblem, partition
 
-Floats = NDArray[np.float64]
 Counts = tuple[int, ...]
 
 

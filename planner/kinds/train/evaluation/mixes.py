@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import ContextParallel, Recompute
 from planner.costs.training.sizes import scatter
 from planner.kinds.train.evaluation.evaluate import (
@@ -31,8 +31,6 @@ from planner.kinds.train.job import Job
 from planner.kinds.train.space.space import Shape
 from planner.kinds.train.space.tables import Mode, Sharing, Table, sharing_of
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 VALUE_BYTES = 2.0
 
 
@@ -95,7 +93,7 @@ class Rows:
         first_L[0], last_L[-1] = 1.0, 1.0
         return cls(np.array(job.kind_of_layer), first_L, last_L)
 
-    def at(self, where: NDArray[np.bool_] | Ints) -> "Rows":
+    def at(self, where: Bools | Ints) -> "Rows":
         """Some of them."""
         return Rows(self.kind_X[where], self.first_X[where], self.last_X[where])
 

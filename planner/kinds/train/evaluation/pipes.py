@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.solvers.schedules.pipeline import orders, peak_held
 
-Floats = NDArray[np.float64]
 ROUNDS_TO_FILL = 4
 """Micro-batches for each rank after which no schedule has more in flight."""
 
@@ -19,7 +18,7 @@ class Pipe:
 
     num_stages: int
     stages_of_rank: tuple[tuple[int, ...], ...]
-    stage_RC: NDArray[np.int64]  # the same, every rank holding C of them
+    stage_RC: Ints  # the same, every rank holding C of them
     units: tuple[tuple[int, ...], ...]
     unit_of_rank: tuple[int, ...]
     depth_U: Floats  # micro-batches whose activations are in flight, of all layers of a unit, at the fullest

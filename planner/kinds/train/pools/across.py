@@ -12,6 +12,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.kinds.train.evaluation.evaluate import (
     Choice,
     Evaluation,
@@ -33,7 +34,7 @@ from planner.kinds.train.evaluation.layout import Counts
 from planner.kinds.train.pools.links import crossing_s
 from planner.kinds.train.pools.speeds import Speeds, pool_line
 from planner.kinds.train.search.bounds import Floor, exchanging_s, once_s
-from planner.kinds.train.space.tables import Floats, Mode
+from planner.kinds.train.space.tables import Mode
 from planner.solvers.schedules.even_finish import Machines, share_tasks
 
 

@@ -9,10 +9,11 @@ from itertools import combinations
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.training.volumes import BF16_BYTES, message_bytes
 from planner.kinds.train.evaluation.evaluate import Choice
 from planner.kinds.train.job import Job
-from planner.kinds.train.space.tables import SHARED, Floats, Sharing, Table, sharing_of
+from planner.kinds.train.space.tables import SHARED, Sharing, Table, sharing_of
 from planner.problem.schema import PoolLinkSpec
 
 

@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 
+from planner.arrays import Ints
 from planner.costs.training.config import Schedule
 from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, fits
 from planner.kinds.train.job import Job
@@ -24,7 +25,6 @@ from planner.kinds.train.search.bounds import Floor
 from planner.kinds.train.search.search import Found, ways_that_may_fit
 from planner.kinds.train.space.contexts import undominated
 from planner.kinds.train.space.space import (
-    Ints,
     Shape,
     Space,
     axis_values,

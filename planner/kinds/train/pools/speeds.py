@@ -16,9 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.kinds.train.evaluation.evaluate import Choice
 from planner.kinds.train.search.bounds import Floor
-from planner.kinds.train.space.tables import Floats, Mode, Table
+from planner.kinds.train.space.tables import Mode, Table
 
 
 @dataclass(frozen=True, slots=True)

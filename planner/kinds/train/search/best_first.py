@@ -13,8 +13,8 @@ from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats, Ints
 from planner.progress import Limits
 
 DUST = 1e-9
@@ -76,9 +76,9 @@ class BestFirst(ABC, Generic[L]):
 
     def set_nodes(
         self,
-        bound_N: NDArray[np.float64],
-        children_N: NDArray[np.int64],
-        kept_N: NDArray[np.bool_] | None = None,
+        bound_N: Floats,
+        children_N: Ints,
+        kept_N: Bools | None = None,
     ) -> None:
         """The nodes, each with its bound and the candidates below it; those not kept are dominated by others."""
         self.bound_N, self.children_N = bound_N, children_N

@@ -19,8 +19,8 @@ from functools import cached_property
 from itertools import groupby, product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats, Ints
 from planner.costs.training.config import even_layout
 from planner.errors import PlannerError
 from planner.kinds.train.evaluation.evaluate import Evaluation, Strategy, fits
@@ -43,8 +43,6 @@ from planner.kinds.train.space.tables import Mode, Table
 from planner.solvers.chain import Chain, ChainProblem, solve_chain
 from planner.solvers.result import Status
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Counts = tuple[int, ...]
 DUST = 1e-9
 MIXES_RULE = "of these tp, dp, ZeRO stages and recomputation by layer, with 1F1B, on all GPUs, stages cut evenly"

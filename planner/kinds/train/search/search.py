@@ -10,8 +10,8 @@ the best plan, so that what is left out is proven to hold nothing better.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.kinds.train.evaluation.evaluate import (
     Choice,
     Evaluation,
@@ -223,7 +223,7 @@ def lay_and_play(choice: Choice) -> Evaluation | None:
     return None if counts_S is None else evaluate(choice, counts_S)
 
 
-def ways_that_may_fit(choice: Choice, ways: Ways, room_U: NDArray[np.float64]) -> tuple[NDArray[np.bool_], float]:
+def ways_that_may_fit(choice: Choice, ways: Ways, room_U: Floats) -> tuple[Bools, float]:
     """Which ways to recompute leave room for all layers of each kind [M], and about the least bytes that any needs.
 
     room_U: bytes of each unit of the pipeline for its layers. Each is given as many layers of one kind as it has room
@@ -232,7 +232,7 @@ def ways_that_may_fit(choice: Choice, ways: Ways, room_U: NDArray[np.float64]) -
     table, pipe = choice.table, choice.pipe
     moved = "activations" in choice.offload
     room_MU = room_U[None, :] - ways.again_M[:, None]
-    fits_M: NDArray[np.bool_] = np.asarray((room_MU >= 0).all(axis=1))
+    fits_M: Bools = np.asarray((room_MU >= 0).all(axis=1))
     stages_U = np.array([len(stages) for stages in pipe.units])
     state_K = table.held_K2 @ choice.sharing.state_2
     used_MU = -room_MU

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Floats
 from planner.kinds.train.space.space import Shape, Space, shape_of
 from planner.kinds.train.space.tables import Table
 
-Floats = NDArray[np.float64]
 
-
-def undominated(space: Space, tables_of: Callable[[Shape], Sequence[Table]]) -> NDArray[np.bool_]:
+def undominated(space: Space, tables_of: Callable[[Shape], Sequence[Table]]) -> Bools:
     """Combinations of a space whose method no other beats in every pass and byte, on all pools of `tables_of` [N]."""
     columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context])
     kinds, kind_N = np.unique(columns, axis=1, return_inverse=True)

@@ -6,14 +6,13 @@ from itertools import combinations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Bools, Ints
 from planner.costs.training.config import ContextParallel, Schedule
 from planner.kinds.train.job import Job
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.solvers.schedules.pass_orders import CHUNKS
 
-Ints = NDArray[np.int64]
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 CONTEXTS: tuple[ContextParallel, ...] = ("ring", "all_gather", "ulysses")
 NUMERIC_AXES = ("tp", "pp", "vpp", "dp", "cp", "ep", "moe_tp", "micro_batch")
@@ -137,7 +136,7 @@ def space_of(job: Job, part_dp: tuple[int, ...] = ()) -> Space:
     names = ("tp", "cp", "ep", "moe_tp", "micro_batch", "pp", "dp")
     grid = np.meshgrid(*(np.array(axes[name], np.int64) for name in names), indexing="ij", sparse=True)
     tp, cp, ep, etp, micro_batch, pp, dp = grid
-    alive: NDArray[np.bool_] = np.ones(np.broadcast_shapes(*(axis.shape for axis in grid)), np.bool_)
+    alive: Bools = np.ones(np.broadcast_shapes(*(axis.shape for axis in grid)), np.bool_)
     illegal: dict[str, int] = {}
     of_batch = micro_batch if part_dp else dp * micro_batch
     for name, legal in _rules(job, of_batch, tp, cp, ep, etp, pp, dp):
@@ -162,7 +161,7 @@ def _with_methods(job: Job, columns: list[Ints], tp: Ints, cp: Ints) -> list[Int
 
 def _rules(
     job: Job, of_batch: Ints, tp: Ints, cp: Ints, ep: Ints, etp: Ints, pp: Ints, dp: Ints
-) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+) -> Iterator[tuple[str, Bools]]:
     """(name, what is legal) of every rule, cheapest first; arrays broadcast. `of_batch` must divide the batch."""
     options = job.options
     yield "GPUs", tp * cp * pp * dp <= job.num_gpus
@@ -197,7 +196,7 @@ def context_methods(job: Job) -> tuple[ContextParallel, ...]:
     return job.options.search.context_parallel or CONTEXTS
 
 
-def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> NDArray[np.bool_]:
+def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> Bools:
     """Where a method can cut the sequence; arrays broadcast.
 
     Ring and all-gather cut it into 2 cp pieces, so that causal work is even, and Ulysses gives each rank whole heads
@@ -206,7 +205,7 @@ def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> NDAr
     pieces = np.where(cp > 1, cp * (1 if method == "ulysses" else 2), 1) * np.where(
         job.framework.sequence_parallel, tp, 1
     )
-    suits: NDArray[np.bool_] = np.asarray(job.options.common_tokens % pieces == 0)
+    suits: Bools = np.asarray(job.options.common_tokens % pieces == 0)
     if method == "ulysses":
         for count in (*head_counts(job), *kv_head_counts(job)):
             suits = suits & ((cp == 1) | (count % (tp * cp) == 0))
@@ -275,7 +274,7 @@ def shardings(job: Job, shape: Shape, dp: int) -> tuple[tuple[int, int], ...]:
     return (*found, *((stage, part) for stage in stages if stage for part in parts))
 
 
-def _whole_copies(job: Job, part: int, ranks: Ints, expert_ranks: Ints) -> NDArray[np.bool_]:
+def _whole_copies(job: Job, part: int, ranks: Ints, expert_ranks: Ints) -> Bools:
     """Where so many ranks can share the states: copies divide the ranks, and those that hold the same experts."""
     copies = np.maximum(ranks // part, 1)
     whole = ranks % part == 0
@@ -288,7 +287,7 @@ def offloads(job: Job) -> tuple[frozenset[str], ...]:
     return tuple(frozenset(some) for size in range(len(allowed) + 1) for some in combinations(allowed, size))
 
 
-def _shared_out(job: Job, ranks: Ints, expert_ranks: Ints) -> NDArray[np.bool_]:
+def _shared_out(job: Job, ranks: Ints, expert_ranks: Ints) -> Bools:
     """Where `shardings` finds any."""
     asked = job.options.search.zero_shards or ("all",)
     legal = np.full(np.broadcast_shapes(ranks.shape, expert_ranks.shape), "all" in asked)

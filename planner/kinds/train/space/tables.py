@@ -9,8 +9,8 @@ from itertools import combinations
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.costs.training.activations import Kept, layer_activations
 from planner.costs.training.config import Recompute, Shard, TrainingConfig
 from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_cost, loss_cost, mtp_cost
@@ -30,7 +30,6 @@ from planner.kinds.train.job import Job
 from planner.kinds.train.space.space import Shape
 from planner.models.architecture import MoeFfn
 
-Floats = NDArray[np.float64]
 GATHERED_BYTES = 4.0  # of an element of two layers gathered in bf16
 PASSES = ("forward_s", "backward_input_s", "backward_weight_s")
 

@@ -13,8 +13,8 @@ from itertools import combinations
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.arrays import Floats
 from planner.costs.training.config import Recompute
 from planner.errors import PlannerError
 from planner.kinds.train.decision import Module
@@ -24,7 +24,6 @@ from planner.kinds.train.space.tables import Table
 from planner.solvers.choices import ChoiceProblem, Group, best_choices, total_bytes
 from planner.solvers.schedules.pipeline import orders, peak_held
 
-Floats = NDArray[np.float64]
 WHOLE = "whole"  # the set of a layer that keeps its input only
 Names = tuple[str, ...]
 

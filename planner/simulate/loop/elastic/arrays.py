@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from planner.simulate.loop.arrays import Floats, Ints
+from planner.arrays import Floats, Ints
 
 
 class CommonArrays(NamedTuple):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.simulate.loop.arrays import Ints
+from planner.arrays import Ints
 from planner.simulate.loop.elastic.fields import (
     BACK,
     BORROWS,

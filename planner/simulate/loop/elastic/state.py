@@ -6,7 +6,7 @@ from typing import Any
 from numba import types
 from numba.experimental import structref
 
-from planner.simulate.loop.arrays import Floats, Ints
+from planner.arrays import Floats, Ints
 from planner.simulate.loop.elastic.arrays import CommonArrays
 from planner.simulate.loop.program import compiled
 from planner.solvers.schedules import shared_batches
