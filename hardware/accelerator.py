@@ -20,6 +20,10 @@ class Accelerator:
     num_multiprocessors: int = 0  # compute units of AMD's; 0 where unknown
     aliases: tuple[str, ...] = ()
 
+    def usable_bytes(self, utilisation: float) -> float:
+        """Memory that an engine or a job may use at this share of it (vLLM's `--gpu-memory-utilization`)."""
+        return self.memory_bytes * utilisation
+
     def supports(self, precision: str) -> bool:
         """Whether tensor cores take this precision directly; fp8_block runs where fp8 does."""
         return _tensor_core_precision(precision) in self.peak_flop_per_s

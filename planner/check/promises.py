@@ -7,7 +7,7 @@ from planner.documents.units import format_si
 from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope, Prediction
-from planner.problem.schema import Limit, Problem, WorkloadSpec
+from planner.problem.schema import Problem, WorkloadSpec
 
 _HINT = "solve again with this limit, or relax it"
 
@@ -36,10 +36,7 @@ def slo_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
     for workload in problem.workloads:
         found = {(p.metric, p.statistic): p for p in envelope.predictions if p.of == workload.name}
         yield from _load(workload, found, needed=problem.objective.minimize is not None)
-        judged = []
-        slo = workload.slo
-        for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("latency", slo.latency)):
-            judged += list(_limit(name, limit, found, workload.name)) if limit is not None else []
+        judged = [_limit(name, of, bound_s, found, workload.name) for name, of, bound_s in workload.slo.limits()]
         yield from judged
         if workload.slo.attainment is not None:
             yield _attainment(workload.slo.attainment, found, judged, workload.name)
@@ -48,20 +45,17 @@ def slo_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
 Found = Mapping[tuple[str, str], Prediction]
 
 
-def _limit(name: str, limit: Limit, found: Found, workload: str) -> Iterator[Finding]:
-    metric = f"{name}_s"
-    for statistic, allowed in limit.statistics().items():
-        where = f"workloads.{workload}.slo.{name}.{statistic}"
-        prediction = found.get((metric, statistic)) or found.get((metric, "mean"))
-        if prediction is None:
-            what = f"`{metric}` of workload `{workload}` is not predicted"
-            yield Finding(f"slo.{name}", False, what, where, "add the prediction")
-            continue
-        from_mean = prediction.statistic != statistic
-        what = f"{statistic} {name} {format_si(prediction.value, 's')}, at most {format_si(allowed, 's')}"
-        what += " (judged by the mean)" if from_mean else ""
-        right = prediction.value <= allowed * (1 + REL_TOL)
-        yield Finding(f"slo.{name}", right, what, where, _HINT, approximate=from_mean or prediction.approximate)
+def _limit(name: str, statistic: str, allowed_s: float, found: Found, workload: str) -> Finding:
+    metric, where = f"{name}_s", f"workloads.{workload}.slo.{name}.{statistic}"
+    prediction = found.get((metric, statistic)) or found.get((metric, "mean"))
+    if prediction is None:
+        what = f"`{metric}` of workload `{workload}` is not predicted"
+        return Finding(f"slo.{name}", False, what, where, "add the prediction")
+    from_mean = prediction.statistic != statistic
+    what = f"{statistic} {name} {format_si(prediction.value, 's')}, at most {format_si(allowed_s, 's')}"
+    what += " (judged by the mean)" if from_mean else ""
+    right = prediction.value <= allowed_s * (1 + REL_TOL)
+    return Finding(f"slo.{name}", right, what, where, _HINT, approximate=from_mean or prediction.approximate)
 
 
 def _attainment(wanted: float, found: Found, judged: list[Finding], workload: str) -> Finding:

@@ -61,17 +61,16 @@ def _load(measured: Measured, rate_per_s: float | None, workload: str) -> Iterat
 
 
 def _limits(measured: Measured, slo: SloSpec, workload: str) -> Iterator[Finding]:
-    for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("latency", slo.latency)):
-        for statistic, allowed in limit.statistics().items() if limit is not None else ():
-            where = f"workloads.{workload}.slo.{name}.{statistic}"
-            found = measured.times_s.get(f"{name}_s", {}).get(statistic)
-            if found is None:
-                what = f"not judged: the report gives no {statistic} {name}"
-                yield Finding(f"engine.slo.{name}", True, what, where, skipped=True)
-                continue
-            what = f"measured {statistic} {name} {format_si(found, 's')}, at most {format_si(allowed, 's')}"
-            hint = "calibrate with this result and solve again, or relax the limit"
-            yield Finding(f"engine.slo.{name}", found <= allowed, what, where, hint)
+    for name, statistic, allowed_s in slo.limits():
+        where = f"workloads.{workload}.slo.{name}.{statistic}"
+        measured_s = measured.times_s.get(f"{name}_s", {}).get(statistic)
+        if measured_s is None:
+            what = f"not judged: the report gives no {statistic} {name}"
+            yield Finding(f"engine.slo.{name}", True, what, where, skipped=True)
+            continue
+        what = f"measured {statistic} {name} {format_si(measured_s, 's')}, at most {format_si(allowed_s, 's')}"
+        hint = "calibrate with this result and solve again, or relax the limit"
+        yield Finding(f"engine.slo.{name}", measured_s <= allowed_s, what, where, hint)
 
 
 def _predictions(

@@ -246,7 +246,7 @@ class Batch:
 
     def _memory_bytes(self) -> Floats:
         accelerator = self.cases[0].pool.node.accelerator
-        return accelerator.memory_bytes * self._numbers(lambda case: case.memory_utilisation)
+        return self._numbers(lambda case: accelerator.usable_bytes(case.memory_utilisation))
 
     def _fixed_bytes(self) -> Floats:
         """Weights, those of a drafter too, workspace and the activations of a small step on a decoding device.

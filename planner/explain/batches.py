@@ -52,8 +52,10 @@ def _tpot_limit_s(envelope: Envelope, role: Role) -> float | None:
     if problem is None:
         return None
     limits = [
-        min(workload.slo.tpot.statistics().values())
+        bound_s
         for workload in problem.workloads
-        if workload.slo.tpot is not None and problem.model_of(workload) == role.model
+        if problem.model_of(workload) == role.model
+        for name, _, bound_s in workload.slo.limits()
+        if name == "tpot"
     ]
     return min(limits, default=None)

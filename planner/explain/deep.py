@@ -76,12 +76,10 @@ def _solved(problem: Problem, base: Path, tell: Callable[[str], None]) -> Envelo
 
 def _knobs(problem: Problem) -> Iterator[_Knob]:
     for at, workload in enumerate(problem.workloads):
-        for name in ("ttft", "tpot", "latency"):
-            limit = getattr(workload.slo, name)
-            for statistic, value in limit.statistics().items() if limit is not None else ():
-                title = f"{statistic} {name} of `{workload.name}` <="
-                about = (workload.name, name)
-                yield _Knob(("workloads", at, "slo", name, f"{statistic}_s"), title, about, value, _time)
+        for name, statistic, value in workload.slo.limits():
+            title = f"{statistic} {name} of `{workload.name}` <="
+            about = (workload.name, name)
+            yield _Knob(("workloads", at, "slo", name, f"{statistic}_s"), title, about, value, _time)
         load, name, about = workload.load, workload.name, (workload.name, "requests_per_s")
         if load is not None and load.rate_per_s is not None:
             yield _Knob(("workloads", at, "load", "rate_per_s"), f"rate of `{name}`", about, load.rate_per_s, _rate)

@@ -23,13 +23,9 @@ def limit_facts(envelope: Envelope) -> Iterator[Fact]:
 
 def _limit_s(workload: WorkloadSpec, prediction: Prediction) -> float | None:
     """The limit on this prediction; a mean stands for every statistic that is not predicted itself."""
-    slo = workload.slo
-    limit = {"ttft_s": slo.ttft, "tpot_s": slo.tpot, "latency_s": slo.latency}.get(prediction.metric)
-    if limit is None:
-        return None
-    stated = limit.statistics()
+    stated = {of: bound_s for name, of, bound_s in workload.slo.limits() if f"{name}_s" == prediction.metric}
     if prediction.statistic == "mean":
-        return min(stated.values())
+        return min(stated.values(), default=None)
     return stated.get(prediction.statistic)
 
 

@@ -3,6 +3,7 @@
 Fields common to all kinds stand here; what only one kind needs stands in that kind's own `options`.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, GetJsonSchemaHandler, JsonValue, model_validator
@@ -195,6 +196,21 @@ class SloSpec(Spec):
     confidence: Annotated[float, Field(ge=0.5, le=0.99)] | None = Field(
         default=None, description="how sure the limits must be kept, by the error of the predictions"
     )
+
+    def limits(self) -> Iterator[tuple[str, str, float]]:
+        """Every limit stated on a time: `ttft`, `tpot` or `latency` in this order, the statistic, and seconds."""
+        for name in ("ttft", "tpot", "latency"):
+            limit: Limit | None = getattr(self, name)
+            for statistic, bound_s in limit.statistics().items() if limit is not None else ():
+                yield name, statistic, bound_s
+
+    def percentile_limits(self) -> dict[str, float]:
+        """The strictest limit in seconds on a percentile of each time that has one: what an attainment is about."""
+        strictest: dict[str, float] = {}
+        for name, statistic, bound_s in self.limits():
+            if statistic != "mean":
+                strictest[name] = min(bound_s, strictest.get(name, bound_s))
+        return strictest
 
 
 class WorkloadSpec(Spec):

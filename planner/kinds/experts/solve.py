@@ -162,7 +162,7 @@ def _memory(setting: Setting) -> Memory:
     redundant = widest - experts / options.ep
     weights = float(weight_bytes(model, shards)[0]) + redundant * layers * costs.expert_bytes
     share = setting.resolved.problem.engine.memory_utilisation
-    capacity = pool.node.accelerator.memory_bytes * share
+    capacity = pool.node.accelerator.usable_bytes(share)
     if weights > capacity:
         most = int(widest - (weights - capacity) / (layers * costs.expert_bytes))
         conflict: list[Conflict] = [

@@ -51,7 +51,7 @@ def modelled_generators(setting: RlSetting, pool: Pool, mean_context: float) -> 
         pool, setting.actor, engine=setting.resolved.problem.engine.name,
         version=setting.resolved.problem.engine.version, calibration=setting.calibration, store=setting.store,
     )  # fmt: skip
-    room = pool.node.accelerator.memory_bytes * setting.resolved.problem.engine.memory_utilisation
+    room = pool.node.accelerator.usable_bytes(setting.resolved.problem.engine.memory_utilisation)
     room -= engine.workspace_bytes
     for tp, pp, ep in _degrees(setting, pool):
         shards = Shards.of(tp, pp, 1, tp // ep, ep)

@@ -71,7 +71,7 @@ def _require_known_wishes(resolved: Resolved) -> None:
     wishes = (
         (problem.limits.usd_per_hour is not None, ("limits", "price"), "a cap on dollars an hour", "`minimize: cost`"),
         (workload.load is not None, ("workloads", 0, "load"), "a load", "`prompts` of the options"),
-        (bool(slo.ttft or slo.tpot or slo.latency), ("workloads", 0, "slo"), "limits on requests", "`max_iteration`"),
+        (any(slo.limits()), ("workloads", 0, "slo"), "limits on requests", "`max_iteration`"),
     )
     for wished, path, what, instead in wishes:
         if wished:

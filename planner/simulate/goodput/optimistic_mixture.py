@@ -95,7 +95,7 @@ class MixtureOptimist:
 
 def limits_anything(slo: SloSpec) -> bool:
     """Whether there is a limit at all."""
-    return slo.attainment is not None or any(limit is not None for limit in (slo.ttft, slo.tpot, slo.latency))
+    return slo.attainment is not None or any(slo.limits())
 
 
 def _with_end(requirements: tuple[Requirement, ...]) -> Requirement | None:

@@ -440,7 +440,7 @@ def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, drafts
     length = float(np.mean(_whole_tokens(setting, role)))
     own_bytes = float(kv_cache_bytes(setting.arch, shards, np.array([length]))[0])
     token_bytes = (own_bytes + drafts.kv_bytes(shards, length)) / length
-    capacity = pool.node.accelerator.memory_bytes * setting.problem.engine.memory_utilisation
+    capacity = pool.node.accelerator.usable_bytes(setting.problem.engine.memory_utilisation)
     if role.memory is not None:
         used = role.memory.used_bytes - role.memory.kv_cache_bytes
         capacity = role.memory.capacity_bytes

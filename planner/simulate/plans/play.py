@@ -123,16 +123,12 @@ def findings(played: Played) -> Iterator[Finding]:
 
 def _limits(result: SimulationResult, slo: SloSpec, of_workload: str) -> Iterator[Finding]:
     """Whether the requests of a workload keep its limits."""
-    for name, limit, values in (
-        ("ttft", slo.ttft, result.ttft_s),
-        ("tpot", slo.tpot, result.tpot_s),
-        ("latency", slo.latency, result.e2e_s),
-    ):
-        for of, bound in limit.statistics().items() if limit is not None else ():
-            found, place = statistic(values, of), f"{of_workload}{of}"
-            what = f"{of} of {name} is {1e3 * found:.3g} ms, the limit {1e3 * bound:.3g} ms"
-            hint = "lower the rate, or solve with a tighter limit"
-            yield Finding(f"simulate.{name}", found <= bound, what, place, hint)
+    times_s = result.times_s
+    for name, of, bound_s in slo.limits():
+        simulated_s, place = statistic(times_s[name], of), f"{of_workload}{of}"
+        what = f"{of} of {name} is {1e3 * simulated_s:.3g} ms, the limit {1e3 * bound_s:.3g} ms"
+        hint = "lower the rate, or solve with a tighter limit"
+        yield Finding(f"simulate.{name}", simulated_s <= bound_s, what, place, hint)
     if slo.attainment is not None:
         share, place = float(attained(result, (slo,)).mean()), of_workload.removesuffix(": ")
         what = f"{share:.2%} of the requests keep every limit, wanted are {slo.attainment:.2%}"

@@ -82,22 +82,16 @@ def required(slo: SloSpec) -> tuple[Requirement, ...]:
 
 
 def _single(slo: SloSpec) -> Iterator[Requirement]:
-    for name, limit in (("ttft_s", slo.ttft), ("tpot_s", slo.tpot), ("latency_s", slo.latency)):
-        for of, bound in limit.statistics().items() if limit is not None else ():
-            share, factor = QUANTILES.get(of, 1.0 - 1.0 / MEAN_TIMES), 1.0
-            if of == "mean":
-                factor = MEAN_TIMES
-            yield Requirement(share, **{name: bound * factor})
+    for name, of, bound_s in slo.limits():
+        share, factor = QUANTILES.get(of, 1.0 - 1.0 / MEAN_TIMES), 1.0
+        if of == "mean":
+            factor = MEAN_TIMES
+        yield Requirement(share, **{f"{name}_s": bound_s * factor})
 
 
 def _strictest(slo: SloSpec) -> dict[str, float]:
     """The limits on percentiles that attainment is about, all at once."""
-    found = {}
-    for name, limit in (("ttft_s", slo.ttft), ("tpot_s", slo.tpot), ("latency_s", slo.latency)):
-        bounds = [bound for of, bound in limit.statistics().items() if of != "mean"] if limit is not None else []
-        if bounds:
-            found[name] = min(bounds)
-    return found
+    return {f"{name}_s": bound_s for name, bound_s in slo.percentile_limits().items()}
 
 
 def attainment(result: SimulationResult, slo: SloSpec, warm_up: int = 0) -> float:
@@ -109,18 +103,12 @@ def kept(result: SimulationResult, slo: SloSpec, warm_up: int = 0) -> bool:
     """Whether the judged requests of a run keep all limits: shares, means, and the attainment."""
     if not bool(result.complete.all()):
         return False
-    for name, limit, values in (
-        ("ttft_s", slo.ttft, result.ttft_s),
-        ("tpot_s", slo.tpot, result.tpot_s),
-        ("latency_s", slo.latency, result.e2e_s),
-    ):
-        for of, bound in limit.statistics().items() if limit is not None else ():
-            judged = values[warm_up:]
-            if of == "mean":
-                if statistic(judged, "mean") > bound:
-                    return False
-            elif _share(result, Requirement(1.0, **{name: bound}), warm_up) < QUANTILES[of]:
+    for name, of, bound_s in slo.limits():
+        if of == "mean":
+            if statistic(result.times_s[name][warm_up:], "mean") > bound_s:
                 return False
+        elif _share(result, Requirement(1.0, **{f"{name}_s": bound_s}), warm_up) < QUANTILES[of]:
+            return False
     return slo.attainment is None or attainment(result, slo, warm_up) >= slo.attainment
 
 

@@ -64,6 +64,11 @@ class SimulationResult:
     end_s: float  # last event
     num_events: int
 
+    @property
+    def times_s(self) -> dict[str, Floats]:
+        """The times that limits are stated on [R], by the names of `SloSpec`."""
+        return {"ttft": self.ttft_s, "tpot": self.tpot_s, "latency": self.e2e_s}
+
     @classmethod
     def of_arrays(cls, requests: Requests, arrays: Arrays) -> "SimulationResult":
         """Reads the arrays of a run that has ended."""

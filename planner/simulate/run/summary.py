@@ -53,15 +53,12 @@ def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> Bools:
 
     Requests of no workload are held to the first.
     """
-    meets, workload = result.complete.copy(), result.requests.workload
+    meets, workload, times_s = result.complete.copy(), result.requests.workload, result.times_s
     for at, slo in enumerate(slos if workload is not None else slos[:1]):
         others = np.zeros(len(meets), dtype=np.bool_) if workload is None else workload != at
-        for limit, values in ((slo.ttft, result.ttft_s), (slo.tpot, result.tpot_s), (slo.latency, result.e2e_s)):
-            bounds = (
-                [bound for name, bound in limit.statistics().items() if name != "mean"] if limit is not None else []
-            )
-            if bounds:
-                meets &= others | np.isnan(values) | (values <= min(bounds))
+        for name, bound_s in slo.percentile_limits().items():
+            values = times_s[name]
+            meets &= others | np.isnan(values) | (values <= bound_s)
     return meets
 
 

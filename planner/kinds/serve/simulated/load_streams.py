@@ -169,16 +169,8 @@ def _every(setting: Setting, mixtures: Sequence[Mixture]) -> dict[str, Requests]
 
 def divided(slo: SloSpec, margins: Margins) -> SloSpec:
     """Limits divided by the margins that a confidence asks for."""
-
-    def stricter(limit: Limit | None, margin: float) -> Limit | None:
-        if limit is None:
-            return None
-        return Limit(**{f"{name}_s": bound / margin for name, bound in limit.statistics().items()})
-
-    return slo.model_copy(
-        update={
-            "ttft": stricter(slo.ttft, margins.ttft),
-            "tpot": stricter(slo.tpot, margins.tpot),
-            "latency": stricter(slo.latency, margins.tpot),
-        }
-    )
+    stricter: dict[str, dict[str, float]] = {}
+    for name, statistic, bound_s in slo.limits():
+        margin = margins.ttft if name == "ttft" else margins.tpot
+        stricter.setdefault(name, {})[f"{statistic}_s"] = bound_s / margin
+    return slo.model_copy(update={name: Limit(**bounds) for name, bounds in stricter.items()})

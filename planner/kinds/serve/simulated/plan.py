@@ -27,7 +27,6 @@ MOST_TRIED = 400  # placements that are played
 SURE = 0.97  # of its rate, at which the cheapest placement must keep its limits on other draws too
 TOLERANCE = 1e-6
 MOST_REVERSALS = 20  # that a plan lists
-TIMES = {"ttft_s": "ttft", "tpot_s": "tpot", "latency_s": "latency"}
 ASSUMPTIONS = (
     "limits are judged by simulation of every step, with the step times that plans are costed with",
     "prefix caching, speculative decoding and swapping are off",
@@ -192,11 +191,11 @@ def _predictions(
 
 def _times(name: str, stated: SloSpec, slo: SloSpec, run: SimulationResult, draws: Draws) -> Iterator[Prediction]:
     """Times of one workload, with the statistics that it limits, and its attainment."""
-    for metric, limit_name in TIMES.items():
-        limit = getattr(stated, limit_name)
-        values = {"ttft_s": run.ttft_s, "tpot_s": run.tpot_s, "latency_s": run.e2e_s}[metric][draws.warm_up :]
-        for of in dict.fromkeys(["mean", *(limit.statistics() if limit is not None else ())]):
-            yield Prediction(metric=metric, of=name, statistic=of, value=statistic(values, of), approximate=True)
+    for time, values in run.times_s.items():
+        limited = [of for limited_time, of, _ in stated.limits() if limited_time == time]
+        for of in dict.fromkeys(["mean", *limited]):
+            value = statistic(values[draws.warm_up :], of)
+            yield Prediction(metric=f"{time}_s", of=name, statistic=of, value=value, approximate=True)
     if stated.attainment is not None:
         share = attainment(run, slo, draws.warm_up)
         yield Prediction(metric="attainment", of=name, value=share, approximate=True)
@@ -226,9 +225,8 @@ def nothing(judge: Judge, *, proved: bool) -> Infeasible:
 def _limits(judge: Judge, at: int) -> Iterator[str]:
     """The limits and the load of a workload, in words."""
     slo, load = judge.mixture.slos[at], judge.setting.resolved.workloads[at].spec.load
-    for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("latency", slo.latency)):
-        for of, bound in limit.statistics().items() if limit is not None else ():
-            yield f"{of} {name} <= {format_si(bound, 's')}"
+    for name, of, bound_s in slo.limits():
+        yield f"{of} {name} <= {format_si(bound_s, 's')}"
     if load is not None and load.rate_per_s is not None:
         yield f"load {load.rate_per_s:g}/s"
 

@@ -142,7 +142,7 @@ def make_place(
         pool, arch, engine=engine.name, version=engine.version,
         calibration=calibration, store=store,
     )  # fmt: skip
-    memory = pool.node.accelerator.memory_bytes * engine.memory_utilisation
+    memory = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
     costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
     return Place(index, pool, costs, memory, Port.of(pool, calibration.efficiencies))
 
