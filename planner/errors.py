@@ -1,6 +1,6 @@
 """The exceptions that users see: what they can fix, and the two answers of a solve that are no plan."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 
@@ -59,3 +59,11 @@ def did_you_mean(name: str, known: list[str], *, otherwise: str) -> str:
     """A hint naming the nearest known names, or `otherwise` when nothing is near."""
     close = nearest(name, known)
     return f"did you mean {' or '.join(f'`{candidate}`' for candidate in close)}? {otherwise}" if close else otherwise
+
+
+def require_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raises PlannerError for a name that is not among those known, with the nearest."""
+    names = sorted(known)
+    if name not in names:
+        hint = did_you_mean(name, names, otherwise=f"known are {', '.join(names)}")
+        raise PlannerError(f"unknown {what} `{name}`", hint=hint)

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from planner.errors import PlannerError
-from planner.simulate.fleet.operation import Change, Control, Elastic, PoolLink, require_known
+from planner.errors import PlannerError, require_known
+from planner.simulate.fleet.operation import Change, Control, Elastic, PoolLink
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.loop import fields
 from planner.simulate.loop.elastic.fields import MOST_INSTANCES

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import PlannerError, require_known
 from planner.simulate.loop import fields
 
 ACTIONS: Final = {
@@ -97,11 +97,3 @@ class PoolLink:
         if self.tokens_per_s <= 0.0 or not 0.0 <= self.latency_s < math.inf:
             what = f"{self.tokens_per_s:g} tokens/s, {self.latency_s:g} s"
             raise PlannerError(what, where="link between pools", hint="give a rate above 0 and a finite latency")
-
-
-def require_known(what: str, name: str, known: object) -> None:
-    """Refuses a name that is not among those known, with the nearest."""
-    names = sorted(known)  # type: ignore[call-overload]  # any collection of names
-    if name not in names:
-        hint = did_you_mean(name, names, otherwise=f"known are {', '.join(names)}")
-        raise PlannerError(f"unknown {what} `{name}`", hint=hint)

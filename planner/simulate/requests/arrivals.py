@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from planner.arrays import Floats
-from planner.errors import PlannerError
-from planner.simulate.fleet.operation import require_known
+from planner.errors import PlannerError, require_known
 
 PROCESSES = ("gamma", "poisson", "weibull")
 BISECTIONS = 80
