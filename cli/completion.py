@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json, Output
+from planner.cli.output import write_result
+from planner.errors import PlannerError, did_you_mean
 
 COMPLETE = "_PLANNER_COMPLETE"  # the variable through which a shell asks
 SHELLS = ("bash", "zsh", "fish")
@@ -27,15 +29,11 @@ def completion(
     """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # typer does not say that it exports it
 
-    from planner.cli.output import write_data, write_json
-    from planner.errors import PlannerError, did_you_mean
-
     if shell not in SHELLS:
         listing = f"the shells are {', '.join(f'`{name}`' for name in SHELLS)}"
         raise PlannerError(f"no completion for `{shell}`", hint=did_you_mean(shell, list(SHELLS), otherwise=listing))
     script = get_completion_script(prog_name="planner", complete_var=COMPLETE, shell=shell)
-    if as_json:
-        write_json({"schema": "planner.completion/1", "shell": shell, "script": script}, output)
-    else:
-        write_data(script, output)
+    write_result(
+        {"schema": "planner.completion/1", "shell": shell, "script": script}, lambda: script, output, as_json=as_json
+    )
     return 0

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -84,6 +84,17 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit(0)
 
 
+_COMMANDS: tuple[Callable[..., int], ...] = (
+    solve.solve, check.check, calibrate.calibrate, diff.diff, emit.emit, estimate.estimate, execute.execute,
+    explain.explain, init.init, doctor.doctor, sweep.sweep, simulate.simulate, schema.schema, show.show,
+    profile.profile, completion.completion,
+)  # fmt: skip
+_NOUNS: dict[str, Any] = {  # modules with a `HELP` and verbs as `COMMANDS`
+    "hardware": hardware, "models": models, "profiles": profiles, "trace": trace, "experts": experts,
+    "faults": faults, "rl": rl,
+}  # fmt: skip
+
+
 def _build() -> typer.Typer:
     app = _group(_HELP)
 
@@ -95,31 +106,9 @@ def _build() -> typer.Typer:
     ) -> None:
         pass
 
-    app.command("solve", cls=_Verb)(solve.solve)
-    app.command("check", cls=_Verb)(check.check)
-    app.command("calibrate", cls=_Verb)(calibrate.calibrate)
-    app.command("diff", cls=_Verb)(diff.diff)
-    app.command("emit", cls=_Verb)(emit.emit)
-    app.command("estimate", cls=_Verb)(estimate.estimate)
-    app.command("execute", cls=_Verb)(execute.execute)
-    app.command("explain", cls=_Verb)(explain.explain)
-    app.command("init", cls=_Verb)(init.init)
-    app.command("doctor", cls=_Verb)(doctor.doctor)
-    app.command("sweep", cls=_Verb)(sweep.sweep)
-    app.command("simulate", cls=_Verb)(simulate.simulate)
-    app.command("schema", cls=_Verb)(schema.schema)
-    app.command("show", cls=_Verb)(show.show)
-    app.command("profile", cls=_Verb)(profile.profile)
-    app.command("completion", cls=_Verb)(completion.completion)
-    for name, module in (
-        ("hardware", hardware),
-        ("models", models),
-        ("profiles", profiles),
-        ("trace", trace),
-        ("experts", experts),
-        ("faults", faults),
-        ("rl", rl),
-    ):
+    for command in _COMMANDS:
+        app.command(command.__name__, cls=_Verb)(command)
+    for name, module in _NOUNS.items():
         noun = _group(module.HELP)
         for verb, command in module.COMMANDS.items():
             noun.command(verb, cls=_Verb)(command)

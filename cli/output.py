@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from planner.documents.files import write_text_atomic
@@ -24,12 +24,12 @@ def write_json(document: object, path: str | None = None) -> None:
     write_data(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False), path)
 
 
-def write_result(document: object, text: str, path: str | None = None, *, as_json: bool) -> None:
+def write_result(document: object, text: Callable[[], str], path: str | None = None, *, as_json: bool) -> None:
     """One result in the form that was asked for: `document` as JSON, else `text`."""
     if as_json:
         write_json(document, path)
     else:
-        write_data(text, path)
+        write_data(text(), path)
 
 
 def say_infeasible(answer: Infeasible, *, as_json: bool) -> int:
@@ -37,7 +37,7 @@ def say_infeasible(answer: Infeasible, *, as_json: bool) -> int:
     from planner.cli.render.plan import render_infeasible
 
     document = {"schema": "planner.infeasible/1", "proved": answer.proved, "conflict": answer.conflict}
-    write_result(document, render_infeasible(answer), as_json=as_json)
+    write_result(document, lambda: render_infeasible(answer), as_json=as_json)
     return EXIT_NO
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import Json, Output, Profiles, profile_paths
+from planner.cli.output import write_result
 
 if TYPE_CHECKING:
     from planner.doctor import Fact
@@ -31,16 +32,17 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from planner.cli.output import write_data, write_json
     from planner.doctor import examine
 
     facts = examine(profile_paths(profiles))
     healthy = all(fact.ok is not False for fact in facts)
-    if as_json:
-        rows = [asdict(fact) for fact in facts]
-        write_json({"schema": "planner.doctor/1", "healthy": healthy, "facts": rows}, output)
-    else:
-        write_data(_text([fact for fact in facts if fact.ok is False or not quiet], healthy=healthy), output)
+    rows = [asdict(fact) for fact in facts]
+    write_result(
+        {"schema": "planner.doctor/1", "healthy": healthy, "facts": rows},
+        lambda: _text([fact for fact in facts if fact.ok is False or not quiet], healthy=healthy),
+        output,
+        as_json=as_json,
+    )
     return 0 if healthy else 1
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import INPUT, Force, Json, Match, Output
+from planner.cli.output import say, write_result
 from planner.errors import PlannerError, did_you_mean
 
 if TYPE_CHECKING:
@@ -42,18 +43,19 @@ def list_(
 
       planner hardware list --section instances --match h100 --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import table
 
     if section not in SECTIONS:
         hint = did_you_mean(section, list(SECTIONS), otherwise=f"use one of {', '.join(SECTIONS)}")
         raise PlannerError(f"unknown section `{section}`", where="--section", hint=hint)
     found = list(_selected(section, match, vendor, memory))
-    if as_json:
-        facts = [_SECTION[section].facts(entry) for entry in found]
-        write_json({"schema": "planner.hardware/1", section: facts}, output)
-    else:
-        write_data(table(_SECTION[section].header, [_SECTION[section].cells(entry) for entry in found]), output)
+    facts = [_SECTION[section].facts(entry) for entry in found]
+    write_result(
+        {"schema": "planner.hardware/1", section: facts},
+        lambda: table(_SECTION[section].header, [_SECTION[section].cells(entry) for entry in found]),
+        output,
+        as_json=as_json,
+    )
     return 0
 
 
@@ -72,20 +74,21 @@ def show(
 
       planner hardware show p5.48xlarge --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import figure, table
 
     facts, sources = _shown(name)
-    if as_json:
-        write_json({**facts, "sources": sources}, output)
-        return 0
     rows = []
     for path, value in _flat({key: value for key, value in facts.items() if key != "schema"}, ""):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         metric = "flop_per_s" if ".peak_flop_per_s." in f".{path}" else path.rpartition(".")[2]
         rows.append((path, figure(metric, value) if number and not isinstance(value, int) else str(value)))
     origins = [(f"{part}.{field}", text) for part, texts in sources.items() for field, text in texts.items()]
-    write_data(f"{table(('field', 'value'), rows)}\n\n{table(('figure', 'source'), origins)}", output)
+    write_result(
+        {**facts, "sources": sources},
+        lambda: f"{table(('field', 'value'), rows)}\n\n{table(('figure', 'source'), origins)}",
+        output,
+        as_json=as_json,
+    )
     return 0
 
 
@@ -105,15 +108,16 @@ def import_(
 
       planner hardware import our-cluster.yaml --force --json
     """
-    from planner.cli.output import say, write_data, write_json
     from planner.hardware.importing import import_hardware
 
     added = import_hardware(path, force=force)
-    if as_json:
-        document = {"schema": "planner.hardware-import/1", "file": str(added.file), "names": added.names}
-        write_json(document, output)
-    else:
-        write_data("\n".join(f"{section}: {', '.join(names)}" for section, names in added.names.items()), output)
+    document = {"schema": "planner.hardware-import/1", "file": str(added.file), "names": added.names}
+    write_result(
+        document,
+        lambda: "\n".join(f"{section}: {', '.join(names)}" for section, names in added.names.items()),
+        output,
+        as_json=as_json,
+    )
     say(f"wrote {added.file}")
     return 0
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import INPUT, Force, Json, Match, Output
+from planner.cli.output import say, write_result
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -34,18 +35,19 @@ def list_(
 
       planner models list --family deepseek --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import table
     from planner.models.library import find_model, list_models
 
     chosen = [model for model in list_models() if _chosen(model, match, family)]
     rows = [{**_row(find_model(model.name)), "family": model.family, "own": model.users_own} for model in chosen]
     rows = [row for row in rows if not (priced and row["unsupported"])]
-    if as_json:
-        write_json({"schema": "planner.models/1", "models": rows}, output)
-    else:
-        header = ("model", "parameters", "active", "layers", "weights", "costs")
-        write_data(table(header, [_cells(row) for row in rows]), output)
+    header = ("model", "parameters", "active", "layers", "weights", "costs")
+    write_result(
+        {"schema": "planner.models/1", "models": rows},
+        lambda: table(header, [_cells(row) for row in rows]),
+        output,
+        as_json=as_json,
+    )
     return 0
 
 
@@ -62,19 +64,20 @@ def show(
 
       planner models show ./my-model/config.json --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import table
 
     architecture = _find(name)
     row = {**_row(architecture), **_details(architecture), "source": architecture.source}
-    if as_json:
-        from planner.models.library import model_facts
+    from planner.models.library import model_facts
 
-        write_json({"schema": "planner.model/1", **row, "architecture": model_facts(architecture)}, output)
-        return 0
     names = ("model", "parameters", "active per token", "layers", "weights", "costs")
     cells = [*zip(names, _cells(row), strict=True), *(("", reason) for reason in row["unsupported"])]
-    write_data(table(("field", "value"), [*cells, *_detail_cells(row)]), output)
+    write_result(
+        {"schema": "planner.model/1", **row, "architecture": model_facts(architecture)},
+        lambda: table(("field", "value"), [*cells, *_detail_cells(row)]),
+        output,
+        as_json=as_json,
+    )
     return 0
 
 
@@ -95,14 +98,15 @@ def import_(
 
       planner models import our-models.yaml --json
     """
-    from planner.cli.output import say, write_data, write_json
     from planner.models.importing import import_models
 
     added = import_models(path, name=name, force=force)
-    if as_json:
-        write_json({"schema": "planner.models-import/1", "file": str(added.file), "names": added.names}, output)
-    else:
-        write_data("\n".join(added.names), output)
+    write_result(
+        {"schema": "planner.models-import/1", "file": str(added.file), "names": added.names},
+        lambda: "\n".join(added.names),
+        output,
+        as_json=as_json,
+    )
     say(f"wrote {added.file}")
     return 0
 

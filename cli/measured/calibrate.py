@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths
+from planner.cli.output import say, write_data, write_json, write_result
 from planner.errors import PlannerError
 
 RUNS = "Runs to make"
@@ -128,7 +129,6 @@ def _refitted(
     from planner.calibrate.fit import fit
     from planner.calibrate.history import document_of, summary, text_of
     from planner.calibrate.records import read_records
-    from planner.cli.output import say, write_data, write_json
 
     records = read_records(checks, start, profiles=profiles)
     _say_all([f"note: left out {line}" for line in records.left_out])
@@ -138,10 +138,7 @@ def _refitted(
         say(f"predictions would not get better: {output or 'nothing'} was not written")
         return 1
     document = document_of(found, start, date=day or records.date, sources=_names(checks))
-    if as_json:
-        write_json(document, output)
-    else:
-        write_data(text_of(document), output)
+    write_result(document, lambda: text_of(document), output, as_json=as_json)
     return 0
 
 
@@ -178,7 +175,6 @@ def _answered(
     as_json: bool,
 ) -> int:
     """Reports and tables alone: how far the calibration is from them, or with `-o` the calibration refitted on them."""
-    from planner.cli.output import say, write_data, write_json
 
     if output in (None, "-"):
         if as_json:
@@ -197,15 +193,11 @@ def _answered(
         say(f"predictions would not get better: {output} was not written")
         return 1
     document = fitted.document(start, records.rows, day or records.date or date.today().isoformat())
-    if as_json:
-        write_json(document, output)
-    else:
-        write_data(text_of(document), output)
+    write_result(document, lambda: text_of(document), output, as_json=as_json)
     return 0
 
 
 def _say_all(lines: "Iterable[str]") -> None:
-    from planner.cli.output import say
 
     for line in lines:
         say(line)

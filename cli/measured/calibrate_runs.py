@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from planner.errors import PlannerError
+from planner.cli.output import say, say_infeasible, write_folder, write_result
+from planner.errors import Infeasible, PlannerError
 
 if TYPE_CHECKING:
     from planner.problem.resolve import Resolved
@@ -15,9 +16,7 @@ def propose_runs(
     given: list[str], count: int, results: list[str], profiles: tuple[str, ...], output: str | None, *, as_json: bool
 ) -> int:
     """Print the proposal, and write the plans of its runs where a folder is named; 1 where no plan meets the limits."""
-    from planner.cli.output import say, say_infeasible, write_data, write_json
     from planner.cli.progress import progress
-    from planner.errors import Infeasible
     from planner.progress import Limits
     from planner.propose.deployments import question_of
     from planner.propose.proposal import document_of, lines_of, propose
@@ -39,10 +38,7 @@ def propose_runs(
     proposal = propose(question, known, count, str(folder), seed=resolved.problem.seed)
     if output not in (None, "-"):
         _write_plans(proposal, str(output))
-    if as_json:
-        write_json(document_of(proposal))
-    else:
-        write_data("\n".join(lines_of(proposal)))
+    write_result(document_of(proposal), lambda: "\n".join(lines_of(proposal)), as_json=as_json)
     return 0
 
 
@@ -65,7 +61,6 @@ def _write_plans(proposal: "Proposal", folder: str) -> None:
     import json
     from pathlib import Path
 
-    from planner.cli.output import write_folder
     from planner.plan.store import plan_json
     from planner.propose.proposal import document_of
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, seconds
+from planner.cli.output import say
 from planner.errors import PlannerError
 
 MODELS = "llama-3.1-8b,llama-3.1-70b,qwen3-30b-a3b,deepseek-v3"
@@ -46,7 +47,6 @@ def profile(
       planner profile --device cpu --models llama-3.2-1b --tp 1 --budget 1m -o profiles/cpu
     """
     from planner.cli.measured.profile_report import print_profile
-    from planner.cli.output import say
     from planner.costs.shape_list import shape_list
     from planner.hardware.profiling.collectives import collective_families, num_devices
     from planner.hardware.profiling.device import describe, open_device

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.cli.output import say, write_data, write_json
+from planner.cli.output import say, write_data, write_json, write_result
 from planner.documents.units import format_si, significant
 
 if TYPE_CHECKING:
@@ -14,25 +14,24 @@ if TYPE_CHECKING:
 
 def print_profile(listed: "ShapeList", measured: "Measured", accelerator: str, *, as_json: bool) -> None:
     """The result of measuring on stdout, and on stderr what is missing from it."""
-    if as_json:
-        document = {
-            "schema": "planner.profiled/1",
-            "accelerator": accelerator,
-            "folder": str(measured.folder),
-            "points": measured.points,
-            "new_points": measured.new_points,
-            "families": measured.families,
-            "left_out": measured.left_out,
-            "skipped": list(listed.skipped),
-            "throttled_points": measured.throttled,
-            "sentinel_drift": measured.drift,
-            "took_s": measured.took_s,
-        }
-        write_json(document)
-    else:
-        counted = f"{measured.points} points ({measured.new_points} new) of {measured.families} families"
-        drift = f"drift {significant(100 * measured.drift)} %"
-        write_data(f"{accelerator}: {counted} in {format_si(measured.took_s, 's')}, {drift}")
+    document = {
+        "schema": "planner.profiled/1",
+        "accelerator": accelerator,
+        "folder": str(measured.folder),
+        "points": measured.points,
+        "new_points": measured.new_points,
+        "families": measured.families,
+        "left_out": measured.left_out,
+        "skipped": list(listed.skipped),
+        "throttled_points": measured.throttled,
+        "sentinel_drift": measured.drift,
+        "took_s": measured.took_s,
+    }
+    counted = f"{measured.points} points ({measured.new_points} new) of {measured.families} families"
+    drift = f"drift {significant(100 * measured.drift)} %"
+    write_result(
+        document, lambda: f"{accelerator}: {counted} in {format_si(measured.took_s, 's')}, {drift}", as_json=as_json
+    )
     for reason in listed.skipped:
         say(f"skipped {reason}")
     for reason, count in Counter(measured.left_out.values()).items():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import Json, Output, Profiles, profile_paths
+from planner.cli.output import say, write_result
 from planner.errors import PlannerError, did_you_mean
 
 if TYPE_CHECKING:
@@ -29,26 +30,24 @@ def import_(
 
       planner profiles import aiconfigurator_core.whl -o profiles/
     """
-    from planner.cli.output import say, write_data, write_json
     from planner.documents.units import format_si
     from planner.hardware.profiles.importing import import_profiles
 
     report = import_profiles(Path(path), Path(output))
-    if as_json:
-        write_json(
-            {
-                "schema": "planner.profiles-import/1",
-                "tables": [_fields(identity) for identity in report.tables],
-                "skipped": [{"table": table, "reason": reason} for table, reason in report.skipped],
-                "rows_kept": report.rows_kept,
-                "rows_dropped": report.rows_dropped,
-                "size_bytes": report.size_bytes,
-            }
-        )
-    else:
-        size = format_si(report.size_bytes, "B")
-        kept = f"{len(report.tables)} tables, {report.rows_kept} rows, {size}"
-        write_data(f"{kept}; {report.rows_dropped} rows dropped, {len(report.skipped)} tables skipped")
+    size = format_si(report.size_bytes, "B")
+    kept = f"{len(report.tables)} tables, {report.rows_kept} rows, {size}"
+    write_result(
+        {
+            "schema": "planner.profiles-import/1",
+            "tables": [_fields(identity) for identity in report.tables],
+            "skipped": [{"table": table, "reason": reason} for table, reason in report.skipped],
+            "rows_kept": report.rows_kept,
+            "rows_dropped": report.rows_dropped,
+            "size_bytes": report.size_bytes,
+        },
+        lambda: f"{kept}; {report.rows_dropped} rows dropped, {len(report.skipped)} tables skipped",
+        as_json=as_json,
+    )
     for table, reason in report.skipped:
         say(f"skipped {table}: {reason}")
     say(f"wrote {output} in {report.import_s:.1f} s")
@@ -64,17 +63,16 @@ def list_(profiles: Profiles = None, as_json: Json = False, output: Output = Non
 
       planner profiles list --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import table
 
     rows = [_fields(identity) for identity in _identities(profiles)]
-    if as_json:
-        write_json({"schema": "planner.profiles-list/1", "tables": rows}, output)
-    else:
-        header = ("accelerator", "engine", "version", "table")
-        write_data(
-            table((*header, "digest"), [[*(row[name] for name in header), row["digest"][:12]] for row in rows]), output
-        )
+    header = ("accelerator", "engine", "version", "table")
+    write_result(
+        {"schema": "planner.profiles-list/1", "tables": rows},
+        lambda: table((*header, "digest"), [[*(row[name] for name in header), row["digest"][:12]] for row in rows]),
+        output,
+        as_json=as_json,
+    )
     return 0
 
 
@@ -92,7 +90,6 @@ def show(
 
       planner profiles show h200_sxm --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import table
 
     found = _identities(profiles)
@@ -104,14 +101,14 @@ def show(
     for identity in found:
         if identity.accelerator == accelerator:
             tables.setdefault((identity.engine, identity.version), []).append(identity.table)
-    if as_json:
-        engines = [
-            {"engine": engine, "version": version, "tables": names} for (engine, version), names in tables.items()
-        ]
-        write_json({"schema": "planner.profiles-show/1", "accelerator": accelerator, "engines": engines}, output)
-    else:
-        rows = [(engine, version, ", ".join(names)) for (engine, version), names in tables.items()]
-        write_data(table(("engine", "version", "tables"), rows), output)
+    engines = [{"engine": engine, "version": version, "tables": names} for (engine, version), names in tables.items()]
+    rows = [(engine, version, ", ".join(names)) for (engine, version), names in tables.items()]
+    write_result(
+        {"schema": "planner.profiles-show/1", "accelerator": accelerator, "engines": engines},
+        lambda: table(("engine", "version", "tables"), rows),
+        output,
+        as_json=as_json,
+    )
     return 0
 
 
@@ -169,15 +166,15 @@ def adopt(
 
       planner profiles adopt results/ --root ~/planner
     """
-    from planner.cli.output import say, write_data, write_json
     from planner.hardware.profiling.bundle import adopt as adopt_result
 
     done = adopt_result(Path(folder), Path(root))
-    if as_json:
-        fields = {"accelerator": done.accelerator, "profile": str(done.profile), "evidence": str(done.evidence)}
-        write_json({"schema": "planner.profiles-adopt/1", **fields, "tables": list(done.tables)})
-    else:
-        write_data(f"{done.accelerator}: {len(done.tables)} tables ({', '.join(done.tables)})")
+    fields = {"accelerator": done.accelerator, "profile": str(done.profile), "evidence": str(done.evidence)}
+    write_result(
+        {"schema": "planner.profiles-adopt/1", **fields, "tables": list(done.tables)},
+        lambda: f"{done.accelerator}: {len(done.tables)} tables ({', '.join(done.tables)})",
+        as_json=as_json,
+    )
     say(f"wrote {done.profile} and {done.evidence}")
     return 0
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output
+from planner.cli.output import write_data, write_json, write_result
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -125,7 +126,6 @@ def _read(file: str, drop_empty: bool, first: int | None) -> "Trace":
 def _write(trace: "Trace", to: str, as_json: bool, output: str | None) -> None:
     import json
 
-    from planner.cli.output import write_data, write_json
     from planner.simulate.requests.traces import trace_csv, trace_jsonl
 
     if to not in ("csv", "jsonl"):
@@ -133,18 +133,16 @@ def _write(trace: "Trace", to: str, as_json: bool, output: str | None) -> None:
     if as_json:
         rows = [json.loads(line) for line in trace_jsonl(trace).splitlines()]
         write_json({"schema": "planner.requests/1", "requests": rows}, output)
-        return
-    write_data(trace_csv(trace) if to == "csv" else trace_jsonl(trace), output)
+    else:
+        write_data(trace_csv(trace) if to == "csv" else trace_jsonl(trace), output)
 
 
 def _print(facts: dict[str, object], schema: str, as_json: bool, output: str | None) -> None:
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import table
 
-    if as_json:
-        write_json({"schema": schema, **facts}, output)
-        return
-    write_data(table(("field", "value"), list(_rows("", facts))), output)
+    write_result(
+        {"schema": schema, **facts}, lambda: table(("field", "value"), list(_rows("", facts))), output, as_json=as_json
+    )
 
 
 def _rows(prefix: str, facts: dict[str, object]) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import INPUT, Json, Output
+from planner.cli.output import say, write_data, write_json
 from planner.cli.plans.execute_options import (
     EXECUTE,
     CalibrationFile,
@@ -153,7 +154,6 @@ def check(
 def _print(
     findings: Sequence["Finding"], result: Mapping[str, Any] | None, *, as_json: bool, output: str | None
 ) -> None:
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import render_findings
 
     if not as_json:
@@ -166,7 +166,6 @@ def _print(
 
 def _keep(plan: str, level: str, findings: Sequence["Finding"], result: Mapping[str, Any] | None) -> None:
     """Writes the level into the checks beside the plan; a folder that cannot be written to is worth a warning."""
-    from planner.cli.output import say
     from planner.plan.store import checks_path, write_checks
 
     try:

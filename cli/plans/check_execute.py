@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.options import fraction, profile_paths, seconds
+from planner.cli.output import say, write_result
+from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.execute.execution import Options
@@ -42,18 +44,13 @@ def make_options(
 
 def judged(plan: str, options: "Options", *, as_json: bool, output: str | None, keep: bool) -> int:
     """Runs the plan, prints what came of it, keeps it beside the plan, and says by the exit code whether it holds."""
-    from planner.cli.output import say, write_data, write_json
     from planner.cli.render.execution import render_execution
-    from planner.errors import PlannerError
     from planner.execute.execution import execute_plan
     from planner.plan.store import checks_path, write_checks
 
     execution = execute_plan(plan, options)
     document: dict[str, Any] = execution.as_json()
-    if as_json:
-        write_json(document, output)
-    else:
-        write_data(render_execution(execution), output)
+    write_result(document, lambda: render_execution(execution), output, as_json=as_json)
     if keep:
         try:
             note = write_checks(plan, execution.plan, "execute", execution.findings(), document)

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json, Output
+from planner.cli.output import write_result
+from planner.errors import PlannerError
 
 
 def diff(
@@ -24,17 +26,12 @@ def diff(
 
       planner diff running.json new.json --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.diff import diff_document, render_diff
     from planner.diff import diff_plans
-    from planner.errors import PlannerError
     from planner.load.problems import load_plan
 
     if before == after == "-":
         raise PlannerError("only one of two plans can come from stdin", hint="give the other as a file")
     found = diff_plans(load_plan(before), load_plan(after))
-    if as_json:
-        write_json(diff_document(found), output)
-    else:
-        write_data(render_diff(found), output)
+    write_result(diff_document(found), lambda: render_diff(found), output, as_json=as_json)
     return 0 if found.same else 1

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json, Output
+from planner.cli.output import write_data, write_folder, write_json
 
 
 def emit(
@@ -23,7 +24,6 @@ def emit(
 
       planner emit plan.json --target sglang
     """
-    from planner.cli.output import write_data, write_folder, write_json
     from planner.emit.registry import emit as emit_files
     from planner.load.problems import load_plan
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json, Output, profile_paths
+from planner.cli.output import write_data
 from planner.cli.plans.execute_options import (
     EXECUTE,
     CalibrationFile,
@@ -14,6 +15,7 @@ from planner.cli.plans.execute_options import (
     Roles,
     TimeLimit,
 )
+from planner.errors import PlannerError
 
 NODES = "Nodes"
 
@@ -62,9 +64,7 @@ def execute(
 
       planner execute plan.json --nnodes 2 --nproc-per-node 8 --slurm -o job.sh
     """
-    from planner.cli.output import write_data
     from planner.cli.plans.check_execute import judged, make_options
-    from planner.errors import PlannerError
     from planner.execute.ranks.launch import Rendezvous
     from planner.execute.ranks.wrappers import ray_script, slurm_script
 

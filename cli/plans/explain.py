@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, profile_paths
+from planner.cli.output import write_result
 
 
 def explain(
@@ -36,7 +37,6 @@ def explain(
     """
     from pathlib import Path
 
-    from planner.cli.output import write_data, write_json
     from planner.cli.progress import progress
     from planner.cli.render.explanation import explanation_document, render_explanation
     from planner.explain import explain_plan, field_names
@@ -45,18 +45,14 @@ def explain(
     envelope, decision = load_plan(plan)
     if list_fields:
         names = field_names(envelope, decision)
-        if as_json:
-            write_json({"schema": "planner.fields/1", "fields": names}, output)
-        else:
-            write_data("\n".join(names), output)
+        write_result({"schema": "planner.fields/1", "fields": names}, lambda: "\n".join(names), output, as_json=as_json)
         return 0
     base = Path() if plan == "-" else Path(plan).parent
     with progress() as tell:
         found = explain_plan(
             envelope, decision, field, deep=deep, profiles=profile_paths(profiles), base=base, tell=tell
         )
-    if as_json:
-        write_json(explanation_document(envelope, found), output)
-    else:
-        write_data(render_explanation(envelope, found), output)
+    write_result(
+        explanation_document(envelope, found), lambda: render_explanation(envelope, found), output, as_json=as_json
+    )
     return 0

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json, Output
+from planner.cli.output import write_result
+from planner.errors import PlannerError
 
 
 def init(
@@ -25,15 +27,10 @@ def init(
     """
     import os
 
-    from planner.cli.output import write_data, write_json
-    from planner.errors import PlannerError
     from planner.load.starters import starter
 
     text = starter(kind)
     if output not in (None, "-") and os.path.lexists(str(output)) and not force:
         raise PlannerError("is there already", where=str(output), hint="name another file, or give `--force`")
-    if as_json:
-        write_json({"schema": "planner.starter/1", "kind": kind, "text": text}, output)
-    else:
-        write_data(text, output)
+    write_result({"schema": "planner.starter/1", "kind": kind, "text": text}, lambda: text, output, as_json=as_json)
     return 0

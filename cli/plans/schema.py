@@ -5,6 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli.options import Json, Output
+from planner.cli.output import write_json
+from planner.errors import PlannerError
 
 
 def schema(
@@ -22,8 +24,6 @@ def schema(
 
       planner schema plan -o plan.schema.json
     """
-    from planner.cli.output import write_json
-    from planner.errors import PlannerError
     from planner.load.json_schema import plan_schema, problem_schema
     from planner.sweep.schema import sweep_schema
 

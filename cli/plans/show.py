@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json, Output
+from planner.cli.output import write_data
 
 
 def show(
@@ -23,7 +24,6 @@ def show(
       planner show plan.json --json | jq .decision.roles
     """
     from planner.check.inputs import pools_of
-    from planner.cli.output import write_data
     from planner.cli.render.map import render_map
     from planner.cli.render.plan import render_plan
     from planner.load.problems import load_plan

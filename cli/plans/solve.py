@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, fraction, profile_paths, seconds
-from planner.cli.output import EXIT_STOPPED, refuse_unwritable, say, say_infeasible, write_data, write_json
+from planner.cli.output import (
+    EXIT_STOPPED,
+    refuse_unwritable,
+    say,
+    say_infeasible,
+    write_data,
+    write_json,
+    write_result,
+)
 from planner.errors import Infeasible, PlannerError, Stopped, did_you_mean
 
 if TYPE_CHECKING:
@@ -146,12 +154,14 @@ def _show_config(
     from planner.load.merged import merged_config
 
     rows = merged_config(problem, overrides, profiles=profiles, seed=seed)
-    if as_json:
-        fields = {path: {"value": value, "origin": origin} for path, value, origin in rows}
-        write_json({"schema": "planner.config/1", "fields": fields}, output)
-    else:
-        import json
+    fields = {path: {"value": value, "origin": origin} for path, value, origin in rows}
+    import json
 
-        cells = [(path, json.dumps(value, ensure_ascii=False), origin) for path, value, origin in rows]
-        write_data(table(("field", "value", "from"), cells, indent=0), output)
+    cells = [(path, json.dumps(value, ensure_ascii=False), origin) for path, value, origin in rows]
+    write_result(
+        {"schema": "planner.config/1", "fields": fields},
+        lambda: table(("field", "value", "from"), cells, indent=0),
+        output,
+        as_json=as_json,
+    )
     return 0

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from planner.cli.errors import plain
 from planner.documents.units import figure as figure
 from planner.documents.units import format_si, significant
+from planner.errors import Infeasible
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from planner.errors import Infeasible
     from planner.plan.findings import Finding
     from planner.plan.schema import Certificate, Decision, Envelope, Parallelism, Prediction, Role
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths
+from planner.cli.output import write_data
 from planner.errors import PlannerError
 
 
@@ -34,30 +35,22 @@ def estimate(
 
       planner estimate --measured measured.csv --output predictions.jsonl
     """
-    from planner.cli.output import write_data
+
+    from planner.estimate import estimate_jsonl, estimate_measured
 
     if (requests is None) == (measured is None):
         what = "an estimate needs either a JSONL file or `--measured FILE.csv`"
         raise PlannerError(what, hint="write `planner estimate requests.jsonl`")
     paths = profile_paths(profiles)
-    lines = _measured_lines(measured, paths) if measured is not None else _request_lines(str(requests), paths)
+    if measured is not None:
+        lines = list(estimate_measured(measured, profiles=paths))
+    else:
+        lines = list(estimate_jsonl(_read_lines(str(requests)), profiles=paths))
     text = "".join(f"{line}\n" for line in lines)
     if as_json:
         text = f'{{"schema": "planner.estimates/1", "rows": [{",".join(lines)}]}}\n'
     write_data(text, output)
     return 0
-
-
-def _request_lines(path: str, profiles: tuple[str, ...]) -> list[str]:
-    from planner.estimate import estimate_jsonl
-
-    return list(estimate_jsonl(_read_lines(path), profiles=profiles))
-
-
-def _measured_lines(path: str, profiles: tuple[str, ...]) -> list[str]:
-    from planner.estimate import estimate_measured
-
-    return list(estimate_measured(path, profiles=profiles))
 
 
 def _read_lines(path: str) -> list[str]:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output, fraction, seconds
+from planner.cli.output import write_result
 from planner.cli.what_if.faults_report import effective_table, played_table, replanned_rows
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from planner.plan.schema import Decision, Envelope
     from planner.reliability.effective import Job
     from planner.reliability.of_plan import Surroundings
 
@@ -68,19 +68,20 @@ def effective(
     """
     from dataclasses import asdict
 
-    from planner.cli.output import write_data, write_json
     from planner.reliability.effective import at_scale
     from planner.reliability.tiers import TIERS
 
     around = _surroundings(remote_write, remote_read, mtbf, nodes_per_rack, step_time, slow_nodes, slow_speed)
-    job = _job(*_load(plan), around)
+    job = _job(plan, around)
     found = [at_scale(job, tier, spares=spares) for tier in TIERS]
-    if as_json:
-        days = [{"days": one.days_to(tokens)} if tokens else {} for one in found]
-        tiers = [{**asdict(one), **more} for one, more in zip(found, days, strict=True)]
-        write_json({"schema": "planner.faults_effective/1", "tiers": tiers}, output)
-    else:
-        write_data(effective_table(found, tokens), output)
+    days = [{"days": one.days_to(tokens)} if tokens else {} for one in found]
+    tiers = [{**asdict(one), **more} for one, more in zip(found, days, strict=True)]
+    write_result(
+        {"schema": "planner.faults_effective/1", "tiers": tiers},
+        lambda: effective_table(found, tokens),
+        output,
+        as_json=as_json,
+    )
     return 0
 
 
@@ -104,16 +105,17 @@ def trace(
     """
     from dataclasses import asdict
 
-    from planner.cli.output import write_data, write_json
     from planner.reliability.traces import generate, to_csv
 
     around = _surroundings("50GB/s", None, mtbf, nodes_per_rack, "1s", "0%", 0.9)
-    job = _job(*_load(plan), around)
+    job = _job(plan, around)
     found = generate(job.faults, job.fleet, job.state, days * 86400.0, seed=seed, shape=shape)
-    if as_json:
-        write_json({"schema": "planner.faults_trace/1", "faults": [asdict(fault) for fault in found]}, output)
-    else:
-        write_data(to_csv(found), output)
+    write_result(
+        {"schema": "planner.faults_trace/1", "faults": [asdict(fault) for fault in found]},
+        lambda: to_csv(found),
+        output,
+        as_json=as_json,
+    )
     return 0
 
 
@@ -136,20 +138,18 @@ def play(
 
       planner faults play plan.json --faults faults.csv --remote-write 200GB/s --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.what_if.faults_report import play_tiers
     from planner.reliability.tiers import TIERS, require_tier
     from planner.reliability.traces import load
 
-    job = _job(*_load(plan), _surroundings(remote_write, remote_read, None, 1, step_time, "0%", 0.9))
+    job = _job(plan, _surroundings(remote_write, remote_read, None, 1, step_time, "0%", 0.9))
     found = load(faults)
     if not found:
         raise PlannerError("the trace holds no faults", where=faults, hint="draw one with `planner faults trace`")
     rows = play_tiers(job, found, TIERS if tier is None else (require_tier(tier),), spares)
-    if as_json:
-        write_json({"schema": "planner.faults_played/1", "tiers": rows}, output)
-    else:
-        write_data(played_table(rows), output)
+    write_result(
+        {"schema": "planner.faults_played/1", "tiers": rows}, lambda: played_table(rows), output, as_json=as_json
+    )
     return 0
 
 
@@ -168,16 +168,18 @@ def lose(
 
       planner faults lose plan.json --nodes 16-31 --spares 2 --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.render.plan import table
+    from planner.load.problems import load_plan
     from planner.reliability.of_plan import running_of
     from planner.reliability.replan import replan
 
-    rows = replanned_rows(replan(running_of(*_load(plan)), _numbers(nodes), spares))
-    if as_json:
-        write_json({"schema": "planner.faults_lose/1", **rows}, output)
-    else:
-        write_data(table(("field", "value"), [(name, f"{value:.4g}") for name, value in rows.items()]), output)
+    rows = replanned_rows(replan(running_of(*load_plan(plan)), _numbers(nodes), spares))
+    write_result(
+        {"schema": "planner.faults_lose/1", **rows},
+        lambda: table(("field", "value"), [(name, f"{value:.4g}") for name, value in rows.items()]),
+        output,
+        as_json=as_json,
+    )
     return 0
 
 
@@ -195,14 +197,11 @@ def elastic(
 
       planner faults elastic first.json second.json --gpus a100_sxm=12 --json
     """
-    from planner.cli.output import write_data, write_json
     from planner.cli.what_if.faults_elastic import elastic_table, shared_out
+    from planner.load.problems import load_plan
 
-    found = shared_out([_load(plan) for plan in plans], _counted(gpus))
-    if as_json:
-        write_json({"schema": "planner.faults_elastic/1", **found}, output)
-    else:
-        write_data(elastic_table(found), output)
+    found = shared_out([load_plan(plan) for plan in plans], _counted(gpus))
+    write_result({"schema": "planner.faults_elastic/1", **found}, lambda: elastic_table(found), output, as_json=as_json)
     return 0
 
 
@@ -216,12 +215,6 @@ def _counted(text: str) -> dict[str, int]:
             raise PlannerError(what, where="--gpus", hint="write `--gpus h100_sxm=8,a100_sxm=16`")
         found[name] = found.get(name, 0) + int(number)
     return found
-
-
-def _load(plan: str) -> "tuple[Envelope, Decision]":
-    from planner.load.problems import load_plan
-
-    return load_plan(plan)
 
 
 def _surroundings(
@@ -241,10 +234,11 @@ def _surroundings(
     )
 
 
-def _job(envelope: "Envelope", decision: "Decision", around: "Surroundings") -> "Job":
+def _job(plan: str, around: "Surroundings") -> "Job":
+    from planner.load.problems import load_plan
     from planner.reliability.of_plan import job_of_plan
 
-    return job_of_plan(envelope, decision, around)
+    return job_of_plan(*load_plan(plan), around)
 
 
 def _numbers(text: str) -> list[int]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths, seconds
+from planner.cli.output import say, write_result
 from planner.cli.progress import announce_compilation
 
 if TYPE_CHECKING:
@@ -135,7 +136,6 @@ def simulate(
 
 
 def _write(played: "Played", requests: str | None, chrome: str | None, as_json: bool, output: str | None) -> None:
-    from planner.cli.output import say, write_data, write_json
     from planner.cli.render.simulation import render_simulation
     from planner.simulate.run.outputs import write_chrome_trace, write_requests
 
@@ -145,7 +145,9 @@ def _write(played: "Played", requests: str | None, chrome: str | None, as_json: 
     if chrome is not None:
         write_chrome_trace(played.result, played.planned.role_of_instance, chrome)
         say(f"wrote {chrome}")
-    if as_json:
-        write_json({"schema": "planner.simulation/1", **played.summary, "notes": list(played.planned.notes)}, output)
-    else:
-        write_data(render_simulation(played.summary, played.planned.notes), output)
+    write_result(
+        {"schema": "planner.simulation/1", **played.summary, "notes": list(played.planned.notes)},
+        lambda: render_simulation(played.summary, played.planned.notes),
+        output,
+        as_json=as_json,
+    )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Profiles, fraction, profile_paths, seconds
-from planner.cli.output import refuse_unwritable
+from planner.cli.output import EXIT_NO, refuse_unwritable, say, write_data, write_json
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from planner.sweep.axes import Axis, Point
     from planner.sweep.gate import Gate
     from planner.sweep.results import Table
-    from planner.sweep.rules import Rule
     from planner.sweep.run import Runner, Swept
     from planner.sweep.schema import SweepFile
 
 GATE = "Gate"
-EXIT_NO, EXIT_BAD, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_BAD, EXIT_INTERRUPTED = 2, 130
 ENGINES = ("local", "ray")
 
 
@@ -96,6 +95,7 @@ def sweep(
     """
     from planner.progress import Limits
     from planner.sweep.files import read_table, require_format
+    from planner.sweep.gate import judge
     from planner.sweep.rules import parse_rule, require_judgeable
     from planner.sweep.schema import load_sweep
 
@@ -112,7 +112,7 @@ def sweep(
     limits = Limits(time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), **named)
     options = _options(workers, engine, ray_address, cache, keep=not no_cache)
     swept, table, found = _run(given, options, limits, tuple(overrides or ()), profile_paths(profiles))
-    gate = _judge(table, before, rules) if rules or before is not None or junit or summary or annotate else None
+    gate = judge(table, before, rules) if rules or before is not None or junit or summary or annotate else None
     _hand_over(table, found, gate, output, as_json=as_json)
     if gate is not None:
         _report(gate, swept, found, {"junit": junit, "summary": summary}, file if annotate else None)
@@ -123,7 +123,6 @@ def sweep(
 
 def _say_unsolved(table: "Table") -> bool:
     """Names the first point that could not be judged, and says whether there is one."""
-    from planner.cli.output import say
 
     unsolved = [row for row in table.rows if row["status"] in ("error", "stopped")]
     if unsolved:
@@ -153,7 +152,6 @@ def _run(
     profiles: tuple[str, ...],
 ) -> "tuple[Swept, Table, dict[str, Any]]":
     """The solved sweep, its table, and what was found in it."""
-    from planner.cli.output import say
     from planner.cli.progress import progress
     from planner.sweep.run import Options, start_sweep
 
@@ -186,16 +184,9 @@ def _finish(
     return swept, table, found
 
 
-def _judge(table: "Table", before: "Table | None", rules: "list[Rule]") -> "Gate":
-    from planner.sweep.gate import judge
-
-    return judge(table, before, rules)
-
-
 def _hand_over(
     table: "Table", found: dict[str, Any], gate: "Gate | None", output: str | None, *, as_json: bool
 ) -> None:
-    from planner.cli.output import say, write_data, write_json
     from planner.cli.render.sweep import render_gate, render_sweep
     from planner.sweep.files import json_document, write_table
 
@@ -223,7 +214,6 @@ def _failed(gate: "Gate") -> list[dict[str, Any]]:
 def _report(
     gate: "Gate", swept: "Swept", found: dict[str, Any], files: dict[str, str | None], annotated: str | None
 ) -> None:
-    from planner.cli.output import say, write_data
     from planner.sweep.reports import annotations, junit_xml, markdown_summary
 
     name = swept.sweep.name
