@@ -63,6 +63,14 @@ def usage_error(error: BaseException) -> PlannerError:
     if isinstance(option, str) and hasattr(error, "possibilities"):
         known = [name for parameter in context.command.params for name in parameter.opts] if context is not None else []
         return PlannerError(f"unknown option `{option}`", hint=did_you_mean(option, known, otherwise=otherwise))
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
-    message = re.sub(r"'([^'\s]+)'", r"`\1`", message.strip().split("\n")[0].removesuffix("."))
+    message = str(getattr(error, "message", None) or error).strip().split("\n")[0].removesuffix(".")
+    parameter = getattr(error, "param", None)
+    if parameter is not None:
+        is_option = parameter.param_type_name == "option"
+        names = " / ".join(f"`{name}`" for name in (parameter.opts if is_option else [parameter.human_readable_name]))
+        is_missing = hasattr(error, "param_type")
+        what = f"missing {parameter.param_type_name} {names}" if is_missing else f"invalid value for {names}: {message}"
+        return PlannerError(what, hint=otherwise)
+    if option is not None:
+        message = message.replace(f"'{option}'", f"`{option}`")
     return PlannerError(message[:1].lower() + message[1:], hint=otherwise)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from planner.documents.read import Document, load_document
 from planner.documents.user_catalog import HARDWARE, Stamp, catalog_stamps
-from planner.errors import PlannerError, nearest
+from planner.errors import PlannerError, UnknownNameError, nearest
 from planner.hardware import entries as entry_of
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.cluster import Fabric, Instance, NodeType, Pool
@@ -227,14 +227,14 @@ def _look_up(library: Library, section: str, named: Mapping[str, Named], name: s
     return named.get(library.aliases.get((section, fold(name)), name))
 
 
-def _unknown(kind: str, name: str, known: list[str], where: str) -> PlannerError:
+def _unknown(kind: str, name: str, known: list[str], where: str) -> UnknownNameError:
     letters = re.match(r"[a-z]*", fold(name))
     start = letters[0] if letters else ""
     alike = [candidate for candidate in known if start and re.match(rf"{start}\d", candidate)]
     close = nearest(name, known) or alike[:3]
     listed = "list them with `planner hardware list`"
     hint = f"did you mean {' or '.join(f'`{candidate}`' for candidate in close)}? {listed}" if close else listed
-    return PlannerError(f"unknown {kind} `{name}`", where=where, hint=hint)
+    return UnknownNameError(f"unknown {kind} `{name}`", where=where, hint=hint)
 
 
 def _aliases(document: Document, found: dict[str, dict[str, Any]], base: Library) -> dict[tuple[str, str], str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.documents.read import Document, load_document
 from planner.documents.user_catalog import MODELS, Stamp, catalog_stamps
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import PlannerError, did_you_mean, unknown_name
 from planner.models.architecture import Architecture
 from planner.models.entries import aliases_of, entry_from_data, entry_of_document
 from planner.models.layout import architecture_to_data
@@ -61,7 +61,7 @@ def find_model(name: str) -> Architecture:
     if found is None:
         listed = list_models()
         known = [model.name for model in listed] + [alias for model in listed for alias in model.aliases]
-        raise PlannerError(f"unknown model `{name}`", hint=did_you_mean(name, known, otherwise=_LIST_HINT))
+        raise unknown_name("model", name, known, otherwise=_LIST_HINT)
     return _load(found.name, found.family)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import UnknownNameError, unknown_name
 from planner.models.architecture import BITS, Architecture, Precisions, holds
 
 _ACTIVATION = {
@@ -38,11 +38,9 @@ def with_precision(arch: Architecture, weights: str | None, kv_cache: str | None
     """
     known = ["bf16", "fp16", *_ACTIVATION]
     if weights is not None and weights not in known:
-        raise PlannerError(
-            f"unknown weight format `{weights}`", hint=did_you_mean(weights, known, otherwise=_list(known))
-        )
+        raise unknown_name("weight format", weights, known, otherwise=_list(known))
     if kv_cache is not None and kv_cache not in BITS:
-        raise PlannerError(f"unknown KV cache format `{kv_cache}`", hint=_list(list(BITS)))
+        raise UnknownNameError(f"unknown KV cache format `{kv_cache}`", hint=_list(list(BITS)))
     cache = kv_cache or arch.precisions.kv_cache
     if weights is None:
         return replace(arch, precisions=replace(arch.precisions, kv_cache=cache))

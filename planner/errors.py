@@ -1,7 +1,8 @@
 """The exceptions that users see: what they can fix, and the two answers of a solve that are no plan."""
 
-from collections.abc import Iterable, Sequence
-from typing import TypedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self, TypedDict
 
 
 class PlannerError(Exception):
@@ -15,6 +16,18 @@ class PlannerError(Exception):
         self.what = what
         self.where = where
         self.hint = hint
+
+    def at(self, where: str) -> Self:
+        """The same error at another place."""
+        return type(self)(self.what, where=where, hint=self.hint)
+
+
+class UnknownNameError(PlannerError):
+    """A name that is in no catalog, schema or list of what may stand in its place."""
+
+
+class UnknownKeyError(UnknownNameError):
+    """A key that the schema of its mapping does not have."""
 
 
 class Conflict(TypedDict):
@@ -45,6 +58,21 @@ class Stopped(Exception):
         self.bound = bound
 
 
+@contextmanager
+def errors_at(where: str) -> Iterator[None]:
+    """Errors that users see are told at `where`, whatever place they name themselves."""
+    try:
+        yield
+    except PlannerError as error:
+        raise error.at(where) from None
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], *, otherwise: str, where: str = "") -> UnknownNameError:
+    """The error for `name`, which is no known `what`; the hint names the nearest of `known`, or says `otherwise`."""
+    hint = did_you_mean(name, list(known), otherwise=otherwise)
+    return UnknownNameError(f"unknown {what} `{name}`", where=where, hint=hint)
+
+
 def nearest(name: str, known: list[str], *, count: int = 3) -> list[str]:
     """The known names closest to `name` (case-insensitive), best first, for `did you mean` hints."""
     import difflib
@@ -61,9 +89,8 @@ def did_you_mean(name: str, known: list[str], *, otherwise: str) -> str:
     return f"did you mean {' or '.join(f'`{candidate}`' for candidate in close)}? {otherwise}" if close else otherwise
 
 
-def require_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raises PlannerError for a name that is not among those known, with the nearest."""
+def require_known(what: str, name: str, known: Iterable[str], *, listing: str = "known are", where: str = "") -> None:
+    """Raises UnknownNameError for a name that is not among those known, with the nearest, else all after `listing`."""
     names = sorted(known)
     if name not in names:
-        hint = did_you_mean(name, names, otherwise=f"known are {', '.join(names)}")
-        raise PlannerError(f"unknown {what} `{name}`", hint=hint)
+        raise unknown_name(what, name, names, otherwise=f"{listing} {', '.join(names)}", where=where)

@@ -79,7 +79,8 @@ def hardware_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]
         except PlannerError as error:
             yield _skipped("digest.hardware", f"not judged: {error.what}", place)
             continue
-        yield _same(digest(hardware_facts(pool.node)), envelope.digests.hardware.get(spec.label), place, spec.gpu)
+        right, stated = digest(hardware_facts(pool.node)), envelope.digests.hardware.get(spec.label)
+        yield _same("digest.hardware", right, stated, place, spec.gpu)
 
 
 def model_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
@@ -96,7 +97,8 @@ def model_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
         except PlannerError as error:
             yield _skipped("digest.models", f"not judged: {error.what}", place)
             continue
-        yield _same(digest(model_facts(architecture)), envelope.digests.models.get(key), place, spec.name)
+        right, stated = digest(model_facts(architecture)), envelope.digests.models.get(key)
+        yield _same("digest.models", right, stated, place, spec.name)
 
 
 def side_file_findings(decision: Decision, base: Path | None) -> Iterator[Finding]:
@@ -117,12 +119,11 @@ def side_file_findings(decision: Decision, base: Path | None) -> Iterator[Findin
         yield Finding("digest.side_files", right, what, place, "restore that file, or solve again")
 
 
-def _same(found: str, stated: str | None, place: str, name: str) -> Finding:
-    rule = ".".join(place.replace("digests", "digest").split(".")[:2])
+def _same(rule: str, right: str, stated: str | None, place: str, name: str) -> Finding:
     if stated is None:
         return Finding(rule, False, f"the plan has no digest of `{name}`", place, _SOLVE_AGAIN)
-    what = f"the catalog says of `{name}` {'what' if found == stated else 'something else than'} it said to the plan"
-    return Finding(rule, found == stated, what, place, "solve again with the catalog of this version")
+    what = f"the catalog says of `{name}` {'what' if right == stated else 'something else than'} it said to the plan"
+    return Finding(rule, right == stated, what, place, "solve again with the catalog of this version")
 
 
 def _skipped(rule: str, what: str, place: str) -> Finding:

@@ -26,6 +26,10 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\ufff
 _BRACKET = re.compile(r"[\[\]{}]")
 
 
+class DocumentSyntaxError(PlannerError):
+    """Text that is not well-formed YAML or JSON, cut off perhaps."""
+
+
 @dataclass(frozen=True)
 class Document:
     """Plain data read from `source` (a path as the user gave it, or `<stdin>`), and the line of every part of it."""
@@ -106,7 +110,8 @@ def parse_document(text: str, source: str) -> Document:
         except json.JSONDecodeError as problem:
             if source.endswith((".json", ".jsonl")):
                 where = f"{source}:{problem.lineno}"
-                raise PlannerError(f"not valid JSON: {problem.msg}", where=where, hint="correct this line") from None
+                what = f"not valid JSON: {problem.msg}"
+                raise DocumentSyntaxError(what, where=where, hint="correct this line") from None
     return _parse_yaml(text, source)
 
 
@@ -234,9 +239,10 @@ def _parse_yaml(text: str, source: str) -> Document:
         where = source if mark is None else f"{source}:{mark.line + 1}"
         what = ", ".join(part for part in (problem.context, problem.problem) if part)
         hint = "correct the indentation, brackets or quotes here"
-        raise PlannerError(f"not valid YAML: {what}", where=where, hint=hint) from None
+        raise DocumentSyntaxError(f"not valid YAML: {what}", where=where, hint=hint) from None
     except yaml.YAMLError as problem:
-        raise PlannerError(f"not valid YAML: {problem}", where=source, hint="save it as plain UTF-8 YAML") from None
+        hint = "save it as plain UTF-8 YAML"
+        raise DocumentSyntaxError(f"not valid YAML: {problem}", where=source, hint=hint) from None
     if builder.result is None:
         raise PlannerError("is empty", where=source, hint="check that the right file was named")
     data, tree = builder.result

@@ -49,10 +49,10 @@ _UNITS = {  # of metrics whose name does not say it
 }
 
 
-def parse_quantity(text: object, units: dict[str, float], *, where: str = "") -> float:
+def parse_quantity(text: object, units: dict[str, float], *, where: str = "", key: str = "") -> float:
     """The SI value of `text` in one of `units`; a bare number is refused unless the table has an empty unit.
 
-    Raises PlannerError naming the value found and an example of the value wanted.
+    Raises PlannerError naming the value found and an example of the value wanted, under its `key` where it has one.
     """
     kind, example = _EXAMPLES.get(id(units), ("a quantity", next(iter(units))))
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
@@ -60,7 +60,11 @@ def parse_quantity(text: object, units: dict[str, float], *, where: str = "") ->
         return _scaled(float(match[1]), units[match[2]])
     if isinstance(text, (int, float)) and not isinstance(text, bool) and "" in units and abs(text) <= _LARGEST:
         return float(text)
-    raise PlannerError(f'must be {kind} such as "{example}", found {text!r}', where=where, hint=f"write `{example}`")
+    raise PlannerError(
+        f'must be {kind} such as "{example}", found {text!r}',
+        where=where,
+        hint=f"write `{f'{key}: ' if key else ''}{example}`",
+    )
 
 
 def _scaled(value: float, factor: float) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import unknown_name
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
 from planner.schema.base import Spec
@@ -46,7 +46,7 @@ def find_kind(name: str, *, where: str = "kind") -> Kind:
     if name not in kind_names():
         known = list(kind_names())
         listing = f"the kinds are {', '.join(f'`{kind}`' for kind in known)}"
-        raise PlannerError(f"unknown kind `{name}`", where=where, hint=did_you_mean(name, known, otherwise=listing))
+        raise unknown_name("kind", name, known, otherwise=listing, where=where)
     kind = importlib.import_module(f"planner.kinds.{name}").KIND
     assert isinstance(kind, Kind)
     return kind

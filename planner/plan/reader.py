@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from planner.documents.read import Document, load_document
+from planner.documents.read import Document, DocumentSyntaxError, load_document
 from planner.errors import PlannerError, did_you_mean
 from planner.plan.records import Block, Digests, Phase, PlanDocument, Prediction, Role, Route, SideFile, Software
 
@@ -84,9 +84,7 @@ def load_plan_document(path: str | Path) -> Document:
     """The file as plain data whose schema id is that of plans; everything else about it is still unchecked."""
     try:
         document = load_document(path)
-    except PlannerError as error:
-        if "not valid" not in error.what:
-            raise
+    except DocumentSyntaxError as error:
         hint = "give a whole plan as `planner solve` writes it; this file may be cut off"
         raise PlannerError(error.what, where=error.where, hint=hint) from None
     if not isinstance(document.data, dict) or "schema" not in document.data:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from planner.documents.files import digest
-from planner.errors import PlannerError
+from planner.errors import PlannerError, errors_at
 from planner.hardware.cluster import NodeType, Pool
 from planner.models.architecture import Architecture
 from planner.problem.schema import (
@@ -147,14 +147,11 @@ def resolve_model(problem: Problem, key: str, where: Where, base: Path) -> Archi
     from planner.models.library import find_model, load_model, with_precision
 
     spec = problem.models[key]
-    try:
+    with errors_at(where(("models", key, "name" if spec.name is not None else "config"))):
         architecture = find_model(spec.name) if spec.name is not None else load_model(base / str(spec.config))
-        if spec.weights is not None or spec.kv_cache is not None:
-            architecture = with_precision(architecture, spec.weights, spec.kv_cache)
-    except PlannerError as error:
-        field = "name" if spec.name is not None else "config"
-        raise PlannerError(error.what, where=where(("models", key, field)), hint=error.hint) from None
-    return architecture
+        if spec.weights is None and spec.kv_cache is None:
+            return architecture
+        return with_precision(architecture, spec.weights, spec.kv_cache)
 
 
 def resolve_pool(spec: PoolSpec, index: int, where: Where) -> Pool:
@@ -162,17 +159,15 @@ def resolve_pool(spec: PoolSpec, index: int, where: Where) -> Pool:
     from planner.hardware.library import find_fabric, find_node, price_per_gpu_hour
 
     path = ("cluster", "pools", index)
-    try:
+    place = where(path)
+    with errors_at(where((*path, "gpu"))):
         node = find_node(spec.gpu)
-        if spec.fabric is not None:
+    if spec.fabric is not None:
+        with errors_at(where((*path, "fabric"))):
             node = node.on(find_fabric(spec.fabric))
-    except PlannerError as error:
-        field = "fabric" if "fabric" in error.what else "gpu"
-        raise PlannerError(error.what, where=where((*path, field)), hint=error.hint) from None
-    node, num_nodes = _sized(node, spec, where(path))
+    node, num_nodes = _sized(node, spec, place)
     if spec.nic_bandwidth_bytes_per_s is not None:
         node = replace(node, nic_bandwidth_bytes_per_s=spec.nic_bandwidth_bytes_per_s)
-    place = where(path)
     pool = Pool(
         name=spec.label,
         node=node,
@@ -183,7 +178,7 @@ def resolve_pool(spec: PoolSpec, index: int, where: Where) -> Pool:
     )
     if pool.num_gpus == 0:
         raise PlannerError(
-            f"pool `{pool.name}` has no node in service", where=where(path), hint="take a node off `out_of_service`"
+            f"pool `{pool.name}` has no node in service", where=place, hint="take a node off `out_of_service`"
         )
     return pool
 

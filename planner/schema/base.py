@@ -13,7 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from planner.documents.units import parse_quantity
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import PlannerError, UnknownKeyError, did_you_mean
 from planner.schema.errors import describe, pick
 
 Path = tuple[str | int, ...]
@@ -64,9 +64,9 @@ def _parse(value: object, units: dict[str, float], key: str) -> float | None:
     if value is None:
         return None
     try:
-        return parse_quantity(value, units)
+        return parse_quantity(value, units, key=key)
     except PlannerError as error:
-        raise _at(key, error.what, error.hint.replace("write `", f"write `{key}: ", 1)) from None
+        raise _at(key, error.what, error.hint) from None
 
 
 def _at(key: str, what: str, hint: str) -> PydanticCustomError:
@@ -94,7 +94,7 @@ def planner_error(
     kind = first["type"]
     if kind == "extra_forbidden":
         names = (known or {}).get(path[:-1], [])
-        return PlannerError(
+        return UnknownKeyError(
             f"unknown key `{path[-1]}`",
             where=where(path),
             hint=did_you_mean(str(path[-1]), names, otherwise=_known_keys(names)),

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from planner.documents.read import Document, load_document
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import PlannerError, UnknownKeyError, UnknownNameError, did_you_mean
 from planner.load.problems import override_problem, resolve_document
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
@@ -59,9 +59,10 @@ class Base:
             raise self._placed(error, parts) from None
         try:
             self.resolve(alone)
-        except PlannerError as error:
-            if error.what.startswith("unknown "):
-                raise
+        except UnknownNameError:
+            raise
+        except PlannerError:
+            return
 
     def _parts(self, point: Point) -> list[tuple[tuple[str | int, ...], str, JsonValue]]:
         """(place in the sweep file, path in the problem, value) of everything the point sets, in order."""
@@ -89,10 +90,10 @@ class Base:
         """The error at the part of the sweep file whose override it blames; as it is when it blames another file."""
         for place, path, value in reversed(parts):
             if error.where == f"--set {path}" or error.where.startswith(f"--set {path}:"):
-                unknown = error.what.startswith("unknown key") or error.where == f"--set {path}"
+                unknown = isinstance(error, UnknownKeyError) or error.where == f"--set {path}"
                 what = f"{error.what}, in `{path}`" if unknown else f"{error.what} (`{path}` = {_short(value)})"
                 hint = _hint(error.hint, path) if unknown else error.hint
-                return PlannerError(what, where=self.sweep.where(place), hint=hint)
+                return type(error)(what, where=self.sweep.where(place), hint=hint)
         return error
 
 
