@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+from planner.solvers.flow_shop import ShopSchedule
 from planner.solvers.result import SolveResult
-from planner.solvers.schedules.fused_pipelines import FusedProblem, FusedSchedule, Pipeline, solve_fused
+from planner.solvers.schedules.fused_pipelines import FusedProblem, Pipeline, solve_fused
 
 Row = dict[str, str]
 SLACK = 1e-4  # the published peaks are sums in single precision
@@ -59,7 +60,7 @@ def main(path: Path) -> int:
     return int(worse > 0 or at_bound < len(rows) - 1 or slow > CPU_LIMIT_S)
 
 
-def _solve(problem: FusedProblem) -> tuple[SolveResult[FusedSchedule], float]:
+def _solve(problem: FusedProblem) -> tuple[SolveResult[ShopSchedule], float]:
     started = time.process_time()
     return solve_fused(problem), time.process_time() - started
 

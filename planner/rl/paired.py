@@ -14,8 +14,9 @@ from planner.errors import PlannerError
 from planner.rl.curves import Critic, TrainingOption
 from planner.rl.plan import TrainingChoice
 from planner.rl.problem import RlProblem
+from planner.solvers.flow_shop import ShopSchedule, read_off
 from planner.solvers.result import SolveResult
-from planner.solvers.schedules.fused_pipelines import FusedProblem, FusedSchedule, Pipeline, lower_bound, read_off
+from planner.solvers.schedules.fused_pipelines import FusedProblem, Pipeline, lower_bound
 
 Order = tuple[tuple[int, ...], ...]
 
@@ -101,7 +102,7 @@ def least_bubble(pair: Pair) -> float:
     return min(pair.option.update_bubble, pair.bubble(lower_bound(pair.pipelines()) * (1 - 1e-9)))
 
 
-def solve_pair(pair: Pair, *, time_limit_s: float, seed: int) -> SolveResult[FusedSchedule]:
+def solve_pair(pair: Pair, *, time_limit_s: float, seed: int) -> SolveResult[ShopSchedule]:
     """A schedule of the pair; INFEASIBLE where one micro-batch does not fit."""
     from planner.solvers.schedules.fused_pipelines import solve_fused
 
@@ -120,7 +121,7 @@ def written_order(pair: Pair, order: Order) -> list[str]:
     return ["".join(letter_of[stage][task] for task in tasks) for stage, tasks in enumerate(order)]
 
 
-def read_order(pair: Pair, texts: Sequence[str]) -> FusedSchedule:
+def read_order(pair: Pair, texts: Sequence[str]) -> ShopSchedule:
     """The schedule of a written order; raises PlannerError where it is none."""
     letter_of = _letters(pair)
     if len(texts) != len(letter_of):
@@ -131,7 +132,7 @@ def read_order(pair: Pair, texts: Sequence[str]) -> FusedSchedule:
         if not set(text) <= set(task_of):
             raise PlannerError(f"stage {stage} knows passes {LETTERS}, found `{text[:40]}`", where="order")
         order.append([task_of[letter] for letter in text])
-    return read_off(pair.pipelines(), order)
+    return read_off(pair.pipelines().shop, order)
 
 
 def _letters(pair: Pair) -> list[dict[int, str]]:
@@ -139,7 +140,7 @@ def _letters(pair: Pair) -> list[dict[int, str]]:
     problem = pair.pipelines()
     found: list[dict[int, str]] = [{} for _ in range(pair.option.pp)]
     for task, (pipeline, machine, forward) in enumerate(
-        zip(problem.pipeline_T.tolist(), problem.machine_T.tolist(), problem.forward_T.tolist(), strict=True)
+        zip(problem.pipeline_T.tolist(), problem.shop.machine_T.tolist(), problem.shop.forward_T.tolist(), strict=True)
     ):
         found[machine][task] = LETTERS[2 * min(pipeline, 1) + (0 if forward else 1)]
     return found

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from planner.solvers.schedules.pass_orders import fill_phases, fill_rounds
+from planner.solvers.pass_orders import fill_phases, fill_rounds
 
 _rounds = njit(cache=True)(fill_rounds)
 _phases = njit(cache=True)(fill_phases)

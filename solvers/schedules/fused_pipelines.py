@@ -1,4 +1,4 @@
-"""Pipelines that run over the same machines at the same time: the order of their passes with the least makespan.
+"""Flow shop with the least makespan, for pipelines fused over the same machines: the order in which passes run.
 
 Source: Zhong et al., arXiv:2409.13221 (NSDI 2025), section 5: training of two models fused into one pipeline schedule,
 the smaller models against the direction of the larger one. There annealing searches the order; here it is the warm
@@ -20,18 +20,17 @@ Array suffixes: T task type (pass of a stage of a pipeline, in the order of a jo
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
 
 import numpy as np
 
-from planner.arrays import Bools, Floats, Ints
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
+from planner.solvers.flow_shop import TOLERANCE, FlowShop, ShopSchedule, most_held, read_off
 from planner.solvers.result import SolveResult, Status
 
-TOLERANCE = 1e-9
 STARTS = 200  # dispatched schedules from which the smallest instance of a series is improved
 RESTARTS = 6
 ITERATIONS = 150_000
@@ -90,114 +89,30 @@ class FusedProblem:
         return 1 + max(machine for pipeline in self.pipelines for machine in pipeline.machines)
 
     @cached_property
-    def capacity_M(self) -> Floats:
-        return np.array(self.capacity if self.capacity is not None else [1e300] * self.num_machines, np.float64)
-
-    @cached_property
     def pipeline_T(self) -> Ints:
-        return np.concatenate([np.full(2 * len(p.machines), i) for i, p in enumerate(self.pipelines)]).astype(np.int64)
+        """The pipeline of each task type."""
+        return np.repeat(np.arange(len(self.pipelines)), [2 * len(p.machines) for p in self.pipelines])
 
     @cached_property
-    def machine_T(self) -> Ints:
-        return np.array([m for p in self.pipelines for m in (*p.machines, *reversed(p.machines))], np.int64)
-
-    @cached_property
-    def duration_T(self) -> Floats:
-        return np.array([d for p in self.pipelines for d in (*p.forward, *reversed(p.backward))], np.float64)
-
-    @cached_property
-    def count_T(self) -> Ints:
-        return np.array([self.pipelines[i].jobs for i in self.pipeline_T], np.int64)
-
-    @cached_property
-    def before_T(self) -> Ints:
-        """The type before it on a job's way, -1 for the first."""
-        new_T = np.diff(self.pipeline_T, prepend=-1) != 0
-        return np.where(new_T, -1, np.arange(len(new_T)) - 1).astype(np.int64)
-
-    @cached_property
-    def partner_T(self) -> Ints:
-        """The backward type of a forward type, and the other way round."""
-        first = np.concatenate([np.zeros(1, np.int64), np.cumsum([2 * len(p.machines) for p in self.pipelines])])
-        T = np.arange(len(self.pipeline_T))
-        partner_T: Ints = first[self.pipeline_T] + first[self.pipeline_T + 1] - 1 - T
-        return partner_T
-
-    @cached_property
-    def held_T(self) -> Floats:
-        held = np.array([self.pipelines[i].held for i in self.pipeline_T], np.float64)
-        return np.where(self.forward_T, held, -held)
-
-    @cached_property
-    def forward_T(self) -> Bools:
-        return self.partner_T > np.arange(len(self.partner_T))
-
-    @cached_property
-    def width(self) -> int:
-        """Tasks of the machine that has most."""
-        return int(np.bincount(self.machine_T, weights=self.count_T).max())
-
-    @property
-    def num_tasks(self) -> int:
-        return int(self.count_T.sum())
-
-    @cached_property
-    def arrays(self) -> tuple[Ints, Floats, Ints, Ints, Ints, Floats, Floats, int]:
-        """What compiled loops read."""
-        ways = (self.machine_T, self.duration_T, self.count_T, self.before_T, self.partner_T)
-        return (*ways, self.held_T, self.capacity_M, self.width)
-
-
-@dataclass(frozen=True, slots=True)
-class FusedSchedule:
-    """Task types in order by machine, the start of each, and the most that a machine ever holds."""
-
-    order: tuple[tuple[int, ...], ...]
-    starts: tuple[tuple[float, ...], ...]
-    makespan: float
-    peak: float
-
-
-def read_off(problem: FusedProblem, order: Sequence[Sequence[int]]) -> FusedSchedule:
-    """The schedule of an order of passes; raises PlannerError where a rule of the formulation is broken. O(tasks)."""
-    ended: dict[tuple[int, int], float] = {}
-    done, free = [0] * len(problem.machine_T), [0.0] * problem.num_machines
-    starts: list[list[float]] = [[] for _ in order]
-    progress = True
-    while progress:
-        progress = False
-        for machine, types in enumerate(order):
-            while len(starts[machine]) < len(types):
-                task_type = types[len(starts[machine])]
-                job, before = done[task_type], int(problem.before_T[task_type])
-                if before >= 0 and (before, job) not in ended:
-                    break
-                start = max(free[machine], ended[before, job] if before >= 0 else 0.0)
-                free[machine] = ended[task_type, job] = start + float(problem.duration_T[task_type])
-                done[task_type] += 1
-                starts[machine].append(start)
-                progress = True
-    _require_whole(problem, order, done)
-    peak = max(_peak(problem, machine, types) for machine, types in enumerate(order))
-    return FusedSchedule(
-        tuple(tuple(int(t) for t in types) for types in order), tuple(tuple(s) for s in starts), max(free), peak
-    )
-
-
-def _require_whole(problem: FusedProblem, order: Sequence[Sequence[int]], done: list[int]) -> None:
-    if done != problem.count_T.tolist():
-        raise PlannerError("the order leaves passes out, or they wait for each other", where="order")
-    for machine, types in enumerate(order):
-        if any(problem.machine_T[task_type] != machine for task_type in types):
-            raise PlannerError(f"a pass of another machine is on machine {machine}", where="order")
-
-
-def _peak(problem: FusedProblem, machine: int, types: Sequence[int]) -> float:
-    held = np.cumsum(problem.held_T[np.array(types, np.int64)]) if len(types) else np.zeros(1)
-    peak = float(held.max())
-    if peak > problem.capacity_M[machine] * (1 + TOLERANCE) + TOLERANCE:
-        raise PlannerError(f"machine {machine} holds {peak:.6g} of {problem.capacity_M[machine]:.6g}", where="order")
-    return peak
+    def shop(self) -> FlowShop:
+        """The passes as task types of a flow shop: of each pipeline forward by stage, then backward the other way."""
+        count_T = np.array([p.jobs for p in self.pipelines], np.int64)[self.pipeline_T]
+        T = np.arange(len(count_T))
+        first_T = np.searchsorted(self.pipeline_T, self.pipeline_T)
+        last_T = np.searchsorted(self.pipeline_T, self.pipeline_T, side="right") - 1
+        partner_T = first_T + last_T - T
+        held_T = np.array([p.held for p in self.pipelines], np.float64)[self.pipeline_T]
+        machine_T = np.array([m for p in self.pipelines for m in (*p.machines, *reversed(p.machines))], np.int64)
+        return FlowShop(
+            machine_T=machine_T,
+            duration_T=np.array([d for p in self.pipelines for d in (*p.forward, *reversed(p.backward))], np.float64),
+            count_T=count_T,
+            before_T=np.where(first_T == T, -1, T - 1),
+            partner_T=partner_T,
+            held_T=np.where(partner_T > T, held_T, -held_T),
+            capacity_M=np.array(self.capacity or [math.inf] * self.num_machines, np.float64)[: self.num_machines],
+            width=int(np.bincount(machine_T, weights=count_T).max()),
+        )
 
 
 def lower_bound(problem: FusedProblem) -> float:
@@ -208,7 +123,8 @@ def lower_bound(problem: FusedProblem) -> float:
     the least tail follows. The published bound is the same but for stages that differ.
     """
     bound = max(sum(p.forward) + sum(p.backward) + (p.jobs - 1) * p.work for p in problem.pipelines)
-    duration, before = problem.duration_T, problem.before_T
+    shop = problem.shop
+    duration, before = shop.duration_T, shop.before_T
     head, tail = np.zeros(len(duration)), np.zeros(len(duration))
     for t in range(len(duration)):
         if before[t] >= 0:
@@ -217,14 +133,14 @@ def lower_bound(problem: FusedProblem) -> float:
         if before[t] >= 0:
             tail[before[t]] = tail[t] + duration[t]
     for machine in range(problem.num_machines):
-        here = problem.machine_T == machine
+        here = shop.machine_T == machine
         if here.any():
-            work = float((duration * problem.count_T)[here].sum())
+            work = float((duration * shop.count_T)[here].sum())
             bound = max(bound, float(head[here].min()) + work + float(tail[here].min()))
     return float(bound)
 
 
-def one_after_the_other(problem: FusedProblem) -> FusedSchedule | None:
+def one_after_the_other(problem: FusedProblem) -> ShopSchedule | None:
     """Each pipeline alone in turn, one forward one backward; None where one job does not fit on its machines."""
     order: list[list[int]] = [[] for _ in range(problem.num_machines)]
     first = 0
@@ -232,7 +148,7 @@ def one_after_the_other(problem: FusedProblem) -> FusedSchedule | None:
         stages = len(pipeline.machines)
         ahead = pipeline.jobs
         for stage, machine in enumerate(pipeline.machines):
-            room = math.inf if pipeline.held == 0 else problem.capacity_M[machine] / pipeline.held + TOLERANCE
+            room = math.inf if pipeline.held == 0 else problem.shop.capacity_M[machine] / pipeline.held + TOLERANCE
             ahead = min(ahead, stages - stage, int(min(room, pipeline.jobs)))
             if ahead < 1:
                 return None
@@ -240,7 +156,7 @@ def one_after_the_other(problem: FusedProblem) -> FusedSchedule | None:
             steady = [backward, forward] * (pipeline.jobs - ahead)
             order[machine] += [forward] * ahead + steady + [backward] * ahead
         first += 2 * stages
-    return read_off(problem, order)
+    return read_off(problem.shop, order)
 
 
 def solve_fused(
@@ -250,7 +166,7 @@ def solve_fused(
     seed: int = 0,
     restarts: int = RESTARTS,
     replayed: float = REPLAYED,
-) -> SolveResult[FusedSchedule]:
+) -> SolveResult[ShopSchedule]:
     """The best schedule found, with a proven bound; `optimal` where they meet.
 
     Annealing along the critical path, started from the schedule of half as many jobs opened in its middle (a steady
@@ -269,13 +185,13 @@ def solve_fused(
         if attempt and time.perf_counter() - started > time_limit_s / 2:
             stop = "time_limit"
             break
-        found = read_off(problem, _grown(problem, seed + attempt, replayed))
-        best = min(best, found, key=lambda schedule: schedule.makespan)
-    if best.makespan > bound * (1 + TOLERANCE) and problem.num_tasks <= EXACT_TASKS:
-        from planner.solvers.backends.flow_shop import improve
+        annealed = read_off(problem.shop, _grown(problem, seed + attempt, replayed))
+        best = min(best, annealed, key=lambda schedule: schedule.makespan)
+    if best.makespan > bound * (1 + TOLERANCE) and problem.shop.num_tasks <= EXACT_TASKS:
+        from planner.solvers.backends.cpsat_flow_shop import improve
 
-        exact = improve(problem, best, bound, time_limit_s - (time.perf_counter() - started), seed)
-        best, stop, solver = read_off(problem, exact.order), exact.stop_reason, exact.solver
+        exact = improve(problem.shop, best, bound, time_limit_s - (time.perf_counter() - started), seed)
+        best, stop, solver = read_off(problem.shop, exact.order), exact.stop_reason, exact.solver
         bound = max(bound, exact.bound)
     proven = best.makespan <= bound * (1 + TOLERANCE)
     status = Status.OPTIMAL if proven else Status.FEASIBLE
@@ -293,20 +209,22 @@ def _grown(problem: FusedProblem, seed: int, replayed: float) -> Order:
     The smallest instance starts from the best dispatched order, or, with odd seeds, from the one that holds least,
     which leads further where capacities are tight.
     """
+    shop = problem.shop
     starts: list[Order] = []
     if all(p.jobs // 2 >= len(p.machines) for p in problem.pipelines):
         fewer = tuple(replace(p, jobs=(p.jobs + 1) // 2) for p in problem.pipelines)
         smaller = FusedProblem(fewer, problem.capacity)
-        starts = _opened(problem, smaller, _grown(smaller, seed, replayed))
+        starts = _opened(problem, smaller.shop, _grown(smaller, seed, replayed))
     if not starts:
         starts = _dispatched(problem, seed)
         if seed % 2:
-            starts = [min(starts, key=lambda order: (_most_held(problem, order), -_makespan(problem, order)))]
-    return _annealed(problem, min(starts, key=lambda order: _makespan(problem, order)), seed, replayed)
+            starts = [min(starts, key=lambda order: (round(max(_held(shop, order)), 9), -_makespan(shop, order)))]
+    best = min(starts, key=lambda order: _makespan(shop, order))
+    return _annealed(shop, best, lower_bound(problem), seed, replayed)
 
 
-def _padded(problem: FusedProblem, order: Order) -> tuple[Ints, Ints]:
-    sequence_MP = np.full((problem.num_machines, problem.width), -1, np.int64)
+def _padded(shop: FlowShop, order: Order) -> tuple[Ints, Ints]:
+    sequence_MP = np.full((shop.num_machines, shop.width), -1, np.int64)
     for machine, types in enumerate(order):
         sequence_MP[machine, : len(types)] = types
     return sequence_MP, np.array([len(types) for types in order], np.int64)
@@ -316,67 +234,65 @@ def _as_order(sequence_MP: Ints) -> Order:
     return [[int(t) for t in types if t >= 0] for types in sequence_MP]
 
 
-def _annealed(problem: FusedProblem, order: Order, seed: int, replayed: float) -> Order:
+def _annealed(shop: FlowShop, order: Order, bound: float, seed: int, replayed: float) -> Order:
     """The order after annealing; from the mean duration of a pass down to a tenth of it."""
     from planner.solvers.compiled.fused_pipelines import anneal
 
-    sequence_MP, length_M = _padded(problem, order)
-    hot = float((problem.duration_T * problem.count_T).sum() / problem.count_T.sum())
-    iterations = int(min(ITERATIONS, replayed / problem.num_tasks))
-    bound = lower_bound(problem)
-    best_MP, _ = anneal(problem.arrays, sequence_MP, length_M, bound, iterations, hot, hot / 10, seed)
+    sequence_MP, length_M = _padded(shop, order)
+    hot = float((shop.duration_T * shop.count_T).sum() / shop.count_T.sum())
+    iterations = int(min(ITERATIONS, replayed / shop.num_tasks))
+    best_MP, _ = anneal(shop, sequence_MP, length_M, bound, iterations, hot, hot / 10, seed)
     return _as_order(best_MP)
 
 
-def _replayed(problem: FusedProblem, order: Order) -> tuple[float, list[Floats]]:
+def _replayed(shop: FlowShop, order: Order) -> tuple[float, list[Floats]]:
     """Makespan, infinite where passes wait for each other, and the starts by machine."""
     from planner.solvers.compiled.fused_pipelines import replay
 
-    sequence_MP, length_M = _padded(problem, order)
-    first_T = np.concatenate([np.zeros(1, np.int64), np.cumsum(problem.count_T)])[:-1]
-    start_O, job_MP = np.zeros(problem.num_tasks), np.zeros(sequence_MP.shape, np.int64)
-    makespan = float(replay(problem.arrays, sequence_MP, length_M, first_T, start_O, job_MP))
+    sequence_MP, length_M = _padded(shop, order)
+    first_T = np.concatenate([np.zeros(1, np.int64), np.cumsum(shop.count_T)])[:-1]
+    start_O, job_MP = np.zeros(shop.num_tasks), np.zeros(sequence_MP.shape, np.int64)
+    makespan = float(replay(shop, sequence_MP, length_M, first_T, start_O, job_MP))
     starts = [start_O[first_T[types] + job_MP[m, : len(types)]] for m, types in enumerate(order)]
     return makespan, starts
 
 
-def _makespan(problem: FusedProblem, order: Order) -> float:
-    return _replayed(problem, order)[0]
+def _makespan(shop: FlowShop, order: Order) -> float:
+    return _replayed(shop, order)[0]
 
 
-def _held(problem: FusedProblem, order: Order) -> list[float]:
+def _held(shop: FlowShop, order: Order) -> list[float]:
     """The most that each machine holds at any time."""
-    return [float(np.cumsum(problem.held_T[types]).max()) if types else 0.0 for types in order]
+    return [most_held(shop, types) for types in order]
 
 
-def _most_held(problem: FusedProblem, order: Order) -> float:
-    return round(max(_held(problem, order)), 9)
-
-
-def _opened(problem: FusedProblem, smaller: FusedProblem, order: Order) -> list[Order]:
+def _opened(problem: FusedProblem, smaller: FlowShop, order: Order) -> list[Order]:
     """The smaller instance's order, opened at a moment on all machines, with the further jobs put in there.
 
     They go in as rounds of equal parts, one pass after the other, in each order of the kinds of passes.
     """
+    shop = problem.shop
     makespan, starts = _replayed(smaller, order)
-    more_T = problem.count_T - smaller.count_T
-    family_T = np.minimum(problem.pipeline_T, 1)
-    found = []
+    more_T = shop.count_T - smaller.count_T
+    family_T, forward_T = np.minimum(problem.pipeline_T, 1).tolist(), shop.forward_T.tolist()
+    orders = []
     for kinds in permutations([(family, forward) for family in sorted(set(family_T)) for forward in (False, True)]):
-        rank_T = [kinds.index((family_T[t], bool(problem.forward_T[t]))) for t in range(len(more_T))]
-        rounds = [_rounds(problem, machine, more_T, rank_T) for machine in range(problem.num_machines)]
+        rank_T = [kinds.index(kind) for kind in zip(family_T, forward_T, strict=True)]
+        rounds = [_rounds(shop, machine, more_T, rank_T) for machine in range(shop.num_machines)]
         for cut in CUTS:
-            at = [int(np.searchsorted(starts[m], cut * makespan)) for m in range(problem.num_machines)]
-            longer = [[*order[m][: at[m]], *rounds[m], *order[m][at[m] :]] for m in range(problem.num_machines)]
-            kept = all(h <= c + TOLERANCE for h, c in zip(_held(problem, longer), problem.capacity_M, strict=False))
-            if kept and math.isfinite(_makespan(problem, longer)):
-                found.append(longer)
-    return found
+            place = [int(np.searchsorted(start_P, cut * makespan)) for start_P in starts]
+            longer = [
+                [*types[:here], *added, *types[here:]] for types, here, added in zip(order, place, rounds, strict=True)
+            ]
+            fits = all(h <= c + TOLERANCE for h, c in zip(_held(shop, longer), shop.capacity_M, strict=True))
+            if fits and math.isfinite(_makespan(shop, longer)):
+                orders.append(longer)
+    return orders
 
 
-def _rounds(problem: FusedProblem, machine: int, more_T: Ints, rank_T: list[int]) -> list[int]:
+def _rounds(shop: FlowShop, machine: int, more_T: Ints, rank_T: list[int]) -> list[int]:
     """`more_T` tasks of each type of a machine, spread evenly over as many rounds as the most of them."""
-    here = sorted((int(t) for t in np.nonzero(problem.machine_T == machine)[0]), key=lambda t: rank_T[t])
+    here = sorted((int(t) for t in np.nonzero(shop.machine_T == machine)[0]), key=lambda t: rank_T[t])
     most = max((int(more_T[t]) for t in here), default=0)
     return [t for r in range(most) for t in here if r * more_T[t] // most != (r + 1) * more_T[t] // most]
 
@@ -386,19 +302,19 @@ def _dispatched(problem: FusedProblem, seed: int) -> list[Order]:
     from planner.solvers.compiled.fused_pipelines import dispatch
 
     rng = np.random.default_rng(seed)
-    serial = one_after_the_other(problem)
+    shop, serial = problem.shop, one_after_the_other(problem)
     assert serial is not None
-    found: list[Order] = [[list(types) for types in serial.order]]  # where every dispatched order gets stuck
+    orders: list[Order] = [[list(types) for types in serial.order]]  # where every dispatched order gets stuck
     pipelines = len(problem.pipelines)
     stages_left_T = np.concatenate([[*range(len(p.machines), 0, -1)] * 2 for p in problem.pipelines])
     for trial in range(STARTS):
         weight, slack = rng.random(pipelines), rng.integers(-2, 4, pipelines)
         weight[2:], slack[2:] = weight[1:2], slack[1:2]
         backward_first = float(rng.choice([0.5, 2.0, 2.0]))
-        weight_T = weight[problem.pipeline_T] + np.where(problem.forward_T, 0.0, backward_first)
+        weight_T = weight[problem.pipeline_T] + np.where(shop.forward_T, 0.0, backward_first)
         in_flight_T = np.maximum(stages_left_T + slack[problem.pipeline_T], 1)
         noise = float(rng.choice([0.0, 0.3, 1.5]))
-        sequence_MP, whole = dispatch(problem.arrays, weight_T, in_flight_T, noise, seed * STARTS + trial)
+        sequence_MP, whole = dispatch(shop, weight_T, in_flight_T, noise, seed * STARTS + trial)
         if whole:
-            found.append(_as_order(sequence_MP))
-    return found
+            orders.append(_as_order(sequence_MP))
+    return orders

@@ -7,7 +7,7 @@ Recurrence  start(n) = max(end(n - 1 on the same rank), end(what it needs) + h w
 Objective   max over r of end(r): the longest path through the passes, in O(passes)
 
 What a pass needs: forwards the same micro-batch at s - 1, backwards at s + 1 (at the last stage its own forward pass);
-gradients of weights need nobody. Orders of passes are `planner.solvers.schedules.pass_orders`. The bubble formulas of
+gradients of weights need nobody. Orders of passes are `planner.solvers.pass_orders`. The bubble formulas of
 the papers are limits of this model (tests hold it to them).
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.solvers.schedules.pass_orders import CHUNKS, ROUNDS, phases_of
+from planner.solvers.pass_orders import CHUNKS, ROUNDS, phases_of
 
 SCHEDULES = (*ROUNDS, "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev")
 _PASSES_KEPT = 64  # orders in memory

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
+from planner.solvers.flow_shop import read_off
 from planner.solvers.result import Status
 from planner.solvers.schedules.fused_pipelines import (
     FusedProblem,
     Pipeline,
     lower_bound,
     one_after_the_other,
-    read_off,
     solve_fused,
 )
 
@@ -44,15 +44,15 @@ def tiny_problems(draw: st.DrawFn) -> FusedProblem:
 def test_the_solution_equals_trying_every_order(problem: FusedProblem) -> None:
     result = solve_fused(problem, time_limit_s=5.0, restarts=1)
     assert result.status is Status.OPTIMAL
-    assert result.objective == pytest.approx(least_makespan(problem), rel=1e-9)
+    assert result.objective == pytest.approx(least_makespan(problem.pipelines, problem.capacity), rel=1e-9)
     assert result.bound is not None
-    assert result.bound <= least_makespan(problem) * (1 + 1e-9)
+    assert result.bound <= least_makespan(problem.pipelines, problem.capacity) * (1 + 1e-9)
 
 
 @settings(max_examples=25, deadline=None)
 @given(tiny_problems())
 def test_no_order_is_below_the_bound(problem: FusedProblem) -> None:
-    assert lower_bound(problem) <= least_makespan(problem) + 1e-9
+    assert lower_bound(problem) <= least_makespan(problem.pipelines, problem.capacity) + 1e-9
 
 
 def published(number: int, *, capped: bool) -> tuple[FusedProblem, dict[str, str]]:
@@ -91,7 +91,7 @@ def test_published_results_are_met_within_the_published_memory(number: int) -> N
     assert result.solution is not None
     assert result.objective == float(row["published_SA"])
     assert result.solution.peak <= float(row["SA_peak_mem"]) + 1e-4
-    assert read_off(problem, result.solution.order) == result.solution
+    assert read_off(problem.shop, result.solution.order) == result.solution
 
 
 def test_pipelines_that_fit_nowhere_have_no_schedule() -> None:
@@ -114,10 +114,10 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
 def test_an_order_that_breaks_a_rule_is_refused() -> None:
     problem = FusedProblem((pipeline((0, 1), 1, 1.0, 2.0),), (1.0, 1.0))
     with pytest.raises(PlannerError, match="wait for each other"):
-        read_off(problem, ((3, 0), (1, 2)))
+        read_off(problem.shop, ((3, 0), (1, 2)))
     crowded = FusedProblem((pipeline((0, 1), 2, 1.0, 2.0),), (1.0, 2.0))
     with pytest.raises(PlannerError, match="machine 0 holds 2 of 1"):
-        read_off(crowded, ((0, 0, 3, 3), (1, 2, 1, 2)))
+        read_off(crowded.shop, ((0, 0, 3, 3), (1, 2, 1, 2)))
 
 
 def test_pipelines_without_sense_are_refused() -> None:

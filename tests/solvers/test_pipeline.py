@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline_oracle import rank_ends, rank_peaks
 
 from planner.errors import PlannerError
-from planner.solvers.schedules.pass_orders import BACKWARD, CHUNKS, FORWARD, INPUT, JOINED, WEIGHT
+from planner.solvers.pass_orders import BACKWARD, CHUNKS, FORWARD, INPUT, JOINED, WEIGHT
 from planner.solvers.schedules.pipeline import (
     SCHEDULES,
     Orders,

@@ -1,13 +1,13 @@
 """Orders of a pipeline's forward and backward passes, and how long they take with what the ranks wait for.
 
-The orders are those of `planner.solvers.schedules.pass_orders`. Where there are fewer micro-batches than ranks all
+The orders are those of `planner.solvers.pass_orders`. Where there are fewer micro-batches than ranks all
 forward passes come before all backward passes, as torch runs them then (GPipe, Huang et al., arXiv:1811.06965).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.solvers.schedules.pass_orders import BACKWARD, fill_rounds
+from planner.solvers.pass_orders import BACKWARD, fill_rounds
 
 EXECUTED = ("1f1b", "interleaved")
 

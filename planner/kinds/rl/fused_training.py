@@ -18,8 +18,9 @@ from planner.rl.problem import RlProblem
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
 from planner.rl.search.space import training_choices
+from planner.solvers.flow_shop import ShopSchedule
 from planner.solvers.result import Status
-from planner.solvers.schedules.fused_pipelines import FusedSchedule, lower_bound
+from planner.solvers.schedules.fused_pipelines import lower_bound
 
 TIE = 1e-6  # relative; plans nearer than this are equally good
 ROUNDS = 4  # trainings whose schedules are solved at most
@@ -41,7 +42,7 @@ def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) 
     pair_of = pairs(problem, training_choices(problem), curves.critics)
     bubbles = least_bubbles(pair_of)
     solution = search(replace(problem, bubbles=bubbles), time_limit_s=limits.time_limit_s, gap=limits.gap)
-    bound, solved = solution.bound, dict[TrainingChoice, FusedSchedule]()
+    bound, solved = solution.bound, dict[TrainingChoice, ShopSchedule]()
     in_turn = search(problem, time_limit_s=limits.time_limit_s, gap=limits.gap) if pair_of else solution
     if not pair_of or _as_good(in_turn, bound):
         return FusedSolution(problem, _bounded(in_turn, bound, limits.gap), None)
@@ -95,7 +96,7 @@ def relaxed(problem: RlProblem, curves: Curves) -> RlProblem:
     return replace(problem, bubbles=least_bubbles(pairs(problem, training_choices(problem), curves.critics)))
 
 
-def stated(pair: Pair, schedule: FusedSchedule) -> FusedTraining:
+def stated(pair: Pair, schedule: ShopSchedule) -> FusedTraining:
     """The schedule as a plan states it."""
     return FusedTraining(
         actor_micro_batches=pair.actor_jobs,

@@ -11,7 +11,7 @@ from planner.arrays import Bools, Ints
 from planner.costs.training.config import ContextParallel, Schedule
 from planner.kinds.train.job import Job
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
-from planner.solvers.schedules.pass_orders import CHUNKS
+from planner.solvers.pass_orders import CHUNKS
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 CONTEXTS: tuple[ContextParallel, ...] = ("ring", "all_gather", "ulysses")

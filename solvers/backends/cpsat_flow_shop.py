@@ -1,16 +1,18 @@
-"""CP-SAT for small fused pipelines: intervals on machines, a hint, and a bound."""
+"""CP-SAT for small flow shops: intervals on machines, a hint, and a bound.
+
+The formulation is that of `planner.solvers.schedules.fused_pipelines`.
+"""
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, lcm
+from math import ceil, isfinite, lcm
 from typing import TYPE_CHECKING
 
 from planner.solvers.backends.mathopt import version
+from planner.solvers.flow_shop import FlowShop, ShopSchedule
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
-
-    from planner.solvers.schedules.fused_pipelines import FusedProblem, FusedSchedule
 
 MAX_UNITS = 10**7  # horizon in units of time; finer durations are not given to a solver of whole numbers
 
@@ -25,18 +27,20 @@ class Improved:
     solver: str
 
 
-def improve(problem: "FusedProblem", hint: "FusedSchedule", bound: float, time_limit_s: float, seed: int) -> Improved:
-    """The formulation of `planner.solvers.schedules.fused_pipelines` with the schedule as a hint; hands it back where
-    CP-SAT does not apply (no time left, or durations without a common unit)."""
+def improve(shop: FlowShop, hint: ShopSchedule, bound: float, time_limit_s: float, seed: int) -> Improved:
+    """The best order from the schedule given as a hint, which comes back where CP-SAT does not apply.
+
+    That is with no time left, or where durations have no common unit.
+    """
     name = f"ortools-cpsat {version()}"
-    unit = _unit(problem, hint)
+    unit = _unit(shop, hint)
     if time_limit_s <= 0.5 or unit is None:
         return Improved(hint.order, bound, "time_limit" if unit else "numerical", name)
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    start = _build(problem, model, unit, round(hint.makespan * unit), ceil(bound * unit - 1e-6))
-    _hint(model, problem, hint, start, unit)
+    start = _build(shop, model, unit, round(hint.makespan * unit), ceil(bound * unit - 1e-6))
+    _hint(model, shop, hint, start, unit)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit_s
     solver.parameters.num_workers = 2
@@ -46,60 +50,60 @@ def improve(problem: "FusedProblem", hint: "FusedSchedule", bound: float, time_l
         return Improved(hint.order, bound, "time_limit", name)
     begun = {task: solver.value(variable) for task, variable in start.items()}
     order = tuple(
-        tuple(t for t, _ in sorted((k for k in begun if problem.machine_T[k[0]] == machine), key=begun.__getitem__))
-        for machine in range(problem.num_machines)
+        tuple(t for t, _ in sorted((k for k in begun if shop.machine_T[k[0]] == machine), key=begun.__getitem__))
+        for machine in range(shop.num_machines)
     )
     stop = "finished" if status == cp_model.OPTIMAL else "time_limit"
     return Improved(order, max(bound, solver.best_objective_bound / unit), stop, name)
 
 
-def _unit(problem: "FusedProblem", hint: "FusedSchedule") -> int | None:
+def _unit(shop: FlowShop, hint: ShopSchedule) -> int | None:
     """How many units of time one is, so that all durations and the makespan are whole; None where that is too fine."""
-    denominators = [Fraction(repr(float(d))).denominator for d in problem.duration_T]
+    denominators = [Fraction(repr(float(d))).denominator for d in shop.duration_T]
     unit = lcm(*denominators)
     return unit if unit * hint.makespan <= MAX_UNITS else None
 
 
 def _build(
-    problem: "FusedProblem", model: "cp_model.CpModel", unit: int, horizon: int, least: int
+    shop: FlowShop, model: "cp_model.CpModel", unit: int, horizon: int, least: int
 ) -> "dict[tuple[int, int], cp_model.IntVar]":
     """Starts by task type and job; numbers as in the formulation."""
-    span = [round(float(d) * unit) for d in problem.duration_T]
-    tasks = [(t, j) for t in range(len(span)) for j in range(int(problem.count_T[t]))]
+    span = [round(float(d) * unit) for d in shop.duration_T]
+    tasks = [(t, j) for t in range(len(span)) for j in range(int(shop.count_T[t]))]
     x = {(t, j): model.new_int_var(0, horizon - span[t], f"x[{t},{j}]") for t, j in tasks}
     makespan = model.new_int_var(least, horizon, "T")
     for t, j in tasks:
-        before = int(problem.before_T[t])
+        before = int(shop.before_T[t])
         if before >= 0:
             model.add(x[t, j] >= x[before, j] + span[before])  # C1
         if j:
             model.add(x[t, j] >= x[t, j - 1] + span[t])  # equal jobs in order
         model.add(x[t, j] + span[t] <= makespan)  # C4
-    for machine in range(problem.num_machines):
-        here = [(t, j) for t, j in tasks if problem.machine_T[t] == machine]
+    for machine in range(shop.num_machines):
+        here = [(t, j) for t, j in tasks if shop.machine_T[t] == machine]
         model.add_no_overlap([model.new_fixed_size_interval_var(x[t, j], span[t], "") for t, j in here])  # C2
-        _capacity(problem, model, x, machine, span)
+        _capacity(shop, model, x, machine, span)
     model.minimize(makespan)
     return x
 
 
 def _capacity(
-    problem: "FusedProblem",
+    shop: FlowShop,
     model: "cp_model.CpModel",
     x: "dict[tuple[int, int], cp_model.IntVar]",
     machine: int,
     span: list[int],
 ) -> None:
     """(C3): jobs of a pipeline hold their part from the start of F to the end of B; parts in whole numbers, exactly."""
-    if problem.capacity is None:
+    if not isfinite(shop.capacity_M[machine]):
         return
-    held = [Fraction(repr(float(h))) for h in problem.held_T]
-    room = Fraction(repr(float(problem.capacity_M[machine])))
+    held = [Fraction(repr(float(h))) for h in shop.held_T]
+    room = Fraction(repr(float(shop.capacity_M[machine])))
     scale = lcm(room.denominator, *(h.denominator for h in held))
     intervals, demands = [], []
     for t, j in x:
-        if problem.machine_T[t] == machine and problem.forward_T[t] and held[t] > 0:
-            partner = int(problem.partner_T[t])
+        if shop.machine_T[t] == machine and shop.forward_T[t] and held[t] > 0:
+            partner = int(shop.partner_T[t])
             size = model.new_int_var(span[t] + span[partner], 10**9, "")
             intervals.append(model.new_interval_var(x[t, j], size, x[partner, j] + span[partner], ""))
             demands.append(int(held[t] * scale))
@@ -109,12 +113,12 @@ def _capacity(
 
 def _hint(
     model: "cp_model.CpModel",
-    problem: "FusedProblem",
-    hint: "FusedSchedule",
+    shop: FlowShop,
+    hint: ShopSchedule,
     start: "dict[tuple[int, int], cp_model.IntVar]",
     unit: int,
 ) -> None:
-    seen = [0] * len(problem.machine_T)
+    seen = [0] * len(shop.machine_T)
     for types, starts in zip(hint.order, hint.starts, strict=True):
         for t, begin in zip(types, starts, strict=True):
             model.add_hint(start[t, seen[t]], round(begin * unit))
