@@ -17,7 +17,7 @@ import eplb
 import numpy as np
 import routing_replay
 
-from planner.experts.instance import Instance, Placement, Wishes, read_instance, solve_instance
+from planner.experts.instance import ExpertsInstance, ExpertsPlacement, SolveOptions, read_instance, solve_instance
 from planner.experts.replay import served_imbalance
 from planner.experts.steps import StepPlanner
 from planner.experts.tokens import plan_tokens
@@ -68,7 +68,7 @@ def _scorer(path: Path) -> ModuleType:
     return module
 
 
-def _timed(solve: Callable[[], Placement]) -> tuple[Placement, float]:
+def _timed(solve: Callable[[], ExpertsPlacement]) -> tuple[ExpertsPlacement, float]:
     """The result of a warm call, and the least CPU seconds of a few."""
     placement, least = solve(), float("inf")
     for _ in range(REPEATS):
@@ -78,7 +78,7 @@ def _timed(solve: Callable[[], Placement]) -> tuple[Placement, float]:
     return placement, least
 
 
-def _baseline(instance: Instance, load_LE: np.ndarray, *, nodes: int) -> np.ndarray:
+def _baseline(instance: ExpertsInstance, load_LE: np.ndarray, *, nodes: int) -> np.ndarray:
     """EPLB's layout of every layer: hierarchical where `nodes` is above 1."""
     slots, ranks, groups = instance.ranks.num_slots, instance.ranks.num_ranks, instance.groups
     if nodes > 1:
@@ -116,7 +116,7 @@ def _static_rows(folder: Path, score: ModuleType) -> list[Row]:
 
 
 def _static_baseline(
-    score: ModuleType, meta: dict[str, object], arrays: dict[str, np.ndarray], instance: Instance
+    score: ModuleType, meta: dict[str, object], arrays: dict[str, np.ndarray], instance: ExpertsInstance
 ) -> str:
     if len(set(instance.ranks.slots_R.tolist())) > 1:
         return "infeasible: it needs as many slots on every rank"
@@ -140,7 +140,7 @@ def _shift_rows(folder: Path, score: ModuleType) -> list[Row]:
     scored = score.score(meta, arrays, base)
     baseline = f"global mean {scored['imb']['mean']} at {scored['moved_GB_after_first']} GB"
     rows = []
-    for wishes, mean, most in ((Wishes(), 1.006, 600.0), (Wishes(tolerance=0.022), 1.025, 300.0)):
+    for wishes, mean, most in ((SolveOptions(), 1.006, 600.0), (SolveOptions(tolerance=0.022), 1.025, 300.0)):
         started = time.process_time()
         placement = solve_instance(instance, wishes)
         took_s = (time.process_time() - started) / len(arrays["load"])
@@ -183,7 +183,7 @@ def _ahead_row(folder: Path, score: ModuleType) -> list[Row]:
         moved = _moved_gb(score, meta, base)
         limits.append((float(served.mean()), float(served.max()), moved))
         parts.append(f"{label} mean {served.mean():.4f} worst {served.max():.4f} at {moved:.0f} GB")
-    placement = solve_instance(instance, Wishes(ahead=True))
+    placement = solve_instance(instance, SolveOptions(ahead=True))
     served = _served_next(score, meta, load, placement.expert_P)
     moved = _moved_gb(score, meta, placement.expert_P)
     met = all(served.mean() < mean and served.max() < worst and moved <= most for mean, worst, most in limits)
@@ -230,7 +230,7 @@ def _realtime_rows(folder: Path, score: ModuleType) -> list[Row]:
     return rows
 
 
-def _history_baseline(score: ModuleType, meta: dict[str, object], instance: Instance) -> str:
+def _history_baseline(score: ModuleType, meta: dict[str, object], instance: ExpertsInstance) -> str:
     """EPLB on the loads of all earlier micro-batches (`history`), and on those of the one served (`oracle`)."""
     load = instance.array.sum(axis=2, dtype=np.float64)
     slots, ranks = instance.ranks.num_slots, instance.ranks.num_ranks
@@ -245,7 +245,7 @@ def _history_baseline(score: ModuleType, meta: dict[str, object], instance: Inst
     return "; ".join(parts)
 
 
-def _step_us(instance: Instance) -> float:
+def _step_us(instance: ExpertsInstance) -> float:
     """CPU time of one layer of one micro-batch: the least mean of several passes over all, one call each."""
     planner = StepPlanner(instance.ranks, instance.num_experts)
     rows = instance.array.sum(axis=2, dtype=np.float64).reshape(-1, instance.num_experts)
@@ -280,7 +280,11 @@ def _affinity_row(folder: Path, score: ModuleType) -> list[Row]:
 
 
 def _affinity_curve(
-    instance: Instance, half: np.ndarray, score: ModuleType, meta: dict[str, object], arrays: dict[str, np.ndarray]
+    instance: ExpertsInstance,
+    half: np.ndarray,
+    score: ModuleType,
+    meta: dict[str, object],
+    arrays: dict[str, np.ndarray],
 ) -> None:
     """What nodes a token buy in balance, on the other half."""
     print("       nodes a token against balance: imbalance to expect, and found on the other half")
@@ -290,7 +294,7 @@ def _affinity_curve(
         print(f"         {scored['nodes_per_token']:.3f}: {expected:.4f}, {scored['imb']['mean']:.4f}")
 
 
-def _affinity_redrawn(instance: Instance, tokens: np.ndarray) -> None:
+def _affinity_redrawn(instance: ExpertsInstance, tokens: np.ndarray) -> None:
     """Halves drawn anew from all tokens, with replacement: what is skill, and what the luck of one half."""
     rng = np.random.default_rng(0)
     print("       halves drawn anew, mean of 3 planned on, each served 5 others")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.experts.experts_input import costs_of, instance_of, loads_of, wishes_of
+from planner.cli.experts.experts_input import costs_of, instance_of, loads_of, solve_options
 from planner.cli.experts.experts_report import (
     below_peak,
     document_of,
@@ -136,7 +136,7 @@ def solve(
     instance = instance_of(loads, array, ranks, slots_per_rank, rank_speeds, ranks_per_node, groups, model)
     placement = solve_instance(
         instance,
-        wishes_of(shares, ahead, tolerance, most_moved, nodes_per_group, resident, seed, imbalance_price),
+        solve_options(shares, ahead, tolerance, most_moved, nodes_per_group, resident, seed, imbalance_price),
     )
     if peak_tokens is not None and not below_peak(instance, placement, peak_tokens):
         return 1

@@ -1,11 +1,11 @@
-"""What `planner experts` is given: instances or recorded loads, wishes, and the cost model of steps."""
+"""What `planner experts` is given: instances or recorded loads, options, and the cost model of steps."""
 
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from planner.experts.instance import Instance, Wishes
+    from planner.experts.instance import ExpertsInstance, SolveOptions
     from planner.experts.readers import Loads
     from planner.experts.step_time import MoeCosts
     from planner.models.architecture import Architecture
@@ -20,9 +20,9 @@ def instance_of(
     ranks_per_node: int | None,
     groups: int,
     model: str | None = None,
-) -> "Instance":
+) -> "ExpertsInstance":
     """The instance in a file, or one made of loads and flags; `model` says which layers of the loads have experts."""
-    from planner.experts.instance import Instance, has_meta, read_instance
+    from planner.experts.instance import ExpertsInstance, has_meta, read_instance
     from planner.experts.ranks import make_ranks
     from planner.experts.step_time import expert_bytes
 
@@ -42,7 +42,7 @@ def instance_of(
     assert ranks is not None
     assert slots is not None
     windows = len(found.load_WLE)
-    return Instance(
+    return ExpertsInstance(
         name=path,
         kind="drift" if windows > 1 else "static",
         array=found.load_WLE if windows > 1 else found.load_WLE[0],
@@ -99,7 +99,7 @@ def model_of(name: str) -> "Architecture":
         raise PlannerError(error.what, where=f"--model: {error.where}".removesuffix(": "), hint=error.hint) from None
 
 
-def wishes_of(
+def solve_options(
     shares: str,
     ahead: bool,
     tolerance: str | None,
@@ -108,10 +108,10 @@ def wishes_of(
     resident: str | None,
     seed: int,
     imbalance_price: float | None,
-) -> "Wishes":
+) -> "SolveOptions":
     from planner.cli.options import fraction
     from planner.documents.units import BYTES, parse_quantity
-    from planner.experts.instance import Wishes, read_resident
+    from planner.experts.instance import SolveOptions, read_resident
 
     if shares not in ("equal", "free"):
         raise PlannerError(f"must be `equal` or `free`, found `{shares}`", where="--shares", hint="use `equal`")
@@ -121,7 +121,7 @@ def wishes_of(
     most_bytes = None if most_moved is None else parse_quantity(most_moved, BYTES, where="--most-moved")
     if most_bytes is not None and most_bytes < 0:
         raise PlannerError(f"must be at least 0, found `{most_moved}`", where="--most-moved", hint="write `50GB`")
-    return Wishes(
+    return SolveOptions(
         shares="free" if shares == "free" else "equal",
         ahead=ahead,
         tolerance=None if tolerance is None else fraction(tolerance, "--tolerance"),

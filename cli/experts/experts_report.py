@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from planner.experts.instance import Instance, Placement
+    from planner.experts.instance import ExpertsInstance, ExpertsPlacement
     from planner.experts.replay import Replayed
     from planner.experts.step_time import MoeCosts
     from planner.experts.tokens import TokenLayout
     from planner.experts.tradeoff import Tradeoff
 
 
-def launch_files(placement: "Placement", instance: "Instance", form: str, model: str | None) -> dict[str, str]:
+def launch_files(
+    placement: "ExpertsPlacement", instance: "ExpertsInstance", form: str, model: str | None
+) -> dict[str, str]:
     """The files that an engine starts from, the layout first; of several windows, the layout of the last."""
     from planner.cli.experts.experts_input import model_of
     from planner.experts.forms import files_of, find_form, launch_rows
@@ -47,7 +49,7 @@ def write_files(files: dict[str, str], output: str | None) -> None:
         say(f"{name}: {text.strip()}")
 
 
-def document_of(instance: "Instance", placement: "Placement") -> dict[str, Any]:
+def document_of(instance: "ExpertsInstance", placement: "ExpertsPlacement") -> dict[str, Any]:
     gap = placement.imbalance / placement.bound - 1.0
     return {
         "schema": "planner.experts/1",
@@ -63,7 +65,7 @@ def document_of(instance: "Instance", placement: "Placement") -> dict[str, Any]:
     }
 
 
-def summary_of(instance: "Instance", placement: "Placement") -> str:
+def summary_of(instance: "ExpertsInstance", placement: "ExpertsPlacement") -> str:
     from planner.documents.units import format_si
 
     gap = 100.0 * (placement.imbalance / placement.bound - 1.0)
@@ -84,7 +86,7 @@ def summary_of(instance: "Instance", placement: "Placement") -> str:
     return "\n".join(lines)
 
 
-def below_peak(instance: "Instance", placement: "Placement", peak_tokens: int) -> bool:
+def below_peak(instance: "ExpertsInstance", placement: "ExpertsPlacement", peak_tokens: int) -> bool:
     """Whether no rank gets more tokens than it has room for; says so, and by how much, where one does."""
     import numpy as np
 

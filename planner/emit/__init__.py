@@ -1,1 +1,1 @@
-"""Plans as files that start them: one module a target, each registering itself by defining `TARGET`."""
+"""Plans as files that start them: one module a target, each registering itself by defining `TARGETS`."""

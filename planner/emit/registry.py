@@ -1,4 +1,4 @@
-"""The registry of emission targets: every module of `planner.emit` that defines `TARGET`.
+"""The registry of emission targets: every module of `planner.emit` that defines `TARGETS`.
 
 Adding a target adds a module and edits nothing here.
 """
@@ -30,8 +30,8 @@ def targets() -> dict[str, Target]:
 
     names = [module.name for module in pkgutil.walk_packages(planner.emit.__path__, "planner.emit.")]
     modules = [importlib.import_module(name) for name in names]
-    found = [module.TARGET for module in modules if hasattr(module, "TARGET")]
-    return {target.name: target for target in sorted(found, key=lambda target: str(target.name))}
+    known: list[Target] = [target for module in modules for target in getattr(module, "TARGETS", ())]
+    return {target.name: target for target in sorted(known, key=lambda target: target.name)}
 
 
 def emit(envelope: Envelope, decision: Decision, target: str) -> dict[str, str]:

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.experts.layout import Layout, assemble, copies_moved, require_resident
+from planner.experts.layout import Layout, assemble, copies_moved, require_resident, spread_problems
 from planner.experts.ranks import Ranks, require_loads
-from planner.experts.wording import of_experts
 from planner.solvers.layouts.respread import Uncertainty, hedge, hedged_time, respread
 from planner.solvers.layouts.spread import Spread, SpreadProblem, equal_shares
 
@@ -62,8 +61,7 @@ def plan_ahead(
         raise PlannerError(what, where="groups", hint="give the routing groups of the model, 1 for none")
     if move_slack < 0:
         raise PlannerError(f"must be at least 0, found {move_slack}", where="move slack")
-    with of_experts():
-        problems = [SpreadProblem(load_E, ranks.slots_R, ranks.speed_R) for load_E in history[-1]]
+    problems = spread_problems(history[-1], ranks)
     resident = None if resident_LP is None else require_resident(resident_LP, problems, ranks)
     found = []
     for layer, problem in enumerate(problems):

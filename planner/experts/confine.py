@@ -7,7 +7,7 @@ expert, R rank, G group, N node.
 
 import numpy as np
 
-from planner.arrays import Bools, Floats, Ints
+from planner.arrays import Bools, Floats
 from planner.errors import PlannerError
 from planner.experts.ranks import Ranks
 
@@ -38,7 +38,7 @@ def confine(load_E: Floats, ranks: Ranks, groups: int, nodes_per_group: int) -> 
 
 def _homes(load_G: Floats, size: int, ranks: Ranks) -> Bools:
     """[G, N] one node for each group."""
-    room_N: Ints = np.bincount(ranks.node_R, weights=ranks.slots_R).astype(np.int64)
+    room_N = ranks.slots_N.copy()
     speed_N = np.bincount(ranks.node_R, weights=ranks.speed_R)
     held_N = np.zeros(ranks.num_nodes)
     allowed_GN = np.zeros((len(load_G), ranks.num_nodes), np.bool_)

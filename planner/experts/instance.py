@@ -9,7 +9,10 @@ free, quota of the same shape.
 
 import io
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -22,7 +25,7 @@ from planner.documents.files import write_bytes_atomic
 from planner.errors import PlannerError
 from planner.experts.ahead import MOVE_SLACK, plan_ahead
 from planner.experts.confine import confine
-from planner.experts.layout import Layout, Shares, plan_layout
+from planner.experts.layout import Layout, Shares, new_copies, plan_layout
 from planner.experts.ranks import Ranks, make_ranks, require_loads
 from planner.experts.steps import StepPlanner
 from planner.experts.tokens import plan_tokens
@@ -38,7 +41,7 @@ DRIFT_SLACK = 0.004
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Instance:
+class ExpertsInstance:
     """One instance as read; `array` has the axes of its kind."""
 
     name: str
@@ -52,7 +55,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placement:
+class ExpertsPlacement:
     """A solution: experts by slot, shares where they are free, and its figures by layer (and window or batch)."""
 
     expert_P: Ints  # [..., P]
@@ -64,7 +67,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wishes:
+class SolveOptions:
     """How to solve: equal or free shares, for the window at hand or the one after, how near the bound, how many bytes
     a window may move, the price of imbalance where traffic between nodes counts, the nodes that each routing group
     is confined to, and the layout that runs now; None where the kind decides."""
@@ -79,25 +82,31 @@ class Wishes:
     seed: int = 0
 
 
-def read_instance(path: str | Path) -> Instance:
+def read_instance(path: str | Path) -> ExpertsInstance:
     """The instance in `path`; PlannerError for files that are none, and for loads and ranks that make no sense."""
-    where = str(path)
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
+    with _opened(path, "instance", "an instance is an .npz file with `meta` and the loads") as content:
+        arrays = {name: content[name] for name in content.files}
         meta = json.loads(str(arrays.pop("meta")))
-    except FileNotFoundError:
-        raise PlannerError("there is no such file", where=where, hint="name an instance") from None
-    except (OSError, ValueError, KeyError, EOFError, RecursionError, BadZipFile) as problem:
-        hint = "an instance is an .npz file with `meta` and the loads"
-        raise PlannerError(f"is no instance: {problem}", where=where, hint=hint) from None
     try:
         return _instance(meta, arrays)
     except PlannerError as error:
-        raise PlannerError(error.what, where=f"{where}: {error.where}", hint=error.hint) from None
+        raise PlannerError(error.what, where=f"{path}: {error.where}", hint=error.hint) from None
 
 
-def _instance(meta: object, arrays: dict[str, npt.NDArray[Any]]) -> Instance:
+@contextmanager
+def _opened(path: str | Path, noun: str, hint: str) -> Iterator[Any]:
+    """The content of an .npz file; PlannerError where there is none, or its content is not read as that of a `noun`."""
+    where = str(path)
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            yield content
+    except FileNotFoundError:
+        raise PlannerError("there is no such file", where=where, hint=f"name the file of the {noun}") from None
+    except (OSError, ValueError, KeyError, EOFError, RecursionError, BadZipFile) as problem:
+        raise PlannerError(f"is no {noun}: {problem}", where=where, hint=hint) from None
+
+
+def _instance(meta: object, arrays: dict[str, npt.NDArray[Any]]) -> ExpertsInstance:
     if not isinstance(meta, dict):
         raise PlannerError("is no mapping", where="meta", hint="write every field of the format")
     kind = meta.get("kind")
@@ -128,7 +137,7 @@ def _instance(meta: object, arrays: dict[str, npt.NDArray[Any]]) -> Instance:
         _require_axis(array, -1, "experts", experts, ARRAYS[kind])
     if kind == "realtime":
         _require_axis(array, 2, "source ranks", num_ranks, ARRAYS[kind])
-    return Instance(
+    return ExpertsInstance(
         name=str(meta.get("name", "instance")),
         kind=kind,
         array=array,
@@ -192,25 +201,20 @@ def has_meta(path: str | Path) -> bool:
 
 def read_resident(path: str | Path) -> Ints:
     """[L, P] the layout in a placement file; of windows, the last."""
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            held = np.asarray(content["phy2log"])
-    except FileNotFoundError:
-        raise PlannerError("there is no such file", where=str(path), hint="name a placement") from None
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
-        raise PlannerError(f"is no placement: {problem}", where=str(path), hint="it holds `phy2log`") from None
-    if held.ndim not in (2, 3) or held.size == 0 or held.dtype.kind not in "iu":
-        what = f"has a layout of shape {held.shape} and type {held.dtype}"
+    with _opened(path, "placement", "it holds `phy2log`") as content:
+        layout = np.asarray(content["phy2log"])
+    if layout.ndim not in (2, 3) or layout.size == 0 or layout.dtype.kind not in "iu":
+        what = f"has a layout of shape {layout.shape} and type {layout.dtype}"
         raise PlannerError(what, where=str(path), hint="give whole numbers as [layer, slot]")
-    found = held.astype(np.int64)
-    if int(found.min()) < -1:
-        what = f"names expert {int(found.min())}"
-        raise PlannerError(what, where=str(path), hint="experts count from 0, and -1 is an empty slot")
-    resident: Ints = found[-1] if found.ndim == 3 else found
+    least = int(layout.min())
+    if least < -1:
+        hint = "experts count from 0, and -1 is an empty slot"
+        raise PlannerError(f"names expert {least}", where=str(path), hint=hint)
+    resident: Ints = (layout[-1] if layout.ndim == 3 else layout).astype(np.int64)
     return resident
 
 
-def write_placement(placement: Placement, path: str | Path) -> None:
+def write_placement(placement: ExpertsPlacement, path: str | Path) -> None:
     """`phy2log` (int32) and, where shares are free, `quota` as compressed `.npz`, whole or not at all."""
     arrays: dict[str, npt.NDArray[Any]] = {"phy2log": placement.expert_P.astype(np.int32)}
     if placement.quota_P is not None:
@@ -220,26 +224,26 @@ def write_placement(placement: Placement, path: str | Path) -> None:
     write_bytes_atomic(path, buffer.getvalue())
 
 
-def solve_instance(instance: Instance, wishes: Wishes | None = None) -> Placement:
+def solve_instance(instance: ExpertsInstance, options: SolveOptions | None = None) -> ExpertsPlacement:
     """The layouts of every layer (and window, and micro-batch) of an instance."""
-    asked = wishes if wishes is not None else Wishes()
-    _require_used(instance.kind, asked)
+    options = options if options is not None else SolveOptions()
+    _require_used(instance.kind, options)
     solvers = {"static": _static, "drift": _drift, "realtime": _realtime, "affinity": _affinity}
-    return solvers[instance.kind](instance, asked)
+    return solvers[instance.kind](instance, options)
 
 
-def _require_used(kind: str, asked: Wishes) -> None:
-    """Refuses wishes that instances of this kind would pass over."""
+def _require_used(kind: str, options: SolveOptions) -> None:
+    """Refuses options that instances of this kind would pass over."""
     windows = kind in ("static", "drift")
-    near = asked.ahead or asked.resident_LP is not None or asked.most_moved_bytes is not None
+    near = options.ahead or options.resident_LP is not None or options.most_moved_bytes is not None
     unused = {
-        "ahead": asked.ahead and not windows,
-        "resident": asked.resident_LP is not None and not windows,
-        "most moved": asked.most_moved_bytes is not None and not windows,
-        "shares": asked.shares == "free" and kind == "affinity",
-        "tolerance": asked.tolerance is not None and kind == "affinity",
-        "imbalance price": asked.imbalance_price is not None and kind != "affinity",
-        "nodes per group": asked.nodes_per_group is not None and (kind != "static" or near),
+        "ahead": options.ahead and not windows,
+        "resident": options.resident_LP is not None and not windows,
+        "most moved": options.most_moved_bytes is not None and not windows,
+        "shares": options.shares == "free" and kind == "affinity",
+        "tolerance": options.tolerance is not None and kind == "affinity",
+        "imbalance price": options.imbalance_price is not None and kind != "affinity",
+        "nodes per group": options.nodes_per_group is not None and (kind != "static" or near),
     }
     for name, wrong in unused.items():
         if wrong:
@@ -247,7 +251,7 @@ def _require_used(kind: str, asked: Wishes) -> None:
             if name == "nodes per group":
                 what = "groups are confined to nodes in layouts of one window, made from nothing"
             raise PlannerError(what, where=name, hint="leave it out")
-    if kind == "static" and asked.most_moved_bytes is not None and asked.resident_LP is None:
+    if kind == "static" and options.most_moved_bytes is not None and options.resident_LP is None:
         hint = "name the layout that runs now with `--resident`"
         raise PlannerError("moves are counted from a resident layout", where="most moved", hint=hint)
 
@@ -256,155 +260,143 @@ def _or(given: float | None, otherwise: float) -> float:
     return otherwise if given is None else given
 
 
-def _static(instance: Instance, wishes: Wishes) -> Placement:
-    if wishes.ahead or wishes.resident_LP is not None or wishes.most_moved_bytes is not None:
-        layout = _window(instance, wishes, np.asarray(instance.array, np.float64)[None], wishes.resident_LP)
+def _static(instance: ExpertsInstance, options: SolveOptions) -> ExpertsPlacement:
+    if options.ahead or options.resident_LP is not None or options.most_moved_bytes is not None:
+        layout = _window(instance, options, np.asarray(instance.array, np.float64)[None], options.resident_LP)
     else:
-        tolerance = _or(wishes.tolerance, TOLERANCE)
+        tolerance = _or(options.tolerance, TOLERANCE)
         layout = plan_layout(
             instance.array,
             instance.ranks,
-            shares=wishes.shares,
+            shares=options.shares,
             tolerance=tolerance,
-            seed=wishes.seed,
+            seed=options.seed,
             slots_LR=instance.slots_LR,
-            allowed_ER=_confined(instance, wishes, instance.array),
+            allowed_ER=_confined(instance, options, instance.array),
         )
-    return Placement(
+    return ExpertsPlacement(
         layout.expert_LP,
         layout.quota_LP,
         layout.imbalance_L,
         layout.bound_L,
         layout.status.value,
-        {**_moved_facts(instance, layout), **_leaving(instance, layout.expert_LP, layout.quota_LP)},
+        {
+            **_moved_facts(instance, layout),
+            **_leaving(instance, [instance.array], [layout.expert_LP], [layout.quota_LP]),
+        },
     )
 
 
-def _drift(instance: Instance, wishes: Wishes) -> Placement:
+def _drift(instance: ExpertsInstance, options: SolveOptions) -> ExpertsPlacement:
     """Window by window, each from the layout before it; the first from what engines start with."""
     windows = np.asarray(instance.array, np.float64)
-    found: list[Layout] = []
+    layouts: list[Layout] = []
     for window in range(len(windows)):
-        before = found[-1].expert_LP if found else wishes.resident_LP
-        found.append(_window(instance, wishes, windows[: window + 1], before))
-    moved = sum(layout.moved_experts or 0 for layout in found[1:])
-    quotas = [layout.quota_LP for layout in found if layout.quota_LP is not None]
-    return Placement(
-        np.array([layout.expert_LP for layout in found]),
-        np.array(quotas) if len(quotas) == len(found) else None,
-        np.array([layout.imbalance_L for layout in found]),
-        np.array([layout.bound_L for layout in found]),
-        "optimal" if all(layout.status.value == "optimal" for layout in found) else "feasible",
-        {"moved_bytes_after_first": moved * instance.expert_bytes, **_leaving_windows(instance, found)},
+        before = layouts[-1].expert_LP if layouts else options.resident_LP
+        layouts.append(_window(instance, options, windows[: window + 1], before))
+    moved = sum(layout.moved_experts or 0 for layout in layouts[1:])
+    expert_WLP = np.array([layout.expert_LP for layout in layouts])
+    quotas = [layout.quota_LP for layout in layouts]
+    return ExpertsPlacement(
+        expert_WLP,
+        np.array(quotas) if all(quota_LP is not None for quota_LP in quotas) else None,
+        np.array([layout.imbalance_L for layout in layouts]),
+        np.array([layout.bound_L for layout in layouts]),
+        "optimal" if all(layout.status.value == "optimal" for layout in layouts) else "feasible",
+        {"moved_bytes_after_first": moved * instance.expert_bytes, **_leaving(instance, windows, expert_WLP, quotas)},
     )
 
 
-def _leaving(instance: Instance, expert_LP: Ints, quota_LP: Floats | None) -> dict[str, float]:
-    """Share of tokens that leave their node, on several nodes; every rank sends as many."""
-    if instance.ranks.num_nodes < 2:
-        return {}
-    load = np.asarray(instance.array, np.float64)
-    return {"leaving_share": float(leaving_share(load, instance.ranks, expert_LP, quota_LP).mean())}
-
-
-def _leaving_windows(instance: Instance, found: list[Layout]) -> dict[str, float]:
-    if instance.ranks.num_nodes < 2:
-        return {}
-    windows = zip(np.asarray(instance.array, np.float64), found, strict=True)
-    shares = [leaving_share(load, instance.ranks, row.expert_LP, row.quota_LP) for load, row in windows]
-    return {"leaving_share": float(np.mean(shares))}
-
-
-def _leaving_batches(instance: Instance, expert_TLP: Ints, quota_TLP: Floats) -> dict[str, float]:
-    """The same where source ranks are known."""
+def _leaving(
+    instance: ExpertsInstance,
+    loads: Iterable[npt.NDArray[Any]],
+    layouts: Iterable[Ints],
+    quotas: Iterable[Floats | None],
+    sources: Iterable[npt.NDArray[Any] | None] = repeat(None),
+) -> dict[str, float]:
+    """Share of tokens that leave their node, on several nodes; every rank sends as many where no source is known."""
     if instance.ranks.num_nodes < 2:
         return {}
     shares = [
-        leaving_share(source.sum(axis=1, dtype=np.float64), instance.ranks, expert_LP, quota_LP, source)
-        for source, expert_LP, quota_LP in zip(instance.array, expert_TLP, quota_TLP, strict=True)
+        leaving_share(np.asarray(load_LE, np.float64), instance.ranks, expert_LP, quota_LP, source)
+        for load_LE, expert_LP, quota_LP, source in zip(loads, layouts, quotas, sources, strict=False)
     ]
     return {"leaving_share": float(np.mean(shares))}
 
 
-def _confined(instance: Instance, wishes: Wishes, load_LE: npt.NDArray[Any]) -> Bools | None:
+def _confined(instance: ExpertsInstance, options: SolveOptions, load_LE: npt.NDArray[Any]) -> Bools | None:
     """[L, E, R] where experts may be when groups are confined to nodes; None when they are not."""
-    if wishes.nodes_per_group is None:
+    if options.nodes_per_group is None:
         return None
     rows = [
-        confine(np.asarray(load_E, np.float64), instance.ranks, instance.groups, wishes.nodes_per_group)
+        confine(np.asarray(load_E, np.float64), instance.ranks, instance.groups, options.nodes_per_group)
         for load_E in load_LE
     ]
     return np.array(rows)
 
 
-def _moved_facts(instance: Instance, layout: Layout) -> dict[str, float]:
+def _moved_facts(instance: ExpertsInstance, layout: Layout) -> dict[str, float]:
     return {} if layout.moved_experts is None else {"moved_bytes": layout.moved_experts * instance.expert_bytes}
 
 
-def _window(instance: Instance, wishes: Wishes, seen: Floats, resident: Ints | None) -> Layout:
-    if wishes.ahead:
-        slack = _or(wishes.tolerance, MOVE_SLACK)
+def _window(instance: ExpertsInstance, options: SolveOptions, seen: Floats, resident: Ints | None) -> Layout:
+    if options.ahead:
+        slack = _or(options.tolerance, MOVE_SLACK)
         return plan_ahead(seen, instance.ranks, groups=instance.groups, resident_LP=resident, move_slack=slack)
     if resident is None:
-        return plan_layout(seen[-1], instance.ranks, shares=wishes.shares, seed=wishes.seed)
+        return plan_layout(seen[-1], instance.ranks, shares=options.shares, seed=options.seed)
     moves = None
-    if wishes.most_moved_bytes is not None:
+    if options.most_moved_bytes is not None:
         if instance.expert_bytes <= 0:
             hint = "name the model with `--model`, or add `expert_bytes` to an instance"
             raise PlannerError("nothing says how many bytes an expert has", where="most moved", hint=hint)
-        moves = int(wishes.most_moved_bytes // instance.expert_bytes)
+        moves = int(options.most_moved_bytes // instance.expert_bytes)
     return plan_layout(
         seen[-1],
         instance.ranks,
-        shares=wishes.shares,
+        shares=options.shares,
         resident_LP=resident,
-        tolerance=_or(wishes.tolerance, DRIFT_SLACK),
+        tolerance=_or(options.tolerance, DRIFT_SLACK),
         most_moves=moves,
-        seed=wishes.seed,
+        seed=options.seed,
     )
 
 
-def _realtime(instance: Instance, wishes: Wishes) -> Placement:
+def _realtime(instance: ExpertsInstance, options: SolveOptions) -> ExpertsPlacement:
     """Experts at home, copies in the free slots, for every micro-batch and layer."""
     load_TLE = instance.array.sum(axis=2, dtype=np.float64)
     batches, layers = load_TLE.shape[:2]
-    planner = StepPlanner(instance.ranks, instance.num_experts, tolerance=_or(wishes.tolerance, STEP_TOLERANCE))
+    planner = StepPlanner(instance.ranks, instance.num_experts, tolerance=_or(options.tolerance, STEP_TOLERANCE))
     rows = planner.plan_rows(load_TLE.reshape(batches * layers, instance.num_experts))
     shape = (batches, layers, instance.ranks.num_slots)
     imbalance = rows.imbalance_N.reshape(batches, layers)
-    moved = new_copies(rows.expert_NP.reshape(shape), instance.ranks)
-    return Placement(
-        rows.expert_NP.reshape(shape),
-        rows.quota_NP.reshape(shape),
+    expert_TLP, quota_TLP = rows.expert_NP.reshape(shape), rows.quota_NP.reshape(shape)
+    moved = new_copies(instance.ranks, expert_TLP)
+    return ExpertsPlacement(
+        expert_TLP,
+        quota_TLP,
         imbalance,
         np.ones_like(imbalance),
         "optimal" if bool((imbalance <= 1.0 + 1e-9).all()) else "feasible",
         {
             "moved_bytes_after_first": float(moved.sum()) * instance.expert_bytes,
-            **_leaving_batches(instance, rows.expert_NP.reshape(shape), rows.quota_NP.reshape(shape)),
+            **_leaving(instance, load_TLE, expert_TLP, quota_TLP, instance.array),
         },
     )
 
 
-def new_copies(expert_TLP: Ints, ranks: Ranks) -> Ints:
-    """[T - 1, L] copies on ranks that did not hold the expert in the window or batch before."""
-    batches, layers, _ = expert_TLP.shape
-    experts = int(expert_TLP.max()) + 1
-    held = np.zeros((batches, layers, ranks.num_ranks, experts + 1), np.bool_)
-    at = np.indices(expert_TLP.shape)
-    held[at[0], at[1], ranks.rank_P[at[2]], expert_TLP] = True
-    moved: Ints = (held[1:] & ~held[:-1])[..., :experts].sum(axis=(2, 3))
-    return moved
-
-
-def _affinity(instance: Instance, wishes: Wishes) -> Placement:
+def _affinity(instance: ExpertsInstance, options: SolveOptions) -> ExpertsPlacement:
     """Planned on the first half of the tokens; figures of that half, and those to expect of as many fresh tokens."""
     tokens = np.asarray(instance.array)
     half = tokens[: max(1, len(tokens) // 2)]
     layout = plan_tokens(
-        half, instance.ranks, instance.num_experts, imbalance_price=_or(wishes.imbalance_price, PRICE), seed=wishes.seed
+        half,
+        instance.ranks,
+        instance.num_experts,
+        imbalance_price=_or(options.imbalance_price, PRICE),
+        seed=options.seed,
     )
-    return Placement(
+    return ExpertsPlacement(
         layout.expert_LP,
         None,
         layout.imbalance_L,

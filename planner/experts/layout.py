@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
-from planner.experts.ranks import Ranks, require_loads
-from planner.experts.wording import of_experts
+from planner.experts.ranks import Ranks, require_loads, require_slots
 from planner.solvers.layouts.respread import num_moves, respread
 from planner.solvers.layouts.shares import pour, solve_free
 from planner.solvers.layouts.spread import (
@@ -22,7 +21,7 @@ from planner.solvers.layouts.spread import (
     Spread,
     SpreadProblem,
     bin_times,
-    require_layout,
+    equal_shares,
     solve_spread,
     time_bound,
 )
@@ -80,7 +79,7 @@ def plan_layout(
     """
     loads = np.ascontiguousarray(load_LE, np.float64)
     require_loads(loads, "layer,expert")
-    problems = _problems(loads, ranks, slots_LR, allowed_ER)
+    problems = spread_problems(loads, ranks, slots_LR, allowed_ER)
     if resident_LP is None:
         if most_moves is not None:
             raise PlannerError("moves are counted from a resident layout", where="resident", hint="give it")
@@ -92,20 +91,38 @@ def plan_layout(
     return replace(layout, moved_experts=copies_moved(ranks, np.asarray(resident_LP), layout.expert_LP))
 
 
-def _problems(
-    loads: Floats, ranks: Ranks, slots_LR: npt.ArrayLike | None, allowed_ER: Bools | None
+def spread_problems(
+    load_LE: Floats,
+    ranks: Ranks,
+    slots_LR: npt.ArrayLike | None = None,
+    allowed_ER: Bools | None = None,
 ) -> list[SpreadProblem]:
-    layers = len(loads)
+    """One problem a layer: experts are its items, ranks its bins; PlannerError where the slots do not hold them."""
+    layers, experts = load_LE.shape
     allowed = [None] * layers if allowed_ER is None else np.broadcast_to(allowed_ER, (layers, *allowed_ER.shape[-2:]))
     slots = np.broadcast_to(ranks.slots_R, (layers, ranks.num_ranks)) if slots_LR is None else np.asarray(slots_LR)
     if slots.shape != (layers, ranks.num_ranks) or (slots > ranks.slots_R).any():
         what = f"must have the shape {(layers, ranks.num_ranks)} and at most the slots of each rank"
         raise PlannerError(what, where="slots by layer", hint=f"found the shape {slots.shape}")
-    with of_experts():
-        return [
-            SpreadProblem(load_E, slots_R.astype(np.int64), ranks.speed_R, allowed_here)
-            for load_E, slots_R, allowed_here in zip(loads, slots, allowed, strict=True)
-        ]
+    if allowed_ER is not None:
+        _require_allowed(allowed_ER, experts, ranks)
+    for slots_R in slots:
+        require_slots(slots_R, experts)
+    return [
+        SpreadProblem(load_E, slots_R.astype(np.int64), ranks.speed_R, allowed_here)
+        for load_E, slots_R, allowed_here in zip(load_LE, slots, allowed, strict=True)
+    ]
+
+
+def _require_allowed(allowed_ER: Bools, experts: int, ranks: Ranks) -> None:
+    wanted = (experts, ranks.num_ranks)
+    if allowed_ER.shape[-2:] != wanted:
+        what = f"must have the shape {wanted} in each layer, found {allowed_ER.shape}"
+        raise PlannerError(what, where="allowed", hint="say of each expert which ranks may hold it")
+    nowhere_E = (~allowed_ER.any(axis=-1)).reshape(-1, experts).any(axis=0)
+    if nowhere_E.any():
+        what = f"no rank may hold expert {int(np.argmax(nowhere_E))}"
+        raise PlannerError(what, where="allowed", hint="allow it somewhere")
 
 
 def _fresh(
@@ -130,9 +147,26 @@ def require_resident(resident_LP: npt.ArrayLike, problems: list[SpreadProblem], 
         raise PlannerError(what, where="resident layout", hint="give the layout that runs on these ranks")
     filled = [_filled(problem, ranks, row_P) for problem, row_P in zip(problems, resident, strict=True)]
     for layer, (problem, row_P) in enumerate(zip(problems, filled, strict=True)):
-        with of_experts():
-            require_layout(problem, row_P, where=f"resident layout, layer {layer}")
+        _require_whole(problem, row_P, f"resident layout, layer {layer}")
     return filled
+
+
+def _require_whole(problem: SpreadProblem, row_P: Ints, where: str) -> None:
+    """Refuses a layer that does not hold every expert, or one twice on a rank."""
+    experts, low, high = len(problem.weight_E), int(row_P.min()), int(row_P.max())
+    if low < 0 or high >= experts:
+        what = f"names expert {low if low < 0 else high} of {experts}"
+        raise PlannerError(what, where=where, hint="experts count from 0, and no slot stays empty")
+    missing = np.setdiff1d(np.arange(experts), row_P)
+    if len(missing):
+        hint = "give every expert at least one slot"
+        raise PlannerError(f"expert {missing[0]} has no slot", where=where, hint=hint)
+    copies_RE = np.zeros((len(problem.slots_R), experts), np.int64)
+    np.add.at(copies_RE, (problem.bin_P, row_P), 1)
+    if (copies_RE > 1).any():
+        rank, expert = np.argwhere(copies_RE > 1)[0]
+        hint = "a second copy belongs on another rank"
+        raise PlannerError(f"rank {rank} holds expert {expert} twice", where=where, hint=hint)
 
 
 def _filled(problem: SpreadProblem, ranks: Ranks, row_P: Ints) -> Ints:
@@ -205,8 +239,6 @@ def _changed(problem: SpreadProblem, row_P: Ints, shares: Shares, goal: float, s
 
 
 def _shares(problem: SpreadProblem, item_P: Ints, shares: Shares, goal: float) -> Floats:
-    from planner.solvers.layouts.spread import equal_shares
-
     if shares == "equal":
         return equal_shares(item_P, len(problem.weight_E))
     return pour(problem, item_P, goal=goal)
@@ -238,10 +270,15 @@ def at_slots(ranks: Ranks, slots_R: Ints) -> Ints:
 
 def copies_moved(ranks: Ranks, before_LP: Ints, after_LP: Ints) -> int:
     """Copies on ranks that did not hold the expert before; slots may be empty (-1)."""
-    layers, _ = after_LP.shape
-    experts = int(max(before_LP.max(), after_LP.max())) + 1
-    held = np.zeros((2, layers, ranks.num_ranks, experts + 1), np.bool_)
-    rows = np.arange(layers)[:, None]
-    held[0, rows, ranks.rank_P[None], before_LP] = True
-    held[1, rows, ranks.rank_P[None], after_LP] = True
-    return int((held[1] & ~held[0])[..., :experts].sum())
+    return int(new_copies(ranks, np.stack([before_LP, after_LP])).sum())
+
+
+def new_copies(ranks: Ranks, expert_TLP: Ints) -> Ints:
+    """[T - 1, L] copies on ranks that did not hold the expert in the layout before."""
+    layouts, layers, _ = expert_TLP.shape
+    experts = int(expert_TLP.max()) + 1
+    resident = np.zeros((layouts, layers, ranks.num_ranks, experts + 1), np.bool_)  # empty slots (-1): the last column
+    layout, layer, slot = np.indices(expert_TLP.shape)
+    resident[layout, layer, ranks.rank_P[slot], expert_TLP] = True
+    moved: Ints = (resident[1:] & ~resident[:-1])[..., :experts].sum(axis=(2, 3))
+    return moved

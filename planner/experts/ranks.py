@@ -59,6 +59,11 @@ class Ranks:
         """The first slot of every rank, and the number of slots last."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.slots_R)]).astype(np.int64)
 
+    @property
+    def slots_N(self) -> Ints:
+        """Slots of every node."""
+        return np.bincount(self.node_R, weights=self.slots_R).astype(np.int64)
+
     def with_more_slots(self, more: int) -> "Ranks":
         """The same ranks with `more` slots each."""
         return Ranks(self.slots_R + more, self.speed_R, self.node_R, self.home_slots)
@@ -91,21 +96,33 @@ def require_loads(load: Floats, axes: str, *, where: str = "load") -> None:
         raise PlannerError(f"is empty: {load.shape}", where=where, hint="give the loads of at least one layer")
     wrong = ~np.isfinite(load) | (load < 0)
     if wrong.any():
-        at = tuple(int(index) for index in np.argwhere(wrong)[0])
-        raise PlannerError(f"is {load[at]} at {list(at)}", where=where, hint="loads are finite and at least 0")
+        entry = tuple(int(index) for index in np.argwhere(wrong)[0])
+        raise PlannerError(f"is {load[entry]} at {list(entry)}", where=where, hint="loads are finite and at least 0")
     idle = load.sum(axis=-1) == 0
     if idle.any():
-        at = tuple(int(index) for index in np.argwhere(idle)[0])
+        row = [int(index) for index in np.argwhere(idle)[0]]
         hint = "leave out dense layers, and windows too short to hold tokens of every layer"
-        raise PlannerError(f"has no load at all at {list(at)} of [{axes.rpartition(',')[0]}]", where=where, hint=hint)
+        raise PlannerError(f"has no load at all at {row} of [{axes.rpartition(',')[0]}]", where=where, hint=hint)
+
+
+def require_slots(slots: Ints, num_experts: int, holder: str = "rank") -> None:
+    """Refuses fewer slots than experts, and a rank (or node) with more slots than experts: it would hold one twice."""
+    total, most = int(slots.sum()), int(slots.max())
+    if (slots < 1).any():
+        raise PlannerError(f"a {holder} has no slot", where="slots", hint=f"leave such a {holder} out")
+    if total < num_experts:
+        hint = f"give the {holder}s {num_experts - total} slots more, or use more {holder}s"
+        raise PlannerError(f"{total} slots cannot hold {num_experts} experts", where="slots", hint=hint)
+    if most > num_experts:
+        what = f"a {holder} has {most} slots for {num_experts} experts, and holds none twice"
+        raise PlannerError(what, where="slots", hint=f"give each {holder} at most {num_experts} slots")
 
 
 def linear_layout(ranks: Ranks, num_experts: int) -> Ints:
     """Experts in order over the ranks, as engines start: evenly, -1 in the slots left over."""
     if ranks.num_slots < num_experts:
-        raise PlannerError(
-            f"{ranks.num_slots} slots cannot hold {num_experts} experts", where="slots", hint="add slots or ranks"
-        )
+        what = f"{ranks.num_slots} slots cannot hold {num_experts} experts"
+        raise PlannerError(what, where="slots", hint="add slots or ranks")
     expert_P = np.full(ranks.num_slots, -1, np.int64)
     each, more = divmod(num_experts, ranks.num_ranks)
     expert = 0

@@ -48,7 +48,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class WindowLayout:
     """What one policy has ready for one window."""
 
     expert_LP: Ints
@@ -56,7 +56,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class PolicyInputs:
     """What a policy may reckon with besides the loads seen."""
 
     groups: int
@@ -65,7 +65,7 @@ class Terms:
     steps_per_window: int
 
 
-Policy = Callable[[Floats, Ranks, Terms], Iterator[Served]]
+Policy = Callable[[Floats, Ranks, PolicyInputs], Iterator[WindowLayout]]
 
 
 def replay(
@@ -87,7 +87,7 @@ def replay(
         hint = did_you_mean(policy, known, otherwise=f"the policies are {', '.join(known)}")
         raise PlannerError(f"unknown policy `{policy}`", where="--policy", hint=hint)
     bytes_each = expert_bytes or (costs.expert_bytes if costs is not None else 0.0)
-    terms = Terms(groups, bytes_each, costs, steps_per_window)
+    terms = PolicyInputs(groups, bytes_each, costs, steps_per_window)
     served = list(POLICIES[policy](load_WLE, ranks, terms))
     moved_W = np.array([copies_moved(ranks, a.expert_LP, b.expert_LP) for a, b in pairwise(served)])
     imbalance_WL = np.array([window.imbalance_L for window in served[1:]])
@@ -110,31 +110,31 @@ def served_imbalance(ranks: Ranks, expert_LP: Ints, load_LE: Floats) -> Floats:
     return found
 
 
-def _linear(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
+def _linear(load_WLE: Floats, ranks: Ranks, _: PolicyInputs) -> Iterator[WindowLayout]:
     start_LP = np.tile(linear_layout(ranks, load_WLE.shape[2]), (load_WLE.shape[1], 1))
-    return (Served(start_LP, served_imbalance(ranks, start_LP, load_LE)) for load_LE in load_WLE)
+    return (WindowLayout(start_LP, served_imbalance(ranks, start_LP, load_LE)) for load_LE in load_WLE)
 
 
-def _static(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
+def _static(load_WLE: Floats, ranks: Ranks, _: PolicyInputs) -> Iterator[WindowLayout]:
     layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
-    return (Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE)) for load_LE in load_WLE)
+    return (WindowLayout(layout_LP, served_imbalance(ranks, layout_LP, load_LE)) for load_LE in load_WLE)
 
 
-def _periodic(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
+def _periodic(load_WLE: Floats, ranks: Ranks, _: PolicyInputs) -> Iterator[WindowLayout]:
     layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
     for load_LE in load_WLE:
-        yield Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
+        yield WindowLayout(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
         layout_LP = plan_layout(load_LE, ranks, resident_LP=layout_LP, tolerance=SLACK).expert_LP
 
 
-def _ahead(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served]:
+def _ahead(load_WLE: Floats, ranks: Ranks, terms: PolicyInputs) -> Iterator[WindowLayout]:
     layout_LP = plan_ahead(load_WLE[:1], ranks, groups=terms.groups).expert_LP
     for window, load_LE in enumerate(load_WLE):
-        yield Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
+        yield WindowLayout(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
         layout_LP = plan_ahead(load_WLE[: window + 1], ranks, groups=terms.groups, resident_LP=layout_LP).expert_LP
 
 
-def _worthwhile(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served]:
+def _worthwhile(load_WLE: Floats, ranks: Ranks, terms: PolicyInputs) -> Iterator[WindowLayout]:
     """Of several distances from the bound, staying among them, the one with most seconds saved in the next window.
 
     The next window is taken to be like the last one.
@@ -148,7 +148,7 @@ def _worthwhile(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served
     layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
     for load_LE in load_WLE:
         staying_L = served_imbalance(ranks, layout_LP, load_LE)
-        yield Served(layout_LP, staying_L)
+        yield WindowLayout(layout_LP, staying_L)
         best_s = 0.0
         before_LP = layout_LP
         for slack in SLACKS:
@@ -159,7 +159,7 @@ def _worthwhile(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served
                 best_s, layout_LP = net_s, found.expert_LP
 
 
-def _hindsight(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served]:
+def _hindsight(load_WLE: Floats, ranks: Ranks, terms: PolicyInputs) -> Iterator[WindowLayout]:
     """The best times to move, by dynamic programming over windows: what any rule of when to move can reach at most.
 
     Layout k is planned on window k, near the one before it, and may serve from window k + 1 on (layout 0 from the
@@ -179,7 +179,7 @@ def _hindsight(load_WLE: Floats, ranks: Ranks, terms: Terms) -> Iterator[Served]
     sent = [[copies_moved(ranks, before, after) for after in planned] for before in planned]
     moving_s = np.array([[costs.move_s(count * terms.expert_bytes) for count in row] for row in sent])
     for window, layout in enumerate(cheapest_path(served_s, moving_s)):
-        yield Served(planned[layout], served_imbalance(ranks, planned[layout], load_WLE[window]))
+        yield WindowLayout(planned[layout], served_imbalance(ranks, planned[layout], load_WLE[window]))
 
 
 def cheapest_path(served_s: Floats, moving_s: Floats) -> list[int]:
@@ -198,18 +198,18 @@ def cheapest_path(served_s: Floats, moving_s: Floats) -> list[int]:
     return path[::-1]
 
 
-def _oracle(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
+def _oracle(load_WLE: Floats, ranks: Ranks, _: PolicyInputs) -> Iterator[WindowLayout]:
     layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
     for load_LE in load_WLE:
         layout_LP = plan_layout(load_LE, ranks, resident_LP=layout_LP, tolerance=SLACK).expert_LP
-        yield Served(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
+        yield WindowLayout(layout_LP, served_imbalance(ranks, layout_LP, load_LE))
 
 
-def _realtime(load_WLE: Floats, ranks: Ranks, _: Terms) -> Iterator[Served]:
+def _realtime(load_WLE: Floats, ranks: Ranks, _: PolicyInputs) -> Iterator[WindowLayout]:
     planner = StepPlanner(ranks, load_WLE.shape[2])
     for load_LE in load_WLE:
         rows = planner.plan_rows(load_LE)
-        yield Served(rows.expert_NP, rows.imbalance_N)
+        yield WindowLayout(rows.expert_NP, rows.imbalance_N)
 
 
 POLICIES: dict[str, Policy] = {

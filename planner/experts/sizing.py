@@ -30,7 +30,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MoveValue:
     """Whether to go from one layout to another: seconds saved until the next change, and seconds it takes."""
 
     gain_s: float
@@ -84,11 +84,11 @@ def worth_moving(
     after_L: Sequence[float] | Floats,
     moved_bytes: float,
     steps: int,
-) -> Verdict:
+) -> MoveValue:
     """Whether imbalances `after_L` in place of `before_L` save more in `steps` steps than moving the weights takes."""
     if steps < 1:
         raise PlannerError(
             f"must be at least 1, found {steps}", where="steps", hint="count the steps until the next one"
         )
     gain_s = (costs.step_s(before_L) - costs.step_s(after_L)) * steps
-    return Verdict(gain_s, costs.move_s(moved_bytes))
+    return MoveValue(gain_s, costs.move_s(moved_bytes))

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.experts.ranks import Ranks
-from planner.experts.wording import of_experts
+from planner.experts.ranks import Ranks, require_slots
 from planner.solvers.layouts.affinity import PRICE, AffinityProblem, solve_affinity
 
 
@@ -45,19 +44,27 @@ def plan_tokens(
     if chosen.ndim != 3 or chosen.size == 0 or not np.issubdtype(chosen.dtype, np.integer):
         what = f"must hold whole numbers with the axes [token, layer, choice], found {chosen.dtype} {chosen.shape}"
         raise PlannerError(what, where="topk_ids", hint="give the experts that each token chose in each layer")
-    found = []
+    if fresh_tokens is not None and fresh_tokens < 1:
+        raise PlannerError(f"must be at least 1, found {fresh_tokens}", where="fresh tokens")
+    require_slots(ranks.slots_R, num_experts)
+    if ranks.num_nodes > 1:
+        require_slots(ranks.slots_N, num_experts, "node")
+    layouts = []
     for layer in range(chosen.shape[1]):
-        items = np.ascontiguousarray(chosen[:, layer], np.int64)
-        with of_experts(f"topk_ids, layer {layer}"):
-            problem = AffinityProblem(
-                items, num_experts, ranks.slots_R, ranks.node_R, imbalance_price, ranks.speed_R, fresh_tokens
-            )
-            solution = solve_affinity(problem, seed=seed).solution
+        expert_NK = np.ascontiguousarray(chosen[:, layer], np.int64)
+        low, high = int(expert_NK.min()), int(expert_NK.max())
+        if low < 0 or high >= num_experts:
+            what = f"names expert {low if low < 0 else high} of {num_experts}"
+            raise PlannerError(what, where=f"topk_ids, layer {layer}", hint="experts count from 0")
+        problem = AffinityProblem(
+            expert_NK, num_experts, ranks.slots_R, ranks.node_R, imbalance_price, ranks.speed_R, fresh_tokens
+        )
+        solution = solve_affinity(problem, seed=seed).solution
         assert solution is not None
-        found.append(solution)
+        layouts.append(solution)
     return TokenLayout(
-        np.array([layout.item_P for layout in found]),
-        np.array([layout.groups_touched for layout in found]),
-        np.array([layout.imbalance for layout in found]),
-        np.array([layout.fresh_imbalance for layout in found]),
+        np.array([layout.item_P for layout in layouts]),
+        np.array([layout.groups_touched for layout in layouts]),
+        np.array([layout.imbalance for layout in layouts]),
+        np.array([layout.fresh_imbalance for layout in layouts]),
     )

@@ -14,7 +14,7 @@ from planner.arrays import Floats, Ints
 from planner.experts.layout import Layout, at_slots, copies_moved, plan_layout
 from planner.experts.ranks import Ranks
 from planner.experts.replay import served_imbalance
-from planner.experts.sizing import Verdict, worth_moving
+from planner.experts.sizing import MoveValue, worth_moving
 from planner.experts.step_time import MoeCosts
 from planner.experts.tokens import TokenLayout, plan_tokens
 from planner.experts.traffic import draw_near, leaving_share
@@ -40,7 +40,7 @@ class Tradeoff:
     moved_experts: int
     redundant_slots: int
     slots_per_rank: float  # mean
-    verdict: Verdict | None = None
+    verdict: MoveValue | None = None
 
 
 def tradeoffs(

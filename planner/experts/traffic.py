@@ -8,11 +8,10 @@ import numpy.typing as npt
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.experts.layout import Layout, assemble
+from planner.experts.layout import Layout, assemble, spread_problems
 from planner.experts.ranks import Ranks
-from planner.experts.wording import of_experts
 from planner.solvers.layouts.nearby import even_sources, far_share, solve_nearby
-from planner.solvers.layouts.spread import SpreadProblem, bin_times, equal_shares
+from planner.solvers.layouts.spread import bin_times, equal_shares
 
 
 def leaving_share(
@@ -48,12 +47,11 @@ def draw_near(load_LE: Floats, ranks: Ranks, layout: Layout, *, slack: float = 0
 
     Copies share equally, and all slots of `ranks` are filled.
     """
-    problems = [SpreadProblem(load_E, ranks.slots_R, ranks.speed_R) for load_E in load_LE]
-    found = []
+    problems = spread_problems(load_LE, ranks)
+    spreads = []
     for problem, row_P in zip(problems, layout.expert_LP, strict=True):
         goal = float(bin_times(problem, row_P).max()) * (1.0 + slack)
-        with of_experts():
-            spread = solve_nearby(problem, ranks.node_R, row_P, goal).solution
+        spread = solve_nearby(problem, ranks.node_R, row_P, goal).solution
         assert spread is not None
-        found.append(spread)
-    return assemble(problems, ranks, found, "equal")
+        spreads.append(spread)
+    return assemble(problems, ranks, spreads, "equal")

@@ -1,4 +1,4 @@
-"""Files and wishes that make no sense: one clear error each, never a traceback and never a silent guess."""
+"""Files and options that make no sense: one clear error each, never a traceback and never a silent guess."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.experts.ahead import plan_ahead
-from planner.experts.instance import Wishes, read_instance, read_resident, solve_instance
+from planner.experts.instance import SolveOptions, read_instance, read_resident, solve_instance
 from planner.experts.ranks import make_ranks
 from planner.experts.readers import read_loads
 
@@ -128,17 +128,17 @@ def test_placements_that_are_none_are_refused(tmp_path: Path, held: Any, said: s
 
 
 @pytest.mark.parametrize(
-    ("wishes", "said"),
+    ("options", "said"),
     [
-        (Wishes(imbalance_price=3.0), "imbalance price: has no effect on instances of kind `static`"),
-        (Wishes(most_moved_bytes=1e9), "counted from a resident layout"),
-        (Wishes(ahead=True, nodes_per_group=1), "nodes per group: groups are confined"),
+        (SolveOptions(imbalance_price=3.0), "imbalance price: has no effect on instances of kind `static`"),
+        (SolveOptions(most_moved_bytes=1e9), "counted from a resident layout"),
+        (SolveOptions(ahead=True, nodes_per_group=1), "nodes per group: groups are confined"),
     ],
 )
-def test_wishes_that_would_be_passed_over_are_refused(tmp_path: Path, wishes: Wishes, said: str) -> None:
+def test_options_that_would_be_passed_over_are_refused(tmp_path: Path, options: SolveOptions, said: str) -> None:
     np.savez(tmp_path / "one.npz", meta=json.dumps(META), load=LOADS)
     with pytest.raises(PlannerError, match=said):
-        solve_instance(read_instance(tmp_path / "one.npz"), wishes)
+        solve_instance(read_instance(tmp_path / "one.npz"), options)
 
 
 def test_groups_that_do_not_divide_the_experts_are_refused() -> None:

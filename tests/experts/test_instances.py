@@ -9,7 +9,8 @@ import pytest
 from expert_loads import imbalance, zipf_loads
 
 from planner.errors import PlannerError
-from planner.experts.instance import Wishes, new_copies, read_instance, solve_instance, write_placement
+from planner.experts.instance import SolveOptions, read_instance, solve_instance, write_placement
+from planner.experts.layout import new_copies
 from planner.experts.ranks import make_ranks
 
 META: dict[str, Any] = {
@@ -57,11 +58,11 @@ def test_drifting_instances_count_the_bytes_moved_and_keep_a_budget(tmp_path: Pa
     instance = read_instance(_write(tmp_path, "drift", load=loads))
     placement = solve_instance(instance)
     assert placement.expert_P.shape == (3, 2, 72)
-    moved = new_copies(placement.expert_P, instance.ranks)
+    moved = new_copies(instance.ranks, placement.expert_P)
     assert placement.facts["moved_bytes_after_first"] == float(moved.sum()) * 1e6
-    small = solve_instance(instance, Wishes(most_moved_bytes=5e6))
-    assert new_copies(small.expert_P, instance.ranks).sum(axis=1).max() <= 5
-    ahead = solve_instance(instance, Wishes(ahead=True))
+    small = solve_instance(instance, SolveOptions(most_moved_bytes=5e6))
+    assert new_copies(instance.ranks, small.expert_P).sum(axis=1).max() <= 5
+    ahead = solve_instance(instance, SolveOptions(ahead=True))
     assert ahead.expert_P.shape == (3, 2, 72)
 
 
@@ -71,7 +72,9 @@ def test_layouts_made_ahead_never_see_the_window_they_serve(tmp_path: Path) -> N
     changed[2] = zipf_loads(2, 64, seed=99)
     plans = []
     for array in (loads, changed):
-        plans.append(solve_instance(read_instance(_write(tmp_path, "drift", load=array)), Wishes(ahead=True)).expert_P)
+        plans.append(
+            solve_instance(read_instance(_write(tmp_path, "drift", load=array)), SolveOptions(ahead=True)).expert_P
+        )
     assert (plans[0][:2] == plans[1][:2]).all()
 
 
@@ -99,7 +102,9 @@ def test_affinity_brings_experts_chosen_together_to_one_node(tmp_path: Path) -> 
 
 
 def test_placements_are_written_whole_and_read_back(tmp_path: Path) -> None:
-    placement = solve_instance(read_instance(_write(tmp_path, "static", load=zipf_loads(2, 64))), Wishes(shares="free"))
+    placement = solve_instance(
+        read_instance(_write(tmp_path, "static", load=zipf_loads(2, 64))), SolveOptions(shares="free")
+    )
     write_placement(placement, tmp_path / "out.npz")
     with np.load(tmp_path / "out.npz") as written:
         assert (written["phy2log"] == placement.expert_P).all()

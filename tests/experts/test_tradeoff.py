@@ -91,7 +91,7 @@ def test_fewer_nodes_a_token_cost_balance() -> None:
     [
         (np.zeros((4, 1, 2)), "must hold whole numbers"),
         (np.zeros((4, 2), np.int64), r"found int64 \(4, 2\)"),
-        (np.full((4, 1, 2), 32), "layer 0: tokens: names expert 32 of 32"),
+        (np.full((4, 1, 2), 32), "layer 0: names expert 32 of 32"),
         (np.full((4, 1, 2), -1), "names expert -1 of 32"),
     ],
 )

@@ -94,4 +94,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return {"areal.yaml": f"{job.comments}{text}"}
 
 
-TARGET = Target("areal", "a configuration for AReaL, with its allocation strings", ("rl",), _emit)
+TARGETS = (Target("areal", "a configuration for AReaL, with its allocation strings", ("rl",), _emit),)

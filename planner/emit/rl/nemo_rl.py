@@ -106,4 +106,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return {"nemo-rl.yaml": f"{job.comments}{text}"}
 
 
-TARGET = Target("nemo-rl", "a configuration for NeMo-RL's GRPO example", ("rl",), _emit)
+TARGETS = (Target("nemo-rl", "a configuration for NeMo-RL's GRPO example", ("rl",), _emit),)

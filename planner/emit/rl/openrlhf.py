@@ -86,4 +86,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return {"launch-openrlhf.sh": command_script(job, needs, program, list(flags(job)))}
 
 
-TARGET = Target("openrlhf", "a script with OpenRLHF's dotted flags", ("rl",), _emit)
+TARGETS = (Target("openrlhf", "a script with OpenRLHF's dotted flags", ("rl",), _emit),)

@@ -94,4 +94,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return {"launch-slime.sh": command_script(job, needs, start, list(flags(job)))}
 
 
-TARGET = Target("slime", "a script with slime's flags", ("rl",), _emit)
+TARGETS = (Target("slime", "a script with slime's flags", ("rl",), _emit),)

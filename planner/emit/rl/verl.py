@@ -167,4 +167,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return {"launch-verl.sh": "\n".join(lines) + "\n", "overrides.txt": f"{job.comments}{listing}"}
 
 
-TARGET = Target("verl", "a script with overrides of verl's Hydra configurations", ("rl",), _emit)
+TARGETS = (Target("verl", "a script with overrides of verl's Hydra configurations", ("rl",), _emit),)

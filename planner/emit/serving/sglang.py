@@ -227,4 +227,6 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return emit_serving(envelope, decision, _ENGINE)
 
 
-TARGET = Target("sglang", "bash scripts that run `sglang.launch_server` on each node, and routers", ("serve",), _emit)
+TARGETS = (
+    Target("sglang", "bash scripts that run `sglang.launch_server` on each node, and routers", ("serve",), _emit),
+)

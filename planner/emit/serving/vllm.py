@@ -238,4 +238,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return emit_serving(envelope, decision, _ENGINE)
 
 
-TARGET = Target("vllm", "bash scripts that run `vllm serve` on every node, and the router", ("serve",), _emit)
+TARGETS = (Target("vllm", "bash scripts that run `vllm serve` on every node, and the router", ("serve",), _emit),)

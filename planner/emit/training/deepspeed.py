@@ -90,6 +90,6 @@ def _recomputed(job: TrainJob) -> list[str]:
     return [f"{', '.join(run.modules)} of every layer"] if run.granularity == "selective" else []
 
 
-TARGET = Target(
-    "deepspeed", "DeepSpeed's configuration, and the script that starts a program with it", ("train",), _emit
+TARGETS = (
+    Target("deepspeed", "DeepSpeed's configuration, and the script that starts a program with it", ("train",), _emit),
 )

@@ -132,4 +132,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     }
 
 
-TARGET = Target("megatron-bridge", "overrides for Megatron-Bridge, and a program that trains", ("train",), _emit)
+TARGETS = (Target("megatron-bridge", "overrides for Megatron-Bridge, and a program that trains", ("train",), _emit),)

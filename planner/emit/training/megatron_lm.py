@@ -147,4 +147,6 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return {"launch.sh": script(read_job(envelope, decision))}
 
 
-TARGET = Target("megatron-lm", "the script that runs Megatron-LM's `pretrain_gpt.py` on every node", ("train",), _emit)
+TARGETS = (
+    Target("megatron-lm", "the script that runs Megatron-LM's `pretrain_gpt.py` on every node", ("train",), _emit),
+)

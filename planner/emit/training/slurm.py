@@ -66,4 +66,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return {"launch.sh": script(job), "train.sbatch": batch(job)}
 
 
-TARGET = Target("slurm", "a Slurm batch file that trains with Megatron-LM", ("train",), _emit)
+TARGETS = (Target("slurm", "a Slurm batch file that trains with Megatron-LM", ("train",), _emit),)

@@ -58,4 +58,4 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return {"launch.sh": script, "mesh.json": json.dumps(mesh(job), indent=1) + "\n"}
 
 
-TARGET = Target("torchrun", "a script that starts any program, and the plan's mesh as JSON", ("train",), _emit)
+TARGETS = (Target("torchrun", "a script that starts any program, and the plan's mesh as JSON", ("train",), _emit),)

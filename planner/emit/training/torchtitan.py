@@ -203,4 +203,6 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     return {"launch.sh": launch_script(job, program, flags, notes), "plan.py": header + module(job)}
 
 
-TARGET = Target("torchtitan", "a configuration module of torchtitan, and the script that runs it", ("train",), _emit)
+TARGETS = (
+    Target("torchtitan", "a configuration module of torchtitan, and the script that runs it", ("train",), _emit),
+)

@@ -55,7 +55,7 @@ ASSUMPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ExpertsSetting:
     """A resolved problem with its loads: everything the solve reads."""
 
     resolved: Resolved
@@ -80,7 +80,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     return _envelope(setting, layout, memory)
 
 
-def _setting(resolved: Resolved) -> Setting:
+def _setting(resolved: Resolved) -> ExpertsSetting:
     problem, where = resolved.problem, resolved.where
     options = ExpertsOptions.model_validate(problem.options)
     if len(problem.models) != 1 or len(resolved.pools) != 1:
@@ -110,7 +110,7 @@ def _setting(resolved: Resolved) -> Setting:
         ranks_per_node=min(pool.node.num_gpus, options.ep),
         home_slots=home,
     )
-    return Setting(resolved, options, key, model, pool, loads, ranks)
+    return ExpertsSetting(resolved, options, key, model, pool, loads, ranks)
 
 
 def _loads(options: ExpertsOptions, model: Architecture, where: Where) -> Loads:
@@ -152,7 +152,7 @@ def _each(options: ExpertsOptions) -> str:
     return f"{given[0]} slots" if len(given) == 1 else f"{given[0]} to {given[-1]} slots"
 
 
-def _memory(setting: Setting) -> Memory:
+def _memory(setting: ExpertsSetting) -> Memory:
     """Weights of a rank, redundant slots included; Infeasible where they exceed what the engine may use."""
     options, model, pool = setting.options, setting.model, setting.pool
     shards = Shards.of(1, dp=options.ep, ep=options.ep)
@@ -173,7 +173,7 @@ def _memory(setting: Setting) -> Memory:
     return Memory(weights_bytes=weights, capacity_bytes=capacity)
 
 
-def _layout(setting: Setting, limits: Limits) -> Layout:
+def _layout(setting: ExpertsSetting, limits: Limits) -> Layout:
     options, loads, ranks = setting.options, setting.loads, setting.ranks
     resident = None if options.resident is None else read_resident(options.resident)
     if options.policy == "realtime":
@@ -184,7 +184,7 @@ def _layout(setting: Setting, limits: Limits) -> Layout:
     return plan_layout(loads.total_LE, ranks, resident_LP=resident, seed=limits.seed, **tolerance)  # type: ignore[arg-type]  # one key of a known type
 
 
-def _require_room(setting: Setting, layout: Layout) -> None:
+def _require_room(setting: ExpertsSetting, layout: Layout) -> None:
     """Infeasible where a rank gets more tokens of one layer than it has room for, in any window."""
     most = setting.options.peak_tokens
     if most is None:
@@ -219,7 +219,7 @@ def _homes(ranks: Ranks, load_LE: Floats) -> Layout:
     return Layout(filled_NP, rows.quota_NP, rows.imbalance_N, bound_L, status)
 
 
-def _envelope(setting: Setting, layout: Layout, memory: Memory) -> Envelope:
+def _envelope(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Envelope:
     problem = setting.resolved.problem
     inputs = _inputs(setting)
     return Envelope(
@@ -242,7 +242,7 @@ def _envelope(setting: Setting, layout: Layout, memory: Memory) -> Envelope:
     )
 
 
-def _inputs(setting: Setting) -> dict[str, JsonValue]:
+def _inputs(setting: ExpertsSetting) -> dict[str, JsonValue]:
     """The problem with files by their names alone."""
     inputs = normalised(setting.resolved)
     options = dict(setting.resolved.problem.options)
@@ -252,13 +252,13 @@ def _inputs(setting: Setting) -> dict[str, JsonValue]:
     return {**inputs, "options": options}
 
 
-def _digests(setting: Setting, inputs: dict[str, JsonValue]) -> Digests:
+def _digests(setting: ExpertsSetting, inputs: dict[str, JsonValue]) -> Digests:
     known = setting.resolved.digests()
     traces = {**known["traces"], "loads": digest(setting.loads.load_WLE.tolist())}
     return Digests(problem=digest(inputs), models=known["models"], hardware=known["hardware"], traces=traces)
 
 
-def _decision(setting: Setting, layout: Layout, memory: Memory) -> ExpertsDecision:
+def _decision(setting: ExpertsSetting, layout: Layout, memory: Memory) -> ExpertsDecision:
     options, engine, pool = setting.options, setting.resolved.problem.engine, setting.pool
     moved = layout.moved_experts or 0
     costs = MoeCosts(setting.model, pool, options.ep, 1.0)
@@ -308,7 +308,7 @@ def _predictions(layout: Layout) -> Iterator[Prediction]:
     yield Prediction(metric="imbalance", statistic="max", value=float(layout.imbalance_L.max()))
 
 
-def _certificate(setting: Setting, layout: Layout) -> Certificate:
+def _certificate(setting: ExpertsSetting, layout: Layout) -> Certificate:
     """The mean imbalance over layers beside the mean of the layers' bounds."""
     value, bound = float(layout.imbalance_L.mean()), float(layout.bound_L.mean())
     gap = abs(value - bound) / max(abs(value), 1e-9)

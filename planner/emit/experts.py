@@ -1,24 +1,19 @@
-"""The layout in a plan of experts as the rows that launchers' files are made of."""
+"""Expert layouts as the files that engines start from: SGLang, TensorRT-LLM, vLLM and vLLM-Ascend, one target each.
 
-from collections.abc import Callable
+The files themselves are written by `planner.experts.forms`; here a plan becomes the rows that they are made of.
+"""
+
+from functools import partial
 
 import numpy as np
 
+from planner.emit.registry import Target
 from planner.errors import PlannerError
 from planner.experts.forms import LaunchRows, files_of, launch_rows
 from planner.experts.model_layers import ModelLayers, layers_of
 from planner.kinds.experts.decision import ExpertsDecision
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_model, recorded_problem
-
-
-def emit_form(form: str) -> Callable[[Envelope, Decision], dict[str, str]]:
-    """The `emit` of a target: the files of the engine called `form`."""
-
-    def emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-        return files_of(form, read_rows(envelope, decision))
-
-    return emit
 
 
 def read_rows(envelope: Envelope, decision: Decision) -> LaunchRows:
@@ -53,3 +48,19 @@ def _layers(envelope: Envelope, decision: ExpertsDecision) -> ModelLayers:
         hint = "give the model by its catalog name"
         raise PlannerError(f"the catalog does not know model `{key}`", where="decision.roles.0.model", hint=hint)
     return layers_of(model)
+
+
+def _emit(form: str, envelope: Envelope, decision: Decision) -> dict[str, str]:
+    """The files of the engine called `form`."""
+    return files_of(form, read_rows(envelope, decision))
+
+
+PURPOSES = {
+    "sglang": "the expert location that SGLang starts from",
+    "tensorrt-llm": "the load balancer that TensorRT-LLM starts from",
+    "vllm": "vLLM's EPLB settings, and an initial mapping where it reads one",
+    "vllm-ascend": "the expert map that vLLM-Ascend starts from",
+}
+TARGETS = tuple(
+    Target(f"{form}-experts", purpose, ("experts",), partial(_emit, form)) for form, purpose in PURPOSES.items()
+)

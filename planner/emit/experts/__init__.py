@@ -1,1 +1,0 @@
-"""Expert layouts as the files that engines load."""
