@@ -32,9 +32,9 @@ from planner.documents.read import parse_document
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.steady.attention_ffn import best_together, together_step_s
+from planner.kinds.serve.steady.attention_ffn import best_unsplit, unsplit_step_s
 from planner.kinds.serve.steady.formulas import Costs
-from planner.kinds.serve.steady.points import DECODE_BATCHES, Place, Tally
+from planner.kinds.serve.steady.points import DECODE_BATCHES, PoolCosts, Tally
 from planner.kinds.serve.steady.search import list_candidates, prepare
 from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
 from planner.load.problems import resolve_document
@@ -201,20 +201,20 @@ def at_peaks() -> Efficiencies:
     )  # fmt: skip
 
 
-def place_of(arch: Architecture, known: Efficiencies, engine: EngineOverheads) -> Place:
+def pool_costs_of(arch: Architecture, known: Efficiencies, engine: EngineOverheads) -> PoolCosts:
     """A model on 128 H800."""
     pool = Pool("h800", NODE, 16)
     costs = Costs(arch, Roofline(NODE.accelerator, pool.topology(), known), engine)
-    return Place(0, pool, costs, 0.9 * NODE.accelerator.memory_bytes - WORKSPACE_BYTES, Port.of(pool, known))
+    return PoolCosts(0, pool, costs, 0.9 * NODE.accelerator.memory_bytes - WORKSPACE_BYTES, Port.of(pool, known))
 
 
 def predicted(case: Case, known: Efficiencies, engine: EngineOverheads) -> tuple[float, str]:
     """Tokens/s/GPU of the deployment of a case; how the feed-forward side splits its layers is not published."""
-    costs = place_of(with_cache(case.model, case.kv_cache), known, engine).costs
+    costs = pool_costs_of(with_cache(case.model, case.kv_cache), known, engine).costs
     if not case.ffn_gpus:
         shards = Shards.of(np.ones(1), 1, case.attention_gpus, 1, case.attention_gpus)
         batch = np.array([float(case.sequences)])
-        step_s = float(together_step_s(costs, shards, batch, case.context, case.micro_batches)[0])
+        step_s = float(unsplit_step_s(costs, shards, batch, case.context, case.micro_batches)[0])
         return case.sequences / step_s, f"{1e3 * step_s:.1f} ms a step"
     found = []
     for tp in (1, 2, 4, 8):
@@ -233,7 +233,7 @@ def layers(known: Efficiencies) -> str:
     """Attention layers of table 9, predicted over measured."""
     words = []
     for model, measured in LAYER_US.items():
-        costs = place_of(with_cache(model, "bf16"), known, EngineOverheads()).costs
+        costs = pool_costs_of(with_cache(model, "bf16"), known, EngineOverheads()).costs
         for context, layer_us in zip(LAYER_CONTEXTS, measured, strict=True):
             work = Work.decode(np.array([LAYER_SEQUENCES]), np.array([context]))
             parts = attention_side(costs.arch, costs.pricer, Shards.of(1), work).by_operator
@@ -245,11 +245,11 @@ def layers(known: Efficiencies) -> str:
     return ", ".join(words)
 
 
-def best_unit(place: Place, context: float) -> tuple[float, str]:
+def best_unit(pool_costs: PoolCosts, context: float) -> tuple[float, str]:
     """The best unit of the search within the limit, in tokens/s/GPU."""
     batches = np.array(DECODE_BATCHES, dtype=np.float64)
     best, words = 0.0, "none keeps the limit"
-    sides = Sides(place, place)
+    sides = Sides(pool_costs, pool_costs)
     for unit in units_of(sides, ServeOptions()):
         units = sides.units(unit.attention, unit.ffn, unit.micro_batches, len(batches))
         step_s = sides.tpot_s(units, batches, context)
@@ -283,9 +283,9 @@ def throughput() -> None:
         print(f"best within {1e3 * TPOT_S:.0f} ms at {CONTEXT:.0f} tokens on at most 128 H800, {label}:")
         for model in ("Step-3", "DSv3", "Qwen3_MoE"):
             begin = time.process_time()
-            place = place_of(with_cache(model, "fp8"), known, engine)
-            apart, words = best_unit(place, CONTEXT)
-            hidden, shown = (best_together(place, CONTEXT, TPOT_S, CONTEXT, (parts,)) for parts in (2, 1))
+            pool_costs = pool_costs_of(with_cache(model, "fp8"), known, engine)
+            apart, words = best_unit(pool_costs, CONTEXT)
+            hidden, shown = (best_unsplit(pool_costs, CONTEXT, TPOT_S, CONTEXT, (parts,)) for parts in (2, 1))
             others = [f"{0 if one is None else one.tokens_per_s_per_gpu:.0f}" for one in (shown, hidden)]
             print(
                 f"  {model:10} apart {apart:.0f} on {words}; together {others[0]}, exchanges hidden {others[1]}", end=""
@@ -327,7 +327,10 @@ def unit_costs(model: str, context: int) -> Iterator[tuple[str, float]]:
         served = one.served[0]
         if one.ffn is not None and served is not None and served.rate_per_s > 0.0:
             usd = sum(n * (setting.resolved.pools[at].usd_per_gpu_hour or 0.0) for at, n in one.devices_of_pool)
-            yield f"{names[one.pool]} + {one.ffn.place.pool.name}", usd / 3600.0 / (served.rate_per_s * output) * 1e6
+            yield (
+                f"{names[one.pool]} + {one.ffn.pool_costs.pool.name}",
+                usd / 3600.0 / (served.rate_per_s * output) * 1e6,
+            )
 
 
 def main() -> None:

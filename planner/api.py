@@ -32,8 +32,8 @@ def solve(
 
     resolved = _resolved(problem, overrides, profiles)
     kind = find_kind(resolved.problem.kind, where=resolved.where(("kind",)))
-    if kind.solve is None:
-        solved = ", ".join(f"`{name}`" for name in kind_names() if find_kind(name).solve is not None)
+    if not kind.solvable:
+        solved = ", ".join(f"`{name}`" for name in kind_names() if find_kind(name).solvable)
         raise PlannerError(
             f"plans of kind `{kind.name}` can be checked but not solved",
             where=resolved.where(("kind",)),

@@ -26,7 +26,7 @@ from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.steady.closed_loop import Settled
 from planner.kinds.serve.steady.demand import link_bytes_per_s
 from planner.kinds.serve.steady.formulas import Costs, pad_graph_batch
-from planner.kinds.serve.steady.shapes import Shape, halving_rule
+from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 
 PRICED_TOKENS = 8192.0  # of the step from which the time of a prompt token is taken
@@ -274,7 +274,7 @@ def _uncut(case: Case) -> str | None:
     """Why steps cannot be cut in two batches as a case says, None where they can or need not be."""
     for part in (case.prefill, case.decode):
         if part is not None and part.micro_batches > 1:
-            shape = Shape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, part.micro_batches)
+            shape = InstanceShape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, part.micro_batches)
             rule = halving_rule(shape, case.arch, case.engine)
             if rule is None and case.draft_tokens:
                 rule = "drafts are verified in steps of one batch"

@@ -1,14 +1,13 @@
-"""The registry of plan kinds: every package under `planner.kinds` that defines `KIND`.
+"""The registry of plan kinds (serve, train, rl, experts, place): every package under `planner.kinds` with a `KIND`.
 
 Adding a kind adds a package and edits nothing here or in another kind.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.errors import unknown_name
 from planner.plan.findings import Finding
@@ -22,15 +21,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the rest of the program knows of a kind; functions are imported when called."""
+    """What the rest of the program knows of a kind; its modules `check` and `solve` are imported when called."""
 
     name: str
     purpose: str  # one line
     options: type[Spec]  # schema of the problem's `options`
     decision: type[Decision]  # schema of the plan's `decision`
-    check: Callable[[Envelope, Decision], list[Finding]]  # rules beyond those common to all kinds
     proofs: tuple[str, ...] = ()  # methods of proof that `check` derives again by itself
-    solve: "Callable[[Resolved, Limits], Envelope] | None" = None  # None: plans of this kind are read, not yet made
+    solvable: bool = True  # plans of other kinds are read, not yet made
+
+    def check(self, envelope: Envelope, decision: Decision) -> list[Finding]:
+        """Findings of `check` in the kind's package: rules beyond those common to all kinds."""
+        assert isinstance(decision, self.decision)
+        findings: list[Finding] = _module(f"{self.name}.check").check(envelope, decision)
+        return findings
+
+    def solve(self, resolved: "Resolved", limits: "Limits") -> Envelope:
+        """The plan of `solve` in the kind's package; only of a solvable kind."""
+        envelope: Envelope = _module(f"{self.name}.solve").solve(resolved, limits)
+        return envelope
+
+
+def _module(name: str) -> Any:  # noqa: ANN401 - a module of a kind, known by name alone
+    return importlib.import_module(f"planner.kinds.{name}")
 
 
 @cache
@@ -47,6 +60,6 @@ def find_kind(name: str, *, where: str = "kind") -> Kind:
         known = list(kind_names())
         listing = f"the kinds are {', '.join(f'`{kind}`' for kind in known)}"
         raise unknown_name("kind", name, known, otherwise=listing, where=where)
-    kind = importlib.import_module(f"planner.kinds.{name}").KIND
+    kind = _module(name).KIND
     assert isinstance(kind, Kind)
     return kind

@@ -15,8 +15,8 @@ from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.points import Tally
-from planner.kinds.serve.steady.roles_in_use import list_used
-from planner.kinds.serve.steady.search import Setting, list_candidates, prepare, search
+from planner.kinds.serve.steady.roles_in_use import roles_in_use
+from planner.kinds.serve.steady.search import ServeSetting, list_candidates, prepare, search
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.propose.alternative import Alternative
@@ -56,7 +56,7 @@ class Team:
 class Question:
     """A serving decision: its alternatives with the instances of each, by name, and the limits."""
 
-    setting: Setting
+    setting: ServeSetting
     alternatives: tuple[Alternative, ...]
     teams: dict[str, Team]
     slo: Slo
@@ -103,7 +103,7 @@ def _loosened(target: Target, factor: float) -> Target:
     return replace(target, tpot_limit_s=target.tpot_limit_s * factor, ttft_limits=ttft)
 
 
-def _colocated(setting: Setting, target: Target) -> Iterator[Team]:
+def _colocated(setting: ServeSetting, target: Target) -> Iterator[Team]:
     """The shapes of most requests a second for a GPU (for its price, where pools have prices)."""
     candidates = list_candidates(setting, (_loosened(target, LOOSENED),), Tally())
     able = [one for one in candidates if one.function == "colocated" and _rate(one, target) > 0.0]
@@ -111,7 +111,7 @@ def _colocated(setting: Setting, target: Target) -> Iterator[Team]:
     yield from (Team(None, (one, 1)) for one in able[:SHAPES])
 
 
-def _pairs(setting: Setting, target: Target, patience: Limits) -> Iterator[Team]:
+def _pairs(setting: ServeSetting, target: Target, patience: Limits) -> Iterator[Team]:
     """The best mixes of prefill and decode at several limits, in their smallest proportion."""
     options = setting.options
     if "disaggregated" not in options.modes:
@@ -122,7 +122,7 @@ def _pairs(setting: Setting, target: Target, patience: Limits) -> Iterator[Team]
         outcome = search(apart, (_loosened(target, factor),), patience, tie_break=False)
         if not outcome.found or outcome.result.solution is None:
             continue
-        used = list_used(outcome.formulated.candidates, outcome.result.solution)
+        used = roles_in_use(outcome.formulated.candidates, outcome.result.solution)
         sides = [next((one for one in used if one.candidate.function == name), None) for name in ("prefill", "decode")]
         if sides[0] is None or sides[1] is None or sides[0].candidate.pool != sides[1].candidate.pool:
             continue  # an estimate takes one pool
@@ -140,7 +140,7 @@ def _rate(candidate: Candidate, target: Target) -> float:
     return served.rate_per_s if served is not None else 0.0
 
 
-def _price(setting: Setting, candidate: Candidate) -> float:
+def _price(setting: ServeSetting, candidate: Candidate) -> float:
     """Of a GPU, where cost decides and all pools have prices; else 1."""
     prices = [pool.usd_per_gpu_hour for pool in setting.resolved.pools]
     if setting.resolved.problem.objective.minimize != "cost" or not all(prices):
@@ -148,7 +148,7 @@ def _price(setting: Setting, candidate: Candidate) -> float:
     return prices[candidate.pool] or 1.0
 
 
-def _cases(setting: Setting, target: Target, team: Team) -> Iterator[Case]:
+def _cases(setting: ServeSetting, target: Target, team: Team) -> Iterator[Case]:
     """The team in closed loops of several sizes."""
     decode, count = team.decode
     served = decode.served[target.index]
@@ -176,7 +176,7 @@ def _cases(setting: Setting, target: Target, team: Team) -> Iterator[Case]:
             gpus=sum(one.shape.devices * n for one, n in team.members),
             calibration=problem.costs.calibration,
             draft_tokens=decode.draft_tokens,
-            drafter=setting.places[decode.model, decode.pool].costs.drafter if decode.draft_tokens else None,
+            drafter=setting.costs_of_pool[decode.model, decode.pool].costs.drafter if decode.draft_tokens else None,
         )
 
 
@@ -186,7 +186,7 @@ def _part(member: tuple[Candidate, int], max_batch: int) -> Part:
     return Part(count, shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, max_batch, one.chunk_tokens)
 
 
-def _predicted(setting: Setting, cases: dict[str, tuple[Case, Team]], slo: Slo) -> list[Alternative]:
+def _predicted(setting: ServeSetting, cases: dict[str, tuple[Case, Team]], slo: Slo) -> list[Alternative]:
     """Alternatives within reach of the best, best first."""
     answers = zip(cases.values(), evaluate([case for case, _ in cases.values()], setting.store), strict=True)
     found = [

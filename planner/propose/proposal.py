@@ -16,7 +16,7 @@ ENOUGH = 0.001  # of the expected output: a run that gains less changes nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ProposedRun:
     """A run to make: its plan, and the commands."""
 
     standing: Standing
@@ -32,7 +32,7 @@ class Proposal:
 
     standings: tuple[Standing, ...]  # best first
     loss_left: float  # share of what could be had
-    runs: tuple[Run, ...]
+    runs: tuple[ProposedRun, ...]
     results: tuple[Result, ...]
 
     @property
@@ -51,10 +51,10 @@ def propose(question: Question, results: Sequence[Result], count: int, folder: s
     return Proposal(tuple(ranked), loss_left(choice), runs, tuple(results))
 
 
-def _run(question: Question, standing: Standing, folder: str) -> Run:
+def _run(question: Question, standing: Standing, folder: str) -> ProposedRun:
     alternative = standing.alternative
     envelope = plan_of(question, alternative)
-    return Run(
+    return ProposedRun(
         standing,
         envelope,
         str(plan_file(folder, alternative)),

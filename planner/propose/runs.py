@@ -12,7 +12,7 @@ from planner.engine_check.drive import drive_of
 from planner.engine_check.generators import GUIDELLM_REPORT, Run, guidellm
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.plan.place import place
+from planner.kinds.serve.plan.place import placement_blocks
 from planner.plan.schema import (
     SCHEMA,
     Certificate,
@@ -104,7 +104,7 @@ def _decision(question: Question, alternative: Alternative) -> ServeDecision:
     return ServeDecision(
         mode="colocated" if len(roles) == 1 else "disaggregated",
         roles=tuple(roles),
-        placement=tuple(place(pool, [(((one.function, one.shape),), count) for one, count in team.members])),
+        placement=tuple(placement_blocks(pool, [(((one.function, one.shape),), count) for one, count in team.members])),
         routing=tuple(routing),
     )
 

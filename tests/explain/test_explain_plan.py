@@ -254,7 +254,7 @@ def test_deep_refuses_a_plan_whose_kind_is_not_solved(
     edited_plan: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     envelope = Envelope.model_validate(edited_plan("place"))
-    monkeypatch.setattr("planner.kinds.place.KIND", replace(find_kind("place"), solve=None))
+    monkeypatch.setattr("planner.kinds.place.KIND", replace(find_kind("place"), solvable=False))
     decision = find_kind("place").decision.model_validate(envelope.decision)
     with pytest.raises(PlannerError, match="can be checked but not solved"):
         explain_plan(envelope, decision, deep=True, base=Path())

@@ -13,7 +13,7 @@ from mix_oracle import can_place
 from planner.kinds.serve.steady.demand import Channel, Target, channels_of, handover, link_bytes_per_s
 from planner.kinds.serve.steady.evaluate import judge_colocated, judge_decode, judge_prefill, time_points
 from planner.kinds.serve.steady.points import Tally, make_points
-from planner.kinds.serve.steady.search import Setting, prepare
+from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.kinds.serve.steady.shapes import inexpressible_in
 from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
 from planner.problem.resolve import Resolved
@@ -123,9 +123,9 @@ def _mixes(types: list[Type], most: int) -> Iterator[dict[int, int]]:
     return extend(0, most, {})
 
 
-def _types(setting: Setting, target: Target) -> Iterator[Type]:
+def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
     options, (pool,) = setting.options, setting.resolved.pools
-    ((key, place),) = setting.places.items()
+    ((key, pool_costs),) = setting.costs_of_pool.items()
     engine = setting.resolved.problem.engine.name
     busy, route = options.max_prefill_utilisation, handover(pool, pool, None)
     filled = options.filled(target.clients)
@@ -135,9 +135,11 @@ def _types(setting: Setting, target: Target) -> Iterator[Type]:
     if "attention-ffn" in options.modes:
         yield from _units(setting, target)
     for function in functions:
-        shapes = [s for s in setting.spaces[key].shapes if not inexpressible_in(function, s, place.costs.arch, engine)]
-        points = make_points(function, place, shapes, options, [target], Tally(), copies=1)
-        timed = time_points(function, place, target, points)
+        shapes = [
+            s for s in setting.spaces[key].shapes if not inexpressible_in(function, s, pool_costs.costs.arch, engine)
+        ]
+        points = make_points(function, pool_costs, shapes, options, [target], Tally(), copies=1)
+        timed = time_points(function, pool_costs, target, points)
         channels: list[Channel | None] = [None] if function == "colocated" else list(channels_of([target], 1))
         for channel in channels:
             if channel is None:
@@ -161,10 +163,10 @@ def _types(setting: Setting, target: Target) -> Iterator[Type]:
                 )
 
 
-def _units(setting: Setting, target: Target) -> Iterator[Type]:
+def _units(setting: ServeSetting, target: Target) -> Iterator[Type]:
     """Every unit with attention and feed-forward apart that keeps the limits, one batch after the other."""
-    options, (place,) = setting.options, setting.places.values()
-    sides = Sides(place, place)
+    options, (pool_costs,) = setting.options, setting.costs_of_pool.values()
+    sides = Sides(pool_costs, pool_costs)
     for unit in units_of(sides, options):
         units = sides.units(unit.attention, unit.ffn, unit.micro_batches)
         for batch in options.max_batch or ():
@@ -174,6 +176,6 @@ def _units(setting: Setting, target: Target) -> Iterator[Type]:
             for channel in channels_of([target], 1) if fits else ():
                 if tpot_s <= target.for_second_stage(channel.share).tpot_limit_s:
                     rate = options.filled(target.clients) * batch * unit.attention.dp / (target.osl * tpot_s)
-                    port = unit.attention.devices * link_bytes_per_s(place.pool) / target.transfer_bytes
+                    port = unit.attention.devices * link_bytes_per_s(pool_costs.pool) / target.transfer_bytes
                     devices = unit.attention.devices + unit.ffn.devices
                     yield Type("decode", channel.index, devices, rate, (target.osl - 1.0) * tpot_s, port)

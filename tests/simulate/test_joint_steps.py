@@ -33,8 +33,8 @@ SHAPE = (2, 1, RANKS, 1, 2 * RANKS)  # tp, pp, dp, moe_tp, ep
 def costs(tmp_path_factory: pytest.TempPathFactory) -> Costs:
     path = tmp_path_factory.mktemp("joint") / "problem.yaml"
     path.write_text(PROBLEM)
-    (place,) = prepare(load_problem(path)).places.values()
-    return place.costs
+    (pool_costs,) = prepare(load_problem(path)).costs_of_pool.values()
+    return pool_costs.costs
 
 
 @cache

@@ -7,8 +7,8 @@ from planner.kinds.serve.plan.decode import decode
 from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.steady.frontier import frontier
 from planner.kinds.serve.steady.limits import explain_infeasible
-from planner.kinds.serve.steady.roles_in_use import list_used
-from planner.kinds.serve.steady.search import Outcome, Setting, prepare, search, solve_problem
+from planner.kinds.serve.steady.roles_in_use import roles_in_use
+from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search, solve_problem
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -53,14 +53,14 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
             outcome = _with_fewer(setting, outcome, error, limits)
 
 
-def _with_fewer(setting: Setting, outcome: Outcome, error: Unplaceable, limits: Limits) -> Outcome:
+def _with_fewer(setting: ServeSetting, outcome: Outcome, error: Unplaceable, limits: Limits) -> Outcome:
     """The best mix with fewer instances of the type that has no regular place; its bound stays that of all mixes.
 
     Raises `error` when there is none.
     """
     assert outcome.result.solution is not None
     candidates = outcome.formulated.candidates
-    (bad,) = (item for item in list_used(candidates, outcome.result.solution) if item.role == error.role)
+    (bad,) = (item for item in roles_in_use(candidates, outcome.result.solution) if item.role == error.role)
     shapes = tuple(
         replace(shape, max_instances=bad.count - 1) if candidate is bad.candidate else shape
         for shape, candidate in zip(outcome.searched.shapes, candidates, strict=True)

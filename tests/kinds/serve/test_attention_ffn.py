@@ -19,9 +19,9 @@ from planner.explain.explanation import explain_plan
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.options import ServeDecision, ServeOptions
-from planner.kinds.serve.steady.attention_ffn import best_together
+from planner.kinds.serve.steady.attention_ffn import best_unsplit
 from planner.kinds.serve.steady.formulas import Costs
-from planner.kinds.serve.steady.points import Place, Tally
+from planner.kinds.serve.steady.points import PoolCosts, Tally
 from planner.kinds.serve.steady.search import list_candidates, prepare
 from planner.kinds.serve.steady.units import Sides, splits, units_of
 from planner.models.library import find_model
@@ -56,8 +56,8 @@ def functions(decision: ServeDecision) -> set[str]:
 
 
 def test_units_fill_part_of_a_domain_or_whole_ones() -> None:
-    (place,) = prepare(small(copy.deepcopy(MOE))).places.values()
-    sides, pool = Sides(place, place), place.pool
+    (pool_costs,) = prepare(small(copy.deepcopy(MOE))).costs_of_pool.values()
+    sides, pool = Sides(pool_costs, pool_costs), pool_costs.pool
     for attention, ffn in splits(sides, ServeOptions()):
         total = attention + ffn
         assert total in (2, 4, 8) or (attention % 8 == 0 and ffn % 8 == 0)
@@ -120,15 +120,18 @@ def test_a_plan_says_nothing_of_it_where_the_mode_is_not_searched() -> None:
 
 def test_candidates_of_a_split_have_the_best_rate_of_all_its_units() -> None:
     setting = prepare(small(copy.deepcopy(MOE) | {"options.modes": ["attention-ffn"]}))
-    (place,), target = setting.places.values(), setting.targets[0]
+    (pool_costs,), target = setting.costs_of_pool.values(), setting.targets[0]
     found = {
         (one.shape.devices, one.ffn.shape.devices): one.served[0].rate_per_s
         for one in list_candidates(setting, setting.targets, Tally())
         if one.ffn is not None and one.served[0] is not None
     }
     best: dict[tuple[int, int], float] = {}
-    room, filled = place.memory_bytes - place.costs.engine.workspace_bytes, setting.options.max_decode_occupancy
-    sides = Sides(place, place)
+    room, filled = (
+        pool_costs.memory_bytes - pool_costs.costs.engine.workspace_bytes,
+        setting.options.max_decode_occupancy,
+    )
+    sides = Sides(pool_costs, pool_costs)
     for unit in units_of(sides, setting.options):
         for batch in (16.0, 64.0, 256.0):
             units = sides.units(unit.attention, unit.ffn, unit.micro_batches)
@@ -223,13 +226,13 @@ def test_two_micro_batches_on_every_device_hide_exchanges() -> None:
     costs = Costs(
         find_model("deepseek-ai/DeepSeek-V3"), Roofline(node.accelerator, pool.topology(), ideal), EngineOverheads()
     )
-    place = Place(0, pool, costs, 0.9 * node.accelerator.memory_bytes, Port.of(pool, ideal))
-    one, two = (best_together(place, 4096.0, 0.05, 4096.0, (parts,)) for parts in (1, 2))
+    pool_costs = PoolCosts(0, pool, costs, 0.9 * node.accelerator.memory_bytes, Port.of(pool, ideal))
+    one, two = (best_unsplit(pool_costs, 4096.0, 0.05, 4096.0, (parts,)) for parts in (1, 2))
     assert one is not None
     assert two is not None
     assert two.tokens_per_s_per_gpu > one.tokens_per_s_per_gpu
     assert two.step_s <= 0.05
-    slower = best_together(replace(place, memory_bytes=place.memory_bytes / 2.0), 4096.0, 0.05, 4096.0, (2,))
+    slower = best_unsplit(replace(pool_costs, memory_bytes=pool_costs.memory_bytes / 2.0), 4096.0, 0.05, 4096.0, (2,))
     assert slower is None or slower.tokens_per_s_per_gpu <= two.tokens_per_s_per_gpu
 
 
@@ -247,7 +250,7 @@ def test_sides_may_stand_on_different_hardware() -> None:
     only = {"options.modes": ["attention-ffn"], "options.attention_gpus": [2], "options.ffn_gpus": [4]}
     setting = prepare(small(copy.deepcopy(TWO_POOLS) | only))
     found = list_candidates(setting, setting.targets, Tally())
-    pairs = {(one.pool, one.ffn.place.index) for one in found if one.ffn is not None}
+    pairs = {(one.pool, one.ffn.pool_costs.index) for one in found if one.ffn is not None}
     assert pairs >= {(0, 1), (1, 0)}
     plan = solve(small(copy.deepcopy(TWO_POOLS) | only))
     decision = ServeDecision.model_validate(plan.decision)
@@ -263,7 +266,7 @@ def test_a_link_that_is_stated_between_pools_carries_no_activations() -> None:
     link = {"cluster.links": [{"pools": ["fast", "wide"], "bandwidth": "100GB/s"}], "options.modes": ["attention-ffn"]}
     setting = prepare(small(copy.deepcopy(TWO_POOLS) | link))
     found = list_candidates(setting, setting.targets, Tally())
-    assert all(one.ffn.place.index == one.pool for one in found if one.ffn is not None)
+    assert all(one.ffn.pool_costs.index == one.pool for one in found if one.ffn is not None)
 
 
 def test_dearer_hardware_for_one_side_is_taken_where_it_saves_more_than_it_costs() -> None:

@@ -12,8 +12,8 @@ from planner.cli.main import main
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import envelope
-from planner.kinds.serve.simulated.load_streams import Judge
-from planner.kinds.serve.simulated.placements import Parts, with_placement
+from planner.kinds.serve.simulated.load_streams import LoadStreams
+from planner.kinds.serve.simulated.placements import Deployment, with_placement
 from planner.kinds.serve.steady.search import prepare, search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
@@ -93,9 +93,9 @@ def test_a_favourite_that_loses_is_no_better_in_simulation(plan: Envelope, model
 def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_play_as_they_were_searched(plan: Envelope) -> None:
     setting = prepare(small(SIMULATED))
     outcome = search(setting, setting.targets, Limits())
-    judge = Judge.of(setting, outcome)
+    judge = LoadStreams.of(setting, outcome)
     at = next(at for at, one in enumerate(judge.workshop.candidates) if one.function == "colocated")
-    cells = (Parts(((at, 1),), 1.0, (0,)), Parts(((at, 2),), 1.0, (1,)))
+    cells = (Deployment(((at, 1),), 1.0, (0,)), Deployment(((at, 2),), 1.0, (1,)))
     mix = envelope(setting, with_placement(outcome, cells, (6.0, 2.0)), plan.certificate, (), ())
     decision = decision_of(mix)
     assert [(role.name, role.replicas) for role in decision.roles] == [("colocated-1", 2), ("colocated-2", 1)]

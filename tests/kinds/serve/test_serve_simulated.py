@@ -13,8 +13,8 @@ from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import envelope
-from planner.kinds.serve.simulated.load_streams import Judge
-from planner.kinds.serve.simulated.placements import Parts, Workshop, with_placement
+from planner.kinds.serve.simulated.load_streams import LoadStreams
+from planner.kinds.serve.simulated.placements import Deployment, FleetBuilder, with_placement
 from planner.kinds.serve.steady.search import prepare, search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
@@ -55,12 +55,12 @@ def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Env
     setting = prepare(small({**SIMULATED, "cluster.pools.0.gpus": 8}))
     outcome = search(setting, setting.targets, Limits())
     candidates = outcome.formulated.candidates
-    workshop = Workshop.of(setting, candidates, {"llama": Requests.open_stream([0.0], [2000], [400])})
+    workshop = FleetBuilder.of(setting, candidates, {"llama": Requests.open_stream([0.0], [2000], [400])})
     both, first, last = (
         next(at for at, one in enumerate(candidates) if one.function == function and one.shape.devices == 1)
         for function in ("colocated", "prefill", "decode")
     )
-    parts = Parts(((both, 1), (first, 2), (last, 1)), 1.0)
+    parts = Deployment(((both, 1), (first, 2), (last, 1)), 1.0)
     mix = envelope(setting, with_placement(outcome, (parts,), (2.0,)), plan.certificate, (), ())
     rng = np.random.default_rng(0)
     load = Requests.open_stream(np.arange(400) / 2.0, rng.integers(100, 2000, 400), rng.integers(1, 400, 400))
@@ -97,7 +97,7 @@ def test_requests_of_a_trace_keep_their_prompt_and_answer_together(tmp_path: Pat
     trace.write_text("input_tokens,output_tokens\n" + "".join(f"{100 * n},{n}\n" for n in range(1, 21)))
     lengths = {side: {"trace": str(trace)} for side in ("input_tokens", "output_tokens")}
     setting = prepare(small({**SIMULATED, **{f"workloads.0.{side}": spec for side, spec in lengths.items()}}))
-    (draws,) = Judge.of(setting, search(setting, setting.targets, Limits())).mixture.draws
+    (draws,) = LoadStreams.of(setting, search(setting, setting.targets, Limits())).mixture.draws
     assert set(draws.output_tokens.tolist()) == set(range(1, 21))
     assert (draws.input_tokens == 100 * draws.output_tokens).all()
     plan = solve(setting.resolved)

@@ -15,7 +15,13 @@ from planner.hardware.library import find_node
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.points import decode_batches, prefill_chunks
 from planner.kinds.serve.steady.search import prepare
-from planner.kinds.serve.steady.shapes import Shape, group_devices, inexpressible_in, placement_domain, shape_space
+from planner.kinds.serve.steady.shapes import (
+    InstanceShape,
+    group_devices,
+    inexpressible_in,
+    placement_domain,
+    shape_space,
+)
 from planner.models.library import find_model
 
 DEGREES = (1, 2, 4, 8)
@@ -32,7 +38,7 @@ def pool(gpu: str, nodes: int, gone: tuple[int, ...] = ()) -> Pool:
 def test_every_dense_shape_of_the_peer_is_in_the_space(model: str, engine: str) -> None:
     space = shape_space(find_model(model), pool("h200", 8), engine, ServeOptions())
     for tp, pp in itertools.product(DEGREES, DEGREES):
-        shape = Shape(tp, pp, 1, tp, 1)
+        shape = InstanceShape(tp, pp, 1, tp, 1)
         assert shape in space.shapes, space.forbidden.get(shape)
 
 
@@ -45,7 +51,7 @@ def test_every_mixture_of_experts_shape_of_the_peer_is_in_the_space_or_forbidden
     count = 0
     for tp, pp, dp, ep in itertools.product(DEGREES, DEGREES, WIDE, WIDE):
         if (tp * dp) % ep == 0:
-            shape = Shape(tp, pp, dp, tp * dp // ep, ep)
+            shape = InstanceShape(tp, pp, dp, tp * dp // ep, ep)
             assert space.holds(shape), shape
             count += 1
     assert count > 300
@@ -53,16 +59,16 @@ def test_every_mixture_of_experts_shape_of_the_peer_is_in_the_space_or_forbidden
 
 
 def test_sglang_runs_what_shards_the_experts_both_ways_and_vllm_does_not() -> None:
-    model, shape = find_model("deepseek-ai/DeepSeek-V3"), Shape(8, 1, 1, 4, 2)
+    model, shape = find_model("deepseek-ai/DeepSeek-V3"), InstanceShape(8, 1, 1, 4, 2)
     assert shape in shape_space(model, pool("h200", 2), "sglang", ServeOptions()).shapes
     assert "both ways" in shape_space(model, pool("h200", 2), "vllm", ServeOptions()).forbidden[shape]
 
 
 def test_caches_go_to_no_pipeline() -> None:
     model = find_model("Qwen/Qwen3-32B")
-    assert inexpressible_in("decode", Shape(1, 2, 1, 1, 1), model, "vllm") is not None
-    assert inexpressible_in("prefill", Shape(1, 2, 1, 1, 1), model, "vllm") is None
-    assert inexpressible_in("prefill", Shape(16, 1, 1, 16, 1), model, "vllm") is not None
+    assert inexpressible_in("decode", InstanceShape(1, 2, 1, 1, 1), model, "vllm") is not None
+    assert inexpressible_in("prefill", InstanceShape(1, 2, 1, 1, 1), model, "vllm") is None
+    assert inexpressible_in("prefill", InstanceShape(16, 1, 1, 16, 1), model, "vllm") is not None
 
 
 def test_batches_and_prompts_of_the_peer_are_on_the_axes() -> None:
@@ -76,5 +82,5 @@ def test_a_rack_is_one_domain_whose_largest_group_is_64() -> None:
     assert placement_domain(rack) == 72
     assert group_devices(rack) == 64
     space = shape_space(find_model("deepseek-ai/DeepSeek-V3"), rack, "sglang", ServeOptions())
-    assert Shape(1, 1, 64, 1, 64) in space.shapes
+    assert InstanceShape(1, 1, 64, 1, 64) in space.shapes
     assert max(shape.tp for shape in space.shapes) > 8

@@ -75,10 +75,10 @@ def test_no_drafts_give_the_plan_without_speculation() -> None:
 def test_every_draft_right_and_free_multiplies_tokens_by_the_tokens_of_a_step() -> None:
     free = {"method": "stated", "draft_step": "0us", "acceptance": "100%", "draft_tokens": [0, 1, 3]}
     setting = prepare(problem(free, FAST, ["disaggregated"]))
-    place = setting.places["llama", 0]
+    pool_costs = setting.costs_of_pool["llama", 0]
     shapes, (target,) = setting.spaces["llama", 0].shapes, setting.targets
-    points = make_points("decode", place, shapes, setting.options, [target], Tally(), copies=1, drafts=(0, 1, 3))
-    timed = time_points("decode", place, target, points)
+    points = make_points("decode", pool_costs, shapes, setting.options, [target], Tally(), copies=1, drafts=(0, 1, 3))
+    timed = time_points("decode", pool_costs, target, points)
     assert timed.step.seconds == pytest.approx(timed.tpot_s * (points.drafts + 1.0), rel=1e-12)
 
 
@@ -87,9 +87,11 @@ def test_times_fall_as_more_drafts_are_right(function: str) -> None:
     found = []
     for acceptance in (0.0, 0.3, 0.6, 0.9, 1.0):
         setting = prepare(problem(STATED | {"acceptance": acceptance}, FAST, ["colocated"]))
-        place, shapes = setting.places["llama", 0], setting.spaces["llama", 0].shapes
-        points = make_points(function, place, shapes, setting.options, setting.targets, Tally(), copies=1, drafts=(3,))
-        found.append(time_points(function, place, setting.targets[0], points).tpot_s)
+        pool_costs, shapes = setting.costs_of_pool["llama", 0], setting.spaces["llama", 0].shapes
+        points = make_points(
+            function, pool_costs, shapes, setting.options, setting.targets, Tally(), copies=1, drafts=(3,)
+        )
+        found.append(time_points(function, pool_costs, setting.targets[0], points).tpot_s)
     assert np.all(np.diff(np.array(found), axis=0) <= 0.0)
 
 
@@ -116,12 +118,12 @@ def test_a_stated_drafter_asks_nothing_of_prefill() -> None:
 
 def test_the_drafter_and_its_cache_are_counted() -> None:
     setting = prepare(problem(DRAFT, SLOW, ["colocated"]))
-    place, shapes = setting.places["llama", 0], setting.spaces["llama", 0].shapes
+    pool_costs, shapes = setting.costs_of_pool["llama", 0], setting.spaces["llama", 0].shapes
     points = make_points(
-        "decode", place, shapes[:1], setting.options, setting.targets, Tally(), copies=1, drafts=(0, 3)
+        "decode", pool_costs, shapes[:1], setting.options, setting.targets, Tally(), copies=1, drafts=(0, 3)
     )
     plain, drafting = (np.flatnonzero((points.drafts == drafts) & (points.batch == 8.0))[0] for drafts in (0.0, 3.0))
-    drafter = place.costs.drafter
+    drafter = pool_costs.costs.drafter
     assert drafter is not None
     assert drafter.arch is not None
     added = points.weight_bytes[drafting] - points.weight_bytes[plain]
@@ -183,8 +185,10 @@ def test_check_prices_speculating_roles_again(drafted: tuple[Envelope, ServeDeci
 
 def test_shapes_with_pipeline_stages_run_without_drafts() -> None:
     setting = prepare(problem(STATED, SLOW, ["colocated"], **{"options.pp": [1, 2]}))
-    place, shapes, tally = setting.places["llama", 0], setting.spaces["llama", 0].shapes, Tally()
-    points = make_points("colocated", place, shapes, setting.options, setting.targets, tally, copies=1, drafts=(0, 3))
+    pool_costs, shapes, tally = setting.costs_of_pool["llama", 0], setting.spaces["llama", 0].shapes, Tally()
+    points = make_points(
+        "colocated", pool_costs, shapes, setting.options, setting.targets, tally, copies=1, drafts=(0, 3)
+    )
     assert set(points.drafts[points.shards.pp > 1]) == {0.0}
     assert set(points.drafts[points.shards.pp == 1]) == {0.0, 3.0}
 

@@ -10,12 +10,12 @@ from serve_problems import broken_rules, objective_of, small
 from planner.api import solve
 from planner.explain.explanation import explain_plan
 from planner.kinds.serve.options import ServeDecision, ServeOptions
-from planner.kinds.serve.steady.shapes import Shape, halving_rule
+from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule
 from planner.models.library import find_model
 from planner.plan.schema import Envelope
 
 BOTH, WHOLE = ["off", "two-batch"], ["off"]
-WIDE = Shape(1, 1, 16, 1, 16, 2)
+WIDE = InstanceShape(1, 1, 16, 1, 16, 2)
 
 
 def plan(overlap: list[str] | None, **more: Any) -> Envelope:  # noqa: ANN401
@@ -76,20 +76,20 @@ def test_a_plan_that_claims_whole_steps_does_what_its_proof_does_not(chosen: Env
         (WIDE, "deepseek-ai/DeepSeek-V3", "sglang", None),
         (WIDE, "deepseek-ai/DeepSeek-V3", "vllm", None),
         (WIDE, "Qwen/Qwen3-235B-A22B", "sglang", None),
-        (Shape(1, 1, 16, 1, 16), "openai/gpt-oss-120b", "trtllm", None),
+        (InstanceShape(1, 1, 16, 1, 16), "openai/gpt-oss-120b", "trtllm", None),
         (WIDE, "deepseek-ai/DeepSeek-V3", "trtllm", "the engine does not cut steps in two batches"),
         (WIDE, "openai/gpt-oss-120b", "sglang", "the engine does not cut steps of this model"),
-        (Shape(1, 2, 16, 1, 16, 2), "deepseek-ai/DeepSeek-V3", "vllm", "the engine cuts no steps of pipelines"),
+        (InstanceShape(1, 2, 16, 1, 16, 2), "deepseek-ai/DeepSeek-V3", "vllm", "the engine cuts no steps of pipelines"),
         (
-            Shape(8, 1, 1, 1, 8, 2),
+            InstanceShape(8, 1, 1, 1, 8, 2),
             "deepseek-ai/DeepSeek-V3",
             "sglang",
             "two batches need whole experts on data-parallel",
         ),
-        (Shape(1, 1, 16, 16, 1, 2), "deepseek-ai/DeepSeek-V3", "sglang", "two batches need whole experts"),
+        (InstanceShape(1, 1, 16, 16, 1, 2), "deepseek-ai/DeepSeek-V3", "sglang", "two batches need whole experts"),
     ],
 )
-def test_an_engine_cuts_what_it_can(shape: Shape, model: str, engine: str, rule: str | None) -> None:
+def test_an_engine_cuts_what_it_can(shape: InstanceShape, model: str, engine: str, rule: str | None) -> None:
     found = halving_rule(shape, find_model(model), engine)
     assert found is None if rule is None else (found or "").startswith(rule)
 
@@ -102,4 +102,4 @@ def test_simulation_does_not_judge_cut_steps() -> None:
 def test_labels_and_names_say_so() -> None:
     assert WIDE.label == "dp16ep16 in two batches"
     assert WIDE.degrees == (1, 1, 16, 1, 16, 2)
-    assert Shape(1, 1, 16, 1, 16).degrees == (1, 1, 16, 1, 16)
+    assert InstanceShape(1, 1, 16, 1, 16).degrees == (1, 1, 16, 1, 16)

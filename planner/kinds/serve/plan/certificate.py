@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from planner.kinds.serve.steady.demand import LATENCY_SHARES
 from planner.kinds.serve.steady.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, prefill_chunks
-from planner.kinds.serve.steady.search import Outcome, Setting
+from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.units import MICRO_BATCHES, Sides, splits
 from planner.plan.schema import Certificate, Objective
 from planner.solvers.mix import MixProblem, MixSolution, Role, build
@@ -18,7 +18,7 @@ from planner.solvers.result import SolveResult
 TOLERANCE = 1e-6
 
 
-def certificate(setting: Setting, outcome: Outcome, proof: MixCertificate) -> Certificate:
+def certificate(setting: ServeSetting, outcome: Outcome, proof: MixCertificate) -> Certificate:
     """The certificate of a solved mix; its bound is the one that `proof` re-derives."""
     factor = outcome.formulated.factor
     scaled = dataclasses.replace(proof, objective_unit=proof.objective_unit * factor)
@@ -75,7 +75,7 @@ def _claim(closed: bool, metric: str) -> str:
     return f"no mix of instances is proven to beat the bound on {metric} {space}"
 
 
-def axes_of(setting: Setting) -> dict[str, list[JsonValue]]:
+def axes_of(setting: ServeSetting) -> dict[str, list[JsonValue]]:
     """Every axis of the space with its values."""
     axes: dict[str, set[int]] = {}
     for space in setting.spaces.values():
@@ -99,10 +99,10 @@ def axes_of(setting: Setting) -> dict[str, list[JsonValue]]:
             f"{one} : {other}"
             for one, other in dict.fromkeys(
                 pair
-                for (key, _), place in setting.places.items()
-                for (model, _), other_place in setting.places.items()
+                for (key, _), pool_costs in setting.costs_of_pool.items()
+                for (model, _), other_costs in setting.costs_of_pool.items()
                 if key == model
-                for pair in splits(Sides(place, other_place), options)
+                for pair in splits(Sides(pool_costs, other_costs), options)
             )
         ]
         found["micro_batches"] = list(options.micro_batches or MICRO_BATCHES)

@@ -11,15 +11,15 @@ from planner.costs.rates.profiled import Profiled
 from planner.documents.files import digest
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision
 from planner.kinds.serve.plan.certificate import certificate
-from planner.kinds.serve.plan.place import place
+from planner.kinds.serve.plan.place import placement_blocks
 from planner.kinds.serve.plan.steps import step_evidence
 from planner.kinds.serve.steady.attention_ffn import advice
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.predict import resting_scale, times
-from planner.kinds.serve.steady.roles_in_use import Used, list_used
-from planner.kinds.serve.steady.search import Outcome, Setting
-from planner.kinds.serve.steady.shapes import Shape
+from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
+from planner.kinds.serve.steady.search import Outcome, ServeSetting
+from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.schema import (
     SCHEMA,
     Block,
@@ -63,7 +63,9 @@ _MODES: dict[frozenset[str], Literal["colocated", "disaggregated", "attention-ff
 LEAST_SHARE = 1e-9  # of a workload's traffic; less is numerical dust
 
 
-def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: Sequence[FrontierPoint]) -> Envelope:
+def decode(
+    setting: ServeSetting, outcome: Outcome, proof: MixCertificate, frontier: Sequence[FrontierPoint]
+) -> Envelope:
     """The plan of a solved mix."""
     used = _used(outcome)
     predictions = tuple(_predictions(setting, outcome, used))
@@ -72,7 +74,7 @@ def decode(setting: Setting, outcome: Outcome, proof: MixCertificate, frontier: 
 
 
 def envelope(
-    setting: Setting,
+    setting: ServeSetting,
     outcome: Outcome,
     proven: Certificate,
     predictions: tuple[Prediction, ...],
@@ -100,12 +102,12 @@ def envelope(
     )
 
 
-def _used(outcome: Outcome) -> list[Used]:
+def _used(outcome: Outcome) -> list[RoleInUse]:
     assert outcome.result.solution is not None
-    return list_used(outcome.formulated.candidates, outcome.result.solution)
+    return roles_in_use(outcome.formulated.candidates, outcome.result.solution)
 
 
-def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
+def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
     """What the predictions and the optimum take for granted, in words."""
     used = _used(outcome)
     yield from ASSUMPTIONS
@@ -137,7 +139,7 @@ def _assumptions(setting: Setting, outcome: Outcome) -> Iterator[str]:
 
 
 def _decision(
-    setting: Setting, outcome: Outcome, used: Sequence[Used], frontier: Sequence[FrontierPoint]
+    setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInUse], frontier: Sequence[FrontierPoint]
 ) -> ServeDecision:
     functions = frozenset(item.candidate.function for item in used)
     solution = outcome.result.solution
@@ -160,13 +162,13 @@ def _decision(
     )
 
 
-def _drafting(setting: Setting, used: Sequence[Used]) -> Drafting | None:
+def _drafting(setting: ServeSetting, used: Sequence[RoleInUse]) -> Drafting | None:
     """Who drafts, and what a step of each role that decodes with drafts yields."""
     drafted = [item for item in used if item.candidate.draft_tokens]
     if not drafted:
         return None
-    places = (setting.places[item.candidate.model, item.candidate.pool] for item in drafted)
-    drafters = [place.costs.drafter for place in places]
+    costs_of_pool = (setting.costs_of_pool[item.candidate.model, item.candidate.pool] for item in drafted)
+    drafters = [pool_costs.costs.drafter for pool_costs in costs_of_pool]
     first = next(one for one in drafters if one is not None)
     return Drafting(
         drafter=", ".join(dict.fromkeys(one.name for one in drafters if one is not None)),
@@ -179,14 +181,14 @@ def _drafting(setting: Setting, used: Sequence[Used]) -> Drafting | None:
     )
 
 
-def _apart(setting: Setting, outcome: Outcome) -> AttentionFfn | None:
+def _apart(setting: ServeSetting, outcome: Outcome) -> AttentionFfn | None:
     """Whether the first workload decodes better with attention and feed-forward apart."""
     if "attention-ffn" not in setting.options.modes:
         return None
-    return advice(outcome.formulated.candidates, setting.targets[0], setting.places)
+    return advice(outcome.formulated.candidates, setting.targets[0], setting.costs_of_pool)
 
 
-def roles_of(setting: Setting, item: Used) -> tuple[Role, ...]:
+def roles_of(setting: ServeSetting, item: RoleInUse) -> tuple[Role, ...]:
     """The role of an instance type in use, or the two of one with the sides apart, attention first."""
     role, ffn = _role(setting, item), item.candidate.ffn
     if ffn is None:
@@ -195,7 +197,7 @@ def roles_of(setting: Setting, item: Used) -> tuple[Role, ...]:
         weights_bytes=ffn.weights_bytes,
         activations_bytes=ffn.activations_bytes,
         workspace_bytes=item.candidate.workspace_bytes,
-        capacity_bytes=ffn.place.memory_bytes,
+        capacity_bytes=ffn.pool_costs.memory_bytes,
     )
     tokens = item.candidate.max_batch * item.candidate.shape.dp / ffn.micro_batches
     limits: dict[str, float | int | str] = {
@@ -206,7 +208,7 @@ def roles_of(setting: Setting, item: Used) -> tuple[Role, ...]:
         "name": item.ffn_role,
         "function": "ffn",
         "parallelism": _parallelism(ffn.shape),
-        "pool": ffn.place.pool.name,
+        "pool": ffn.pool_costs.pool.name,
     }
     return (
         role.model_copy(update={"limits": {**role.limits, "micro_batches": ffn.micro_batches}}),
@@ -214,11 +216,11 @@ def roles_of(setting: Setting, item: Used) -> tuple[Role, ...]:
     )
 
 
-def _parallelism(shape: Shape) -> Parallelism:
+def _parallelism(shape: InstanceShape) -> Parallelism:
     return Parallelism(tp=shape.tp, pp=shape.pp, dp=shape.dp, moe_tp=shape.moe_tp, ep=shape.ep)
 
 
-def _role(setting: Setting, item: Used) -> Role:
+def _role(setting: ServeSetting, item: RoleInUse) -> Role:
     """The role of an instance type in use, with its limits and the memory of its devices."""
     candidate, engine = item.candidate, setting.resolved.problem.engine
     limits: dict[str, float | int | str] = {
@@ -248,30 +250,30 @@ def _role(setting: Setting, item: Used) -> Role:
             kv_cache_bytes=item.kv_bytes(),
             activations_bytes=candidate.activations_bytes,
             workspace_bytes=candidate.workspace_bytes,
-            capacity_bytes=setting.places[candidate.model, candidate.pool].memory_bytes,
+            capacity_bytes=setting.costs_of_pool[candidate.model, candidate.pool].memory_bytes,
         ),
     )
 
 
-def _placement(setting: Setting, used: Sequence[Used]) -> list[Block]:
+def _placement(setting: ServeSetting, used: Sequence[RoleInUse]) -> list[Block]:
     return [
         block
         for index, pool in enumerate(setting.resolved.pools)
         if (mine := [(parts, item.count) for item in used if (parts := _parts(item, index))])
-        for block in place(pool, mine)
+        for block in placement_blocks(pool, mine)
     ]
 
 
-def _parts(item: Used, pool: int) -> list[tuple[str, Shape]]:
+def _parts(item: RoleInUse, pool: int) -> list[tuple[str, InstanceShape]]:
     """What of an instance stands together in a pool, by role."""
     candidate, ffn = item.candidate, item.candidate.ffn
     parts = [(item.role, candidate.shape)] if candidate.pool == pool else []
-    if ffn is not None and ffn.place.index == pool:
+    if ffn is not None and ffn.pool_costs.index == pool:
         parts.append((item.ffn_role, ffn.shape))
     return parts
 
 
-def _routes(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Route]:
+def _routes(setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInUse]) -> list[Route]:
     """Shares of each workload: from the front door to first roles, and on from prefill to decode by pool flows."""
     solution = outcome.result.solution
     assert solution is not None
@@ -294,7 +296,7 @@ def _routes(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Ro
     return routes
 
 
-def _spread(target: Target, used: Sequence[Used], flow: Flow, share: float) -> list[Route]:
+def _spread(target: Target, used: Sequence[RoleInUse], flow: Flow, share: float) -> list[Route]:
     """A flow between pools over the roles of its channel there, each in proportion to its load."""
     w = target.index
     mine = [i for i in used if i.candidate.channel is not None and i.candidate.channel.index == flow.channel]
@@ -310,7 +312,7 @@ def _spread(target: Target, used: Sequence[Used], flow: Flow, share: float) -> l
     ]
 
 
-def _predictions(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> list[Prediction]:
+def _predictions(setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInUse]) -> list[Prediction]:
     """Figures by workload, then of the whole plan; times of the slowest path of the workload."""
     solution = outcome.result.solution
     assert solution is not None
@@ -319,13 +321,13 @@ def _predictions(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> li
     for target in setting.targets:
         scale = 1.0
         if target.clients is not None and not outcome.formulated.problem.maximising:
-            scale = resting_scale(used, target, setting.places)
+            scale = resting_scale(used, target, setting.costs_of_pool)
         rate = solution.served_per_s[target.index] * scale
         requests += rate
         tokens += rate * target.osl
         found.append(Prediction(metric="requests_per_s", of=target.name, value=rate))
         found.append(Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl))
-        found += times(used, target, setting.places, scale)
+        found += times(used, target, setting.costs_of_pool, scale)
     gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
     found.append(Prediction(metric="goodput_per_gpu", value=requests / gpus))
     found.append(Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus))
@@ -337,7 +339,7 @@ def _predictions(setting: Setting, outcome: Outcome, used: Sequence[Used]) -> li
     return found
 
 
-def _digests(setting: Setting, inputs: dict[str, JsonValue]) -> Digests:
+def _digests(setting: ServeSetting, inputs: dict[str, JsonValue]) -> Digests:
     known = setting.resolved.digests()
     return Digests(
         problem=digest(inputs),
@@ -349,7 +351,7 @@ def _digests(setting: Setting, inputs: dict[str, JsonValue]) -> Digests:
     )
 
 
-def _evidence(setting: Setting, used: Sequence[Used]) -> Evidence:
+def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
     """Basis of the step times of the roles in use, weighted by their devices."""
     total = sum(item.count * item.candidate.devices for item in used)
     basis: dict[str, float] = {}
@@ -357,7 +359,9 @@ def _evidence(setting: Setting, used: Sequence[Used]) -> Evidence:
         weight = item.count * item.candidate.devices / total
         for name, share in item.candidate.basis.items():
             basis[name] = basis.get(name, 0.0) + weight * share
-    spots = [setting.places[item.candidate.model, at] for item in used for at, _ in item.candidate.devices_of_pool]
+    spots = [
+        setting.costs_of_pool[item.candidate.model, at] for item in used for at, _ in item.candidate.devices_of_pool
+    ]
     pricers = [spot.costs.pricer for spot in spots]
     notes = {note for pricer in pricers if isinstance(pricer, Profiled) for note in pricer.notes}
     if not any(isinstance(pricer, Profiled) for pricer in pricers):

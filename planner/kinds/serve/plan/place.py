@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.steady.formulate import free_devices
-from planner.kinds.serve.steady.shapes import Shape, group_devices
+from planner.kinds.serve.steady.shapes import InstanceShape, group_devices
 from planner.plan.schema import Axis, Block
 from planner.solvers.packing import Instance, pack
 
@@ -18,7 +18,7 @@ class Unplaceable(PlannerError):
         self.role = role
 
 
-def place(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Shape]], int]]) -> list[Block]:
+def placement_blocks(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, InstanceShape]], int]]) -> list[Block]:
     """Blocks for (parts, replicas) on one pool, in that order; parts are (role, shape) that stand together.
 
     Raises Unplaceable when nodes out of service leave an instance on devices that no regular strides describe, and
@@ -48,7 +48,7 @@ def place(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Shape]], int]])
     return blocks
 
 
-def _blocks(pool: Pool, role: str, shape: Shape, placed: list[list[int]]) -> list[Block]:
+def _blocks(pool: Pool, role: str, shape: InstanceShape, placed: list[list[int]]) -> list[Block]:
     """As few blocks as runs of replicas with one stride and one inner pattern need."""
     blocks: list[Block] = []
     rest = placed
@@ -73,7 +73,7 @@ def _regular_run(placed: list[list[int]]) -> int:
     return run
 
 
-def _inner_axes(pool: Pool, role: str, shape: Shape, devices: list[int]) -> list[Axis]:
+def _inner_axes(pool: Pool, role: str, shape: InstanceShape, devices: list[int]) -> list[Axis]:
     """Stages outermost, then attention-data-parallel ranks, then tensor-parallel ones."""
     axes: list[Axis] = []
     rest = devices

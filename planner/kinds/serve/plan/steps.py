@@ -7,33 +7,35 @@ from planner.costs.operators.work import Shards
 from planner.costs.rates.step import StepTime
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.evaluate import time_points
-from planner.kinds.serve.steady.points import DECODE_BATCHES, Place, Points, axis
-from planner.kinds.serve.steady.roles_in_use import Used
-from planner.kinds.serve.steady.search import Setting
+from planner.kinds.serve.steady.points import DECODE_BATCHES, Points, PoolCosts, axis
+from planner.kinds.serve.steady.roles_in_use import RoleInUse
+from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.steady.units import FfnPart
 from planner.plan.schema import StepEvidence
 
 _DIGITS = 6
 
 
-def step_evidence(setting: Setting, item: Used) -> dict[str, StepEvidence]:
+def step_evidence(setting: ServeSetting, item: RoleInUse) -> dict[str, StepEvidence]:
     """By role, one step at the full batch, or of one chunk of prefill, for the workload that loads the role most.
 
     Seconds by operator and for the host, largest first, to six digits; of sides apart, those of one micro-batch.
     """
-    place = setting.places[item.candidate.model, item.candidate.pool]
+    pool_costs = setting.costs_of_pool[item.candidate.model, item.candidate.pool]
     target = setting.targets[max(range(len(item.load_per_s)), key=lambda w: item.load_per_s[w])]
     batches = _batches(setting, item)
     if item.candidate.ffn is not None:
-        return _of_sides(item, item.candidate.ffn, place, target, batches)
-    timed = time_points(item.candidate.function, place, target, _points(item, batches))
+        return _of_sides(item, item.candidate.ffn, pool_costs, target, batches)
+    timed = time_points(item.candidate.function, pool_costs, target, _points(item, batches))
     step, own = timed.step, batches.index(item.candidate.max_batch)
     return {item.role: _evidence(step, own, {"host": step.host_s}, _by_batch(batches, timed.tpot_s))}
 
 
-def _of_sides(item: Used, ffn: FfnPart, place: Place, target: Target, batches: list[int]) -> dict[str, StepEvidence]:
+def _of_sides(
+    item: RoleInUse, ffn: FfnPart, pool_costs: PoolCosts, target: Target, batches: list[int]
+) -> dict[str, StepEvidence]:
     """The step of either side, the ways between them with that of attention."""
-    sides = item.candidate.sides(place)
+    sides = item.candidate.sides(pool_costs)
     units = sides.units(item.candidate.shape, ffn.shape, ffn.micro_batches, len(batches))
     step = sides.decode_step(units, np.array(batches, dtype=np.float64), target.context)
     own = batches.index(item.candidate.max_batch)
@@ -65,7 +67,7 @@ def _short(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _batches(setting: Setting, item: Used) -> list[int]:
+def _batches(setting: ServeSetting, item: RoleInUse) -> list[int]:
     """The batch of the role, and the next smaller and larger ones of the axis; of prefill its own alone."""
     own = item.candidate.max_batch
     if item.candidate.function == "prefill":
@@ -75,7 +77,7 @@ def _batches(setting: Setting, item: Used) -> list[int]:
     return known[max(at - 1, 0) : at + 2]
 
 
-def _points(item: Used, batches: list[int]) -> Points:
+def _points(item: RoleInUse, batches: list[int]) -> Points:
     """The instance type at each batch [N]; its memory is not asked for."""
     shape, one = item.candidate.shape, np.ones(len(batches))
     return Points(

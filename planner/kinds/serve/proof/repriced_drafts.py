@@ -14,7 +14,7 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof.repriced_units import name_of_role, shape_of
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.points import Tally
-from planner.kinds.serve.steady.search import Setting, list_candidates, prepare
+from planner.kinds.serve.steady.search import ServeSetting, list_candidates, prepare
 from planner.kinds.serve.steady.shapes import shape_space
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -47,7 +47,7 @@ def repriced_drafts(envelope: Envelope, decision: ServeDecision, problem: Proble
         yield from _role(envelope, role, setting)
 
 
-def _role(envelope: Envelope, role: Role, setting: Setting) -> Iterator[Finding]:
+def _role(envelope: Envelope, role: Role, setting: ServeSetting) -> Iterator[Finding]:
     where = f"roles.{role.name}"
     stated = _stated(envelope, name_of_role(role))
     found = {one.name: one for one in _priced(role, setting)}
@@ -69,17 +69,17 @@ def _role(envelope: Envelope, role: Role, setting: Setting) -> Iterator[Finding]
         yield from _rates(role, own, stated)
 
 
-def _priced(role: Role, setting: Setting) -> list[Candidate]:
+def _priced(role: Role, setting: ServeSetting) -> list[Candidate]:
     """What the search finds of the one type of a role."""
     shape, options, mode = role.parallelism, setting.options, _MODE.get(role.function)
     pools = [pool.name for pool in setting.resolved.pools]
-    if mode is None or role.pool not in pools or (role.model, pools.index(role.pool)) not in setting.places:
+    if mode is None or role.pool not in pools or (role.model, pools.index(role.pool)) not in setting.costs_of_pool:
         return []
     axes = {name: (getattr(shape, name),) for name in ("tp", "pp", "dp", "ep")}
     limits = {name: (value,) for name in ("max_batch", "chunk_tokens") if (value := role.limits.get(name))}
     alone = options.model_copy(update={"modes": (mode,), **axes, **limits})
     engine = setting.resolved.problem.engine.name
-    spaces = {key: shape_space(at.costs.arch, at.pool, engine, alone) for key, at in setting.places.items()}
+    spaces = {key: shape_space(at.costs.arch, at.pool, engine, alone) for key, at in setting.costs_of_pool.items()}
     one = replace(setting, options=alone, spaces=spaces, priced={})
     mine = pools.index(role.pool)
     found = list_candidates(one, setting.targets, Tally())
@@ -123,13 +123,15 @@ def _rates(role: Role, own: Candidate, stated: MixShape) -> Iterator[Finding]:
             yield Finding("serve.draft_rate", right, what, f"roles.{role.name}", _HINT)
 
 
-def _yielded(decision: ServeDecision, setting: Setting, roles: list[Role]) -> Iterator[Finding]:
+def _yielded(decision: ServeDecision, setting: ServeSetting, roles: list[Role]) -> Iterator[Finding]:
     """Whether the decision states what a step of each role yields, at the acceptance of the problem."""
     stated = decision.drafting.tokens_per_step if decision.drafting is not None else {}
     decoding = [role for role in roles if role.function != "prefill"]
     wanted = {}
     for role in decoding:
-        drafters = (place.costs.drafter for (model, _), place in setting.places.items() if model == role.model)
+        drafters = (
+            pool_costs.costs.drafter for (model, _), pool_costs in setting.costs_of_pool.items() if model == role.model
+        )
         drafter = next(drafters, None)
         if drafter is not None:
             wanted[role.name] = float(drafter.tokens_per_step(float(role.limits["draft_tokens"])))

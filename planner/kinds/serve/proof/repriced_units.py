@@ -15,7 +15,7 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.candidates import type_name, unit_name
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.search import prepare
-from planner.kinds.serve.steady.shapes import Shape
+from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.kinds.serve.steady.units import Sides
 from planner.models.architecture import Architecture
 from planner.plan.findings import Finding
@@ -30,11 +30,11 @@ REL_TOL = 1e-6
 _HINT = "solve again: the unit is not what these costs give"
 
 
-def shape_of(role: Role) -> Shape:
+def shape_of(role: Role) -> InstanceShape:
     """The degrees of a role; micro-batches that take turns between two sides are none of one side."""
     part = role.parallelism
     halves = 1 if role.function in ("attention", "ffn") else int(role.limits.get("micro_batches", 1))
-    return Shape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, halves)
+    return InstanceShape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, halves)
 
 
 def name_of_role(role: Role) -> str:
@@ -60,11 +60,11 @@ def repriced(envelope: Envelope, decision: ServeDecision, problem: Problem) -> I
     for role in decision.roles:
         ffn = sides.get(role.name)
         if ffn is not None and role.model is not None and {role.pool, ffn.pool} <= set(labels):
-            places = (setting.places[role.model, labels.index(one.pool)] for one in (role, ffn))
+            costs_of_pool = (setting.costs_of_pool[role.model, labels.index(one.pool)] for one in (role, ffn))
             homes = {route.workload for route in decision.routing if route.to == role.name}
             mine = [target for target in setting.targets if target.name in homes]
             filled = [setting.options.filled(target.clients) for target in mine]
-            yield from _unit(envelope, role, ffn, Sides(*places), mine, filled)
+            yield from _unit(envelope, role, ffn, Sides(*costs_of_pool), mine, filled)
 
 
 def _unit(

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from planner.kinds.serve.plan.decode import LEAST_SHARE
-from planner.kinds.serve.simulated.load_streams import Judge
-from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Parts, name_of, ranked
-from planner.kinds.serve.steady.roles_in_use import Used, list_used
+from planner.kinds.serve.simulated.load_streams import LoadStreams
+from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Deployment, name_of, ranked
+from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.search import Outcome
 from planner.simulate.goodput.cells import Cell
 
@@ -20,7 +20,7 @@ MOST_SIZES = 16  # numbers of GPUs of a cell, evenly spaced up to all
 FEWEST_PLACEMENTS = 4  # of a set of workloads and a number of GPUs
 
 
-def list_cells(judge: Judge, outcome: Outcome) -> tuple[list[Parts], tuple[int, ...]]:
+def list_cells(judge: LoadStreams, outcome: Outcome) -> tuple[list[Deployment], tuple[int, ...]]:
     """All cells, and the places of those that make up the mix that steady state prefers."""
     candidates = outcome.formulated.candidates
     sets, step = list(workload_sets(judge)), -(-judge.gpus // MOST_SIZES)
@@ -35,7 +35,7 @@ def list_cells(judge: Judge, outcome: Outcome) -> tuple[list[Parts], tuple[int, 
     return list(found.values()), favourite
 
 
-def workload_sets(judge: Judge) -> Iterator[tuple[int, ...]]:
+def workload_sets(judge: LoadStreams) -> Iterator[tuple[int, ...]]:
     """Sets of workloads that may share a cell."""
     models = [workload.model for workload in judge.setting.resolved.workloads]
     for model in dict.fromkeys(models):
@@ -45,7 +45,7 @@ def workload_sets(judge: Judge) -> Iterator[tuple[int, ...]]:
             yield from combinations(mine, size)
 
 
-def cell_of(judge: Judge, parts: Parts) -> Cell:
+def cell_of(judge: LoadStreams, parts: Deployment) -> Cell:
     """A placement of some workloads as what the search plays."""
     candidates = judge.workshop.candidates
     return Cell(
@@ -57,31 +57,31 @@ def cell_of(judge: Judge, parts: Parts) -> Cell:
     )
 
 
-def cell_name(judge: Judge, parts: Parts) -> str:
+def cell_name(judge: LoadStreams, parts: Deployment) -> str:
     """A cell in words, such as `chat, code: 4 x colocated tp1, batch 64, chunk 4096`."""
     served = ", ".join(judge.setting.targets[at].name for at in parts.workloads)
     return f"{served}: {name_of(judge.workshop.candidates, parts)}"
 
 
-def _key(parts: Parts) -> tuple[object, ...]:
+def _key(parts: Deployment) -> tuple[object, ...]:
     return parts.workloads, parts.counts, parts.loads
 
 
-def _preferred(judge: Judge, outcome: Outcome) -> Iterator[Parts]:
+def _preferred(judge: LoadStreams, outcome: Outcome) -> Iterator[Deployment]:
     """The mix that steady state prefers, cut where no instance type serves both sides."""
     solution = outcome.result.solution
     assert solution is not None
-    used = list_used(outcome.formulated.candidates, solution)
-    place = {id(candidate): at for at, candidate in enumerate(outcome.formulated.candidates)}
+    used = roles_in_use(outcome.formulated.candidates, solution)
+    index_of = {id(candidate): at for at, candidate in enumerate(outcome.formulated.candidates)}
     rate = sum(solution.served_per_s)
     for workloads in _connected(used, solution.served_per_s):
         mine = [item for item in used if any(_serves(item, at, solution.served_per_s) for at in workloads)]
-        counts = tuple((place[id(item.candidate)], item.count) for item in mine)
+        counts = tuple((index_of[id(item.candidate)], item.count) for item in mine)
         shared = len({item.candidate.decodes for item in mine}) < len(mine)
-        yield Parts(counts, rate, workloads, tuple(item.load_per_s for item in mine) if shared else None)
+        yield Deployment(counts, rate, workloads, tuple(item.load_per_s for item in mine) if shared else None)
 
 
-def _connected(used: Sequence[Used], served_per_s: Sequence[float]) -> list[tuple[int, ...]]:
+def _connected(used: Sequence[RoleInUse], served_per_s: Sequence[float]) -> list[tuple[int, ...]]:
     """Workloads that share an instance type, directly or through others, together."""
     groups = [{at} for at in range(len(served_per_s))]
     for item in used:
@@ -92,5 +92,5 @@ def _connected(used: Sequence[Used], served_per_s: Sequence[float]) -> list[tupl
     return sorted(tuple(sorted(group)) for group in groups)
 
 
-def _serves(item: Used, workload: int, served_per_s: Sequence[float]) -> bool:
+def _serves(item: RoleInUse, workload: int, served_per_s: Sequence[float]) -> bool:
     return item.load_per_s[workload] > LEAST_SHARE * served_per_s[workload]

@@ -12,10 +12,10 @@ import numpy as np
 
 from planner.arrays import Ints
 from planner.errors import PlannerError
-from planner.kinds.serve.simulated.placements import Parts, Workshop
+from planner.kinds.serve.simulated.placements import Deployment, FleetBuilder
 from planner.kinds.serve.steady.demand import Margins
 from planner.kinds.serve.steady.formulate import gpus_at_hand
-from planner.kinds.serve.steady.search import Outcome, Setting
+from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.problem.resolve import Workload
 from planner.problem.schema import Limit, SloSpec, TraceLengths
 from planner.simulate.goodput.optimistic_mixture import limits_anything
@@ -37,19 +37,19 @@ LEAST_WARM_UP = 0.05  # of all: not judged
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class LoadStreams:
     """Draws, limits and the engines that are played."""
 
-    setting: Setting
+    setting: ServeSetting
     fractions: tuple[float, ...]  # of the rate, by workload
     mixture: Mixture
-    workshop: Workshop
+    workshop: FleetBuilder
     streams: tuple[Mixture, ...]  # independent ones of the same workloads
     factor: float  # a rate x factor = the objective, where it is to be the most
     gpus: int  # that may be used
 
     @classmethod
-    def of(cls, setting: Setting, outcome: Outcome) -> "Judge":
+    def of(cls, setting: ServeSetting, outcome: Outcome) -> "LoadStreams":
         """Runs so long that what is in the system at their ends matters little.
 
         Raises PlannerError for problems that limit nothing.
@@ -70,11 +70,11 @@ class Judge:
         warm_up = min(int(max(WARM_UP * flight, LEAST_WARM_UP * count)), count // 3)
         seed = setting.resolved.problem.seed
         mixtures = [_drawn(setting, fractions, count, warm_up, seed + 1000 * n) for n in range(STREAMS + 1)]
-        workshop = Workshop.of(setting, outcome.formulated.candidates, _every(setting, mixtures))
+        workshop = FleetBuilder.of(setting, outcome.formulated.candidates, _every(setting, mixtures))
         factor = outcome.formulated.factor / sum(target.share for target in targets)
         return cls(setting, fractions, mixtures[0], workshop, tuple(mixtures[1:]), factor, _gpus(setting))
 
-    def require_long_enough(self, favourite: Sequence[Parts]) -> None:
+    def require_long_enough(self, favourite: Sequence[Deployment]) -> None:
         """Refuses runs so short that what steady state prefers keeps the limits though all requests come at once."""
         if math.isfinite(self.asked_per_s):
             return
@@ -118,7 +118,7 @@ def _count(flight: float, fractions: Sequence[float]) -> int:
     return max(count, FEWEST_TOGETHER, int(min(FEWEST_EACH / min(fractions), MOST_OF_ALL)))
 
 
-def _gpus(setting: Setting) -> int:
+def _gpus(setting: ServeSetting) -> int:
     """GPUs at hand, or as many of them as the price allows."""
     (pool,) = setting.resolved.pools
     gpus, usd_per_hour = gpus_at_hand(setting.resolved.problem, (pool,)), setting.resolved.problem.limits.usd_per_hour
@@ -127,7 +127,7 @@ def _gpus(setting: Setting) -> int:
     return min(gpus, int(usd_per_hour / pool.usd_per_gpu_hour * (1.0 + 1e-9)))
 
 
-def _drawn(setting: Setting, fractions: Sequence[float], count: int, warm_up: int, seed: int) -> Mixture:
+def _drawn(setting: ServeSetting, fractions: Sequence[float], count: int, warm_up: int, seed: int) -> Mixture:
     """`count` requests of all workloads together; what is drawn of one does not depend on the others."""
     draws, slos = [], []
     for at, (fraction, target) in enumerate(zip(fractions, setting.targets, strict=True)):
@@ -156,7 +156,7 @@ def _lengths(workload: Workload, count: int, rng: np.random.Generator) -> tuple[
     return found[0], found[1]
 
 
-def _every(setting: Setting, mixtures: Sequence[Mixture]) -> dict[str, Requests]:
+def _every(setting: ServeSetting, mixtures: Sequence[Mixture]) -> dict[str, Requests]:
     """All requests that are ever played, by model."""
     models = [workload.model for workload in setting.resolved.workloads]
     found = {}

@@ -11,9 +11,17 @@ from pydantic import JsonValue
 
 from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.simulated.cells import cell_name, cell_of, list_cells
-from planner.kinds.serve.simulated.load_streams import Judge
-from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Parts
-from planner.kinds.serve.simulated.plan import ASSUMPTIONS, MOST_TRIED, SURE, Finding, nothing, plan_of, price_of
+from planner.kinds.serve.simulated.load_streams import LoadStreams
+from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Deployment
+from planner.kinds.serve.simulated.plan import (
+    ASSUMPTIONS,
+    MOST_TRIED,
+    SURE,
+    SimulatedChoice,
+    no_placement,
+    plan_of,
+    price_of,
+)
 from planner.kinds.serve.steady.search import Outcome
 from planner.plan.schema import Envelope
 from planner.simulate.fleet.instances import Fleet
@@ -31,7 +39,7 @@ UNPLAYED = "cells with which no partition could be better, or that were not reac
 ASSUMED = (*ASSUMPTIONS[:2], *SHARED, *ASSUMPTIONS[3:])
 
 
-def best_partition(outcome: Outcome, judge: Judge) -> Envelope:
+def best_partition(outcome: Outcome, judge: LoadStreams) -> Envelope:
     """The plan of the highest common scale of all rates at which every workload keeps its limits."""
     parts, favourite = list_cells(judge, outcome)
     judge.require_long_enough(parts[: len(favourite)])
@@ -47,10 +55,10 @@ def best_partition(outcome: Outcome, judge: Judge) -> Envelope:
             return plan_of(judge, outcome, found)
         except Unplaceable:
             search.dropped.add(_largest(search, best.cells))
-    raise nothing(judge, proved=search.bound == 0.0)
+    raise no_placement(judge, proved=search.bound == 0.0)
 
 
-def cheapest_partition(outcome: Outcome, judge: Judge) -> Envelope:
+def cheapest_partition(outcome: Outcome, judge: LoadStreams) -> Envelope:
     """The plan of the fewest GPUs that keeps the limits at the rates asked for, and close to them on other draws."""
     parts, _ = list_cells(judge, outcome)
     cells, rate = [cell_of(judge, one) for one in parts], judge.asked_per_s
@@ -73,10 +81,10 @@ def cheapest_partition(outcome: Outcome, judge: Judge) -> Envelope:
             return plan_of(judge, outcome, found)
         except Unplaceable:
             search.dropped.add(_largest(search, chosen))
-    raise nothing(judge, proved=least is None)
+    raise no_placement(judge, proved=least is None)
 
 
-def _kept_by(stream: Mixture, parts: Sequence[Parts], fleets: Mapping[int, Fleet]) -> Callable[[float], bool]:
+def _kept_by(stream: Mixture, parts: Sequence[Deployment], fleets: Mapping[int, Fleet]) -> Callable[[float], bool]:
     """Whether cells keep the limits of their workloads on a stream, at a rate."""
     mine = [(stream.of(parts[at].workloads), fleet) for at, fleet in fleets.items()]
     return lambda rate: all(one.keeps(fleet, rate) for one, fleet in mine)
@@ -89,14 +97,14 @@ def _largest(search: CellSearch, chosen: Sequence[int]) -> int:
 
 def _finding(
     search: CellSearch,
-    judge: Judge,
-    parts: Sequence[Parts],
+    judge: LoadStreams,
+    parts: Sequence[Deployment],
     best: Partition,
     claimed_per_s: float,
     interval_per_s: tuple[float, float] | None,
     bound: float,
     value: float,
-) -> Finding:
+) -> SimulatedChoice:
     """What the search found, with every partition that was played as a placement."""
     tried = tuple(
         Tried("beaten" if one.goodput_per_s is None else "simulated", one.bound_per_s, one.goodput_per_s)
@@ -104,7 +112,7 @@ def _finding(
     )
     favourite = parts[0].steady_per_s  # of the mix that steady state prefers over every other
     placements = tuple(_placement(judge, [parts[at] for at in one.cells], favourite) for one in search.tried)
-    return Finding(
+    return SimulatedChoice(
         PlacementSearch(placements, tried, search.tried.index(best), search.runs),
         tuple(tuple(parts[at] for at in one.cells) for one in search.tried),
         search.tried.index(best),
@@ -127,6 +135,6 @@ def _effort(search: CellSearch) -> dict[str, JsonValue]:
     }
 
 
-def _placement(judge: Judge, cells: Sequence[Parts], most_per_s: float) -> Placement:
+def _placement(judge: LoadStreams, cells: Sequence[Deployment], most_per_s: float) -> Placement:
     name, steady = " | ".join(cell_name(judge, one) for one in cells), min(one.steady_per_s for one in cells)
     return Placement(name, partial(judge.workshop.whole, cells), judge.factor, min(steady, most_per_s))

@@ -13,8 +13,8 @@ from planner.errors import PlannerError
 from planner.kinds.serve.plan.decode import roles_of
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Channel
-from planner.kinds.serve.steady.roles_in_use import Used, list_used
-from planner.kinds.serve.steady.search import Outcome, Setting
+from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
+from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.simulate.fleet.instances import Fleet, Instance, Path
 from planner.simulate.plans.plan_fleet import FleetSetting, Policies, engines_of, fleet_of_engines, together
 from planner.simulate.requests.stream import Requests
@@ -25,7 +25,7 @@ MOST_WORKLOADS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Deployment:
     """Instance types by their place in the list of candidates, how many of each, and the workloads that they serve.
 
     `loads` [type][workload] says how types share the requests of each; without, those of a function share them by what
@@ -43,16 +43,18 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class FleetBuilder:
     """Fleets of placements; the engines of a type are made once."""
 
-    setting: Setting
+    setting: ServeSetting
     candidates: tuple[Candidate, ...]
     fleet_settings: dict[str, FleetSetting]  # by model
     made: dict[int, tuple[list[Instance], int]]
 
     @classmethod
-    def of(cls, setting: Setting, candidates: tuple[Candidate, ...], requests: Mapping[str, Requests]) -> "Workshop":
+    def of(
+        cls, setting: ServeSetting, candidates: tuple[Candidate, ...], requests: Mapping[str, Requests]
+    ) -> "FleetBuilder":
         """For the models of a problem, each with requests as long as these."""
         problem = setting.resolved.problem
         pools = {pool.name: pool for pool in setting.resolved.pools}
@@ -65,7 +67,7 @@ class Workshop:
         }
         return cls(setting, candidates, found, {})
 
-    def fleet(self, parts: Parts) -> Fleet:
+    def fleet(self, parts: Deployment) -> Fleet:
         """The fleet of a placement; its types share the requests by their size."""
         engines: list[Instance] = []
         groups: list[int] = []
@@ -77,7 +79,7 @@ class Workshop:
         setting = self.fleet_settings[self.candidates[parts.counts[0][0]].model]
         return fleet_of_engines(engines, (setting,), groups=groups, paths=paths)
 
-    def whole(self, cells: Sequence[Parts]) -> Fleet:
+    def whole(self, cells: Sequence[Deployment]) -> Fleet:
         """The fleet of placements that share no engine, for all their workloads; its types are numbered anew."""
         engines: list[Instance] = []
         groups: list[int] = []
@@ -97,13 +99,13 @@ class Workshop:
         if at not in self.made:
             candidate = self.candidates[at]
             setting = self.fleet_settings[candidate.model]
-            role, *others = roles_of(self.setting, Used("engine", candidate, 1, (0.0,) * len(candidate.served)))
+            role, *others = roles_of(self.setting, RoleInUse("engine", candidate, 1, (0.0,) * len(candidate.served)))
             found = [replace(one, model=at) for one in engines_of(role, setting, *others)]
             self.made[at] = found, together(role, setting.arch)
         return self.made[at]
 
 
-def require_playable(setting: Setting) -> None:
+def require_playable(setting: ServeSetting) -> None:
     """Refuses what no simulation of placements covers: several pools, and clients that wait."""
     where, hint = setting.resolved.where(("options", "judged_by")), "take `judged_by: queueing`"
     if len(setting.resolved.pools) != 1:
@@ -120,7 +122,7 @@ def require_playable(setting: Setting) -> None:
         raise PlannerError("simulation judges one objective, not a trade-off", where=where, hint=hint)
 
 
-def list_placements(candidates: Sequence[Candidate], gpus: int, outcome: Outcome) -> list[Parts]:
+def list_placements(candidates: Sequence[Candidate], gpus: int, outcome: Outcome) -> list[Deployment]:
     """The mix that steady state prefers, whatever it is made of, and placements on so many GPUs, its best first."""
     found = {(one := _preferred(candidates, outcome)).counts: one}
     for parts in ranked(candidates, gpus, (0,), (1.0,))[:MOST_PLACEMENTS]:
@@ -130,7 +132,7 @@ def list_placements(candidates: Sequence[Candidate], gpus: int, outcome: Outcome
 
 def ranked(
     candidates: Sequence[Candidate], gpus: int, workloads: tuple[int, ...], fractions: Sequence[float]
-) -> list[Parts]:
+) -> list[Deployment]:
     """Placements on so many GPUs of types that serve all these workloads, those that steady state ranks highest first.
 
     `fractions` are those of all workloads of the problem.
@@ -142,16 +144,16 @@ def ranked(
 
 def _alone(
     candidates: Sequence[Candidate], rates: Mapping[int, float], gpus: int, workloads: tuple[int, ...]
-) -> Iterator[Parts]:
+) -> Iterator[Deployment]:
     for at, rate in rates.items():
         count = gpus // candidates[at].devices
         if candidates[at].function == "colocated" and count:
-            yield Parts(((at, count),), count * rate, workloads)
+            yield Deployment(((at, count),), count * rate, workloads)
 
 
 def _apart(
     candidates: Sequence[Candidate], rates: Mapping[int, float], gpus: int, workloads: tuple[int, ...]
-) -> Iterator[Parts]:
+) -> Iterator[Deployment]:
     seen = set()
     decoding: dict[Channel | None, list[int]] = {}
     for at in rates:
@@ -166,16 +168,16 @@ def _apart(
             seen.add(key)
             for count in range(1, (gpus - second.devices) // first.devices + 1):
                 left = (gpus - count * first.devices) // second.devices
-                yield Parts(((a, count), (b, left)), min(count * rate, left * other), workloads)
+                yield Deployment(((a, count), (b, left)), min(count * rate, left * other), workloads)
 
 
-def _preferred(candidates: Sequence[Candidate], outcome: Outcome) -> Parts:
+def _preferred(candidates: Sequence[Candidate], outcome: Outcome) -> Deployment:
     solution = outcome.result.solution
     assert solution is not None
-    place = {id(candidate): at for at, candidate in enumerate(candidates)}
-    used = list_used(candidates, solution)
-    counts = tuple((place[id(item.candidate)], item.count) for item in used)
-    return Parts(counts, solution.served_per_s[0])
+    index_of = {id(candidate): at for at, candidate in enumerate(candidates)}
+    used = roles_in_use(candidates, solution)
+    counts = tuple((index_of[id(item.candidate)], item.count) for item in used)
+    return Deployment(counts, solution.served_per_s[0])
 
 
 def _rate(candidate: Candidate, workload: int) -> float:
@@ -193,7 +195,7 @@ def _together_rate(candidate: Candidate, workloads: tuple[int, ...], fractions: 
     return 1.0 / sum(fractions[workload] / rate for workload, rate in zip(workloads, rates, strict=True))
 
 
-def with_placement(outcome: Outcome, cells: Sequence[Parts], rates_per_s: Sequence[float]) -> Outcome:
+def with_placement(outcome: Outcome, cells: Sequence[Deployment], rates_per_s: Sequence[float]) -> Outcome:
     """The outcome with placements as its solution, each for its workloads, loaded at the rate of each workload.
 
     Types of a function share a workload by their size. A type that several placements have stands in the list of
@@ -204,20 +206,20 @@ def with_placement(outcome: Outcome, cells: Sequence[Parts], rates_per_s: Sequen
     flows: dict[tuple[int, int], float] = {}
     devices, price = 0, 0.0
     for parts in cells:
-        place = {}
+        index_of = {}
         for at, count in parts.counts:
-            place[at] = at
+            index_of[at] = at
             if counts[at]:
-                place[at] = len(candidates)
+                index_of[at] = len(candidates)
                 candidates.append(replace(candidates[at]))
                 counts.append(0)
                 loads.append([0.0] * len(rates_per_s))
-            counts[place[at]] = count
+            counts[index_of[at]] = count
             devices += count * candidates[at].devices
             price += count * outcome.formulated.problem.shapes[at].price_per_hour
         for workload in parts.workloads:
             for at, share in _shares(outcome.formulated.candidates, parts, workload).items():
-                loads[place[at]][workload] = share * rates_per_s[workload]
+                loads[index_of[at]][workload] = share * rates_per_s[workload]
                 channel = candidates[at].channel
                 if candidates[at].function == "prefill" and channel is not None:
                     key = (workload, channel.index)
@@ -234,7 +236,7 @@ def with_placement(outcome: Outcome, cells: Sequence[Parts], rates_per_s: Sequen
     return replace(outcome, formulated=replace(outcome.formulated, candidates=tuple(candidates)), result=result)
 
 
-def _shares(candidates: Sequence[Candidate], parts: Parts, workload: int) -> dict[int, float]:
+def _shares(candidates: Sequence[Candidate], parts: Deployment, workload: int) -> dict[int, float]:
     """The share of a workload of each type that serves it: those of a function by their rates, of first stages to 1."""
     rates = {at: rate for at, rate in _rates(candidates, parts, workload) if rate > 0.0}
     first = sum(rate for at, rate in rates.items() if not candidates[at].decodes)
@@ -251,7 +253,7 @@ def _shares(candidates: Sequence[Candidate], parts: Parts, workload: int) -> dic
     return shares
 
 
-def _rates(candidates: Sequence[Candidate], parts: Parts, workload: int) -> Iterator[tuple[int, float]]:
+def _rates(candidates: Sequence[Candidate], parts: Deployment, workload: int) -> Iterator[tuple[int, float]]:
     for row, (at, count) in enumerate(parts.counts):
         if parts.loads is None:
             yield at, count * _rate(candidates[at], workload)
@@ -259,7 +261,7 @@ def _rates(candidates: Sequence[Candidate], parts: Parts, workload: int) -> Iter
             yield at, parts.loads[row][workload]
 
 
-def _paths(candidates: Sequence[Candidate], parts: Parts, workload: int) -> Iterator[Path]:
+def _paths(candidates: Sequence[Candidate], parts: Deployment, workload: int) -> Iterator[Path]:
     """How requests go through a placement, as the routes of its plan say; the number of a type is its place."""
     shares = _shares(candidates, parts, workload)
     for first, share in shares.items():
@@ -271,7 +273,7 @@ def _paths(candidates: Sequence[Candidate], parts: Parts, workload: int) -> Iter
             yield from (Path(first, at, share * shares[at] / whole) for at in mine)
 
 
-def name_of(candidates: Sequence[Candidate], parts: Parts) -> str:
+def name_of(candidates: Sequence[Candidate], parts: Deployment) -> str:
     """A placement in words, such as `6 x prefill tp2, chunk 8192 + 5 x decode tp4, batch 128`."""
     return " + ".join(f"{count} x {_type(candidates[at])}" for at, count in parts.counts)
 

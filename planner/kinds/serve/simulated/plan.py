@@ -11,10 +11,10 @@ from planner.documents.units import format_si
 from planner.errors import Conflict, Infeasible
 from planner.kinds.serve.plan.certificate import axes_of
 from planner.kinds.serve.plan.decode import envelope
-from planner.kinds.serve.simulated.load_streams import Judge
-from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Parts, with_placement
+from planner.kinds.serve.simulated.load_streams import LoadStreams
+from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Deployment, with_placement
 from planner.kinds.serve.steady.formulate import gpus_at_hand
-from planner.kinds.serve.steady.search import Outcome, Setting
+from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.plan.schema import Certificate, Envelope, Objective, Prediction
 from planner.problem.schema import SloSpec
 from planner.simulate.goodput.placements import PlacementSearch, reversals
@@ -38,14 +38,14 @@ ASSUMPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SimulatedChoice:
     """The search, the placement that was chosen, what it claims, and what no placement could do better.
 
     A placement is one for all workloads, or one for each cell of a partition of the GPUs.
     """
 
     search: PlacementSearch
-    cells: tuple[tuple[Parts, ...], ...]  # of each placement of the search
+    cells: tuple[tuple[Deployment, ...], ...]  # of each placement of the search
     chosen: int
     claimed_per_s: float
     interval_per_s: tuple[float, float] | None  # 95 %, of the goodput over independent streams
@@ -56,7 +56,7 @@ class Finding:
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
 
-def plan_of(judge: Judge, outcome: Outcome, found: Finding) -> Envelope:
+def plan_of(judge: LoadStreams, outcome: Outcome, found: SimulatedChoice) -> Envelope:
     """The plan of the placement that was chosen; raises Unplaceable where it has no regular place."""
     setting, cells = judge.setting, found.cells[found.chosen]
     rates = [found.claimed_per_s * fraction for fraction in judge.fractions]
@@ -116,7 +116,7 @@ def effort_of(search: PlacementSearch) -> dict[str, JsonValue]:
     }
 
 
-def _evidence(found: Finding, judge: Judge) -> dict[str, JsonValue]:
+def _evidence(found: SimulatedChoice, judge: LoadStreams) -> dict[str, JsonValue]:
     draws = judge.mixture.draws
     proof: dict[str, JsonValue] = {
         "method": METHOD,
@@ -133,7 +133,7 @@ def _evidence(found: Finding, judge: Judge) -> dict[str, JsonValue]:
     return proof
 
 
-def _favourite(found: Finding, factor: float) -> JsonValue:
+def _favourite(found: SimulatedChoice, factor: float) -> JsonValue:
     """What steady state prefers: what it claims, and what simulation finds of it."""
     at = found.search.steady_best
     if at is None or found.interval_per_s is None:
@@ -153,7 +153,7 @@ def _reversals(search: PlacementSearch) -> list[JsonValue]:
     return [{"better": search.placements[a].name, "than": search.placements[b].name} for a, b in pairs]
 
 
-def _next_best(found: Finding, factor: float) -> list[JsonValue]:
+def _next_best(found: SimulatedChoice, factor: float) -> list[JsonValue]:
     """The best of those played to their goodput that was not chosen."""
     rows = [
         (tried.goodput_per_s, placement.name)
@@ -168,7 +168,7 @@ def _next_best(found: Finding, factor: float) -> list[JsonValue]:
 
 
 def _predictions(
-    judge: Judge, chosen: Outcome, found: Finding, runs: dict[int, SimulationResult]
+    judge: LoadStreams, chosen: Outcome, found: SimulatedChoice, runs: dict[int, SimulationResult]
 ) -> Iterator[Prediction]:
     """Figures of runs at the rate claimed, by workload, then of the whole plan."""
     setting, solution = judge.setting, chosen.result.solution
@@ -201,7 +201,7 @@ def _times(name: str, stated: SloSpec, slo: SloSpec, run: SimulationResult, draw
         yield Prediction(metric="attainment", of=name, value=share, approximate=True)
 
 
-def _cost(setting: Setting, usd_per_hour: float, tokens_per_s: float) -> Sequence[Prediction]:
+def _cost(setting: ServeSetting, usd_per_hour: float, tokens_per_s: float) -> Sequence[Prediction]:
     if any(pool.usd_per_gpu_hour is None for pool in setting.resolved.pools):
         return ()
     usd_per_mtok = usd_per_hour / (tokens_per_s * 3600.0) * 1e6
@@ -211,7 +211,7 @@ def _cost(setting: Setting, usd_per_hour: float, tokens_per_s: float) -> Sequenc
     )
 
 
-def nothing(judge: Judge, *, proved: bool) -> Infeasible:
+def no_placement(judge: LoadStreams, *, proved: bool) -> Infeasible:
     """The limits that no placement keeps in simulation."""
     many = len(judge.setting.targets) > 1
     texts = [
@@ -222,7 +222,7 @@ def nothing(judge: Judge, *, proved: bool) -> Infeasible:
     return Infeasible([Conflict(limit=text, nearest="") for text in texts], proved=proved)
 
 
-def _limits(judge: Judge, at: int) -> Iterator[str]:
+def _limits(judge: LoadStreams, at: int) -> Iterator[str]:
     """The limits and the load of a workload, in words."""
     slo, load = judge.mixture.slos[at], judge.setting.resolved.workloads[at].spec.load
     for name, of, bound_s in slo.limits():
@@ -231,7 +231,7 @@ def _limits(judge: Judge, at: int) -> Iterator[str]:
         yield f"load {load.rate_per_s:g}/s"
 
 
-def price_of(outcome: Outcome, cells: tuple[Parts, ...]) -> float:
+def price_of(outcome: Outcome, cells: tuple[Deployment, ...]) -> float:
     """GPUs or USD per hour of a placement, as the objective counts."""
     shapes = outcome.formulated.problem.shapes
     counts = [pair for parts in cells for pair in parts.counts]

@@ -10,10 +10,19 @@ from dataclasses import replace
 from functools import partial
 
 from planner.kinds.serve.plan.place import Unplaceable
-from planner.kinds.serve.simulated.load_streams import Judge
-from planner.kinds.serve.simulated.placements import Parts, list_placements, name_of
-from planner.kinds.serve.simulated.plan import MOST_TRIED, SURE, Finding, effort_of, ends_of, nothing, plan_of, price_of
-from planner.kinds.serve.steady.search import Outcome, Setting
+from planner.kinds.serve.simulated.load_streams import LoadStreams
+from planner.kinds.serve.simulated.placements import Deployment, list_placements, name_of
+from planner.kinds.serve.simulated.plan import (
+    MOST_TRIED,
+    SURE,
+    SimulatedChoice,
+    effort_of,
+    ends_of,
+    no_placement,
+    plan_of,
+    price_of,
+)
+from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 from planner.simulate.goodput.optimistic import Optimist
@@ -23,11 +32,11 @@ from planner.simulate.run.attainment import required
 from planner.simulate.run.engine import is_compiled
 
 
-def solve_by_simulation(setting: Setting, outcome: Outcome, limits: Limits) -> Envelope:
+def solve_by_simulation(setting: ServeSetting, outcome: Outcome, limits: Limits) -> Envelope:
     """The best placement in simulation; raises Infeasible where none keeps its limits at any rate, or the one asked."""
     if not is_compiled():
         limits.tell("compiling the simulator, once for this machine")
-    judge = Judge.of(setting, outcome)
+    judge = LoadStreams.of(setting, outcome)
     limits.tell("playing placements")
     maximising = outcome.formulated.problem.maximising
     if len(setting.targets) > 1:
@@ -37,7 +46,7 @@ def solve_by_simulation(setting: Setting, outcome: Outcome, limits: Limits) -> E
     return _most(outcome, judge) if maximising else _least(outcome, judge)
 
 
-def _most(outcome: Outcome, judge: Judge) -> Envelope:
+def _most(outcome: Outcome, judge: LoadStreams) -> Envelope:
     """The placement of the highest goodput on all GPUs at hand."""
     (draws,), (slo,) = judge.mixture.draws, judge.mixture.slos
     parts = list_placements(outcome.formulated.candidates, judge.gpus, outcome)
@@ -56,15 +65,15 @@ def _most(outcome: Outcome, judge: Judge) -> Envelope:
         claimed = min(found, low) or found
         cells, value = tuple((one,) for one in parts), claimed * judge.factor
         done = ends_of(search), effort_of(search)
-        result = Finding(search, cells, at, claimed, (low, high), search.bound, value, *done)
+        result = SimulatedChoice(search, cells, at, claimed, (low, high), search.bound, value, *done)
         try:
             return plan_of(judge, outcome, result)
         except Unplaceable:
             continue
-    raise nothing(judge, proved=search.bound == 0.0)
+    raise no_placement(judge, proved=search.bound == 0.0)
 
 
-def _with_favourite(search: PlacementSearch, judge: Judge) -> PlacementSearch:
+def _with_favourite(search: PlacementSearch, judge: LoadStreams) -> PlacementSearch:
     """The search with the goodput of what steady state prefers, even where one run had beaten it."""
     at = search.steady_best
     if at is None or search.tried[at].how != "beaten":
@@ -76,7 +85,7 @@ def _with_favourite(search: PlacementSearch, judge: Judge) -> PlacementSearch:
     return replace(search, tried=tuple(tried), runs=search.runs + found.runs)
 
 
-def _least(outcome: Outcome, judge: Judge) -> Envelope:
+def _least(outcome: Outcome, judge: LoadStreams) -> Envelope:
     """The cheapest placement that keeps the limits at the rate asked for, on the draws and close to it on others."""
     rate, candidates = judge.asked_per_s, outcome.formulated.candidates
     (draws,), (slo,) = judge.mixture.draws, judge.mixture.slos
@@ -100,14 +109,14 @@ def _least(outcome: Outcome, judge: Judge) -> Envelope:
         placements = tuple(_placement(judge, each, 1.0) for each in parts[: at + 1])
         search = PlacementSearch(placements, tuple(tried), at, len(tried))
         cells = tuple((each,) for each in parts)
-        result = Finding(search, cells, at, rate, None, bound, price, ends_of(search), effort_of(search))
+        result = SimulatedChoice(search, cells, at, rate, None, bound, price, ends_of(search), effort_of(search))
         try:
             return plan_of(judge, outcome, result)
         except Unplaceable:
             continue
-    raise nothing(judge, proved=math.isinf(bound))
+    raise no_placement(judge, proved=math.isinf(bound))
 
 
-def _placement(judge: Judge, parts: Parts, weight: float) -> Placement:
+def _placement(judge: LoadStreams, parts: Deployment, weight: float) -> Placement:
     name = name_of(judge.workshop.candidates, parts)
     return Placement(name, lambda: judge.workshop.fleet(parts), weight, parts.steady_per_s)

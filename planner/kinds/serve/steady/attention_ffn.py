@@ -24,7 +24,7 @@ from planner.kinds.serve.options import AttentionFfn
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulas import Costs
-from planner.kinds.serve.steady.points import DECODE_BATCHES, Place
+from planner.kinds.serve.steady.points import DECODE_BATCHES, PoolCosts
 from planner.kinds.serve.steady.shapes import group_devices
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, MoeFfn
 
@@ -32,7 +32,7 @@ MOST_OVERLAPPED_GPUS = 1 << 9
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class UnsplitInstance:
     """Both sides on every device: attention data-parallel, experts spread over all."""
 
     gpus: int
@@ -51,7 +51,7 @@ class Together:
 
 
 def advice(
-    candidates: Sequence[Candidate], target: Target, places: Mapping[tuple[str, int], Place]
+    candidates: Sequence[Candidate], target: Target, costs_of_pool: Mapping[tuple[str, int], PoolCosts]
 ) -> AttentionFfn | None:
     """What a plan says of it, with the candidates of the search; None where no unit of any pool keeps the limits."""
     mine = [one for one in candidates if _rate(one, target) > 0.0]
@@ -59,9 +59,9 @@ def advice(
     if not units:
         return None
     best = max(units, key=lambda one: _rate(one, target))
-    place = places[best.model, best.pool]
+    pool_costs = costs_of_pool[best.model, best.pool]
     together = max((_rate(one, target) for one in mine if one.function == "decode"), default=0.0)
-    overlapped = best_together(place, target.context, target.tpot_limit_s, target.held_tokens, (2,))
+    overlapped = best_unsplit(pool_costs, target.context, target.tpot_limit_s, target.held_tokens, (2,))
     ffn = best.ffn
     assert ffn is not None
     return AttentionFfn(
@@ -74,7 +74,7 @@ def advice(
         micro_batches=ffn.micro_batches,
         sequences=best.max_batch,
         tokens_per_s_per_gpu=_rate(best, target),
-        limited_by=waits_for(best, target, place),
+        limited_by=waits_for(best, target, pool_costs),
         together_tokens_per_s_per_gpu=together,
         overlapped_tokens_per_s_per_gpu=0.0 if overlapped is None else overlapped.tokens_per_s_per_gpu,
     )
@@ -89,33 +89,33 @@ def _rate(candidate: Candidate, target: Target) -> float:
 
 
 def waits_for(
-    candidate: Candidate, target: Target, place: Place
+    candidate: Candidate, target: Target, pool_costs: PoolCosts
 ) -> Literal["attention", "feed-forward", "network", "host", "latency"]:
     """What a step of a unit at its full batch waits for."""
     ffn = candidate.ffn
     assert ffn is not None
-    sides = candidate.sides(place)
+    sides = candidate.sides(pool_costs)
     units = sides.units(candidate.shape, ffn.shape, ffn.micro_batches)
     step = sides.decode_step(units, np.array([float(candidate.max_batch)]), target.context)
     found = step.waits_for(0, ffn.micro_batches)
     return cast(Literal["attention", "feed-forward", "network", "host", "latency"], found)
 
 
-def best_together(
-    place: Place, context: float, tpot_s: float, held_tokens: float, micro_batches: tuple[int, ...]
-) -> Together | None:
+def best_unsplit(
+    pool_costs: PoolCosts, context: float, tpot_s: float, held_tokens: float, micro_batches: tuple[int, ...]
+) -> UnsplitInstance | None:
     """The best design with both sides on every device; None where none keeps the limit and fits."""
     found = [
         one
-        for gpus, tp, ep in _shapes(place)
+        for gpus, tp, ep in _shapes(pool_costs)
         for parts in micro_batches
-        for one in _best_batch(place, gpus, tp, ep, parts, (context, tpot_s, held_tokens))
+        for one in _best_batch(pool_costs, gpus, tp, ep, parts, (context, tpot_s, held_tokens))
     ]
     return max(found, key=lambda one: one.tokens_per_s_per_gpu, default=None)
 
 
-def _shapes(place: Place) -> Iterator[tuple[int, int, int]]:
-    arch, pool = place.costs.arch, place.pool
+def _shapes(pool_costs: PoolCosts) -> Iterator[tuple[int, int, int]]:
+    arch, pool = pool_costs.costs.arch, pool_costs.pool
     experts = [layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
     mixers = (GroupedQueryAttention, LatentAttention)
     heads = {layer.mixer.num_heads for layer in arch.layers if isinstance(layer.mixer, mixers)}
@@ -130,22 +130,24 @@ def _shapes(place: Place) -> Iterator[tuple[int, int, int]]:
 
 
 def _best_batch(
-    place: Place, gpus: int, tp: int, ep: int, parts: int, asked: tuple[float, float, float]
-) -> Iterator[Together]:
+    pool_costs: PoolCosts, gpus: int, tp: int, ep: int, parts: int, asked: tuple[float, float, float]
+) -> Iterator[UnsplitInstance]:
     """The largest batch that keeps the limit and fits."""
     context, tpot_s, held_tokens = asked
-    arch, batches = place.costs.arch, np.array(DECODE_BATCHES, dtype=np.float64)
+    arch, batches = pool_costs.costs.arch, np.array(DECODE_BATCHES, dtype=np.float64)
     shards = Shards.of(np.full(len(batches), float(tp)), 1, gpus // tp, gpus // ep if ep > 1 else tp, ep)
-    step_s = together_step_s(place.costs, shards, batches, context, parts)
+    step_s = unsplit_step_s(pool_costs.costs, shards, batches, context, parts)
     cache = kv_cache_bytes(arch, shards, np.full(len(batches), held_tokens)) * batches
-    room = place.memory_bytes - place.costs.engine.workspace_bytes - weight_bytes(arch, shards)
+    room = pool_costs.memory_bytes - pool_costs.costs.engine.workspace_bytes - weight_bytes(arch, shards)
     fits = (step_s <= tpot_s) & (cache <= room)
     if fits.any():
         at = int(np.flatnonzero(fits)[-1])
-        yield Together(gpus, tp, ep, parts, int(batches[at]), float(step_s[at]), float(batches[at] / tp / step_s[at]))
+        yield UnsplitInstance(
+            gpus, tp, ep, parts, int(batches[at]), float(step_s[at]), float(batches[at] / tp / step_s[at])
+        )
 
 
-def together_step_s(costs: Costs, shards: Shards, batches: Floats, context: float, micro_batches: int) -> Floats:
+def unsplit_step_s(costs: Costs, shards: Shards, batches: Floats, context: float, micro_batches: int) -> Floats:
     """Step [N] of ranks that hold `batches` sequences each, in micro-batches that hide exchanges of each other.
 
     What is hidden is the network; writing what leaves and adding up what comes back takes the device (DeepEP's

@@ -13,19 +13,26 @@ import numpy as np
 from planner.arrays import Floats, Indices
 from planner.costs.serving.speculation import Drafter
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.steady.demand import Channel, Route, Target
-from planner.kinds.serve.steady.evaluate import Judged, Timed, judge_colocated, judge_decode, judge_prefill, time_points
-from planner.kinds.serve.steady.points import Place, Points, Tally, make_points
-from planner.kinds.serve.steady.shapes import Shape, ShapeSpace, inexpressible_in
+from planner.kinds.serve.steady.demand import Channel, Target, TransferPath
+from planner.kinds.serve.steady.evaluate import (
+    LimitedRates,
+    StepTimes,
+    judge_colocated,
+    judge_decode,
+    judge_prefill,
+    time_points,
+)
+from planner.kinds.serve.steady.points import Points, PoolCosts, Tally, make_points
+from planner.kinds.serve.steady.shapes import InstanceShape, ShapeSpace, inexpressible_in
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.kinds.serve.steady.units import FfnPart, Sides, UnitPoints, price_units
 from planner.solvers.pareto import non_dominated
 
-Priced: TypeAlias = tuple[Points, Sequence[Timed], Tally, UnitPoints | None]
+PricedPoints: TypeAlias = tuple[Points, Sequence[StepTimes], Tally, UnitPoints | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class Capacity:
     """What one instance does for one target when used up to its limits."""
 
     rate_per_s: float  # requests per second of the whole instance; 0 where it cannot keep the limits
@@ -62,12 +69,12 @@ class Candidate:
     function: str  # colocated, prefill, decode, attention
     model: str
     pool: int
-    shape: Shape
+    shape: InstanceShape
     channel: Channel | None  # None for colocated
     max_batch: int  # sequences that an attention rank holds
     chunk_tokens: int  # prefill tokens per step; 0 for decode
     draft_tokens: int  # of a sequence in a step
-    served: tuple[Served | None, ...]  # by target of the problem; None for targets of other models
+    served: tuple[Capacity | None, ...]  # by target of the problem; None for targets of other models
     weights_bytes: float
     activations_bytes: float
     workspace_bytes: float
@@ -101,16 +108,16 @@ class Candidate:
         """(pool, devices) of one instance, its own pool first."""
         if self.ffn is None or self.ffn_pool is None:
             return ((self.pool, self.devices),)
-        return ((self.pool, self.shape.devices), (self.ffn.place.index, self.ffn.shape.devices))
+        return ((self.pool, self.shape.devices), (self.ffn.pool_costs.index, self.ffn.shape.devices))
 
     @property
     def ffn_pool(self) -> str | None:
         """The pool of its feed-forward side, where that is not the pool of its attention."""
-        return None if self.ffn is None or self.ffn.place.index == self.pool else self.ffn.place.pool.name
+        return None if self.ffn is None or self.ffn.pool_costs.index == self.pool else self.ffn.pool_costs.pool.name
 
-    def sides(self, place: Place) -> Sides:
+    def sides(self, pool_costs: PoolCosts) -> Sides:
         """Where its two sides stand, given the place of its attention."""
-        return Sides(place, place if self.ffn is None else self.ffn.place)
+        return Sides(pool_costs, pool_costs if self.ffn is None else self.ffn.pool_costs)
 
     @property
     def decodes(self) -> bool:
@@ -119,19 +126,19 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class CandidateSearch:
     """The candidates of one model on one pool."""
 
     model: str
-    place: Place
+    pool_costs: PoolCosts
     options: ServeOptions
     space: ShapeSpace
     channels: tuple[Channel, ...]
-    routes: tuple[Route, ...]  # from this pool to each pool
-    others: tuple[Place, ...]  # pools that feed-forward layers could stand on, beside this one
+    routes: tuple[TransferPath, ...]  # from this pool to each pool
+    others: tuple[PoolCosts, ...]  # pools that feed-forward layers could stand on, beside this one
     tally: Tally
     engine: str
-    priced: "dict[tuple[str, int, str], Priced]"  # what was priced before; times do not depend on limits
+    priced: "dict[tuple[str, int, str], PricedPoints]"  # what was priced before; times do not depend on limits
     longer_stays: bool  # clients must find room, so that of equal rates the longer stay is better
 
     def candidates(self, targets: Sequence[Target], num_targets: int) -> list[Candidate]:
@@ -146,8 +153,8 @@ class Search:
         functions += ["decode"] if "disaggregated" in modes else []
         found = [one for function in functions for one in self._of(function, targets, num_targets)]
         if "attention-ffn" in modes:
-            for other in (self.place, *self.others):
-                found += self._of(ATTENTION, targets, num_targets, Sides(self.place, other))
+            for other in (self.pool_costs, *self.others):
+                found += self._of(ATTENTION, targets, num_targets, Sides(self.pool_costs, other))
         return found
 
     def _of(
@@ -156,7 +163,7 @@ class Search:
         shapes = [] if function == ATTENTION else self._shapes(function)
         if not shapes and function != ATTENTION:
             return []
-        ways = drafts_of(function, self.options.searched_drafts, self.place.costs.drafter).items()
+        ways = drafts_of(function, self.options.searched_drafts, self.pool_costs.costs.drafter).items()
         return [
             one
             for drafted, drafts in ways
@@ -168,7 +175,7 @@ class Search:
         function: str,
         drafted: bool,
         drafts: Sequence[int],
-        shapes: Sequence[Shape],
+        shapes: Sequence[InstanceShape],
         targets: Sequence[Target],
         num_targets: int,
         sides: Sides | None,
@@ -176,7 +183,7 @@ class Search:
         """Those with so many drafts, on the channels whose prompts the drafter has seen, or has not."""
         channels = self._channels(function, drafted)
         role = f"{function}{' drafted' if drafted else ''}"
-        key = (self.model, self.place.index, role if sides is None else f"{role} + {sides.ffn.index}")
+        key = (self.model, self.pool_costs.index, role if sides is None else f"{role} + {sides.ffn.index}")
         if key not in self.priced:
             self.priced[key] = self._price(function, drafts, shapes, targets, len(channels), sides)
         points, timed, dropped, units = self.priced[key]
@@ -191,7 +198,7 @@ class Search:
             self.tally.drop("another batch or chunk of the same shape is better", beaten)
             moved = [self._moved_s(function, channel, target, points) for target in targets]
             for row in kept.tolist():
-                served: list[Served | None] = [None] * num_targets
+                served: list[Capacity | None] = [None] * num_targets
                 for i, target in enumerate(targets):
                     served[target.index] = _served(timed[i], judged[i], row, moved[i][row], points.kv_bytes[i][row])
                 rates = [one.rate_per_s[row] * one.good[row] for one in judged]
@@ -210,24 +217,26 @@ class Search:
         self,
         function: str,
         drafts: Sequence[int],
-        shapes: Sequence[Shape],
+        shapes: Sequence[InstanceShape],
         targets: Sequence[Target],
         copies: int,
         sides: Sides | None,
-    ) -> "Priced":
+    ) -> "PricedPoints":
         if sides is not None:
             units = price_units(sides, self.options, targets, copies)
             return units.points, units.timed, units.tally, units
         tally = Tally()
-        points = make_points(function, self.place, shapes, self.options, targets, tally, copies=copies, drafts=drafts)
-        timed = [time_points(function, self.place, target, points) for target in targets] if len(points) else []
+        points = make_points(
+            function, self.pool_costs, shapes, self.options, targets, tally, copies=copies, drafts=drafts
+        )
+        timed = [time_points(function, self.pool_costs, target, points) for target in targets] if len(points) else []
         return points, timed, tally, None
 
-    def _shapes(self, function: str) -> list[Shape]:
+    def _shapes(self, function: str) -> list[InstanceShape]:
         """The shapes that the engine can run in a role."""
         kept = []
         for shape in self.space.shapes:
-            rule = inexpressible_in(function, shape, self.place.costs.arch, self.engine)
+            rule = inexpressible_in(function, shape, self.pool_costs.costs.arch, self.engine)
             if rule is None:
                 kept.append(shape)
             else:
@@ -239,11 +248,11 @@ class Search:
         if function == "colocated":
             return [None]
         mine = [channel for channel in self.channels if channel.drafted is drafted]
-        return [c for c in mine if function == "prefill" or c.target_pool == self.place.index]
+        return [c for c in mine if function == "prefill" or c.target_pool == self.pool_costs.index]
 
     def _judge(
-        self, function: str, channel: Channel | None, target: Target, points: Points, i: int, timed: Timed
-    ) -> Judged:
+        self, function: str, channel: Channel | None, target: Target, points: Points, i: int, timed: StepTimes
+    ) -> LimitedRates:
         fits, most_busy = points.fits[i], self.options.max_prefill_utilisation
         occupied = self.options.filled(target.clients)
         if channel is None:
@@ -254,7 +263,7 @@ class Search:
         route = self.routes[channel.target_pool]
         return judge_prefill(moved, points, fits, timed, route, most_busy, self.tally)
 
-    def _survivors(self, points: Points, targets: Sequence[Target], judged: Sequence[Judged]) -> Indices:
+    def _survivors(self, points: Points, targets: Sequence[Target], judged: Sequence[LimitedRates]) -> Indices:
         """For each shape its undominated good points; of equal ones the smallest batch and chunk."""
         sign = 1.0 if self.longer_stays else -1.0
         columns = [np.where(one.good, one.rate_per_s, 0.0) for one in judged]
@@ -281,17 +290,17 @@ class Search:
         self,
         function: str,
         channel: Channel | None,
-        shape: Shape,
+        shape: InstanceShape,
         ffn: FfnPart | None,
         points: Points,
         row: int,
-        served: tuple[Served | None, ...],
+        served: tuple[Capacity | None, ...],
         basis: dict[str, float],
     ) -> Candidate:
         return Candidate(
             function=function,
             model=self.model,
-            pool=self.place.index,
+            pool=self.pool_costs.index,
             shape=shape,
             channel=channel,
             max_batch=int(points.batch[row]),
@@ -300,7 +309,7 @@ class Search:
             served=served,
             weights_bytes=float(points.weight_bytes[row]),
             activations_bytes=float(points.activation_bytes[row]),
-            workspace_bytes=self.place.costs.engine.workspace_bytes,
+            workspace_bytes=self.pool_costs.costs.engine.workspace_bytes,
             basis=basis,
             ffn=ffn,
         )
@@ -321,8 +330,8 @@ def drafts_of(function: str, wanted: Sequence[int], drafter: Drafter | None) -> 
     return found | ({True: (1,) if function == "prefill" else some} if some else {})
 
 
-def _served(timed: Timed, judged: Judged, row: int, moved_s: float, kv_bytes: float) -> Served:
-    return Served(
+def _served(timed: StepTimes, judged: LimitedRates, row: int, moved_s: float, kv_bytes: float) -> Capacity:
+    return Capacity(
         rate_per_s=float(judged.rate_per_s[row]) if judged.good[row] else 0.0,
         utilisation=float(judged.utilisation[row]),
         service_s=float(timed.service_s[row] + moved_s),

@@ -118,7 +118,7 @@ def channels_of(targets: Sequence[Target], num_pools: int, drafted: Sequence[boo
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class TransferPath:
     """The way of a prompt's cache from one pool to another (or within one)."""
 
     bandwidth_bytes_per_s: float  # of one rank that holds cache
@@ -136,15 +136,15 @@ def link_bytes_per_s(pool: Pool) -> float:
     return pool.node.scale_up_bandwidth_bytes_per_s if alone else _fabric_bytes_per_s(pool)
 
 
-def handover(source: Pool, target: Pool, link: PoolLinkSpec | None) -> Route:
+def handover(source: Pool, target: Pool, link: PoolLinkSpec | None) -> TransferPath:
     """The way between two pools; `link` is what the problem states of the network between them."""
     if source is target:
-        return Route(link_bytes_per_s(source), math.inf, source.node.nic_latency_s)
+        return TransferPath(link_bytes_per_s(source), math.inf, source.node.nic_latency_s)
     narrower = min(_fabric_bytes_per_s(source), _fabric_bytes_per_s(target))
     latency_s = max(source.node.nic_latency_s, target.node.nic_latency_s)
     if link is None:
-        return Route(narrower, math.inf, latency_s)
-    return Route(narrower, link.bandwidth_bytes_per_s, latency_s + link.latency_s)
+        return TransferPath(narrower, math.inf, latency_s)
+    return TransferPath(narrower, link.bandwidth_bytes_per_s, latency_s + link.latency_s)
 
 
 def _fabric_bytes_per_s(pool: Pool) -> float:

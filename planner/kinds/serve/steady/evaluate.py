@@ -7,7 +7,7 @@ import numpy as np
 from planner.arrays import Bools, Floats
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.rates.step import StepTime
-from planner.kinds.serve.steady.demand import Route, Target, TimeLimit
+from planner.kinds.serve.steady.demand import Target, TimeLimit, TransferPath
 from planner.kinds.serve.steady.formulas import (
     colocated_tpot_s,
     decode_step,
@@ -15,14 +15,14 @@ from planner.kinds.serve.steady.formulas import (
     prefill_alone,
     prefill_mixed,
 )
-from planner.kinds.serve.steady.points import Place, Points, Tally
+from planner.kinds.serve.steady.points import Points, PoolCosts, Tally
 from planner.solvers.stochastic.queueing import mean_wait_s
 
 TOLERANCE = 1e-9  # relative, of limits
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class StepTimes:
     """Points with their step times for one target, before any limit; 0 where a role has no such time."""
 
     service_s: Floats  # time to first token without waiting
@@ -34,7 +34,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class LimitedRates:
     """What points do for one target used up to its limits; `good` keeps all of them."""
 
     rate_per_s: Floats  # of the whole instance
@@ -43,39 +43,41 @@ class Judged:
     good: Bools
 
 
-def time_points(function: str, place: Place, target: Target, points: Points) -> Timed:
+def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Points) -> StepTimes:
     """Step times of every point for one target."""
     context, none = np.full(len(points), target.context), np.zeros(len(points))
-    isl, engine = np.full(len(points), target.isl), place.costs.engine
+    isl, engine = np.full(len(points), target.isl), pool_costs.costs.engine
     if function == "prefill":
-        prefill = prefill_alone(place.costs, points.shards, isl, points.chunk, points.drafts)
+        prefill = prefill_alone(pool_costs.costs, points.shards, isl, points.chunk, points.drafts)
         before = engine.router_s + engine.arrival_s + engine.handover_s
-        return Timed(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step)
-    decode = decode_step(place.costs, points.shards, pad_graph_batch(points.batch), context, points.drafts)
-    yielded = place.costs.tokens_per_step(points.drafts)
+        return StepTimes(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step)
+    decode = decode_step(pool_costs.costs, points.shards, pad_graph_batch(points.batch), context, points.drafts)
+    yielded = pool_costs.costs.tokens_per_step(points.drafts)
     if function == "decode":
-        return Timed(none, none, none, none, decode.seconds / yielded, decode)
+        return StepTimes(none, none, none, none, decode.seconds / yielded, decode)
     steps = target.osl / yielded
     mixed = prefill_mixed(
-        place.costs, points.shards, isl, steps, points.chunk, points.batch, context, decode.seconds, points.drafts
+        pool_costs.costs, points.shards, isl, steps, points.chunk, points.batch, context, decode.seconds, points.drafts
     )
-    ranks = ranks_in_step(place.costs.arch, points.shards.dp)
+    ranks = ranks_in_step(pool_costs.costs.arch, points.shards.dp)
     step_s = colocated_tpot_s(decode.seconds, mixed.stretch_s, mixed.steps, points.batch, steps, ranks)
     service = mixed.latency_s + engine.first_token_steps * step_s + engine.request_s
-    return Timed(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step)
+    return StepTimes(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step)
 
 
-def judge_decode(target: Target, points: Points, fits: Bools, timed: Timed, occupied: float, tally: Tally) -> Judged:
+def judge_decode(
+    target: Target, points: Points, fits: Bools, timed: StepTimes, occupied: float, tally: Tally
+) -> LimitedRates:
     """Decode roles: the time per output token at the full batch, of which requests fill a share on average."""
     good = fits & (timed.tpot_s <= target.tpot_limit_s * (1.0 + TOLERANCE))
     tally.drop("slo.tpot", int(np.sum(fits & ~good)))
     rate = occupied * points.batch * points.shards.dp / (target.osl * timed.tpot_s)
-    return Judged(rate, np.zeros(len(points)), (target.osl - 1.0) * timed.tpot_s, good)
+    return LimitedRates(rate, np.zeros(len(points)), (target.osl - 1.0) * timed.tpot_s, good)
 
 
 def judge_prefill(
-    target: Target, points: Points, fits: Bools, timed: Timed, route: Route, most_busy: float, tally: Tally
-) -> Judged:
+    target: Target, points: Points, fits: Bools, timed: StepTimes, route: TransferPath, most_busy: float, tally: Tally
+) -> LimitedRates:
     """Prefill roles: as busy as every limit on the wait allows, the transfer of the cache included in the time."""
     service = timed.service_s + route.transfer_s(target.transfer_bytes, points.shards)
     busy = np.full(len(points), most_busy)
@@ -86,12 +88,12 @@ def judge_prefill(
     good = fits & (busy > 0) & _keeps(target.ttft_limits, target, busy, timed.queue_s, service)
     tally.drop("slo.ttft", int(np.sum(fits & ~good)))
     rate = busy / np.maximum(timed.queue_s, 1e-12) * points.shards.dp
-    return Judged(rate, busy, service + _mean_wait_s(target, busy, timed.queue_s), good)
+    return LimitedRates(rate, busy, service + _mean_wait_s(target, busy, timed.queue_s), good)
 
 
 def judge_colocated(
-    target: Target, points: Points, fits: Bools, timed: Timed, most_busy: float, occupied: float, tally: Tally
-) -> Judged:
+    target: Target, points: Points, fits: Bools, timed: StepTimes, most_busy: float, occupied: float, tally: Tally
+) -> LimitedRates:
     """Roles that do both: every limit at the full batch, whose prefill must keep up with what it finishes."""
     per_rank = occupied * points.batch / (target.osl * timed.tpot_s)
     busy = per_rank * timed.queue_s
@@ -108,7 +110,7 @@ def judge_colocated(
     tally.drop("slo.ttft", int(np.sum(late)))
     tally.drop("slo.latency", int(np.sum(lagging)))
     held = whole + _mean_wait_s(target, used, timed.queue_s)
-    return Judged(per_rank * points.shards.dp, used, held, left & ~late & ~lagging)
+    return LimitedRates(per_rank * points.shards.dp, used, held, left & ~late & ~lagging)
 
 
 def _mean_wait_s(target: Target, busy: Floats, queue_s: Floats) -> Floats:

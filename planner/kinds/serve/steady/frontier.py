@@ -3,7 +3,7 @@
 import dataclasses
 
 from planner.kinds.serve.options import FrontierPoint
-from planner.kinds.serve.steady.search import Outcome, Setting, search
+from planner.kinds.serve.steady.search import Outcome, ServeSetting, search
 from planner.progress import Limits
 from planner.solvers.mix_solve import certify
 from planner.solvers.pareto import non_dominated
@@ -11,7 +11,7 @@ from planner.solvers.pareto import non_dominated
 SPEEDS_TOKENS_PER_S = (5, 7.5, 10, 12.5, 15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 120, 140, 160, 180, 200)
 
 
-def frontier(setting: Setting, limits: Limits) -> tuple[FrontierPoint, ...]:
+def frontier(setting: ServeSetting, limits: Limits) -> tuple[FrontierPoint, ...]:
     """Non-dominated plans, slowest user first: for each speed the most tokens/s/GPU among plans at least as fast.
 
     Each point is the optimum of its own mix (epsilon-constraint method), with its own proven bound.

@@ -12,7 +12,7 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
 from planner.kinds.serve.steady.formulate import gpus_at_hand
-from planner.kinds.serve.steady.search import Setting, make_place, search
+from planner.kinds.serve.steady.search import ServeSetting, make_pool_costs, search
 from planner.kinds.serve.steady.shapes import shape_space
 from planner.problem.resolve import resolve_pool
 from planner.progress import Limits
@@ -30,11 +30,11 @@ class _Limit:
 
     name: str
     text: str
-    remove: Callable[[Setting], Setting]
-    nearest: Callable[[Setting, Callable[[Setting], bool]], str | None]
+    remove: Callable[[ServeSetting], ServeSetting]
+    nearest: Callable[[ServeSetting, Callable[[ServeSetting], bool]], str | None]
 
 
-def explain_infeasible(setting: Setting, limits: Limits) -> Infeasible:
+def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
     """The answer for a problem without a plan.
 
     Limits considered: each time limit and the load of each workload, the GPUs at hand, and the price. A limit is taken
@@ -43,7 +43,7 @@ def explain_infeasible(setting: Setting, limits: Limits) -> Infeasible:
     """
     known = {limit.name: limit for limit in _limits(setting)}
 
-    def works(relaxed: Setting) -> bool:
+    def works(relaxed: ServeSetting) -> bool:
         return _solvable(relaxed, limits)
 
     def feasible(kept: frozenset[str]) -> bool:
@@ -60,10 +60,10 @@ def explain_infeasible(setting: Setting, limits: Limits) -> Infeasible:
 
 
 def _explained(
-    setting: Setting,
+    setting: ServeSetting,
     known: dict[str, _Limit],
     feasible: Callable[[frozenset[str]], bool],
-    works: Callable[[Setting], bool],
+    works: Callable[[ServeSetting], bool],
     limits: Limits,
 ) -> Infeasible:
     names = list(known)
@@ -83,21 +83,21 @@ class _CutShort(Exception):
     """A limit of the solve came before the answer to a question about other limits."""
 
 
-def _solvable(setting: Setting, limits: Limits) -> bool:
+def _solvable(setting: ServeSetting, limits: Limits) -> bool:
     outcome = search(setting, setting.targets, limits, tie_break=False)
     if not outcome.found and not outcome.proven:
         raise _CutShort
     return outcome.found
 
 
-def _structural(setting: Setting) -> Conflict:
+def _structural(setting: ServeSetting) -> Conflict:
     """Nothing runs even without any limit: no allowed shape holds the model."""
     models = ", ".join(sorted({architecture.name for architecture in setting.resolved.models.values()}))
     pools = ", ".join(pool.node.accelerator.display_name for pool in setting.resolved.pools)
     return {"limit": f"{models} fits no allowed shape on {pools}", "nearest": ""}
 
 
-def _limits(setting: Setting) -> Iterator[_Limit]:
+def _limits(setting: ServeSetting) -> Iterator[_Limit]:
     for index, target in enumerate(setting.targets):
         yield from _time_limits(index, target)
         if target.attainment is not None:
@@ -113,7 +113,7 @@ def _limits(setting: Setting) -> Iterator[_Limit]:
 def _scaled(
     name: str,
     text: str,
-    move: Callable[[Setting, float], Setting],
+    move: Callable[[ServeSetting, float], ServeSetting],
     value: float,
     said: str,
     show: Callable[[float], str],
@@ -122,7 +122,7 @@ def _scaled(
 ) -> _Limit:
     """A limit that `move(setting, value)` sets; the nearest value is rounded away from the limit to three digits."""
 
-    def nearest(setting: Setting, works: Callable[[Setting], bool]) -> str | None:
+    def nearest(setting: ServeSetting, works: Callable[[ServeSetting], bool]) -> str | None:
         def at(factor: float) -> bool:
             return works(move(setting, _rounded(value * factor if rising else value / factor, up=rising)))
 
@@ -168,7 +168,7 @@ def _time_limits(index: int, target: Target) -> Iterator[_Limit]:
         yield _scaled(f"{index}.tpot", text, move, target.tpot_limit_s, "tpot {}", seconds(tpot))
 
 
-def _with_time(index: int, field: str, limit: TimeLimit, setting: Setting, value: float) -> Setting:
+def _with_time(index: int, field: str, limit: TimeLimit, setting: ServeSetting, value: float) -> ServeSetting:
     """`limit` of one target at another value, and with it what an attainment asks of the same time."""
     old: tuple[TimeLimit, ...] = getattr(setting.targets[index], field)
     also = {limit.statistic} | ({ATTAINMENT} if limit.quantile is not None else set())
@@ -184,7 +184,7 @@ def _attainment_limit(index: int, target: Target) -> _Limit:
     assert target.attainment is not None
     missing = max(1.0 - target.attainment, 1.0 - MOST_ATTAINMENT)
 
-    def move(setting: Setting, value: float) -> Setting:
+    def move(setting: ServeSetting, value: float) -> ServeSetting:
         wanted = max(1.0 - value, 0.0)
         for field in ("ttft_limits", "latency_limits"):
             moved = tuple(
@@ -209,25 +209,25 @@ def _load_limit(index: int, target: Target) -> _Limit:
     return _scaled(f"{index}.load", text, move, target.rate_per_s, "rate {}/s", significant, rising=False)
 
 
-def _with_field(index: int, field: str, setting: Setting, value: object) -> Setting:
+def _with_field(index: int, field: str, setting: ServeSetting, value: object) -> ServeSetting:
     moved = dataclasses.replace(setting.targets[index], **{field: value})  # type: ignore[arg-type]  # a field's own type
     targets = tuple(moved if i == index else old for i, old in enumerate(setting.targets))
     return dataclasses.replace(setting, targets=targets)
 
 
-def _with_price(setting: Setting, price: float) -> Setting:
+def _with_price(setting: ServeSetting, price: float) -> ServeSetting:
     moved = None if math.isinf(price) else price
     limits = setting.resolved.problem.limits.model_copy(update={"usd_per_hour": moved})
     problem = setting.resolved.problem.model_copy(update={"limits": limits})
     return dataclasses.replace(setting, resolved=dataclasses.replace(setting.resolved, problem=problem))
 
 
-def _gpu_limit(setting: Setting) -> _Limit:
+def _gpu_limit(setting: ServeSetting) -> _Limit:
     """The GPUs at hand; the nearest number is that of the cap, then of whole nodes more in every pool."""
     problem, pools = setting.resolved.problem, setting.resolved.pools
     total, count = sum(pool.num_gpus for pool in pools), gpus_at_hand(problem, pools)
 
-    def nearest(setting: Setting, works: Callable[[Setting], bool]) -> str | None:
+    def nearest(setting: ServeSetting, works: Callable[[ServeSetting], bool]) -> str | None:
         sizes: list[tuple[int | None, tuple[Pool, ...]]] = [(cap, pools) for cap in range(count + 1, total + 1)]
         sizes += [(None, larger) for larger in _larger(setting)]
         found = nearest_candidate(lambda size: works(_with_gpus(setting, *size)), sizes)
@@ -236,13 +236,13 @@ def _gpu_limit(setting: Setting) -> _Limit:
         cap, grown = found
         return f"{cap or sum(pool.num_gpus for pool in grown)} gpus"
 
-    def remove(setting: Setting) -> Setting:
+    def remove(setting: ServeSetting) -> ServeSetting:
         return _with_gpus(setting, None, _larger(setting)[-1])
 
     return _Limit("gpus", f"gpus <= {count}", remove, nearest)
 
 
-def _larger(setting: Setting) -> list[tuple[Pool, ...]]:
+def _larger(setting: ServeSetting) -> list[tuple[Pool, ...]]:
     """Pools with more GPUs, up to `ROOM` times the nodes: a pool inside one node fills it first."""
     pools, specs = setting.resolved.pools, setting.resolved.problem.cluster.pools
     found: list[tuple[Pool, ...]] = []
@@ -260,17 +260,20 @@ def _larger(setting: Setting) -> list[tuple[Pool, ...]]:
     return found
 
 
-def _with_gpus(setting: Setting, cap: int | None, pools: tuple[Pool, ...]) -> Setting:
+def _with_gpus(setting: ServeSetting, cap: int | None, pools: tuple[Pool, ...]) -> ServeSetting:
     resolved, options = setting.resolved, setting.options
     limits = resolved.problem.limits.model_copy(update={"gpus": cap})
     problem = resolved.problem.model_copy(update={"limits": limits})
-    places = {
-        (model, index): make_place(
-            setting.resolved, model, index, pools[index], setting.calibration, setting.store, place.costs.drafter
+    costs_of_pool = {
+        (model, index): make_pool_costs(
+            setting.resolved, model, index, pools[index], setting.calibration, setting.store, pool_costs.costs.drafter
         )
-        for (model, index), place in setting.places.items()
+        for (model, index), pool_costs in setting.costs_of_pool.items()
     }
     engine = problem.engine.name
-    spaces = {key: shape_space(place.costs.arch, place.pool, engine, options) for key, place in places.items()}
+    spaces = {
+        key: shape_space(pool_costs.costs.arch, pool_costs.pool, engine, options)
+        for key, pool_costs in costs_of_pool.items()
+    }
     resolved = dataclasses.replace(resolved, pools=pools, problem=problem)
-    return dataclasses.replace(setting, resolved=resolved, places=places, spaces=spaces, priced={})
+    return dataclasses.replace(setting, resolved=resolved, costs_of_pool=costs_of_pool, spaces=spaces, priced={})

@@ -7,10 +7,10 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
-from planner.kinds.serve.steady.candidates import Candidate, Served
+from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Target, TimeLimit
 from planner.kinds.serve.steady.formulas import colocated_tpot_s, decode_step, pad_graph_batch
-from planner.kinds.serve.steady.points import Place
+from planner.kinds.serve.steady.points import PoolCosts
 
 LEAST_LOAD = 1e-9
 
@@ -30,31 +30,33 @@ class Operation:
         return float(wait[0])
 
 
-def operate(candidate: Candidate, target: Target, place: Place, load_per_s: float) -> Operation:
+def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_per_s: float) -> Operation:
     """One instance of `candidate` serving `load_per_s` requests of `target` alone."""
     served = candidate.served[target.index]
     assert served is not None
     if candidate.function == "prefill":
         busy = served.utilisation * load_per_s / max(served.rate_per_s, LEAST_LOAD)
         return Operation(served.service_s, busy, served.queue_s, 0.0)
-    tpot = _tpot_s(candidate, served, target, place, load_per_s / candidate.shape.dp)
+    tpot = _tpot_s(candidate, served, target, pool_costs, load_per_s / candidate.shape.dp)
     if candidate.decodes:
         return Operation(0.0, 0.0, 0.0, tpot)
     busy = min(load_per_s / candidate.shape.dp * served.queue_s, served.utilisation)
-    faster = place.costs.engine.first_token_steps * (served.tpot_s - tpot) * _yielded(candidate, place)
+    faster = pool_costs.costs.engine.first_token_steps * (served.tpot_s - tpot) * _yielded(candidate, pool_costs)
     return Operation(served.service_s - faster, busy, served.queue_s, tpot)
 
 
-def _tpot_s(candidate: Candidate, served: Served, target: Target, place: Place, rank_load_per_s: float) -> float:
+def _tpot_s(
+    candidate: Candidate, served: Capacity, target: Target, pool_costs: PoolCosts, rank_load_per_s: float
+) -> float:
     """Time per output token at which a rank finishes as many requests as arrive.
 
     A rank at batch D finishes D / (osl TPOT(D)) requests a second; this rate grows with D, so the batch is where it
     meets the load, interpolated between whole batches.
     """
     batches = np.unique(np.geomspace(1, max(candidate.max_batch, 1), 32).round())
-    step = _step_s(candidate, target, place, batches)
-    ranks = ranks_in_step(place.costs.arch, np.full(len(batches), candidate.shape.dp))
-    yielded = _yielded(candidate, place)
+    step = _step_s(candidate, target, pool_costs, batches)
+    ranks = ranks_in_step(pool_costs.costs.arch, np.full(len(batches), candidate.shape.dp))
+    yielded = _yielded(candidate, pool_costs)
     steps = target.osl / yielded
     tpot = colocated_tpot_s(step, served.stretch_s, served.prefill_steps, batches, steps, ranks) / yielded
     rate = np.maximum.accumulate(batches / (target.osl * tpot))
@@ -64,19 +66,19 @@ def _tpot_s(candidate: Candidate, served: Served, target: Target, place: Place, 
     return float(np.interp(batch, batches, tpot))
 
 
-def _yielded(candidate: Candidate, place: Place) -> float:
+def _yielded(candidate: Candidate, pool_costs: PoolCosts) -> float:
     """Expected tokens of a sequence in a step."""
-    return float(place.costs.tokens_per_step(np.array([float(candidate.draft_tokens)]))[0])
+    return float(pool_costs.costs.tokens_per_step(np.array([float(candidate.draft_tokens)]))[0])
 
 
-def _step_s(candidate: Candidate, target: Target, place: Place, batches: Floats) -> Floats:
+def _step_s(candidate: Candidate, target: Target, pool_costs: PoolCosts, batches: Floats) -> Floats:
     """Decode steps of one instance, by the sequences of a rank."""
     shape, ffn = candidate.shape, candidate.ffn
     if ffn is not None:
-        sides = candidate.sides(place)
+        sides = candidate.sides(pool_costs)
         units = sides.units(shape, ffn.shape, ffn.micro_batches, len(batches))
         return sides.tpot_s(units, batches, target.context)
     shards = Shards.of(*(np.full(len(batches), degree) for degree in shape.degrees))
     context = np.full(len(batches), target.context)
     drafts = np.full(len(batches), float(candidate.draft_tokens))
-    return decode_step(place.costs, shards, pad_graph_batch(batches), context, drafts).seconds
+    return decode_step(pool_costs.costs, shards, pad_graph_batch(batches), context, drafts).seconds

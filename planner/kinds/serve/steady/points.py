@@ -16,7 +16,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulas import Costs
-from planner.kinds.serve.steady.shapes import Shape, draft_rule
+from planner.kinds.serve.steady.shapes import InstanceShape, draft_rule
 
 DECODE_BATCHES = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4), *range(72, 129, 8), *range(144, 257, 16),
                   *range(288, 513, 32), *range(576, 1025, 64))  # fmt: skip
@@ -28,7 +28,7 @@ PREFILL_PROMPTS_HELD = 4.0  # at least, by a prefill rank
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PoolCosts:
     """A pool to plan on, with the costs of one model there."""
 
     index: int
@@ -94,8 +94,8 @@ def prefill_chunks(options: ServeOptions, targets: Sequence[Target]) -> Floats:
 
 def make_points(
     function: str,
-    place: Place,
-    shapes: Sequence[Shape],
+    pool_costs: PoolCosts,
+    shapes: Sequence[InstanceShape],
     options: ServeOptions,
     targets: Sequence[Target],
     tally: Tally,
@@ -127,9 +127,9 @@ def make_points(
     most = np.maximum.reduce(held_N)
     verified_N = drafts_N * (function != "prefill")
     needs = Needs(chunk_N, most, drafts_N, verified_N)
-    barred = np.array([draft_rule(one, place.costs.drafter) is not None for one in shapes])[shape] & (drafts_N > 0)
+    barred = np.array([draft_rule(one, pool_costs.costs.drafter) is not None for one in shapes])[shape] & (drafts_N > 0)
     tally.drop("drafts need ranks of one stage that divide the drafter", int(np.sum(barred)) * len(targets) * copies)
-    return _within_memory(place, shape, shards, held_N, needs, ~barred, tokens, tally, copies)
+    return _within_memory(pool_costs, shape, shards, held_N, needs, ~barred, tokens, tally, copies)
 
 
 def _prompts_held(chunk: Floats, pp: Floats, isl: float) -> Floats:
@@ -161,7 +161,7 @@ class Needs:
 
 
 def _within_memory(
-    place: Place,
+    pool_costs: PoolCosts,
     shape: Indices,
     shards: Shards,
     held: Sequence[Floats],
@@ -171,11 +171,13 @@ def _within_memory(
     tally: Tally,
     copies: int,
 ) -> Points:
-    engine = place.costs.engine
-    weights, activations = needs.memory(place.costs, shards)
-    kv = tuple(needs.kv_bytes(place.costs, shards, length) * each for each, length in zip(held, tokens, strict=True))
-    heavy = can_run & (weights + engine.workspace_bytes > place.memory_bytes)
-    free = place.memory_bytes - weights - engine.workspace_bytes - activations
+    engine = pool_costs.costs.engine
+    weights, activations = needs.memory(pool_costs.costs, shards)
+    kv = tuple(
+        needs.kv_bytes(pool_costs.costs, shards, length) * each for each, length in zip(held, tokens, strict=True)
+    )
+    heavy = can_run & (weights + engine.workspace_bytes > pool_costs.memory_bytes)
+    free = pool_costs.memory_bytes - weights - engine.workspace_bytes - activations
     fits = tuple(can_run & ~heavy & (cache <= free) for cache in kv)
     full = sum(int(np.sum(can_run & ~heavy & ~fit)) for fit in fits)
     tally.evaluated += len(shape) * len(fits) * copies

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 from planner.kinds.serve.steady.demand import ATTAINMENT, Target, TimeLimit
 from planner.kinds.serve.steady.operate import Operation
-from planner.kinds.serve.steady.points import Place
-from planner.kinds.serve.steady.roles_in_use import Used
+from planner.kinds.serve.steady.points import PoolCosts
+from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.plan.schema import Prediction
 
 BISECTIONS = 40
 MEAN = TimeLimit("mean", None, float("inf"))
 
-Places = Mapping[tuple[str, int], Place]
+CostsOfPool = Mapping[tuple[str, int], PoolCosts]
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class RequestPath:
     """What a request meets: a first stage, and the time per output token after it."""
 
     first: Operation
@@ -35,10 +35,12 @@ class Path:
         return self.ttft_s(limit, target) + (target.osl - 1.0) * self.tpot_s
 
 
-def paths_of(used: Sequence[Used], target: Target, places: Places, scale: float = 1.0) -> list[Path]:
+def paths_of(
+    used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool, scale: float = 1.0
+) -> list[RequestPath]:
     """Every path of `target`, the slowest decode role of a channel standing for all of it."""
     mine = [
-        (item, item.operation(target, places[item.candidate.model, item.candidate.pool], scale))
+        (item, item.operation(target, costs_of_pool[item.candidate.model, item.candidate.pool], scale))
         for item in used
         if item.load_per_s[target.index] > 0.0
     ]
@@ -48,46 +50,46 @@ def paths_of(used: Sequence[Used], target: Target, places: Places, scale: float 
             channel = item.candidate.channel.index
             slowest[channel] = max(slowest.get(channel, 0.0), run.tpot_s)
     return [
-        Path(run, run.tpot_s if item.candidate.channel is None else slowest[item.candidate.channel.index])
+        RequestPath(run, run.tpot_s if item.candidate.channel is None else slowest[item.candidate.channel.index])
         for item, run in mine
         if not item.candidate.decodes
     ]
 
 
-def held(used: Sequence[Used], target: Target, places: Places, scale: float) -> float:
+def held(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool, scale: float) -> float:
     """Requests of `target` in the system at `scale` times the load (Little's law)."""
     total = 0.0
     for item in used:
         load = item.load_per_s[target.index] * scale
         if load > 0.0:
-            run = item.operation(target, places[item.candidate.model, item.candidate.pool], scale)
+            run = item.operation(target, costs_of_pool[item.candidate.model, item.candidate.pool], scale)
             total += load * (run.service_s + run.wait_s(MEAN, target) + (target.osl - 1.0) * run.tpot_s)
     return total
 
 
-def most_scale(used: Sequence[Used], target: Target) -> float:
+def most_scale(used: Sequence[RoleInUse], target: Target) -> float:
     """How far the load of `target` can grow before an instance type that serves it is at its limits."""
     return 1.0 / max((item.busy for item in used if item.load_per_s[target.index] > 0.0), default=1.0)
 
 
-def resting_scale(used: Sequence[Used], target: Target, places: Places) -> float:
+def resting_scale(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool) -> float:
     """The scale of the load at which a closed loop of the target's clients rests, by bisection; at most the limits'."""
     assert target.clients is not None
     low, high = 0.0, most_scale(used, target)
-    if held(used, target, places, high) <= target.clients:
+    if held(used, target, costs_of_pool, high) <= target.clients:
         return high
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
-        if held(used, target, places, middle) < target.clients:
+        if held(used, target, costs_of_pool, middle) < target.clients:
             low = middle
         else:
             high = middle
     return high
 
 
-def times(used: Sequence[Used], target: Target, places: Places, scale: float) -> list[Prediction]:
+def times(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool, scale: float) -> list[Prediction]:
     """Predicted times of a workload, at every statistic that it limits, and the attainment where it asks for one."""
-    paths = paths_of(used, target, places, scale)
+    paths = paths_of(used, target, costs_of_pool, scale)
     found: list[Prediction] = []
 
     def add(metric: str, statistic: str, value: float) -> None:
@@ -104,7 +106,7 @@ def times(used: Sequence[Used], target: Target, places: Places, scale: float) ->
     return found
 
 
-def _attainment(path: Path, target: Target) -> float:
+def _attainment(path: RequestPath, target: Target) -> float:
     """The share of requests on a path whose wait keeps every limit on a quantile, by bisection over the share."""
 
     def keeps(share: float) -> bool:

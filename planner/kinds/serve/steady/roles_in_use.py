@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.operate import Operation, operate
-from planner.kinds.serve.steady.points import Place
+from planner.kinds.serve.steady.points import PoolCosts
 from planner.solvers.mix import MixSolution
 
 FUNCTIONS = ("colocated", "prefill", "decode", "attention")
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class RoleInUse:
     """One instance type of the plan: its role's name, how many, and the load of all of them by target."""
 
     role: str
@@ -41,14 +41,14 @@ class Used:
         served = [one.kv_bytes for one, load in pairs if one is not None and load > 0.0]
         return max(served or [one.kv_bytes for one, _ in pairs if one is not None and one.rate_per_s > 0.0])
 
-    def operation(self, target: Target, place: Place, scale: float = 1.0) -> Operation:
+    def operation(self, target: Target, pool_costs: PoolCosts, scale: float = 1.0) -> Operation:
         """One of its instances on `target`, as loaded by all workloads together, at `scale` times that load."""
         served = self.candidate.served[target.index]
         assert served is not None
-        return operate(self.candidate, target, place, served.rate_per_s * self.busy * scale)
+        return operate(self.candidate, target, pool_costs, served.rate_per_s * self.busy * scale)
 
 
-def list_used(candidates: Sequence[Candidate], solution: MixSolution) -> list[Used]:
+def roles_in_use(candidates: Sequence[Candidate], solution: MixSolution) -> list[RoleInUse]:
     """Instance types in use, largest role first inside each function, with names that say function and order."""
     rows = zip(candidates, solution.counts, solution.load_per_s, strict=True)
     chosen = [row for row in rows if row[1]]
@@ -71,5 +71,5 @@ def list_used(candidates: Sequence[Candidate], solution: MixSolution) -> list[Us
         function = candidate.function
         numbers[function] = numbers.get(function, 0) + 1
         name = function if totals[function] == 1 else f"{function}-{numbers[function]}"
-        used.append(Used(name, candidate, count, load))
+        used.append(RoleInUse(name, candidate, count, load))
     return used

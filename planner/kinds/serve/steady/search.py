@@ -16,13 +16,13 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.steady.candidates import Candidate, Priced, Search, drafts_of
+from planner.kinds.serve.steady.candidates import Candidate, CandidateSearch, PricedPoints, drafts_of
 from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
 from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.formulate import Formulated, formulate
-from planner.kinds.serve.steady.points import Place, Tally
+from planner.kinds.serve.steady.points import PoolCosts, Tally
 from planner.kinds.serve.steady.predict import held, most_scale
-from planner.kinds.serve.steady.roles_in_use import list_used
+from planner.kinds.serve.steady.roles_in_use import roles_in_use
 from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
 from planner.plan.reader import read_plan
 from planner.plan.records import PlanDocument
@@ -37,22 +37,22 @@ ROOM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ServeSetting:
     """A resolved problem with its costs at hand: everything the search reads."""
 
     resolved: Resolved
     options: ServeOptions
     targets: tuple[Target, ...]
-    places: dict[tuple[str, int], Place]  # by model and pool
+    costs_of_pool: dict[tuple[str, int], PoolCosts]  # by model and pool
     spaces: dict[tuple[str, int], ShapeSpace]
     store: ProfileStore | None
     calibration: Calibration
-    priced: dict[tuple[str, int, str], Priced] = field(default_factory=dict)  # by model, pool and role
+    priced: dict[tuple[str, int, str], PricedPoints] = field(default_factory=dict)  # by model, pool and role
 
     @property
     def profile_digests(self) -> set[str]:
         """The kernel tables that prices rest on so far, as `sha256:...`."""
-        pricers = (place.costs.pricer for place in self.places.values())
+        pricers = (pool_costs.costs.pricer for pool_costs in self.costs_of_pool.values())
         names = (name for pricer in pricers if isinstance(pricer, Profiled) for name in pricer.digests)
         return {f"sha256:{name.removeprefix('sha256:')}" for name in names}
 
@@ -84,7 +84,7 @@ class Outcome:
         return None if value is None else value * self.formulated.factor
 
 
-def prepare(resolved: Resolved) -> Setting:
+def prepare(resolved: Resolved) -> ServeSetting:
     """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced."""
     problem = resolved.problem
     options = ServeOptions.model_validate(problem.options)
@@ -98,12 +98,12 @@ def prepare(resolved: Resolved) -> Setting:
         make_target(workload, index, resolved.models[workload.model], calibration.spreads, drafters[workload.model])
         for index, workload in enumerate(resolved.workloads)
     )
-    places, spaces = {}, {}
+    costs_of_pool, spaces = {}, {}
     for key, drafter in drafters.items():
         for index, pool in enumerate(resolved.pools):
-            places[key, index] = make_place(resolved, key, index, pool, calibration, store, drafter)
+            costs_of_pool[key, index] = make_pool_costs(resolved, key, index, pool, calibration, store, drafter)
             spaces[key, index] = shape_space(resolved.models[key], pool, problem.engine.name, options)
-    return Setting(resolved, options, targets, places, spaces, store, calibration)
+    return ServeSetting(resolved, options, targets, costs_of_pool, spaces, store, calibration)
 
 
 def _drafter(resolved: Resolved, options: ServeOptions, model: str) -> Drafter | None:
@@ -127,7 +127,7 @@ def read_current(resolved: Resolved) -> PlanDocument | None:
     return plan
 
 
-def make_place(
+def make_pool_costs(
     resolved: Resolved,
     model: str,
     index: int,
@@ -135,7 +135,7 @@ def make_place(
     calibration: Calibration,
     store: ProfileStore | None,
     drafter: Drafter | None,
-) -> Place:
+) -> PoolCosts:
     """One model's costs on a pool; `index` is the pool's place in the problem."""
     arch, engine = resolved.models[model], resolved.problem.engine
     pricer = make_pricer(
@@ -144,10 +144,10 @@ def make_place(
     )  # fmt: skip
     memory = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
     costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
-    return Place(index, pool, costs, memory, Port.of(pool, calibration.efficiencies))
+    return PoolCosts(index, pool, costs, memory, Port.of(pool, calibration.efficiencies))
 
 
-def search(setting: Setting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:
+def search(setting: ServeSetting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:
     """The best mix for `targets` (those of the setting, perhaps with other limits)."""
     tally = Tally()
     found = list_candidates(setting, targets, tally)
@@ -168,7 +168,7 @@ def search(setting: Setting, targets: Sequence[Target], limits: Limits, *, tie_b
 
 
 def solve_problem(
-    problem: MixProblem, setting: Setting, limits: Limits, *, tie_break: bool
+    problem: MixProblem, setting: ServeSetting, limits: Limits, *, tie_break: bool
 ) -> SolveResult[MixSolution]:
     """The best mix, solved as `limits` ask for."""
     return solve_mix(
@@ -182,7 +182,7 @@ def solve_problem(
 
 
 def _short_of_room(
-    setting: Setting, targets: Sequence[Target], formulated: Formulated, result: SolveResult[MixSolution]
+    setting: ServeSetting, targets: Sequence[Target], formulated: Formulated, result: SolveResult[MixSolution]
 ) -> dict[int, float]:
     """By target, the factor by which the least cost for its clients must grow to hold them all within the limits.
 
@@ -191,39 +191,39 @@ def _short_of_room(
     """
     if result.solution is None or formulated.problem.maximising:
         return {}
-    used = list_used(formulated.candidates, result.solution)
+    used = roles_in_use(formulated.candidates, result.solution)
     short = {}
     for target in targets:
         if target.clients is not None:
-            room = held(used, target, setting.places, most_scale(used, target))
+            room = held(used, target, setting.costs_of_pool, most_scale(used, target))
             if room < target.clients * (1.0 - ROOM_TOLERANCE):
                 short[target.index] = target.clients / room * (1.0 + ROOM_TOLERANCE)
     return short
 
 
-def _drafted(setting: Setting, place: Place) -> tuple[bool, ...]:
+def _drafted(setting: ServeSetting, pool_costs: PoolCosts) -> tuple[bool, ...]:
     """The kinds of hand-over: without the cache of a drafter, and with it."""
-    return tuple(drafts_of("decode", setting.options.searched_drafts, place.costs.drafter))
+    return tuple(drafts_of("decode", setting.options.searched_drafts, pool_costs.costs.drafter))
 
 
-def list_candidates(setting: Setting, targets: Sequence[Target], tally: Tally) -> list[Candidate]:
+def list_candidates(setting: ServeSetting, targets: Sequence[Target], tally: Tally) -> list[Candidate]:
     """The surviving candidates of every model on every pool."""
     found: list[Candidate] = []
     pools, models = setting.resolved.pools, [workload.model for workload in setting.resolved.workloads]
     stated = {frozenset(link.pools): link for link in setting.resolved.problem.cluster.links}
-    for (model, index), place in setting.places.items():
+    for (model, index), pool_costs in setting.costs_of_pool.items():
         mine = [target for target, key in zip(targets, models, strict=True) if key == model]
-        search_one = Search(
+        search_one = CandidateSearch(
             model=model,
-            place=place,
+            pool_costs=pool_costs,
             options=setting.options,
             space=setting.spaces[model, index],
-            channels=channels_of(mine, len(pools), _drafted(setting, place)),
+            channels=channels_of(mine, len(pools), _drafted(setting, pool_costs)),
             routes=tuple(
                 handover(pools[index], other, stated.get(frozenset((pools[index].name, other.name)))) for other in pools
             ),
             others=tuple(
-                setting.places[model, at]
+                setting.costs_of_pool[model, at]
                 for at, other in enumerate(pools)
                 if at != index and frozenset((pools[index].name, other.name)) not in stated
             ),

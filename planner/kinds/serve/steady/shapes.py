@@ -24,7 +24,7 @@ MAX_PP = 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Shape:
+class InstanceShape:
     """Attention on tp x dp ranks of each of pp stages, experts on moe_tp x ep = tp x dp; halves of a step, if cut."""
 
     tp: int
@@ -57,9 +57,9 @@ class Shape:
 class ShapeSpace:
     """Shapes that can run, the values of each axis, and the rule that forbids each of the others."""
 
-    shapes: list[Shape]
+    shapes: list[InstanceShape]
     axes: dict[str, list[int]]
-    forbidden: dict[Shape, str] = field(default_factory=dict)
+    forbidden: dict[InstanceShape, str] = field(default_factory=dict)
 
     @property
     def pruned(self) -> dict[str, int]:
@@ -69,7 +69,7 @@ class ShapeSpace:
             counts[rule] = counts.get(rule, 0) + 1
         return counts
 
-    def holds(self, shape: Shape) -> bool:
+    def holds(self, shape: InstanceShape) -> bool:
         """Whether the space has `shape`: as one that can run, or as one that a rule forbids."""
         return shape in self.forbidden or shape in self.shapes
 
@@ -91,7 +91,7 @@ def shape_space(arch: Architecture, pool: Pool, engine: str, options: ServeOptio
             for dp in axes["dp"]:
                 for ep in axes["ep"]:
                     if (tp * dp) % ep == 0:
-                        plain = Shape(tp, pp, dp, tp * dp // ep, ep)
+                        plain = InstanceShape(tp, pp, dp, tp * dp // ep, ep)
                         if "off" in options.overlap:
                             _consider(space, plain, arch, pool, engine, cap)
                         if "two-batch" in options.overlap:
@@ -116,7 +116,7 @@ def _axis(wanted: Iterable[int] | None, largest: int) -> list[int]:
     return [1 << power for power in range(largest.bit_length()) if 1 << power <= largest]
 
 
-def _consider(space: ShapeSpace, shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: int) -> None:
+def _consider(space: ShapeSpace, shape: InstanceShape, arch: Architecture, pool: Pool, engine: str, cap: int) -> None:
     reason = _forbidden(shape, arch, pool, engine, cap)
     if reason is None:
         space.shapes.append(shape)
@@ -124,7 +124,7 @@ def _consider(space: ShapeSpace, shape: Shape, arch: Architecture, pool: Pool, e
         space.forbidden[shape] = reason
 
 
-def _forbidden(shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: int) -> str | None:
+def _forbidden(shape: InstanceShape, arch: Architecture, pool: Pool, engine: str, cap: int) -> str | None:
     """The rule that forbids `shape`, None when it can run."""
     group = group_devices(pool)
     if shape.devices > cap:
@@ -138,11 +138,11 @@ def _forbidden(shape: Shape, arch: Architecture, pool: Pool, engine: str, cap: i
     return _indivisible(shape, arch) or _inexpressible(shape, engine) or halving_rule(shape, arch, engine)
 
 
-def _indivisible(shape: Shape, arch: Architecture) -> str | None:
+def _indivisible(shape: InstanceShape, arch: Architecture) -> str | None:
     return heads_rule(shape, arch) or width_rule(shape, arch)
 
 
-def heads_rule(shape: Shape, arch: Architecture) -> str | None:
+def heads_rule(shape: InstanceShape, arch: Architecture) -> str | None:
     """The rule by which attention cannot be split over tp ranks, None when it can."""
     for layer, _ in arch.layer_groups():
         match layer.mixer:
@@ -159,7 +159,7 @@ def heads_rule(shape: Shape, arch: Architecture) -> str | None:
     return None
 
 
-def width_rule(shape: Shape, arch: Architecture) -> str | None:
+def width_rule(shape: InstanceShape, arch: Architecture) -> str | None:
     """The rule by which feed-forward layers cannot be split over tp, moe_tp and ep ranks, None when they can."""
     for layer, _ in arch.layer_groups():
         match layer.ffn:
@@ -172,7 +172,7 @@ def width_rule(shape: Shape, arch: Architecture) -> str | None:
     return None
 
 
-def draft_rule(shape: Shape, drafter: Drafter | None) -> str | None:
+def draft_rule(shape: InstanceShape, drafter: Drafter | None) -> str | None:
     """The rule by which drafts cannot be made on the ranks of `shape`, None when they can."""
     if shape.pp > 1:
         return "drafts are made without pipeline stages"
@@ -183,7 +183,7 @@ def draft_rule(shape: Shape, drafter: Drafter | None) -> str | None:
     return "the drafter does not divide" if _indivisible(shape, drafter.arch) is not None else None
 
 
-def inexpressible_in(function: str, shape: Shape, arch: Architecture, engine: str) -> str | None:
+def inexpressible_in(function: str, shape: InstanceShape, arch: Architecture, engine: str) -> str | None:
     """The rule by which the engine cannot run `shape` as prefill or decode role, None when it can.
 
     vLLM's NIXL connector delivers caches to no pipeline, and does not merge KV heads that tensor parallelism repeats;
@@ -199,7 +199,7 @@ def inexpressible_in(function: str, shape: Shape, arch: Architecture, engine: st
     return None
 
 
-def halving_rule(shape: Shape, arch: Architecture, engine: str) -> str | None:
+def halving_rule(shape: InstanceShape, arch: Architecture, engine: str) -> str | None:
     """The rule by which steps cannot be cut in halves that hide each other's exchange, None when they can.
 
     Sources: vLLM 0.33 config/vllm.py (all-to-all kernels of DeepEP, one stage, no hybrid or multimodal model) and
@@ -233,7 +233,7 @@ def _is_qwen3(mixers: list[Mixer | None]) -> bool:
     return all(isinstance(m, GroupedQueryAttention) and m.qk_norm and not m.window_tokens for m in mixers)
 
 
-def _inexpressible(shape: Shape, engine: str) -> str | None:
+def _inexpressible(shape: InstanceShape, engine: str) -> str | None:
     """vLLM shards experts either whole over all tp x dp ranks or by tensor; SGLang splits tp x dp into moe_tp x ep."""
     if engine == "vllm" and shape.ep not in (1, shape.tp * shape.dp):
         return "the engine cannot split experts both ways"

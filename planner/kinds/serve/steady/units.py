@@ -18,10 +18,10 @@ from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weigh
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Target
-from planner.kinds.serve.steady.evaluate import Timed
+from planner.kinds.serve.steady.evaluate import StepTimes
 from planner.kinds.serve.steady.formulas import pad_graph_batch
-from planner.kinds.serve.steady.points import Place, Points, Tally, decode_batches
-from planner.kinds.serve.steady.shapes import Shape, group_devices, heads_rule, width_rule
+from planner.kinds.serve.steady.points import Points, PoolCosts, Tally, decode_batches
+from planner.kinds.serve.steady.shapes import InstanceShape, group_devices, heads_rule, width_rule
 from planner.models.architecture import MoeFfn
 
 MICRO_BATCHES = (2, 3, 4)
@@ -33,9 +33,9 @@ FUNCTION = "attention"
 class FfnPart:
     """The feed-forward side of a unit, and how many micro-batches take turns between its sides."""
 
-    shape: Shape
+    shape: InstanceShape
     micro_batches: int
-    place: Place = field(compare=False)
+    pool_costs: PoolCosts = field(compare=False)
     weights_bytes: float = field(default=0.0, compare=False)  # on one of its devices
     activations_bytes: float = field(default=0.0, compare=False)
 
@@ -44,8 +44,8 @@ class FfnPart:
 class Unit:
     """Degrees of the attention side, of the feed-forward side, and the micro-batches."""
 
-    attention: Shape
-    ffn: Shape
+    attention: InstanceShape
+    ffn: InstanceShape
     micro_batches: int
 
 
@@ -53,15 +53,15 @@ class Unit:
 class Sides:
     """Where the two sides of a unit stand; the same place twice where they share a pool."""
 
-    attention: Place
-    ffn: Place
+    attention: PoolCosts
+    ffn: PoolCosts
 
     @property
     def shared(self) -> bool:
         """Whether both stand in one pool."""
         return self.attention.index == self.ffn.index
 
-    def units(self, attention: Shape, ffn: Shape, micro_batches: int, count: int = 1) -> Units:
+    def units(self, attention: InstanceShape, ffn: InstanceShape, micro_batches: int, count: int = 1) -> Units:
         """The same unit `count` times, for pricing."""
         return self.arrays([Unit(attention, ffn, micro_batches)]).take(np.zeros(count, dtype=np.intp))
 
@@ -97,24 +97,24 @@ class UnitPoints:
     points: Points
     ffn_weights_bytes: Floats
     ffn_activations_bytes: Floats
-    timed: tuple[Timed, ...]  # by target
+    timed: tuple[StepTimes, ...]  # by target
     tally: Tally
 
-    def parts(self, row: int) -> tuple[Shape, FfnPart]:
+    def parts(self, row: int) -> tuple[InstanceShape, FfnPart]:
         """The two sides of one point."""
         unit = self.units[int(self.unit_of[row])]
         memory = float(self.ffn_weights_bytes[row]), float(self.ffn_activations_bytes[row])
         return unit.attention, FfnPart(unit.ffn, unit.micro_batches, self.sides.ffn, *memory)
 
 
-def attention_shape(tp: int, ranks: int) -> Shape:
+def attention_shape(tp: int, ranks: int) -> InstanceShape:
     """Attention ranks as a shape; its ranks hold no experts."""
-    return Shape(tp, 1, ranks, 1, 1)
+    return InstanceShape(tp, 1, ranks, 1, 1)
 
 
-def ffn_shape(tp: int, groups: int, *, experts: bool) -> Shape:
+def ffn_shape(tp: int, groups: int, *, experts: bool) -> InstanceShape:
     """Groups of devices that share the experts, each expert and dense layer split inside a group."""
-    return Shape(tp, 1, groups, tp, groups) if experts else Shape(tp, 1, groups, 1, 1)
+    return InstanceShape(tp, 1, groups, tp, groups) if experts else InstanceShape(tp, 1, groups, 1, 1)
 
 
 def splits(sides: Sides, options: ServeOptions) -> list[tuple[int, int]]:
@@ -177,7 +177,7 @@ def _degrees(pool: Pool) -> list[int]:
     return [1 << power for power in range(most.bit_length())]
 
 
-def _shards(shape: Shape) -> Shards:
+def _shards(shape: InstanceShape) -> Shards:
     return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
 
 
@@ -257,9 +257,9 @@ class UnitMemory:
         return cls(weights, activations, kv, room, ffn_weights, ffn_activations)
 
 
-def _timed(sides: Sides, units: Units, batch: Floats, target: Target) -> Timed:
+def _timed(sides: Sides, units: Units, batch: Floats, target: Target) -> StepTimes:
     none, step = np.zeros(len(batch)), sides.decode_step(units, batch, target.context)
-    return Timed(none, none, none, none, step.seconds, both_sides(step.attention, step.ffn))
+    return StepTimes(none, none, none, none, step.seconds, both_sides(step.attention, step.ffn))
 
 
 def both_sides(attention: StepTime, ffn: StepTime) -> StepTime:
