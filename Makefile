@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz mutants snapshots clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -72,6 +72,12 @@ bench-rl: $(VENV)/installed
 
 fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz.py
+
+mutants: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/mutants.py
+
+snapshots: $(VENV)/installed
+	$(BIN)/python benchmarks/snapshots.py
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache planner.egg-info
