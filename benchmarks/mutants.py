@@ -287,7 +287,8 @@ def draw_mutants(count: int, seed: int, only: str) -> list[Mutant]:
 def mutated_source(mutant: Mutant) -> ast.Module:
     """The module's tree with the fault in it."""
     planter = _Planter(mutant.index)
-    tree = planter.visit(ast.parse((ROOT / mutant.path).read_text()))
+    tree = ast.parse((ROOT / mutant.path).read_text())
+    planter.visit(tree)
     return ast.fix_missing_locations(tree)
 
 
@@ -418,10 +419,9 @@ def _run_child(mutant: Mutant, report: Path) -> None:
         os.dup2(silent, stream)
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder)
     if "compiled" in mutant.module:  # callers in other files have compiled it in: everything anew
-        import numba
+        from numba.core import config
 
-        numba.config.CACHE_DIR = str(folder / "numba")
-        os.environ["NUMBA_CACHE_DIR"] = str(folder / "numba")
+        config.CACHE_DIR = str(folder / "numba")
     os.chdir(ROOT)
     sys.meta_path.insert(0, _Finder(mutant, folder))
     signal.signal(signal.SIGPROF, _hangs)
