@@ -24,9 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.arrays import Bools, Floats
-from planner.calibrate.deployments import PRIOR_FILE, Fitted, Measured, Parameters, features, fit, fit_trust, predict
+from planner.calibrate.deployments import (
+    PRIOR_FILE,
+    Fitted,
+    MeasuredTimes,
+    ServingParameters,
+    features,
+    fit,
+    fit_trust,
+    predict,
+)
 from planner.calibrate.intervals import coverage, fit_spread, winkler
-from planner.calibrate.terms import Terms
+from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import open_store
 from planner.estimate.case import Case
@@ -42,7 +51,7 @@ class Data:
 
     rows: list[dict[str, str]]
     cases: list[Case]
-    measured: Measured
+    measured: MeasuredTimes
 
     @classmethod
     def read(cls, path: str) -> "Data":
@@ -52,7 +61,7 @@ class Data:
         rows = [known[case.id] for case in cases]
         seconds = [[float(row[name]) / 1e3 for row in rows] for name in ("ttft_ms", "tpot_ms")]
         queued = np.array([row["saturated"] == "1" for row in rows])
-        return cls(rows, cases, Measured(np.array(seconds[0]), np.array(seconds[1]), queued))
+        return cls(rows, cases, MeasuredTimes(np.array(seconds[0]), np.array(seconds[1]), queued))
 
     def column(self, *names: str) -> Texts:
         """The values of some columns, joined."""
@@ -76,8 +85,8 @@ def main() -> int:
     """Print the tables; with --write, a calibration of all rows."""
     data = Data.read(sys.argv[1])
     prior = load_calibration(PRIOR_FILE)
-    terms = Terms.of(data.cases)
-    start = Parameters.of(prior, terms.engine_D)
+    terms = DeploymentTerms.of(data.cases)
+    start = ServingParameters.of(prior, terms.engine_D)
     families = left_out(data, terms, start, data.column("family"))
     show("model family left out", data, families)
     if "--left-out" in sys.argv:
@@ -88,7 +97,7 @@ def main() -> int:
         found = fit(terms, data.measured, start, everything)
         if "--profiles" in sys.argv:
             store = open_store((sys.argv[sys.argv.index("--profiles") + 1],))
-            trusted = fit_trust(Terms.of(data.cases, store), data.measured, found.parameters, everything)
+            trusted = fit_trust(DeploymentTerms.of(data.cases, store), data.measured, found.parameters, everything)
             found = Fitted(trusted, found.standard_errors)
         write(Path(sys.argv[sys.argv.index("--write") + 1]), found, data, families)
     for names in (("mode",), ("backend",), ("system",), ("mode", "backend", "system")):
@@ -101,7 +110,9 @@ def main() -> int:
     return 0
 
 
-def left_out(data: Data, terms: Terms, start: Parameters, group: Texts, chosen: Bools | None = None) -> LeftOut:
+def left_out(
+    data: Data, terms: DeploymentTerms, start: ServingParameters, group: Texts, chosen: Bools | None = None
+) -> LeftOut:
     """Every group predicted by a fit to all others; with `chosen`, only groups that have such rows."""
     ttft, tpot = np.full(len(group), np.nan), np.full(len(group), np.nan)
     found = np.zeros((len(group), 3))

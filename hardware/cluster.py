@@ -55,7 +55,7 @@ class NodeType:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class CloudInstance:
     """A node type that a cloud lets by the hour; the price is of the whole instance, on demand, at one day."""
 
     name: str  # as the provider writes it: p5.48xlarge

@@ -8,7 +8,7 @@ from typing import Any, Final
 from planner.documents.read import Document
 from planner.documents.units import BYTES, BYTES_PER_S, FLOP_PER_S, POWER_W, TIME_S, USD_PER_HOUR
 from planner.hardware.accelerator import Accelerator
-from planner.hardware.cluster import Fabric, Instance, NodeType
+from planner.hardware.cluster import CloudInstance, Fabric, NodeType
 from planner.hardware.fields import Path, count, error, list_of, map_of, one_of, quantity, ratio, record, text
 
 SECTIONS: Final = ("accelerators", "fabrics", "nodes", "instances", "clusters")
@@ -155,7 +155,7 @@ def node(document: Document, name: str, entry: Mapping[str, Any], gpu: Accelerat
 
 def instance(
     document: Document, name: str, entry: Mapping[str, Any], base: NodeType, network: Fabric | None
-) -> Instance:
+) -> CloudInstance:
     """The instance of a checked entry: `base` with the instance's GPUs and network.
 
     Raises PlannerError for a price without region and day.
@@ -165,7 +165,7 @@ def instance(
         raise error(document, path, "has a price without its region and date", "add `region:` and `date:`")
     whole = base if network is None else base.on(network)
     shaped = _with_network(whole, name, entry)
-    return Instance(
+    return CloudInstance(
         name=name,
         provider=entry["provider"],
         node_type=base.name,

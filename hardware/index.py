@@ -15,7 +15,7 @@ _ALIASES = "aliases: ["
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CatalogEntry:
     """Where a name of the catalog stands."""
 
     file: str  # without folder and ending
@@ -23,9 +23,9 @@ class Place:
 
 
 @cache
-def catalog_index() -> Mapping[tuple[str, str], Place]:
+def catalog_index() -> Mapping[tuple[str, str], CatalogEntry]:
     """The place of every folded spelling by section. A node stands in the file of its accelerator."""
-    index: dict[tuple[str, str], Place] = {}
+    index: dict[tuple[str, str], CatalogEntry] = {}
     for path in sorted(CATALOG.glob("*.yaml")):
         _scan(path.stem, path.read_text(encoding="utf-8"), index)
     return index
@@ -37,13 +37,13 @@ def fold(name: str) -> str:
     return folded.removeprefix("nvidia") or folded
 
 
-def _scan(file: str, text: str, index: dict[tuple[str, str], Place]) -> None:
-    section, place = "", Place(file, "")
+def _scan(file: str, text: str, index: dict[tuple[str, str], CatalogEntry]) -> None:
+    section, place = "", CatalogEntry(file, "")
     for line in text.splitlines():
         if line[:1] not in ("", " ", "#"):
             section = line.partition(":")[0]
         elif line[:2] == "  " and line[2:3] not in ("", " ", "#"):
-            place = Place(file, line[2:].partition(":")[0])
+            place = CatalogEntry(file, line[2:].partition(":")[0])
             index.setdefault((section, fold(place.name)), place)
         if _ALIASES in line:
             for spelling in line.partition(_ALIASES)[2].partition("]")[0].split(","):

@@ -16,9 +16,9 @@ from planner.documents.user_catalog import HARDWARE, Stamp, catalog_stamps
 from planner.errors import PlannerError, UnknownNameError, nearest
 from planner.hardware import entries as entry_of
 from planner.hardware.accelerator import Accelerator
-from planner.hardware.cluster import Fabric, Instance, NodeType, Pool
+from planner.hardware.cluster import CloudInstance, Fabric, NodeType, Pool
 from planner.hardware.fields import Path, error
-from planner.hardware.index import CATALOG, Place, catalog_index, fold
+from planner.hardware.index import CATALOG, CatalogEntry, catalog_index, fold
 
 _FABRICS = "fabrics"
 _TRIVIAL = {"pod_gpus": 0, "pod_oversubscription": 1.0}
@@ -33,7 +33,7 @@ class Library:
     accelerators: Mapping[str, Accelerator]
     nodes: Mapping[str, NodeType]
     fabrics: Mapping[str, Fabric]
-    instances: Mapping[str, Instance]
+    instances: Mapping[str, CloudInstance]
     clusters: Mapping[str, tuple[Pool, ...]]
     aliases: Mapping[tuple[str, str], str]  # (section, folded spelling)
     sources: Mapping[tuple[str, str], Mapping[str, str]]  # (section, name) -> figure -> where it comes from
@@ -107,7 +107,7 @@ def find_node(name: str, library: Library | None = None, *, where: str = "") -> 
     )
 
 
-def find_instance(name: str, library: Library | None = None) -> Instance | None:
+def find_instance(name: str, library: Library | None = None) -> CloudInstance | None:
     """The cloud instance of that name, None when `name` is none; a node of the same name goes first."""
     library = library or _library_for(name, "nodes", "instances", "accelerators")
     if _look_up(library, "nodes", library.nodes, name) is not None:
@@ -154,7 +154,7 @@ def list_fabrics(library: Library | None = None) -> list[Fabric]:
     return list((library or known_library()).fabrics.values())
 
 
-def list_instances(library: Library | None = None) -> list[Instance]:
+def list_instances(library: Library | None = None) -> list[CloudInstance]:
     """Every cloud instance, in the order of the catalog."""
     return list((library or known_library()).instances.values())
 
@@ -188,7 +188,7 @@ def _library_for(name: str, *sections: str) -> Library:
 
 
 @cache
-def _one_instance(place: Place) -> Library:
+def _one_instance(place: CatalogEntry) -> Library:
     """The family of the instance's node, with this one instance."""
     document = _document(place.file)
     entry = document.data["instances"][place.name]
@@ -264,7 +264,7 @@ def _node(document: Document, name: str, entry: dict[str, Any], library: Library
     return entry_of.node(document, name, entry, gpu, network)
 
 
-def _instance(document: Document, name: str, entry: dict[str, Any], library: Library) -> Instance:
+def _instance(document: Document, name: str, entry: dict[str, Any], library: Library) -> CloudInstance:
     path = ("instances", name)
     base = find_node(entry["node"], library, where=document.where((*path, "node")))
     stated = entry.get("fabric")

@@ -10,7 +10,7 @@ from planner.models.architecture import Architecture, Precisions
 from planner.models.importers import dense, experts, hybrid, latent, stepfun
 from planner.models.importers.decoder import Decoder, Reader
 from planner.models.importers.encoders import encoders
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 from planner.models.importers.quantisation import quantise
 from planner.models.precision import with_precision
 
@@ -100,7 +100,7 @@ def config_of_checkpoint(path: Path) -> dict[str, object]:
     config, beside = read_config(path), path.with_name("hf_quant_config.json")
     if config.get("quantization_config") is not None or not beside.exists():
         return config
-    stated = Fields(read_config(beside), str(beside)).child("quantization").data
+    stated = ConfigFields(read_config(beside), str(beside)).child("quantization").data
     ignored = stated.get("exclude_modules") or []
     return {**config, "quantization_config": {**stated, "quant_method": "modelopt", "ignore": ignored}}
 
@@ -112,7 +112,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, source:
     Raises PlannerError for a missing or impossible field.
     """
     where = source or name
-    whole = Fields(config, where)
+    whole = ConfigFields(config, where)
     text = _decoder_fields(whole)
     decoder = _read_decoder(text)
     plain = _plain_format(whole, text)
@@ -142,12 +142,12 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, source:
     return _with_stated_precision(arch, whole, text, plain)
 
 
-def _decoder_fields(whole: Fields) -> Fields:
+def _decoder_fields(whole: ConfigFields) -> ConfigFields:
     """The object that describes the decoder: `text_config` of a multimodal model, else the whole."""
     return whole.child("text_config") if whole.has("text_config") else whole
 
 
-def _read_decoder(text: Fields) -> Decoder:
+def _read_decoder(text: ConfigFields) -> Decoder:
     model_type = text.text("model_type")
     reader = _READERS.get(model_type)
     if reader is not None:
@@ -166,7 +166,7 @@ def _read_decoder(text: Fields) -> Decoder:
     return replace(decoder, unsupported=(f"model type `{model_type}` is not known, nor are its fields {fields}",))
 
 
-def _plain_format(whole: Fields, text: Fields) -> str:
+def _plain_format(whole: ConfigFields, text: ConfigFields) -> str:
     """The format of unquantised tensors; bf16 when the config is silent."""
     for fields in (text, whole):
         for name in ("dtype", "torch_dtype"):
@@ -178,12 +178,12 @@ def _plain_format(whole: Fields, text: Fields) -> str:
     return "bf16"
 
 
-def _tied(whole: Fields, text: Fields, decoder: Decoder) -> bool:
+def _tied(whole: ConfigFields, text: ConfigFields, decoder: Decoder) -> bool:
     fields = whole if whole.has("tie_word_embeddings") else text
     return fields.flag("tie_word_embeddings", default=decoder.tied_by_default)
 
 
-def _with_stated_precision(arch: Architecture, whole: Fields, text: Fields, plain: str) -> Architecture:
+def _with_stated_precision(arch: Architecture, whole: ConfigFields, text: ConfigFields, plain: str) -> Architecture:
     for fields in (whole, text):
         if fields.has("quantization_config"):
             return _experts_in_four_bits(quantise(arch, fields.child("quantization_config"), plain=plain), text)
@@ -195,7 +195,7 @@ def _with_stated_precision(arch: Architecture, whole: Fields, text: Fields, plai
     return arch
 
 
-def _experts_in_four_bits(arch: Architecture, text: Fields) -> Architecture:
+def _experts_in_four_bits(arch: Architecture, text: ConfigFields) -> Architecture:
     """DeepSeek-V4 states the format of its experts apart: fp4 with an 8-bit exponent per 32 values, fp8 activations."""
     if text.data.get("expert_dtype") != "fp4" or arch.precisions.experts == "nvfp4":
         return arch

@@ -14,13 +14,13 @@ if str(Path(__file__).parent) not in sys.path:
     sys.path.insert(0, str(Path(__file__).parent))
 
 from example_plans import example_plans, executed_roles
+from families import families_to_json
 
 from planner.cli.measured.profile import MODELS
 from planner.costs.shape_list import shape_list
 from planner.documents.files import write_text_atomic
 from planner.documents.read import load_document
 from planner.hardware.library import builtin_library
-from planner.hardware.profiling.shapes import families_to_json
 from planner.models.library import find_model
 
 HERE = Path(__file__).parent

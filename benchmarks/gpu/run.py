@@ -20,6 +20,7 @@ if str(ROOT) not in sys.path:
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # nor for ranks
 
 from execute_examples import Examples, execute_examples  # noqa: E402 - found through the line above
+from families import families_from_json  # noqa: E402
 
 from planner.documents.files import write_text_atomic  # noqa: E402
 from planner.documents.read import PARSED_VARIABLE  # noqa: E402
@@ -29,7 +30,6 @@ from planner.hardware.profiling.bundle import pack  # noqa: E402
 from planner.hardware.profiling.collectives import collective_families, num_devices  # noqa: E402
 from planner.hardware.profiling.device import describe, open_device  # noqa: E402
 from planner.hardware.profiling.measure import measure  # noqa: E402
-from planner.hardware.profiling.shapes import families_from_json  # noqa: E402
 from planner.hardware.profiling.verify import summary, verify  # noqa: E402
 from planner.hardware.profiling.writer import CARD  # noqa: E402
 

@@ -10,7 +10,7 @@ from planner.cli.output import say, write_result
 from planner.errors import PlannerError, did_you_mean
 
 if TYPE_CHECKING:
-    from planner.hardware.cluster import Fabric, Instance, NodeType
+    from planner.hardware.cluster import CloudInstance, Fabric, NodeType
 
 HELP = "The hardware catalog: list what is known, show one entry, add a file of your own."
 SECTIONS = ("nodes", "instances", "fabrics")
@@ -159,7 +159,7 @@ def _node_cells(node: "NodeType") -> tuple[str, ...]:
     )
 
 
-def _instance_cells(instance: "Instance") -> tuple[str, ...]:
+def _instance_cells(instance: "CloudInstance") -> tuple[str, ...]:
     from planner.cli.render.plan import figure
     from planner.documents.units import format_si
 
@@ -189,7 +189,7 @@ def _node_facts(node: "NodeType") -> dict[str, Any]:
     return dict(hardware_facts(node))
 
 
-def _instance_facts(instance: "Instance") -> dict[str, Any]:
+def _instance_facts(instance: "CloudInstance") -> dict[str, Any]:
     from dataclasses import asdict
 
     facts = {key: value for key, value in asdict(instance).items() if key not in ("node", "source")}

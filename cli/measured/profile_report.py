@@ -9,10 +9,10 @@ from planner.documents.units import format_si, significant
 if TYPE_CHECKING:
     from planner.costs.compare import Comparison
     from planner.costs.shape_list import ShapeList
-    from planner.hardware.profiling.measure import Measured
+    from planner.hardware.profiling.measure import MeasuredProfile
 
 
-def print_profile(listed: "ShapeList", measured: "Measured", accelerator: str, *, as_json: bool) -> None:
+def print_profile(listed: "ShapeList", measured: "MeasuredProfile", accelerator: str, *, as_json: bool) -> None:
     """The result of measuring on stdout, and on stderr what is missing from it."""
     document = {
         "schema": "planner.profiled/1",

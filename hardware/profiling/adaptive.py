@@ -26,7 +26,7 @@ _QUARTER = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GridCell:
     """Index ranges into the axes of a family, and the error expected from each axis [log ratio]."""
 
     low: Point
@@ -52,18 +52,18 @@ class Refinement:
     family: Family
     reference: Reference  # seconds at a point of sizes
     measured_s: dict[Point, float] = field(default_factory=dict)
-    leaves: list[Cell] = field(default_factory=list)
+    leaves: list[GridCell] = field(default_factory=list)
 
     @property
     def axes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(values for _, values in self.family.sweep)
 
-    def root(self) -> Cell:
+    def root(self) -> GridCell:
         """The whole box."""
         tops = tuple(len(axis) - 1 for axis in self.axes)
-        return Cell((0,) * len(tops), tops, (UNTRIED,) * len(tops))
+        return GridCell((0,) * len(tops), tops, (UNTRIED,) * len(tops))
 
-    def share(self, cell: Cell) -> float:
+    def share(self, cell: GridCell) -> float:
         """The part of the box that a cell covers, measured in the logarithms of the axes."""
         covered = 1.0
         for axis, low, high in zip(self.axes, cell.low, cell.high, strict=True):
@@ -84,11 +84,11 @@ class Refinement:
         reference_s = self.reference(tuple(round(size) for size in sizes))
         return float(reference_s * np.exp(self._interpolate(cell, inside)))
 
-    def _holds(self, cell: Cell, sizes: tuple[float, ...]) -> bool:
+    def _holds(self, cell: GridCell, sizes: tuple[float, ...]) -> bool:
         bounds = zip(self.axes, cell.low, cell.high, sizes, strict=True)
         return all(axis[low] <= size <= axis[high] for axis, low, high, size in bounds)
 
-    def _interpolate(self, cell: Cell, sizes: tuple[float, ...]) -> float:
+    def _interpolate(self, cell: GridCell, sizes: tuple[float, ...]) -> float:
         """Multilinear in the logarithms of the axes over the corners of `cell`."""
         total = 0.0
         for corner in corners(cell.low, cell.high):
@@ -101,22 +101,22 @@ class Refinement:
                 total += weight * self.log_ratio(corner)
         return total
 
-    def cut(self, cell: Cell, axis: int) -> Iterator[Point]:
+    def cut(self, cell: GridCell, axis: int) -> Iterator[Point]:
         """The corners of the cut of `axis` at the candidate nearest to half-way in its logarithm."""
         sizes, low, high = self.axes[axis], cell.low[axis], cell.high[axis]
         target = math.sqrt(sizes[low] * sizes[high])
         middle = min(range(low + 1, high), key=lambda index: abs(math.log(sizes[index] / target)))
         yield from corners(_with(cell.low, axis, middle), _with(cell.high, axis, middle))
 
-    def split(self, cell: Cell, axis: int) -> tuple[Cell, Cell]:
+    def split(self, cell: GridCell, axis: int) -> tuple[GridCell, GridCell]:
         """Replaces a cell by its halves once the corners of the cut are measured."""
         cut = list(self.cut(cell, axis))
         found = max(abs(self.log_ratio(p) - self._interpolate(cell, tuple(map(float, self.sizes(p))))) for p in cut)
         errors = tuple(found * _QUARTER if a == axis else error for a, error in enumerate(cell.errors))
         middle = cut[0][axis]
         halves = (
-            Cell(cell.low, _with(cell.high, axis, middle), errors),
-            Cell(_with(cell.low, axis, middle), cell.high, errors),
+            GridCell(cell.low, _with(cell.high, axis, middle), errors),
+            GridCell(_with(cell.low, axis, middle), cell.high, errors),
         )
         self.leaves.remove(cell)
         self.leaves += halves
@@ -149,7 +149,7 @@ def refine(
 
     Returns the families whose corners were all measured; those that could not be are left out.
     """
-    queue: list[tuple[float, int, Refinement, Cell]] = []
+    queue: list[tuple[float, int, Refinement, GridCell]] = []
     order = itertools.count()
     done: list[Refinement] = []
     for family in families:
@@ -170,10 +170,10 @@ def refine(
 
 
 def _push(
-    queue: list[tuple[float, int, Refinement, Cell]],
+    queue: list[tuple[float, int, Refinement, GridCell]],
     order: Iterator[int],
     refinement: Refinement,
-    cell: Cell,
+    cell: GridCell,
     tolerance: float,
 ) -> None:
     axis = cell.worst_axis

@@ -4,8 +4,13 @@ import math
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
-from planner.hardware.profiling.kernel import Kernel, Run, UnsupportedShapeError, device_event, random_values
-from planner.hardware.profiling.shapes import DecodeAttention, LatentDecode, LatentPrefill, PrefillAttention
+from planner.hardware.profiling.kernel import PreparedKernel, Run, UnsupportedShapeError, device_event, random_values
+from planner.hardware.profiling.shapes import (
+    DecodeAttentionShape,
+    LatentDecodeShape,
+    LatentPrefillShape,
+    PrefillAttentionShape,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +68,7 @@ def _fastest(runs: dict[str, Run]) -> str:
     return min(taken_s, key=lambda name: taken_s[name])
 
 
-def prefill(shape: PrefillAttention, device: "torch.device", variant: str) -> Kernel:
+def prefill(shape: PrefillAttentionShape, device: "torch.device", variant: str) -> PreparedKernel:
     import torch
 
     if shape.uneven:
@@ -81,16 +86,16 @@ def prefill(shape: PrefillAttention, device: "torch.device", variant: str) -> Ke
         options["is_causal"] = True
     if not shape.backward:
         forward, chosen = _sdpa(device, variant, queries, keys, values, **options)
-        return Kernel(forward, f"torch sdpa {chosen}".strip(), variant=chosen)
+        return PreparedKernel(forward, f"torch sdpa {chosen}".strip(), variant=chosen)
     inputs = [tensor.requires_grad_() for tensor in (queries, keys, values)]
     forward, chosen = _sdpa(device, variant, *inputs, **options)
     output: Any = forward()
     gradient = torch.randn_like(output)
     run = partial(torch.autograd.grad, output, inputs, gradient, retain_graph=True)
-    return Kernel(run, f"torch sdpa backward {chosen}".strip(), capturable=False, variant=chosen)
+    return PreparedKernel(run, f"torch sdpa backward {chosen}".strip(), capturable=False, variant=chosen)
 
 
-def _packed(shape: PrefillAttention, device: "torch.device") -> Kernel:
+def _packed(shape: PrefillAttentionShape, device: "torch.device") -> PreparedKernel:
     """Sequences of unequal length one behind the other; on a processor one call a sequence."""
     import torch
 
@@ -101,7 +106,7 @@ def _packed(shape: PrefillAttention, device: "torch.device") -> Kernel:
         ends = torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32)
         attend = torch.ops.aten._flash_attention_forward
         arguments = (queries, keys, values, ends, ends, max(lengths), max(lengths), 0.0, True, False)
-        return Kernel(partial(attend, *arguments), "torch flash_attention, packed")
+        return PreparedKernel(partial(attend, *arguments), "torch flash_attention, packed")
     sequences = [
         tuple(part.transpose(0, 1)[None] for part in parts)
         for parts in zip(*(torch.split(tensor, lengths) for tensor in (queries, keys, values)), strict=True)
@@ -112,12 +117,12 @@ def _packed(shape: PrefillAttention, device: "torch.device") -> Kernel:
         for query, key, value in sequences:
             attention(query, key, value, is_causal=True, enable_gqa=shape.heads != shape.kv_heads)
 
-    return Kernel(run, "torch sdpa of each sequence")
+    return PreparedKernel(run, "torch sdpa of each sequence")
 
 
 def _flex_window(
-    shape: PrefillAttention, queries: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor"
-) -> Kernel:
+    shape: PrefillAttentionShape, queries: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor"
+) -> PreparedKernel:
     """FlexAttention skips the blocks outside the window, where SDPA with a mask would compute them."""
     from torch.nn.attention.flex_attention import create_block_mask
 
@@ -130,7 +135,9 @@ def _flex_window(
     mask = create_block_mask(near, None, None, shape.length, shape.length, device=queries.device)
     compiled = _compiled_flex_attention()
     grouped = shape.heads != shape.kv_heads
-    return Kernel(partial(compiled, queries, keys, values, block_mask=mask, enable_gqa=grouped), "torch flex_attention")
+    return PreparedKernel(
+        partial(compiled, queries, keys, values, block_mask=mask, enable_gqa=grouped), "torch flex_attention"
+    )
 
 
 @cache
@@ -142,24 +149,24 @@ def _compiled_flex_attention() -> Any:  # noqa: ANN401 - PyTorch types compiled 
     return torch.compile(flex_attention)
 
 
-def decode(shape: DecodeAttention, device: "torch.device", variant: str) -> Kernel:
+def decode(shape: DecodeAttentionShape, device: "torch.device", variant: str) -> PreparedKernel:
     """The query heads that share a cached head are laid along the query's length: none is masked from another."""
     group = max(1, shape.heads // shape.kv_heads)
     queries = random_values(device, shape.batch, shape.kv_heads, group, shape.head_dim)
     cached = (shape.batch, shape.kv_heads, shape.attended, shape.head_dim)
     keys, values = (random_values(device, *cached) for _ in range(2))
     run, chosen = _sdpa(device, variant, queries, keys, values)
-    return Kernel(run, f"torch sdpa {chosen}".strip(), variant=chosen)
+    return PreparedKernel(run, f"torch sdpa {chosen}".strip(), variant=chosen)
 
 
-def latent_prefill(shape: LatentPrefill, device: "torch.device", variant: str) -> Kernel:
+def latent_prefill(shape: LatentPrefillShape, device: "torch.device", variant: str) -> PreparedKernel:
     queries, keys = (random_values(device, shape.batch, shape.heads, shape.length, shape.head_dim) for _ in range(2))
     values = random_values(device, shape.batch, shape.heads, shape.length, shape.v_head_dim)
     run, chosen = _sdpa(device, variant, queries, keys, values, is_causal=True)
-    return Kernel(run, f"torch sdpa {chosen}".strip(), variant=chosen)
+    return PreparedKernel(run, f"torch sdpa {chosen}".strip(), variant=chosen)
 
 
-def latent_decode(shape: LatentDecode, device: "torch.device") -> Kernel:
+def latent_decode(shape: LatentDecodeShape, device: "torch.device") -> PreparedKernel:
     """Two batched products and a softmax over scores that are as wide as the context: no fused kernel is this wide."""
     import torch
 
@@ -171,4 +178,4 @@ def latent_decode(shape: LatentDecode, device: "torch.device") -> Kernel:
         scores = torch.bmm(queries, cached.transpose(1, 2))
         return torch.bmm(torch.softmax(scores * scale, dim=-1), cached[..., : shape.rank])
 
-    return Kernel(run, "torch bmm and softmax")
+    return PreparedKernel(run, "torch bmm and softmax")

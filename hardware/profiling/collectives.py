@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.hardware.profiling.journal import Journal
-from planner.hardware.profiling.shapes import Collective, Family
-from planner.hardware.profiling.timing import Timing
+from planner.hardware.profiling.journal import ProfileJournal
+from planner.hardware.profiling.shapes import CollectiveShape, Family
+from planner.hardware.profiling.timing import KernelTiming
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "p2p")
 _SIZES = tuple(4**exponent for exponent in range(5, 15))  # 1 KiB to 256 MiB
@@ -44,7 +44,7 @@ def collective_families(devices: int, sizes: tuple[int, ...] = _SIZES) -> list[F
     ]
 
 
-def measure_collectives(families: Sequence[Family], journal: Journal, *, device: str, budget_s: float) -> str:
+def measure_collectives(families: Sequence[Family], journal: ProfileJournal, *, device: str, budget_s: float) -> str:
     """Measures every size of every family that the journal lacks; returns why not, empty when all went well.
 
     Processes that hang or die are ended after `budget_s`; what they had measured is kept.
@@ -68,7 +68,7 @@ def measure_collectives(families: Sequence[Family], journal: Journal, *, device:
         reason = _wait(context, time.monotonic() + budget_s)
         lines = found.read_text(encoding="utf-8").splitlines() if found.is_file() else []
     for (name, point, _), line in zip(work, lines, strict=False):
-        journal.add((name, point), Timing(**json.loads(line)))
+        journal.add((name, point), KernelTiming(**json.loads(line)))
     return reason
 
 
@@ -110,7 +110,7 @@ def _rank(rank: int, world: int, device: str, port: int, work: list[dict[str, An
     degrees = sorted({int(sizes["group"]) for sizes in work})
     groups = {degree: dist.new_group(list(range(degree))) for degree in degrees}
     for sizes in work:
-        shape = Collective(**sizes)
+        shape = CollectiveShape(**sizes)
         if rank < shape.group:
             timing = _time(_operation(shape, rank, groups[shape.group], device), device)
             if rank == 0:
@@ -120,7 +120,7 @@ def _rank(rank: int, world: int, device: str, port: int, work: list[dict[str, An
     dist.destroy_process_group()
 
 
-def _operation(shape: Collective, rank: int, group: Any, device: str) -> Callable[[], object]:  # noqa: ANN401
+def _operation(shape: CollectiveShape, rank: int, group: Any, device: str) -> Callable[[], object]:  # noqa: ANN401
     import torch
     import torch.distributed as dist
 
@@ -139,14 +139,14 @@ def _operation(shape: Collective, rank: int, group: Any, device: str) -> Callabl
     return lambda: dist.send(whole, 1, group=group) if rank == 0 else dist.recv(whole, 0, group=group)
 
 
-def _time(run: Callable[[], object], device: str) -> Timing:
+def _time(run: Callable[[], object], device: str) -> KernelTiming:
     """The median over several bursts of one collective behind another."""
     for _ in range(_WARM_UPS):
         run()
     samples = list(_bursts(run, device))
     p10, median, p90 = np.percentile(samples, [10, 50, 90])
     source = "torch nccl" if device == "cuda" else "torch gloo"
-    return Timing(float(median), float(p10), float(p90), len(samples), "bursts", source)
+    return KernelTiming(float(median), float(p10), float(p90), len(samples), "bursts", source)
 
 
 def _bursts(run: Callable[[], object], device: str) -> Iterator[float]:

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from planner.hardware.profiling.kernel import Kernel, Run, UnsupportedShapeError, random_values
+from planner.hardware.profiling.kernel import PreparedKernel, Run, UnsupportedShapeError, random_values
 from planner.hardware.profiling.loads import expert_loads
-from planner.hardware.profiling.shapes import Experts
+from planner.hardware.profiling.shapes import ExpertsShape
 
 if TYPE_CHECKING:
     import torch
 
 
-def experts(shape: Experts, device: "torch.device", *, fp8: bool) -> Kernel:
+def experts(shape: ExpertsShape, device: "torch.device", *, fp8: bool) -> PreparedKernel:
     """Grouped products up, the gate, grouped products down, over tokens already sorted by expert."""
     import torch
 
@@ -24,9 +24,9 @@ def experts(shape: Experts, device: "torch.device", *, fp8: bool) -> Kernel:
     down = random_values(device, shape.local_experts, shape.hidden, inner).transpose(1, 2)
     multiply, source = _grouped(shape, loads, device, fp8=fp8)
     if shape.gradient == "weight":
-        return Kernel(_weight_gradient(shape, inputs, inner, up_width, multiply), f"{source} weight gradient")
+        return PreparedKernel(_weight_gradient(shape, inputs, inner, up_width, multiply), f"{source} weight gradient")
     if shape.gradient == "input":
-        return Kernel(_input_gradient(shape, inputs, up, down, multiply), f"{source} input gradient")
+        return PreparedKernel(_input_gradient(shape, inputs, up, down, multiply), f"{source} input gradient")
     up_weights, down_weights = multiply.prepared(up), multiply.prepared(down)
 
     def run() -> object:
@@ -36,11 +36,11 @@ def experts(shape: Experts, device: "torch.device", *, fp8: bool) -> Kernel:
             return multiply(torch.nn.functional.silu(gate) * value, down_weights)
         return multiply(torch.nn.functional.gelu(between), down_weights)
 
-    return Kernel(run, source)
+    return PreparedKernel(run, source)
 
 
 def _input_gradient(
-    shape: Experts, gradient: "torch.Tensor", up: "torch.Tensor", down: "torch.Tensor", multiply: "_GroupedProduct"
+    shape: ExpertsShape, gradient: "torch.Tensor", up: "torch.Tensor", down: "torch.Tensor", multiply: "_GroupedProduct"
 ) -> Run:
     """From the gradient of the outputs [tokens, hidden] to that of the inputs: both products, the gate's between."""
     import torch
@@ -60,7 +60,7 @@ def _input_gradient(
 
 
 def _weight_gradient(
-    shape: Experts, inputs: "torch.Tensor", inner: int, up_width: int, multiply: "_GroupedProduct"
+    shape: ExpertsShape, inputs: "torch.Tensor", inner: int, up_width: int, multiply: "_GroupedProduct"
 ) -> Run:
     """The gradients of both matrices of every expert: products over the tokens that came to it."""
     of_up = random_values(inputs.device, len(inputs), up_width)
@@ -139,7 +139,9 @@ class _LoopedProduct(_GroupedProduct):
         return torch.stack([part.t() @ gradient for part, gradient in pairs])
 
 
-def _grouped(shape: Experts, loads: list[int], device: "torch.device", *, fp8: bool) -> tuple[_GroupedProduct, str]:
+def _grouped(
+    shape: ExpertsShape, loads: list[int], device: "torch.device", *, fp8: bool
+) -> tuple[_GroupedProduct, str]:
     import torch
 
     offsets = torch.tensor(loads, device=device).cumsum(0).to(torch.int32)

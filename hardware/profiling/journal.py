@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from planner.errors import PlannerError
-from planner.hardware.profiling.timing import Timing
+from planner.hardware.profiling.timing import KernelTiming
 
 SCHEMA = "planner.profiling-journal/1"
 FILE = "journal.jsonl"
@@ -14,7 +14,7 @@ Key = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DeviceRates:
     """What all points of a journal share: device, accelerator name, and the rates that interpolation leans on."""
 
     accelerator: str
@@ -25,16 +25,16 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Journal:
+class ProfileJournal:
     """Points by family and sizes; every new one is appended to the file at once."""
 
     path: Path
-    setting: Setting | None = None
-    timings: dict[Key, Timing] = field(default_factory=dict)
+    rates: DeviceRates | None = None
+    timings: dict[Key, KernelTiming] = field(default_factory=dict)
     sentinels_s: list[float] = field(default_factory=list)
 
     @classmethod
-    def open(cls, folder: Path, *, resume: bool) -> "Journal":
+    def open(cls, folder: Path, *, resume: bool) -> "ProfileJournal":
         """The journal in `folder`, empty when there is none.
 
         Raises PlannerError for one that is there although nothing is to be resumed, and for a file that is no journal.
@@ -66,32 +66,32 @@ class Journal:
             case "setting":
                 if entry.pop("schema") != SCHEMA:
                     raise ValueError(f"schema is not {SCHEMA}")
-                self.setting = Setting(**entry)  # type: ignore[arg-type]  # JSON; a wrong name raises TypeError
+                self.rates = DeviceRates(**entry)  # type: ignore[arg-type]  # JSON; a wrong name raises TypeError
             case "point":
                 family, point = str(entry.pop("family")), entry.pop("point")
                 assert isinstance(point, list)
-                self.timings[family, tuple(point)] = Timing(**entry)  # type: ignore[arg-type]  # as above
+                self.timings[family, tuple(point)] = KernelTiming(**entry)  # type: ignore[arg-type]  # as above
             case "sentinel":
                 self.sentinels_s.append(float(str(entry["seconds"])))
             case other:
                 raise ValueError(f"unknown entry {other!r}")
 
-    def begin(self, setting: Setting) -> None:
+    def begin(self, rates: DeviceRates) -> None:
         """Starts the file; a journal that is resumed keeps the rates it began with.
 
         Raises PlannerError when it was begun on another device.
         """
-        if self.setting is None:
-            self.setting = setting
-            self._append({"what": "setting", "schema": SCHEMA, **asdict(setting)})
+        if self.rates is None:
+            self.rates = rates
+            self._append({"what": "setting", "schema": SCHEMA, **asdict(rates)})
             return
-        began = (self.setting.accelerator, self.setting.device.get("name"))
-        if began != (setting.accelerator, setting.device.get("name")):
-            found = f"{setting.accelerator} ({setting.device.get('name')})"
+        began = (self.rates.accelerator, self.rates.device.get("name"))
+        if began != (rates.accelerator, rates.device.get("name")):
+            found = f"{rates.accelerator} ({rates.device.get('name')})"
             hint = "name a new folder for this device"
             raise PlannerError(f"begun on {began[0]} ({began[1]}), not on {found}", where=str(self.path), hint=hint)
 
-    def add(self, key: Key, timing: Timing) -> None:
+    def add(self, key: Key, timing: KernelTiming) -> None:
         """Keeps one point."""
         self.timings[key] = timing
         self._append({"what": "point", "family": key[0], "point": list(key[1]), **asdict(timing)})

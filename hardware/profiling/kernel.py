@@ -15,7 +15,7 @@ _BLOCK_VALUES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class PreparedKernel:
     """One set of inputs with the function that runs over them; `capturable` in a CUDA graph."""
 
     run: Run

@@ -8,58 +8,58 @@ from typing import TYPE_CHECKING
 
 from planner.hardware.profiling import attention_kernels as attention
 from planner.hardware.profiling.expert_kernels import experts
-from planner.hardware.profiling.kernel import Kernel, UnsupportedShapeError, random_values
+from planner.hardware.profiling.kernel import PreparedKernel, UnsupportedShapeError, random_values
 from planner.hardware.profiling.pass_kernels import memory_pass
 from planner.hardware.profiling.shapes import (
-    BatchedGemm,
-    Copy,
-    DecodeAttention,
-    Experts,
-    Gemm,
-    LatentDecode,
-    LatentPrefill,
-    Launch,
-    MemoryPass,
-    PrefillAttention,
-    Shape,
+    BatchedGemmShape,
+    CopyShape,
+    DecodeAttentionShape,
+    ExpertsShape,
+    GemmShape,
+    KernelShape,
+    LatentDecodeShape,
+    LatentPrefillShape,
+    LaunchShape,
+    MemoryPassShape,
+    PrefillAttentionShape,
 )
 
 if TYPE_CHECKING:
     import torch
 
 
-def prepare(shape: Shape, device: "torch.device", *, fp8: bool, variant: str = "") -> Kernel:
+def prepare(shape: KernelShape, device: "torch.device", *, fp8: bool, variant: str = "") -> PreparedKernel:
     """Random inputs of `shape` on `device`; raises UnsupportedShapeError for what cannot run there.
 
     Attention has several implementations on a GPU: without `variant` they are tried and the fastest is taken, as an
     engine's dispatch would.
     """
     match shape:
-        case Gemm():
+        case GemmShape():
             return _gemm(shape, device, fp8=fp8)
-        case BatchedGemm():
+        case BatchedGemmShape():
             return _batched(shape, device)
-        case PrefillAttention():
+        case PrefillAttentionShape():
             return attention.prefill(shape, device, variant)
-        case DecodeAttention():
+        case DecodeAttentionShape():
             return attention.decode(shape, device, variant)
-        case LatentPrefill():
+        case LatentPrefillShape():
             return attention.latent_prefill(shape, device, variant)
-        case LatentDecode():
+        case LatentDecodeShape():
             return attention.latent_decode(shape, device)
-        case Experts():
+        case ExpertsShape():
             return experts(shape, device, fp8=fp8)
-        case MemoryPass():
+        case MemoryPassShape():
             return memory_pass(shape, device, fp8=fp8)
-        case Copy():
+        case CopyShape():
             return _copy(shape, device)
-        case Launch():
+        case LaunchShape():
             return _launch(shape, device)
         case _:
             raise UnsupportedShapeError("a collective needs several devices")
 
 
-def _gemm(shape: Gemm, device: "torch.device", *, fp8: bool) -> Kernel:
+def _gemm(shape: GemmShape, device: "torch.device", *, fp8: bool) -> PreparedKernel:
     import torch
 
     if shape.precision == "fp8":
@@ -68,10 +68,10 @@ def _gemm(shape: Gemm, device: "torch.device", *, fp8: bool) -> Kernel:
         return _int4_gemm(shape, device)
     dtype = torch.float32 if shape.precision == "fp32" else torch.bfloat16
     inputs, weights = (random_values(device, rows, shape.k, dtype=dtype) for rows in (shape.m, shape.n))
-    return Kernel(partial(torch.nn.functional.linear, inputs, weights), "torch linear")
+    return PreparedKernel(partial(torch.nn.functional.linear, inputs, weights), "torch linear")
 
 
-def _fp8_gemm(shape: Gemm, device: "torch.device", *, fp8: bool) -> Kernel:
+def _fp8_gemm(shape: GemmShape, device: "torch.device", *, fp8: bool) -> PreparedKernel:
     """Activations are cast with one scale a tensor, as they arrive in bf16; sizes must be multiples of 16."""
     import torch
 
@@ -87,13 +87,13 @@ def _fp8_gemm(shape: Gemm, device: "torch.device", *, fp8: bool) -> Kernel:
         quantised = inputs.to(torch.float8_e4m3fn)
         return torch._scaled_mm(quantised, weights, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
-    return Kernel(run, "torch cast and scaled_mm")
+    return PreparedKernel(run, "torch cast and scaled_mm")
 
 
 _INT4_TILES = 8  # inner tiles of 16 columns that the packed weights of a GPU are laid out in
 
 
-def _int4_gemm(shape: Gemm, device: "torch.device") -> Kernel:
+def _int4_gemm(shape: GemmShape, device: "torch.device") -> PreparedKernel:
     """Weights of 4 bits with a scale and a zero for each group of them, activations in bf16."""
     import torch
 
@@ -111,18 +111,18 @@ def _int4_gemm(shape: Gemm, device: "torch.device") -> Kernel:
         pairs = torch.randint(0, 256, (shape.n, shape.k // 2), dtype=torch.uint8, device=device)
         packed = torch.ops.aten._convert_weight_to_int4pack(pairs, _INT4_TILES)
         multiply = torch.ops.aten._weight_int4pack_mm
-    return Kernel(partial(multiply, inputs, packed, group, scales), "torch weight_int4pack_mm")
+    return PreparedKernel(partial(multiply, inputs, packed, group, scales), "torch weight_int4pack_mm")
 
 
-def _batched(shape: BatchedGemm, device: "torch.device") -> Kernel:
+def _batched(shape: BatchedGemmShape, device: "torch.device") -> PreparedKernel:
     import torch
 
     inputs = random_values(device, shape.heads, shape.tokens, shape.k)
     weights = random_values(device, shape.heads, shape.k, shape.n)
-    return Kernel(partial(torch.bmm, inputs, weights), "torch bmm")
+    return PreparedKernel(partial(torch.bmm, inputs, weights), "torch bmm")
 
 
-def _copy(shape: Copy, device: "torch.device") -> Kernel:
+def _copy(shape: CopyShape, device: "torch.device") -> PreparedKernel:
     import torch
 
     if device.type == "cpu" and shape.direction != "device_to_device":
@@ -136,10 +136,10 @@ def _copy(shape: Copy, device: "torch.device") -> Kernel:
         return data.pin_memory() if pinned and place == "host" else data
 
     source, destination = buffer(origin), buffer(target)
-    return Kernel(lambda: destination.copy_(source, non_blocking=True), "torch copy")
+    return PreparedKernel(lambda: destination.copy_(source, non_blocking=True), "torch copy")
 
 
-def _launch(shape: Launch, device: "torch.device") -> Kernel:
+def _launch(shape: LaunchShape, device: "torch.device") -> PreparedKernel:
     import torch
 
     value = torch.zeros(1, device=device)
@@ -148,4 +148,4 @@ def _launch(shape: Launch, device: "torch.device") -> Kernel:
         for _ in range(shape.num_kernels):
             value.add_(1.0)
 
-    return Kernel(run, f"torch add, {shape.mode}", capturable=shape.mode == "graph")
+    return PreparedKernel(run, f"torch add, {shape.mode}", capturable=shape.mode == "graph")

@@ -4,13 +4,13 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.hardware.profiling.shapes import BALANCED, Experts
+from planner.hardware.profiling.shapes import BALANCED, ExpertsShape
 
 _MOST = 0.8  # of all tokens, the largest share that one expert gets under a power law
 _PREFIX = "power_law_"
 
 
-def expert_loads(shape: Experts) -> list[int]:
+def expert_loads(shape: ExpertsShape) -> list[int]:
     """Tokens of each expert on the busiest of the `ep` ranks, ranks holding equal runs of experts.
 
     `balanced` spreads tokens x top_k choices evenly. `power_law_a` draws loads from a density x^-a truncated to
@@ -34,7 +34,7 @@ def expert_loads(shape: Experts) -> list[int]:
     return [int(load) for load in busiest]
 
 
-def _weights(shape: Experts) -> Floats:
+def _weights(shape: ExpertsShape) -> Floats:
     if shape.distribution == BALANCED:
         return np.ones(shape.num_experts)
     try:

@@ -12,10 +12,10 @@ from planner.errors import PlannerError
 from planner.hardware.profiling.adaptive import Point, Refinement, refine
 from planner.hardware.profiling.collectives import measure_collectives
 from planner.hardware.profiling.device import DeviceFacts, Gauge, describe, open_device, supports_fp8
-from planner.hardware.profiling.journal import Journal, Setting
+from planner.hardware.profiling.journal import DeviceRates, ProfileJournal
 from planner.hardware.profiling.kernel import UnsupportedShapeError
-from planner.hardware.profiling.shapes import Copy, Family, Gemm, Launch, Shape, memory_bytes
-from planner.hardware.profiling.timing import Timing, one_thread, time_shape
+from planner.hardware.profiling.shapes import CopyShape, Family, GemmShape, KernelShape, LaunchShape
+from planner.hardware.profiling.timing import KernelTiming, one_thread, time_shape
 from planner.hardware.profiling.writer import write_profile
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredProfile:
     """A profile as it lies in its folder."""
 
     folder: Path
@@ -55,7 +55,7 @@ class _Session:
 
     device: "torch.device"
     facts: DeviceFacts
-    journal: Journal
+    journal: ProfileJournal
     gauge: Gauge
     deadline_s: float  # of time.monotonic
     tell: Tell
@@ -96,7 +96,7 @@ class _Session:
         self._watch()
         return timing.median_s
 
-    def _unthrottled(self, shape: Shape) -> Timing | None:
+    def _unthrottled(self, shape: KernelShape) -> KernelTiming | None:
         """A timing taken while the device ran at its own pace; None when it slows down for longer."""
         for _ in range(_THROTTLED_TRIES):
             timing = time_shape(shape, self.device, self.facts)
@@ -134,7 +134,7 @@ def measure(
     resume: bool = False,
     tolerance: float = 0.02,
     tell: Tell = lambda _: None,
-) -> Measured:
+) -> MeasuredProfile:
     """Measures until the interpolation of every family is expected to be within `tolerance`, or `budget_s` is spent.
 
     Writes the journal, the tables of engine `planner` under `version`, and card.json into `folder`. Raises PlannerError
@@ -147,10 +147,10 @@ def measure(
     started_s = time.monotonic()
     where = open_device(device)
     facts = describe(where)
-    journal = Journal.open(folder, resume=resume)
+    journal = ProfileJournal.open(folder, resume=resume)
     with one_thread(where):
-        setting = journal.setting or _setting(accelerator, where, facts)
-        journal.begin(replace(setting, accelerator=accelerator, device=facts.to_json()))
+        rates = journal.rates or _rates_reached(accelerator, where, facts)
+        journal.begin(replace(rates, accelerator=accelerator, device=facts.to_json()))
         gauge = Gauge(where.type == "cuda")
         session = _Session(where, facts, journal, gauge, started_s + budget_s, tell)
         session.sentinel_at_s = 0.0
@@ -176,27 +176,27 @@ def _collectives(families: Sequence[Family], session: _Session, budget_s: float)
 
 
 def _refine(families: list[Family], session: _Session, budget_s: float, tolerance: float) -> list[Refinement]:
-    setting = session.journal.setting
-    assert setting is not None
+    rates = session.journal.rates
+    assert rates is not None
     longest_s = budget_s * _LONGEST_SHARE / _RUNS_OF_A_SHAPE
     limit_bytes = _MEMORY_SHARE * session.facts.memory_bytes
     fitting = []
     for family in families:
-        cut = fit(family, setting, limit_bytes, longest_s)
+        cut = fit(family, rates, limit_bytes, longest_s)
         if cut is None:
             session.failures[family.name] = "its smallest shape exceeds the memory or the budget"
         else:
             fitting.append(cut)
-    references = {family.name: _reference(family, setting) for family in fitting}
+    references = {family.name: reference_of(family, rates) for family in fitting}
     return refine(fitting, references, session.seconds, tolerance=tolerance, enough=session.time_is_up)
 
 
-def fit(family: Family, setting: Setting, limit_bytes: float, longest_s: float) -> Family | None:
+def fit(family: Family, rates: DeviceRates, limit_bytes: float, longest_s: float) -> Family | None:
     """The family with its largest sizes dropped until its largest shape fits the memory and is expected to take at
     most `longest_s`; None when not even the smallest does."""
     while True:
         largest = family.shape(tuple(values[-1] for _, values in family.sweep))
-        if memory_bytes(largest) <= limit_bytes and reference_s(largest, setting) <= longest_s:
+        if largest.memory_bytes <= limit_bytes and reference_s(largest, rates) <= longest_s:
             return family
         lengths = [len(values) for _, values in family.sweep]
         longest = max(range(len(lengths)), key=lambda axis: lengths[axis])
@@ -208,39 +208,40 @@ def fit(family: Family, setting: Setting, limit_bytes: float, longest_s: float) 
         family = replace(family, sweep=sweep)
 
 
-def reference_s(shape: Shape, setting: Setting) -> float:
+def reference_s(shape: KernelShape, rates: DeviceRates) -> float:
     """The time of a shape at the rates that this device reached: what interpolation takes ratios to."""
-    rate = setting.flop_per_s.get(getattr(shape, "precision", "bf16"), setting.flop_per_s["bf16"])
-    return max(shape.flop / rate, shape.size_bytes / setting.bandwidth_bytes_per_s, setting.floor_s)
+    rate = rates.flop_per_s.get(getattr(shape, "precision", "bf16"), rates.flop_per_s["bf16"])
+    return max(shape.flop / rate, shape.size_bytes / rates.bandwidth_bytes_per_s, rates.floor_s)
 
 
-def _reference(family: Family, setting: Setting) -> Callable[[Point], float]:
-    return lambda point: reference_s(family.shape(point), setting)
+def reference_of(family: Family, rates: DeviceRates) -> Callable[[Point], float]:
+    """`reference_s` by the sizes of a point of the family."""
+    return lambda point: reference_s(family.shape(point), rates)
 
 
-def _setting(accelerator: str, device: "torch.device", facts: DeviceFacts) -> Setting:
+def _rates_reached(accelerator: str, device: "torch.device", facts: DeviceFacts) -> DeviceRates:
     """Rates of one large product a precision, one large copy and one small kernel."""
     size = _CEILING_GEMM[device.type]
     precisions = ("bf16", "fp32", *(("fp8",) if supports_fp8(facts) else ()))
     rates = {}
     for precision in precisions:
-        gemm = Gemm(size, size, size, precision)
+        gemm = GemmShape(size, size, size, precision)
         rates[precision] = gemm.flop / time_shape(gemm, device, facts).median_s
-    copy = Copy(_CEILING_COPY_BYTES[device.type], "device_to_device")
+    copy = CopyShape(_CEILING_COPY_BYTES[device.type], "device_to_device")
     bandwidth = copy.size_bytes / time_shape(copy, device, facts).median_s
-    floor_s = time_shape(Launch(1, "graph"), device, facts).median_s
-    return Setting(accelerator, facts.to_json(), rates, bandwidth, floor_s)
+    floor_s = time_shape(LaunchShape(1, "graph"), device, facts).median_s
+    return DeviceRates(accelerator, facts.to_json(), rates, bandwidth, floor_s)
 
 
-def _sentinel(kind: str) -> Gemm:
+def _sentinel(kind: str) -> GemmShape:
     size = _SENTINEL_GEMM[kind]
-    return Gemm(size, size, size)
+    return GemmShape(size, size, size)
 
 
-def _report(folder: Path, session: _Session, refined: list[Refinement], started_s: float) -> Measured:
+def _report(folder: Path, session: _Session, refined: list[Refinement], started_s: float) -> MeasuredProfile:
     sentinels_s = session.journal.sentinels_s or [1.0]
     deviations = [abs(seconds / float(np.median(sentinels_s)) - 1.0) for seconds in sentinels_s]
-    return Measured(
+    return MeasuredProfile(
         folder=folder,
         points=len(session.journal.timings),
         new_points=session.new_points,
@@ -252,7 +253,7 @@ def _report(folder: Path, session: _Session, refined: list[Refinement], started_
     )
 
 
-def _facts(report: Measured) -> dict[str, object]:
+def _facts(report: MeasuredProfile) -> dict[str, object]:
     return {
         "points": report.points,
         "families": report.families,

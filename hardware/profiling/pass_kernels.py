@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from planner.hardware.profiling.kernel import Kernel, Run, random_values
-from planner.hardware.profiling.shapes import MemoryPass
+from planner.hardware.profiling.kernel import PreparedKernel, Run, random_values
+from planner.hardware.profiling.shapes import MemoryPassShape
 
 if TYPE_CHECKING:
     import torch
@@ -15,25 +15,25 @@ _HEAD_DIM = 128
 _BLOCK_TOKENS = 16  # of a paged KV cache
 _TOP_K = 8  # outputs of experts that are summed to one
 
-_Pass = Callable[[MemoryPass, "torch.device"], Kernel]
+_Pass = Callable[[MemoryPassShape, "torch.device"], PreparedKernel]
 
 
-def memory_pass(shape: MemoryPass, device: "torch.device", *, fp8: bool) -> Kernel:
+def memory_pass(shape: MemoryPassShape, device: "torch.device", *, fp8: bool) -> PreparedKernel:
     """Random inputs of one kind of pass."""
     if shape.pass_kind == "quantise":
         return _quantise(shape, device, fp8=fp8)
     return _PASSES[shape.pass_kind](shape, device)
 
 
-def _quantise(shape: MemoryPass, device: "torch.device", *, fp8: bool) -> Kernel:
+def _quantise(shape: MemoryPassShape, device: "torch.device", *, fp8: bool) -> PreparedKernel:
     import torch
 
     inputs = random_values(device, shape.rows, shape.width)
     dtype = torch.float8_e4m3fn if fp8 else torch.int8
-    return Kernel(partial(inputs.to, dtype), f"torch cast to {'fp8' if fp8 else 'int8'}")
+    return PreparedKernel(partial(inputs.to, dtype), f"torch cast to {'fp8' if fp8 else 'int8'}")
 
 
-def _norm(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _norm(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     """With the sum of the residual in front of it."""
     import torch
 
@@ -43,10 +43,10 @@ def _norm(shape: MemoryPass, device: "torch.device") -> Kernel:
     def run() -> object:
         return torch.nn.functional.rms_norm(residual.add_(inputs, alpha=1e-3), normed, gain)
 
-    return Kernel(run, "torch rms_norm")
+    return PreparedKernel(run, "torch rms_norm")
 
 
-def _norm_backward(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _norm_backward(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     """With the sum of the gradients of norm and residual."""
     import torch
 
@@ -59,7 +59,7 @@ def _norm_backward(shape: MemoryPass, device: "torch.device") -> Kernel:
         found: Any = back()
         return found[0] + residual
 
-    return Kernel(run, "torch rms_norm backward", capturable=False)
+    return PreparedKernel(run, "torch rms_norm backward", capturable=False)
 
 
 def _rotated(values: "torch.Tensor", angles: "torch.Tensor") -> "torch.Tensor":
@@ -70,7 +70,7 @@ def _rotated(values: "torch.Tensor", angles: "torch.Tensor") -> "torch.Tensor":
     return torch.cat((left * angles - right * angles, right * angles + left * angles), dim=-1).to(values.dtype)
 
 
-def _heads_and_angles(shape: MemoryPass, device: "torch.device") -> tuple["torch.Tensor", "torch.Tensor"]:
+def _heads_and_angles(shape: MemoryPassShape, device: "torch.device") -> tuple["torch.Tensor", "torch.Tensor"]:
     import torch
 
     width = min(_HEAD_DIM, shape.width)
@@ -78,14 +78,14 @@ def _heads_and_angles(shape: MemoryPass, device: "torch.device") -> tuple["torch
     return values, random_values(device, shape.rows, 1, width // 2, dtype=torch.float32)
 
 
-def _rotary(shape: MemoryPass, device: "torch.device") -> Kernel:
-    return Kernel(partial(_rotated, *_heads_and_angles(shape, device)), "torch rotary")
+def _rotary(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
+    return PreparedKernel(partial(_rotated, *_heads_and_angles(shape, device)), "torch rotary")
 
 
-def _rotary_backward(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _rotary_backward(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     values, angles = _heads_and_angles(shape, device)
     leaf = values.requires_grad_()
-    return Kernel(_gradient(_rotated(leaf, angles), [leaf]), "torch rotary backward", capturable=False)
+    return PreparedKernel(_gradient(_rotated(leaf, angles), [leaf]), "torch rotary backward", capturable=False)
 
 
 def _gated(inputs: "torch.Tensor") -> "torch.Tensor":
@@ -95,24 +95,24 @@ def _gated(inputs: "torch.Tensor") -> "torch.Tensor":
     return torch.nn.functional.silu(gate) * value
 
 
-def _activation(shape: MemoryPass, device: "torch.device") -> Kernel:
-    return Kernel(partial(_gated, random_values(device, shape.rows, shape.width)), "torch silu and product")
+def _activation(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
+    return PreparedKernel(partial(_gated, random_values(device, shape.rows, shape.width)), "torch silu and product")
 
 
-def _activation_backward(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _activation_backward(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     leaf = random_values(device, shape.rows, shape.width).requires_grad_()
-    return Kernel(_gradient(_gated(leaf), [leaf]), "torch silu and product backward", capturable=False)
+    return PreparedKernel(_gradient(_gated(leaf), [leaf]), "torch silu and product backward", capturable=False)
 
 
-def _embedding(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _embedding(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     import torch
 
     table = random_values(device, max(1024, _EMBEDDING_VALUES // shape.width), shape.width)
     tokens = torch.randint(0, len(table), (shape.rows,), device=device)
-    return Kernel(partial(torch.nn.functional.embedding, tokens, table), "torch embedding")
+    return PreparedKernel(partial(torch.nn.functional.embedding, tokens, table), "torch embedding")
 
 
-def _sampling(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _sampling(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     """One token a row by its probability: the largest of probability over exponential noise."""
     import torch
 
@@ -122,7 +122,7 @@ def _sampling(shape: MemoryPass, device: "torch.device") -> Kernel:
         probabilities = logits.float().softmax(dim=-1)
         return (probabilities / torch.empty_like(probabilities).exponential_()).argmax(dim=-1)
 
-    return Kernel(run, "torch softmax, noise, argmax")
+    return PreparedKernel(run, "torch softmax, noise, argmax")
 
 
 def _loss(logits: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
@@ -131,41 +131,41 @@ def _loss(logits: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
     return torch.nn.functional.cross_entropy(logits.float(), targets)
 
 
-def _logits_and_targets(shape: MemoryPass, device: "torch.device") -> tuple["torch.Tensor", "torch.Tensor"]:
+def _logits_and_targets(shape: MemoryPassShape, device: "torch.device") -> tuple["torch.Tensor", "torch.Tensor"]:
     import torch
 
     targets = torch.randint(0, shape.width, (shape.rows,), device=device)
     return random_values(device, shape.rows, shape.width), targets
 
 
-def _cross_entropy(shape: MemoryPass, device: "torch.device") -> Kernel:
-    return Kernel(partial(_loss, *_logits_and_targets(shape, device)), "torch cross_entropy")
+def _cross_entropy(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
+    return PreparedKernel(partial(_loss, *_logits_and_targets(shape, device)), "torch cross_entropy")
 
 
-def _cross_entropy_backward(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _cross_entropy_backward(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     logits, targets = _logits_and_targets(shape, device)
     leaf = logits.requires_grad_()
-    return Kernel(_gradient(_loss(leaf, targets), [leaf]), "torch cross_entropy backward", capturable=False)
+    return PreparedKernel(_gradient(_loss(leaf, targets), [leaf]), "torch cross_entropy backward", capturable=False)
 
 
-def _gather(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _gather(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     """Keys, then values, out of blocks that lie anywhere."""
     import torch
 
     blocks = max(1, shape.rows // (2 * _BLOCK_TOKENS))
     stores = [random_values(device, blocks, _BLOCK_TOKENS, shape.width) for _ in range(2)]
     table = torch.randperm(blocks, device=device)
-    return Kernel(lambda: [store[table] for store in stores], "torch index")
+    return PreparedKernel(lambda: [store[table] for store in stores], "torch index")
 
 
-def _combine(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _combine(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     """The outputs of the chosen experts of each token by their shares."""
     copies = random_values(device, max(1, shape.rows // _TOP_K), _TOP_K, shape.width)
     shares = random_values(device, copies.shape[0], _TOP_K, 1)
-    return Kernel(lambda: (copies * shares).sum(dim=1), "torch product and sum")
+    return PreparedKernel(lambda: (copies * shares).sum(dim=1), "torch product and sum")
 
 
-def _optimizer(shape: MemoryPass, device: "torch.device") -> Kernel:
+def _optimizer(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
     """AdamW on fp32 master weights, and the cast back to bf16."""
     import torch
 
@@ -179,7 +179,7 @@ def _optimizer(shape: MemoryPass, device: "torch.device") -> Kernel:
         optimizer.step()
         weights.copy_(master.detach())
 
-    return Kernel(run, "torch fused AdamW", capturable=False)
+    return PreparedKernel(run, "torch fused AdamW", capturable=False)
 
 
 def _gradient(output: "torch.Tensor", leaves: "list[torch.Tensor]") -> Run:

@@ -1,10 +1,11 @@
-"""The kernels that are measured, each with its sizes, its work and its place in a table.
+"""The kernels that are profiled, each with its sizes, its work and its place in a table.
 
 `row` gives the columns of the table in the layout of `planner.hardware.profiles.layout`; `flop` and `size_bytes` are
 what any implementation must compute and move, and serve as yardstick of the interpolation and of utilisation.
 Activations and caches are 2 bytes a value unless a precision says otherwise.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -25,11 +26,48 @@ def _check_precision(precision: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Gemm:
+class KernelShape:
+    """A kernel with all its sizes: what is run once, and where its time stands in a table."""
+
+    own_table: ClassVar[str]
+    columns: ClassVar[Mapping[str, str]]  # of the table, by field
+    constants: ClassVar[Mapping[str, str]] = {}  # further columns, the same for all shapes of the kind
+
+    @property
+    def table(self) -> str:
+        """The table that holds its time."""
+        return self.own_table
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations of one run."""
+        return 0.0
+
+    @property
+    def size_bytes(self) -> float:
+        """Bytes that one run moves at least."""
+        raise NotImplementedError
+
+    @property
+    def memory_bytes(self) -> float:
+        """What one set of inputs takes of the device, outputs and what lies between included."""
+        return self.size_bytes
+
+    def row(self) -> Row:
+        """Its columns in the table."""
+        sizes = {column: getattr(self, name) for name, column in self.columns.items()}
+        if "precision" in self.columns:
+            sizes[self.columns["precision"]] = DTYPES[sizes[self.columns["precision"]]]
+        return {**sizes, **self.constants}
+
+
+@dataclass(frozen=True, slots=True)
+class GemmShape(KernelShape):
     """[m, k] x [k, n] into bf16 (fp32 for fp32 inputs); an 8-bit one quantises its activations first, a 4-bit one has
     them in bf16."""
 
-    table: ClassVar[str] = "gemm"
+    own_table = "gemm"
+    columns: ClassVar[Mapping[str, str]] = {"m": "m", "n": "n", "k": "k", "precision": "gemm_dtype"}
     m: int
     n: int
     k: int
@@ -48,15 +86,14 @@ class Gemm:
         activation = 2.0 if self.precision == "int4" else value
         return value * self.n * self.k + activation * self.m * self.k + max(value, 2.0) * self.m * self.n
 
-    def row(self) -> Row:
-        return {"m": self.m, "n": self.n, "k": self.k, "gemm_dtype": DTYPES[self.precision]}
-
 
 @dataclass(frozen=True, slots=True)
-class BatchedGemm:
+class BatchedGemmShape(KernelShape):
     """`heads` products [tokens, k] x [k, n] with a weight each: the absorbed projections of latent attention."""
 
-    table: ClassVar[str] = "mla_bmm"
+    own_table = "mla_bmm"
+    columns: ClassVar[Mapping[str, str]] = {"tokens": "num_tokens", "heads": "num_heads", "side": "op_name"}
+    constants: ClassVar[Mapping[str, str]] = {"bmm_dtype": "bfloat16"}
     tokens: int
     heads: int
     n: int
@@ -71,17 +108,24 @@ class BatchedGemm:
     def size_bytes(self) -> float:
         return 2.0 * self.heads * (self.n * self.k + self.tokens * (self.n + self.k))
 
-    def row(self) -> Row:
-        return {"num_tokens": self.tokens, "num_heads": self.heads, "op_name": self.side, "bmm_dtype": "bfloat16"}
+
+_OF_HEADS = {"batch": "batch_size", "heads": "num_heads"}
+_OF_GROUPS = {**_OF_HEADS, "kv_heads": "num_key_value_heads"}
+_OF_WINDOW = {"head_dim": "head_dim", "window": "window_size"}
+_ATTENTION_FORMATS = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
+_LATENT_FORMATS = {"mla_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
 
 
 @dataclass(frozen=True, slots=True)
-class PrefillAttention:
+class PrefillAttentionShape(KernelShape):
     """Causal attention of `length` tokens over themselves; with `backward` the gradients of its three inputs.
 
     `uneven` sequences have half to one and a half times `length`, packed one behind the other.
     """
 
+    own_table = "context_attention"
+    columns: ClassVar[Mapping[str, str]] = {**_OF_GROUPS, "length": "isl", **_OF_WINDOW}
+    constants: ClassVar[Mapping[str, str]] = _ATTENTION_FORMATS
     batch: int
     length: int
     heads: int
@@ -127,15 +171,14 @@ class PrefillAttention:
         passes = 2.0 if self.backward else 1.0
         return passes * 4.0 * self.batch * self.length * (self.heads + self.kv_heads) * self.head_dim
 
-    def row(self) -> Row:
-        return _attention_row(self, {"isl": self.length})
-
 
 @dataclass(frozen=True, slots=True)
-class DecodeAttention:
+class DecodeAttentionShape(KernelShape):
     """One new token a sequence over `context` cached ones."""
 
-    table: ClassVar[str] = "generation_attention"
+    own_table = "generation_attention"
+    columns: ClassVar[Mapping[str, str]] = {**_OF_GROUPS, "context": "step", **_OF_WINDOW}
+    constants: ClassVar[Mapping[str, str]] = _ATTENTION_FORMATS
     batch: int
     context: int
     heads: int
@@ -145,6 +188,7 @@ class DecodeAttention:
 
     @property
     def attended(self) -> int:
+        """Cached tokens that are read."""
         return min(self.context, self.window or self.context)
 
     @property
@@ -155,21 +199,14 @@ class DecodeAttention:
     def size_bytes(self) -> float:
         return 4.0 * self.batch * self.head_dim * (self.attended * self.kv_heads + self.heads)
 
-    def row(self) -> Row:
-        return _attention_row(self, {"step": self.context})
-
-
-def _attention_row(shape: PrefillAttention | DecodeAttention, length: Row) -> Row:
-    row: Row = {"batch_size": shape.batch, "num_heads": shape.heads, "num_key_value_heads": shape.kv_heads, **length}
-    row |= {"head_dim": shape.head_dim, "window_size": shape.window}
-    return row | {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
-
 
 @dataclass(frozen=True, slots=True)
-class LatentPrefill:
+class LatentPrefillShape(KernelShape):
     """Multi-head form of latent attention: causal, keys and values expanded, values narrower than keys."""
 
-    table: ClassVar[str] = "context_mla"
+    own_table = "context_mla"
+    columns: ClassVar[Mapping[str, str]] = {**_OF_HEADS, "length": "isl"}
+    constants: ClassVar[Mapping[str, str]] = _LATENT_FORMATS
     batch: int
     length: int
     heads: int
@@ -184,16 +221,15 @@ class LatentPrefill:
     def size_bytes(self) -> float:
         return 4.0 * self.batch * self.length * self.heads * (self.head_dim + self.v_head_dim)
 
-    def row(self) -> Row:
-        return _latent_row(self.batch, self.heads, {"isl": self.length})
-
 
 @dataclass(frozen=True, slots=True)
-class LatentDecode:
+class LatentDecodeShape(KernelShape):
     """Absorbed latent attention: all heads of a token read one cached vector of `head_dim`, the first `rank` of it
     as values."""
 
-    table: ClassVar[str] = "generation_mla"
+    own_table = "generation_mla"
+    columns: ClassVar[Mapping[str, str]] = {**_OF_HEADS, "context": "step"}
+    constants: ClassVar[Mapping[str, str]] = _LATENT_FORMATS
     batch: int
     context: int
     heads: int
@@ -213,22 +249,26 @@ class LatentDecode:
         """With the scores of all heads, scaled scores and their softmax, which kernels that are not fused write out."""
         return self.size_bytes + 3 * 2.0 * self.batch * self.heads * self.context
 
-    def row(self) -> Row:
-        return _latent_row(self.batch, self.heads, {"step": self.context})
-
-
-def _latent_row(batch: int, heads: int, length: Row) -> Row:
-    row: Row = {"batch_size": batch, "num_heads": heads, **length}
-    return row | {"mla_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
-
 
 @dataclass(frozen=True, slots=True)
-class Experts:
+class ExpertsShape(KernelShape):
     """The routed experts of one layer on the busiest of `ep` ranks; `tokens` are those of all ranks together.
 
     With `gradient` the backward pass: of the `input`, or of the `weight`.
     """
 
+    own_table = "moe"
+    columns: ClassVar[Mapping[str, str]] = {
+        "tokens": "num_tokens",
+        "moe_tp": "moe_tp_size",
+        "ep": "moe_ep_size",
+        "hidden": "hidden_size",
+        "intermediate": "inter_size",
+        "top_k": "topk",
+        "num_experts": "num_experts",
+        "distribution": "distribution",
+        "precision": "moe_dtype",
+    }
     tokens: int
     moe_tp: int
     ep: int
@@ -265,31 +305,41 @@ class Experts:
         return 3 if self.gated else 2
 
     @property
+    def _routed(self) -> float:
+        return self.tokens * self.top_k / self.ep
+
+    @property
     def flop(self) -> float:
-        routed = self.tokens * self.top_k / self.ep
-        return 2.0 * routed * self.matrices * self.hidden * self.local_intermediate
+        return 2.0 * self._routed * self.matrices * self.hidden * self.local_intermediate
 
     @property
     def size_bytes(self) -> float:
-        routed = self.tokens * self.top_k / self.ep
-        touched = min(float(self.local_experts), routed)
+        touched = min(float(self.local_experts), self._routed)
         weights = touched * self.matrices * self.hidden * self.local_intermediate * VALUE_BYTES[self.precision]
-        return weights + 2.0 * routed * (2 * self.hidden + 2 * (self.matrices - 1) * self.local_intermediate)
+        return weights + 2.0 * self._routed * (2 * self.hidden + 2 * (self.matrices - 1) * self.local_intermediate)
 
     def row(self) -> Row:
-        row: Row = {"num_tokens": self.tokens, "moe_tp_size": self.moe_tp, "moe_ep_size": self.ep}
-        row |= {"hidden_size": self.hidden, "inter_size": self.intermediate, "topk": self.top_k}
-        row |= {"num_experts": self.num_experts, "distribution": self.distribution}
-        row |= {"moe_dtype": DTYPES[self.precision]}
+        row = KernelShape.row(self)
         return row | {"gradient": self.gradient} if self.gradient else row
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPass:
+class _MovingShape(KernelShape):
+    """What moves `moved_bytes` and computes nothing that counts."""
+
+    moved_bytes: int
+
+    @property
+    def size_bytes(self) -> float:
+        return float(self.moved_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPassShape(_MovingShape):
     """An elementwise kernel over rows of `width` bf16 values; `moved_bytes` as the cost model counts them."""
 
-    table: ClassVar[str] = "memory_pass"
-    moved_bytes: int
+    own_table = "memory_pass"
+    columns: ClassVar[Mapping[str, str]] = {"moved_bytes": "size_bytes", "pass_kind": "op_name"}
     pass_kind: str  # one of PASS_KINDS
     width: int = 4096
 
@@ -301,17 +351,6 @@ class MemoryPass:
     def rows(self) -> int:
         """Rows whose pass moves about `moved_bytes`, at least one."""
         return max(1, round(self.moved_bytes / (self.width * PASS_KINDS[self.pass_kind])))
-
-    @property
-    def flop(self) -> float:
-        return 0.0
-
-    @property
-    def size_bytes(self) -> float:
-        return float(self.moved_bytes)
-
-    def row(self) -> Row:
-        return {"size_bytes": self.moved_bytes, "op_name": self.pass_kind}
 
 
 PASS_KINDS = {
@@ -334,83 +373,64 @@ PASS_KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopyShape(_MovingShape):
     """A copy of `moved_bytes` in one direction, from or to pinned memory where the host takes part."""
 
-    table: ClassVar[str] = "copy"
-    moved_bytes: int
+    own_table = "copy"
+    columns: ClassVar[Mapping[str, str]] = {"moved_bytes": "size_bytes", "direction": "op_name"}
     direction: str  # host_to_device, device_to_host, device_to_device
-
-    @property
-    def flop(self) -> float:
-        return 0.0
 
     @property
     def size_bytes(self) -> float:
         return (2.0 if self.direction == "device_to_device" else 1.0) * self.moved_bytes
 
-    def row(self) -> Row:
-        return {"size_bytes": self.moved_bytes, "op_name": self.direction}
-
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchShape(KernelShape):
     """`num_kernels` empty kernels one behind the other, launched by the host or replayed from a graph."""
 
-    table: ClassVar[str] = "launch"
+    own_table = "launch"
+    columns: ClassVar[Mapping[str, str]] = {"num_kernels": "num_kernels", "mode": "mode"}
     num_kernels: int
     mode: str  # eager, graph
-
-    @property
-    def flop(self) -> float:
-        return 0.0
 
     @property
     def size_bytes(self) -> float:
         return 2.0 * self.num_kernels
 
-    def row(self) -> Row:
-        return {"num_kernels": self.num_kernels, "mode": self.mode}
-
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class CollectiveShape(KernelShape):
     """A collective over `group` devices; `message_bytes` as docs/profiles.md defines them for each operation."""
 
-    table: ClassVar[str] = "nccl"
+    own_table = "nccl"
+    columns: ClassVar[Mapping[str, str]] = {
+        "group": "num_gpus",
+        "message_bytes": "message_bytes",
+        "operation": "op_name",
+    }
+    constants: ClassVar[Mapping[str, str]] = {"dtype": "half"}
     message_bytes: int
     group: int
     operation: str  # all_reduce, all_gather, reduce_scatter, alltoall, p2p
 
     @property
-    def flop(self) -> float:
-        return 0.0
-
-    @property
     def size_bytes(self) -> float:
         return float(self.message_bytes)
 
-    def row(self) -> Row:
-        row: Row = {"num_gpus": self.group, "message_bytes": self.message_bytes}
-        return row | {"op_name": self.operation, "dtype": "half"}
 
-
-Shape = (
-    Gemm | BatchedGemm | PrefillAttention | DecodeAttention | LatentPrefill | LatentDecode | Experts | MemoryPass
-    | Copy | Launch | Collective
-)  # fmt: skip
-_KINDS: dict[str, type[Shape]] = {
-    "gemm": Gemm,
-    "batched_gemm": BatchedGemm,
-    "prefill_attention": PrefillAttention,
-    "decode_attention": DecodeAttention,
-    "latent_prefill": LatentPrefill,
-    "latent_decode": LatentDecode,
-    "experts": Experts,
-    "memory_pass": MemoryPass,
-    "copy": Copy,
-    "launch": Launch,
-    "collective": Collective,
+_KINDS: dict[str, type[KernelShape]] = {
+    "gemm": GemmShape,
+    "batched_gemm": BatchedGemmShape,
+    "prefill_attention": PrefillAttentionShape,
+    "decode_attention": DecodeAttentionShape,
+    "latent_prefill": LatentPrefillShape,
+    "latent_decode": LatentDecodeShape,
+    "experts": ExpertsShape,
+    "memory_pass": MemoryPassShape,
+    "copy": CopyShape,
+    "launch": LaunchShape,
+    "collective": CollectiveShape,
 }
 
 
@@ -442,39 +462,16 @@ class Family:
         """Identity within a profile: kind and fixed sizes."""
         return " ".join([self.kind, *(f"{name}={value}" for name, value in self.fixed)])
 
-    def shape(self, point: tuple[int, ...]) -> Shape:
+    def shape(self, point: tuple[int, ...]) -> KernelShape:
         """The shape at `point`, one value an axis of `sweep`."""
         names = (name for name, _ in self.sweep)
         return make_shape(self.kind, dict(self.fixed) | dict(zip(names, point, strict=True)))
 
 
-def memory_bytes(shape: Shape) -> float:
-    """What one set of inputs takes of the device, outputs and what lies between included."""
-    return shape.memory_bytes if isinstance(shape, LatentDecode) else shape.size_bytes
-
-
-def make_shape(kind: str, sizes: dict[str, int | str]) -> Shape:
+def make_shape(kind: str, sizes: dict[str, int | str]) -> KernelShape:
     """The shape of a kind with the given sizes; raises PlannerError for sizes that the kind lacks or needs."""
     try:
-        make: type[Shape] = _KINDS[kind]
+        make: type[KernelShape] = _KINDS[kind]
         return make(**sizes)  # type: ignore[arg-type]  # names and values come as data; the dataclasses check names
     except (KeyError, TypeError) as error:
         raise PlannerError(f"not the sizes of a {kind}: {error}") from None
-
-
-def families_to_json(families: list[Family]) -> list[dict[str, object]]:
-    """The families as plain data."""
-    return [{"kind": one.kind, "fixed": dict(one.fixed), "sweep": dict(one.sweep)} for one in families]
-
-
-def families_from_json(data: object) -> list[Family]:
-    """Reads `families_to_json`; raises PlannerError for anything else."""
-    try:
-        assert isinstance(data, list)
-        return [
-            Family(one["kind"], tuple(one["fixed"].items()), tuple((k, tuple(v)) for k, v in one["sweep"].items()))
-            for one in data
-        ]
-    except (AssertionError, KeyError, TypeError, AttributeError) as error:
-        hint = "write the list again with `python benchmarks/gpu/prepare.py`"
-        raise PlannerError(f"not a list of shapes: {error!r}", hint=hint) from None

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.hardware.profiling.device import DeviceFacts, supports_fp8
-from planner.hardware.profiling.kernel import Kernel, device_event
+from planner.hardware.profiling.kernel import PreparedKernel, device_event
 from planner.hardware.profiling.kernels import prepare
-from planner.hardware.profiling.shapes import MemoryPass, Shape
+from planner.hardware.profiling.shapes import KernelShape, MemoryPassShape
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,7 @@ _CPU_CACHE_BYTES = 2 * 2**20  # of one core; the shared last level is not rotate
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class KernelTiming:
     """The spread of one kernel's time, and how it was taken."""
 
     median_s: float
@@ -57,7 +57,7 @@ def one_thread(device: "torch.device") -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def time_shape(shape: Shape, device: "torch.device", facts: DeviceFacts) -> Timing:
+def time_shape(shape: KernelShape, device: "torch.device", facts: DeviceFacts) -> KernelTiming:
     """Times one shape over rotated inputs; raises UnsupportedShapeError, and RuntimeError when the device does."""
     fp8 = supports_fp8(facts)
     first = prepare(shape, device, fp8=fp8)
@@ -67,14 +67,14 @@ def time_shape(shape: Shape, device: "torch.device", facts: DeviceFacts) -> Timi
     return time_on_cpu(kernels) if device.type == "cpu" else time_on_cuda(kernels)
 
 
-def _num_sets(shape: Shape, facts: DeviceFacts) -> int:
-    if isinstance(shape, MemoryPass) and shape.pass_kind == "embedding":
+def _num_sets(shape: KernelShape, facts: DeviceFacts) -> int:
+    if isinstance(shape, MemoryPassShape) and shape.pass_kind == "embedding":
         return 1  # rows are drawn from a table that is larger than a cache
     cache_bytes = facts.l2_bytes or _CPU_CACHE_BYTES
     return int(np.clip(np.ceil(_ROTATED_CACHES * cache_bytes / max(shape.size_bytes, 1.0)), 1, _MOST_SETS))
 
 
-def time_on_cpu(kernels: Sequence[Kernel]) -> Timing:
+def time_on_cpu(kernels: Sequence[PreparedKernel]) -> KernelTiming:
     """By the clock of this process, one run a sample; very short kernels several."""
     for kernel in kernels[:_WARM_UPS]:
         kernel.run()
@@ -91,7 +91,7 @@ def time_on_cpu(kernels: Sequence[Kernel]) -> Timing:
     return _timing(samples, "clock", kernels[0].source)
 
 
-def time_on_cuda(kernels: Sequence[Kernel]) -> Timing:
+def time_on_cuda(kernels: Sequence[PreparedKernel]) -> KernelTiming:
     """By device events around single runs, or around replays of a graph of many."""
     import torch
 
@@ -107,7 +107,7 @@ def time_on_cuda(kernels: Sequence[Kernel]) -> Timing:
     return _timing(_event_samples(kernels, _num_samples(once_s)), "events", kernels[0].source)
 
 
-def _event_samples(kernels: Sequence[Kernel], samples: int) -> list[float]:
+def _event_samples(kernels: Sequence[PreparedKernel], samples: int) -> list[float]:
     """Seconds of single runs."""
     import torch
 
@@ -122,7 +122,7 @@ def _event_samples(kernels: Sequence[Kernel], samples: int) -> list[float]:
     return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
 
 
-def _time_in_graph(kernels: Sequence[Kernel], once_s: float) -> Timing:
+def _time_in_graph(kernels: Sequence[PreparedKernel], once_s: float) -> KernelTiming:
     """Seconds of a run inside a replayed graph that goes round all sets of inputs."""
     import torch
 
@@ -151,6 +151,6 @@ def _num_samples(once_s: float) -> int:
     return int(np.clip(_SAMPLING_S / once_s, *_SAMPLES))
 
 
-def _timing(samples: Sequence[float], method: str, source: str) -> Timing:
+def _timing(samples: Sequence[float], method: str, source: str) -> KernelTiming:
     p10, median, p90 = np.percentile(samples, [10, 50, 90])
-    return Timing(float(median), float(p10), float(p90), len(samples), method, source)
+    return KernelTiming(float(median), float(p10), float(p90), len(samples), method, source)

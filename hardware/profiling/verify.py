@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,9 +11,9 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.hardware.profiling.adaptive import Point, Refinement, refine
 from planner.hardware.profiling.device import describe, open_device
-from planner.hardware.profiling.journal import Journal
+from planner.hardware.profiling.journal import ProfileJournal
 from planner.hardware.profiling.kernel import UnsupportedShapeError
-from planner.hardware.profiling.measure import reference_s
+from planner.hardware.profiling.measure import reference_of
 from planner.hardware.profiling.shapes import Family
 from planner.hardware.profiling.timing import one_thread, time_shape
 
@@ -22,7 +22,7 @@ _AGAIN = 5  # one point in so many is a repetition
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class VerifiedPoint:
     """One new measurement beside what the profile says; `repeated` where the profile measured the same point."""
 
     family: str
@@ -37,19 +37,21 @@ class Held:
         return self.profile_s / self.measured_s - 1.0
 
 
-def verify(families: Sequence[Family], folder: Path, *, device: str, budget_s: float, seed: int = 0) -> list[Held]:
+def verify(
+    families: Sequence[Family], folder: Path, *, device: str, budget_s: float, seed: int = 0
+) -> list[VerifiedPoint]:
     """Measures points drawn at random from the families' own ranges until `budget_s` is spent.
 
     Raises PlannerError when the folder holds no profile of these families.
     """
     deadline_s = time.monotonic() + budget_s
-    journal = Journal.open(folder, resume=True)
+    journal = ProfileJournal.open(folder, resume=True)
     refined = replay([family for family in families if family.kind != "collective"], journal)
     if not refined:
         raise PlannerError("holds no profile of these shapes", where=str(folder), hint="profile them first")
     where = open_device(device)
     facts, draw = describe(where), random.Random(seed)
-    held: list[Held] = []
+    held: list[VerifiedPoint] = []
     with one_thread(where):
         while time.monotonic() < deadline_s:
             refinement = draw.choice(refined)
@@ -61,14 +63,14 @@ def verify(families: Sequence[Family], folder: Path, *, device: str, budget_s: f
             except (UnsupportedShapeError, RuntimeError):  # such as too little memory beside what is still held
                 continue
             profile_s = refinement.predict_s(tuple(map(float, point)))
-            held.append(Held(refinement.family.name, point, profile_s, timing.median_s, point in known))
+            held.append(VerifiedPoint(refinement.family.name, point, profile_s, timing.median_s, point in known))
     return held
 
 
-def replay(families: Sequence[Family], journal: Journal) -> list[Refinement]:
+def replay(families: Sequence[Family], journal: ProfileJournal) -> list[Refinement]:
     """The cells of every family that a journal holds the corners of, cut as far as its points go."""
-    setting = journal.setting
-    if setting is None:
+    rates = journal.rates
+    if rates is None:
         return []
 
     def known_s(family: Family, point: Point) -> float | None:
@@ -76,14 +78,11 @@ def replay(families: Sequence[Family], journal: Journal) -> list[Refinement]:
         return None if timing is None else timing.median_s
 
     measured = [cut for family in families if (cut := _as_measured(family, journal)) is not None]
-
-    def reference(family: Family) -> Callable[[Point], float]:
-        return lambda point: reference_s(family.shape(point), setting)
-
-    return refine(measured, {family.name: reference(family) for family in measured}, known_s, tolerance=0.0)
+    references = {family.name: reference_of(family, rates) for family in measured}
+    return refine(measured, references, known_s, tolerance=0.0)
 
 
-def _as_measured(family: Family, journal: Journal) -> Family | None:
+def _as_measured(family: Family, journal: ProfileJournal) -> Family | None:
     """The family with its axes ending at the largest sizes in the journal; None when it has no points."""
     points = [point for name, point in journal.timings if name == family.name]
     if not points:
@@ -106,7 +105,7 @@ def _between(refinement: Refinement, draw: random.Random) -> Point:
     return tuple(point)
 
 
-def summary(held: Sequence[Held]) -> dict[str, object]:
+def summary(held: Sequence[VerifiedPoint]) -> dict[str, object]:
     """Median, 90th percentile and worst |error| of points between and of repetitions, by kind of kernel; JSON."""
     kinds: dict[str, dict[str, object]] = {}
     for kind in sorted({one.family.split(" ")[0] for one in held}):
@@ -119,7 +118,7 @@ def summary(held: Sequence[Held]) -> dict[str, object]:
     return {"schema": SCHEMA, "kinds": kinds, "points": [asdict(one) for one in held]}
 
 
-def _errors(held: Sequence[Held]) -> dict[str, float]:
+def _errors(held: Sequence[VerifiedPoint]) -> dict[str, float]:
     errors = [abs(one.error) for one in held]
     p90 = float(np.percentile(errors, 90))
     return {"points": len(errors), "median": float(np.median(errors)), "p90": p90, "worst": max(errors)}

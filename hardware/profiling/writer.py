@@ -22,7 +22,7 @@ from planner.hardware.profiles.layout import LAYOUTS
 from planner.hardware.profiles.store import INDEX, read_index
 from planner.hardware.profiling.adaptive import Point, Refinement
 from planner.hardware.profiling.device import DeviceFacts
-from planner.hardware.profiling.journal import Journal
+from planner.hardware.profiling.journal import ProfileJournal
 from planner.hardware.profiling.shapes import Row
 
 ENGINE = "planner"
@@ -48,7 +48,7 @@ _Group = tuple[str, tuple[tuple[str, int | str], ...]]
 def write_profile(
     folder: Path,
     refined: Sequence[Refinement],
-    journal: Journal,
+    journal: ProfileJournal,
     *,
     version: str,
     facts: DeviceFacts,
@@ -56,13 +56,13 @@ def write_profile(
     report: dict[str, object],
 ) -> None:
     """Puts tables and card into `folder`, in place of tables of the same version; raises PlannerError."""
-    assert journal.setting is not None
+    assert journal.rates is not None
     cells = table_cells(refined, journal)
     try:
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as staged:
             raw, store = Path(staged) / "raw", Path(staged) / "store"
             for table, rows in cells.items():
-                place = raw / journal.setting.accelerator / table / ENGINE / version
+                place = raw / journal.rates.accelerator / table / ENGINE / version
                 write_files(place, {f"{table}_perf.parquet": _parquet(rows)})
             import_profiles(raw, store)
             _move(store, folder)
@@ -73,7 +73,7 @@ def write_profile(
         raise PlannerError(f"cannot be written: {error.strerror}", where=str(folder), hint=hint) from None
 
 
-def table_cells(refined: Sequence[Refinement], journal: Journal) -> dict[str, list[_Cell]]:
+def table_cells(refined: Sequence[Refinement], journal: ProfileJournal) -> dict[str, list[_Cell]]:
     """Rows of every table with their seconds and kernels: measured cells, and those between them."""
     groups: dict[_Group, list[Refinement]] = {}
     for refinement in refined:
@@ -93,7 +93,7 @@ def _group(refinement: Refinement) -> _Group:
     return shape.table, keys
 
 
-def _family_cells(refinement: Refinement, members: list[Refinement], journal: Journal) -> Iterator[_Cell]:
+def _family_cells(refinement: Refinement, members: list[Refinement], journal: ProfileJournal) -> Iterator[_Cell]:
     """The cells of one family at all sizes at which its group was measured, within the family's own range."""
     name = refinement.family.name
     measured = {refinement.sizes(index) for index in refinement.measured_s}
@@ -155,19 +155,19 @@ def _move(store: Path, folder: Path) -> None:
 
 
 def _card(
-    journal: Journal,
+    journal: ProfileJournal,
     version: str,
     facts: DeviceFacts,
     gauge: dict[str, object],
     report: dict[str, object],
     cells: dict[str, list[_Cell]],
 ) -> dict[str, object]:
-    setting = journal.setting
-    assert setting is not None
+    rates = journal.rates
+    assert rates is not None
     spread = [(t.p90_s - t.p10_s) / t.median_s for t in journal.timings.values()]
     return {
         "schema": CARD_SCHEMA,
-        "accelerator": setting.accelerator,
+        "accelerator": rates.accelerator,
         "version": version,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "device": facts.to_json(),
@@ -175,9 +175,9 @@ def _card(
         "method": METHOD,
         "absent": ABSENT,
         "rates_reached": {
-            "flop_per_s": setting.flop_per_s,
-            "bandwidth_bytes_per_s": setting.bandwidth_bytes_per_s,
-            "kernel_floor_s": setting.floor_s,
+            "flop_per_s": rates.flop_per_s,
+            "bandwidth_bytes_per_s": rates.bandwidth_bytes_per_s,
+            "kernel_floor_s": rates.floor_s,
         },
         "spread": {"median": float(np.median(spread)), "p90": float(np.percentile(spread, 90))} if spread else {},
         "cells": {

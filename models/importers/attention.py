@@ -1,12 +1,12 @@
 """Readers of softmax and linear attention parts."""
 
 from planner.models.architecture import GroupedQueryAttention, Indexer, LatentAttention, LinearAttention
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 _STATE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
-def head_dim(config: Fields) -> int:
+def head_dim(config: ConfigFields) -> int:
     """The width of one head: stated, or hidden_size over the number of heads."""
     if config.has("head_dim", "attention_head_dim"):
         return config.count("head_dim", "attention_head_dim")
@@ -17,7 +17,7 @@ def head_dim(config: Fields) -> int:
 
 
 def grouped_query(
-    config: Fields,
+    config: ConfigFields,
     *,
     window_tokens: int = 0,
     chunked: bool = False,
@@ -49,7 +49,7 @@ def grouped_query(
     )
 
 
-def latent(config: Fields, *, indexer: Indexer | None = None, output_gate: bool = False) -> LatentAttention:
+def latent(config: ConfigFields, *, indexer: Indexer | None = None, output_gate: bool = False) -> LatentAttention:
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
     return LatentAttention(
         num_heads=config.count("num_attention_heads"),
@@ -63,12 +63,12 @@ def latent(config: Fields, *, indexer: Indexer | None = None, output_gate: bool 
     )
 
 
-def indexer(config: Fields, *, shared: bool = False) -> Indexer:
+def indexer(config: ConfigFields, *, shared: bool = False) -> Indexer:
     """The selector of DeepSeek sparse attention."""
     return Indexer(config.count("index_n_heads"), config.count("index_head_dim"), config.count("index_topk"), shared)
 
 
-def gated_delta(config: Fields) -> LinearAttention:
+def gated_delta(config: ConfigFields) -> LinearAttention:
     """Gated DeltaNet as Qwen3-Next and Qwen3.5 configure it."""
     return LinearAttention(
         kind="gated_delta",
@@ -81,7 +81,7 @@ def gated_delta(config: Fields) -> LinearAttention:
     )
 
 
-def mamba2(config: Fields) -> LinearAttention:
+def mamba2(config: ConfigFields) -> LinearAttention:
     """Mamba-2 as Nemotron-H configures it."""
     return LinearAttention(
         kind="mamba2",
@@ -95,7 +95,7 @@ def mamba2(config: Fields) -> LinearAttention:
     )
 
 
-def kimi_delta(linear: Fields) -> LinearAttention:
+def kimi_delta(linear: ConfigFields) -> LinearAttention:
     """Kimi delta attention from the `linear_attn_config` object (Kimi Linear, arXiv:2510.26692, section 3)."""
     heads, dim = linear.count("num_heads"), linear.count("head_dim")
     return LinearAttention(
@@ -109,7 +109,7 @@ def kimi_delta(linear: Fields) -> LinearAttention:
     )
 
 
-def _state_precision(config: Fields, name: str) -> str:
+def _state_precision(config: ConfigFields, name: str) -> str:
     stated = config.text(name, default="float32")
     if stated not in _STATE:
         raise config.wrong(name, "float32, bfloat16 or float16", stated)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from planner.models.architecture import Layer
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +25,4 @@ class Decoder:
     metadata: dict[str, str] = field(default_factory=dict)
 
 
-Reader = Callable[[Fields], Decoder]
+Reader = Callable[[ConfigFields], Decoder]

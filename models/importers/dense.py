@@ -3,12 +3,12 @@
 from planner.models.architecture import DenseFfn, GroupedQueryAttention, Layer, UnsupportedMixer
 from planner.models.importers import attention, ffn
 from planner.models.importers.decoder import Decoder
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 _MAX_FFN_MULT = 1000
 
 
-def llama(config: Fields) -> Decoder:
+def llama(config: ConfigFields) -> Decoder:
     """Llama, Mistral and other decoders with RMSNorm, rotary positions, GQA and a gated FFN."""
     bias = config.flag("attention_bias")
     window = config.optional_count("sliding_window")
@@ -16,19 +16,19 @@ def llama(config: Fields) -> Decoder:
     return _uniform(config, mixer)
 
 
-def qwen2(config: Fields) -> Decoder:
+def qwen2(config: ConfigFields) -> Decoder:
     """Qwen2 and Qwen2.5: bias on the query, key and value projections alone."""
     return _uniform(config, attention.grouped_query(config, qkv_bias=True), refused_window=_window_reason(config))
 
 
-def qwen3(config: Fields) -> Decoder:
+def qwen3(config: ConfigFields) -> Decoder:
     """Qwen3 dense: a norm on every query and key head."""
     bias = config.flag("attention_bias")
     mixer = attention.grouped_query(config, qkv_bias=bias, output_bias=bias, qk_norm=True)
     return _uniform(config, mixer, refused_window=_window_reason(config))
 
 
-def mimo(config: Fields) -> Decoder:
+def mimo(config: ConfigFields) -> Decoder:
     """MiMo-7B: Qwen2 layers (bias on q, k, v) and MTP heads of the same layer (MiMo report, arXiv:2505.07608)."""
     mixer = attention.grouped_query(config, qkv_bias=config.flag("attention_bias", default=True))
     decoder = _uniform(config, mixer, refused_window=_window_reason(config))
@@ -36,7 +36,7 @@ def mimo(config: Fields) -> Decoder:
     return Decoder(decoder.layers, mtp_layers=decoder.layers[:1] * heads, unsupported=decoder.unsupported)
 
 
-def gemma3(config: Fields) -> Decoder:
+def gemma3(config: ConfigFields) -> Decoder:
     """Gemma 3 (arXiv:2503.19786): five window layers, then a full one; norms before and after both parts."""
     full = attention.grouped_query(config, qk_norm=True)
     window = attention.grouped_query(config, qk_norm=True, window_tokens=config.count("sliding_window"))
@@ -49,7 +49,7 @@ def gemma3(config: Fields) -> Decoder:
     return Decoder(layers, tied_by_default=True)
 
 
-def opt(config: Fields) -> Decoder:
+def opt(config: ConfigFields) -> Decoder:
     """OPT (arXiv:2205.01068): learned positions with an offset of two, LayerNorm, bias everywhere, ReLU FFN."""
     bias = config.flag("enable_bias", default=True)
     hidden = config.count("hidden_size")
@@ -66,7 +66,7 @@ def opt(config: Fields) -> Decoder:
     )
 
 
-def gpt2(config: Fields) -> Decoder:
+def gpt2(config: ConfigFields) -> Decoder:
     """GPT-2: its own field names, learned positions, LayerNorm and bias everywhere."""
     hidden, heads = config.count("n_embd"), config.count("n_head")
     if hidden % heads:
@@ -79,7 +79,7 @@ def gpt2(config: Fields) -> Decoder:
     )
 
 
-def gpt_neox(config: Fields) -> Decoder:
+def gpt_neox(config: ConfigFields) -> Decoder:
     """GPT-NeoX and Pythia: rotary positions, LayerNorm and bias everywhere, a plain FFN."""
     bias = config.flag("attention_bias", default=True)
     mixer = attention.grouped_query(config, qkv_bias=bias, output_bias=bias)
@@ -87,20 +87,20 @@ def gpt_neox(config: Fields) -> Decoder:
     return Decoder((layer,) * config.count("num_hidden_layers"), norm_bias=True)
 
 
-def deci(config: Fields) -> Decoder:
+def deci(config: ConfigFields) -> Decoder:
     """Nemotron-NAS (DeciLM): one block description a layer, where attention or FFN may be left out."""
     blocks = config.per_layer("block_configs", config.count("num_hidden_layers"))
     return Decoder(tuple(_deci_layer(config, block, index) for index, block in enumerate(blocks)))
 
 
-def _deci_layer(config: Fields, block: object, index: int) -> Layer:
-    fields = Fields({"block": block}, f"{config.where}: block_configs[{index}]").child("block")
+def _deci_layer(config: ConfigFields, block: object, index: int) -> Layer:
+    fields = ConfigFields({"block": block}, f"{config.where}: block_configs[{index}]").child("block")
     mixer, width = fields.child("attention"), fields.child("ffn")
     parts = (_deci_mixer(config, mixer), _deci_ffn(config, width))
     return Layer(*parts, num_norms=sum(part is not None for part in parts))
 
 
-def _deci_mixer(config: Fields, block: Fields) -> GroupedQueryAttention | UnsupportedMixer | None:
+def _deci_mixer(config: ConfigFields, block: ConfigFields) -> GroupedQueryAttention | UnsupportedMixer | None:
     if block.flag("no_op"):
         return None
     hidden = config.count("hidden_size")
@@ -118,7 +118,7 @@ def _deci_mixer(config: Fields, block: Fields) -> GroupedQueryAttention | Unsupp
     )
 
 
-def _deci_ffn(config: Fields, block: Fields) -> DenseFfn | None:
+def _deci_ffn(config: ConfigFields, block: ConfigFields) -> DenseFfn | None:
     """Width 2/3 of ffn_mult times hidden_size, rounded up to a multiple of 256."""
     if block.flag("no_op"):
         return None
@@ -129,12 +129,12 @@ def _deci_ffn(config: Fields, block: Fields) -> DenseFfn | None:
     return DenseFfn(-(-width // 256) * 256)
 
 
-def _uniform(config: Fields, mixer: GroupedQueryAttention, *, refused_window: str = "") -> Decoder:
+def _uniform(config: ConfigFields, mixer: GroupedQueryAttention, *, refused_window: str = "") -> Decoder:
     layer = Layer(mixer, ffn.dense(config, bias=config.flag("mlp_bias")))
     unsupported = (refused_window,) if refused_window else ()
     return Decoder((layer,) * config.count("num_hidden_layers"), unsupported=unsupported)
 
 
-def _window_reason(config: Fields) -> str:
+def _window_reason(config: ConfigFields) -> str:
     """Qwen2-style windows start at a layer that the published code reads in two ways: refused rather than guessed."""
     return "use_sliding_window with max_window_layers" if config.flag("use_sliding_window") else ""

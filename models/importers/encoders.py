@@ -1,10 +1,10 @@
 """Readers of vision towers, with exact element counts where the config fixes every tensor."""
 
 from planner.models.architecture import Encoder
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 
-def encoders(config: Fields, model_type: str) -> tuple[Encoder, ...]:
+def encoders(config: ConfigFields, model_type: str) -> tuple[Encoder, ...]:
     """The towers in front of the decoder; their parameters are 0 where the config does not fix them."""
     vision = config.child("vision_config")
     if not vision.data:
@@ -16,7 +16,7 @@ def encoders(config: Fields, model_type: str) -> tuple[Encoder, ...]:
     return (_plain(vision),)
 
 
-def _plain(vision: Fields) -> Encoder:
+def _plain(vision: ConfigFields) -> Encoder:
     return Encoder(
         "vision",
         vision.count("num_hidden_layers", "depth"),
@@ -32,7 +32,7 @@ def _block(hidden: int, wide: int) -> int:
     return 4 * hidden + 4 * (hidden * hidden + hidden) + 2 * hidden * wide + hidden + wide
 
 
-def _qwen(vision: Fields) -> Encoder:
+def _qwen(vision: ConfigFields) -> Encoder:
     """The Qwen3-VL tower: 3-D patch embedding, learned positions, one merger and one more for each deepstack tap."""
     hidden, wide, depth = vision.count("hidden_size"), vision.count("intermediate_size"), vision.count("depth")
     merged = hidden * vision.count("spatial_merge_size") ** 2
@@ -51,7 +51,7 @@ def _qwen(vision: Fields) -> Encoder:
     return Encoder("vision", depth, hidden, wide, vision.count("num_heads"), parameters)
 
 
-def _moonvit(vision: Fields, *, counted: bool) -> Encoder:
+def _moonvit(vision: ConfigFields, *, counted: bool) -> Encoder:
     """The MoonViT tower of Kimi K2.5 with its patch-merging projector; that of K3 has parts the config leaves open."""
     hidden, wide = vision.count("vt_hidden_size"), vision.count("vt_intermediate_size")
     depth, heads = vision.count("vt_num_hidden_layers"), vision.count("vt_num_attention_heads")

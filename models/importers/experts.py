@@ -5,12 +5,12 @@ from dataclasses import replace
 from planner.models.architecture import DenseFfn, GroupedQueryAttention, Layer, MoeFfn, UnsupportedMixer
 from planner.models.importers import attention, ffn
 from planner.models.importers.decoder import Decoder
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 _MTP_NOTE = "the config counts MTP heads without describing them: left out"
 
 
-def qwen3_moe(config: Fields) -> Decoder:
+def qwen3_moe(config: ConfigFields) -> Decoder:
     """Qwen3 MoE: experts in every `decoder_sparse_step`-th layer that is not in `mlp_only_layers`."""
     bias = config.flag("attention_bias")
     mixer = attention.grouped_query(config, qkv_bias=bias, output_bias=bias, qk_norm=True)
@@ -22,13 +22,13 @@ def qwen3_moe(config: Fields) -> Decoder:
     return Decoder(tuple(Layer(mixer, moe if is_sparse else dense) for is_sparse in sparse))
 
 
-def mixtral(config: Fields) -> Decoder:
+def mixtral(config: ConfigFields) -> Decoder:
     """Mixtral (arXiv:2401.04088)."""
     mixer = attention.grouped_query(config, window_tokens=config.optional_count("sliding_window"))
     return Decoder((Layer(mixer, ffn.local_moe(config)),) * config.count("num_hidden_layers"))
 
 
-def minimax_m2(config: Fields) -> Decoder:
+def minimax_m2(config: ConfigFields) -> Decoder:
     """MiniMax-M2: norms over all query and all key heads; its MTP modules are not in the published weights."""
     per_layer = config.text("qk_norm_type", default="per_layer") == "per_layer"
     use_norm = config.flag("use_qk_norm")
@@ -42,7 +42,7 @@ def minimax_m2(config: Fields) -> Decoder:
     return Decoder((Layer(mixer, moe),) * config.count("num_hidden_layers"), metadata=notes)
 
 
-def minimax_m3(config: Fields) -> Decoder:
+def minimax_m3(config: ConfigFields) -> Decoder:
     """MiniMax-M3: block-sparse attention behind a light scorer, which has no cost model, after full layers."""
     count = config.count("num_hidden_layers")
     full = attention.grouped_query(
@@ -61,7 +61,7 @@ def minimax_m3(config: Fields) -> Decoder:
     return Decoder(layers, metadata={"mtp": _MTP_NOTE})
 
 
-def llama4(config: Fields) -> Decoder:
+def llama4(config: ConfigFields) -> Decoder:
     """Llama 4: chunked attention with a full layer every fourth, a shared expert beside the routed ones.
 
     The query and key norms hold no weights. `intermediate_size_mlp` is the width of the dense layers.
@@ -86,7 +86,7 @@ def _every_fourth(count: int) -> list[object]:
     return [int((layer + 1) % 4 != 0) for layer in range(count)]
 
 
-def gpt_oss(config: Fields) -> Decoder:
+def gpt_oss(config: ConfigFields) -> Decoder:
     """gpt-oss (arXiv:2508.10925): alternating windows, attention sinks, bias everywhere."""
     bias = config.flag("attention_bias", default=True)
     window = config.count("sliding_window")
@@ -101,7 +101,7 @@ def gpt_oss(config: Fields) -> Decoder:
     return Decoder(tuple(Layer(by_type[kind], moe) for kind in kinds))
 
 
-def step3p7(config: Fields) -> Decoder:
+def step3p7(config: ConfigFields) -> Decoder:
     """Step-3.7 as far as its config goes: windows in three of four layers, first layers dense."""
     by_type = {
         "full_attention": attention.grouped_query(config, qk_norm=True),
@@ -123,13 +123,13 @@ def step3p7(config: Fields) -> Decoder:
     return Decoder(layers, metadata=notes)
 
 
-def mimo_v2_flash(config: Fields) -> Decoder:
+def mimo_v2_flash(config: ConfigFields) -> Decoder:
     """MiMo-V2-Flash: window layers with more KV heads and a sink, full layers without (arXiv:2601.02780)."""
     count = config.count("num_hidden_layers")
     full = attention.grouped_query(config, sinks=config.flag("add_full_attention_sink_bias"))
     renamed = {name.removeprefix("swa_"): value for name, value in config.data.items() if name.startswith("swa_")}
     window = attention.grouped_query(
-        Fields({**config.data, **renamed}, config.where),
+        ConfigFields({**config.data, **renamed}, config.where),
         window_tokens=config.count("sliding_window_size", "sliding_window"),
         sinks=config.flag("add_swa_attention_sink_bias"),
     )
@@ -141,7 +141,7 @@ def mimo_v2_flash(config: Fields) -> Decoder:
     )
 
 
-def gemma4(config: Fields) -> Decoder:
+def gemma4(config: ConfigFields) -> Decoder:
     """Gemma 4: wide window layers, full layers whose values are the keys, a dense FFN beside the experts.
 
     The dense FFN that runs beside the routed experts is read as a shared expert, and the router's two scale vectors as
@@ -150,7 +150,7 @@ def gemma4(config: Fields) -> Decoder:
     has_moe = config.flag("enable_moe_block")
     full_names = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
     renamed = {name: config.data[other] for name, other in full_names.items() if config.has(other)}
-    full = attention.grouped_query(Fields({**config.data, **renamed}, config.where), qk_norm=True)
+    full = attention.grouped_query(ConfigFields({**config.data, **renamed}, config.where), qk_norm=True)
     by_type = {
         "full_attention": _values_are_keys(full) if config.flag("attention_k_eq_v") else full,
         "sliding_attention": attention.grouped_query(
@@ -163,7 +163,7 @@ def gemma4(config: Fields) -> Decoder:
     return Decoder(layers, tied_by_default=True, unsupported=_gemma4_unsupported(config))
 
 
-def _gemma4_moe(config: Fields) -> MoeFfn:
+def _gemma4_moe(config: ConfigFields) -> MoeFfn:
     return MoeFfn(
         num_experts=config.count("num_experts"),
         top_k=config.count("top_k_experts"),
@@ -173,7 +173,7 @@ def _gemma4_moe(config: Fields) -> MoeFfn:
     )
 
 
-def _gemma4_unsupported(config: Fields) -> tuple[str, ...]:
+def _gemma4_unsupported(config: ConfigFields) -> tuple[str, ...]:
     names = {
         "hidden_size_per_layer_input": "per-layer embeddings",
         "num_kv_shared_layers": "layers that share KV caches",
@@ -186,7 +186,7 @@ def _values_are_keys(mixer: GroupedQueryAttention) -> GroupedQueryAttention:
     return replace(mixer, values_are_keys=True)
 
 
-def layer_types(config: Fields, known: set[str]) -> list[str]:
+def layer_types(config: ConfigFields, known: set[str]) -> list[str]:
     """`layer_types`, one known name a layer. Raises PlannerError for a name outside `known`."""
     kinds = config.per_layer("layer_types", config.count("num_hidden_layers"), extra=8)
     for kind in kinds:

@@ -1,15 +1,15 @@
 """Readers of feed-forward parts."""
 
 from planner.models.architecture import DenseFfn, MoeFfn
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 
-def dense(config: Fields, *names: str, gated: bool = True, bias: bool = False) -> DenseFfn:
+def dense(config: ConfigFields, *names: str, gated: bool = True, bias: bool = False) -> DenseFfn:
     """A dense feed-forward part; `names` are the fields that may hold its width."""
     return DenseFfn(config.count(*(names or ("intermediate_size",))), gated=gated, bias=bias)
 
 
-def deepseek_moe(config: Fields) -> MoeFfn:
+def deepseek_moe(config: ConfigFields) -> MoeFfn:
     """Routed and shared experts of the DeepSeek family (also Kimi, GLM)."""
     width = config.count("moe_intermediate_size")
     return MoeFfn(
@@ -21,7 +21,7 @@ def deepseek_moe(config: Fields) -> MoeFfn:
     )
 
 
-def qwen_moe(config: Fields) -> MoeFfn:
+def qwen_moe(config: ConfigFields) -> MoeFfn:
     """Routed experts of Qwen, with a gated shared expert where the config has one."""
     shared = config.optional_count("shared_expert_intermediate_size")
     return MoeFfn(
@@ -33,7 +33,7 @@ def qwen_moe(config: Fields) -> MoeFfn:
     )
 
 
-def local_moe(config: Fields, *, shared: int = 0, bias: bool = False, router_bias: bool = False) -> MoeFfn:
+def local_moe(config: ConfigFields, *, shared: int = 0, bias: bool = False, router_bias: bool = False) -> MoeFfn:
     """Routed experts under the names of Mixtral, MiniMax-M2, Llama 4 and gpt-oss."""
     return MoeFfn(
         num_experts=config.count("num_local_experts"),
@@ -45,7 +45,7 @@ def local_moe(config: Fields, *, shared: int = 0, bias: bool = False, router_bia
     )
 
 
-def nemotron_moe(config: Fields) -> MoeFfn:
+def nemotron_moe(config: ConfigFields) -> MoeFfn:
     """Ungated squared-ReLU experts, in a latent space where moe_latent_size is given (Nemotron 3)."""
     return MoeFfn(
         num_experts=config.count("n_routed_experts"),

@@ -11,7 +11,7 @@ _HINT = "write the field as the model's publisher does, or use a catalog entry (
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class ConfigFields:
     """One JSON object and where it lies, for messages. `null` counts as absent everywhere."""
 
     data: Mapping[str, object]
@@ -21,14 +21,14 @@ class Fields:
         """Whether any of `names` is present and not null."""
         return any(self.data.get(name) is not None for name in names)
 
-    def child(self, name: str) -> "Fields":
+    def child(self, name: str) -> "ConfigFields":
         """The object under `name`, empty when absent. Raises PlannerError when it is not an object."""
         value = self.data.get(name)
         if value is None:
-            return Fields({}, f"{self.where}: {name}")
+            return ConfigFields({}, f"{self.where}: {name}")
         if not isinstance(value, Mapping):
             raise self.wrong(name, "an object", value)
-        return Fields(value, f"{self.where}: {name}")
+        return ConfigFields(value, f"{self.where}: {name}")
 
     def count(self, *names: str, default: int | None = None) -> int:
         """The positive whole number under the first of `names` that is present.

@@ -4,12 +4,12 @@ from planner.models.architecture import DenseFfn, Layer, LinearAttention, MoeFfn
 from planner.models.importers import attention, ffn
 from planner.models.importers.decoder import Decoder
 from planner.models.importers.experts import layer_types
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 _NEMOTRON_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
-def qwen3_5(config: Fields) -> Decoder:
+def qwen3_5(config: ConfigFields) -> Decoder:
     """Qwen3-Next and Qwen3.5, dense or MoE: gated delta layers, gated full attention every fourth."""
     part: DenseFfn | MoeFfn = ffn.qwen_moe(config) if config.has("num_experts") else ffn.dense(config)
     full = Layer(
@@ -24,7 +24,7 @@ def qwen3_5(config: Fields) -> Decoder:
     return Decoder(layers, mtp_layers=(full,) * heads, mtp_embeddings=dedicated)
 
 
-def _kinds(config: Fields, known: set[str]) -> list[str]:
+def _kinds(config: ConfigFields, known: set[str]) -> list[str]:
     if config.has("layer_types"):
         return layer_types(config, known)
     interval = config.count("full_attention_interval")
@@ -34,7 +34,7 @@ def _kinds(config: Fields, known: set[str]) -> list[str]:
     ]
 
 
-def minimax_m1(config: Fields) -> Decoder:
+def minimax_m1(config: ConfigFields) -> Decoder:
     """MiniMax-M1 (arXiv:2506.13585): lightning attention, with full attention where `attn_type_list` has a 1."""
     count = config.count("num_hidden_layers")
     full = attention.grouped_query(config)
@@ -45,7 +45,7 @@ def minimax_m1(config: Fields) -> Decoder:
     return Decoder(tuple(Layer(full if kind == 1 else lightning, moe) for kind in kinds))
 
 
-def nemotron_h(config: Fields) -> Decoder:
+def nemotron_h(config: ConfigFields) -> Decoder:
     """Nemotron-H and Nemotron 3: every block holds one part, named by a letter or a word in the layer pattern."""
     layers = _blocks(config, "hybrid_override_pattern", "layers_block_type")
     stated = config.optional_count("num_hidden_layers")
@@ -56,7 +56,7 @@ def nemotron_h(config: Fields) -> Decoder:
     return Decoder(layers, mtp_layers=head * heads, mtp_heads=heads if len(head) != 1 else 0)
 
 
-def _blocks(config: Fields, letters: str, words: str) -> tuple[Layer, ...]:
+def _blocks(config: ConfigFields, letters: str, words: str) -> tuple[Layer, ...]:
     if config.has(words):
         names = [str(name) for name in config.sequence(words)]
     else:
@@ -68,7 +68,7 @@ def _blocks(config: Fields, letters: str, words: str) -> tuple[Layer, ...]:
     return tuple(known[name] for name in names)
 
 
-def _block(config: Fields, name: str) -> Layer:
+def _block(config: ConfigFields, name: str) -> Layer:
     bias = config.flag("mlp_bias")
     if name == "mamba":
         return Layer(attention.mamba2(config), None, num_norms=1)

@@ -3,21 +3,21 @@
 from planner.models.architecture import Indexer, LatentAttention, Layer, MoeFfn, UnsupportedMixer
 from planner.models.importers import attention, ffn
 from planner.models.importers.decoder import Decoder
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 
-def deepseek(config: Fields) -> Decoder:
+def deepseek(config: ConfigFields) -> Decoder:
     """DeepSeek-V2/V3/R1 and Kimi K2: MLA everywhere, dense first layers; V3 stores MTP embeddings a second time."""
     return _latent_decoder(config, [None] * config.count("num_hidden_layers"), mtp_embeddings=True)
 
 
-def deepseek_v32(config: Fields) -> Decoder:
+def deepseek_v32(config: ConfigFields) -> Decoder:
     """DeepSeek-V3.2: V3 with a sparse-attention indexer in every layer (arXiv:2512.02556, section 2)."""
     full = attention.indexer(config)
     return _latent_decoder(config, [full] * config.count("num_hidden_layers"), mtp_embeddings=True)
 
 
-def glm_moe_dsa(config: Fields) -> Decoder:
+def glm_moe_dsa(config: ConfigFields) -> Decoder:
     """GLM-5: sparse attention as DeepSeek-V3.2; from 5.2 three of four layers reuse an earlier layer's selection."""
     count = config.count("num_hidden_layers")
     kinds = config.per_layer("indexer_types", count) if config.has("indexer_types") else ["full"] * count
@@ -27,7 +27,7 @@ def glm_moe_dsa(config: Fields) -> Decoder:
     return _latent_decoder(config, [attention.indexer(config, shared=kind == "shared") for kind in kinds])
 
 
-def kimi_linear(config: Fields) -> Decoder:
+def kimi_linear(config: ConfigFields) -> Decoder:
     """Kimi Linear and K3: Kimi delta attention with MLA in the listed layers (numbered from one)."""
     count = config.count("num_hidden_layers")
     linear = config.child("linear_attn_config")
@@ -50,7 +50,7 @@ def kimi_linear(config: Fields) -> Decoder:
     return Decoder(layers, unsupported=reasons)
 
 
-def deepseek_v4(config: Fields) -> Decoder:
+def deepseek_v4(config: ConfigFields) -> Decoder:
     """DeepSeek-V4: compressed attention (ratios 4 and 128) and hyper-connections, both without a cost model."""
     count = config.count("num_hidden_layers")
     ratios = config.per_layer("compress_ratios", count, extra=config.optional_count("num_nextn_predict_layers"))
@@ -62,14 +62,14 @@ def deepseek_v4(config: Fields) -> Decoder:
     return Decoder(layers, mtp_layers=mtp, layer_inputs=streams, unsupported=reasons)
 
 
-def _compressed(config: Fields, ratio: object) -> UnsupportedMixer:
+def _compressed(config: ConfigFields, ratio: object) -> UnsupportedMixer:
     kinds = {0: "window_shared_kv", 4: "compressed_sparse", 128: "heavily_compressed"}
     if not isinstance(ratio, int) or ratio not in kinds:
         raise config.wrong("compress_ratios", "a list of 0, 4 and 128", ratio)
     return UnsupportedMixer(kinds[ratio], f"DeepSeek-V4 attention with compression ratio {ratio} has no cost model")
 
 
-def _kimi_moe(config: Fields) -> MoeFfn:
+def _kimi_moe(config: ConfigFields) -> MoeFfn:
     width = config.count("moe_intermediate_size")
     return MoeFfn(
         num_experts=config.count("num_experts"),
@@ -82,7 +82,7 @@ def _kimi_moe(config: Fields) -> MoeFfn:
     )
 
 
-def _latent_decoder(config: Fields, indexers: list[Indexer | None], *, mtp_embeddings: bool = False) -> Decoder:
+def _latent_decoder(config: ConfigFields, indexers: list[Indexer | None], *, mtp_embeddings: bool = False) -> Decoder:
     count = len(indexers)
     moe, dense = ffn.deepseek_moe(config), ffn.dense(config)
     sparse = _sparse_layers(config, count)
@@ -95,7 +95,7 @@ def _latent_decoder(config: Fields, indexers: list[Indexer | None], *, mtp_embed
     return Decoder(layers, mtp_layers=(head,) * heads, mtp_embeddings=mtp_embeddings and heads > 0)
 
 
-def _sparse_layers(config: Fields, count: int) -> list[bool]:
+def _sparse_layers(config: ConfigFields, count: int) -> list[bool]:
     if config.has("mlp_layer_types"):
         return [kind == "sparse" for kind in config.per_layer("mlp_layer_types", count)]
     first, frequency = config.optional_count("first_k_dense_replace"), config.count("moe_layer_freq", default=1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import PlannerError
 from planner.models.architecture import Architecture, Precisions, holds
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 _MODULES = {
     "attention": (
@@ -64,7 +64,7 @@ class Quantisation:
     experts_only: bool = False
 
 
-def quantise(arch: Architecture, config: Fields, *, plain: str) -> Architecture:
+def quantise(arch: Architecture, config: ConfigFields, *, plain: str) -> Architecture:
     """`arch` with the precisions that `config` (a quantization_config) states; unquantised parts are `plain`.
 
     Raises PlannerError for a method or format that is not known.
@@ -156,7 +156,7 @@ def _listed(name: str, patterns: set[str], short: set[str]) -> bool:
     return not patterns.isdisjoint(heads) or not short.isdisjoint(components)
 
 
-def _read(config: Fields, plain: str) -> Quantisation:
+def _read(config: ConfigFields, plain: str) -> Quantisation:
     method = config.text("quant_method", default="modelopt" if config.has("quant_algo") else "")
     ignored = tuple(str(name) for name in [*config.sequence("ignore"), *config.sequence("modules_to_not_convert")])
     if method == "fp8":
@@ -181,18 +181,18 @@ def _read(config: Fields, plain: str) -> Quantisation:
     )
 
 
-def _algorithm(config: Fields, name: str) -> Format:
+def _algorithm(config: ConfigFields, name: str) -> Format:
     if name not in _ALGORITHMS:
         raise config.wrong("quant_algo", f"one of {', '.join(_ALGORITHMS)}, MIXED_PRECISION", name)
     return Format(*_ALGORITHMS[name])
 
 
-def _stated(config: Fields) -> dict[str, Format]:
+def _stated(config: ConfigFields) -> dict[str, Format]:
     layers = config.child("quantized_layers")
     return {name: _algorithm(config, layers.child(name).text("quant_algo")) for name in layers.data}
 
 
-def _compressed(config: Fields, plain: str) -> Format:
+def _compressed(config: ConfigFields, plain: str) -> Format:
     """The first group of a compressed-tensors config; further groups for other classes are not in use."""
     groups = config.child("config_groups")
     if len(groups.data) != 1:
@@ -216,7 +216,7 @@ def _compressed(config: Fields, plain: str) -> Format:
     return Format(stored, entering.get((inputs.text("type"), inputs.count("num_bits")), plain))
 
 
-def _kv_cache(config: Fields, plain: str) -> str:
+def _kv_cache(config: ConfigFields, plain: str) -> str:
     """fp8 when the checkpoint carries scales for it; else what the unquantised parts have."""
     scheme = config.data.get("kv_cache_scheme") or config.data.get("kv_cache_quant_algo")
     if scheme is None:

@@ -5,16 +5,16 @@ from dataclasses import replace
 from planner.models.architecture import Layer, MoeFfn
 from planner.models.importers import attention, ffn
 from planner.models.importers.decoder import Decoder
-from planner.models.importers.fields import Fields
+from planner.models.importers.fields import ConfigFields
 
 
-def step1(config: Fields) -> Decoder:
+def step1(config: ConfigFields) -> Decoder:
     """Step-1: grouped-query attention with linear biases on positions, no bias, a gated FFN."""
     layer = Layer(attention.grouped_query(_with_kv_heads(config)), ffn.dense(config))
     return Decoder((layer,) * config.count("num_hidden_layers"))
 
 
-def step3(config: Fields) -> Decoder:
+def step3(config: ConfigFields) -> Decoder:
     """Step-3 (arXiv:2507.19427): factorised queries, one key and value head, experts in the layers that are listed."""
     count = config.count("num_hidden_layers")
     mixer = replace(attention.grouped_query(_with_kv_heads(config)), q_rank=config.optional_count("share_q_dim"))
@@ -28,11 +28,11 @@ def step3(config: Fields) -> Decoder:
     return Decoder(tuple(Layer(mixer, moe if layer in sparse else dense) for layer in range(count)))
 
 
-def _with_kv_heads(config: Fields) -> Fields:
-    return Fields({**config.data, "num_key_value_heads": config.count("num_attention_groups")}, config.where)
+def _with_kv_heads(config: ConfigFields) -> ConfigFields:
+    return ConfigFields({**config.data, "num_key_value_heads": config.count("num_attention_groups")}, config.where)
 
 
-def _sparse_layers(config: Fields, count: int) -> set[int]:
+def _sparse_layers(config: ConfigFields, count: int) -> set[int]:
     """`moe_layers_enum`: `4,5,6` as text, or a list; all but the first layer when it is absent."""
     stated = config.data.get("moe_layers_enum")
     if stated is None:

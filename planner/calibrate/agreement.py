@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.calibrate.fit import Errors
+from planner.calibrate.fit import RelativeErrors
 from planner.calibrate.serving import ServingRecords
 from planner.estimate.case import Refused
 from planner.estimate.evaluate import Estimate, evaluate
@@ -19,8 +19,8 @@ class Agreement:
 
     calibration: str
     taken: Mapping[str, int]  # rows, by reader
-    ttft: Errors | None  # None where no row tells that time
-    tpot: Errors | None
+    ttft: RelativeErrors | None  # None where no row tells that time
+    tpot: RelativeErrors | None
     refused: tuple[str, ...]  # rows that have no prediction, and why
 
     @property
@@ -55,5 +55,5 @@ def agreement(records: ServingRecords, calibration: str, store: ProfileStore | N
     return Agreement(calibration, records.by_reader, _errors(ttft), _errors(tpot), refused)
 
 
-def _errors(pairs: Sequence[tuple[float, float]]) -> Errors | None:
-    return Errors.of([found for found, _ in pairs], [wanted for _, wanted in pairs]) if pairs else None
+def _errors(pairs: Sequence[tuple[float, float]]) -> RelativeErrors | None:
+    return RelativeErrors.of([found for found, _ in pairs], [wanted for _, wanted in pairs]) if pairs else None

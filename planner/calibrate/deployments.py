@@ -27,7 +27,7 @@ import numpy as np
 
 from planner.arrays import Bools, Floats
 from planner.calibrate.parameters import NAMES, bounds
-from planner.calibrate.terms import Terms
+from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import (
     Calibration,
     Efficiencies,
@@ -37,7 +37,7 @@ from planner.costs.rates.calibration import (
     neighbour_of,
     section_in,
 )
-from planner.costs.rates.spread import Spread, features_of
+from planner.costs.rates.spread import ErrorSpread, features_of
 from planner.estimate.evaluate import run
 from planner.estimate.frame import Added, Frame, Pace, idle_ttft_s, launching_s, loop_of, pace_of, settled, taken
 from planner.estimate.replay import Loop, Played, play
@@ -93,7 +93,7 @@ _COARSE_STEP = 0.03  # the same of replayed benchmarks, whose steps are whole
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTimes:
     """What was measured of deployments [D]; `queued` are times to first token that are mostly queueing."""
 
     ttft_s: Floats
@@ -102,7 +102,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class ServingParameters:
     """All that a fit decides."""
 
     efficiencies: Efficiencies
@@ -110,7 +110,7 @@ class Parameters:
     trust: TableTrust
 
     @classmethod
-    def of(cls, calibration: Calibration, engines: Sequence[str]) -> "Parameters":
+    def of(cls, calibration: Calibration, engines: Sequence[str]) -> "ServingParameters":
         """Those of a calibration, with every section named."""
         known = {name: section_in(calibration.engines, name) for name in sorted({*engines, "default"})}
         return cls(calibration.efficiencies, known, calibration.tables)
@@ -119,7 +119,7 @@ class Parameters:
         return section_in(self.engines, name)
 
 
-def paced(terms: Terms, parameters: Parameters, *, tables: bool = False) -> tuple[Pace, Added]:
+def paced(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> tuple[Pace, Added]:
     """Step times [D] under given parameters; with `tables`, terms that hold table times count by their trust."""
     engines = {name: parameters.engine(name) for name in set(terms.engine_D)}
     trust = {one.name: getattr(parameters.trust, one.name) for one in fields(TableTrust)} if tables else None
@@ -128,7 +128,7 @@ def paced(terms: Terms, parameters: Parameters, *, tables: bool = False) -> tupl
     return pace_of(terms.frame, list(seconds_DS.T), added), added
 
 
-def settled_tpot_s(terms: Terms, parameters: Parameters, *, tables: bool = False) -> Floats:
+def settled_tpot_s(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> Floats:
     """Time per output token [D] of each loop at rest, waiting in the mean."""
     return settled(terms.frame, *paced(terms, parameters, tables=tables)).tpot_s
 
@@ -137,11 +137,11 @@ def settled_tpot_s(terms: Terms, parameters: Parameters, *, tables: bool = False
 class Fitted:
     """Parameters, and relative standard errors of those that the first fit found."""
 
-    parameters: Parameters
+    parameters: ServingParameters
     standard_errors: dict[str, float]
 
 
-def fit(terms: Terms, measured: Measured, start: Parameters, chosen: Bools) -> Fitted:
+def fit(terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, chosen: Bools) -> Fitted:
     """The parameters that the chosen rows [D] support, by the first three fits."""
     ruled = _engines_with_rows(terms, chosen)
     start = replace(start, engines={k: v for k, v in start.engines.items() if "<" not in k or k in ruled})
@@ -154,8 +154,8 @@ def fit(terms: Terms, measured: Measured, start: Parameters, chosen: Bools) -> F
 
 
 def fit_costs(
-    terms: Terms, measured: Measured, start: Parameters, now: Parameters, chosen: Bools
-) -> tuple[Parameters, dict[str, float]]:
+    terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, now: ServingParameters, chosen: Bools
+) -> tuple[ServingParameters, dict[str, float]]:
     """What kernels reach and what engines add to steps, with relative standard errors.
 
     `start` is where the prior stands, `now` where the search begins: at rest, times are taken to differ from those
@@ -189,7 +189,9 @@ def fit_costs(
     return _with(now, names, found.x), errors
 
 
-def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Bools) -> Parameters:
+def fit_rates(
+    terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, chosen: Bools
+) -> ServingParameters:
     """The shares of peak rates, which decode hardly hangs on, from both times."""
     from scipy.optimize import least_squares
 
@@ -210,7 +212,9 @@ def fit_rates(terms: Terms, measured: Measured, start: Parameters, chosen: Bools
     return _with(start, names, found.x)
 
 
-def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen: Bools) -> Parameters:
+def fit_first_tokens(
+    terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, chosen: Bools
+) -> ServingParameters:
     """What each engine adds before the first token; the default engine takes what fits all rows."""
     usable = chosen & ~measured.queued
     engine_D = np.array(terms.engine_D)
@@ -227,14 +231,16 @@ def fit_first_tokens(terms: Terms, measured: Measured, start: Parameters, chosen
     return replace(start, engines=engines)
 
 
-def fit_trust(terms: Terms, measured: Measured, start: Parameters, chosen: Bools) -> Parameters:
+def fit_trust(
+    terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, chosen: Bools
+) -> ServingParameters:
     """How far each kind of table counts against the roofline as fitted; the terms must hold tables."""
     from scipy.optimize import least_squares
 
     names = [one.name for one in fields(TableTrust)]
     wanted = np.log(measured.tpot_s[chosen])
 
-    def trusted(x: Floats) -> Parameters:
+    def trusted(x: Floats) -> ServingParameters:
         return replace(start, trust=TableTrust(**dict(zip(names, map(float, x), strict=True))))
 
     def residuals(x: Floats) -> Floats:
@@ -247,13 +253,13 @@ def fit_trust(terms: Terms, measured: Measured, start: Parameters, chosen: Bools
     return trusted(found.x)
 
 
-def predict(terms: Terms, parameters: Parameters, *, tables: bool = False) -> Played:
+def predict(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> Played:
     """Times [D] of every deployment's benchmark under these parameters."""
     found = run(terms.frame, *paced(terms, parameters, tables=tables))
     return Played(found.ttft_s, found.tpot_s)
 
 
-def features(terms: Terms, parameters: Parameters, played: Played) -> Floats:
+def features(terms: DeploymentTerms, parameters: ServingParameters, played: Played) -> Floats:
     """[D, F] what the errors of these predictions go with."""
     return features_of(played.ttft_s, idle_ttft_s(terms.frame, *paced(terms, parameters)))
 
@@ -261,7 +267,7 @@ def features(terms: Terms, parameters: Parameters, played: Played) -> Floats:
 def _descend(
     frame: Frame,
     loops: Loop,
-    measured: Measured,
+    measured: MeasuredTimes,
     engine: EngineOverheads,
     rows: Bools,
     grids: dict[str, tuple[float, ...]],
@@ -300,7 +306,7 @@ def _descend(
     return engine
 
 
-def _engines_with_rows(terms: Terms, chosen: Bools) -> list[str]:
+def _engines_with_rows(terms: DeploymentTerms, chosen: Bools) -> list[str]:
     engine_D = np.array(terms.engine_D)
     return [str(name) for name in np.unique(engine_D) if np.sum(chosen & (engine_D == name)) >= FEWEST]
 
@@ -312,12 +318,12 @@ def _newest(names: Sequence[tuple[str, str]], i: int) -> int:
     return names.index(newest) if "<" in engine and newest in names else -1
 
 
-def _value(parameters: Parameters, engine: str, name: str) -> float:
+def _value(parameters: ServingParameters, engine: str, name: str) -> float:
     holder = parameters.engine(engine) if engine else parameters.efficiencies
     return float(getattr(holder, name))
 
 
-def _with(start: Parameters, names: Sequence[tuple[str, str]], x: Floats) -> Parameters:
+def _with(start: ServingParameters, names: Sequence[tuple[str, str]], x: Floats) -> ServingParameters:
     values = {name: math.exp(value) for name, value in zip(names, x, strict=True)}
     efficiencies = replace(start.efficiencies, **{name: v for (engine, name), v in values.items() if not engine})
     engines = {
@@ -355,7 +361,7 @@ def _soft(r: Floats) -> Floats:
     return np.sign(r) * np.sqrt(2.0 * (np.sqrt(1.0 + r**2) - 1.0))
 
 
-def document_of(found: Fitted, spreads: dict[str, Spread], *, rows: int, data: str) -> dict[str, Any]:
+def document_of(found: Fitted, spreads: dict[str, ErrorSpread], *, rows: int, data: str) -> dict[str, Any]:
     """The calibration file as plain data: values, what they rest on, and how sure they are."""
     parameters = found.parameters
 

@@ -15,7 +15,7 @@ from statistics import fmean, median
 import numpy as np
 
 from planner.arrays import Floats
-from planner.calibrate.parameters import NAMES, Terms, bounds, to_vector, with_vector
+from planner.calibrate.parameters import NAMES, ExecutedTerms, bounds, to_vector, with_vector
 from planner.calibrate.records import ExecutedStep
 from planner.costs.rates.calibration import Efficiencies
 from planner.errors import PlannerError
@@ -29,34 +29,34 @@ _SILENT = 0.1  # a parameter whose rows hold less than this share of the prior's
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class RelativeErrors:
     """Absolute relative errors of predicted against measured step times."""
 
     median: float
     mean: float
 
     @classmethod
-    def of(cls, predicted_s: Sequence[float] | Floats, measured_s: Sequence[float]) -> "Errors":
+    def of(cls, predicted_s: Sequence[float] | Floats, measured_s: Sequence[float]) -> "RelativeErrors":
         sizes = [abs(found / wanted - 1.0) for found, wanted in zip(predicted_s, measured_s, strict=True)]
         return cls(float(median(sizes)), float(fmean(sizes)))
 
     def as_json(self) -> dict[str, float]:
         return {"median": self.median, "mean": self.mean}
 
-    def worse_than(self, other: "Errors") -> bool:
+    def worse_than(self, other: "RelativeErrors") -> bool:
         """Whether median and mean are both no better, and one is worse."""
         return self.median >= other.median and self.mean >= other.mean and self != other
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class EfficiencyFit:
     """Fitted efficiencies, how sure they are, and what became of the errors."""
 
     efficiencies: Efficiencies
     standard_errors: dict[str, float]  # relative, of the parameters that were fitted
-    before: Errors
-    after: Errors
-    held_out: Errors | None  # of groups predicted by a fit to the others; None with too few groups
+    before: RelativeErrors
+    after: RelativeErrors
+    held_out: RelativeErrors | None  # of groups predicted by a fit to the others; None with too few groups
     num_steps: int
     num_operators: int
     groups: tuple[str, ...]
@@ -69,7 +69,7 @@ class Fit:
         )
 
 
-def fit(steps: Sequence[ExecutedStep], base: Efficiencies) -> Fit:
+def fit(steps: Sequence[ExecutedStep], base: Efficiencies) -> EfficiencyFit:
     """The efficiencies that explain `steps` best, starting from `base`.
 
     Raises PlannerError, naming what is missing, for too few steps and for steps that hang on no parameter.
@@ -79,7 +79,7 @@ def fit(steps: Sequence[ExecutedStep], base: Efficiencies) -> Fit:
             f"{len(steps)} executed steps to fit, at least {LEAST_STEPS} are needed",
             hint="execute more roles or plans with `planner check PLAN --level execute`",
         )
-    terms = Terms.of(steps, base)
+    terms = ExecutedTerms.of(steps, base)
     found, errors = _solve(terms, base)
     if not errors:
         raise PlannerError(
@@ -88,11 +88,11 @@ def fit(steps: Sequence[ExecutedStep], base: Efficiencies) -> Fit:
         )
     measured = [step.measured_s for step in steps]
     groups = tuple(sorted({step.group for step in steps}))
-    return Fit(
+    return EfficiencyFit(
         efficiencies=found,
         standard_errors=errors,
-        before=Errors.of(_step_seconds(terms, base), measured),
-        after=Errors.of(_step_seconds(terms, found), measured),
+        before=RelativeErrors.of(_step_seconds(terms, base), measured),
+        after=RelativeErrors.of(_step_seconds(terms, found), measured),
         held_out=_held_out(steps, base, groups),
         num_steps=len(steps),
         num_operators=sum(len(step.operators_s) for step in steps),
@@ -100,7 +100,7 @@ def fit(steps: Sequence[ExecutedStep], base: Efficiencies) -> Fit:
     )
 
 
-def _held_out(steps: Sequence[ExecutedStep], base: Efficiencies, groups: Sequence[str]) -> Errors | None:
+def _held_out(steps: Sequence[ExecutedStep], base: Efficiencies, groups: Sequence[str]) -> RelativeErrors | None:
     """Errors on each group of a fit to all others."""
     if len(groups) < LEAST_GROUPS:
         return None
@@ -109,13 +109,13 @@ def _held_out(steps: Sequence[ExecutedStep], base: Efficiencies, groups: Sequenc
     for group in groups:
         rest = [step for step in steps if step.group != group]
         left = [step for step in steps if step.group == group]
-        found, _ = _solve(Terms.of(rest, base), base)
-        predicted += list(_step_seconds(Terms.of(left, base), found))
+        found, _ = _solve(ExecutedTerms.of(rest, base), base)
+        predicted += list(_step_seconds(ExecutedTerms.of(left, base), found))
         measured += [step.measured_s for step in left]
-    return Errors.of(predicted, measured)
+    return RelativeErrors.of(predicted, measured)
 
 
-def _step_seconds(terms: Terms, efficiencies: Efficiencies) -> Floats:
+def _step_seconds(terms: ExecutedTerms, efficiencies: Efficiencies) -> Floats:
     return _sums(terms.step_T, terms.seconds(efficiencies), len(terms.steps))
 
 
@@ -134,7 +134,7 @@ class _Rows:
     weight: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, terms: Terms) -> "_Rows":
+    def of(cls, terms: ExecutedTerms) -> "_Rows":
         rows = cls()
         of_step: list[dict[str, list[int]]] = [{} for _ in terms.steps]
         for term, (step, name) in enumerate(zip(terms.step_T, terms.name_T, strict=True)):
@@ -159,7 +159,7 @@ class _Rows:
         return np.asarray(np.array(self.weight) * gaps / NOISE, dtype=np.float64)
 
 
-def _solve(terms: Terms, base: Efficiencies) -> tuple[Efficiencies, dict[str, float]]:
+def _solve(terms: ExecutedTerms, base: Efficiencies) -> tuple[Efficiencies, dict[str, float]]:
     """Fitted efficiencies, and relative standard errors of those that the rows inform."""
     rows = _Rows.of(terms)
     moving = [name for name, depends_T in zip(NAMES, terms.depends_PT, strict=True) if depends_T.any()]
@@ -176,7 +176,9 @@ def _solve(terms: Terms, base: Efficiencies) -> tuple[Efficiencies, dict[str, fl
     return found, dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True))
 
 
-def _minimise(terms: Terms, rows: _Rows, base: Efficiencies, names: Sequence[str]) -> tuple[Efficiencies, Floats]:
+def _minimise(
+    terms: ExecutedTerms, rows: _Rows, base: Efficiencies, names: Sequence[str]
+) -> tuple[Efficiencies, Floats]:
     """The minimum over the named parameters, and the Jacobian of the data rows there [row, parameter]."""
     from scipy.optimize import least_squares
 

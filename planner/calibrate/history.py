@@ -4,16 +4,16 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from planner.calibrate.fit import Fit
+from planner.calibrate.fit import EfficiencyFit
 from planner.costs.rates.calibration import Calibration, Efficiencies
-from planner.costs.rates.spread import Spread
+from planner.costs.rates.spread import ErrorSpread
 from planner.documents.units import significant
 
 SCHEMA = "planner.calibration/1"
 _DIGITS = 5  # far below any standard error
 
 
-def document_of(fit: Fit, base: Calibration, *, date: str, sources: tuple[str, ...]) -> dict[str, Any]:
+def document_of(fit: EfficiencyFit, base: Calibration, *, date: str, sources: tuple[str, ...]) -> dict[str, Any]:
     """The file as plain data; `previous` holds the values that were replaced, and the digest of where they stood.
 
     Only `roofline`, `tables`, `engines` and `intervals` are costs; everything else says where they are from and is not
@@ -40,11 +40,11 @@ def document_of(fit: Fit, base: Calibration, *, date: str, sources: tuple[str, .
     return document
 
 
-def _ends(spread: Spread) -> dict[str, list[float]]:
+def _ends(spread: ErrorSpread) -> dict[str, list[float]]:
     return {"low": list(spread.low), "high": list(spread.high)}
 
 
-def _rounded(fit: Fit) -> dict[str, float]:
+def _rounded(fit: EfficiencyFit) -> dict[str, float]:
     found = asdict(fit.efficiencies)
     return {name: float(f"{found[name]:.{_DIGITS}g}") for name in fit.standard_errors}
 
@@ -56,7 +56,7 @@ def text_of(document: dict[str, Any]) -> str:
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120, default_flow_style=False))
 
 
-def summary(fit: Fit, base: Efficiencies) -> list[str]:
+def summary(fit: EfficiencyFit, base: Efficiencies) -> list[str]:
     """The fit in lines: errors before and after, then each fitted parameter with its relative standard error."""
     lines = [
         f"{fit.num_steps} steps and {fit.num_operators} operators of {len(fit.groups)} groups",

@@ -9,7 +9,7 @@ Gneiting and Raftery, "Strictly Proper Scoring Rules", JASA 102 (2007), section 
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.rates.spread import Spread
+from planner.costs.rates.spread import ErrorSpread
 
 LEVEL = 0.8
 COVERED = 0.82  # of the rows fitted to: groups not seen are a little worse
@@ -18,15 +18,15 @@ _RIDGE = 0.003  # on all coefficients but the constant
 _FACTORS = np.arange(0.6, 3.0, 0.02)
 
 
-def fit_spread(measured: Floats, predicted: Floats, features_NF: Floats) -> Spread:
+def fit_spread(measured: Floats, predicted: Floats, features_NF: Floats) -> ErrorSpread:
     """The spread of `measured` around `predicted`."""
     low = _bound(measured, predicted, features_NF, -1.0)
     high = _bound(measured, predicted, features_NF, 1.0)
     for factor in _FACTORS:
-        spread = Spread(tuple(low * factor), tuple(high * factor))
+        spread = ErrorSpread(tuple(low * factor), tuple(high * factor))
         if coverage(measured, *spread.bounds(predicted, features_NF)) >= COVERED:
             break
-    return Spread(tuple(float(v) for v in spread.low), tuple(float(v) for v in spread.high))
+    return ErrorSpread(tuple(float(v) for v in spread.low), tuple(float(v) for v in spread.high))
 
 
 def coverage(measured: Floats, low: Floats, high: Floats) -> float:
@@ -45,7 +45,7 @@ def _bound(measured: Floats, predicted: Floats, features_NF: Floats, side: float
 
     def score(x: Floats) -> float:
         zero = tuple(np.zeros(len(x)))
-        spread = Spread(tuple(x), zero) if side < 0 else Spread(zero, tuple(x))
+        spread = ErrorSpread(tuple(x), zero) if side < 0 else ErrorSpread(zero, tuple(x))
         bound = spread.bounds(predicted, features_NF)[0 if side < 0 else 1]
         outside = np.maximum(side * (measured - bound), 0.0)
         return float(np.mean((side * bound + _PENALTY * outside) / measured) + _RIDGE * np.sum(x[1:] ** 2))

@@ -39,7 +39,7 @@ def with_vector(base: Efficiencies, names: Sequence[str], vector: Floats) -> Eff
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ExecutedTerms:
     """Every executed operator [T] of some steps: its step, and which parameters its price hangs on."""
 
     steps: tuple[ExecutedStep, ...]
@@ -48,7 +48,7 @@ class Terms:
     depends_PT: Bools  # by parameter of NAMES
 
     @classmethod
-    def of(cls, steps: Sequence[ExecutedStep], base: Efficiencies) -> "Terms":
+    def of(cls, steps: Sequence[ExecutedStep], base: Efficiencies) -> "ExecutedTerms":
         """The terms, with dependencies found by pricing each with each parameter moved far."""
         found = list(operators_of(steps))
         index = np.array([step for step, _ in found], dtype=np.intp)

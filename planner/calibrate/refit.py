@@ -9,16 +9,16 @@ import numpy as np
 from planner.calibrate.deployments import (
     FEWEST,
     Fitted,
-    Measured,
-    Parameters,
+    MeasuredTimes,
+    ServingParameters,
     document_of,
     fit_costs,
     fit_first_tokens,
     predict,
 )
-from planner.calibrate.fit import Errors
+from planner.calibrate.fit import RelativeErrors
 from planner.calibrate.serving import ServingRow
-from planner.calibrate.terms import Terms
+from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import Calibration
 from planner.documents.files import digest
 from planner.errors import PlannerError
@@ -31,8 +31,8 @@ class Refit:
     """Fitted parameters, and errors of both times before and after; a time that no row tells has none."""
 
     fitted: Fitted
-    tpot: tuple[Errors, Errors]
-    ttft: tuple[Errors, Errors] | None
+    tpot: tuple[RelativeErrors, RelativeErrors]
+    ttft: tuple[RelativeErrors, RelativeErrors] | None
     num_rows: int
 
     @property
@@ -74,13 +74,13 @@ def refit(rows: Sequence[ServingRow], base: Calibration) -> Refit:
             where=rows[0].source if rows else "",
             hint="measure more shapes or loads; leave `-o` out to see how far the calibration is from these",
         )
-    terms = Terms.of([_case(row) for row in usable])
-    measured = Measured(
+    terms = DeploymentTerms.of([_case(row) for row in usable])
+    measured = MeasuredTimes(
         ttft_s=np.array([row.ttft_s or 1.0 for row in usable]),
         tpot_s=np.array([row.tpot_s for row in usable], dtype=np.float64),
         queued=np.array([row.saturated or row.ttft_s is None for row in usable]),
     )
-    start = Parameters.of(base, terms.engine_D)
+    start = ServingParameters.of(base, terms.engine_D)
     everything = np.ones(len(usable), dtype=bool)
     costs, errors = fit_costs(terms, measured, start, start, everything)
     found = fit_first_tokens(terms, measured, costs, everything)
@@ -95,9 +95,13 @@ def _case(row: ServingRow) -> Case:
     return row.case if told is None else replace(row.case, requests_per_client=told)
 
 
-def _errors(played: Played, measured: Measured) -> tuple[Errors, Errors]:
+def _errors(played: Played, measured: MeasuredTimes) -> tuple[RelativeErrors, RelativeErrors]:
     """Of the time per output token, and of the time to first token where it is not queueing (else of nothing: zero)."""
     told = ~measured.queued
-    tpot = Errors.of(list(played.tpot_s), list(measured.tpot_s))
-    ttft = Errors.of(list(played.ttft_s[told]), list(measured.ttft_s[told])) if told.any() else Errors(0.0, 0.0)
+    tpot = RelativeErrors.of(list(played.tpot_s), list(measured.tpot_s))
+    ttft = (
+        RelativeErrors.of(list(played.ttft_s[told]), list(measured.ttft_s[told]))
+        if told.any()
+        else RelativeErrors(0.0, 0.0)
+    )
     return tpot, ttft

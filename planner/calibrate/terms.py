@@ -15,11 +15,11 @@ from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Experts, Operator, demand
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads
-from planner.costs.rates.collectives import Route, route
+from planner.costs.rates.collectives import CollectiveRoute, route
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.profiled import Profiled
-from planner.costs.rates.roofline import Roofline, rates_of, slowdown
+from planner.costs.rates.roofline import Roofline, efficiency_names, slowdown
 from planner.costs.rates.step import fullest_stage
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Batch, batch_of, groups_of
@@ -42,13 +42,13 @@ class _Piece:
     kernels_T: Floats
     names: tuple[int, int, int, int]  # of flop, bandwidth, start, quantising
     kind: str  # gemm, attention, experts, collective, other
-    route: Route | None
+    route: CollectiveRoute | None
     experts: tuple[Experts, Accelerator] | None
     table_s_T: Floats  # what a table says; nan where none does
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class DeploymentTerms:
     """All operators of the priced steps of deployments [D], and what else decides their benchmarks."""
 
     engine_D: tuple[str, ...]  # sections of a calibration: an engine, or its older releases
@@ -59,7 +59,7 @@ class Terms:
     pieces: tuple[_Piece, ...]
     experts: tuple[tuple[int, _Piece], ...]  # the pieces of experts, and where their terms begin
     collectives: Indices  # the terms of collectives
-    route: Route  # of those
+    route: CollectiveRoute  # of those
     place_T: Indices
     count_T: Floats
     flop_s_T: Floats
@@ -68,7 +68,7 @@ class Terms:
     names_T: Indices  # [4, T]
 
     @classmethod
-    def of(cls, cases: Sequence[Case], store: ProfileStore | None = None) -> "Terms":
+    def of(cls, cases: Sequence[Case], store: ProfileStore | None = None) -> "DeploymentTerms":
         """The terms of all cases, which must be of models that have costs."""
         members = groups_of(cases)
         batches = [batch_of([cases[i] for i in group], store) for group in members]
@@ -96,7 +96,9 @@ class Terms:
         moving = [(b, piece) for b, piece in zip(begins, pieces, strict=False) if piece.route is not None]
         collectives = np.concatenate([np.arange(b, b + len(piece.place_T)) for b, piece in moving])
         routes = [piece.route for _, piece in moving]
-        joined = Route(*(np.concatenate([getattr(one, field.name) for one in routes]) for field in fields(Route)))
+        joined = CollectiveRoute(
+            *(np.concatenate([getattr(one, field.name) for one in routes]) for field in fields(CollectiveRoute))
+        )
         return cls(
             engine_D=tuple(case.section for case in cases),
             frame=Frame.gathered(frames, members),
@@ -169,7 +171,7 @@ def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Indices, pace: 
         way = route(op, ideal.topology)
         names = (0, 0, _NONE, _NONE)
         return _Piece(place, op.count * pace, none, none, none, names, "collective", way, None, table)
-    asked, rates = demand(op), rates_of(op)
+    asked, rates = demand(op), efficiency_names(op)
     busy = (asked.flop + asked.size_bytes > 0).astype(np.float64)
     starts = [NAMES.index(name) for name in rates.starts]
     names = (NAMES.index(rates.flop), NAMES.index(rates.bandwidth), starts[0], starts[1] if len(starts) > 1 else _NONE)

@@ -36,7 +36,7 @@ EQUAL = 0.02  # sizes as near as this are the same shape: 4095 cached tokens and
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TableComparison:
     """One table: its cells, their share of the roofline's rate (median, p10, p90), and the other profile's.
 
     Over the shapes that both measured: `ratio` is the median of other latency / this latency, `difference` the median
@@ -59,7 +59,7 @@ class Comparison:
     accelerator: str
     first: str
     second: str
-    lines: tuple[Line, ...]
+    lines: tuple[TableComparison, ...]
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
@@ -107,7 +107,7 @@ def _newest(store: ProfileStore, accelerator: str, table: str, engine: str | Non
     return max(tables, key=lambda one: one.header.rows_kept, default=None)
 
 
-def _line(name: str, ours: KernelTable, theirs: KernelTable | None, accelerator: Accelerator | None) -> Line:
+def _line(name: str, ours: KernelTable, theirs: KernelTable | None, accelerator: Accelerator | None) -> TableComparison:
     shares: list[Floats] = []
     ratios: list[Floats] = []
     cells = 0
@@ -125,7 +125,7 @@ def _line(name: str, ours: KernelTable, theirs: KernelTable | None, accelerator:
     within = float(np.mean(np.abs(ratio - 1.0) < CLOSE)) if len(ratio) else None
     median = float(np.median(ratio)) if len(ratio) else None
     difference = float(np.median(np.abs(1.0 / ratio - 1.0))) if len(ratio) else None
-    return Line(name, cells, (spread[0], spread[1], spread[2]), len(ratio), median, difference, within)
+    return TableComparison(name, cells, (spread[0], spread[1], spread[2]), len(ratio), median, difference, within)
 
 
 def _grids(table: KernelTable) -> Iterator[tuple[dict[str, KeyValue], Grid]]:

@@ -9,7 +9,7 @@ import yaml
 from emit_plans import QWEN, QWEN_MOE, Case, RolePlan
 from executed_plans import STEPS, write_executed
 
-from planner.calibrate.fit import Errors, Fit, fit
+from planner.calibrate.fit import EfficiencyFit, RelativeErrors, fit
 from planner.calibrate.records import read_records
 from planner.cli.main import main
 from planner.costs.rates.calibration import Efficiencies, load_calibration
@@ -31,17 +31,17 @@ DENSE = Case((RolePlan(degrees={"tp": 4}),), {"default": {"name": QWEN}})
 MIXTURE = Case((RolePlan(degrees={"tp": 8, "ep": 8}),), {"default": {"name": QWEN_MOE}})
 
 
-def fitted(*checks: Path) -> Fit:
+def fitted(*checks: Path) -> EfficiencyFit:
     return fit(read_records([str(path) for path in checks], BASE).steps, BASE.efficiencies)
 
 
 @pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> Fit:
+def exact(tmp_path_factory: pytest.TempPathFactory) -> EfficiencyFit:
     """The fit to a dense model's steps without noise."""
     return fitted(write_executed(tmp_path_factory.mktemp("exact"), DENSE, TRUTH))
 
 
-def test_known_efficiencies_are_recovered(exact: Fit) -> None:
+def test_known_efficiencies_are_recovered(exact: EfficiencyFit) -> None:
     found = exact
     for name in ("gemm_flop", "gemm_bandwidth", "attention_flop", "attention_bandwidth", "elementwise_bandwidth"):
         assert getattr(found.efficiencies, name) == pytest.approx(getattr(TRUTH, name), rel=0.02), name
@@ -69,7 +69,7 @@ def test_standard_errors_grow_with_noise(tmp_path: Path) -> None:
     assert errors[1] > 3 * errors[0]
 
 
-def test_parameters_that_the_data_do_not_inform_keep_their_values(exact: Fit) -> None:
+def test_parameters_that_the_data_do_not_inform_keep_their_values(exact: EfficiencyFit) -> None:
     found = exact
     for name in ("experts_flop", "experts_bandwidth", "fabric_bandwidth"):
         assert name not in found.standard_errors
@@ -103,12 +103,12 @@ def test_too_few_steps_are_refused_by_number(tmp_path: Path) -> None:
 
 
 def test_a_fit_is_worse_when_steps_that_it_has_not_seen_get_worse() -> None:
-    good, bad = Errors(0.1, 0.1), Errors(0.2, 0.2)
-    found = Fit(BASE.efficiencies, {}, good, good, None, 3, 0, ())
+    good, bad = RelativeErrors(0.1, 0.1), RelativeErrors(0.2, 0.2)
+    found = EfficiencyFit(BASE.efficiencies, {}, good, good, None, 3, 0, ())
     assert not found.worse
     assert replace(found, after=bad).worse
     assert replace(found, held_out=bad).worse
-    assert not replace(found, after=Errors(0.05, 0.12)).worse
+    assert not replace(found, after=RelativeErrors(0.05, 0.12)).worse
 
 
 def test_steps_of_which_little_was_executed_are_left_out_by_name(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_calibration_can_start_from_another(tmp_path: Path) -> None:
 
 def test_a_calibration_that_would_be_worse_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks, target = write_executed(tmp_path, DENSE, TRUTH), tmp_path / "calibration.yaml"
-    monkeypatch.setattr(Fit, "worse", property(lambda _: True))
+    monkeypatch.setattr(EfficiencyFit, "worse", property(lambda _: True))
     assert main(["calibrate", str(checks), "-o", str(target)]) == 1
     assert not target.exists()
 

@@ -13,8 +13,8 @@ from planner.arrays import Floats
 from planner.calibrate.deployments import (
     FEWEST,
     Fitted,
-    Measured,
-    Parameters,
+    MeasuredTimes,
+    ServingParameters,
     document_of,
     features,
     fit,
@@ -23,10 +23,10 @@ from planner.calibrate.deployments import (
     predict,
 )
 from planner.calibrate.intervals import COVERED, coverage, fit_spread, winkler
-from planner.calibrate.terms import Terms
+from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import open_store
-from planner.costs.rates.spread import Spread
+from planner.costs.rates.spread import ErrorSpread
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import case_of_row
@@ -60,28 +60,28 @@ def cases() -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def terms(cases: list[Case]) -> Terms:
-    return Terms.of(cases)
+def terms(cases: list[Case]) -> DeploymentTerms:
+    return DeploymentTerms.of(cases)
 
 
-def parameters(**changes: float) -> Parameters:
-    start = Parameters.of(PRIOR, ["vllm"])
+def parameters(**changes: float) -> ServingParameters:
+    start = ServingParameters.of(PRIOR, ["vllm"])
     return replace(start, efficiencies=replace(start.efficiencies, **changes))
 
 
-def measured(terms: Terms, truth: Parameters) -> Measured:
+def measured(terms: DeploymentTerms, truth: ServingParameters) -> MeasuredTimes:
     played = predict(terms, truth)
-    return Measured(played.ttft_s, played.tpot_s, np.zeros(len(played.ttft_s), dtype=bool))
+    return MeasuredTimes(played.ttft_s, played.tpot_s, np.zeros(len(played.ttft_s), dtype=bool))
 
 
 def everything(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return np.ones(len(values), dtype=bool)
 
 
-def test_terms_price_deployments_as_estimates_do(cases: list[Case], terms: Terms) -> None:
+def test_terms_price_deployments_as_estimates_do(cases: list[Case], terms: DeploymentTerms) -> None:
     """Two ways to one number: flat arrays of all operators, and the cost model batch by batch."""
     shipped = load_calibration()
-    played = predict(terms, Parameters.of(shipped, ["vllm"]))
+    played = predict(terms, ServingParameters.of(shipped, ["vllm"]))
     for one, ttft_s, tpot_s in zip(evaluate(cases, None), played.ttft_s, played.tpot_s, strict=True):
         assert isinstance(one, Estimate)
         assert (one.ttft_s, one.tpot_s) == pytest.approx((ttft_s, tpot_s), rel=1e-9)
@@ -94,14 +94,14 @@ def test_terms_weigh_tables_as_estimates_do(cases: list[Case]) -> None:
         pytest.skip("needs the kernel tables of ../shared")
     store = open_store((str(tables),))
     shipped = load_calibration()
-    played = predict(Terms.of(cases, store), Parameters.of(shipped, ["vllm"]), tables=True)
-    alone = predict(Terms.of(cases, store), Parameters.of(shipped, ["vllm"]))
+    played = predict(DeploymentTerms.of(cases, store), ServingParameters.of(shipped, ["vllm"]), tables=True)
+    alone = predict(DeploymentTerms.of(cases, store), ServingParameters.of(shipped, ["vllm"]))
     found = evaluate(cases, store)
     assert [one.tpot_s for one in found if isinstance(one, Estimate)] == pytest.approx(played.tpot_s, rel=1e-9)
     assert np.max(np.abs(played.tpot_s / alone.tpot_s - 1.0)) > 0.01
 
 
-def test_slower_memory_and_starts_are_found_again(terms: Terms) -> None:
+def test_slower_memory_and_starts_are_found_again(terms: DeploymentTerms) -> None:
     truth = parameters(gemm_bandwidth=0.6, gemm_start_s=4e-6)
     seen = measured(terms, truth)
     before = np.abs(predict(terms, parameters()).tpot_s / seen.tpot_s - 1.0)
@@ -112,7 +112,7 @@ def test_slower_memory_and_starts_are_found_again(terms: Terms) -> None:
     assert all(error > 0 for error in errors.values())
 
 
-def test_rows_left_out_do_not_move_a_fit(terms: Terms) -> None:
+def test_rows_left_out_do_not_move_a_fit(terms: DeploymentTerms) -> None:
     truth = parameters(gemm_bandwidth=0.6)
     seen = measured(terms, truth)
     chosen = np.arange(len(seen.tpot_s)) % 2 == 0
@@ -124,8 +124,8 @@ def test_rows_left_out_do_not_move_a_fit(terms: Terms) -> None:
 
 def test_older_releases_of_an_engine_have_overheads_of_their_own_once_rows_tell_them() -> None:
     old = [replace(one, version="0.12.0") for one in (case(*MODELS[0], 2, c, 500) for c in range(2, 2 + FEWEST))]
-    both = Terms.of([*old, *(replace(one, version="0.18.0") for one in old)])
-    start = Parameters.of(PRIOR, both.engine_D)
+    both = DeploymentTerms.of([*old, *(replace(one, version="0.18.0") for one in old)])
+    start = ServingParameters.of(PRIOR, both.engine_D)
     seen = measured(both, start)
     slow = replace(seen, tpot_s=seen.tpot_s * np.where(np.arange(2 * FEWEST) < FEWEST, 1.5, 1.0))
     found = fit(both, slow, start, everything(seen.tpot_s)).parameters
@@ -134,7 +134,7 @@ def test_older_releases_of_an_engine_have_overheads_of_their_own_once_rows_tell_
     assert new.engine("vllm<0.14") == new.engine("vllm")
 
 
-def test_what_an_engine_adds_before_the_first_token_is_found_nearly_again(terms: Terms) -> None:
+def test_what_an_engine_adds_before_the_first_token_is_found_nearly_again(terms: DeploymentTerms) -> None:
     start = parameters()
     slow = replace(start.engine("vllm"), frontend_s=0.016, output_steps=6.0)
     truth = replace(start, engines={**start.engines, "vllm": slow})
@@ -157,9 +157,12 @@ def test_intervals_hold_the_share_that_they_are_fitted_to() -> None:
     assert winkler(seen, *bounds).mean() < 0.9 * winkler(seen, predicted / width, predicted * width).mean()
 
 
-def test_a_fit_is_a_calibration_file(tmp_path: Path, terms: Terms) -> None:
+def test_a_fit_is_a_calibration_file(tmp_path: Path, terms: DeploymentTerms) -> None:
     fitted = Fitted(parameters(gemm_bandwidth=0.6), {"gemm_bandwidth": 0.1})
-    spreads = {"ttft": Spread((-0.5, 0.0, 0.0), (0.5, 0.1, 0.0)), "tpot": Spread((-0.2, 0.0, 0.0), (0.2, 0.0, 0.0))}
+    spreads = {
+        "ttft": ErrorSpread((-0.5, 0.0, 0.0), (0.5, 0.1, 0.0)),
+        "tpot": ErrorSpread((-0.2, 0.0, 0.0), (0.2, 0.0, 0.0)),
+    }
     path = tmp_path / "calibration.yaml"
     path.write_text(yaml.safe_dump(document_of(fitted, spreads, rows=3, data="sha256:0")))
     loaded = load_calibration(str(path))

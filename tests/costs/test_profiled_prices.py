@@ -20,7 +20,7 @@ from planner.costs.operators.kernels import (
 )
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.choice import Chooser
+from planner.costs.rates.choice import TableChooser
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
@@ -102,7 +102,7 @@ def _operator(table: str, point: dict[str, Floats]) -> Operator:
 
 
 def _profiled(ideal: Roofline, store: ProfileStore, version: str | None = None) -> Profiled:
-    return Profiled(ideal, Chooser(store, "test_gpu", "vllm", version))
+    return Profiled(ideal, TableChooser(store, "test_gpu", "vllm", version))
 
 
 def _engine(table: str) -> str:
@@ -270,7 +270,7 @@ def test_elementwise_kernels_are_always_analytical(ideal: Roofline, store_of: St
 def _h200(store: ProfileStore, engine: str, skew: str = "power_law_1.2") -> Profiled:
     pool = Pool("pool", find_node("h200_sxm"), 4)
     roofline = Roofline(pool.node.accelerator, pool.topology(), load_calibration().efficiencies)
-    return Profiled(roofline, Chooser(store, "h200_sxm", engine, None), skew=skew)
+    return Profiled(roofline, TableChooser(store, "h200_sxm", engine, None), skew=skew)
 
 
 def _measured_cells(grid: Grid, count: int) -> tuple[dict[str, Floats], Floats]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.documents.units import format_si, significant
-from planner.hardware.cluster import Instance, NodeType
+from planner.hardware.cluster import CloudInstance, NodeType
 from planner.hardware.library import builtin_library
 from planner.models.architecture import Architecture
 from planner.models.library import find_model, list_models
@@ -44,7 +44,7 @@ def _nodes(nodes: Iterator[NodeType]) -> Iterator[Sequence[str]]:
         )
 
 
-def _instances(instances: Iterator[Instance]) -> Iterator[Sequence[str]]:
+def _instances(instances: Iterator[CloudInstance]) -> Iterator[Sequence[str]]:
     for instance in instances:
         priced = instance.usd_per_hour is not None
         yield (

@@ -8,11 +8,11 @@ import pytest
 
 from planner.hardware.profiling import device, measure, timing
 from planner.hardware.profiling.device import Gauge, Reading
-from planner.hardware.profiling.journal import Journal
-from planner.hardware.profiling.kernel import Kernel
+from planner.hardware.profiling.journal import ProfileJournal
+from planner.hardware.profiling.kernel import PreparedKernel
 from planner.hardware.profiling.measure import measure as measure_families
-from planner.hardware.profiling.shapes import Family, Gemm, Shape
-from planner.hardware.profiling.timing import Timing
+from planner.hardware.profiling.shapes import Family, GemmShape, KernelShape
+from planner.hardware.profiling.timing import KernelTiming
 
 torch = pytest.importorskip("torch", reason="profiling needs PyTorch")
 
@@ -27,7 +27,7 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, readings: list[Reading | None]) -> None:
         self.readings, self.slept_s, self.timed = readings, 0.0, 0
         self.sentinels_s: Iterator[float] = iter(())
-        self.refused: Shape | None = None
+        self.refused: KernelShape | None = None
         monkeypatch.setattr(device, "read_state", self.read)
         monkeypatch.setattr(device, "_SECONDS_BETWEEN_READINGS", -1.0)
         monkeypatch.setattr(measure, "_SENTINEL_EVERY_S", 0.0)
@@ -41,16 +41,16 @@ class Machine:
     def sleep(self, seconds: float) -> None:
         self.slept_s += seconds
 
-    def time(self, shape: Shape, _device: object, _facts: object) -> Timing:
+    def time(self, shape: KernelShape, _device: object, _facts: object) -> KernelTiming:
         self.timed += 1
         if shape == self.refused:
             raise RuntimeError
         seconds = 1e-4
-        if shape == Gemm(192, 192, 192):
+        if shape == GemmShape(192, 192, 192):
             seconds = next(self.sentinels_s, 1e-4)
-        return Timing(seconds, seconds, seconds, 9, "events", "played")
+        return KernelTiming(seconds, seconds, seconds, 9, "events", "played")
 
-    def profile(self, folder: Path, families: list[Family]) -> measure.Measured:
+    def profile(self, folder: Path, families: list[Family]) -> measure.MeasuredProfile:
         return measure_families(
             families, folder, accelerator="h200_sxm", device="cpu", budget_s=30.0, version="2026.1.1"
         )
@@ -64,7 +64,7 @@ def test_a_point_taken_while_throttled_is_dropped_and_taken_again(
     assert report.throttled == 2
     assert machine.slept_s > 0
     assert not report.left_out
-    assert len(Journal.open(tmp_path, resume=True).timings) == 2
+    assert len(ProfileJournal.open(tmp_path, resume=True).timings) == 2
 
 
 def test_a_device_that_stays_throttled_leaves_the_family_out_and_says_so(
@@ -98,7 +98,7 @@ def test_a_kernel_that_the_device_refuses_leaves_its_family_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = Machine(monkeypatch, [COOL])
-    machine.refused = Gemm(16, 32, 64)
+    machine.refused = GemmShape(16, 32, 64)
     report = machine.profile(tmp_path, [PRODUCT, OTHER])
     assert report.left_out == {OTHER.name: "at (16,): RuntimeError"}
 
@@ -188,7 +188,7 @@ def test_kernels_under_100_us_are_replayed_from_a_graph_without_the_hosts_share(
     kernel_ms: float, capturable: bool, method: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch, kernel_ms, host_ms=0.01)
-    kernels = [Kernel(clock.run, "played", capturable) for _ in range(3)]
+    kernels = [PreparedKernel(clock.run, "played", capturable) for _ in range(3)]
     found = timing.time_on_cuda(kernels)
     assert found.method == method
     assert found.median_s == pytest.approx(seconds, rel=1e-9)
@@ -202,11 +202,11 @@ def test_a_kernel_that_cannot_be_captured_is_timed_by_events(monkeypatch: pytest
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(torch.cuda, "graph", refuse)
-    assert timing.time_on_cuda([Kernel(clock.run, "played")]).method == "events"
+    assert timing.time_on_cuda([PreparedKernel(clock.run, "played")]).method == "events"
 
 
 def test_input_sets_together_exceed_the_cache_three_times() -> None:
     facts = device.DeviceFacts("cuda", "played", 2**37, 60 * 2**20, "9.0", "", "", "")
-    shape = Gemm(1, 4096, 4096)
+    shape = GemmShape(1, 4096, 4096)
     assert timing._num_sets(shape, facts) * shape.size_bytes > 3 * facts.l2_bytes
-    assert timing._num_sets(Gemm(8192, 8192, 8192), facts) == 1
+    assert timing._num_sets(GemmShape(8192, 8192, 8192), facts) == 1

@@ -27,10 +27,14 @@ from planner.hardware.library import find_node
 from planner.hardware.profiles import embedded
 from planner.hardware.profiles.store import ProfileStore
 from planner.hardware.profiling.bundle import MOST_FILES, SUMMARY, TABLES, adopt
-from planner.hardware.profiling.shapes import BALANCED, Family, families_from_json, families_to_json
+from planner.hardware.profiling.shapes import BALANCED, Family
 from planner.hardware.profiling.writer import CARD
 from planner.models.library import find_model
 from planner.plan.reader import read_plan
+
+sys.path.append(str(Path(__file__).parent.parent.parent / "benchmarks" / "gpu"))
+
+from families import families_from_json, families_to_json
 
 pytest.importorskip("torch", reason="profiling needs PyTorch")
 

@@ -8,7 +8,7 @@ import pytest
 
 from planner.costs.operators.kernels import Experts as ExpertsOperator
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.choice import Chooser
+from planner.costs.rates.choice import TableChooser
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.profiled import PASS_OF, Profiled
 from planner.costs.rates.roofline import Roofline
@@ -19,7 +19,7 @@ from planner.hardware.library import find_node
 from planner.hardware.profiles.store import ProfileStore
 from planner.hardware.profiling.device import describe
 from planner.hardware.profiling.expert_kernels import experts
-from planner.hardware.profiling.journal import Journal
+from planner.hardware.profiling.journal import ProfileJournal
 from planner.hardware.profiling.kernel import UnsupportedShapeError
 from planner.hardware.profiling.kernels import prepare
 from planner.hardware.profiling.loads import expert_loads
@@ -27,19 +27,18 @@ from planner.hardware.profiling.measure import measure
 from planner.hardware.profiling.shapes import (
     GRADIENTS,
     PASS_KINDS,
-    BatchedGemm,
-    Copy,
-    DecodeAttention,
-    Experts,
+    BatchedGemmShape,
+    CopyShape,
+    DecodeAttentionShape,
+    ExpertsShape,
     Family,
-    Gemm,
-    LatentDecode,
-    LatentPrefill,
-    Launch,
-    MemoryPass,
-    PrefillAttention,
-    Shape,
-    memory_bytes,
+    GemmShape,
+    KernelShape,
+    LatentDecodeShape,
+    LatentPrefillShape,
+    LaunchShape,
+    MemoryPassShape,
+    PrefillAttentionShape,
 )
 from planner.hardware.profiling.timing import one_thread, time_shape
 from planner.models.library import find_model
@@ -49,27 +48,27 @@ CPU = torch.device("cpu")
 HEADS = {"heads": 4, "kv_heads": 2, "head_dim": 16}
 MOE: dict[str, Any] = {"moe_tp": 1, "ep": 2, "hidden": 32, "intermediate": 16, "top_k": 2, "num_experts": 8}
 
-SHAPES: dict[str, Shape] = {
-    "product in bf16": Gemm(4, 32, 64),
-    "product in fp32": Gemm(4, 32, 64, "fp32"),
-    "product with 4-bit weights": Gemm(4, 32, 64, "int4"),
-    "logits": Gemm(2, 512, 64),
-    "gradient of weights": Gemm(32, 64, 16),
-    "causal prefill with grouped heads": PrefillAttention(2, 32, **HEADS),
-    "packed sequences of unequal length": PrefillAttention(3, 32, **HEADS, uneven=1),
-    "sliding window": PrefillAttention(1, 32, **HEADS, window=8),
-    "gradient of attention": PrefillAttention(1, 32, **HEADS, backward=1),
-    "decoding": DecodeAttention(2, 48, **HEADS),
-    "decoding in a window": DecodeAttention(2, 48, **HEADS, window=16),
-    "latent prefill": LatentPrefill(1, 32, 2, 24, 16),
-    "latent decoding": LatentDecode(2, 48, 4, 24, 16),
-    "absorbed projection": BatchedGemm(4, 2, 16, 32, "mla_gen_pre"),
-    **{f"experts, {load}": Experts(16, **MOE, distribution=load) for load in ("balanced", "power_law_1.2")},
-    **{f"experts, gradient of {side}": Experts(16, **MOE, gradient=side) for side in GRADIENTS if side},
-    **{f"experts without gate, {side}": Experts(16, **MOE, gated=0, gradient=side) for side in GRADIENTS},
-    **{kind: MemoryPass(2**14, kind, 64) for kind in PASS_KINDS},
-    "copy on the device": Copy(4096, "device_to_device"),
-    **{f"launches, {mode}": Launch(2, mode) for mode in ("eager", "graph")},
+SHAPES: dict[str, KernelShape] = {
+    "product in bf16": GemmShape(4, 32, 64),
+    "product in fp32": GemmShape(4, 32, 64, "fp32"),
+    "product with 4-bit weights": GemmShape(4, 32, 64, "int4"),
+    "logits": GemmShape(2, 512, 64),
+    "gradient of weights": GemmShape(32, 64, 16),
+    "causal prefill with grouped heads": PrefillAttentionShape(2, 32, **HEADS),
+    "packed sequences of unequal length": PrefillAttentionShape(3, 32, **HEADS, uneven=1),
+    "sliding window": PrefillAttentionShape(1, 32, **HEADS, window=8),
+    "gradient of attention": PrefillAttentionShape(1, 32, **HEADS, backward=1),
+    "decoding": DecodeAttentionShape(2, 48, **HEADS),
+    "decoding in a window": DecodeAttentionShape(2, 48, **HEADS, window=16),
+    "latent prefill": LatentPrefillShape(1, 32, 2, 24, 16),
+    "latent decoding": LatentDecodeShape(2, 48, 4, 24, 16),
+    "absorbed projection": BatchedGemmShape(4, 2, 16, 32, "mla_gen_pre"),
+    **{f"experts, {load}": ExpertsShape(16, **MOE, distribution=load) for load in ("balanced", "power_law_1.2")},
+    **{f"experts, gradient of {side}": ExpertsShape(16, **MOE, gradient=side) for side in GRADIENTS if side},
+    **{f"experts without gate, {side}": ExpertsShape(16, **MOE, gated=0, gradient=side) for side in GRADIENTS},
+    **{kind: MemoryPassShape(2**14, kind, 64) for kind in PASS_KINDS},
+    "copy on the device": CopyShape(4096, "device_to_device"),
+    **{f"launches, {mode}": LaunchShape(2, mode) for mode in ("eager", "graph")},
 }  # fmt: skip
 
 
@@ -90,25 +89,25 @@ def test_every_kind_of_kernel_has_a_place_in_a_table(name: str) -> None:
     layout = LAYOUTS[shape.table]
     assert set(shape.row()) == {*layout.axes, *layout.keys}
     assert shape.flop >= 0
-    assert memory_bytes(shape) >= shape.size_bytes > 0
+    assert shape.memory_bytes >= shape.size_bytes > 0
 
 
 @pytest.mark.parametrize(
     ("shape", "said"),
     [
-        (Copy(4096, "host_to_device"), "no copies between host and device"),
-        (Gemm(4, 32, 64, "fp8"), "no 8-bit"),
-        (Gemm(4, 32, 40, "int4"), "k in multiples of 32"),
-        (Experts(16, **MOE, precision="fp8"), "8-bit grouped products"),
+        (CopyShape(4096, "host_to_device"), "no copies between host and device"),
+        (GemmShape(4, 32, 64, "fp8"), "no 8-bit"),
+        (GemmShape(4, 32, 40, "int4"), "k in multiples of 32"),
+        (ExpertsShape(16, **MOE, precision="fp8"), "8-bit grouped products"),
     ],
 )
-def test_kernels_that_a_processor_lacks_are_named(shape: Shape, said: str) -> None:
+def test_kernels_that_a_processor_lacks_are_named(shape: KernelShape, said: str) -> None:
     with pytest.raises(UnsupportedShapeError, match=said):
         prepare(shape, CPU, fp8=False)
 
 
 def test_an_8_bit_product_casts_its_activations_and_multiplies() -> None:
-    kernel = prepare(Gemm(16, 32, 64, "fp8"), CPU, fp8=True)
+    kernel = prepare(GemmShape(16, 32, 64, "fp8"), CPU, fp8=True)
     result = kernel.run()
     assert isinstance(result, torch.Tensor)
     assert result.shape == (16, 32)
@@ -117,22 +116,22 @@ def test_an_8_bit_product_casts_its_activations_and_multiplies() -> None:
 
 
 def test_packed_sequences_differ_in_length_and_average_the_length() -> None:
-    lengths = PrefillAttention(5, 64, **HEADS, uneven=1).lengths
+    lengths = PrefillAttentionShape(5, 64, **HEADS, uneven=1).lengths
     assert lengths == [32, 48, 64, 80, 96]
-    even, uneven = PrefillAttention(5, 64, **HEADS), PrefillAttention(5, 64, **HEADS, uneven=1)
+    even, uneven = PrefillAttentionShape(5, 64, **HEADS), PrefillAttentionShape(5, 64, **HEADS, uneven=1)
     assert uneven.flop > even.flop  # the longest cost more than the shortest save
 
 
 def test_a_latent_decoding_step_that_writes_its_scores_needs_memory_for_them() -> None:
-    shape = LatentDecode(256, 98304, 128, 576, 512)
+    shape = LatentDecodeShape(256, 98304, 128, 576, 512)
     assert shape.size_bytes < 40e9
-    assert memory_bytes(shape) > 3 * 2 * 256 * 98304 * 128
+    assert shape.memory_bytes > 3 * 2 * 256 * 98304 * 128
 
 
 @pytest.mark.parametrize("side", ["input", "weight"])
 @pytest.mark.parametrize("gated", [0, 1])
 def test_gradients_of_experts_have_the_sizes_of_what_they_are_gradients_of(side: str, gated: int) -> None:
-    shape = Experts(16, **MOE, gated=gated, gradient=side)
+    shape = ExpertsShape(16, **MOE, gated=gated, gradient=side)
     found = experts(shape, CPU, fp8=False).run()
     if side == "input":
         assert isinstance(found, torch.Tensor)
@@ -146,7 +145,7 @@ def test_gradients_of_experts_have_the_sizes_of_what_they_are_gradients_of(side:
 
 def test_gradients_of_8_bit_experts_are_refused() -> None:
     with pytest.raises(PlannerError, match="in bf16"):
-        Experts(16, **MOE, precision="fp8", gradient="input")
+        ExpertsShape(16, **MOE, precision="fp8", gradient="input")
 
 
 def test_gradients_of_experts_are_priced_as_measured(tmp_path: Path) -> None:
@@ -157,8 +156,8 @@ def test_gradients_of_experts_are_priced_as_measured(tmp_path: Path) -> None:
     measure(families, tmp_path, accelerator="h200_sxm", device="cpu", budget_s=20, version="2026.1.1")
     node = find_node("h200_sxm")
     roofline = Roofline(node.accelerator, Pool("here", node, 1).topology(), load_calibration().efficiencies)
-    pricer = Profiled(roofline, Chooser(ProfileStore.open([tmp_path]), "h200_sxm", "vllm", None))
-    known = Journal.open(tmp_path, resume=True).timings
+    pricer = Profiled(roofline, TableChooser(ProfileStore.open([tmp_path]), "h200_sxm", "vllm", None))
+    known = ProfileJournal.open(tmp_path, resume=True).timings
     one = np.ones(1)
     for family, name in zip(families, ("experts", "experts_input_gradient", "experts_weight_gradient"), strict=True):
         op = ExpertsOperator(name, 1.0, one * 64, one, one * 2, 32, 16, 2, 8, True, "bf16", "bf16")

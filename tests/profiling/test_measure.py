@@ -19,7 +19,7 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
 )
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.choice import Chooser
+from planner.costs.rates.choice import TableChooser
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
@@ -28,8 +28,8 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.profiles.store import ProfileStore
 from planner.hardware.profiling.collectives import OPERATIONS, collective_families
-from planner.hardware.profiling.journal import FILE, Journal
-from planner.hardware.profiling.measure import Measured, measure
+from planner.hardware.profiling.journal import FILE, ProfileJournal
+from planner.hardware.profiling.measure import MeasuredProfile, measure
 from planner.hardware.profiling.shapes import Family
 from planner.hardware.profiling.writer import CARD, INTERPOLATED
 
@@ -52,7 +52,9 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-def run(folder: Path, *, resume: bool = False, budget_s: float = 20.0, families: list[Family] = FAMILIES) -> Measured:
+def run(
+    folder: Path, *, resume: bool = False, budget_s: float = 20.0, families: list[Family] = FAMILIES
+) -> MeasuredProfile:
     return measure(
         families, folder, accelerator="h200_sxm", device="cpu", budget_s=budget_s, version=VERSION, resume=resume
     )
@@ -69,7 +71,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pricer(profile: Path) -> Profiled:
     node = find_node("h200_sxm")
     roofline = Roofline(node.accelerator, Pool("here", node, 1).topology(), load_calibration().efficiencies)
-    return Profiled(roofline, Chooser(ProfileStore.open([profile]), "h200_sxm", "vllm", None))
+    return Profiled(roofline, TableChooser(ProfileStore.open([profile]), "h200_sxm", "vllm", None))
 
 
 def array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -77,7 +79,7 @@ def array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def timings(folder: Path) -> dict[tuple[str, tuple[int, ...]], float]:
-    return {key: timing.median_s for key, timing in Journal.open(folder, resume=True).timings.items()}
+    return {key: timing.median_s for key, timing in ProfileJournal.open(folder, resume=True).timings.items()}
 
 
 def test_collectives_of_two_processes_are_priced_as_measured(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_collectives_of_two_processes_are_priced_as_measured(tmp_path: Path) -> 
     assert [dict(one.fixed)["operation"] for one in families] == list(OPERATIONS)
     node = find_node("h200_sxm")
     roofline = Roofline(node.accelerator, Pool("here", node, 1).topology(), load_calibration().efficiencies)
-    pricer = Profiled(roofline, Chooser(ProfileStore.open([tmp_path]), "h200_sxm", "vllm", None))
+    pricer = Profiled(roofline, TableChooser(ProfileStore.open([tmp_path]), "h200_sxm", "vllm", None))
     known = timings(tmp_path)[families[0].name, (65536,)]
     one = array(1.0)
     priced = pricer.price(Collective("attention_all_reduce", 1.0, "all_reduce", one * 65536, one * 2, one))
@@ -248,7 +250,7 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
 
 def test_repeated_medians_of_a_product_agree() -> None:
     from planner.hardware.profiling.device import describe
-    from planner.hardware.profiling.shapes import Gemm as GemmShape
+    from planner.hardware.profiling.shapes import GemmShape
     from planner.hardware.profiling.timing import one_thread, time_shape
 
     cpu = torch.device("cpu")

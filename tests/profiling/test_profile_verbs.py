@@ -14,7 +14,7 @@ from planner.hardware.library import find_accelerator
 from planner.hardware.profiles.store import ProfileStore
 from planner.hardware.profiling.loads import expert_loads
 from planner.hardware.profiling.measure import measure
-from planner.hardware.profiling.shapes import Experts, Family
+from planner.hardware.profiling.shapes import ExpertsShape, Family
 from planner.models.library import find_model
 
 pytest.importorskip("torch", reason="profiling needs PyTorch")
@@ -179,12 +179,12 @@ def test_sweeps_go_from_end_to_end() -> None:
 @pytest.mark.parametrize("distribution", ["balanced", "power_law_1.01", "power_law_1.2"])
 @pytest.mark.parametrize("tokens", [1, 7, 512])
 def test_experts_get_every_choice_of_every_token_once(distribution: str, tokens: int) -> None:
-    shape = Experts(tokens, 1, 1, 64, 32, 4, 16, distribution=distribution)
+    shape = ExpertsShape(tokens, 1, 1, 64, 32, 4, 16, distribution=distribution)
     loads = expert_loads(shape)
     assert sum(loads) == tokens * shape.top_k
     assert max(loads) <= tokens
 
 
 def test_a_power_law_loads_the_busiest_rank_more_than_an_even_spread() -> None:
-    even, skewed = (Experts(512, 1, 4, 64, 32, 2, 16, distribution=name) for name in ("balanced", "power_law_1.2"))
+    even, skewed = (ExpertsShape(512, 1, 4, 64, 32, 2, 16, distribution=name) for name in ("balanced", "power_law_1.2"))
     assert sum(expert_loads(skewed)) > 1.2 * sum(expert_loads(even))

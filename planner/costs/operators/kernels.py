@@ -168,7 +168,7 @@ Operator = Compute | Collective
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class KernelDemand:
     """What an operator asks of a device [N]; `precision` picks the peak rate."""
 
     flop: Floats
@@ -209,18 +209,18 @@ def _working_precision(precision: str) -> str:
     return "fp32" if precision == "fp32" else "bf16"
 
 
-def demand(op: Compute, routing_concentration: float = math.inf) -> Demand:
+def demand(op: Compute, routing_concentration: float = math.inf) -> KernelDemand:
     """Operations and bytes of one run of `op` on one device; experts as popular as `touched_share` says."""
     match op:
         case Gemm():
             inputs = op.m * op.k * bytes_per(activation_precision(op.precision))
             weights = op.n * op.k * bytes_per(op.precision) * (op.m > 0)  # without tokens the kernel is not launched
             moved = weights + inputs + working_bytes(op.precision) * op.m * op.n
-            return Demand(2.0 * op.m * op.n * op.k, moved, activation_precision(op.precision))
+            return KernelDemand(2.0 * op.m * op.n * op.k, moved, activation_precision(op.precision))
         case BatchedGemm():
             weights = op.n * op.k * bytes_per(op.precision) * (op.m > 0)
             moved = op.batch * (weights + working_bytes(op.precision) * op.m * (op.k + op.n))
-            return Demand(2.0 * op.batch * op.m * op.n * op.k, moved, activation_precision(op.precision))
+            return KernelDemand(2.0 * op.batch * op.m * op.n * op.k, moved, activation_precision(op.precision))
         case PrefillAttention():
             return _prefill(op)
         case DecodeAttention():
@@ -230,12 +230,12 @@ def demand(op: Compute, routing_concentration: float = math.inf) -> Demand:
         case Experts():
             return _experts(op, routing_concentration)
         case Recurrence():
-            return Demand(op.tokens * op.flop_per_token, 2.0 * op.sequences * op.state_bytes, "bf16")
+            return KernelDemand(op.tokens * op.flop_per_token, 2.0 * op.sequences * op.state_bytes, "bf16")
         case Scores():
             flop = 2.0 * op.pairs * op.heads * op.head_dim
-            return Demand(flop, op.keys * op.head_dim + 4.0 * op.pairs, "fp8", kernels=2.0)
+            return KernelDemand(flop, op.keys * op.head_dim + 4.0 * op.pairs, "fp8", kernels=2.0)
         case MemoryPass():
-            return Demand(np.zeros_like(op.size_bytes), op.size_bytes, "bf16", kernels=op.kernels)
+            return KernelDemand(np.zeros_like(op.size_bytes), op.size_bytes, "bf16", kernels=op.kernels)
 
 
 def causal_pairs(new: Floats, context: Floats, window: float = 0.0) -> Floats:
@@ -288,7 +288,7 @@ def _missed_again(places: Floats, chosen: int, among: int) -> Floats:
     return np.maximum(among * (1.0 - 1.0 / places) - chosen, 0.0) / (among - chosen)
 
 
-def _prefill(op: PrefillAttention) -> Demand:
+def _prefill(op: PrefillAttention) -> KernelDemand:
     new, past = op.new_tokens, op.context
     pairs = chunk_pairs(new, past, op.window) if op.chunked else causal_pairs(new, past, op.window)
     if op.window:
@@ -296,10 +296,10 @@ def _prefill(op: PrefillAttention) -> Demand:
     flop = 2.0 * op.sequences * op.heads * pairs * (op.head_dim + op.v_head_dim)
     cached = (new + past) * op.kv_heads * (op.head_dim + op.v_head_dim) * bytes_per(op.kv_precision)
     queries = working_bytes(op.kv_precision) * new * op.heads * (op.head_dim + op.v_head_dim)
-    return Demand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
+    return KernelDemand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
 
 
-def _decode(op: DecodeAttention) -> Demand:
+def _decode(op: DecodeAttention) -> KernelDemand:
     context = attended(op.context, op.window, chunked=op.chunked)
     flop = 2.0 * op.sequences * op.heads * context * (op.head_dim + op.v_head_dim)
     width = op.head_dim if op.latent else op.head_dim + op.v_head_dim
@@ -307,10 +307,10 @@ def _decode(op: DecodeAttention) -> Demand:
     queries = working_bytes(op.kv_precision) * op.heads * (op.head_dim + op.v_head_dim)
     if op.queries is not None:
         flop, queries = flop * op.queries, queries * op.queries
-    return Demand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
+    return KernelDemand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
 
 
-def _attention_backward(op: PrefillAttention | DecodeAttention) -> Demand:
+def _attention_backward(op: PrefillAttention | DecodeAttention) -> KernelDemand:
     """FlashAttention-2 (arXiv:2307.08691, section 3.1.2): five products against two, 2.5 times for equal head sizes.
 
     Three are as deep as a key (the scores once more, the gradients of queries and keys), two as a value. Queries, keys,
@@ -318,7 +318,7 @@ def _attention_backward(op: PrefillAttention | DecodeAttention) -> Demand:
     """
     once = demand(op)
     products = (3.0 * op.head_dim + 2.0 * op.v_head_dim) / (op.head_dim + op.v_head_dim)
-    return Demand(products * once.flop, 2.0 * once.size_bytes, once.precision, kernels=2.0)
+    return KernelDemand(products * once.flop, 2.0 * once.size_bytes, once.precision, kernels=2.0)
 
 
 def touched_share(tokens: Floats, top_k: float, num_experts: int, concentration: float = math.inf) -> Floats:
@@ -334,7 +334,7 @@ def touched_share(tokens: Floats, top_k: float, num_experts: int, concentration:
     return np.asarray(1.0 - (1.0 + tokens * top_k / (num_experts * concentration)) ** -concentration)
 
 
-def _experts(op: Experts, concentration: float) -> Demand:
+def _experts(op: Experts, concentration: float) -> KernelDemand:
     matrices = 3.0 if op.gated else 2.0
     inter = op.intermediate / op.moe_tp
     routed = op.tokens * op.top_k / op.ep
@@ -342,4 +342,4 @@ def _experts(op: Experts, concentration: float) -> Demand:
     weights = np.maximum(touched, np.minimum(routed, 1.0)) * matrices * op.hidden * inter * bytes_per(op.precision)
     value = working_bytes(op.activation)
     moved = weights + routed * (op.hidden * (bytes_per(op.activation) + value) + value * (matrices - 1.0) * inter)
-    return Demand(2.0 * routed * matrices * op.hidden * inter, moved, op.activation, kernels=matrices)
+    return KernelDemand(2.0 * routed * matrices * op.hidden * inter, moved, op.activation, kernels=matrices)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.arrays import Floats
-from planner.costs.rates.spread import FEATURES, Spread
+from planner.costs.rates.spread import FEATURES, ErrorSpread
 from planner.documents.files import digest
 from planner.documents.read import Document, load_document, parse_document
 from planner.errors import PlannerError, did_you_mean
@@ -191,7 +191,7 @@ class Calibration:
     digest: str
     source: str
     tables: TableTrust = field(default_factory=TableTrust)
-    spreads: dict[str, Spread] = field(default_factory=dict)  # of "ttft" and "tpot"
+    spreads: dict[str, ErrorSpread] = field(default_factory=dict)  # of "ttft" and "tpot"
 
     def engine(self, name: str, version: str | None = None) -> EngineOverheads:
         """The overheads of an engine in the named version, else its newest; `default` stands for those without any."""
@@ -226,9 +226,9 @@ def _parse(document: Document, name: str) -> Calibration:
     return Calibration(name, efficiencies, engines, digest(identity), str(data.get("source", "")), tables, spreads)
 
 
-def _spreads(values: object, document: Document) -> dict[str, Spread]:
+def _spreads(values: object, document: Document) -> dict[str, ErrorSpread]:
     """Section `intervals`: for ttft and tpot, the coefficients of the bounds `low` and `high`."""
-    spreads: dict[str, Spread] = {}
+    spreads: dict[str, ErrorSpread] = {}
     for name, sides in _mapping(values, document, ("intervals",)).items():
         path = ("intervals", str(name))
         found = _mapping(sides, document, path)
@@ -241,7 +241,7 @@ def _spreads(values: object, document: Document) -> dict[str, Spread]:
         if name not in ("ttft", "tpot") or not right:
             hint = f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers: {', '.join(FEATURES)}"
             raise PlannerError(f"`{name}` is no interval", where=document.where(path), hint=hint)
-        spreads[str(name)] = Spread(tuple(map(float, found["low"])), tuple(map(float, found["high"])))
+        spreads[str(name)] = ErrorSpread(tuple(map(float, found["low"])), tuple(map(float, found["high"])))
     return spreads
 
 

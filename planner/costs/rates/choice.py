@@ -17,7 +17,7 @@ _SLOWEST_FLOOR_S = 15e-6  # no kernel of a replayed graph takes longer to do not
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenTable:
     """The chosen grid and where it is from."""
 
     selection: Selection
@@ -29,7 +29,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Chooser:
+class TableChooser:
     """Chooses tables of one accelerator for one engine and version; collects what it had to compromise on."""
 
     store: ProfileStore
@@ -39,7 +39,7 @@ class Chooser:
     notes: set[str] = field(default_factory=set)
     digests: set[str] = field(default_factory=set)
 
-    def choose(self, table: str, keys: Iterable[Key], engine: str | None = None) -> Choice | None:
+    def choose(self, table: str, keys: Iterable[Key], engine: str | None = None) -> ChosenTable | None:
         """The grid of the first key that our own tables, the engine's, or another engine's hold.
 
         Among versions the nearest to the one asked for wins, unless it measured under nine tenths of what the fullest
@@ -47,7 +47,7 @@ class Chooser:
         engine's is taken.
         """
         wanted = list(keys)
-        host_bound: Choice | None = None
+        host_bound: ChosenTable | None = None
         for candidate in (OURS, engine or self.engine, *(() if engine else _ENGINES)):
             found = self._of_engine(table, wanted, candidate)
             if found is None or (host_bound is not None and found.selection is host_bound.selection):
@@ -70,17 +70,17 @@ class Chooser:
         version = self.version if engine == self.engine else None
         return self.store.candidates(accelerator=self.accelerator, table=table, engine=engine, version=version)
 
-    def _of_engine(self, table: str, keys: list[Key], engine: str) -> Choice | None:
+    def _of_engine(self, table: str, keys: list[Key], engine: str) -> ChosenTable | None:
         selections = list(self._candidates(table, engine))
         for key in keys:
             grids = [(selection, selection.table.grid(**key)) for selection in selections]
-            found = [Choice(selection, grid) for selection, grid in grids if grid is not None]
+            found = [ChosenTable(selection, grid) for selection, grid in grids if grid is not None]
             if found:
                 cells = [int(np.sum(~np.isnan(choice.grid.latency_s))) for choice in found]
                 return next(choice for choice, size in zip(found, cells, strict=True) if size >= _COMPLETE * max(cells))
         return None
 
-    def _settled(self, table: str, chosen: Choice, host_bound: Choice | None) -> Choice:
+    def _settled(self, table: str, chosen: ChosenTable, host_bound: ChosenTable | None) -> ChosenTable:
         identity = chosen.selection.table.identity
         self.digests.add(identity.digest)
         if host_bound is not None:

@@ -41,7 +41,7 @@ class _Tier:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class CollectiveRoute:
     """A collective's way through the topology [N]: seconds at full bandwidth, how often it starts, fixed latency."""
 
     inside_s: Floats  # in the innermost domain
@@ -68,7 +68,7 @@ def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies)
     return route(op, topology).seconds(efficiencies)
 
 
-def route(op: Collective, topology: Topology) -> Route:
+def route(op: Collective, topology: Topology) -> CollectiveRoute:
     """Where the bytes of one run go [N]; all zero for groups of one."""
     tiers, none = _tiers(op, topology), np.zeros_like(op.group)
     live = ((op.group > 1) & (op.size_bytes > 0)).astype(np.float64)
@@ -84,7 +84,7 @@ def route(op: Collective, topology: Topology) -> Route:
     outside = np.maximum.reduce([none, *parts[1:]]) if concurrent else sum(parts[1:], none)
     both, reduces = (np.full(len(none), one) for one in (concurrent, op.kind == "all_reduce"))
     packed = live * (concurrent and op.choices > 0 and topology.levels[0].size <= BOARD)
-    return Route(parts[0], outside, sum(spans, none), sum(doublings, none), latency, both, reduces, packed)
+    return CollectiveRoute(parts[0], outside, sum(spans, none), sum(doublings, none), latency, both, reduces, packed)
 
 
 def _outermost(spans: list[Floats]) -> list[Floats]:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from planner.costs.operators.kernels import Operator
 from planner.costs.rates.calibration import Calibration
-from planner.costs.rates.choice import Chooser
+from planner.costs.rates.choice import TableChooser
 from planner.costs.rates.evidence import KernelTime
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
@@ -69,7 +69,7 @@ def make_pricer(
     roofline = Roofline(accelerator, pool.topology(), started)
     if store is None or accelerator.name not in store.accelerators():
         return roofline
-    chooser = Chooser(store, accelerator.name, engine, version)
+    chooser = TableChooser(store, accelerator.name, engine, version)
     if store is open_store(embedded_profiles()):
         chooser.notes.add(
             f"no kernel tables were given: those measured on {accelerator.name} that come with planner serve"

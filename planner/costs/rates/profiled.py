@@ -27,7 +27,7 @@ from planner.costs.operators.kernels import (
     gradient_of,
 )
 from planner.costs.rates.calibration import FULL_TRUST, TableTrust
-from planner.costs.rates.choice import Choice, Chooser
+from planner.costs.rates.choice import ChosenTable, TableChooser
 from planner.costs.rates.collectives import collective_s
 from planner.costs.rates.evidence import Basis, KernelTime
 from planner.costs.rates.roofline import Roofline
@@ -94,7 +94,7 @@ class Profiled:
     """Prices operators from a store of tables for one engine and version; remembers which tables it used."""
 
     roofline: Roofline
-    chooser: Chooser
+    chooser: TableChooser
     trust: TableTrust = FULL_TRUST
     skew: str = "power_law_1.2"  # expert load of the MoE tables; 1.01 fits DeepSeek-R1, 1.2 Qwen3-235B (their README)
     _tables: dict[tuple[str | int | float | tuple[int, ...], ...], _Table | None] = field(default_factory=dict)
@@ -370,7 +370,7 @@ class Profiled:
             self._tables[identity] = found
         return self._tables[identity]
 
-    def _weight(self, chosen: Choice, identity: tuple[object, ...]) -> float:
+    def _weight(self, chosen: ChosenTable, identity: tuple[object, ...]) -> float:
         """How far the table counts against the roofline."""
         return 1.0 if chosen.ours else float(getattr(self.trust, _TRUST_OF.get(str(identity[0]), "attention")))
 
@@ -393,7 +393,7 @@ class Profiled:
         return KernelTime(seconds, np.where(at.inside, table.basis, held).astype(np.uint8))
 
 
-def _as_ratio(chosen: Choice, build: Callable[[Grid], Floats], weight: float) -> _Table:
+def _as_ratio(chosen: ChosenTable, build: Callable[[Grid], Floats], weight: float) -> _Table:
     reference = np.maximum(build(chosen.grid), 1e-12).reshape(chosen.grid.latency_s.shape)
     ratio = weight * chosen.grid.filled(reference)
     return _Table(chosen.grid, ratio, Basis.MEASURED if chosen.ours else Basis.IMPORTED)

@@ -54,7 +54,7 @@ class Roofline:
 
     def compute_s(self, op: Compute) -> Floats:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""
-        known, names = self.efficiencies, rates_of(op)
+        known, names = self.efficiencies, efficiency_names(op)
         asked = demand(op, known.routing_concentration)
         rate = self.accelerator.peak(asked.precision) * getattr(known, names.flop)
         compute = asked.flop * slowdown(op, known.experts_width, known.experts_rows) / rate
@@ -78,7 +78,7 @@ def slowdown(op: Compute, experts_width: float, experts_rows: float) -> Floats |
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class EfficiencyNames:
     """The efficiencies, by name, that an operator's time hangs on."""
 
     flop: str
@@ -86,26 +86,26 @@ class Rates:
     starts: tuple[str, ...]  # of one launch, added up
 
 
-def rates_of(op: Compute) -> Rates:
+def efficiency_names(op: Compute) -> EfficiencyNames:
     """The efficiencies of an operator's kernel."""
     match op:
         case Gemm() | BatchedGemm():
             bandwidth = "gemm_bandwidth_4bit" if op.precision in FOUR_BIT else "gemm_bandwidth"
             start = "latent_start_s" if isinstance(op, BatchedGemm) else "gemm_start_s"
-            return Rates(_gemm_flop(op.precision), bandwidth, (start, *_quantising(op.precision)))
+            return EfficiencyNames(_gemm_flop(op.precision), bandwidth, (start, *_quantising(op.precision)))
         case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
             flop = "latent_flop" if isinstance(op, PrefillAttention) and op.latent else "attention_flop"
             absorbed = isinstance(op, DecodeAttention) and op.latent
             start = "latent_start_s" if absorbed else "attention_start_s"
-            return Rates(flop, "attention_bandwidth", (start,))
+            return EfficiencyNames(flop, "attention_bandwidth", (start,))
         case Experts():
             gathered = op.precision == "mxfp4"  # the kernel that gathers an expert's tokens quantises them
             quantising = ("experts_quantise_s",) if quantises(op.activation) and not gathered else ()
-            return Rates(_experts_flop(op), "experts_bandwidth", ("experts_start_s", *quantising))
+            return EfficiencyNames(_experts_flop(op), "experts_bandwidth", ("experts_start_s", *quantising))
         case MemoryPass():
-            return Rates("gemm_flop", "elementwise_bandwidth", ("elementwise_start_s",))
+            return EfficiencyNames("gemm_flop", "elementwise_bandwidth", ("elementwise_start_s",))
         case _:
-            return Rates("gemm_flop", "elementwise_bandwidth", ("gemm_start_s",))
+            return EfficiencyNames("gemm_flop", "elementwise_bandwidth", ("gemm_start_s",))
 
 
 def _gemm_flop(precision: str) -> str:

@@ -16,7 +16,7 @@ WIDEST = 4.0  # logarithm of a bound over its estimate
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ErrorSpread:
     """Coefficients of both bounds, one a feature; all zero where none were fitted."""
 
     low: tuple[float, ...] = (0.0, 0.0, 0.0)

@@ -179,7 +179,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Far:
+class RemoteFfn:
     """A feed-forward side in another pool: its kernels, and the ports of both sides."""
 
     pricer: Pricer
@@ -195,7 +195,7 @@ class Far:
 
 
 def unit_step(
-    arch: Architecture, pricer: Pricer, engine: EngineOverheads, units: Units, work: Work, far: Far | None = None
+    arch: Architecture, pricer: Pricer, engine: EngineOverheads, units: Units, work: Work, far: RemoteFfn | None = None
 ) -> UnitStep:
     """A step in which every attention rank does `work` for each of its micro-batches [N].
 

@@ -12,7 +12,7 @@ from planner.arrays import Floats
 from planner.costs.operators.work import Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.pricer import Pricer
-from planner.costs.serving.attention_ffn import Far, Units, unit_step
+from planner.costs.serving.attention_ffn import RemoteFfn, Units, unit_step
 from planner.costs.serving.speculation import Drafter
 from planner.models.architecture import Architecture
 from planner.simulate.fleet.step_grid import StepGrid, drafting_s, grid_of
@@ -23,7 +23,7 @@ def unit_grid(
     pricer: Pricer,
     engine: EngineOverheads,
     unit: Units,
-    far: Far | None = None,
+    far: RemoteFfn | None = None,
     *,
     most_sequences: int,
     longest_tokens: int,

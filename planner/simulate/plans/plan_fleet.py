@@ -16,7 +16,7 @@ from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
 from planner.costs.rates.calibration import Calibration, EngineOverheads, load_calibration
 from planner.costs.rates.pricer import Pricer, make_pricer, open_store, profile_paths
-from planner.costs.serving.attention_ffn import Far, Port, Units, ffn_weight_bytes
+from planner.costs.serving.attention_ffn import Port, RemoteFfn, Units, ffn_weight_bytes
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
@@ -383,7 +383,7 @@ def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk:
         other, turns, far = ffn.parallelism, int(role.limits.get("micro_batches", 1)), None
         if ffn.pool != role.pool:
             there = setting.pools[ffn.pool]
-            far = Far(_pricer(setting, there), Port.of(pool, known), Port.of(there, known))
+            far = RemoteFfn(_pricer(setting, there), Port.of(pool, known), Port.of(there, known))
         return unit_grid(
             setting.arch,
             pricer,

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.operators.work import Shards
-from planner.costs.rates.spread import Spread
+from planner.costs.rates.spread import ErrorSpread
 from planner.costs.serving.speculation import Drafter
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
@@ -159,7 +159,7 @@ class Margins:
     tpot: float = 1.0
 
     @classmethod
-    def of(cls, confidence: float | None, spreads: Mapping[str, Spread]) -> "Margins":
+    def of(cls, confidence: float | None, spreads: Mapping[str, ErrorSpread]) -> "Margins":
         """The upper end of the 80 % interval of steady state keeps a limit with 90 %; others by a Gaussian.
 
         Raises PlannerError when the calibration does not say how far predictions err.
@@ -177,7 +177,11 @@ class Margins:
 
 
 def make_target(
-    workload: Workload, index: int, arch: Architecture, spreads: Mapping[str, Spread], drafter: Drafter | None = None
+    workload: Workload,
+    index: int,
+    arch: Architecture,
+    spreads: Mapping[str, ErrorSpread],
+    drafter: Drafter | None = None,
 ) -> Target:
     """The target of one resolved workload; its limits are divided by the margins of its confidence.
 

@@ -13,7 +13,7 @@ import numpy as np
 from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.step import StepTime
-from planner.costs.serving.attention_ffn import Far, Units, UnitStep, ffn_weight_bytes, unit_step
+from planner.costs.serving.attention_ffn import RemoteFfn, Units, UnitStep, ffn_weight_bytes, unit_step
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
@@ -75,7 +75,7 @@ class Sides:
         """A step of units whose ranks do `work` for each micro-batch [N]."""
         costs, far = self.attention.costs, None
         if not self.shared:
-            far = Far(self.ffn.costs.pricer, self.attention.port, self.ffn.port)
+            far = RemoteFfn(self.ffn.costs.pricer, self.attention.port, self.ffn.port)
         return unit_step(costs.arch, costs.pricer, costs.engine, units, work, far)
 
     def decode_step(self, units: Units, batch: Floats, context: float) -> UnitStep:
