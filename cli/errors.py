@@ -67,7 +67,9 @@ def usage_error(error: BaseException) -> PlannerError:
     parameter = getattr(error, "param", None)
     if parameter is not None:
         is_option = parameter.param_type_name == "option"
-        names = " / ".join(f"`{name}`" for name in (parameter.opts if is_option else [parameter.human_readable_name]))
+        names = " / ".join(
+            f"`{name}`" for name in (parameter.opts if is_option else [parameter.metavar or parameter.name])
+        )
         is_missing = hasattr(error, "param_type")
         what = f"missing {parameter.param_type_name} {names}" if is_missing else f"invalid value for {names}: {message}"
         return PlannerError(what, hint=otherwise)
