@@ -19,7 +19,7 @@ _SLOWEST_S = 20.0  # of a call to a driver
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class Diagnostic:
     """One thing looked at; `ok` is None for what may be there or not."""
 
     part: str  # python, packages, solvers, extras, gpus, profiles, files
@@ -29,29 +29,31 @@ class Fact:
     hint: str = ""
 
 
-def examine(profiles: Sequence[str] = ()) -> list[Fact]:
+def examine(profiles: Sequence[str] = ()) -> list[Diagnostic]:
     """Everything that matters to a run of planner here, with the given profile paths."""
-    looks: tuple[Callable[[], Iterator[Fact]], ...] = (_python, _packages, _solvers, _extras, _gpus, _files)
+    looks: tuple[Callable[[], Iterator[Diagnostic]], ...] = (_python, _packages, _solvers, _extras, _gpus, _files)
     return [fact for look in looks for fact in look()] + list(_profiles(profiles))
 
 
-def _python() -> Iterator[Fact]:
+def _python() -> Iterator[Diagnostic]:
     from planner import __version__
 
     right = (3, 11) <= sys.version_info[:2] < (3, 14)
-    yield Fact("python", "python", platform.python_version(), right, "" if right else "use Python 3.11, 3.12 or 3.13")
-    yield Fact("python", "planner", __version__, True)
+    yield Diagnostic(
+        "python", "python", platform.python_version(), right, "" if right else "use Python 3.11, 3.12 or 3.13"
+    )
+    yield Diagnostic("python", "planner", __version__, True)
 
 
-def _packages() -> Iterator[Fact]:
+def _packages() -> Iterator[Diagnostic]:
     for name in _NEEDED:
         version = _version(name)
         hint = "" if version else "install planner again"
-        yield Fact("packages", name, version or "missing", version is not None, hint)
+        yield Diagnostic("packages", name, version or "missing", version is not None, hint)
     if _version("highspy") is not None:
         what = f"{_version('highspy')}, beside the HiGHS inside OR-Tools"
         hint = "if a solve ends in a crash, uninstall highspy: two builds of HiGHS in one process can clash"
-        yield Fact("packages", "highspy", what, None, hint)
+        yield Diagnostic("packages", "highspy", what, None, hint)
 
 
 def _version(name: str) -> str | None:
@@ -61,7 +63,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _solvers() -> Iterator[Fact]:
+def _solvers() -> Iterator[Diagnostic]:
     """A model of one line through every backend: most x + y with 2 x + 3 y <= 12, x <= 4, whole numbers."""
     from planner.solvers.backends.model import LinearModel
     from planner.solvers.backends.solve import BACKENDS, solve
@@ -75,40 +77,40 @@ def _solvers() -> Iterator[Fact]:
         try:
             result = solve(model, backend=backend, time_limit_s=_SLOWEST_S)
         except (PlannerError, ImportError, OSError, RuntimeError) as error:
-            yield Fact("solvers", backend, f"fails: {_line(error)}", False, "install planner again")
+            yield Diagnostic("solvers", backend, f"fails: {_line(error)}", False, "install planner again")
             continue
         right = result.objective == 5.0
         what = f"{result.solver}, {1e3 * (time.perf_counter() - started):.0f} ms"
         wrong = f"{what}, answers {result.objective} where 5 is right"
-        yield Fact("solvers", backend, what if right else wrong, right, "" if right else "install planner again")
+        yield Diagnostic("solvers", backend, what if right else wrong, right, "" if right else "install planner again")
 
 
-def _extras() -> Iterator[Fact]:
+def _extras() -> Iterator[Diagnostic]:
     for name, extra in EXTRAS.items():
         version = _version(name)
         hint = "" if version else f"install the extra `{extra}` where it is wanted"
-        yield Fact("extras", name, version or "absent", None, hint)
+        yield Diagnostic("extras", name, version or "absent", None, hint)
 
 
-def _gpus() -> Iterator[Fact]:
+def _gpus() -> Iterator[Diagnostic]:
     if shutil.which("nvidia-smi") is None:
-        yield Fact("gpus", "nvidia-smi", "absent: no NVIDIA GPU is visible here; solving needs none")
+        yield Diagnostic("gpus", "nvidia-smi", "absent: no NVIDIA GPU is visible here; solving needs none")
         return
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=_SLOWEST_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield Fact("gpus", "nvidia-smi", f"fails: {_line(error)}")
+        yield Diagnostic("gpus", "nvidia-smi", f"fails: {_line(error)}")
         return
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     if done.returncode != 0 or not lines:
-        yield Fact("gpus", "nvidia-smi", f"fails: {_line(done.stderr or done.stdout)}")
+        yield Diagnostic("gpus", "nvidia-smi", f"fails: {_line(done.stderr or done.stdout)}")
         return
     for name in dict.fromkeys(lines):
-        yield Fact("gpus", "gpu", f"{lines.count(name)} x {name}")
+        yield Diagnostic("gpus", "gpu", f"{lines.count(name)} x {name}")
 
 
-def _files() -> Iterator[Fact]:
+def _files() -> Iterator[Diagnostic]:
     from planner.hardware.profiles.cache import default_cache_dir
 
     for name, folder in (("temporary files", Path(tempfile.gettempdir())), ("cache", default_cache_dir())):
@@ -118,29 +120,29 @@ def _files() -> Iterator[Fact]:
                 pass
         except OSError as error:
             hint = f"make `{folder}` writable, or set {'TMPDIR' if name == 'temporary files' else 'PLANNER_CACHE_DIR'}"
-            yield Fact("files", name, f"{folder} cannot be written: {error.strerror}", False, hint)
+            yield Diagnostic("files", name, f"{folder} cannot be written: {error.strerror}", False, hint)
             continue
-        yield Fact("files", name, f"{folder} can be written", True)
+        yield Diagnostic("files", name, f"{folder} can be written", True)
 
 
-def _profiles(paths: Sequence[str]) -> Iterator[Fact]:
+def _profiles(paths: Sequence[str]) -> Iterator[Diagnostic]:
     from planner.costs.rates.pricer import open_store
     from planner.hardware.profiles.embedded import embedded_profiles
 
     own = () if paths else embedded_profiles()
     if not paths and not own:
         hint = "name them with --profiles or PLANNER_PROFILES"
-        yield Fact("profiles", "kernel tables", "none named: times come from data sheets", hint=hint)
+        yield Diagnostic("profiles", "kernel tables", "none named: times come from data sheets", hint=hint)
     for path in (*paths, *own):
         try:
             store = open_store((path,))
             tables = [] if store is None else store.identities()
         except PlannerError as error:
-            yield Fact("profiles", path, error.what, False, error.hint)
+            yield Diagnostic("profiles", path, error.what, False, error.hint)
             continue
         known = ", ".join(sorted({table.accelerator for table in tables}))
         what = f"{len(tables)} tables of {known}" if tables else "no tables"
-        yield Fact("profiles", path, what, bool(tables), "" if tables else "import kernel tables into it")
+        yield Diagnostic("profiles", path, what, bool(tables), "" if tables else "import kernel tables into it")
 
 
 def _line(problem: object) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
-def _silent(message: str) -> None:
+def silent(message: str) -> None:
     """The default listener: nobody listens."""
 
 
@@ -17,4 +17,4 @@ class Limits:
     seed: int = 0
     threads: int = 1
     backend: str = "mathopt-gscip"
-    tell: Callable[[str], None] = _silent  # one line of progress
+    tell: Callable[[str], None] = silent  # one line of progress

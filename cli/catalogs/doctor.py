@@ -8,7 +8,7 @@ from planner.cli.options import Json, Output, Profiles, profile_paths
 from planner.cli.output import write_result
 
 if TYPE_CHECKING:
-    from planner.doctor import Fact
+    from planner.doctor import Diagnostic
 
 _MARKS = {True: "ok", False: "FAIL", None: "note"}
 
@@ -46,7 +46,7 @@ def doctor(
     return 0 if healthy else 1
 
 
-def _text(facts: "list[Fact]", *, healthy: bool) -> str:
+def _text(facts: "list[Diagnostic]", *, healthy: bool) -> str:
     from planner.cli.render.plan import table
 
     rows = [(_MARKS[fact.ok], fact.part, fact.name, fact.what) for fact in facts]

@@ -8,7 +8,7 @@ from planner.cli.errors import plain
 from planner.cli.render.plan import figure
 
 if TYPE_CHECKING:
-    from planner.diff import Change, Figure, PlanDiff
+    from planner.diff import FieldChange, FigureChange, PlanDiff
 
 SCHEMA = "planner.diff/1"
 _WIDEST = 56  # of a value: text, a list or a mapping
@@ -59,7 +59,7 @@ def _aligned(rows: Iterable[tuple[str, str, str]]) -> list[str]:
     return [f"  {action} {path.ljust(width)}  {text}".rstrip() for action, path, text in cells]
 
 
-def _arrow(change: "Change") -> str:
+def _arrow(change: "FieldChange") -> str:
     key = change.path.rpartition(".")[2]
     if change.action == "~":
         return f"{_shown(key, change.before)} -> {_shown(key, change.after)}"
@@ -101,7 +101,7 @@ def _role(role: dict[str, Any]) -> str:
     return f"{role['function']}, {role['replicas']} x {shape} on {where}, {gpus} GPU{'s' if gpus != 1 else ''}"
 
 
-def _figure(row: "Figure") -> tuple[str, str]:
+def _figure(row: "FigureChange") -> tuple[str, str]:
     name = " ".join(part for part in (row.of, row.statistic if row.statistic != "mean" else "") if part)
     label = f"{row.metric.removesuffix('_per_s').removesuffix('_s')}{f' ({name})' if name else ''}"
     text = f"{figure(row.metric, row.before)} -> {figure(row.metric, row.after)}"

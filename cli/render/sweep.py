@@ -9,12 +9,12 @@ from planner.documents.units import significant
 
 if TYPE_CHECKING:
     from planner.sweep.gate import Gate
-    from planner.sweep.results import Cell, Table
+    from planner.sweep.results import ResultTable, TableCell
 
 _LISTED = 20
 
 
-def render_sweep(table: "Table", found: Mapping[str, Any]) -> str:
+def render_sweep(table: "ResultTable", found: Mapping[str, Any]) -> str:
     """The points, where the decision changes, and which input moves it."""
     counts = Counter(str(row["status"]) for row in table.rows)
     parts = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
@@ -23,7 +23,7 @@ def render_sweep(table: "Table", found: Mapping[str, Any]) -> str:
     return "\n".join(section for section in sections if section)
 
 
-def _points(table: "Table") -> str:
+def _points(table: "ResultTable") -> str:
     rows = table.rows[:_LISTED]
     several = len({row["scenario"] for row in table.rows}) > 1
     figures = [
@@ -39,13 +39,13 @@ def _points(table: "Table") -> str:
     return f"{aligned(head, cells)}\n{more}"
 
 
-def _answer(row: Mapping[str, "Cell"]) -> str:
+def _answer(row: Mapping[str, "TableCell"]) -> str:
     if row["status"] == "infeasible":
         return f"no plan: {row['conflict']}"
     return str(row["plan"] if row["status"] == "ok" else row["error"])
 
 
-def _shown(cell: "Cell") -> str:
+def _shown(cell: "TableCell") -> str:
     return "-" if cell is None else significant(cell) if isinstance(cell, float) else str(cell)
 
 

@@ -10,10 +10,10 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.progress import Limits
-    from planner.sweep.axes import Axis, Point
+    from planner.sweep.axes import SweepAxis, SweepPoint
     from planner.sweep.gate import Gate
-    from planner.sweep.results import Table
-    from planner.sweep.run import Runner, Swept
+    from planner.sweep.results import ResultTable
+    from planner.sweep.runner import FinishedSweep, SweepRunner
     from planner.sweep.schema import SweepFile
 
 GATE = "Gate"
@@ -121,7 +121,7 @@ def sweep(
     return EXIT_NO if gate is not None and not gate.ok else 0
 
 
-def _say_unsolved(table: "Table") -> bool:
+def _say_unsolved(table: "ResultTable") -> bool:
     """Names the first point that could not be judged, and says whether there is one."""
 
     unsolved = [row for row in table.rows if row["status"] in ("error", "stopped")]
@@ -150,13 +150,13 @@ def _run(
     limits: "Limits",
     overrides: tuple[str, ...],
     profiles: tuple[str, ...],
-) -> "tuple[Swept, Table, dict[str, Any]]":
+) -> "tuple[FinishedSweep, ResultTable, dict[str, Any]]":
     """The solved sweep, its table, and what was found in it."""
     from planner.cli.progress import progress
-    from planner.sweep.run import Options, start_sweep
+    from planner.sweep.runner import SweepOptions, start_sweep
 
     with progress() as tell:
-        options = Options(tell=tell, note=say, **settings)
+        options = SweepOptions(tell=tell, note=say, **settings)
         runner, axes, points = start_sweep(given, options, limits=limits, overrides=overrides, profiles=profiles)
         try:
             return _finish(runner, axes, points, given)
@@ -169,11 +169,11 @@ def _run(
 
 
 def _finish(
-    runner: "Runner", axes: "tuple[Axis, ...]", points: "list[Point]", given: "SweepFile"
-) -> "tuple[Swept, Table, dict[str, Any]]":
+    runner: "SweepRunner", axes: "tuple[SweepAxis, ...]", points: "list[SweepPoint]", given: "SweepFile"
+) -> "tuple[FinishedSweep, ResultTable, dict[str, Any]]":
     from planner.sweep.breakeven import break_even_rows, break_evens
     from planner.sweep.results import make_table
-    from planner.sweep.run import finish_sweep
+    from planner.sweep.runner import finish_sweep
     from planner.sweep.sensitivity import sensitivity
 
     swept = finish_sweep(runner, axes, points)
@@ -185,7 +185,7 @@ def _finish(
 
 
 def _hand_over(
-    table: "Table", found: dict[str, Any], gate: "Gate | None", output: str | None, *, as_json: bool
+    table: "ResultTable", found: dict[str, Any], gate: "Gate | None", output: str | None, *, as_json: bool
 ) -> None:
     from planner.cli.render.sweep import render_gate, render_sweep
     from planner.sweep.files import json_document, write_table
@@ -212,7 +212,7 @@ def _failed(gate: "Gate") -> list[dict[str, Any]]:
 
 
 def _report(
-    gate: "Gate", swept: "Swept", found: dict[str, Any], files: dict[str, str | None], annotated: str | None
+    gate: "Gate", swept: "FinishedSweep", found: dict[str, Any], files: dict[str, str | None], annotated: str | None
 ) -> None:
     from planner.sweep.reports import annotations, junit_xml, markdown_summary
 

@@ -1,7 +1,7 @@
 """What differs between two plans of any kind."""
 
-from planner.diff.plans import Figure, PlanDiff, diff_plans
-from planner.diff.tree import Change
-from planner.diff.weights import Kept
+from planner.diff.plans import FigureChange, PlanDiff, diff_plans
+from planner.diff.tree import FieldChange
+from planner.diff.weights import KeptWeights
 
-__all__ = ["Change", "Figure", "Kept", "PlanDiff", "diff_plans"]
+__all__ = ["FieldChange", "FigureChange", "KeptWeights", "PlanDiff", "diff_plans"]

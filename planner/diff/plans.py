@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.diff.tree import Change, changes
-from planner.diff.weights import Kept, kept_weights
+from planner.diff.tree import FieldChange, changes
+from planner.diff.weights import KeptWeights, kept_weights
 from planner.documents.files import digest
 from planner.plan.placement import device_runs, devices, require_countable
 from planner.plan.schema import Decision, Envelope, Prediction
@@ -18,7 +18,7 @@ _INSIDE = {"side_files", "num_layers", "stages", "parts", "expert_of_slot"}  # f
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class FigureChange:
     """A figure of both plans, or of one; `relative` is after / before - 1 where that means something."""
 
     metric: str
@@ -39,11 +39,11 @@ class PlanDiff:
     """Everything that differs; all of it empty for equal plans."""
 
     kinds: tuple[str, str]
-    decision: tuple[Change, ...]
-    figures: tuple[Figure, ...]  # predictions, objective and memory that changed
-    inputs: tuple[Change, ...]
-    provenance: tuple[Change, ...]  # name, digests, versions, proof, evidence, assumptions
-    weights: Kept
+    decision: tuple[FieldChange, ...]
+    figures: tuple[FigureChange, ...]  # predictions, objective and memory that changed
+    inputs: tuple[FieldChange, ...]
+    provenance: tuple[FieldChange, ...]  # name, digests, versions, proof, evidence, assumptions
+    weights: KeptWeights
 
     @property
     def same(self) -> bool:
@@ -67,17 +67,18 @@ def diff_plans(before: tuple[Envelope, Decision], after: tuple[Envelope, Decisio
     Of plans of different kinds, only what all kinds share is compared. Raises PlannerError for a placement too large to
     be read.
     """
-    (one, decision), (other, later) = before, after
+    (first, decision), (second, later) = before, after
     require_countable((*decision.placement, *later.placement))
-    shared = set(Decision.model_fields) if one.kind != other.kind else None
+    shared = set(Decision.model_fields) if first.kind != second.kind else None
     renamed = _renamed(decision, later)
     ours, theirs = _plain(decision, shared, renamed), _plain(later, shared, {})
     memory = _memory_figures(ours, theirs)
-    old, new = one.model_dump(mode="json", by_alias=True), other.model_dump(mode="json", by_alias=True)
+    old, new = (envelope.model_dump(mode="json", by_alias=True) for envelope in (first, second))
+    role_names = [FieldChange("~", f"roles.{name}.name", name, later_name) for name, later_name in renamed.items()]
     return PlanDiff(
-        kinds=(one.kind, other.kind),
-        decision=(*_role_names(renamed), *changes(ours, theirs)),
-        figures=(*_objective(one, other), *_predictions(one, other), *memory),
+        kinds=(first.kind, second.kind),
+        decision=(*role_names, *changes(ours, theirs)),
+        figures=(*_objective(first, second), *_predictions(first, second), *memory),
         inputs=tuple(changes(old["inputs"], new["inputs"])),
         provenance=tuple(changes(_rest(old, new), _rest(new, old))),
         weights=kept_weights(before, after),
@@ -96,10 +97,6 @@ def _renamed(before: Decision, after: Decision) -> dict[str, str]:
             pairs[role.name] = match.name
             waiting.remove(match)
     return pairs
-
-
-def _role_names(renamed: Mapping[str, str]) -> list[Change]:
-    return [Change("~", f"roles.{old}.name", old, new) for old, new in renamed.items()]
 
 
 def _plain(decision: Decision, shared: set[str] | None, renamed: Mapping[str, str]) -> dict[str, Any]:
@@ -137,7 +134,7 @@ def _placed(decision: Decision) -> dict[str, str]:
     return {role: " ".join(parts) for role, parts in places.items()}
 
 
-def _memory_figures(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Figure]:
+def _memory_figures(ours: dict[str, Any], theirs: dict[str, Any]) -> list[FigureChange]:
     """Memory of roles in both plans, taken out of the decisions: it follows from them."""
     before, after = _take_memory(ours), _take_memory(theirs)
     figures = []
@@ -145,7 +142,7 @@ def _memory_figures(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Figure
         for part in sorted(before[role].keys() | after[role].keys()):
             old, new = before[role].get(part), after[role].get(part)
             if old != new:
-                figures.append(Figure(part, role, "", old, new))
+                figures.append(FigureChange(part, role, "", old, new))
     return sorted(figures, key=lambda figure: (figure.of, figure.metric))
 
 
@@ -153,26 +150,26 @@ def _take_memory(data: dict[str, Any]) -> dict[str, dict[str, float]]:
     return {role["name"]: role.pop("memory") or {} for role in data["roles"]}
 
 
-def _objective(before: Envelope, after: Envelope) -> list[Figure]:
-    one, other = before.certificate, after.certificate
-    if one.objective.metric != other.objective.metric:
+def _objective(before: Envelope, after: Envelope) -> list[FigureChange]:
+    old, new = before.certificate, after.certificate
+    metric = old.objective.metric
+    if metric != new.objective.metric:
         return []
-    rows = [("objective", one.objective.value, other.objective.value), ("bound", one.bound, other.bound)]
-    metric = one.objective.metric
+    rows = [("objective", old.objective.value, new.objective.value), ("bound", old.bound, new.bound)]
     if all(any(_is_objective(p, metric) for p in envelope.predictions) for envelope in (before, after)):
         rows = rows[1:]  # it stands among the predictions
-    return [Figure(metric, "", name, old, new) for name, old, new in rows if old != new]
+    return [FigureChange(metric, "", name, then, now) for name, then, now in rows if then != now]
 
 
 def _is_objective(prediction: Prediction, metric: str) -> bool:
     return (prediction.metric, prediction.of, prediction.statistic) == (metric, "", "mean")
 
 
-def _predictions(before: Envelope, after: Envelope) -> list[Figure]:
+def _predictions(before: Envelope, after: Envelope) -> list[FigureChange]:
     old = {(p.metric, p.of, p.statistic): p.value for p in before.predictions}
     new = {(p.metric, p.of, p.statistic): p.value for p in after.predictions}
     keys = (*old, *(key for key in new if key not in old))
-    return [Figure(*key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
+    return [FigureChange(*key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
 
 
 def _rest(plan: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

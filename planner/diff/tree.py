@@ -8,7 +8,7 @@ Action = Literal["+", "-", "~"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """One place that differs; nothing, null and empty collections are alike, and stand as None."""
 
     action: Action
@@ -17,7 +17,7 @@ class Change:
     after: Any
 
 
-def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:  # noqa: ANN401 - parsed JSON
+def changes(before: Any, after: Any, path: str = "") -> Iterator[FieldChange]:  # noqa: ANN401 - parsed JSON
     """Every smallest place where two JSON values differ, in the order of `before`, then of `after`.
 
     Entries of lists are matched by their `name`, else by the words in them, else by position; a whole entry or mapping
@@ -27,21 +27,21 @@ def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:  # noq
     if before == after and type(before) is type(after):
         return
     if before is None or after is None:
-        yield Change("+" if before is None else "-", path, before, after)
+        yield FieldChange("+" if before is None else "-", path, before, after)
     elif isinstance(before, dict) and isinstance(after, dict):
         yield from _by_key(before, after, path)
     elif _are_lists_of_mappings(before, after):
         ours, theirs = _keyed(before, after)
         yield from _by_key(ours, theirs, path)
     elif before != after:
-        yield Change("~", path, before, after)
+        yield FieldChange("~", path, before, after)
 
 
 def _or_none(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
     return None if value in ([], {}, "") else value
 
 
-def _by_key(before: dict[str, Any], after: dict[str, Any], path: str) -> Iterator[Change]:
+def _by_key(before: dict[str, Any], after: dict[str, Any], path: str) -> Iterator[FieldChange]:
     for key in (*before, *(key for key in after if key not in before)):
         yield from changes(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
 
@@ -57,7 +57,7 @@ def _keyed(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) ->
         ours, theirs = [name(entry) for entry in before], [name(entry) for entry in after]
         if all((*ours, *theirs)) and len(set(ours)) == len(ours) and len(set(theirs)) == len(theirs):
             return dict(zip(ours, before, strict=True)), dict(zip(theirs, after, strict=True))
-    return {str(at): entry for at, entry in enumerate(before)}, {str(at): entry for at, entry in enumerate(after)}
+    return {str(i): entry for i, entry in enumerate(before)}, {str(i): entry for i, entry in enumerate(after)}
 
 
 def _own_name(entry: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ Shard = tuple[object, ...]  # model, its degrees of parallelism, and the place o
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptWeights:
     """Of the devices that the later plan uses, how many hold every shard they need already; devices of each plan."""
 
     kept: int
@@ -21,27 +21,27 @@ class Kept:
     after: int
 
 
-def kept_weights(before: tuple[Envelope, Decision], after: tuple[Envelope, Decision]) -> Kept:
+def kept_weights(before: tuple[Envelope, Decision], after: tuple[Envelope, Decision]) -> KeptWeights:
     """Devices of `after` that hold all their shards under `before`; O(ranks).
 
     A shard is the part of a model that a rank keeps: the same part for the same model (by digest) in the same degrees
     of parallelism. Which layers a stage and which experts a slot holds is not looked at.
     """
-    old, new = _held(*before), _held(*after)
+    old, new = _shards(*before), _shards(*after)
     kept = sum(bool(shards) and shards <= old.get(device, frozenset()) for device, shards in new.items())
-    return Kept(kept, len(old), len(new))
+    return KeptWeights(kept, len(old), len(new))
 
 
-def _held(envelope: Envelope, decision: Decision) -> dict[Device, frozenset[Shard]]:
+def _shards(envelope: Envelope, decision: Decision) -> dict[Device, frozenset[Shard]]:
     """The shards on every device in use."""
     roles = {role.name: role for role in decision.roles}
-    held: dict[Device, set[Shard]] = {}
+    resident: dict[Device, set[Shard]] = {}
     for block in decision.placement:
         role = roles[block.role]
         models = _models(role, envelope, decision)
         for device, place in zip(devices(block), _places(block, role), strict=True):
-            held.setdefault((block.pool, device), set()).update((*model, *place) for model in models)
-    return {device: frozenset(shards) for device, shards in held.items()}
+            resident.setdefault((block.pool, device), set()).update((*model, *place) for model in models)
+    return {device: frozenset(shards) for device, shards in resident.items()}
 
 
 def _models(role: Role, envelope: Envelope, decision: Decision) -> list[Shard]:
@@ -69,8 +69,8 @@ def _places(block: Block, role: Role) -> Iterator[Shard]:
     sizes = [axis.size for axis in block.axes]
     names = [axis.name for axis in block.axes]
     for steps in product(*(range(size) for size in sizes)):
-        at = {"tp": 0, "pp": 0, "dp": 0, "cp": 0}
+        position = {"tp": 0, "pp": 0, "dp": 0, "cp": 0}
         for name, size, step in zip(names, sizes, steps, strict=True):
-            at[name] = at.get(name, 0) * size + step
-        rank = (at["dp"] * shape.cp + at["cp"]) * shape.tp + at["tp"]
-        yield (*degrees, at["tp"], at["pp"], rank % experts)
+            position[name] = position.get(name, 0) * size + step
+        rank = (position["dp"] * shape.cp + position["cp"]) * shape.tp + position["tp"]
+        yield (*degrees, position["tp"], position["pp"], rank % experts)

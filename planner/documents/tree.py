@@ -1,7 +1,8 @@
-"""Builds plain data from a stream of parser events, with the line of every entry; without recursion."""
+"""Trees of plain data: built from a stream of parser events, with the line of every entry, and walked."""
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,19 @@ Line = tuple[int, "dict[str | int, Line] | None"]  # the line of an entry, and t
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]+|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|\n')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+
+
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:  # noqa: ANN401 - plain data
+    """Every scalar and every empty or scalar list in `value`, with its path."""
+    if isinstance(value, dict) and value:
+        entries: Iterable[tuple[str | int, Any]] = value.items()
+    elif isinstance(value, list) and any(isinstance(below, dict | list) for below in value):
+        entries = enumerate(value)
+    else:
+        yield path, value
+        return
+    for key, below in entries:
+        yield from leaves(below, (*path, key))
 
 
 @dataclass(slots=True)

@@ -1,10 +1,11 @@
 """The merged problem with the origin of every value: flag, environment, file, or default."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from planner.documents.read import load_document
+from planner.documents.tree import leaves
 from planner.load.overrides import OverriddenWhere
 from planner.load.problems import override_problem, resolve_document
 from planner.problem.schema import Problem
@@ -28,24 +29,12 @@ def merged_config(
     flags: dict[Keys, str] = {("costs", "profiles"): "--profiles or PLANNER_PROFILES"} if profiles else {}
     flags |= {("seed",): "--seed or PLANNER_SEED"} if seed is not None else {}
     rows = []
-    for keys, value in _leaves(resolved.problem.model_dump(mode="json", by_alias=True), ()):
+    for keys, value in leaves(resolved.problem.model_dump(mode="json", by_alias=True)):
         written = _written_as(keys, overridden.data, shorts)
         flag = next((text for flagged, text in flags.items() if keys[: len(flagged)] == flagged), None)
         origin = flag or (where(written).partition(": ")[0] if written is not None else "default")
         rows.append((".".join(str(key) for key in keys), value, origin))
     return rows
-
-
-def _leaves(value: Any, path: Keys) -> Iterator[tuple[Keys, Any]]:  # noqa: ANN401 - a document holds whatever was written
-    """Every scalar and every empty or scalar list with its path."""
-    if isinstance(value, dict) and value:
-        for key, below in value.items():
-            yield from _leaves(below, (*path, key))
-    elif isinstance(value, list) and any(isinstance(below, (dict, list)) for below in value):
-        for index, below in enumerate(value):
-            yield from _leaves(below, (*path, index))
-    else:
-        yield path, value
 
 
 def _written_as(keys: Keys, data: Any, shorts: Mapping[str, set[str]]) -> Keys | None:  # noqa: ANN401
@@ -54,10 +43,10 @@ def _written_as(keys: Keys, data: Any, shorts: Mapping[str, set[str]]) -> Keys |
     for key in keys:
         if isinstance(here, dict):
             names = [key, *(short for short, fields in shorts.items() if key in fields)]
-            found = next((name for name in names if name in here), None)
-            if found is None:
+            name = next((name for name in names if name in here), None)
+            if name is None:
                 return None
-            here, path = here[found], (*path, found)
+            here, path = here[name], (*path, name)
         elif isinstance(here, list) and isinstance(key, int) and key < len(here):
             here, path = here[key], (*path, key)
         else:

@@ -15,7 +15,7 @@ from planner.schema.base import Where
 from planner.sweep.columns import axis_column
 from planner.sweep.schema import MAX_POINTS, AxisSpec, End, SweepSpec
 
-Cell = int | float | str
+AxisCell = int | float | str
 Fields = tuple[tuple[str, JsonValue], ...]
 
 _SUFFIXES: tuple[tuple[str, dict[str, float]], ...] = (
@@ -25,21 +25,21 @@ _SUFFIXES: tuple[tuple[str, dict[str, float]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class AxisValue:
     """One value of an axis: as the results show it (quantities in SI), and what it sets."""
 
-    cell: Cell
+    cell: AxisCell
     sets: Fields
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SweepAxis:
     """An axis with its values; `low` and `high` are the ends of a range, in the unit it was written in."""
 
     index: int
     column: str
     field: str | None
-    values: tuple[Value, ...]
+    values: tuple[AxisValue, ...]
     kind: Literal["integer", "number", "text"]
     unit: str = ""
     log: bool = False
@@ -50,31 +50,31 @@ class Axis:
     def numeric(self) -> bool:
         return self.kind != "text"
 
-    def at(self, amount: float) -> Value:
+    def at(self, amount: float) -> AxisValue:
         """The value whose cell is `amount`; a whole number where the axis takes only those."""
         factor = _table(self.unit)[1][self.unit] if self.unit else 1.0
         return self._written(amount / factor)
 
-    def sampled(self, fraction: float) -> Value:
+    def sampled(self, fraction: float) -> AxisValue:
         """The value `fraction` in [0, 1) of the way along the axis."""
         if self.ends is None:
             return self.values[int(fraction * len(self.values))]
         return self._written(_between(*self.ends, fraction, log=self.log))
 
-    def _written(self, amount: float) -> Value:
+    def _written(self, amount: float) -> AxisValue:
         assert self.field is not None
         return _value(self.field, amount, self.unit, whole=self.kind == "integer")
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """One point: its scenario, its value on every axis."""
 
     scenario: int
-    values: tuple[Value, ...]
+    values: tuple[AxisValue, ...]
 
 
-def make_axes(spec: SweepSpec, where: Where) -> tuple[Axis, ...]:
+def make_axes(spec: SweepSpec, where: Where) -> tuple[SweepAxis, ...]:
     """All axes of a sweep; raises PlannerError for a range that is none."""
     axes = tuple(_make(axis, index, where) for index, axis in enumerate(spec.axes))
     columns = [axis.column for axis in axes]
@@ -84,34 +84,34 @@ def make_axes(spec: SweepSpec, where: Where) -> tuple[Axis, ...]:
     return axes
 
 
-def _make(spec: AxisSpec, index: int, where: Where) -> Axis:
+def _make(spec: AxisSpec, index: int, where: Where) -> SweepAxis:
     if spec.cases is not None:
-        values = tuple(Value(name, tuple(fields.items())) for name, fields in spec.cases.items())
-        return Axis(index, _column(spec, ""), None, values, "text", choice=spec.choice)
+        values = tuple(AxisValue(name, tuple(fields.items())) for name, fields in spec.cases.items())
+        return SweepAxis(index, _column(spec, ""), None, values, "text", choice=spec.choice)
     assert spec.field is not None
     if spec.values is not None:
         return _listed(spec, spec.field, spec.values, index)
     return _ranged(spec, spec.field, index, where)
 
 
-def _listed(spec: AxisSpec, field: str, written: tuple[JsonValue, ...], index: int) -> Axis:
+def _listed(spec: AxisSpec, field: str, written: tuple[JsonValue, ...], index: int) -> SweepAxis:
     plain = [value for value in written if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(plain) == len(written):
         whole = all(isinstance(value, int) for value in plain)
-        values = tuple(Value(value if whole else float(value), ((field, value),)) for value in plain)
-        return Axis(index, _column(spec, ""), field, values, "integer" if whole else "number", log=spec.log)
+        values = tuple(AxisValue(value if whole else float(value), ((field, value),)) for value in plain)
+        return SweepAxis(index, _column(spec, ""), field, values, "integer" if whole else "number", log=spec.log)
     quantities = [_quantity(value) for value in written]
-    suffixes = {found[0] for found in quantities if found is not None}
+    suffixes = {quantity[0] for quantity in quantities if quantity is not None}
     if None not in quantities and len(suffixes) == 1:
-        amounts = [found[1] for found in quantities if found is not None]
-        values = tuple(Value(amount, ((field, text),)) for amount, text in zip(amounts, written, strict=True))
+        amounts = [quantity[1] for quantity in quantities if quantity is not None]
+        values = tuple(AxisValue(amount, ((field, text),)) for amount, text in zip(amounts, written, strict=True))
         unit = _unit(str(written[0]))
-        return Axis(index, _column(spec, suffixes.pop()), field, values, "number", unit, log=spec.log)
-    values = tuple(Value(_shown(value), ((field, value),)) for value in written)
-    return Axis(index, _column(spec, ""), field, values, "text", choice=spec.choice)
+        return SweepAxis(index, _column(spec, suffixes.pop()), field, values, "number", unit, log=spec.log)
+    values = tuple(AxisValue(_shown(value), ((field, value),)) for value in written)
+    return SweepAxis(index, _column(spec, ""), field, values, "text", choice=spec.choice)
 
 
-def _ranged(spec: AxisSpec, field: str, index: int, where: Where) -> Axis:
+def _ranged(spec: AxisSpec, field: str, index: int, where: Where) -> SweepAxis:
     place = ("axes", index)
     low, unit = _end(spec.from_, where((*place, "from")))
     high, other = _end(spec.to, where((*place, "to")))
@@ -131,7 +131,7 @@ def _ranged(spec: AxisSpec, field: str, index: int, where: Where) -> Axis:
     amounts = [_between(low, high, step / (spec.steps - 1), log=spec.log) for step in range(spec.steps)]
     values = dict.fromkeys(_value(field, amount, unit, whole=whole) for amount in amounts)
     kind: Literal["integer", "number"] = "integer" if whole else "number"
-    return Axis(
+    return SweepAxis(
         index, _column(spec, _table(unit)[0] if unit else ""), field, tuple(values), kind, unit, spec.log,
         ends=(low, high),
     )  # fmt: skip
@@ -142,12 +142,12 @@ def _column(spec: AxisSpec, suffix: str) -> str:
     return axis_column(spec.title if spec.title.endswith(suffix) else spec.title + suffix)
 
 
-def _value(field: str, amount: float, unit: str, *, whole: bool) -> Value:
+def _value(field: str, amount: float, unit: str, *, whole: bool) -> AxisValue:
     rounded = round(amount) if whole else float(f"{amount:.12g}")
     if not unit:
-        return Value(rounded, ((field, rounded),))
+        return AxisValue(rounded, ((field, rounded),))
     text = f"{rounded!r}{unit}"
-    return Value(parse_quantity(text, _table(unit)[1]), ((field, text),))
+    return AxisValue(parse_quantity(text, _table(unit)[1]), ((field, text),))
 
 
 def _between(low: float, high: float, fraction: float, *, log: bool) -> float:
@@ -161,11 +161,11 @@ def _end(written: End | None, where: str) -> tuple[float, str]:
     if isinstance(written, int | float):
         return float(written), ""
     text = str(written)
-    found = _quantity(text)
-    if found is None:
+    quantity = _quantity(text)
+    if quantity is None:
         raise PlannerError(f"must be a number or a quantity, found `{text}`", where=where, hint="write `10` or `200ms`")
     unit = _unit(text)
-    return found[1] / _table(unit)[1][unit], unit
+    return quantity[1] / _table(unit)[1][unit], unit
 
 
 def _quantity(value: JsonValue) -> tuple[str, float] | None:
@@ -200,7 +200,7 @@ def _shown(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def list_points(spec: SweepSpec, axes: Sequence[Axis], where: Where) -> list[Point]:
+def list_points(spec: SweepSpec, axes: Sequence[SweepAxis], where: Where) -> list[SweepPoint]:
     """All points in order: scenarios outermost, then the axes as written, the last one fastest.
 
     Raises PlannerError for axes of different lengths in mode `zip`, and for more points than a sweep may have.
@@ -211,10 +211,10 @@ def list_points(spec: SweepSpec, axes: Sequence[Axis], where: Where) -> list[Poi
         what = f"{count:,} points are more than the {MAX_POINTS:,} a sweep may have"
         raise PlannerError(what, where=where(("axes",)), hint="use fewer steps, or `mode: sample`")
     combinations = list(_combinations(spec, axes))
-    return [Point(scenario, values) for scenario in scenarios for values in combinations]
+    return [SweepPoint(scenario, values) for scenario in scenarios for values in combinations]
 
 
-def _count(spec: SweepSpec, axes: Sequence[Axis], where: Where) -> int:
+def _count(spec: SweepSpec, axes: Sequence[SweepAxis], where: Where) -> int:
     lengths = [len(axis.values) for axis in axes]
     if spec.mode == "zip":
         if len(set(lengths)) > 1:
@@ -224,7 +224,7 @@ def _count(spec: SweepSpec, axes: Sequence[Axis], where: Where) -> int:
     return spec.samples if spec.samples is not None else math.prod(lengths)
 
 
-def _combinations(spec: SweepSpec, axes: Sequence[Axis]) -> Iterator[tuple[Value, ...]]:
+def _combinations(spec: SweepSpec, axes: Sequence[SweepAxis]) -> Iterator[tuple[AxisValue, ...]]:
     if not axes:
         yield ()
     elif spec.mode == "zip":
@@ -235,7 +235,7 @@ def _combinations(spec: SweepSpec, axes: Sequence[Axis]) -> Iterator[tuple[Value
         yield from product(*(axis.values for axis in axes))
 
 
-def _latin(axis: Axis, count: int, seed: int) -> list[Value]:
+def _latin(axis: SweepAxis, count: int, seed: int) -> list[AxisValue]:
     """Latin hypercube sampling: one value from each of `count` equal strata of the axis, in random order.
 
     Source: McKay, Beckman, Conover, Technometrics 21(2), 1979.

@@ -1,96 +1,114 @@
-"""The decision at every place of a sweep: the plan, or the best value of the axes that are choices."""
+"""The decision in every condition of a sweep: the plan, or the best value of the axes that are choices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from planner.sweep.axes import Axis, Cell, Point, Value
-from planner.sweep.journal import Record
-from planner.sweep.run import Swept
+from planner.sweep.axes import AxisCell, AxisValue, SweepAxis, SweepPoint
+from planner.sweep.journal import PointRecord
+from planner.sweep.runner import FinishedSweep
 
 NO_PLAN = "no plan"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Condition:
     """A scenario and one value on every axis that is no choice."""
 
     scenario: int
-    values: tuple[tuple[int, Value], ...]  # by axis
+    values: tuple[tuple[int, AxisValue], ...]  # by axis
 
     @property
-    def cells(self) -> tuple[int, tuple[Cell, ...]]:
-        """What tells places apart."""
+    def cells(self) -> tuple[int, tuple[AxisCell, ...]]:
+        """What tells conditions apart."""
         return self.scenario, tuple(value.cell for _, value in self.values)
 
-    def without(self, axis: int) -> tuple[int, tuple[Cell, ...]]:
-        """What places along `axis` have in common."""
+    def without(self, axis: int) -> tuple[int, tuple[AxisCell, ...]]:
+        """What conditions along `axis` have in common."""
         return self.scenario, tuple(value.cell for index, value in self.values if index != axis)
 
-    def value(self, axis: int) -> Value:
+    def value(self, axis: int) -> AxisValue:
         """The value on one axis."""
         return next(value for index, value in self.values if index == axis)
 
-    def moved(self, axis: int, value: Value) -> "Place":
-        """The place with another value on one axis."""
+    def amount(self, axis: int) -> float:
+        """The cell on one axis, which is numeric."""
+        return float(self.value(axis).cell)
+
+    def moved(self, axis: int, value: AxisValue) -> "Condition":
+        """The condition with another value on one axis."""
         values = tuple((index, value if index == axis else old) for index, old in self.values)
-        return Place(self.scenario, values)
+        return Condition(self.scenario, values)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What is best at a place; no label where a point there could not be judged."""
+class BestOption:
+    """What is best in a condition; no label where a point there could not be solved."""
 
     label: str | None
     objective: float | None
 
 
-class Decider:
-    """Decisions of a finished sweep, and of places between its points."""
+Decided = tuple[Condition, BestOption]
 
-    def __init__(self, swept: Swept) -> None:
+
+class Decider:
+    """Decisions of a finished sweep, and of conditions between its points."""
+
+    def __init__(self, swept: FinishedSweep) -> None:
         self._swept = swept
         self.choices = tuple(axis for axis in swept.axes if axis.choice)
 
-    def all(self) -> list[tuple[Place, Decision]]:
-        """Every place of the sweep with its decision, in order of first appearance."""
-        there: dict[tuple[int, tuple[Cell, ...]], tuple[Place, list[tuple[str, Record]]]] = {}
+    def all(self) -> list[Decided]:
+        """Every condition of the sweep with its decision, in order of first appearance."""
+        options_of: dict[tuple[int, tuple[AxisCell, ...]], tuple[Condition, list[tuple[str, PointRecord]]]] = {}
         for point, record in zip(self._swept.points, self._swept.records(), strict=True):
-            place = self._place(point)
-            _, options = there.setdefault(place.cells, (place, []))
+            condition = self._condition(point)
+            _, options = options_of.setdefault(condition.cells, (condition, []))
             options.append((self._choice(point), record))
-        return [(place, _decide(options)) for place, options in there.values()]
+        return [(condition, _decide(options)) for condition, options in options_of.values()]
 
-    def at(self, places: Sequence[Place]) -> list[Decision]:
-        """The decisions at other places, solved where they are not known."""
-        points = [self._points(place) for place in places]
+    def decide(self, conditions: Sequence[Condition]) -> list[BestOption]:
+        """The decisions in other conditions, solved where they are not known."""
+        points = [self._points(condition) for condition in conditions]
         keys = iter(self._swept.runner.solve([point for group in points for point in group], "break-even points"))
         records = [
             [(self._choice(point), self._swept.runner.record(next(keys))) for point in group] for group in points
         ]
         return [_decide(options) for options in records]
 
-    def _place(self, point: Point) -> Place:
+    def _condition(self, point: SweepPoint) -> Condition:
         kept = ((axis.index, point.values[axis.index]) for axis in self._swept.axes if not axis.choice)
-        return Place(point.scenario, tuple(kept))
+        return Condition(point.scenario, tuple(kept))
 
-    def _points(self, place: Place) -> list[Point]:
-        known = dict(place.values)
-        axes: Sequence[Axis] = self._swept.axes
+    def _points(self, condition: Condition) -> list[SweepPoint]:
+        known = dict(condition.values)
+        axes: Sequence[SweepAxis] = self._swept.axes
         options = product(*(axis.values if axis.choice else (known[axis.index],) for axis in axes))
-        return [Point(place.scenario, values) for values in options]
+        return [SweepPoint(condition.scenario, values) for values in options]
 
-    def _choice(self, point: Point) -> str:
+    def _choice(self, point: SweepPoint) -> str:
         return ", ".join(str(point.values[axis.index].cell) for axis in self.choices)
 
 
-def _decide(options: Sequence[tuple[str, Record]]) -> Decision:
-    """The best of the options at one place; of equal ones the first."""
+def _decide(options: Sequence[tuple[str, PointRecord]]) -> BestOption:
+    """The best of the options in one condition; of equal ones the first."""
     if any(record["status"] not in ("ok", "infeasible") for _, record in options):
-        return Decision(None, None)
+        return BestOption(None, None)
     feasible = [(name, record) for name, record in options if record["status"] == "ok"]
     if not feasible:
-        return Decision(NO_PLAN, None)
+        return BestOption(NO_PLAN, None)
     sign = -1.0 if feasible[0][1]["sense"] == "maximize" else 1.0
     name, best = min(feasible, key=lambda option: sign * option[1]["objective"])
-    return Decision(name or best["plan"], best["objective"])
+    return BestOption(name or best["plan"], best["objective"])
+
+
+def lines_along(axis: SweepAxis, decided: Sequence[Decided]) -> list[list[Decided]]:
+    """Conditions that differ on `axis` alone, line by line, each in the order of its values."""
+    lines: dict[object, list[Decided]] = {}
+    for condition, decision in decided:
+        lines.setdefault(condition.without(axis.index), []).append((condition, decision))
+    if axis.numeric:
+        for line in lines.values():
+            line.sort(key=lambda entry: entry[0].amount(axis.index))
+    return list(lines.values())

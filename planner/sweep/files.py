@@ -11,7 +11,7 @@ from planner.documents.files import canonical_json, write_bytes_atomic
 from planner.documents.read import load_document
 from planner.errors import PlannerError
 from planner.sweep.columns import FIXED
-from planner.sweep.results import Cell, Table, Type
+from planner.sweep.results import ResultTable, TableCell, Type
 
 SCHEMA = "planner.sweep-results/1"
 FORMATS = (".parquet", ".csv", ".json")
@@ -25,7 +25,7 @@ def require_format(path: str) -> None:
         raise PlannerError(what, where=path, hint=f"end the name in {', '.join(FORMATS)}")
 
 
-def write_table(table: Table, path: str, findings: Mapping[str, object]) -> None:
+def write_table(table: ResultTable, path: str, findings: Mapping[str, object]) -> None:
     """Writes the table in the format of the file's ending; `findings` go into JSON alone."""
     suffix = Path(path).suffix if path != "-" else ".json"
     if suffix == ".parquet":
@@ -37,7 +37,7 @@ def write_table(table: Table, path: str, findings: Mapping[str, object]) -> None
     write_bytes_atomic(path, content)
 
 
-def json_document(table: Table, findings: Mapping[str, object]) -> dict[str, Any]:
+def json_document(table: ResultTable, findings: Mapping[str, object]) -> dict[str, Any]:
     """The table as one document, with what was found in it."""
     return {
         "schema": SCHEMA,
@@ -49,7 +49,7 @@ def json_document(table: Table, findings: Mapping[str, object]) -> dict[str, Any
     }
 
 
-def _csv(table: Table) -> bytes:
+def _csv(table: ResultTable) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.columns)
@@ -57,11 +57,11 @@ def _csv(table: Table) -> bytes:
     return text.getvalue().encode()
 
 
-def _written(cell: Cell) -> str:
+def _written(cell: TableCell) -> str:
     return "" if cell is None else repr(cell) if isinstance(cell, float) else str(cell)
 
 
-def _parquet(table: Table) -> bytes:
+def _parquet(table: ResultTable) -> bytes:
     import pyarrow
     from pyarrow import parquet
 
@@ -81,7 +81,7 @@ def _parquet(table: Table) -> bytes:
     return sink.getvalue()
 
 
-def read_table(path: str) -> Table:
+def read_table(path: str) -> ResultTable:
     """The table in a file that `write_table` wrote.
 
     Raises PlannerError for a file that is missing, of another kind, or not whole.
@@ -98,13 +98,13 @@ def read_table(path: str) -> Table:
     return table
 
 
-def _from_parquet(path: str) -> Table:
+def _from_parquet(path: str) -> ResultTable:
     import pyarrow
     from pyarrow import parquet
 
     try:
-        found = parquet.read_table(path)
-        rows = found.to_pylist()
+        stored = parquet.read_table(path)
+        rows = stored.to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         what = f"is not a whole Parquet file: {str(error).splitlines()[0][:120]}"
         hint = "write it again: the same sweep takes every solved point from its journal"
@@ -115,10 +115,10 @@ def _from_parquet(path: str) -> Table:
         else "number"
         if pyarrow.types.is_floating(part.type)
         else "text"
-        for part in found.schema
+        for part in stored.schema
     }
-    meaning = _meaning((found.schema.metadata or {}).get(b"planner", b""), path)
-    return Table(columns, rows, tuple(meaning["axes"]), meaning["inputs"], path)
+    meaning = _meaning((stored.schema.metadata or {}).get(b"planner", b""), path)
+    return ResultTable(columns, rows, tuple(meaning["axes"]), meaning["inputs"], path)
 
 
 def _meaning(text: bytes, path: str) -> dict[str, Any]:
@@ -128,12 +128,12 @@ def _meaning(text: bytes, path: str) -> dict[str, Any]:
         meaning = None
     if not isinstance(meaning, dict) or meaning.get("schema") != SCHEMA:
         schema = meaning.get("schema") if isinstance(meaning, dict) else None
-        found = f": its schema is {schema!r}, this program reads `{SCHEMA}`" if schema else ""
-        raise PlannerError(f"is no result of a sweep{found}", where=path, hint="give a file of `planner sweep -o`")
+        other = f": its schema is {schema!r}, this program reads `{SCHEMA}`" if schema else ""
+        raise PlannerError(f"is no result of a sweep{other}", where=path, hint="give a file of `planner sweep -o`")
     return meaning
 
 
-def _from_json(path: str) -> Table:
+def _from_json(path: str) -> ResultTable:
     data = load_document(path).data
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         _meaning(json.dumps(data if isinstance(data, dict) else {}).encode(), path)
@@ -143,10 +143,10 @@ def _from_json(path: str) -> Table:
         hint = "write it again with `planner sweep -o`"
         raise PlannerError("is no whole result of a sweep", where=path, hint=hint)
     rows = [{name: row.get(name) for name in kinds} for row in data["rows"]]
-    return Table(kinds, rows, tuple(str(name) for name in data.get("axes", [])), data.get("inputs", {}), path)
+    return ResultTable(kinds, rows, tuple(str(name) for name in data.get("axes", [])), data.get("inputs", {}), path)
 
 
-def _from_csv(path: str) -> Table:
+def _from_csv(path: str) -> ResultTable:
     try:
         text = Path(path).read_text(encoding="utf-8")
         lines = list(csv.reader(io.StringIO(text)))
@@ -159,12 +159,12 @@ def _from_csv(path: str) -> Table:
         raise PlannerError("the file is cut off or changed here", where=where, hint="write it again")
     rows = [dict(zip(names, map(_read, line), strict=True)) for line in lines[1:]]
     columns: dict[str, Type] = {name: _type([row[name] for row in rows]) for name in names}
-    at = names.index("status") if "status" in names else 0
-    axes = tuple(name for name in names[:at] if name not in FIXED)
-    return Table(columns, rows, axes, {}, path)
+    status = names.index("status") if "status" in names else 0
+    axes = tuple(name for name in names[:status] if name not in FIXED)
+    return ResultTable(columns, rows, axes, {}, path)
 
 
-def _read(text: str) -> Cell:
+def _read(text: str) -> TableCell:
     if not text:
         return None
     try:
@@ -177,7 +177,7 @@ def _read(text: str) -> Cell:
         return text
 
 
-def _type(cells: list[Cell]) -> Type:
+def _type(cells: list[TableCell]) -> Type:
     if any(isinstance(cell, str) for cell in cells):
         return "text"
     return "number" if any(isinstance(cell, float) for cell in cells) else "integer"

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.documents.tree import leaves
 from planner.errors import PlannerError
-from planner.sweep.results import Cell, Table
-from planner.sweep.rules import Rule, require_judgeable, require_metric
+from planner.sweep.results import ResultTable, TableCell
+from planner.sweep.rules import GateRule, require_judgeable, require_metric
 
-Row = dict[str, Cell]
+Row = dict[str, TableCell]
 _DIGITS = 9  # of an excess: equal ones keep the order of the points, whatever the last bit says
 
 
@@ -21,7 +22,7 @@ class Breach:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PointVerdict:
     """What the gate says of one point."""
 
     row: Row
@@ -38,14 +39,14 @@ class Verdict:
 class Gate:
     """The verdict on a sweep; `notes` say what could not be compared."""
 
-    verdicts: tuple[Verdict, ...]
-    rules: tuple[Rule, ...]
-    baseline: Table | None
-    table: Table
+    verdicts: tuple[PointVerdict, ...]
+    rules: tuple[GateRule, ...]
+    baseline: ResultTable | None
+    table: ResultTable
     notes: tuple[str, ...] = ()
 
     @property
-    def failed(self) -> tuple[Verdict, ...]:
+    def failed(self) -> tuple[PointVerdict, ...]:
         """The points that fail, the worst first."""
         bad = [verdict for verdict in self.verdicts if not verdict.ok]
         return tuple(sorted(bad, key=lambda verdict: -max(breach.excess for breach in verdict.breaches)))
@@ -55,7 +56,7 @@ class Gate:
         return not self.failed
 
 
-def judge(table: Table, baseline: Table | None, rules: Sequence[Rule]) -> Gate:
+def judge(table: ResultTable, baseline: ResultTable | None, rules: Sequence[GateRule]) -> Gate:
     """The verdict on every point.
 
     Raises PlannerError for a rule that cannot be judged at all: on no metric or scenario of the sweep, against no
@@ -75,17 +76,17 @@ def judge(table: Table, baseline: Table | None, rules: Sequence[Rule]) -> Gate:
     for row in table.rows:
         before = known.get(_identity(row, table.axes))
         breaches = _breaches(row, before, rules, compared=baseline is not None)
-        verdicts.append(Verdict(row, point_name(row, table), before, breaches))
+        verdicts.append(PointVerdict(row, point_name(row, table), before, breaches))
     return Gate(tuple(verdicts), tuple(rules), baseline, table, tuple(_notes(verdicts, baseline)))
 
 
-def point_name(row: Row, table: Table) -> str:
+def point_name(row: Row, table: ResultTable) -> str:
     """A point in words: its scenario and its value on every axis."""
     axes = [f"{axis}={_shown(row[axis])}" for axis in table.axes]
     return " ".join([str(row["scenario"]), *axes])
 
 
-def _shown(cell: Cell) -> str:
+def _shown(cell: TableCell) -> str:
     return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
@@ -94,14 +95,14 @@ def _identity(row: Row, axes: Sequence[str]) -> tuple[str, ...]:
     return (str(row["scenario"]), *(_plain(row.get(axis)) for axis in axes))
 
 
-def _plain(cell: Cell) -> str:
+def _plain(cell: TableCell) -> str:
     try:
         return f"{float(cell):.12g}" if cell is not None else ""
     except ValueError:
         return str(cell)
 
 
-def _require_figures(rule: Rule, table: Table, baseline: Table | None) -> None:
+def _require_figures(rule: GateRule, table: ResultTable, baseline: ResultTable | None) -> None:
     solved = [row for row in table.rows if row["status"] == "ok"]
     if solved and all(row.get(rule.metric) is None for row in solved):
         hint = "give every pool a `price`" if "usd" in rule.metric else "name a metric that this sweep has"
@@ -111,7 +112,7 @@ def _require_figures(rule: Rule, table: Table, baseline: Table | None) -> None:
         raise PlannerError(f"the baseline has no `{rule.metric}`", where=baseline.source, hint=hint)
 
 
-def _breaches(row: Row, before: Row | None, rules: Sequence[Rule], *, compared: bool) -> tuple[Breach, ...]:
+def _breaches(row: Row, before: Row | None, rules: Sequence[GateRule], *, compared: bool) -> tuple[Breach, ...]:
     if row["status"] == "error" or row["status"] == "stopped":
         return (Breach("solved", str(row["error"]), float("inf")),)
     if row["status"] == "infeasible":
@@ -122,11 +123,11 @@ def _breaches(row: Row, before: Row | None, rules: Sequence[Rule], *, compared: 
     return tuple(breach for rule in rules if _applies(rule, row) and (breach := _broken(rule, row, before)) is not None)
 
 
-def _applies(rule: Rule, row: Row) -> bool:
+def _applies(rule: GateRule, row: Row) -> bool:
     return rule.scenario is None or rule.scenario == row["scenario"]
 
 
-def _broken(rule: Rule, row: Row, before: Row | None) -> Breach | None:
+def _broken(rule: GateRule, row: Row, before: Row | None) -> Breach | None:
     now = row.get(rule.metric)
     if not isinstance(now, int | float):
         return Breach(rule.text, f"has no `{rule.metric}` to judge", float("inf"))
@@ -140,11 +141,11 @@ def _broken(rule: Rule, row: Row, before: Row | None) -> Breach | None:
     return Breach(rule.text, f"{figures}{change}", round(abs(measured - rule.amount), _DIGITS))
 
 
-def _figure(cell: Cell) -> str:
+def _figure(cell: TableCell) -> str:
     return f"{cell:.6g}" if isinstance(cell, int | float) else "none"
 
 
-def _notes(verdicts: Sequence[Verdict], baseline: Table | None) -> list[str]:
+def _notes(verdicts: Sequence[PointVerdict], baseline: ResultTable | None) -> list[str]:
     if baseline is None:
         return []
     new = sum(verdict.before is None for verdict in verdicts)
@@ -158,14 +159,14 @@ def _notes(verdicts: Sequence[Verdict], baseline: Table | None) -> list[str]:
     return notes + ([f"{freed:,} points have a plan now and had none in the baseline"] if freed else [])
 
 
-def changed_inputs(table: Table, baseline: Table) -> list[str]:
+def changed_inputs(table: ResultTable, baseline: ResultTable) -> list[str]:
     """Every input of the base problems that differs from the baseline's, in words."""
     lines = []
     for scenario, now in table.inputs.items():
         before = baseline.inputs.get(scenario)
         if before is None:
             continue
-        old, new = dict(_leaves(before, "")), dict(_leaves(now, ""))
+        old, new = _by_path(before), _by_path(now)
         prefix = f"{scenario}: " if len(table.inputs) > 1 else ""
         for path in dict.fromkeys([*old, *new]):
             if old.get(path) != new.get(path):
@@ -173,9 +174,6 @@ def changed_inputs(table: Table, baseline: Table) -> list[str]:
     return lines
 
 
-def _leaves(value: object, path: str) -> list[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        return [leaf for key, below in value.items() for leaf in _leaves(below, f"{path}.{key}" if path else str(key))]
-    if isinstance(value, list) and any(isinstance(below, dict | list) for below in value):
-        return [leaf for index, below in enumerate(value) for leaf in _leaves(below, f"{path}.{index}")]
-    return [(path, str(value))]
+def _by_path(value: object) -> dict[str, str]:
+    """Every scalar, and every list of scalars, by its dotted path."""
+    return {".".join(str(key) for key in path): str(below) for path, below in leaves(value)}

@@ -56,14 +56,14 @@ def tables_digests(paths: Sequence[str]) -> tuple[str, ...]:
 @cache
 def _tables_digest(path: str) -> str:
     root = Path(path)
-    files = sorted(found for found in root.rglob("*") if found.is_file()) if root.is_dir() else [root]
+    files = sorted(file for file in root.rglob("*") if file.is_file()) if root.is_dir() else [root]
     lines = []
-    for found in files:
+    for file in files:
         try:
-            status = found.stat()
+            status = file.stat()
         except OSError:
             continue
-        lines.append(f"{found.relative_to(root)} {status.st_size} {status.st_mtime_ns}")
+        lines.append(f"{file.relative_to(root)} {status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -78,10 +78,10 @@ def _code_digest() -> str:
 
 def _files(folder: Path) -> list[Path]:
     """Code and catalogs below `folder`; the parts of the package may be links to folders beside it."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in folder.iterdir():
         if path.is_dir() and path.name != "__pycache__":
-            found += _files(path)
+            files += _files(path)
         elif path.suffix in (".py", ".yaml"):
-            found.append(path)
-    return found
+            files.append(path)
+    return files

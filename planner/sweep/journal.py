@@ -13,7 +13,7 @@ from typing import Any
 from planner.errors import PlannerError
 from planner.hardware.profiles.cache import default_cache_dir
 
-Record = dict[str, Any]
+PointRecord = dict[str, Any]
 """What a solve gave: `status`, figures, label and digests; JSON."""
 
 _CHECKSUM = 16  # hexadecimal digits
@@ -59,7 +59,7 @@ class Journal:
         """Of every point that is there."""
         return self._places.keys()
 
-    def append(self, key: str, record: Record) -> None:
+    def append(self, key: str, record: PointRecord) -> None:
         """Writes one record; a process killed meanwhile leaves at most a line without its end, which readers drop."""
         payload = json.dumps({"key": key, "software": self._software, "record": record}, allow_nan=False).encode()
         line = _checksum(payload) + b" " + payload + b"\n"
@@ -77,19 +77,19 @@ class Journal:
         except OSError as error:
             raise self._broken(error, "written") from None
 
-    def read(self, key: str) -> Record:
+    def read(self, key: str) -> PointRecord:
         """The record of a point that is there. Raises PlannerError when the file changed meanwhile."""
         offset, length = self._places[key]
         try:
             if self._reader is None:
                 self._reader = os.open(self.path, os.O_RDONLY)
-            found = _sound(os.pread(self._reader, length, offset))
+            entry = _sound(os.pread(self._reader, length, offset))
         except OSError as error:
             raise self._broken(error, "read") from None
-        if found is None or found["key"] != key:
+        if entry is None or entry["key"] != key:
             hint = "let one sweep at a time write it, and run the same command again"
             raise PlannerError("the journal was changed by another program", where=str(self.path), hint=hint)
-        record: Record = found["record"]
+        record: PointRecord = entry["record"]
         return record
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import PlannerError
-from planner.sweep.journal import Record
+from planner.sweep.journal import PointRecord
 
 if TYPE_CHECKING:
     from planner.plan.schema import Envelope
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SolveTask:
     """A problem to solve, and the digest of everything its result depends on."""
 
     key: str
@@ -22,7 +22,7 @@ class Job:
     limits: "Limits"
 
 
-def solve_job(job: Job) -> Record:
+def solve_task(job: SolveTask) -> PointRecord:
     """The record of one problem; a mistake in the problem becomes a record too, so that the other points go on.
 
     Raises KeyboardInterrupt when a solver was interrupted: what it had so far is no answer to keep.
@@ -43,13 +43,13 @@ def solve_job(job: Job) -> Record:
         return failed(error)
 
 
-def failed(error: PlannerError) -> Record:
+def failed(error: PlannerError) -> PointRecord:
     """The record of a point whose problem is wrong."""
     where = f"{error.where}: " if error.where else ""
     return {"status": "error", "error": f"{where}{error.what}", "hint": error.hint}
 
 
-def _solved(envelope: "Envelope") -> Record:
+def _solved(envelope: "Envelope") -> PointRecord:
     from planner.plan.store import plan_digest, plan_json
 
     certificate = envelope.certificate

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from planner.sweep.gate import Gate, Verdict, changed_inputs
-from planner.sweep.results import Cell
+from planner.sweep.gate import Gate, PointVerdict, changed_inputs
+from planner.sweep.results import TableCell
 
 _LISTED = 20  # points shown in a summary or annotated; the files hold all
 _NOT_XML = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], "\ufffd")
@@ -15,28 +15,28 @@ def junit_xml(gate: Gate, name: str) -> str:
     """The verdict as JUnit XML: a suite a scenario, a case a point, a failure a broken rule."""
     root = ElementTree.Element("testsuites", _counts(gate.verdicts, _xml(name)))
     for scenario in dict.fromkeys(str(verdict.row["scenario"]) for verdict in gate.verdicts):
-        mine = [verdict for verdict in gate.verdicts if verdict.row["scenario"] == scenario]
-        suite = ElementTree.SubElement(root, "testsuite", _counts(mine, _xml(scenario)))
-        for verdict in mine:
+        of_scenario = [verdict for verdict in gate.verdicts if verdict.row["scenario"] == scenario]
+        suite = ElementTree.SubElement(root, "testsuite", _counts(of_scenario, _xml(scenario)))
+        for verdict in of_scenario:
             case = ElementTree.SubElement(
                 suite, "testcase", {"classname": _xml(f"{name}.{scenario}"), "name": _xml(verdict.name)}
             )
             if verdict.breaches:
                 tag = "error" if _unsolved(verdict) else "failure"
                 first = verdict.breaches[0]
-                found = ElementTree.SubElement(case, tag, {"message": _xml(first.why), "type": _xml(first.rule)})
-                found.text = _xml("\n".join(f"{breach.rule}: {breach.why}" for breach in verdict.breaches))
+                failure = ElementTree.SubElement(case, tag, {"message": _xml(first.why), "type": _xml(first.rule)})
+                failure.text = _xml("\n".join(f"{breach.rule}: {breach.why}" for breach in verdict.breaches))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _counts(verdicts: Sequence[Verdict], name: str) -> dict[str, str]:
+def _counts(verdicts: Sequence[PointVerdict], name: str) -> dict[str, str]:
     errors = sum(_unsolved(verdict) for verdict in verdicts)
     failures = sum(not verdict.ok for verdict in verdicts) - errors
     return {"name": name, "tests": str(len(verdicts)), "failures": str(failures), "errors": str(errors)}
 
 
-def _unsolved(verdict: Verdict) -> bool:
+def _unsolved(verdict: PointVerdict) -> bool:
     return verdict.row["status"] in ("error", "stopped")
 
 
@@ -132,19 +132,19 @@ def _plans(gate: Gate) -> list[str]:
     return [*_table(("point", "plan in the baseline", "plan now"), changed[:_LISTED]), *more]
 
 
-def _plan(cell: Cell) -> str:
+def _plan(cell: TableCell) -> str:
     return str(cell) if cell is not None else "no plan"
 
 
-def _break_even_table(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _break_even_table(changes: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [
-        (one["axis"], f"{one['low']:.4g} .. {one['high']:.4g}", _at(one["at"]), one["before"], one["after"])
-        for one in found[:_LISTED]
+        (row["axis"], f"{row['low']:.4g} .. {row['high']:.4g}", _cells_at(row["at"]), row["before"], row["after"])
+        for row in changes[:_LISTED]
     ]
     return _table(("break-even along", "between", "at", "below", "above"), rows) if rows else []
 
 
-def _at(cells: Mapping[str, Cell]) -> str:
+def _cells_at(cells: Mapping[str, TableCell]) -> str:
     return ", ".join(
         f"{name}={cell:.6g}" if isinstance(cell, float) else f"{name}={cell}" for name, cell in cells.items()
     )

@@ -4,27 +4,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import PlannerError, unknown_name
 from planner.sweep.columns import ALIASES, FIGURES, FIXED, TEXTS, USUAL_METRICS, metric_name
-from planner.sweep.journal import Record
-from planner.sweep.run import Swept
+from planner.sweep.journal import PointRecord
+from planner.sweep.runner import FinishedSweep
 
-Cell = int | float | str | None
+TableCell = int | float | str | None
 Type = Literal["integer", "number", "text"]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ResultTable:
     """Columns with their types, and rows as mappings; `inputs` is the base problem of every scenario."""
 
     columns: dict[str, Type]
-    rows: list[dict[str, Cell]]
+    rows: list[dict[str, TableCell]]
     axes: tuple[str, ...]  # the columns that tell points apart, with `scenario`
     inputs: dict[str, object] = field(default_factory=dict)
     source: str = ""
 
 
-def make_table(swept: Swept) -> Table:
+def make_table(swept: FinishedSweep) -> ResultTable:
     """All rows of a finished sweep. Raises PlannerError for a metric that no point has."""
     records = list(swept.records())
     metrics = _metrics(swept, records)
@@ -36,32 +36,30 @@ def make_table(swept: Swept) -> Table:
         what = f"an axis is called `{clash}`, as another column is"
         raise PlannerError(what, where=swept.sweep.where(("axes",)), hint="give the axis another `name:`")
     columns |= {"status": "text", "objective_metric": "text"}
-    for name in (*FIGURES, *metrics):
-        columns[name] = "number"
-    for name in TEXTS:
-        columns[name] = "text"
-    return Table(columns, list(_rows(swept, records, metrics)), axis_columns, _inputs(swept))
+    columns |= dict.fromkeys((*FIGURES, *metrics), "number") | dict.fromkeys(TEXTS, "text")
+    return ResultTable(columns, list(_rows(swept, records, metrics)), axis_columns, _inputs(swept))
 
 
-def _metrics(swept: Swept, records: Sequence[Record]) -> tuple[str, ...]:
+def _metrics(swept: FinishedSweep, records: Sequence[PointRecord]) -> tuple[str, ...]:
     """The columns of figures: those asked for, else the usual ones and whatever else another kind predicts."""
-    found = {name for record in records for name in record.get("metrics", {})}
+    predicted = {name for record in records for name in record.get("metrics", {})}
     wanted = swept.sweep.spec.metrics
     if wanted is None:
-        serving = found & set(USUAL_METRICS)
-        others = [] if serving or not found else sorted(found)
-        return (*USUAL_METRICS, *others)
+        serving = predicted & set(USUAL_METRICS)
+        return (*USUAL_METRICS, *([] if serving else sorted(predicted)))
     for index, name in enumerate(wanted):
-        if found and metric_name(name) not in found | set(USUAL_METRICS):
-            known = sorted(found | set(ALIASES))
-            hint = did_you_mean(name, known, otherwise=f"the metrics are {', '.join(known)}")
-            raise PlannerError(f"unknown metric `{name}`", where=swept.sweep.where(("metrics", index)), hint=hint)
+        if predicted and metric_name(name) not in predicted | set(USUAL_METRICS):
+            known = sorted(predicted | set(ALIASES))
+            listing = f"the metrics are {', '.join(known)}"
+            raise unknown_name("metric", name, known, otherwise=listing, where=swept.sweep.where(("metrics", index)))
     return tuple(dict.fromkeys(metric_name(name) for name in wanted if name not in FIGURES))
 
 
-def _rows(swept: Swept, records: Sequence[Record], metrics: Sequence[str]) -> Iterator[dict[str, Cell]]:
+def _rows(
+    swept: FinishedSweep, records: Sequence[PointRecord], metrics: Sequence[str]
+) -> Iterator[dict[str, TableCell]]:
     for index, (point, key, record) in enumerate(zip(swept.points, swept.keys, records, strict=True)):
-        row: dict[str, Cell] = {"point": index, "scenario": swept.scenarios[point.scenario]}
+        row: dict[str, TableCell] = {"point": index, "scenario": swept.scenarios[point.scenario]}
         row |= {axis.column: value.cell for axis, value in zip(swept.axes, point.values, strict=True)}
         row |= {name: record.get(name) for name in ("status", "objective_metric", *FIGURES)}
         row |= {name: record.get("metrics", {}).get(name) for name in metrics}
@@ -82,10 +80,10 @@ def conflict_text(record: Mapping[str, object]) -> str | None:
     )
 
 
-def _inputs(swept: Swept) -> dict[str, object]:
+def _inputs(swept: FinishedSweep) -> dict[str, object]:
     """The normalised problem of every scenario, before any axis."""
     from planner.problem.resolve import normalised
-    from planner.sweep.axes import Point
+    from planner.sweep.axes import SweepPoint
 
     base = swept.runner.base
-    return {name: normalised(base.resolve(Point(index, ()))) for index, name in enumerate(swept.scenarios)}
+    return {name: normalised(base.resolve(SweepPoint(index, ()))) for index, name in enumerate(swept.scenarios)}

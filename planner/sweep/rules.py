@@ -1,8 +1,9 @@
 """Rules of a gate as text: `cost_per_mtok > +3%`, `busy: ttft_s > 200ms`, `goodput_per_gpu < -0.5`."""
 
 import math
+import operator
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,9 @@ from planner.documents.units import PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.errors import PlannerError, did_you_mean
 from planner.sweep.columns import ALIASES, metric_name
 
-Comparison = Literal[">", ">=", "<", "<="]
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
 Measure = Literal["level", "change", "relative"]
 
 _RULE = re.compile(
@@ -20,7 +23,7 @@ _EXAMPLES = "write for example `cost_per_mtok > +3%`, `busy: ttft_s > 200ms` or 
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GateRule:
     """A point fails when its metric stands in `comparison` to `amount`.
 
     `level` compares the figure itself, `change` its difference from the baseline, `relative` that difference over the
@@ -30,7 +33,7 @@ class Rule:
     text: str
     scenario: str | None  # every scenario when None
     metric: str
-    comparison: Comparison
+    comparison: str
     amount: float
     measure: Measure
 
@@ -52,29 +55,16 @@ class Rule:
 
     def fails(self, measured: float) -> bool:
         """Whether `measured` breaks the rule."""
-        match self.comparison:
-            case ">":
-                return measured > self.amount
-            case ">=":
-                return measured >= self.amount
-            case "<":
-                return measured < self.amount
-            case _:
-                return measured <= self.amount
+        return _COMPARISONS[self.comparison](measured, self.amount)
 
 
-def parse_rule(text: str) -> Rule:
+def parse_rule(text: str) -> GateRule:
     """The rule that `text` writes down; raises PlannerError for anything else."""
     match = _RULE.fullmatch(text)
     if match is None:
         raise PlannerError(f"`{text}` is no rule", where="--fail-on", hint=_EXAMPLES)
     amount, measure = _amount(match["amount"], text)
-    return Rule(text.strip(), match["scenario"], metric_name(match["metric"]), _comparison(match), amount, measure)
-
-
-def _comparison(match: re.Match[str]) -> Comparison:
-    known: dict[str, Comparison] = {">": ">", ">=": ">=", "<": "<", "<=": "<="}
-    return known[match["comparison"]]
+    return GateRule(text.strip(), match["scenario"], metric_name(match["metric"]), match["comparison"], amount, measure)
 
 
 def _amount(written: str, text: str) -> tuple[float, Measure]:
@@ -103,7 +93,7 @@ def _number(written: str, text: str) -> float:
     return value
 
 
-def require_judgeable(rule: Rule, scenarios: Collection[str], *, baseline: bool) -> None:
+def require_judgeable(rule: GateRule, scenarios: Collection[str], *, baseline: bool) -> None:
     """Raises PlannerError for a rule on a scenario that the sweep does not have, or against a baseline not given."""
     if rule.scenario is not None and rule.scenario not in scenarios:
         known = list(scenarios)
@@ -114,7 +104,7 @@ def require_judgeable(rule: Rule, scenarios: Collection[str], *, baseline: bool)
         raise PlannerError(f"`{rule.text}` needs a baseline", where="--fail-on", hint=hint)
 
 
-def require_metric(rule: Rule, metrics: Collection[str]) -> None:
+def require_metric(rule: GateRule, metrics: Collection[str]) -> None:
     """Raises PlannerError for a rule on a metric that the sweep does not have."""
     if rule.metric not in metrics:
         known = sorted({*metrics, *(alias for alias, name in ALIASES.items() if name in metrics)})

@@ -4,15 +4,15 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from planner.sweep.axes import Axis, Point
+from planner.sweep.axes import SweepAxis, SweepPoint
 from planner.sweep.breakeven import neighbours
-from planner.sweep.decisions import Decider, Decision, Place
-from planner.sweep.run import Swept
+from planner.sweep.decisions import BestOption, Condition, Decided, Decider, lines_along
+from planner.sweep.runner import FinishedSweep
 
 _DIGITS = 6  # of fitted figures
 
 
-def sensitivity(swept: Swept) -> dict[str, object]:
+def sensitivity(swept: FinishedSweep) -> dict[str, object]:
     """By axis: relative change of the objective per relative change of the input, and how often the decision changes.
 
     `elasticity` is d ln(objective) / d ln(input), averaged over neighbours of a grid, fitted by least squares over
@@ -27,10 +27,10 @@ def sensitivity(swept: Swept) -> dict[str, object]:
 
 
 def _of_axis(
-    swept: Swept,
-    axis: Axis,
-    decided: Sequence[tuple[Place, Decision]],
-    pairs: Sequence[tuple[Axis, Place, Decision, Place, Decision]],
+    swept: FinishedSweep,
+    axis: SweepAxis,
+    decided: Sequence[Decided],
+    pairs: Sequence[tuple[SweepAxis, Condition, BestOption, Condition, BestOption]],
     fitted: dict[int, float] | None,
 ) -> dict[str, object]:
     slopes = [
@@ -51,45 +51,39 @@ def _of_axis(
     }
 
 
-def _slope(axis: Axis, low: Place, before: Decision, high: Place, after: Decision) -> float | None:
-    x, y = float(low.value(axis.index).cell), float(high.value(axis.index).cell)
+def _slope(axis: SweepAxis, low: Condition, before: BestOption, high: Condition, after: BestOption) -> float | None:
+    x, y = low.amount(axis.index), high.amount(axis.index)
     a, b = before.objective, after.objective
     if a is None or b is None or min(x, y, a, b) <= 0 or x == y:
         return None
     return math.log(b / a) / math.log(y / x)
 
 
-def _lines(swept: Swept, axis: Axis, decided: Sequence[tuple[Place, Decision]]) -> list[list[Decision]]:
+def _lines(swept: FinishedSweep, axis: SweepAxis, decided: Sequence[Decided]) -> list[list[BestOption]]:
     """Decisions along `axis`, all else equal, in the order of its values."""
     if swept.sweep.spec.mode != "grid" and len(swept.axes) > 1:
         return []
-    lines: dict[object, list[tuple[Place, Decision]]] = {}
-    for place, decision in decided:
-        lines.setdefault(place.without(axis.index), []).append((place, decision))
-    if axis.numeric:
-        for line in lines.values():
-            line.sort(key=lambda entry: float(entry[0].value(axis.index).cell))
-    return [[decision for _, decision in line] for line in lines.values()]
+    return [[decision for _, decision in line] for line in lines_along(axis, decided)]
 
 
-def _spread(line: Sequence[Decision]) -> float | None:
+def _spread(line: Sequence[BestOption]) -> float | None:
     amounts = [decision.objective for decision in line if decision.objective is not None and decision.objective > 0]
     return max(amounts) / min(amounts) - 1 if len(amounts) > 1 else None
 
 
-def _fitted(swept: Swept, decided: Sequence[tuple[Place, Decision]]) -> dict[int, float]:
+def _fitted(swept: FinishedSweep, decided: Sequence[Decided]) -> dict[int, float]:
     """Elasticities by least squares over all samples: ln(objective) = c + sum_k e_k ln(x_k)."""
     import numpy as np
 
     axes = [
         axis
         for axis in swept.axes
-        if axis.numeric and not axis.choice and all(float(place.value(axis.index).cell) > 0 for place, _ in decided)
+        if axis.numeric and not axis.choice and all(condition.amount(axis.index) > 0 for condition, _ in decided)
     ]
-    rows = [(place, decision.objective) for place, decision in decided if decision.objective]
+    rows = [(condition, decision.objective) for condition, decision in decided if decision.objective]
     if not axes or len(rows) <= len(axes) + 1:
         return {}
-    inputs = np.array([[1.0, *(math.log(float(place.value(axis.index).cell)) for axis in axes)] for place, _ in rows])
+    inputs = np.array([[1.0, *(math.log(condition.amount(axis.index)) for axis in axes)] for condition, _ in rows])
     amounts = np.log(np.array([amount for _, amount in rows]))
     solution, _, rank, _ = np.linalg.lstsq(inputs, amounts, rcond=None)
     if rank <= len(axes):
@@ -97,10 +91,10 @@ def _fitted(swept: Swept, decided: Sequence[tuple[Place, Decision]]) -> dict[int
     return {axis.index: float(slope) for axis, slope in zip(axes, solution[1:], strict=True)}
 
 
-def _against_base(swept: Swept) -> dict[str, object]:
+def _against_base(swept: FinishedSweep) -> dict[str, object]:
     """The decision of the problem as it stands, by scenario, and the share of points that decide otherwise."""
     runner = swept.runner
-    keys = runner.solve([Point(index, ()) for index in range(len(swept.scenarios))], "base problems")
+    keys = runner.solve([SweepPoint(index, ()) for index in range(len(swept.scenarios))], "base problems")
     base = [runner.record(key).get("plan") for key in keys]
     judged = [
         record.get("plan") != base[point.scenario]

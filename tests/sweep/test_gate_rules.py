@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.sweep.rules import Rule, parse_rule
+from planner.sweep.rules import GateRule, parse_rule
 
 COMPARISONS = st.sampled_from([">", ">=", "<", "<="])
 AMOUNTS = st.floats(0, 1e6).map(lambda amount: float(f"{amount:.6g}"))
@@ -29,10 +29,10 @@ def test_a_rule_means_what_it_says(comparison: str, amount: float, sign: str, pe
 @given(st.text(max_size=40))
 def test_any_text_is_a_rule_or_a_named_error(text: str) -> None:
     try:
-        found: Rule | PlannerError = parse_rule(text)
+        found: GateRule | PlannerError = parse_rule(text)
     except PlannerError as error:
         found = error
-    if isinstance(found, Rule):
+    if isinstance(found, GateRule):
         assert math.isfinite(found.amount)
     else:
         assert found.where == "--fail-on"
@@ -66,7 +66,7 @@ def test_aliases_mean_their_metric() -> None:
     assert parse_rule("cost_per_mtok > +3%").metric == "usd_per_mtok"
 
 
-def rule_of(comparison: str, amount: float) -> Rule:
+def rule_of(comparison: str, amount: float) -> GateRule:
     return parse_rule(f"gpus {comparison} {amount:+.6f}%")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.errors import PlannerError
 from planner.sweep.gate import Gate, judge
 from planner.sweep.reports import annotations, junit_xml, markdown_summary
-from planner.sweep.results import Cell, Table, Type
+from planner.sweep.results import ResultTable, TableCell, Type
 from planner.sweep.rules import parse_rule
 
 COLUMNS: dict[str, Type] = {
@@ -19,18 +19,18 @@ COLUMNS: dict[str, Type] = {
 }  # fmt: skip
 
 
-def row(rate: float, cost: float | None, scenario: str = "base", **more: Cell) -> dict[str, Cell]:
+def row(rate: float, cost: float | None, scenario: str = "base", **more: TableCell) -> dict[str, TableCell]:
     status = "ok" if cost is not None else "infeasible"
-    given: dict[str, Cell] = {"rate_per_s": rate, "usd_per_mtok": cost, "scenario": scenario, "status": status}
-    rest: dict[str, Cell] = dict.fromkeys(COLUMNS) | {"ttft_s": 0.2, "plan": "2 x decode tp2"}
+    given: dict[str, TableCell] = {"rate_per_s": rate, "usd_per_mtok": cost, "scenario": scenario, "status": status}
+    rest: dict[str, TableCell] = dict.fromkeys(COLUMNS) | {"ttft_s": 0.2, "plan": "2 x decode tp2"}
     return rest | given | more
 
 
-def table(*rows: dict[str, Cell], **inputs: object) -> Table:
-    return Table(COLUMNS, list(rows), ("rate_per_s",), {"base": inputs}, "main.parquet")
+def table(*rows: dict[str, TableCell], **inputs: object) -> ResultTable:
+    return ResultTable(COLUMNS, list(rows), ("rate_per_s",), {"base": inputs}, "main.parquet")
 
 
-def gate(now: Table, before: Table | None, *rules: str) -> Gate:
+def gate(now: ResultTable, before: ResultTable | None, *rules: str) -> Gate:
     return judge(now, before, [parse_rule(rule) for rule in rules])
 
 

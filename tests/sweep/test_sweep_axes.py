@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from planner.documents.read import parse_document
 from planner.errors import PlannerError
 from planner.schema.base import Where
-from planner.sweep.axes import Axis, list_points, make_axes
+from planner.sweep.axes import SweepAxis, list_points, make_axes
 from planner.sweep.fields import assignments
 from planner.sweep.schema import SweepSpec
 
@@ -20,11 +20,11 @@ def spec_of(axes: str, more: str = "") -> SweepSpec:
     return SweepSpec.model_validate(parse_document(f"{{base: p.yaml, axes: [{axes}]{more}}}", "sweep.yaml").data)
 
 
-def axis_of(text: str) -> Axis:
+def axis_of(text: str) -> SweepAxis:
     return make_axes(spec_of(text), NOWHERE)[0]
 
 
-def cells(axis: Axis) -> list[object]:
+def cells(axis: SweepAxis) -> list[object]:
     return [value.cell for value in axis.values]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from planner.sweep import engines, files, identity, ray_engine
-from planner.sweep.point import Job, plan_label
+from planner.sweep import files, identity, ray_workers, workers
+from planner.sweep.point import SolveTask, plan_label
 
 Sweep = Callable[..., Any]
 
@@ -19,7 +19,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return files.read_table(str(path)).rows
 
 
-def refuse_to_solve(job: Job) -> None:
+def refuse_to_solve(job: SolveTask) -> None:
     raise AssertionError(f"solved {job.key} again")
 
 
@@ -59,7 +59,7 @@ def test_infeasible_points_say_which_limits_conflict(sweep: Sweep, folder: Path)
 
 def test_what_was_solved_is_never_solved_again(sweep: Sweep, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep(AXES, "-o", "first.parquet")
-    monkeypatch.setattr(engines, "solve_job", refuse_to_solve)
+    monkeypatch.setattr(workers, "solve_task", refuse_to_solve)
     again = sweep(AXES, "-o", "second.parquet")
     assert again.code == 0
     assert "5 of 5 points were kept" in again.err
@@ -69,14 +69,14 @@ def test_what_was_solved_is_never_solved_again(sweep: Sweep, folder: Path, monke
 @pytest.mark.parametrize("change", [("--set", "seed=7"), ("--gap", "5%"), ("--set", "costs.calibration=none")])
 def test_other_inputs_are_solved_anew(sweep: Sweep, monkeypatch: pytest.MonkeyPatch, change: tuple[str, ...]) -> None:
     sweep(AXES)
-    monkeypatch.setattr(engines, "solve_job", refuse_to_solve)
+    monkeypatch.setattr(workers, "solve_task", refuse_to_solve)
     assert sweep(AXES, *change).code == 4
 
 
 def test_points_of_other_software_are_ignored_with_a_note(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep(AXES)
     newer = {**identity.software(), "planner": "99"}
-    monkeypatch.setattr("planner.sweep.run.software", lambda: newer)
+    monkeypatch.setattr("planner.sweep.runner.software", lambda: newer)
     monkeypatch.setattr(identity, "software", lambda: newer)
     again = sweep(AXES)
     assert again.code == 0
@@ -206,7 +206,7 @@ def test_a_point_that_is_no_problem_is_named_and_the_others_are_solved(sweep: Sw
 def test_bad_flags_are_named_before_anything_is_solved(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], words: str
 ) -> None:
-    monkeypatch.setattr(engines, "solve_job", refuse_to_solve)
+    monkeypatch.setattr(workers, "solve_task", refuse_to_solve)
     outcome = sweep(AXES, *flags)
     assert outcome.code == 2
     assert outcome.err.startswith("error: ")
@@ -214,7 +214,7 @@ def test_bad_flags_are_named_before_anything_is_solved(
 
 
 def test_ray_that_is_not_installed_is_named(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
+    monkeypatch.setattr(ray_workers, "find_spec", lambda name: None)
     outcome = sweep(AXES, "--engine", "ray")
     assert outcome.code == 2
     assert "planner[ray]" in outcome.err
@@ -224,7 +224,7 @@ def test_ray_that_is_not_installed_is_named(sweep: Sweep, monkeypatch: pytest.Mo
 def test_a_ray_cluster_that_cannot_be_reached_is_named(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr(ray_engine, "find_spec", lambda name: object())
+    monkeypatch.setattr(ray_workers, "find_spec", lambda name: object())
     outcome = sweep(AXES, "--engine", "ray", "--ray-address", address)
     assert outcome.code == 2
     assert f"`{address}`" in outcome.err

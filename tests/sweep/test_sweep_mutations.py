@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.cli.main import main
-from planner.sweep import engines, files
-from planner.sweep.journal import Record
-from planner.sweep.point import Job
+from planner.sweep import files, workers
+from planner.sweep.journal import PointRecord
+from planner.sweep.point import SolveTask
 
 SWEEP = """
 schema: planner.sweep/1
@@ -76,7 +76,7 @@ def mutated(draw: st.DrawFn) -> Any:  # noqa: ANN401 - JSON
     return document
 
 
-def answer(job: Job) -> Record:
+def answer(job: SolveTask) -> PointRecord:
     """What a solve might say, made up from the digest of the problem."""
     luck = int(job.key[-4:], 16) / 0xFFFF
     if luck < 0.1:
@@ -102,7 +102,7 @@ def answer(job: Job) -> Record:
 def test_a_changed_sweep_gives_results_or_a_named_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch, document: object, name: str
 ) -> None:
-    monkeypatch.setattr(engines, "solve_job", answer)
+    monkeypatch.setattr(workers, "solve_task", answer)
     output = folder / name
     output.unlink(missing_ok=True)
     (folder / "sweep.yaml").write_text(json.dumps(document))

@@ -11,7 +11,7 @@ from planner.errors import PlannerError, UnknownKeyError, UnknownNameError, did_
 from planner.load.problems import override_problem, resolve_document
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
-from planner.sweep.axes import Axis, Point, Value
+from planner.sweep.axes import AxisValue, SweepAxis, SweepPoint
 from planner.sweep.fields import SHORT_NAMES, assignments, override
 from planner.sweep.schema import SweepFile
 
@@ -19,7 +19,7 @@ _NOWHERE = Where({}, "problem")
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class BaseProblem:
     """A base problem with what every point changes in it."""
 
     sweep: SweepFile
@@ -28,7 +28,7 @@ class Base:
     overrides: tuple[str, ...] = ()  # of the command line
     profiles: tuple[str, ...] = ()
 
-    def resolve(self, point: Point) -> Resolved:
+    def resolve(self, point: SweepPoint) -> Resolved:
         """The problem of `point`; raises PlannerError at the place of the sweep that is wrong."""
         parts = self._parts(point)
         overrides = [*self.overrides, *(override(path, value) for _, path, value in parts)]
@@ -38,20 +38,20 @@ class Base:
             raise self._placed(error, parts) from None
         return replace(resolved, where=_NOWHERE)
 
-    def check(self, axes: Iterable[Axis]) -> None:
+    def check(self, axes: Iterable[SweepAxis]) -> None:
         """Refuse what is wrong at every point: a bad base, a field that no problem has, a name in no catalog.
 
         Raises PlannerError. Values that only do not go together are left to their points.
         """
         for scenario in range(len(self.sweep.scenarios)):
-            self.resolve(Point(scenario, ()))
+            self.resolve(SweepPoint(scenario, ()))
         for axis in axes:
             for value in axis.values if axis.kind == "text" else axis.values[:1]:
                 self._check_value(axis, value)
 
-    def _check_value(self, axis: Axis, value: Value) -> None:
+    def _check_value(self, axis: SweepAxis, value: AxisValue) -> None:
         """`value` alone, at its axis; the axes before it are left as the base has them."""
-        alone = Point(0, (*(Value("", ()) for _ in range(axis.index)), value))
+        alone = SweepPoint(0, (*(AxisValue("", ()) for _ in range(axis.index)), value))
         parts = self._parts(alone)
         try:
             override_problem(self.document, [override(path, value) for _, path, value in parts])
@@ -64,7 +64,7 @@ class Base:
         except PlannerError:
             return
 
-    def _parts(self, point: Point) -> list[tuple[tuple[str | int, ...], str, JsonValue]]:
+    def _parts(self, point: SweepPoint) -> list[tuple[tuple[str | int, ...], str, JsonValue]]:
         """(place in the sweep file, path in the problem, value) of everything the point sets, in order."""
         spec, data = self.sweep.spec, self.document.data
         written: list[tuple[tuple[str | int, ...], str, JsonValue]] = [
@@ -97,13 +97,13 @@ class Base:
         return error
 
 
-def open_base(sweep: SweepFile, overrides: Sequence[str] = (), profiles: Sequence[str] = ()) -> Base:
+def open_base(sweep: SweepFile, overrides: Sequence[str] = (), profiles: Sequence[str] = ()) -> BaseProblem:
     """The base problem that `sweep` names; raises PlannerError at the sweep's line when there is no such file."""
     path = sweep.folder / sweep.spec.base
     if not path.is_file():
         what, hint = f"there is no problem file `{path}`", "give the path relative to the folder of the sweep"
         raise PlannerError(what, where=sweep.where(("base",)), hint=hint)
-    return Base(sweep, load_document(path), path.parent, tuple(overrides), tuple(profiles))
+    return BaseProblem(sweep, load_document(path), path.parent, tuple(overrides), tuple(profiles))
 
 
 def _hint(hint: str, path: str) -> str:

@@ -7,15 +7,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from planner.errors import PlannerError
-from planner.sweep.engines import RESUME, Solved
-from planner.sweep.journal import Record
-from planner.sweep.point import Job, solve_job
+from planner.sweep.journal import PointRecord
+from planner.sweep.point import SolveTask, solve_task
+from planner.sweep.workers import RESUME, Solved
 
 _REACH_S = 5.0  # how long a cluster may take to answer at its port
 _JOBS_PER_CORE = 2  # handed out at a time, so that no core waits for the next one
 
 
-class OnRay:
+class RayPool:
     """A Ray cluster: the one at `address`, else `workers` cores of this machine."""
 
     def __init__(self, workers: int, address: str | None) -> None:
@@ -26,10 +26,10 @@ class OnRay:
         self._address = address
         self._ray: Any = None
 
-    def run(self, jobs: Iterator[Job]) -> Solved:
+    def run(self, jobs: Iterator[SolveTask]) -> Solved:
         """As `Engine.run`. Raises PlannerError when the cluster cannot be reached, or is lost."""
         ray = self._started()
-        task = ray.remote(num_cpus=1, max_retries=2)(solve_job)
+        task = ray.remote(num_cpus=1, max_retries=2)(solve_task)
         room = _JOBS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", self._workers)))
         running: dict[Any, str] = {}
         while True:
@@ -63,9 +63,9 @@ class OnRay:
         return ray
 
 
-def _fetched(ray: Any, reference: Any) -> Record:  # noqa: ANN401 - ray is imported only where it is asked for
+def _fetched(ray: Any, reference: Any) -> PointRecord:  # noqa: ANN401 - ray is imported only where it is asked for
     try:
-        record: Record = ray.get(reference)
+        record: PointRecord = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         raise RuntimeError(f"a task failed on Ray: {error.cause!r}") from None
     except ray.exceptions.RayError as error:

@@ -10,39 +10,39 @@ from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from planner.errors import PlannerError
-from planner.sweep.journal import Record
-from planner.sweep.point import Job, solve_job
+from planner.sweep.journal import PointRecord
+from planner.sweep.point import SolveTask, solve_task
 
 RESUME = "run the same command again: what is solved is kept"
 
-Solved = Generator[tuple[str, Record], None, None]
+Solved = Generator[tuple[str, PointRecord], None, None]
 
 
-class Engine(Protocol):
+class WorkerPool(Protocol):
     """Solves jobs, in any order; what it started stays up between calls, until it is closed."""
 
-    def run(self, jobs: Iterator[Job]) -> Solved:
+    def run(self, jobs: Iterator[SolveTask]) -> Solved:
         """The key and record of every job, as each ends; jobs are taken only as there is room."""
 
     def close(self) -> None:
         """Ends everything that was started."""
 
 
-class Here:
+class InProcess:
     """This process, one job after the other.
 
     A solver may take Ctrl-C for itself during a job; what it then answers is not kept.
     """
 
-    def run(self, jobs: Iterator[Job]) -> Solved:
+    def run(self, jobs: Iterator[SolveTask]) -> Solved:
         for job in jobs:
-            yield job.key, solve_job(job)
+            yield job.key, solve_task(job)
 
     def close(self) -> None:
         """Nothing was started."""
 
 
-class Processes:
+class ProcessPool:
     """Worker processes that import once and hold one job each, so that memory does not grow with the sweep.
 
     A worker that finds this process gone ends by itself.
@@ -53,7 +53,7 @@ class Processes:
         self._idle: list[tuple[Connection, BaseProcess]] = []
         self._hired: list[BaseProcess] = []
 
-    def run(self, jobs: Iterator[Job]) -> Solved:
+    def run(self, jobs: Iterator[SolveTask]) -> Solved:
         """As `Engine.run`. Raises PlannerError when a worker was killed."""
         busy: dict[Connection, tuple[BaseProcess, str]] = {}
         while True:
@@ -89,16 +89,16 @@ class Processes:
         return ours, process
 
 
-def _hand(connection: Connection, process: BaseProcess, job: Job) -> None:
+def _hand(connection: Connection, process: BaseProcess, job: SolveTask) -> None:
     try:
         connection.send(job)
     except (BrokenPipeError, ConnectionResetError):
         raise _lost(process) from None
 
 
-def _receive(connection: Connection, process: BaseProcess) -> Record:
+def _receive(connection: Connection, process: BaseProcess) -> PointRecord:
     try:
-        record: Record = connection.recv()
+        record: PointRecord = connection.recv()
     except (EOFError, ConnectionResetError):
         raise _lost(process) from None
     return record
@@ -122,4 +122,4 @@ def _work(connection: Connection) -> None:
     os.setsid()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            connection.send(solve_job(connection.recv()))
+            connection.send(solve_task(connection.recv()))

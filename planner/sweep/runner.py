@@ -10,25 +10,21 @@ from typing import Literal
 
 from planner.documents.files import digest
 from planner.errors import PlannerError
-from planner.progress import Limits
-from planner.sweep.axes import Axis, Point, list_points, make_axes
-from planner.sweep.base import Base, open_base
-from planner.sweep.engines import Engine, Here, Processes
+from planner.progress import Limits, silent
+from planner.sweep.axes import SweepAxis, SweepPoint, list_points, make_axes
+from planner.sweep.base_problem import BaseProblem, open_base
 from planner.sweep.identity import point_digest, software
-from planner.sweep.journal import Journal, Record, journal_path
-from planner.sweep.point import Job, failed
-from planner.sweep.ray_engine import OnRay
+from planner.sweep.journal import Journal, PointRecord, journal_path
+from planner.sweep.point import SolveTask, failed
+from planner.sweep.ray_workers import RayPool
 from planner.sweep.schema import SweepFile
+from planner.sweep.workers import InProcess, ProcessPool, WorkerPool
 
 _BAR = 20  # characters
 
 
-def _silent(message: str) -> None:
-    """The default listener: nobody listens."""
-
-
 @dataclass(frozen=True, slots=True)
-class Options:
+class SweepOptions:
     """How to run a sweep; none of it changes a byte of the results."""
 
     workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))  # 0: in this process
@@ -36,14 +32,14 @@ class Options:
     ray_address: str | None = None
     cache: str | None = None  # folder; the user's own when None
     keep: bool = True  # False: a journal of this run alone
-    tell: Callable[[str], None] = _silent  # progress, often
-    note: Callable[[str], None] = _silent  # lines worth keeping
+    tell: Callable[[str], None] = silent  # progress, often
+    note: Callable[[str], None] = silent  # lines worth keeping
 
 
-class Runner:
+class SweepRunner:
     """Solves points of one base problem, each at most once."""
 
-    def __init__(self, base: Base, limits: Limits, options: Options) -> None:
+    def __init__(self, base: BaseProblem, limits: Limits, options: SweepOptions) -> None:
         self.base = base
         self.limits = limits
         self._options = options
@@ -58,7 +54,7 @@ class Runner:
         self._loaded = frozenset(self.journal.keys())
         self.solved = 0
 
-    def solve(self, points: Sequence[Point], doing: str = "points") -> list[str]:
+    def solve(self, points: Sequence[SweepPoint], doing: str = "points") -> list[str]:
         """The key of every point, in order, once all of them are in the journal."""
         keys = [self._key(point) for point in points]
         self._used.update(keys)
@@ -72,7 +68,7 @@ class Runner:
                     progress.step(infeasible=record["status"] == "infeasible")
         return keys
 
-    def record(self, key: str) -> Record:
+    def record(self, key: str) -> PointRecord:
         """What is known of a point by its key."""
         return self.journal.read(key)
 
@@ -97,7 +93,7 @@ class Runner:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _key(self, point: Point) -> str:
+    def _key(self, point: SweepPoint) -> str:
         try:
             return point_digest(self.base.resolve(point), self.limits)
         except PlannerError as error:
@@ -107,14 +103,14 @@ class Runner:
                 self.journal.append(key, record)
             return key
 
-    def _jobs(self, missing: Mapping[str, Point]) -> Iterator[Job]:
-        return (Job(key, self.base.resolve(point), self.limits) for key, point in missing.items())
+    def _jobs(self, missing: Mapping[str, SweepPoint]) -> Iterator[SolveTask]:
+        return (SolveTask(key, self.base.resolve(point), self.limits) for key, point in missing.items())
 
 
-def _open_engine(options: Options) -> Engine:
+def _open_engine(options: SweepOptions) -> WorkerPool:
     if options.engine == "ray":
-        return OnRay(max(1, options.workers), options.ray_address)
-    return Here() if options.workers == 0 else Processes(options.workers)
+        return RayPool(max(1, options.workers), options.ray_address)
+    return InProcess() if options.workers == 0 else ProcessPool(options.workers)
 
 
 class _Progress:
@@ -144,40 +140,40 @@ def _duration(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class FinishedSweep:
     """A finished sweep: its axes, its points and the key of each, in order."""
 
     sweep: SweepFile
-    axes: tuple[Axis, ...]
-    points: list[Point]
+    axes: tuple[SweepAxis, ...]
+    points: list[SweepPoint]
     keys: list[str]
-    runner: Runner
+    runner: SweepRunner
 
     @property
     def scenarios(self) -> tuple[str, ...]:
         return self.sweep.scenarios
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[PointRecord]:
         """The record of every point, in order, one at a time from disk."""
         return (self.runner.record(key) for key in self.keys)
 
 
 def start_sweep(
     sweep: SweepFile,
-    options: Options,
+    options: SweepOptions,
     *,
     limits: Limits | None = None,
     overrides: Sequence[str] = (),
     profiles: Sequence[str] = (),
-) -> tuple[Runner, tuple[Axis, ...], list[Point]]:
+) -> tuple[SweepRunner, tuple[SweepAxis, ...], list[SweepPoint]]:
     """What a sweep is about to solve. Raises PlannerError for a sweep, base problem or axis that is wrong."""
     axes = make_axes(sweep.spec, sweep.where)
     points = list_points(sweep.spec, axes, sweep.where)
     base = open_base(sweep, overrides, profiles)
     base.check(axes)
-    return Runner(base, limits if limits is not None else Limits(), options), axes, points
+    return SweepRunner(base, limits if limits is not None else Limits(), options), axes, points
 
 
-def finish_sweep(runner: Runner, axes: tuple[Axis, ...], points: list[Point]) -> Swept:
+def finish_sweep(runner: SweepRunner, axes: tuple[SweepAxis, ...], points: list[SweepPoint]) -> FinishedSweep:
     """Solves what is missing. Whatever ends it, what was solved is kept."""
-    return Swept(runner.base.sweep, axes, points, runner.solve(points), runner)
+    return FinishedSweep(runner.base.sweep, axes, points, runner.solve(points), runner)
