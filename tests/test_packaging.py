@@ -1,5 +1,6 @@
 """The wheel holds the whole program and nothing else."""
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LINKS = ("cli", "hardware", "models", "solvers")
-COPIED = ("planner", *LINKS, "pyproject.toml", "README.md")
+COPIED = ("planner", *LINKS, "pyproject.toml", "README.md", "LICENSE", "NOTICE")
 
 
 def packages() -> set[str]:
@@ -28,8 +29,8 @@ def packages() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Names of the files in a wheel built from a copy of the checkout, with setuptools as installed here."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """A wheel built from a copy of the checkout, with setuptools as installed here."""
     source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in COPIED:
         if (ROOT / name).is_dir():
@@ -38,12 +39,33 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             shutil.copy(ROOT / name, source / name)
     build = f"from setuptools.build_meta import build_wheel; build_wheel({str(output)!r})"
     subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
-    (wheel,) = output.glob("*.whl")
-    return set(zipfile.ZipFile(wheel).namelist())
+    (path,) = output.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+@pytest.fixture(scope="module")
+def wheel_names(wheel: zipfile.ZipFile) -> set[str]:
+    """Names of the files in the wheel."""
+    return set(wheel.namelist())
 
 
 def test_top_level_of_the_wheel_is_planner_alone(wheel_names: set[str]) -> None:
     assert {name.split("/")[0] for name in wheel_names if ".dist-info/" not in name} == {"planner"}
+
+
+def test_the_wheel_holds_the_licence_and_says_which_it_is(wheel: zipfile.ZipFile) -> None:
+    for name in ("LICENSE", "NOTICE"):
+        (member,) = (path for path in wheel.namelist() if path.endswith(f".dist-info/licenses/{name}"))
+        assert wheel.read(member) == (ROOT / name).read_bytes()
+    (member,) = (path for path in wheel.namelist() if path.endswith(".dist-info/METADATA"))
+    headers = wheel.read(member).decode().partition("\n\n")[0].splitlines()
+    assert "License-Expression: Apache-2.0" in headers
+    assert {"License-File: LICENSE", "License-File: NOTICE"} <= set(headers)
+
+
+def test_the_licence_is_the_text_of_apache_2() -> None:
+    text = (ROOT / "LICENSE").read_bytes()
+    assert hashlib.sha256(text).hexdigest() == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 
 
 def test_every_package_of_the_checkout_is_in_the_wheel(wheel_names: set[str]) -> None:

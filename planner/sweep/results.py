@@ -36,7 +36,8 @@ def make_table(swept: FinishedSweep) -> ResultTable:
         what = f"an axis is called `{clash}`, as another column is"
         raise PlannerError(what, where=swept.sweep.where(("axes",)), hint="give the axis another `name:`")
     columns |= {"status": "text", "objective_metric": "text"}
-    columns |= dict.fromkeys((*FIGURES, *metrics), "number") | dict.fromkeys(TEXTS, "text")
+    columns |= dict.fromkeys((*FIGURES, *metrics), "number")
+    columns |= dict.fromkeys(TEXTS, "text")
     return ResultTable(columns, list(_rows(swept, records, metrics)), axis_columns, _inputs(swept))
 
 
