@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 PLANS = Path(__file__).parent / "plans"
 GOLDEN = Path(__file__).parent / "golden"
@@ -14,6 +15,13 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden with what the code gives now")
+
+
+# The same examples in every run, however loaded the machine is; `--hypothesis-profile=default` looks for new ones.
+settings.register_profile(
+    "planner", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("planner")
 
 
 def pytest_configure() -> None:
