@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.documents.files import write_text_atomic
 from planner.errors import PlannerError
-from planner.execute.execution import Options, execute_plan
+from planner.execute.execution import ExecutionOptions, execute_plan
 from planner.execute.ranks.launch import TimeLimits
 from planner.execute.shards.cases import Cut
 
@@ -53,7 +53,7 @@ def execute_examples(
             missing[f"{name}.{role}"] = "the time for executing was spent"
             continue
         plan = _for_hardware(examples.folder / f"{name}.json", accelerator, done.parent)
-        options = Options(
+        options = ExecutionOptions(
             roles=(role,), device=device, num_processes=1, cut=cut, profiles=(str(profile),),
             limits=TimeLimits(total_s=left_s), step_budget_s=STEP_BUDGET_S,
         )  # fmt: skip

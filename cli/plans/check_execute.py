@@ -7,7 +7,7 @@ from planner.cli.output import say, write_result
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from planner.execute.execution import Options
+    from planner.execute.execution import ExecutionOptions
     from planner.execute.ranks.launch import Rendezvous
 
 
@@ -22,18 +22,18 @@ def make_options(
     calibration: str | None,
     nproc: int | None = None,
     meeting: "Rendezvous | None" = None,
-) -> "Options":
+) -> "ExecutionOptions":
     """The flags of the command line as options of a run; raises PlannerError for those that make no sense."""
-    from planner.execute.execution import Options
+    from planner.execute.execution import ExecutionOptions
     from planner.execute.ranks.launch import TimeLimits
     from planner.execute.shards.cases import parse_cut
 
     limit_s = seconds(time_limit, "--time-limit")
-    return Options(
+    return ExecutionOptions(
         roles=tuple(name.strip() for name in roles.split(",") if name.strip()) if roles else (),
         device=device or "",
         num_processes=nproc or 0,
-        tolerance=fraction(tolerance, "--tolerance") if tolerance is not None else Options().tolerance,
+        tolerance=fraction(tolerance, "--tolerance") if tolerance is not None else ExecutionOptions().tolerance,
         cut=parse_cut(cut),
         limits=TimeLimits(total_s=limit_s) if limit_s is not None else TimeLimits(),
         profiles=profile_paths(profiles),
@@ -42,7 +42,7 @@ def make_options(
     )
 
 
-def judged(plan: str, options: "Options", *, as_json: bool, output: str | None, keep: bool) -> int:
+def judged(plan: str, options: "ExecutionOptions", *, as_json: bool, output: str | None, keep: bool) -> int:
     """Runs the plan, prints what came of it, keeps it beside the plan, and says by the exit code whether it holds."""
     from planner.cli.render.execution import render_execution
     from planner.execute.execution import execute_plan

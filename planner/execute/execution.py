@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +20,9 @@ from planner.errors import PlannerError
 from planner.execute.judge.judging import judge
 from planner.execute.judge.pricing import plan_pricer
 from planner.execute.judge.verdict import Execution, Measured, StepVerdict
-from planner.execute.ranks.launch import Outcome, Rendezvous, TimeLimits, run_local, run_torchrun
+from planner.execute.ranks.launch import JobOutcome, Rendezvous, TimeLimits, run_local, run_torchrun
 from planner.execute.shards.cases import OPTIMIZER, Cut, StepCase, left_out, role_steps
-from planner.execute.shards.faults import Fault, FaultKind, first_cause
+from planner.execute.shards.faults import FaultKind, RankFault, first_cause
 from planner.execute.shards.spec import RankSpec, RoleSpec, distinct_ranks, role_spec
 from planner.plan.reader import read_plan
 from planner.plan.records import PlanDocument
@@ -32,8 +32,8 @@ ENTRY = "planner.execute.ranks.runner:run_rank"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How a plan's shards are run, and what they are held against."""
+class ExecutionOptions:
+    """How a plan's shards are run, and what they are compared with."""
 
     roles: tuple[str, ...] = ()  # all that can be executed
     device: str = ""  # `cpu` or `cuda`; that of the machine
@@ -47,45 +47,40 @@ class Options:
     meeting: Rendezvous | None = None  # under torchrun, over nodes
 
 
-@dataclass(slots=True)
-class _Found:
-    """What has been found out so far."""
-
-    steps: list[StepVerdict] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-    unexecuted: dict[str, str] = field(default_factory=dict)
-    device: dict[str, Any] = field(default_factory=dict)
-    pricers: list[str] = field(default_factory=list)
-
-
-def execute_plan(path: str | Path, options: Options | None = None) -> Execution:
+def execute_plan(path: str | Path, options: ExecutionOptions | None = None) -> Execution:
     """Runs the roles of the plan in the file `path`.
 
     Raises PlannerError without torch, for a plan none of whose roles can be executed, and for devices that are not
     there. What happens to ranks is a fault of the result.
     """
-    options = _at_hand(options or Options())
+    options = _at_hand(options or ExecutionOptions())
     text = _read_text(path)
     plan = read_plan(path)
-    found = _Found()
     started = time.monotonic()
-    for name, role, cases, pricer in _executable(plan, options, found):
-        found.pricers.append(pricer.name)
-        for job, ranks in _jobs(role, options):
+    roles, unexecuted = _executable(plan, options)
+    steps: list[StepVerdict] = []
+    faults: list[RankFault] = []
+    device: dict[str, Any] = {}
+    for ready in roles:
+        for job, ranks in _jobs(ready.spec, options):
             left_s = options.limits.total_s - (time.monotonic() - started)
-            if any(fault.kind in (FaultKind.HANG, FaultKind.TIME_LIMIT) for fault in found.faults) or left_s <= 0:
-                found.unexecuted[name] = "the run had ended before"
+            if any(fault.kind in (FaultKind.HANG, FaultKind.TIME_LIMIT) for fault in faults) or left_s <= 0:
+                unexecuted[ready.spec.name] = "the run had ended before"
                 break
-            outcome, kept = _run(job, ranks, plan, role, options, replace(options.limits, total_s=left_s))
-            _add(found, outcome, kept, role, ranks, cases, options, pricer, alone=bool(job["alone"]))
+            outcome, logs = _run(job, plan, ready.spec, options, replace(options.limits, total_s=left_s))
+            faults += _explaining_fault(outcome, logs, ready.spec, ranks[0].rank if job["alone"] else None)
+            for rank in ranks:
+                result = outcome.results.get(0 if job["alone"] else rank.rank, {})
+                device.update(result.get("device", {}))
+                steps += [_judged(ready, rank, data, options.cut) for data in result.get("steps", ())]
     return Execution(
         plan=plan_digest(text),
-        pricer=", ".join(dict.fromkeys(found.pricers)),
+        pricer=", ".join(dict.fromkeys(ready.pricer.name for ready in roles)),
         tolerance=options.tolerance,
-        device=found.device,
-        steps=tuple(found.steps),
-        faults=tuple(found.faults),
-        unexecuted=found.unexecuted,
+        device=device,
+        steps=tuple(steps),
+        faults=tuple(faults),
+        unexecuted=unexecuted,
         cut={key: value for key, value in asdict(options.cut).items() if value},
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
     )
@@ -102,7 +97,7 @@ def _read_text(path: str | Path) -> str:
         raise PlannerError(f"cannot be read: {reason}", where=str(path), hint="check the path") from None
 
 
-def _at_hand(options: Options) -> Options:
+def _at_hand(options: ExecutionOptions) -> ExecutionOptions:
     """The options with device and number of processes filled in."""
     if importlib.util.find_spec("torch") is None:
         raise PlannerError("torch is not installed", hint="install the extra: `pip install 'planner[gpu]'`")
@@ -123,33 +118,39 @@ def _at_hand(options: Options) -> Options:
 def num_gpus() -> int:
     """CUDA devices of this machine that the process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = len([path for path in Path("/dev").glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()])
-    return found if visible is None else min(found, len([one for one in visible.split(",") if one.strip()]))
+    count = len([path for path in Path("/dev").glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()])
+    return count if visible is None else min(count, len([name for name in visible.split(",") if name.strip()]))
 
 
-Ready = tuple[str, RoleSpec, list[StepCase], Pricer]
+@dataclass(frozen=True, slots=True)
+class _ReadyRole:
+    """A role with the steps that its ranks run, and what prices them."""
+
+    spec: RoleSpec
+    cases: list[StepCase]
+    pricer: Pricer
 
 
-def _executable(plan: PlanDocument, options: Options, found: _Found) -> Sequence[Ready]:
-    """Roles with their steps and prices; of all roles those that cannot be run are noted, unless none can."""
-    names = options.roles or tuple(role.name for role in plan.roles)
+def _executable(plan: PlanDocument, options: ExecutionOptions) -> tuple[list[_ReadyRole], dict[str, str]]:
+    """The roles to run, and why others, and some steps, are not; roles that were asked for by name must run."""
     problems: list[PlannerError] = []
-    ready = []
-    for name in names:
+    ready: list[_ReadyRole] = []
+    unexecuted: dict[str, str] = {}
+    for name in options.roles or tuple(role.name for role in plan.roles):
         try:
             ready.append(_ready(plan, name, options))
-            found.unexecuted |= left_out(plan.role(name))
+            unexecuted |= left_out(plan.role(name))
         except PlannerError as error:
             if options.roles:
                 raise
             problems.append(error)
-            found.unexecuted[name] = error.what
+            unexecuted[name] = error.what
     if not ready:
         raise problems[0]
-    return ready
+    return ready, unexecuted
 
 
-def _ready(plan: PlanDocument, name: str, options: Options) -> Ready:
+def _ready(plan: PlanDocument, name: str, options: ExecutionOptions) -> _ReadyRole:
     """One role; PlannerError for one that cannot be run, and for values that a plan of its kind cannot have."""
     try:
         cases = role_steps(plan, plan.role(name), options.cut)
@@ -161,12 +162,11 @@ def _ready(plan: PlanDocument, name: str, options: Options) -> Ready:
         pricer = plan_pricer(
             plan, plan.role(name), role.arch, profiles=options.profiles, calibration=options.calibration
         )
-        return name, role, cases, pricer
+        return _ReadyRole(role, cases, pricer)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"role `{name}` cannot be read: {type(error).__name__}, {error}"
-        raise PlannerError(
-            what, where=plan.source, hint="run `planner check PLAN`, which names what is wrong"
-        ) from None
+        hint = "run `planner check PLAN`, which names what is wrong"
+        raise PlannerError(what, where=plan.source, hint=hint) from None
 
 
 def _require_met(role: RoleSpec, meeting: Rendezvous | None) -> None:
@@ -177,7 +177,7 @@ def _require_met(role: RoleSpec, meeting: Rendezvous | None) -> None:
         raise PlannerError(what, where="--nnodes, --nproc-per-node", hint=hint)
 
 
-def _jobs(role: RoleSpec, options: Options) -> Iterator[tuple[dict[str, Any], list[RankSpec]]]:
+def _jobs(role: RoleSpec, options: ExecutionOptions) -> Iterator[tuple[dict[str, Any], list[RankSpec]]]:
     """What to start, and the ranks to judge by it: the whole role together, or each distinct rank alone."""
     meeting, distinct = options.meeting, distinct_ranks(role)
     if meeting is not None or options.num_processes >= role.num_ranks:
@@ -189,14 +189,9 @@ def _jobs(role: RoleSpec, options: Options) -> Iterator[tuple[dict[str, Any], li
 
 
 def _run(
-    job: Mapping[str, Any],
-    ranks: Sequence[RankSpec],
-    plan: PlanDocument,
-    role: RoleSpec,
-    options: Options,
-    limits: TimeLimits,
-) -> tuple[Outcome, Path | None]:
-    """Runs one job in a folder of its own, which is kept when something went wrong."""
+    job: Mapping[str, Any], plan: PlanDocument, role: RoleSpec, options: ExecutionOptions, limits: TimeLimits
+) -> tuple[JobOutcome, Path | None]:
+    """Runs one job in a folder of its own, which stays when something went wrong."""
     folder = Path(tempfile.mkdtemp(prefix="planner-execute-"))
     whole = {
         "entry": ENTRY,
@@ -217,28 +212,16 @@ def _run(
     return outcome, None
 
 
-def _add(
-    found: _Found,
-    outcome: Outcome,
-    kept: Path | None,
-    role: RoleSpec,
-    ranks: Sequence[RankSpec],
-    cases: Sequence[StepCase],
-    options: Options,
-    pricer: Pricer,
-    *,
-    alone: bool,
-) -> None:
-    """Judges what a job left, and names the fault that explains the others."""
+def _explaining_fault(outcome: JobOutcome, logs: Path | None, role: RoleSpec, alone: int | None) -> Iterator[RankFault]:
+    """The fault that explains the others; `alone` is the rank that ran as the only process."""
     cause = first_cause(outcome.faults)
     if cause is not None:
-        place = ranks[0].rank if alone else cause.rank
-        what = f"{cause.what} (logs in {kept})" if kept is not None else cause.what
-        found.faults.append(replace(cause, rank=place, role=role.name, what=what))
-    for rank in ranks:
-        result = outcome.results.get(0 if alone else rank.rank, {})
-        found.device.update(result.get("device", {}))
-        for data in result.get("steps", ()):
-            measured = Measured.from_json(data)
-            case = next((case for case in cases if case.kind == measured.step), None)
-            found.steps.append(judge(role, options.cut.of_rank(rank), case, measured, pricer, options.cut))
+        rank = cause.rank if alone is None else alone
+        yield replace(cause, rank=rank, role=role.name, what=f"{cause.what} (logs in {logs})")
+
+
+def _judged(ready: _ReadyRole, rank: RankSpec, data: Mapping[str, Any], cut: Cut) -> StepVerdict:
+    """One step that a rank wrote down, against its prediction."""
+    measured = Measured.from_json(data)
+    case = next((case for case in ready.cases if case.kind == measured.step), None)
+    return judge(ready.spec, cut.of_rank(rank), case, measured, ready.pricer, cut)

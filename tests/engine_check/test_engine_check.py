@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from emit_plans import RolePlan
 from engine_plans import FAST, plan, processes_that_name, program
-from free_ports import free_port
+from rank_environment import free_port
 from stub_server import Behaviour, serve
 
 from planner.cli.main import main

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.execute.ranks.launch import result_path
-from planner.execute.shards.faults import Progress
+from planner.execute.shards.faults import RankProgress
 
 
 def _save(job: Mapping[str, Any], steps: list[str]) -> None:
@@ -17,7 +17,7 @@ def _save(job: Mapping[str, Any], steps: list[str]) -> None:
     result_path(Path(job["folder"]), rank).write_text(json.dumps({"steps": steps, "pid": os.getpid()}))
 
 
-def run(job: Mapping[str, Any], progress: Progress) -> None:
+def run(job: Mapping[str, Any], progress: RankProgress) -> None:
     """One good step, then the fault of the job on its rank while the other ranks wait."""
     if job["fault"] == "device_memory":
         import torch  # noqa: F401 - takes longer than a rank may stand still
@@ -32,33 +32,33 @@ def run(job: Mapping[str, Any], progress: Progress) -> None:
     _save(job, ["prefill", "decode"])
 
 
-def _raise(_progress: Progress) -> None:
+def _raise(_progress: RankProgress) -> None:
     raise ValueError("a shape that does not fit")
 
 
-def _kill(_progress: Progress) -> None:
+def _kill(_progress: RankProgress) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _hang(_progress: Progress) -> None:
+def _hang(_progress: RankProgress) -> None:
     time.sleep(60)
 
 
-def _busy(progress: Progress) -> None:
+def _busy(progress: RankProgress) -> None:
     while True:
         progress.enter("ffn_up")
         time.sleep(0.01)
 
 
-def _leave(_progress: Progress) -> None:
+def _leave(_progress: RankProgress) -> None:
     os._exit(0)
 
 
-def _out_of_memory(_progress: Progress) -> None:
+def _out_of_memory(_progress: RankProgress) -> None:
     raise MemoryError("array of 640 GB")
 
 
-def _out_of_device_memory(_progress: Progress) -> None:
+def _out_of_device_memory(_progress: RankProgress) -> None:
     import torch
 
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 640.00 GiB.")
@@ -76,7 +76,7 @@ FAULTS = {
 }
 
 
-def reduce_with_a_dead_rank(job: Mapping[str, Any], progress: Progress) -> None:
+def reduce_with_a_dead_rank(job: Mapping[str, Any], progress: RankProgress) -> None:
     """Rank 1 is killed while rank 0 waits for it in an all-reduce over gloo."""
     import torch
     import torch.distributed as dist
@@ -89,7 +89,7 @@ def reduce_with_a_dead_rank(job: Mapping[str, Any], progress: Progress) -> None:
     dist.all_reduce(torch.ones(4))
 
 
-class _Doomed(Progress):
+class _Doomed(RankProgress):
     """A record whose writer is killed when it comes to the KV transfer."""
 
     def mark(self, step: str, operator: str = "") -> None:
@@ -98,7 +98,7 @@ class _Doomed(Progress):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_rank_that_dies_in_its_second_step(job: Mapping[str, Any], progress: Progress) -> None:
+def run_rank_that_dies_in_its_second_step(job: Mapping[str, Any], progress: RankProgress) -> None:
     """A rank of a decode role at its real work, until it is killed."""
     from planner.execute.ranks.launch import progress_path
     from planner.execute.ranks.runner import run_rank
@@ -107,7 +107,7 @@ def run_rank_that_dies_in_its_second_step(job: Mapping[str, Any], progress: Prog
     run_rank(job, _Doomed(progress_path(Path(job["folder"]), int(os.environ["RANK"]))))
 
 
-def compute_for_long(job: Mapping[str, Any], progress: Progress) -> None:
+def compute_for_long(job: Mapping[str, Any], progress: RankProgress) -> None:
     """A step without marks for longer than ranks may stand still, which said before how long it may take."""
     progress.mark("decode", "ffn_up")
     progress.expect(job["expected_s"])

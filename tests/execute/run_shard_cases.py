@@ -1,4 +1,4 @@
-"""Runs every case of one world size: `run_shard_cases.py WORLD FOLDER` leaves a JSON of errors for each rank there.
+"""Runs every case of all world sizes: `run_shard_cases.py FOLDER` leaves a JSON of errors for each world and rank.
 
 The ranks are forks of this one process, which imports torch once and computes nothing itself.
 """
@@ -7,16 +7,20 @@ import json
 import os
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
-from shard_models import CASES, Case
+import torch._dynamo  # which checkpoints import at their first use, and symbolic shapes at the first backward pass
+import torch.fx.experimental.symbolic_shapes
+from backward_pipeline import BackwardPipeline
+from shard_models import CASES, MODELS, Case
+from shared_weights import SharedWeights, cut
 from torch import Tensor
 from torch import distributed as dist
+from whole_model import WholeModel
 
-from planner.execute.model.groups import Group, Groups, make_groups
-from planner.execute.model.pipeline import Pipeline
-from planner.execute.model.reference import build_reference
+from planner.execute.model.groups import RankGroup, RankGroups, make_groups
 from planner.execute.model.stage import build_stage
 from planner.execute.model.step import KvCache, Segment, Step, context_part
 from planner.execute.shards.spec import RankSpec, RoleSpec, StageSpec, role_spec
@@ -25,7 +29,13 @@ CPU = torch.device("cpu")
 SEQUENCES, TOKENS, PROMPT, BLOCK = 2, 8, 5, 3
 
 
-def main(world: int, folder: Path) -> None:
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    for world in CASES:
+        run_world(world, folder)
+
+
+def run_world(world: int, folder: Path) -> None:
     children = []
     for rank in range(world):
         child = os.fork()
@@ -40,10 +50,9 @@ def main(world: int, folder: Path) -> None:
 
 
 def _rank(rank: int, world: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet{world}", rank=rank, world_size=world)
     errors = {case.name: compared(case, rank) for case in CASES[world]}
-    (folder / f"rank{rank}.json").write_text(json.dumps(errors), encoding="utf-8")
+    (folder / f"world{world}-rank{rank}.json").write_text(json.dumps(errors), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -53,20 +62,13 @@ def compared(case: Case, rank: int) -> dict[str, float]:
     role = role_spec(case.plan(), "job", arch=case.arch)
     spec = role.rank(rank)
     groups = _groups(case, role, rank)
+    weights, layouts = SharedWeights(case.arch.name, CPU, torch.float32), case.layouts(rank)
     stages = [
-        build_stage(
-            stage, case.arch, groups, device=CPU, dtype=torch.float32, full_init=True, layouts=case.layouts(rank)
-        )
+        build_stage(stage, case.arch, groups, device=CPU, dtype=torch.float32, layouts=layouts, weights=weights)
         for stage in _stages(case, role, spec)
     ]
-    pipeline = Pipeline(role, groups, stages, torch.float32)
-    whole = build_reference(case.arch)
-    generator = torch.Generator().manual_seed(7)
-    batch = spec.parallelism.dp * SEQUENCES * case.micro_batches
-    tokens = torch.randint(0, case.arch.vocab_size, (batch, TOKENS), generator=generator)
-    pull = torch.randn(batch, TOKENS, case.arch.vocab_size, generator=generator)
-    logits = whole(tokens)
-    (logits * pull).sum().backward()  # type: ignore[no-untyped-call]
+    pipeline = BackwardPipeline(role, groups, stages, torch.float32)
+    tokens, pull, logits, tensors = _whole(case.model, spec.parallelism.dp * SEQUENCES * case.micro_batches)
     errors = {"logits": 0.0, "gradients": 0.0, "decoding": 0.0}
     place = _context(case, spec)
     step = Step.of_context_part(SEQUENCES, context_part(TOKENS, spec.coords["cp"], spec.parallelism.cp))
@@ -75,36 +77,51 @@ def compared(case: Case, rank: int) -> dict[str, float]:
         first = (spec.coords["dp"] * case.micro_batches + index) * SEQUENCES
         return slice(first, first + SEQUENCES)
 
-    def loss_of(index: int, found: Tensor) -> Tensor:
+    def loss_of(index: int, output: Tensor) -> Tensor:
         wanted = logits[rows(index)][:, place].flatten(0, 1)
-        errors["logits"] = max(errors["logits"], _largest(found - wanted))
-        return (found * pull[rows(index)][:, place].flatten(0, 1)).sum()
+        errors["logits"] = max(errors["logits"], _largest(output - wanted))
+        return (output * pull[rows(index)][:, place].flatten(0, 1)).sum()
 
     batches = [(tokens[rows(index)][:, place].flatten(), step) for index in range(case.micro_batches)]
     pipeline.forward_backward(batches, loss_of)
+    if case.arch.tied_embeddings and groups.pipeline.size > 1 and case.fault != "ends":
+        pipeline.sum_tied_gradients()
     for stage in stages:
-        for name, parameter, pieces in stage.pieces():
+        for name, parameter in stage.named_parameters():
+            pieces = weights.pieces[id(parameter)]
             if case.slots and ".experts." in pieces[0].name:
                 continue  # each copy has the gradient of its own tokens
-            error = _gradient_error(parameter, pieces, whole.tensors)
+            error = _gradient_error(parameter, pieces, tensors)
             if error > errors["gradients"]:
                 errors["gradients"] = error
                 errors["worst"] = f"{name} {pieces[0].name}"  # type: ignore[assignment]
     if spec.parallelism.cp == 1 and not case.fault:
-        errors["decoding"] = _decoding_error(pipeline, tokens[rows(0)], logits[rows(0)].detach())
+        errors["decoding"] = _decoding_error(pipeline, tokens[rows(0)], logits[rows(0)])
     return errors
 
 
-def _decoding_error(pipeline: Pipeline, tokens: Tensor, logits: Tensor) -> float:
+@cache
+def _whole(model: str, batch: int) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+    """Tokens, the gradients of their logits, the logits, and the model's tensors with their gradients."""
+    arch, generator = MODELS[model], torch.Generator().manual_seed(7)
+    tokens = torch.randint(0, arch.vocab_size, (batch, TOKENS), generator=generator)
+    pull = torch.randn(batch, TOKENS, arch.vocab_size, generator=generator)
+    whole = WholeModel(arch)
+    logits = whole(tokens)
+    (logits * pull).sum().backward()  # type: ignore[no-untyped-call]
+    return tokens, pull, logits.detach(), whole.tensors
+
+
+def _decoding_error(pipeline: BackwardPipeline, tokens: Tensor, logits: Tensor) -> float:
     """A prompt in two chunks and then token by token, against the logits of the whole at once."""
     caches = [KvCache(SEQUENCES, TOKENS, CPU, torch.float32, block_tokens=BLOCK) for _ in pipeline.stages]
     worst, cached = 0.0, 0
-    for new in (3, PROMPT - 3, *[1] * (TOKENS - PROMPT)):
+    for new in (3, PROMPT - 3, 1, 1):  # the second token begins a block
         step = Step.of([Segment(SEQUENCES, new, cached)], CPU, last_only=True)
-        found = pipeline.forward(tokens[:, cached : cached + new].flatten(), step, caches)
+        output = pipeline.forward(tokens[:, cached : cached + new].flatten(), step, caches)
         cached += new
-        if found is not None:
-            worst = max(worst, _largest(found - logits[:, cached - 1]))
+        if output is not None:
+            worst = max(worst, _largest(output - logits[:, cached - 1]))
     return worst
 
 
@@ -113,11 +130,11 @@ def _gradient_error(parameter: Tensor, pieces: tuple, tensors: dict[str, Tensor]
     rows = (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).flatten(0, -2)
     worst, first = 0.0, 0
     for piece in pieces:
-        found = rows[first : first + len(piece.outputs)]
+        gradient = rows[first : first + len(piece.outputs)]
         first += len(piece.outputs)
         whole = tensors[piece.name].grad
-        wanted = piece.of(whole if whole is not None else torch.zeros_like(tensors[piece.name]))
-        worst = max(worst, _largest(found - wanted) / max(_largest(wanted), 1.0))
+        wanted = cut(piece, whole if whole is not None else torch.zeros_like(tensors[piece.name]))
+        worst = max(worst, _largest(gradient - wanted) / max(_largest(wanted), 1.0))
     return worst if first == len(rows) else float("inf")
 
 
@@ -125,7 +142,7 @@ def _largest(value: Tensor) -> float:
     return float(value.detach().abs().max()) if value.numel() else 0.0
 
 
-def _groups(case: Case, role: RoleSpec, rank: int) -> Groups:
+def _groups(case: Case, role: RoleSpec, rank: int) -> RankGroups:
     """The groups of the plan, or wrong ones where the case says so."""
     groups = make_groups(role, rank)
     shape = role.parallelism
@@ -135,17 +152,15 @@ def _groups(case: Case, role: RoleSpec, rank: int) -> Groups:
         swapped = replace(role, order=role.order[:first] + tuple(reversed(role.order[first:])))
         wrong = make_groups(swapped, rank)
         if case.fault in ("groups", "stage_groups"):
-            return replace(wrong, spec=groups.spec, pipeline=groups.pipeline)
+            return replace(wrong, pipeline=groups.pipeline)
         return replace(groups, tp=wrong.tp, expert=wrong.expert, ep=wrong.ep, moe_tp=wrong.moe_tp)
     if case.fault == "experts":
         return replace(groups, ep=replace(groups.ep, index=(groups.ep.index + 1) % shape.ep))
-    alone = Group((rank,), 0)
+    alone = RankGroup((rank,), 0)
     if case.fault == "kv_replicas":
         return replace(groups, kv_replicas=dict.fromkeys(groups.kv_replicas, alone))
     if case.fault == "data":
         return replace(groups, data=alone)
-    if case.fault == "ends":
-        return replace(groups, ends=alone)
     return replace(groups, expert_data=alone) if case.fault == "expert_data" else groups
 
 
@@ -166,4 +181,4 @@ def _context(case: Case, spec: RankSpec) -> Tensor:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -11,21 +11,22 @@ import pytest
 
 pytest.importorskip("torch", reason="the executor needs torch: pip install 'planner[gpu]'")
 
+from rank_environment import PYTHON_PATH
+
 from planner.calibrate.records import read_records
 from planner.cli.main import main
 from planner.costs.operators.kernels import Experts
 from planner.costs.rates.calibration import load_calibration
 from planner.errors import PlannerError
 from planner.execute import execution
-from planner.execute.execution import Options, execute_plan
+from planner.execute.execution import ExecutionOptions, execute_plan
 from planner.execute.judge.verdict import Execution
 from planner.execute.ranks.launch import TimeLimits
 from planner.execute.shards.cases import Cut
 from planner.plan.store import plan_digest, write_checks
 
-HERE = Path(__file__).parent
 LENIENT, STRICT = "99.9%", "0.1%"  # the CPU of these plans is made up: predictions are off, but not thousandfold
-SMALL = Options(device="cpu", cut=Cut(layers=1), step_budget_s=0.05)
+SMALL = ExecutionOptions(device="cpu", cut=Cut(layers=1), step_budget_s=0.05)
 
 BenchPlan = Callable[..., Path]
 
@@ -152,7 +153,7 @@ def test_an_expert_layout_is_executed_whole_where_there_are_ranks_enough(bench_p
 def test_partial_results_are_kept_when_a_rank_dies(
     bench_plan: BenchPlan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", PYTHON_PATH)
     monkeypatch.setattr(execution, "ENTRY", "planted_faults:run_rank_that_dies_in_its_second_step")
     plan = bench_plan("serve", {"decode": {}})
     code = main(["check", str(plan), "--level", "execute", "--cut", "layers=1", "--tolerance", LENIENT])

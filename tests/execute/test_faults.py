@@ -10,24 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from free_ports import free_port
+from rank_environment import ENVIRONMENT, free_port
 
-from planner.execute.ranks.launch import Outcome, Rendezvous, TimeLimits, progress_path, run_local, run_torchrun
-from planner.execute.shards.faults import Fault, FaultKind, Progress, classify, first_cause, read_mark
+from planner.execute.ranks.launch import JobOutcome, Rendezvous, TimeLimits, progress_path, run_local, run_torchrun
+from planner.execute.shards.faults import FaultKind, RankFault, RankProgress, classify, first_cause, read_mark
 
-HERE = Path(__file__).parent
-ENVIRONMENT = {"PYTHONPATH": str(HERE)}
 FAST = TimeLimits(total_s=25.0, stall_s=1.0, quiet_s=20.0, grace_s=0.3)
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
 
 
-def _run(fault: str, folder: Path, limits: TimeLimits = FAST, num_ranks: int = 2) -> Outcome:
+def _run(fault: str, folder: Path, limits: TimeLimits = FAST, num_ranks: int = 2) -> JobOutcome:
     job = {"entry": "planted_faults:run", "fault": fault, "rank": 1}
     return run_local(job, num_ranks, folder, limits, ENVIRONMENT)
 
 
-def _cause(outcome: Outcome) -> Fault:
+def _cause(outcome: JobOutcome) -> RankFault:
     found = first_cause(outcome.faults)
     assert found is not None
     return found
@@ -97,7 +95,7 @@ def test_a_step_that_is_expected_to_take_long_is_no_hang_until_it_takes_far_long
 
 
 def test_what_one_step_may_take_says_nothing_of_the_next(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "one")
+    progress = RankProgress(tmp_path / "one")
     progress.mark("train")
     progress.expect(100.0)
     progress.enter("qkv")
@@ -154,7 +152,7 @@ def test_torchrun_says_which_rank_was_killed(tmp_path: Path) -> None:
 
 
 def test_the_record_of_a_rank_is_read_while_it_runs(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "one")
+    progress = RankProgress(tmp_path / "one")
     first = read_mark(tmp_path / "one")
     progress.mark("decode", "x" * 500)
     second = read_mark(tmp_path / "one")
@@ -185,6 +183,6 @@ def test_exceptions_are_told_apart_by_class_and_text(names: tuple[str, ...], mes
 
 
 def test_every_kind_of_fault_says_what_to_do() -> None:
-    hints: dict[Any, str] = {kind: Fault(kind, 0, "decode", "", "").hint for kind in FaultKind}
+    hints: dict[Any, str] = {kind: RankFault(kind, 0, "decode", "", "").hint for kind in FaultKind}
     assert all(hints.values())
     assert first_cause([]) is None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from free_ports import free_port
+from rank_environment import ENVIRONMENT, free_port
 
 from planner.cli.main import main
 from planner.execute.ranks.launch import Rendezvous
@@ -22,7 +22,6 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 
 LENIENT = ["--device", "cpu", "--cut", "layers=1,batch=1", "--tolerance", "99.9%"]
 TIME_LIMIT_S = 60.0
-HERE = Path(__file__).parent
 
 BenchPlan = Callable[..., Path]
 
@@ -111,7 +110,7 @@ def test_a_rank_that_dies_on_one_node_ends_both(bench_plan: BenchPlan) -> None:
     healthy = start(planner(*meeting))
     doomed = start(
         [sys.executable, "-c", DOOMED_NODE, *meeting, "--node-rank", "1"],
-        {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])},
+        ENVIRONMENT,
     )
     results = [ended(node) for node in (healthy, doomed)]
     assert time.monotonic() - begun < TIME_LIMIT_S

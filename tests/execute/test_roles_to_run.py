@@ -13,9 +13,9 @@ import pytest
 from planner.costs.operators.kernels import Experts
 from planner.errors import PlannerError
 from planner.execute import execution
-from planner.execute.execution import Options, execute_plan
+from planner.execute.execution import ExecutionOptions, execute_plan
 from planner.execute.judge.predict import rank_operators, rank_weight_bytes
-from planner.execute.ranks.launch import Outcome
+from planner.execute.ranks.launch import JobOutcome
 from planner.execute.shards.cases import EXPERT_TOKENS, Cut, StepCase, parse_cut, role_steps
 from planner.execute.shards.expert_layout import laid_out, slotted
 from planner.execute.shards.spec import distinct_ranks, role_spec
@@ -175,7 +175,7 @@ def places(value: object, *path: str | int) -> Iterator[tuple[str | int, ...]]:
 def test_strange_values_in_a_plan_are_one_error_or_none(
     kind: str, bench_plan: BenchPlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(execution, "run_local", lambda *_args, **_more: Outcome({}, (), 0.0))
+    monkeypatch.setattr(execution, "run_local", lambda *_args, **_more: JobOutcome({}, (), 0.0))
     roles = {"serve": ("prefill", "decode"), "train": ("job",), "experts": ("prefill",), "rl": ("rollout", "actor")}
     edits = {"experts": laid([*range(8), 0, 1])}.get(kind, {})
     edits |= {"stage_runs": [{"stages": 1, "num_layers": 4}], "side_files": {}} if kind == "train" else {}
@@ -195,7 +195,7 @@ def test_strange_values_in_a_plan_are_one_error_or_none(
         file = tmp_path / "strange.json"
         file.write_text(json.dumps(plan), encoding="utf-8")
         try:
-            execute_plan(file, Options(device="cpu"))
+            execute_plan(file, ExecutionOptions(device="cpu"))
         except PlannerError:
             refused += 1
     assert refused > 10

@@ -7,7 +7,7 @@ import pytest
 
 from planner.execute.judge.predict import OperatorTime
 from planner.execute.judge.verdict import LEAST_SHARE, Execution, StepVerdict, operator_rows
-from planner.execute.shards.faults import Fault, FaultKind
+from planner.execute.shards.faults import FaultKind, RankFault
 
 PREDICTED = {"qkv": OperatorTime(6.0, 2.0), "ffn_up": OperatorTime(2.0, 2.0), "ffn_all_reduce": OperatorTime(2.0, 2.0)}
 
@@ -60,7 +60,7 @@ def test_the_median_is_taken_of_claims_alone() -> None:
 
 
 def test_a_fault_is_a_failed_finding_that_names_rank_step_and_operator() -> None:
-    fault = Fault(FaultKind.HANG, 3, "decode", "ffn_all_reduce", "made no progress for 20 s", role="decode")
+    fault = RankFault(FaultKind.HANG, 3, "decode", "ffn_all_reduce", "made no progress for 20 s", role="decode")
     found = execution(verdict(10.0, tuple(PREDICTED)), faults=(fault,))
     assert not found.ok
     (failed,) = [finding for finding in found.findings() if not finding.ok]

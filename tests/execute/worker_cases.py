@@ -3,22 +3,21 @@
 import json
 import os
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from rank_environment import ENVIRONMENT, free_port
 
 from planner.execute.judge.judging import judge
 from planner.execute.judge.pricing import plan_pricer
 from planner.execute.judge.verdict import Measured, StepVerdict
 from planner.execute.ranks.launch import TimeLimits, result_path, run_local
 from planner.execute.shards.cases import Cut, role_steps
-from planner.execute.shards.faults import Progress
+from planner.execute.shards.faults import RankProgress
 from planner.execute.shards.spec import role_spec
 from planner.plan.reader import read_plan
-
-HERE = Path(__file__).parent
 
 Verdicts = Mapping[tuple[str, int], StepVerdict]  # by step and rank
 
@@ -42,15 +41,13 @@ class WorkerCase:
         shutil.copy(bench_plan(self.kind, roles, self.model, decision=dict(self.decision), **options), path)
 
 
-def run(job: Mapping[str, Any], progress: Progress) -> None:
+def run(job: Mapping[str, Any], progress: RankProgress) -> None:
     """Every case in turn, each with a world of its own."""
-    from planner.execute.model.groups import forget_groups
     from planner.execute.ranks.runner import run_rank
 
     for case in job["cases"]:
         os.environ["MASTER_PORT"] = str(case["port"])
         run_rank({**job, **case}, progress)
-        forget_groups()
 
 
 def verdicts(
@@ -62,10 +59,10 @@ def verdicts(
         place = folder / case.name
         place.mkdir(parents=True)
         case.write(bench_plan, place / "plan.json")
-        entry = {"plan": str(place / "plan.json"), "role": case.role, "folder": str(place), "port": _free_port()}
+        entry = {"plan": str(place / "plan.json"), "role": case.role, "folder": str(place), "port": free_port()}
         entries.append({**entry, "alone": case.alone, "rank": 0})
     job = {"entry": "worker_cases:run", "cases": entries, "device": "cpu", "cut": {}, "step_budget_s": 0.02}
-    outcome = run_local(job, num_ranks, folder, TimeLimits(total_s=100.0), {"PYTHONPATH": str(HERE)})
+    outcome = run_local(job, num_ranks, folder, TimeLimits(total_s=100.0), ENVIRONMENT)
     assert not outcome.faults, outcome.faults
     return {case.name: _judged(case, folder / case.name, num_ranks) for case in cases}
 
@@ -81,9 +78,3 @@ def _judged(case: WorkerCase, folder: Path, num_ranks: int) -> Verdicts:
             measured = Measured.from_json(data)
             found[measured.step, rank] = judge(role, role.rank(rank), steps[measured.step], measured, pricer)
     return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -42,9 +42,8 @@ def judge(
     if case is not None:
         predicted = _predicted(role, rank, case, measured, pricer, cut or Cut())
     if case is not None and case.kind in _WITH_MEMORY:
-        layouts = [role.layouts[layer] for stage in rank.stages for layer in stage.layers if role.layouts]
-        held = slotted(as_executed(role.arch, measured.plain), layouts, rank.expert_part)
-        memory_bytes = rank_memory_bytes(held, rank, case)
+        executed = slotted(as_executed(role.arch, measured.plain), role.layouts_of(rank), rank.expert_part)
+        memory_bytes = rank_memory_bytes(executed, rank, case)
     case = case or StepCase(measured.step)
     rows, absent = operator_rows(predicted, measured.operators_s, measured.executed)
     shape = rank.parallelism
@@ -65,7 +64,7 @@ def judge(
         absent=absent,
         work=case.as_json(),
         shape={"tp": shape.tp, "dp": shape.dp, "cp": shape.cp, "moe_tp": shape.moe_tp, "ep": shape.ep, "pp": shape.pp},
-        layers=tuple(layer for stage in rank.stages for layer in stage.layers),
+        layers=rank.layers,
         memory_bytes=measured.memory_bytes,
         predicted_memory_bytes=memory_bytes,
         graph=measured.graph,
@@ -124,17 +123,16 @@ def _stage_seconds(
     role: RoleSpec, cut: Cut, of: Callable[[RankSpec], Mapping[str, OperatorTime]]
 ) -> Callable[[Pass], float]:
     """The time of a pass through each stage; stages with the same job are priced once."""
-    known: dict[object, tuple[float, float]] = {}
+    priced: dict[object, tuple[float, float]] = {}
     whole = cut.of_rank(replace(role.rank(0), stages=role.stages))
 
-    def seconds_of(one: Pass) -> float:
-        stage = whole.stages[one.stage]
-        layers = tuple(role.arch.layers[layer] for layer in stage.layers)
-        job = (layers, stage.embeds, stage.yields_logits, stage.recompute)
-        if job not in known:
+    def seconds_of(stage_pass: Pass) -> float:
+        stage = whole.stages[stage_pass.stage]
+        work = role.work_of(stage)
+        if work not in priced:
             times = of(replace(whole, stages=(stage,)))
             back_s = sum(time.seconds for name, time in times.items() if name.endswith((BACKWARD, SUFFIX)))
-            known[job] = sum(time.seconds for time in times.values()) - back_s, back_s
-        return known[job][one.backward]
+            priced[work] = sum(time.seconds for time in times.values()) - back_s, back_s
+        return priced[work][stage_pass.backward]
 
     return seconds_of

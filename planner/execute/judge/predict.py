@@ -38,8 +38,7 @@ class OperatorTime:
 
 def rank_arch(arch: Architecture, rank: RankSpec) -> Architecture:
     """The model with the layers of the rank's stages alone."""
-    layers = tuple(arch.layers[layer] for stage in rank.stages for layer in stage.layers)
-    return replace(arch, layers=layers)
+    return replace(arch, layers=tuple(arch.layers[layer] for layer in rank.layers))
 
 
 def as_executed(arch: Architecture, plain: Sequence[str]) -> Architecture:
@@ -56,8 +55,7 @@ def executed_operators(
     arch = as_executed(role.arch, plain)
     if case.kind == OPTIMIZER:
         return [adamw(rank_parameters(arch, rank, updated=True), working)]
-    layouts = [role.layouts[layer] for stage in rank.stages for layer in stage.layers if role.layouts]
-    operators = laid_out(rank_operators(arch, rank, case), layouts, rank.expert_part)
+    operators = laid_out(rank_operators(arch, rank, case), role.layouts_of(rank), rank.expert_part)
     return list(in_working_format(operators, working))
 
 
@@ -81,7 +79,9 @@ def rank_operators(arch: Architecture, rank: RankSpec, case: StepCase) -> list[O
         operators = forward(own, shards, work)
     else:
         operators = [*forward(own, shards, work), *gathers, *kv_gathers(own, shards, _gathered_tokens(case))]
-    return [_of_whole_context(op, rank, tokens) for op in _held(operators, rank)]
+    absent: tuple[str, ...] = () if rank.embeds else _FIRST_STAGE
+    absent += () if rank.yields_logits else _LAST_STAGE
+    return [_of_whole_context(op, rank, tokens) for op in operators if not op.name.startswith(absent)]
 
 
 def context_tokens(case: StepCase, rank: RankSpec) -> int:
@@ -142,15 +142,15 @@ def step_work(case: StepCase, rank: RankSpec) -> Work:
 
 def predict(operators: Sequence[Operator], pricer: Pricer) -> dict[str, OperatorTime]:
     """Seconds and runs by name; the two gradients of an operator are one, as they are measured together."""
-    found: dict[str, OperatorTime] = {}
+    times: dict[str, OperatorTime] = {}
     for op in operators:
         count = float(np.asarray(op.count).reshape(-1)[0])
         name = _row_name(op.name)
-        before = found.get(name, OperatorTime(0.0, 0.0))
+        before = times.get(name, OperatorTime(0.0, 0.0))
         seconds = float(pricer.price(op).seconds[0]) * count
         runs = before.count + count if name == op.name else max(before.count, count)
-        found[name] = OperatorTime(before.seconds + seconds, runs)
-    return {name: time for name, time in found.items() if time.count > 0}
+        times[name] = OperatorTime(before.seconds + seconds, runs)
+    return {name: time for name, time in times.items() if time.count > 0}
 
 
 def _row_name(name: str) -> str:
@@ -185,9 +185,8 @@ def rank_weight_bytes(arch: Architecture, rank: RankSpec) -> float:
 def _weight_bytes(arch: Architecture, rank: RankSpec) -> Iterator[tuple[str, float]]:
     """Bytes by the way in which tensors are split."""
     whole, divisors = footprint(rank_arch(arch, rank)), weight_divisors(arch, rank_shards(rank))
-    embeds = any(stage.embeds for stage in rank.stages)
-    yields = any(stage.yields_logits for stage in rank.stages)
-    share = (embeds + yields) / 2.0 if not arch.tied_embeddings else float(embeds or yields)
+    ends = (rank.embeds, rank.yields_logits)
+    share = float(any(ends)) if arch.tied_embeddings else sum(ends) / 2.0
     for split, size in whole.layers.items():
         yield split, size / float(divisors[split][0])
     for split, size in whole.ends.items():
@@ -205,8 +204,7 @@ def rank_memory_bytes(arch: Architecture, rank: RankSpec, case: StepCase) -> flo
     prefill = float(kv_bytes(own, case.prefill_context + case.prefill_tokens, tp)[0]) + state
     decode = float(kv_bytes(own, case.decode_context + 1, tp)[0]) + state
     cache = case.prefill_sequences * prefill + case.decode_sequences * decode
-    sampled = work.sampled * any(stage.yields_logits for stage in rank.stages)
-    live = float(activation_bytes(own, shards, work.tokens, sampled)[0])
+    live = float(activation_bytes(own, shards, work.tokens, work.sampled * rank.yields_logits)[0])
     return rank_weight_bytes(arch, rank) + cache + max(live, _largest_gather_bytes(own, shards, case))
 
 
@@ -220,14 +218,3 @@ def request_kv_bytes(arch: Architecture, rank: RankSpec, tokens: int) -> float:
     """Bytes of the KV cache of one sequence on one rank."""
     own, tp = rank_arch(arch, rank), rank_shards(rank).tp.astype(np.int64)
     return float(kv_bytes(own, tokens, tp)[0] + state_bytes_per_sequence(own, tp)[0])
-
-
-def _held(operators: Sequence[Operator], rank: RankSpec) -> Iterator[Operator]:
-    embeds = any(stage.embeds for stage in rank.stages)
-    yields = any(stage.yields_logits for stage in rank.stages)
-    for op in operators:
-        if op.name.startswith(_FIRST_STAGE) and not embeds:
-            continue
-        if op.name.startswith(_LAST_STAGE) and not yields:
-            continue
-        yield op

@@ -81,5 +81,5 @@ def _pool(name: str, spec: Mapping[str, Any], where: str) -> Pool:
     return Pool(name, node, num_nodes, oversubscription=float(spec.get("oversubscription", 1.0)))
 
 
-def _mapping(found: object) -> Mapping[str, Any]:
-    return found if isinstance(found, Mapping) else {}
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.costs.operators.recompute import SUFFIX
 from planner.execute.judge.predict import BACKWARD, OperatorTime
-from planner.execute.shards.faults import Fault
+from planner.execute.shards.faults import RankFault
 from planner.plan.findings import Finding
 
 SCHEMA = "planner.execution/1"
@@ -112,26 +112,25 @@ class StepVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Everything that a run of a plan's shards found out."""
+    """Everything that a run of a plan's shards measured, and what went wrong."""
 
     plan: str  # its digest
     pricer: str
     tolerance: float
     device: Mapping[str, Any]  # name, kind, torch
     steps: tuple[StepVerdict, ...]
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[RankFault, ...] = ()
     unexecuted: Mapping[str, str] = field(default_factory=dict)  # roles that were not run, and why
     cut: Mapping[str, int] = field(default_factory=dict)
     date: str = ""  # of the day on which it ran
 
     def findings(self) -> list[Finding]:
         """One for each step and fault; steps without a claim, and roles that were not run, are skipped."""
-        found = [*self._steps(), *self._faults()]
-        found += [
+        skipped = [
             Finding(_STEP, True, f"not executed: {why}", f"roles.{role}", skipped=True)
             for role, why in self.unexecuted.items()
         ]
-        return found
+        return [*self._steps(), *self._faults(), *skipped]
 
     @property
     def ok(self) -> bool:

@@ -14,9 +14,9 @@ from planner.costs.operators.context import GATHER
 from planner.costs.operators.paged import KV_GATHER
 from planner.errors import PlannerError
 from planner.execute.model.collectives import gathered, spread, summed, summed_both_ways
-from planner.execute.model.groups import Group
+from planner.execute.model.groups import RankGroup
 from planner.execute.model.kernels import causal_attention
-from planner.execute.model.layers import NORM_EPSILON, Norm, Shard
+from planner.execute.model.layers import NORM_EPSILON, Norm, ShardContext
 from planner.execute.model.recompute import again_if
 from planner.execute.model.step import KvCache, Segment, Step, context_chunks, rotated
 from planner.execute.model.weights import Piece
@@ -28,7 +28,7 @@ Attend = Callable[..., Tensor]
 class GroupedQuery(nn.Module):
     """MHA, GQA and MQA, full, windowed or chunked."""
 
-    def __init__(self, shard: Shard, mixer: GroupedQueryAttention, prefix: str, layer: int) -> None:
+    def __init__(self, shard: ShardContext, mixer: GroupedQueryAttention, prefix: str, layer: int) -> None:
         super().__init__()
         self.mixer, self.layer, self.shard = mixer, layer, shard
         groups, hidden, tp = shard.groups, shard.arch.hidden_size, shard.groups.tp
@@ -127,7 +127,13 @@ class HeadNorm(nn.Module):
     """RMS norm of each head's query or key, or over all heads of all ranks together."""
 
     def __init__(
-        self, shard: Shard, name: str, mixer: GroupedQueryAttention, heads: int, part: tuple[int, int], copies: Group
+        self,
+        shard: ShardContext,
+        name: str,
+        mixer: GroupedQueryAttention,
+        heads: int,
+        part: tuple[int, int],
+        copies: RankGroup,
     ) -> None:
         super().__init__()
         self.tp, self.whole, self.copies = shard.groups.tp, mixer.qk_norm_full, copies
@@ -153,7 +159,7 @@ class Latent(nn.Module):
     Prefill expands keys and values of all heads; decode works in the latent space, the up-projections absorbed.
     """
 
-    def __init__(self, shard: Shard, mixer: LatentAttention, prefix: str, layer: int) -> None:
+    def __init__(self, shard: ShardContext, mixer: LatentAttention, prefix: str, layer: int) -> None:
         super().__init__()
         self.mixer, self.layer, self.shard = mixer, layer, shard
         hidden, tp, precision = shard.arch.hidden_size, shard.groups.tp, shard.arch.precisions.attention
@@ -194,9 +200,9 @@ class Latent(nn.Module):
             plain, turning = query.split([mixer.qk_nope_head_dim, mixer.qk_rope_head_dim], dim=-1)
             query = torch.cat([plain, rotated(turning, step)], dim=-1)
             latent, key = down[:, -kv_width:].split([mixer.kv_lora_rank, mixer.qk_rope_head_dim], dim=-1)
-            kept = torch.cat([self.kv_norm(latent), rotated(key[:, None], step)[:, 0]], dim=-1)
-            kept = spread(kept, tp, "attention_all_reduce")[:, None]
-        mixed = torch.cat([self._attend(*part, cache) for part in _segments(step, query, kept, kept)])
+            cached = torch.cat([self.kv_norm(latent), rotated(key[:, None], step)[:, 0]], dim=-1)
+            cached = spread(cached, tp, "attention_all_reduce")[:, None]
+        mixed = torch.cat([self._attend(*part, cache) for part in _segments(step, query, cached, cached)])
         mixed = mixed.flatten(1)
         if self.gate is not None:
             with operators("output_gate"):
@@ -211,15 +217,15 @@ class Latent(nn.Module):
             wide: Tensor = self.query(narrow)
             return wide
 
-    def _attend(self, segment: Segment, query: Tensor, kept: Tensor, _: Tensor, cache: KvCache | None) -> Tensor:
-        (kept,) = _context(segment, (kept,), self.shard.groups.cp, cache, self.layer, self.shard)
-        kept = kept[:, 0]
-        out = self._absorbed(query, kept) if segment.decodes else self._expanded(query, kept)
+    def _attend(self, segment: Segment, query: Tensor, cached: Tensor, _: Tensor, cache: KvCache | None) -> Tensor:
+        (cached,) = _context(segment, (cached,), self.shard.groups.cp, cache, self.layer, self.shard)
+        cached = cached[:, 0]
+        out = self._absorbed(query, cached) if segment.decodes else self._expanded(query, cached)
         return out.transpose(1, 2).flatten(0, 1)
 
-    def _expanded(self, query: Tensor, kept: Tensor) -> Tensor:
+    def _expanded(self, query: Tensor, cached: Tensor) -> Tensor:
         mixer, shard, scale = self.mixer, self.shard, self.query_width**-0.5
-        latent, turned = kept.split([mixer.kv_lora_rank, mixer.qk_rope_head_dim], dim=-1)
+        latent, turned = cached.split([mixer.kv_lora_rank, mixer.qk_rope_head_dim], dim=-1)
 
         def expand(latent: Tensor) -> Tensor:
             with shard.operators("kv_up"):
@@ -239,7 +245,7 @@ class Latent(nn.Module):
         attend = again_if("core_attention" in shard.recompute, shard.operators, attend)
         return _by_context_part(attend, query, (plain, turned, value), shard.groups.cp)
 
-    def _absorbed(self, query: Tensor, kept: Tensor) -> Tensor:
+    def _absorbed(self, query: Tensor, cached: Tensor) -> Tensor:
         """One query a sequence: scores against the latent, and the values out of the mixed latent."""
         mixer, operators, scale = self.mixer, self.shard.operators, self.query_width**-0.5
         keys_up, values_up = self.up.unflatten(0, (self.heads, -1)).split(
@@ -250,8 +256,8 @@ class Latent(nn.Module):
             absorbed = torch.bmm(plain.transpose(0, 1), keys_up).transpose(0, 1)
         with operators("decode_attention"):
             whole = torch.cat([absorbed, turning], dim=-1)
-            shares = (torch.bmm(whole, kept.transpose(1, 2)) * scale).float().softmax(dim=-1).to(kept.dtype)
-            mixed = torch.bmm(shares, kept[..., : mixer.kv_lora_rank])
+            shares = (torch.bmm(whole, cached.transpose(1, 2)) * scale).float().softmax(dim=-1).to(cached.dtype)
+            mixed = torch.bmm(shares, cached[..., : mixer.kv_lora_rank])
         with operators("absorbed_value"):
             return torch.bmm(mixed.transpose(0, 1), values_up.transpose(1, 2)).transpose(0, 1)[:, :, None]
 
@@ -272,7 +278,7 @@ def _segments(
 
 
 def _context(
-    segment: Segment, new: tuple[Tensor, ...], cp: Group, cache: KvCache | None, layer: int, shard: Shard
+    segment: Segment, new: tuple[Tensor, ...], cp: RankGroup, cache: KvCache | None, layer: int, shard: ShardContext
 ) -> tuple[Tensor, ...]:
     """All that the segment's queries may look at, in order of position."""
     if cp.size > 1:
@@ -288,7 +294,7 @@ def _context(
         return cache.gathered(layer, segment)
 
 
-def _gathered(segment: Segment, new: tuple[Tensor, ...], cp: Group, shard: Shard) -> tuple[Tensor, ...]:
+def _gathered(segment: Segment, new: tuple[Tensor, ...], cp: RankGroup, shard: ShardContext) -> tuple[Tensor, ...]:
     """The tensors of all context-parallel ranks, their chunks put in order; each rank has one from either end."""
     if segment.cached_tokens:
         what = "a step after cached tokens has no context-parallel executor"
@@ -301,7 +307,7 @@ def _gathered(segment: Segment, new: tuple[Tensor, ...], cp: Group, shard: Shard
         return tuple(value[order].flatten(0, 1).movedim(0, 2) for value in cut)
 
 
-def _by_context_part(attend: Attend, query: Tensor, keys: tuple[Tensor, ...], cp: Group) -> Tensor:
+def _by_context_part(attend: Attend, query: Tensor, keys: tuple[Tensor, ...], cp: RankGroup) -> Tensor:
     """Attention of this rank's queries, which are a chunk from either end, each to all in front of it."""
     if cp.size == 1:
         return attend(query, *keys)

@@ -11,6 +11,7 @@ its tokens by quota.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,8 @@ from torch import distributed as dist
 from torch.nn import functional as F
 
 from planner.execute.model.collectives import exchanged, gathered, joined, own_part, scattered, spread, summed
-from planner.execute.model.groups import Group
-from planner.execute.model.layers import DenseFeedForward, Norm, Shard, activated
+from planner.execute.model.groups import RankGroup
+from planner.execute.model.layers import DenseFeedForward, Norm, ShardContext, activated
 from planner.execute.model.recompute import again_if, output_dropped
 from planner.execute.model.weights import Piece, part_of
 from planner.execute.shards.expert_layout import ExpertLayout
@@ -32,7 +33,7 @@ class Router(nn.Module):
     Softmax over the chosen logits; models with a selection bias score by sigmoid (arXiv:2412.19437, section 2.1.2).
     """
 
-    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str) -> None:
+    def __init__(self, shard: ShardContext, ffn: MoeFfn, prefix: str) -> None:
         super().__init__()
         hidden, count = shard.arch.hidden_size, ffn.num_experts
         self.weight = shard.weights.parameter([Piece.whole(f"{prefix}router", count, hidden)])
@@ -53,7 +54,7 @@ class Router(nn.Module):
             return chosen, (best / best.sum(dim=-1, keepdim=True)).to(x.dtype)
 
 
-class Slots:
+class SlotChooser:
     """Which slot serves each choice of an expert, and which rank holds a slot, under a layout.
 
     Of the n tokens here that chose an expert, the j-th lies at (j + 1/2) / n of its copies' quotas laid end to end.
@@ -67,14 +68,14 @@ class Slots:
         self.rank_ends = torch.tensor(layout.first_slots[1:], device=device)
 
     def of(self, chosen: Tensor) -> Tensor:
-        """Slots [tokens, top_k] of the chosen experts [tokens, top_k]."""
+        """SlotChooser [tokens, top_k] of the chosen experts [tokens, top_k]."""
         expert = chosen.flatten()
         order = expert.argsort(stable=True)
         count = torch.zeros(self.num_experts, dtype=torch.int64, device=expert.device)
         count.scatter_add_(0, expert, torch.ones_like(expert))
-        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        at = expert + (place - (count.cumsum(0) - count)[expert] + 0.5).double() / count[expert]
-        return self.slot[torch.searchsorted(self.ends, at, right=True)].view_as(chosen)
+        place = _inverse(order)
+        position = expert + (place - (count.cumsum(0) - count)[expert] + 0.5).double() / count[expert]
+        return self.slot[torch.searchsorted(self.ends, position, right=True)].view_as(chosen)
 
     def rank(self, slot: Tensor) -> Tensor:
         """The expert-parallel rank of each slot."""
@@ -90,12 +91,12 @@ def _ends(layout: ExpertLayout, in_order: Sequence[int]) -> Iterator[float]:
         total = total if following == expert else 0.0
 
 
-class Experts(nn.Module):
+class RoutedExperts(nn.Module):
     """The experts `own` of one ep part, a moe_tp slice of each; rows sorted by slot, one grouped product each way."""
 
     holds_experts = True
 
-    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str, own: Sequence[int]) -> None:
+    def __init__(self, shard: ShardContext, ffn: MoeFfn, prefix: str, own: Sequence[int]) -> None:
         super().__init__()
         groups, size = shard.groups, ffn.intermediate_size
         width = ffn.latent_size or shard.arch.hidden_size
@@ -110,9 +111,7 @@ class Experts(nn.Module):
         self.down = shard.weights.parameter(down, stack=len(own))  # [experts, width, slice]
         self.gated, self.operators = ffn.gated, shard.operators
         self.recomputed = "moe_activation" in shard.recompute
-        if shard.arch.precisions.experts not in ("bf16", "fp16", "fp32"):
-            working = str(shard.weights.dtype).removeprefix("torch.")
-            shard.notes.add(f"{shard.arch.precisions.experts} experts run in {working}")
+        shard.note_format(shard.arch.precisions.experts, "experts")
 
     def forward(self, x: Tensor, expert: Tensor) -> Tensor:
         """Each row by its expert; rows of an expert that is not in [0, experts) come back as zeros."""
@@ -125,27 +124,24 @@ class Experts(nn.Module):
             out = self._grouped(rows, key[order], count)
         else:
             out = self._one_by_one(rows, torch.bincount(key, minlength=count + 1)[:count].tolist())
-        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        return out[back]
+        return out[_inverse(order)]
 
     def _grouped(self, rows: Tensor, key: Tensor, count: int) -> Tensor:
         """One kernel for all experts; sizes stay on the device, so that a CUDA graph can hold it."""
         ends = torch.searchsorted(key, torch.arange(count, device=key.device), right=True).to(torch.int32)
-        held = (key < count)[:, None]
-        inner = torch._grouped_mm(torch.where(held, rows, 0), self.up.transpose(1, 2), offs=ends)
-        active = self._activated(inner, held)
-        with self._dropped(inner, active, held):
-            return torch.where(held, torch._grouped_mm(active, self.down.transpose(1, 2), offs=ends), 0)
+        local = (key < count)[:, None]
+        inner = torch._grouped_mm(torch.where(local, rows, 0), self.up.transpose(1, 2), offs=ends)
+        active = self._activated(inner, local)
+        with self._dropped(inner, active, local):
+            return torch.where(local, torch._grouped_mm(active, self.down.transpose(1, 2), offs=ends), 0)
 
-    def _activated(self, inner: Tensor, held: Tensor | None = None) -> Tensor:
+    def _activated(self, inner: Tensor, local: Tensor | None = None) -> Tensor:
         active = activated(inner, gated=self.gated)
-        return active if held is None else torch.where(held, active, 0)
+        return active if local is None else torch.where(local, active, 0)
 
-    def _dropped(self, inner: Tensor, active: Tensor, held: Tensor | None = None) -> AbstractContextManager[None]:
-        name = "expert_activation"
-        return output_dropped(
-            self.recomputed, self.operators, name, lambda value: self._activated(value, held), inner, active
-        )
+    def _dropped(self, inner: Tensor, active: Tensor, local: Tensor | None = None) -> AbstractContextManager[None]:
+        activate = partial(self._activated, local=local)
+        return output_dropped(self.recomputed, self.operators, "expert_activation", activate, inner, active)
 
     def _one_expert(self, rows: Tensor, index: int) -> Tensor:
         inner = F.linear(rows, self.up[index])
@@ -162,7 +158,7 @@ class Experts(nn.Module):
 class MixtureOfExperts(nn.Module):
     """Router, shared experts, routed experts; whole output on every tp rank."""
 
-    def __init__(self, shard: Shard, ffn: MoeFfn, prefix: str, layout: ExpertLayout | None = None) -> None:
+    def __init__(self, shard: ShardContext, ffn: MoeFfn, prefix: str, layout: ExpertLayout | None = None) -> None:
         super().__init__()
         self.ffn, self.groups, self.operators, self.layout = ffn, shard.groups, shard.operators, layout
         self.recomputed = "moe" in shard.recompute
@@ -170,11 +166,11 @@ class MixtureOfExperts(nn.Module):
         slots = layout.slots_of(ep.index) if layout else part_of(ffn.num_experts, ep.index, ep.size)
         own = [layout.expert_of_slot[slot] for slot in slots] if layout else list(slots)
         self.first_slot, self.num_slots = slots.start, len(slots)
-        self.slots = Slots(layout, shard.weights.device) if layout else None
+        self.slots = SlotChooser(layout, shard.weights.device) if layout else None
         self._coming: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by copies that leave
         hidden, precision = shard.arch.hidden_size, shard.arch.precisions.shared_experts
         self.router = Router(shard, ffn, prefix)
-        self.experts = Experts(shard, ffn, prefix, own)
+        self.experts = RoutedExperts(shard, ffn, prefix, own)
         self.shared: DenseFeedForward | None = None
         if ffn.shared_intermediate_size:
             name, size = f"{prefix}shared_experts", ffn.shared_intermediate_size
@@ -251,11 +247,7 @@ class MixtureOfExperts(nn.Module):
         chosen = chosen.chunk(tp.size)[tp.index]
         with self.operators("moe_all_gather_tokens"):
             name = "moe_all_gather_tokens"
-            x, shares, chosen = (
-                gathered(x, slices, name),
-                gathered(shares, slices, name),
-                gathered(chosen, slices, name),
-            )
+            x, shares, chosen = (gathered(value, slices, name) for value in (x, shares, chosen))
         mixed = self._through_parts(x, chosen, shares)
         with self.operators("moe_reduce_scatter"):
             own = scattered(mixed, slices, "moe_reduce_scatter")
@@ -268,8 +260,7 @@ class MixtureOfExperts(nn.Module):
         if ep.size == 1:
             return self._mixed(x, chosen, shares)
         if ep.absent:
-            ep.skipped["dispatch"] += 1
-            ep.skipped["combine"] += 1
+            ep.skipped.update(("dispatch", "combine"))
             return self._alone(x, chosen, shares)
         expert = chosen.flatten()
         order = expert.argsort(stable=True)
@@ -283,8 +274,7 @@ class MixtureOfExperts(nn.Module):
             done = self.experts(copies, local)
         with self.operators("combine"):
             back = exchanged(done, from_, to, ep, "combine")
-        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        return self._combined(back[place], shares)
+        return self._combined(back[_inverse(order)], shares)
 
     def _rank_of(self, slot: Tensor) -> Tensor:
         return slot // self.num_slots if self.slots is None else self.slots.rank(slot)
@@ -311,7 +301,12 @@ class MixtureOfExperts(nn.Module):
         return (torch.arange(len(local)) % num_tokens).to(device), local.to(device), back.to(device)
 
 
-def _swapped(sent: Tensor, group: Group) -> Tensor:
+def _inverse(order: Tensor) -> Tensor:
+    """Where each row went that a permutation put in `order`."""
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+
+
+def _swapped(sent: Tensor, group: RankGroup) -> Tensor:
     """How many rows each rank of the group sends here."""
     received = torch.empty_like(sent)
     dist.all_to_all_single(received, sent, group=group.handle)

@@ -1,7 +1,7 @@
 """Groups of ranks of a role on torch.distributed, or the same groups as one rank alone sees them.
 
 A rank alone keeps the sizes of its groups; what the absent ranks would send is made up in the right shape
-(`planner.execute.model.collectives`), and each such collective is counted in `Groups.skipped`.
+(`planner.execute.model.collectives`), and each such collective is counted in `RankGroups.skipped`.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from planner.models.architecture import GroupedQueryAttention
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """Global ranks that take part in a collective, in order, and the place of this rank among them."""
 
     ranks: tuple[int, ...]
@@ -32,58 +32,58 @@ class Group:
         """Whether the other ranks are missing."""
         return self.size > 1 and self.handle is None
 
+    def skips(self, name: str) -> bool:
+        """Whether the other ranks are missing; the collective of the operator `name` is then counted as skipped."""
+        if self.absent:
+            self.skipped[name] += 1
+        return self.absent
+
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class RankGroups:
     """All groups of one rank.
 
     expert: the moe_tp x ep ranks that hold one set of experts. data: ranks with the same dense weights and other
     tokens. expert_data: the same for expert weights. kv_replicas: by number of KV heads, the tp ranks that hold copies
-    of one KV head. pipeline: the same place in every stage, in order of stages. ends: the first and last of them.
+    of one KV head. pipeline: the same place in every stage, in order of stages.
     """
 
-    spec: RankSpec
-    tp: Group
-    dp: Group
-    cp: Group
-    expert: Group
-    moe_tp: Group
-    ep: Group
-    data: Group
-    expert_data: Group
-    pipeline: Group
-    ends: Group
-    kv_replicas: dict[int, Group]
+    tp: RankGroup
+    cp: RankGroup
+    expert: RankGroup
+    moe_tp: RankGroup
+    ep: RankGroup
+    data: RankGroup
+    expert_data: RankGroup
+    pipeline: RankGroup
+    kv_replicas: dict[int, RankGroup]
     skipped: Counter[str]
 
 
 Members = Callable[[RankSpec, RankSpec], bool]
 
 
-def make_groups(role: RoleSpec, rank: int, *, first_rank: int = 0, alone: bool = False) -> Groups:
-    """The groups of rank `rank` of a replica whose ranks are the processes from `first_rank` on.
+def make_groups(role: RoleSpec, rank: int, *, alone: bool = False) -> RankGroups:
+    """The groups of rank `rank` of a replica, whose ranks are the processes of the world.
 
-    Every process of the world must call this for the same replicas in the same order, members or not: use `rank` of
-    any rank for a process outside. With `alone` nothing is created and no process group is needed.
+    Every process must call this for the same roles in the same order. With `alone` nothing is created and no process
+    group is needed.
     """
     everyone = list(role.ranks())
-    own, skipped = everyone[rank], Counter[str]()
+    skipped = Counter[str]()
 
-    def made(together: Members) -> Group:
-        mine = Group((first_rank + rank,), 0, None, skipped)
-        for members in _partition(everyone, together):
-            ranks = tuple(first_rank + member for member in members)
+    def made(together: Members) -> RankGroup:
+        own = RankGroup((rank,), 0)
+        for ranks in _partition(everyone, together):
             handle = None if alone or len(ranks) == 1 else _handle(ranks)
-            if rank in members:
-                mine = Group(ranks, members.index(rank), handle, skipped)
-        return mine
+            if rank in ranks:
+                own = RankGroup(ranks, ranks.index(rank), handle, skipped)
+        return own
 
     mixers = [layer.mixer for layer in role.arch.layers]
     heads = sorted({mixer.num_kv_heads for mixer in mixers if isinstance(mixer, GroupedQueryAttention)})
-    return Groups(
-        own,
+    return RankGroups(
         tp=made(_equal("pp", "dp", "cp")),
-        dp=made(_equal("pp", "cp", "tp")),
         cp=made(_equal("pp", "dp", "tp")),
         expert=made(_experts()),
         moe_tp=made(lambda a, b: _experts()(a, b) and a.expert_part == b.expert_part),
@@ -91,7 +91,6 @@ def make_groups(role: RoleSpec, rank: int, *, first_rank: int = 0, alone: bool =
         data=made(_equal("pp", "tp")),
         expert_data=made(_expert_data),
         pipeline=made(_equal("dp", "cp", "tp")),
-        ends=made(_ends),
         kv_replicas={count: made(_kv_replicas(count)) for count in heads},
         skipped=skipped,
     )
@@ -114,17 +113,6 @@ def _expert_data(a: RankSpec, b: RankSpec) -> bool:
     size = a.parallelism.moe_tp * a.parallelism.ep
     same_experts = a.coords["pp"] == b.coords["pp"] and a.stage_rank % size == b.stage_rank % size
     return same_experts and (size >= a.parallelism.tp or a.coords["tp"] == b.coords["tp"])
-
-
-def _ends(a: RankSpec, b: RankSpec) -> bool:
-    """The holders of embedding and output matrix; ranks between them stand alone."""
-    if a.rank == b.rank:
-        return True
-    return _equal("dp", "cp", "tp")(a, b) and _holds_end(a) and _holds_end(b)
-
-
-def _holds_end(rank: RankSpec) -> bool:
-    return any(stage.embeds or stage.yields_logits for stage in rank.stages)
 
 
 def _kv_replicas(num_kv_heads: int) -> Members:
@@ -157,6 +145,8 @@ def _handle(ranks: tuple[int, ...]) -> dist.ProcessGroup:
     return _handles[ranks]
 
 
-def forget_groups() -> None:
-    """To be called after `torch.distributed.destroy_process_group`: handles do not outlive the world."""
+def leave_world() -> None:
+    """Ends the default process group where there is one; handles do not outlive it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
     _handles.clear()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from planner.execute.model.collectives import joined, spread, summed
-from planner.execute.model.groups import Groups
+from planner.execute.model.groups import RankGroups
 from planner.execute.model.recompute import again_if
 from planner.execute.model.step import Operators
 from planner.execute.model.weights import Piece, Weights
@@ -20,27 +20,30 @@ FP8_RANGE = 448.0  # of float8_e4m3fn
 
 
 @dataclass(slots=True)
-class Shard:
+class ShardContext:
     """What every module of one rank is built from; `notes` say where it runs other than the plan asks."""
 
     arch: Architecture
-    groups: Groups
+    groups: RankGroups
     weights: Weights
     operators: Operators
     fp8: bool  # whether the device multiplies 8-bit floats and they are wanted
+    layouts: Mapping[int, ExpertLayout]  # by layer; experts lie in order without one
+    recompute: frozenset[str]  # modules that the backward pass computes again
     notes: set[str] = field(default_factory=set)
-    layouts: Mapping[int, ExpertLayout] = field(default_factory=dict)  # by layer; experts lie in order without one
-    recompute: frozenset[str] = frozenset()  # modules that the backward pass computes again
 
     def linear(self, pieces: Sequence[Piece], precision: str, biases: Sequence[Piece] = ()) -> nn.Module:
         """A matrix in the format `precision`, or in the working one where the device or this program lacks it."""
-        plain = precision in ("bf16", "fp16", "fp32")
         rows, columns = sum(len(piece.outputs) for piece in pieces), len(pieces[0].inputs)
-        if not plain and self.fp8 and precision.startswith("fp8") and rows % 16 == columns % 16 == 0:
+        if self.fp8 and precision.startswith("fp8") and rows % 16 == columns % 16 == 0:
             return Fp8Linear(self.weights, pieces, biases)
-        if not plain:
-            self.notes.add(f"{precision} matrices run in {str(self.weights.dtype).removeprefix('torch.')}")
+        self.note_format(precision, "matrices")
         return Linear(self.weights, pieces, biases)
+
+    def note_format(self, precision: str, what: str) -> None:
+        """Notes that matrices of this format run in the working one, unless they are plain floats anyway."""
+        if precision not in ("bf16", "fp16", "fp32"):
+            self.notes.add(f"{precision} {what} run in {str(self.weights.dtype).removeprefix('torch.')}")
 
 
 class Linear(nn.Module):
@@ -53,34 +56,38 @@ class Linear(nn.Module):
         self.biases = nn.ParameterList([weights.parameter([piece]) for piece in biases])
 
     def forward(self, x: Tensor) -> Tensor:
-        bias = torch.cat(list(self.biases), dim=1)[0] if len(self.biases) else None
-        return F.linear(x, self.weight, bias)
+        return F.linear(x, self.weight, self.bias())
+
+    def bias(self) -> Tensor | None:
+        return torch.cat(list(self.biases), dim=1)[0] if len(self.biases) else None
 
 
-class Fp8Linear(nn.Module):
+class Fp8Linear(Linear):
     """The same with weights in 8-bit floats, one scale a tensor; inputs are quantised on the way in. No backward."""
 
     def __init__(self, weights: Weights, pieces: Sequence[Piece], biases: Sequence[Piece] = ()) -> None:
-        super().__init__()
-        plain = weights.parameter(pieces).data
-        self.scale = (plain.abs().amax().float() / FP8_RANGE).clamp(min=1e-12)
-        self.weight = nn.Parameter((plain / self.scale).to(torch.float8_e4m3fn), requires_grad=False)
-        self.biases = nn.ParameterList([weights.parameter([piece]) for piece in biases])
+        super().__init__(weights, pieces, biases)
+        values, self.scale = _quantised(self.weight.data)
+        self.weight = nn.Parameter(values, requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = (x.abs().amax().float() / FP8_RANGE).clamp(min=1e-12)
-        quantised = (x / scale).to(torch.float8_e4m3fn)
-        bias = torch.cat(list(self.biases), dim=1)[0] if len(self.biases) else None
+        values, scale = _quantised(x)
         product: Tensor = torch._scaled_mm(
-            quantised, self.weight.t(), scale_a=scale, scale_b=self.scale, bias=bias, out_dtype=x.dtype
+            values, self.weight.t(), scale_a=scale, scale_b=self.scale, bias=self.bias(), out_dtype=x.dtype
         )
         return product
+
+
+def _quantised(plain: Tensor) -> tuple[Tensor, Tensor]:
+    """The tensor in 8-bit floats, and its scale."""
+    scale = (plain.abs().amax().float() / FP8_RANGE).clamp(min=1e-12)
+    return (plain / scale).to(torch.float8_e4m3fn), scale
 
 
 class Norm(nn.Module):
     """RMS norm (arXiv:1910.07467), or layer norm with bias for models that have one."""
 
-    def __init__(self, shard: Shard, name: str, width: int, *, bias: bool = False) -> None:
+    def __init__(self, shard: ShardContext, name: str, width: int, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = shard.weights.parameter([Piece.whole(name, 2 if bias else 1, width)])
 
@@ -95,7 +102,15 @@ class DenseFeedForward(nn.Module):
     """Column-parallel up and row-parallel down projection (arXiv:1909.08053); returns this rank's part of the sum."""
 
     def __init__(
-        self, shard: Shard, prefix: str, operator: str, size: int, precision: str, *, gated: bool, bias: bool = False
+        self,
+        shard: ShardContext,
+        prefix: str,
+        operator: str,
+        size: int,
+        precision: str,
+        *,
+        gated: bool,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         tp, hidden = shard.groups.tp, shard.arch.hidden_size
@@ -120,7 +135,7 @@ class DenseFeedForward(nn.Module):
 class DenseBlock(nn.Module):
     """A dense feed-forward part whole: spread over tp, summed, and the output bias, which is added once."""
 
-    def __init__(self, shard: Shard, prefix: str, size: int, *, gated: bool, bias: bool) -> None:
+    def __init__(self, shard: ShardContext, prefix: str, size: int, *, gated: bool, bias: bool) -> None:
         super().__init__()
         precision, hidden = shard.arch.precisions.ffn, shard.arch.hidden_size
         self.inner = DenseFeedForward(shard, f"{prefix}mlp", "ffn", size, precision, gated=gated, bias=bias)
@@ -148,7 +163,7 @@ def activated(inner: Tensor, *, gated: bool) -> Tensor:
 class Embedding(nn.Module):
     """Rows of the vocabulary over tp ranks: each looks up its own, and the sum is the embedding."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: ShardContext) -> None:
         super().__init__()
         arch, self.tp = shard.arch, shard.groups.tp
         piece = Piece.by_outputs("embedding", arch.vocab_size, arch.hidden_size, self.tp.index, self.tp.size)
@@ -172,7 +187,7 @@ class Embedding(nn.Module):
 class Logits(nn.Module):
     """The output matrix over tp ranks by rows of the vocabulary, joined to whole logits [tokens, vocabulary]."""
 
-    def __init__(self, shard: Shard, tied: nn.Parameter | None) -> None:
+    def __init__(self, shard: ShardContext, tied: nn.Parameter | None) -> None:
         super().__init__()
         arch, self.tp = shard.arch, shard.groups.tp
         name = "embedding" if arch.tied_embeddings else "lm_head"

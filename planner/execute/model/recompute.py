@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,23 +14,20 @@ from planner.execute.model.step import Operators
 Function = Callable[..., Tensor]
 
 
-def again(operators: Operators, function: Function, *inputs: object) -> Tensor:
-    """`function(*inputs)`, whose backward pass runs all of it a second time, collectives included."""
-    if not torch.is_grad_enabled():
-        return function(*inputs)
-    with set_checkpoint_early_stop(False):
-        out: Tensor = checkpoint(
-            function, *inputs, use_reentrant=False, preserve_rng_state=False,
-            context_fn=lambda: (nullcontext(), operators.renamed(SUFFIX)),
-        )  # fmt: skip
-    return out
-
-
 def again_if(wanted: bool, operators: Operators, function: Function) -> Function:
-    """`function`, computed again in the backward pass where that is `wanted`."""
-    if not wanted:
+    """`function`; where `wanted` its backward pass runs all of it a second time, collectives included."""
+    if not wanted or not torch.is_grad_enabled():
         return function
-    return lambda *inputs: again(operators, function, *inputs)
+
+    def again(*inputs: object) -> Tensor:
+        with set_checkpoint_early_stop(False):
+            out: Tensor = checkpoint(
+                function, *inputs, use_reentrant=False, preserve_rng_state=False,
+                context_fn=lambda: (nullcontext(), operators.renamed(SUFFIX)),
+            )  # fmt: skip
+        return out
+
+    return again
 
 
 @contextmanager
@@ -72,8 +70,8 @@ class _Dropped:
         return self._again.as_strided(packed.shape, packed.stride)
 
 
-class _Form:
+class _Form(NamedTuple):
     """How a tensor lay in memory."""
 
-    def __init__(self, shape: torch.Size, stride: tuple[int, ...]) -> None:
-        self.shape, self.stride = shape, stride
+    shape: torch.Size
+    stride: tuple[int, ...]

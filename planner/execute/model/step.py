@@ -138,11 +138,6 @@ class KvCache:
         blocks = self.table[segment.rows, : -(-stop // self.block_tokens)]
         return tuple(store[blocks].flatten(1, 2)[:, :stop].transpose(1, 2) for store in self.of_layer[layer])
 
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of all layers seen so far."""
-        return sum(value.nbytes for held in self.of_layer.values() for value in held)
-
     def _new_slots(self, segment: Segment) -> Tensor:
         """Where the new tokens go [tokens]: made once, so that a CUDA graph finds them in place."""
         if segment not in self._slots:

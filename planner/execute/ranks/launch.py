@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ from planner.execute.shards.faults import (
     BUILD,
     DONE,
     START,
-    Fault,
     FaultKind,
     Mark,
+    RankFault,
+    fault_at,
     fault_of_exit,
     read_fault,
     read_mark,
@@ -71,11 +72,11 @@ class Rendezvous:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the ranks of a job left: results by rank, whole or partial, and the faults in the order found."""
+class JobOutcome:
+    """What the ranks of a job left: results by rank, whole or partial, and the faults as they were seen."""
 
     results: Mapping[int, dict[str, Any]]
-    faults: tuple[Fault, ...]
+    faults: tuple[RankFault, ...]
     wall_s: float
 
 
@@ -105,7 +106,7 @@ def run_local(
     folder: Path,
     limits: TimeLimits,
     environment: Mapping[str, str] | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """Runs `job` on `num_ranks` processes of this machine until all are done or one has failed."""
     job_path = _write_job(job, folder)
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(num_ranks)}
@@ -128,7 +129,7 @@ def run_torchrun(
     folder: Path,
     limits: TimeLimits,
     environment: Mapping[str, str] | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """Runs `job` under torchrun, this node's part of it; results and faults are those of the ranks on this node."""
     job_path = _write_job(job, folder)
     command = [sys.executable, "-m", "torch.distributed.run", *torchrun_arguments(meeting)]
@@ -195,30 +196,31 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 Ranks = Mapping[int, "subprocess.Popen[bytes] | None"]
 
 
-def _watch(ranks: Ranks, processes: Sequence["subprocess.Popen[bytes]"], folder: Path, limits: TimeLimits) -> Outcome:
+def _watch(
+    ranks: Ranks, processes: Sequence["subprocess.Popen[bytes]"], folder: Path, limits: TimeLimits
+) -> JobOutcome:
     """Waits for the end of all ranks, or for a fault, and then for what the other ranks say about it."""
     start = time.monotonic()
-    faults: dict[int, Fault] = {}
-    watch = _Stillness(limits)
+    faults: dict[int, RankFault] = {}
+    watch = _HangWatch(limits)
     while not faults and any(process.poll() is None for process in processes):
         time.sleep(POLL_S)
-        faults |= _failed(ranks, folder)
-        faults |= {} if faults else watch.stalled(ranks, folder, time.monotonic() - start)
+        faults = _failed(ranks, folder) or watch.stalled(ranks, folder, time.monotonic() - start)
     deadline = time.monotonic() + limits.grace_s
     while faults and time.monotonic() < deadline and any(process.poll() is None for process in processes):
         time.sleep(POLL_S)
-        faults = {**faults, **{rank: fault for rank, fault in _failed(ranks, folder).items() if rank not in faults}}
+        faults = faults | {rank: fault for rank, fault in _failed(ranks, folder).items() if rank not in faults}
     for process in processes:
         if process.poll() is None:
             _end_ranks(ranks, folder)
             _kill(process)
     faults = faults or _failed(ranks, folder) or _silent(ranks, processes, folder)
-    return Outcome(_results(ranks, folder), tuple(faults.values()), time.monotonic() - start)
+    return JobOutcome(_results(ranks, folder), tuple(faults.values()), time.monotonic() - start)
 
 
-def _failed(ranks: Ranks, folder: Path) -> dict[int, Fault]:
+def _failed(ranks: Ranks, folder: Path) -> dict[int, RankFault]:
     """Faults of the ranks that have written one, or ended badly without a word."""
-    found: dict[int, Fault] = {}
+    faults: dict[int, RankFault] = {}
     for rank, process in ranks.items():
         fault = read_fault(fault_path(folder, rank))
         code = process.poll() if process is not None else None
@@ -226,19 +228,19 @@ def _failed(ranks: Ranks, folder: Path) -> dict[int, Fault]:
         if fault is None and code is not None and (code or mark.step != DONE):
             fault = fault_of_exit(rank, code, mark, _tail(log_path(folder, rank)))
         if fault is not None:
-            found[rank] = fault
-    return found
+            faults[rank] = fault
+    return faults
 
 
-def _silent(ranks: Ranks, processes: Sequence["subprocess.Popen[bytes]"], folder: Path) -> dict[int, Fault]:
+def _silent(ranks: Ranks, processes: Sequence["subprocess.Popen[bytes]"], folder: Path) -> dict[int, RankFault]:
     """Ranks that are gone although nobody saw them fail: torchrun failed itself, or killed them."""
     marks = {rank: read_mark(progress_path(folder, rank)) for rank in ranks}
     unfinished = [rank for rank, mark in marks.items() if mark.step != DONE]
     ranks_in_order = list(ranks)
     code = next((process.returncode for process in processes if process.returncode), 0)
     log = _tail(next(iter(sorted(folder.glob("torchrun*.log"))), folder / "none"))
-    said = {ranks_in_order[int(local)]: int(code) for code, local in _TORCHRUN_FAILURE.findall(log)}
-    return {rank: fault_of_exit(rank, said.get(rank, code), marks[rank], log) for rank in said or unfinished}
+    codes = {ranks_in_order[int(local)]: int(code) for code, local in _TORCHRUN_FAILURE.findall(log)}
+    return {rank: fault_of_exit(rank, codes.get(rank, code), marks[rank], log) for rank in codes or unfinished}
 
 
 def _end_ranks(ranks: Ranks, folder: Path) -> None:
@@ -251,13 +253,11 @@ def _end_ranks(ranks: Ranks, folder: Path) -> None:
 
 
 def _results(ranks: Ranks, folder: Path) -> dict[int, dict[str, Any]]:
-    return dict(_read_results(ranks, folder))
-
-
-def _read_results(ranks: Ranks, folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    results = {}
     for rank in ranks:
         with contextlib.suppress(OSError, ValueError):
-            yield rank, json.loads(result_path(folder, rank).read_text(encoding="utf-8"))
+            results[rank] = json.loads(result_path(folder, rank).read_text(encoding="utf-8"))
+    return results
 
 
 def _tail(path: Path) -> str:
@@ -267,27 +267,26 @@ def _tail(path: Path) -> str:
         return ""
 
 
-class _Stillness:
+class _HangWatch:
     """Sees which ranks have made no progress for too long."""
 
     def __init__(self, limits: TimeLimits) -> None:
         self._limits = limits
         self._seen: dict[int, tuple[int, float]] = {}  # marks so far, and how long the job had run when that changed
 
-    def stalled(self, ranks: Ranks, folder: Path, elapsed_s: float) -> dict[int, Fault]:
+    def stalled(self, ranks: Ranks, folder: Path, elapsed_s: float) -> dict[int, RankFault]:
+        """The rank that the others wait for, where the job has run for too long or a rank has stood still."""
         marks = {rank: read_mark(progress_path(folder, rank)) for rank in ranks}
+        # All ranks make the same marks: the one with the fewest is the one that the others wait for.
+        last = min(marks, key=lambda rank: (marks[rank].step == DONE, marks[rank].count, rank))
         if elapsed_s > self._limits.total_s:
-            rank = self._last_to_move(marks, elapsed_s)
-            what = f"was not done after {elapsed_s:.0f} s"
-            return {rank: Fault(FaultKind.TIME_LIMIT, rank, marks[rank].step, marks[rank].operator, what)}
+            return {last: fault_at(marks[last], FaultKind.TIME_LIMIT, last, f"was not done after {elapsed_s:.0f} s")}
         still = {rank: elapsed_s - self._since(rank, mark, elapsed_s) for rank, mark in marks.items()}
         over = [rank for rank, seconds in still.items() if seconds > self._allowed(marks[rank])]
         if not over:
             return {}
-        rank = self._last_to_move(marks, elapsed_s)
-        rank = rank if rank in over else max(over, key=lambda one: still[one])
-        what = f"made no progress for {still[rank]:.0f} s"
-        return {rank: Fault(FaultKind.HANG, rank, marks[rank].step, marks[rank].operator, what)}
+        rank = last if last in over else max(over, key=lambda rank: still[rank])
+        return {rank: fault_at(marks[rank], FaultKind.HANG, rank, f"made no progress for {still[rank]:.0f} s")}
 
     def _since(self, rank: int, mark: Mark, elapsed_s: float) -> float:
         if self._seen.get(rank, (-1, 0.0))[0] != mark.count:
@@ -298,7 +297,3 @@ class _Stillness:
         if mark.step in (START, BUILD, DONE):
             return self._limits.quiet_s
         return max(self._limits.stall_s, PATIENCE * mark.expected_s)
-
-    def _last_to_move(self, marks: Mapping[int, Mark], elapsed_s: float) -> int:
-        """The rank that the others wait for: the one with the fewest marks, since all ranks make the same ones."""
-        return min(marks, key=lambda rank: (marks[rank].step == DONE, marks[rank].count, rank))

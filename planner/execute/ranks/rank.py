@@ -2,7 +2,7 @@
 environment.
 
 The job names the function to run, `module:name`; it is called with the job and a record of progress and returns
-nothing: what it finds out it writes to its result file after every step.
+nothing: what it measures it writes to its result file after every step.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from planner.errors import PlannerError
 from planner.execute.ranks.launch import fault_path, progress_path
-from planner.execute.shards.faults import DONE, Progress, report_uncaught
+from planner.execute.shards.faults import DONE, RankProgress, report_uncaught
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -26,12 +26,12 @@ def main(argv: Sequence[str]) -> int:
     job = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
     rank, folder = int(os.environ.get("RANK", "0")), Path(job["folder"])
     _die_with_parent()
-    progress = Progress(progress_path(folder, rank))
+    progress = RankProgress(progress_path(folder, rank))
     report_uncaught(fault_path(folder, rank), rank, progress_path(folder, rank))
     module, _, name = str(job["entry"]).partition(":")
     entry = getattr(importlib.import_module(module), name, None)
     if entry is None:
-        raise PlannerError(f"no function `{name}` in `{module}`", where=argv[0], hint="mend `entry` of the job")
+        raise PlannerError(f"no function `{name}` in `{module}`", where=argv[0], hint="fix `entry` of the job")
     entry(job, progress)
     progress.mark(DONE)
     return 0

@@ -9,27 +9,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
 
 from planner.execute.judge.predict import BACKWARD
-from planner.execute.ranks.timing import cuda_event
-from planner.execute.shards.faults import Progress
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-    from torch.autograd.graph import Node
+from planner.execute.shards.faults import RankProgress
+from planner.hardware.profiling.kernel import device_event
 
 PASSES = 7
 _HEAD_START_CYCLES = 20_000_000  # about 10 ms at 2 GHz
 
 
-class Names:
+class EnteredOperators:
     """A recorder that only says where the rank is, and which operators it has entered."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: RankProgress) -> None:
         self.progress = progress
         self.entered: dict[str, int] = {}
 
@@ -42,48 +39,38 @@ class Names:
         finally:
             self.progress.enter("")
 
-    def watch(self, out: "Tensor") -> None:
+    def watch(self, out: Tensor) -> None:
         """Says which operator the backward pass from `out` is in."""
         for node in _nodes(out):
             name = getattr(node, "operator", None)
             if name is not None:
-                node.register_prehook(_entering(self.progress, name + BACKWARD))
+                node.register_prehook(_before_gradients(self.progress.enter, name))
 
 
-def _entering(progress: Progress, name: str) -> Callable[[object], None]:
-    return lambda _gradients: progress.enter(name)
+def _before_gradients(enter: Callable[[str], None], name: str) -> Callable[[object], None]:
+    """A hook that enters the backward pass of the operator `name`."""
+    return lambda _gradients: enter(name + BACKWARD)
 
 
-class Clockwork(Protocol):
-    """Points in time on a device."""
+class Moments:
+    """Points in time by the wall clock."""
+
+    def __init__(self) -> None:
+        self._moments: list[float] = []
 
     def begin(self) -> None:
         """Makes the device ready to be timed."""
 
     def now(self) -> None:
         """Notes this moment."""
-
-    def between_s(self) -> list[float]:
-        """Seconds from each moment noted to the next."""
-
-
-class CpuMoments:
-    """Wall time."""
-
-    def __init__(self) -> None:
-        self._moments: list[float] = []
-
-    def begin(self) -> None:
-        """Nothing to prepare."""
-
-    def now(self) -> None:
         self._moments.append(time.perf_counter())
 
     def between_s(self) -> list[float]:
+        """Seconds from each moment noted to the next."""
         return [last - first for first, last in pairwise(self._moments)]
 
 
-class CudaMoments:
+class CudaMoments(Moments):
     """Events in the queue of the device."""
 
     def __init__(self) -> None:
@@ -91,27 +78,23 @@ class CudaMoments:
 
     def begin(self) -> None:
         """Gives the host a head start."""
-        import torch
-
         torch.cuda.synchronize()
         torch.cuda._sleep(_HEAD_START_CYCLES)  # type: ignore[no-untyped-call]  # of torch itself
 
     def now(self) -> None:
-        event = cuda_event()
+        event = device_event()
         event.record()
         self._events.append(event)
 
     def between_s(self) -> list[float]:
-        import torch
-
         torch.cuda.synchronize()
         return [float(first.elapsed_time(last)) * 1e-3 for first, last in pairwise(self._events)]
 
 
-class Times:
+class OperatorTimer:
     """Seconds by operator of one pass; gradients are those of the operator whose forward pass made their node."""
 
-    def __init__(self, moments: Clockwork) -> None:
+    def __init__(self, moments: Moments) -> None:
         self._moments = moments
         self._running = [""]
         self._labels: list[str] = []  # what runs from each moment on
@@ -127,14 +110,14 @@ class Times:
             self._leave()
             self._made.append((first, _sequence_number(), name))
 
-    def watch(self, out: "Tensor") -> None:
+    def watch(self, out: Tensor) -> None:
         """Times the backward pass from `out`, of the graph made since the last call."""
         label_of = {number: name for first, last, name in self._made for number in range(first, last)}
         self._made.clear()
         for node in _nodes(out):
             name = getattr(node, "operator", None) or label_of.get(node._sequence_nr())
             if name is not None:
-                node.register_prehook(self._entering(name + BACKWARD))
+                node.register_prehook(_before_gradients(self._enter, name))
                 node.register_hook(self._leaving)
 
     def begin(self) -> None:
@@ -148,9 +131,6 @@ class Times:
             if label:
                 seconds[label] = seconds.get(label, 0.0) + spent_s
         return seconds
-
-    def _entering(self, name: str) -> Callable[[object], None]:
-        return lambda _gradients: self._enter(name)
 
     def _leaving(self, _inputs: object, _outputs: object) -> None:
         self._leave()
@@ -168,30 +148,30 @@ class Times:
         self._moments.now()
 
 
-Recorder = Names | Times
+Recorder = EnteredOperators | OperatorTimer
 
 
-def operator_seconds(run: Callable[[], object], attach: Callable[[Times], None], device: str) -> dict[str, float]:
+def operator_seconds(
+    run: Callable[[], object], attach: Callable[[OperatorTimer], None], device: str
+) -> dict[str, float]:
     """Median seconds of each operator over passes of `run`; `attach` hands the recorder of a pass to the shard."""
     passes: list[dict[str, float]] = []
     for _ in range(PASSES):
-        times = Times(CpuMoments() if device == "cpu" else CudaMoments())
-        attach(times)
-        times.begin()
+        timer = OperatorTimer(Moments() if device == "cpu" else CudaMoments())
+        attach(timer)
+        timer.begin()
         run()
-        passes.append(times.collect())
-    return {name: float(np.median([one.get(name, 0.0) for one in passes])) for name in passes[0]}
+        passes.append(timer.collect())
+    return {name: float(np.median([seconds.get(name, 0.0) for seconds in passes])) for name in passes[0]}
 
 
 def _sequence_number() -> int:
     """The number of the next node that autograd makes in this thread."""
-    import torch
-
     number: int = torch._C._autograd._get_sequence_nr()  # type: ignore[attr-defined]  # no public name
     return number
 
 
-def _nodes(out: "Tensor") -> "Iterator[Node]":
+def _nodes(out: Tensor) -> Iterator[Node]:
     """Every node of the graph behind `out`."""
     waiting = [out.grad_fn]
     seen: set[Node] = set()

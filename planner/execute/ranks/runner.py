@@ -13,21 +13,21 @@ from torch import Tensor, distributed
 
 from planner.execute.judge.predict import context_tokens, executed_operators, request_kv_bytes
 from planner.execute.judge.verdict import PIPELINE
-from planner.execute.model.groups import make_groups
-from planner.execute.model.pipeline import Pipeline
+from planner.execute.model.groups import leave_world, make_groups
+from planner.execute.model.pipeline import StagePipeline
 from planner.execute.model.stage import Stage, build_stage
 from planner.execute.model.step import BLOCK_TOKENS, KvCache
 from planner.execute.ranks.launch import result_path
 from planner.execute.ranks.link import link_difference
-from planner.execute.ranks.worker import Worker, meet
+from planner.execute.ranks.worker import RankWorker, meet
 from planner.execute.shards.cases import DECODE, KV_TRANSFER, OPTIMIZER, TRAIN, TRAINING, Cut, StepCase, role_steps
-from planner.execute.shards.faults import BUILD, Progress
+from planner.execute.shards.faults import BUILD, RankProgress
 from planner.execute.shards.spec import RoleSpec, role_spec
 from planner.plan.reader import read_plan
 
 
-def run_rank(job: Mapping[str, Any], progress: Progress) -> None:
-    """Runs every step of the job's role on this rank; what is found is in the result file after each."""
+def run_rank(job: Mapping[str, Any], progress: RankProgress) -> None:
+    """Runs every step of the job's role on this rank; what it measured is in the result file after each."""
     plan = read_plan(job["plan"])
     planned = plan.role(job["role"])
     role, cut = role_spec(plan, planned.name), Cut(**job["cut"])
@@ -40,11 +40,10 @@ def run_rank(job: Mapping[str, Any], progress: Progress) -> None:
             _transfer(worker, case, link_difference(plan, planned))
         else:
             _serve(worker, case, int(planned.limits.get("block_tokens", BLOCK_TOKENS)))
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
+    leave_world()
 
 
-def _make_worker(job: Mapping[str, Any], role: RoleSpec, cut: Cut, progress: Progress) -> Worker:
+def _make_worker(job: Mapping[str, Any], role: RoleSpec, cut: Cut, progress: RankProgress) -> RankWorker:
     """Device, groups and stages of this process."""
     alone, process = bool(job["alone"]), int(os.environ.get("RANK", "0"))
     device = torch.device("cpu")
@@ -63,14 +62,14 @@ def _make_worker(job: Mapping[str, Any], role: RoleSpec, cut: Cut, progress: Pro
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     fp8 = device.type == "cuda" and role.function not in TRAINING
     stages = [
-        build_stage(one, role.arch, groups, device=device, dtype=dtype, fp8=fp8, layouts=role.layouts)
-        for one in spec.stages
+        build_stage(stage, role.arch, groups, device=device, dtype=dtype, fp8=fp8, layouts=role.layouts)
+        for stage in spec.stages
     ]
     path = result_path(Path(job["folder"]), process)
-    return Worker(role, spec, groups, stages, device, dtype, alone, float(job["step_budget_s"]), progress, path)
+    return RankWorker(role, spec, groups, stages, device, dtype, alone, float(job["step_budget_s"]), progress, path)
 
 
-def _train(worker: Worker, case: StepCase) -> None:
+def _train(worker: RankWorker, case: StepCase) -> None:
     from planner.execute.ranks.training import optimize, train  # its schedules take as long to import as the rest
 
     if case.kind == TRAIN:
@@ -79,7 +78,7 @@ def _train(worker: Worker, case: StepCase) -> None:
         optimize(worker, case)
 
 
-def _serve(worker: Worker, case: StepCase, block_tokens: int) -> None:
+def _serve(worker: RankWorker, case: StepCase, block_tokens: int) -> None:
     """One prefill, decode or mixed step with a paged KV cache; steps that only decode are replayed as a graph.
 
     With the ranks of the other stages it is one micro-batch on its way through all of them.
@@ -95,7 +94,7 @@ def _serve(worker: Worker, case: StepCase, block_tokens: int) -> None:
             worker.measure(case.kind, _through_own(worker, case, cache), graph=case.kind == DECODE)
 
 
-def _through_own(worker: Worker, case: StepCase, cache: KvCache) -> Callable[[], None]:
+def _through_own(worker: RankWorker, case: StepCase, cache: KvCache) -> Callable[[], None]:
     step = worker.step_of(case, last_only=True)
     inputs = [worker.inputs(stage, step.tokens) for stage in worker.stages]
 
@@ -106,9 +105,9 @@ def _through_own(worker: Worker, case: StepCase, cache: KvCache) -> Callable[[],
     return run
 
 
-def _through_stages(worker: Worker, case: StepCase, cache: KvCache) -> Callable[[], None]:
+def _through_stages(worker: RankWorker, case: StepCase, cache: KvCache) -> Callable[[], None]:
     step = worker.step_of(case, last_only=True)
-    pipeline = Pipeline(worker.role, worker.groups, worker.stages, worker.dtype)
+    pipeline = StagePipeline(worker.role, worker.groups, worker.stages, worker.dtype)
     tokens = torch.randint(0, worker.role.arch.vocab_size, (step.tokens,), device=worker.device)
     caches = [cache] * len(worker.stages)
 
@@ -133,10 +132,10 @@ def sample(logits: Tensor) -> Tensor:
     return (probabilities / torch.empty_like(probabilities).exponential_()).argmax(dim=-1)
 
 
-def _transfer(worker: Worker, case: StepCase, difference: str) -> None:
+def _transfer(worker: RankWorker, case: StepCase, difference: str) -> None:
     """The KV cache of one sequence to a neighbouring rank, or alone from one buffer to another.
 
-    It is held against the link between the two, which must be like the one between the roles.
+    It is compared with the link between the two, which must be like the one between the roles.
     """
     size = max(int(request_kv_bytes(worker.role.arch, worker.spec, case.prefill_tokens)), 1)
     source = torch.zeros(size, dtype=torch.uint8, device=worker.device)

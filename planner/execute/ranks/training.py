@@ -12,7 +12,7 @@ from planner.execute.judge.predict import executed_operators
 from planner.execute.judge.verdict import PIPELINE
 from planner.execute.model.stage import Stage
 from planner.execute.model.step import Step
-from planner.execute.ranks.worker import Worker, meet
+from planner.execute.ranks.worker import RankWorker, meet
 from planner.execute.shards.cases import TRAIN, StepCase
 from planner.execute.shards.schedule import EXECUTED
 
@@ -22,7 +22,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Schedule: TypeAlias = Schedule1F1B | ScheduleGPipe | ScheduleInterleaved1F1B
 
 
-def train(worker: Worker, case: StepCase) -> None:
+def train(worker: RankWorker, case: StepCase) -> None:
     """All micro-batches through the pipeline, or one through the stages of this rank alone."""
     scheduled = worker.in_pipeline and worker.role.schedule in EXECUTED
     batches = case.micro_batches if scheduled else 1
@@ -39,7 +39,7 @@ def train(worker: Worker, case: StepCase) -> None:
     worker.measure(TRAIN, _scheduled(worker, step, targets, batches), beside=beside, micro_batches=batches)
 
 
-def _one_micro_batch(worker: Worker, step: Step, targets: Tensor, inputs: list[Tensor]) -> None:
+def _one_micro_batch(worker: RankWorker, step: Step, targets: Tensor, inputs: list[Tensor]) -> None:
     _forget_gradients(worker)
     for stage, x in zip(worker.stages, inputs, strict=True):
         entered = x if stage.spec.embeds else x.detach().requires_grad_()
@@ -61,7 +61,7 @@ def _loss(stage: Stage) -> Loss:
     return loss_of
 
 
-def _forget_gradients(worker: Worker) -> None:
+def _forget_gradients(worker: RankWorker) -> None:
     for stage in worker.stages:
         stage.zero_grad(set_to_none=True)
 
@@ -78,23 +78,22 @@ class _Chunk(nn.Module):
         return out if self.stage.logits is not None else self.stage.shard.operators.watch(out)
 
 
-def _scheduled(worker: Worker, step: Step, targets: Tensor, batches: int) -> Callable[[], None]:
+def _scheduled(worker: RankWorker, step: Step, targets: Tensor, batches: int) -> Callable[[], None]:
     """A run of the plan's schedule on the stages of this rank, from when all ranks are there."""
     schedule = _schedule(worker, step, batches)
-    first = any(stage.spec.embeds for stage in worker.stages)
-    last = any(stage.spec.yields_logits for stage in worker.stages)
     tokens = torch.randint(0, worker.role.arch.vocab_size, (step.tokens * batches,), device=worker.device)
-    target = {"target": targets.repeat(batches)} if last else {}
+    inputs = (tokens,) if worker.spec.embeds else ()
+    target = {"target": targets.repeat(batches)} if worker.spec.yields_logits else {}
 
     def run() -> None:
         _forget_gradients(worker)
         meet(worker.device)
-        schedule.step(*((tokens,) if first else ()), **target, return_outputs=False)
+        schedule.step(*inputs, **target, return_outputs=False)
 
     return run
 
 
-def _schedule(worker: Worker, step: Step, batches: int) -> Schedule:
+def _schedule(worker: RankWorker, step: Step, batches: int) -> Schedule:
     role, pipeline = worker.role, worker.groups.pipeline
     chunks = [
         PipelineStage(
@@ -119,19 +118,19 @@ def _no_loss(_out: Tensor, _targets: Tensor) -> Tensor:
     raise AssertionError("a rank without logits has no loss")
 
 
-def _input_like(worker: Worker, stage: Stage, step: Step) -> Tensor:
+def _input_like(worker: RankWorker, stage: Stage, step: Step) -> Tensor:
     like = worker.inputs(stage, step.tokens)
     return like if stage.spec.embeds else like.requires_grad_()
 
 
-def _output_like(worker: Worker, stage: Stage, step: Step) -> Tensor:
+def _output_like(worker: RankWorker, stage: Stage, step: Step) -> Tensor:
     """It says by its own gradient that the stage behind sends one."""
     arch = worker.role.arch
     width = arch.vocab_size if stage.spec.yields_logits else arch.hidden_size
     return torch.empty(step.tokens, width, device=worker.device, dtype=worker.dtype, requires_grad=True)
 
 
-def optimize(worker: Worker, case: StepCase) -> None:
+def optimize(worker: RankWorker, case: StepCase) -> None:
     """One update of what the rank's optimizer updates: fp32 weights, and their cast to the working format."""
     worker.expect(executed_operators(worker.role, worker.spec, case, working=worker.working))
     own = [part for stage in worker.stages for part in _updated(worker, stage)]
@@ -151,7 +150,7 @@ def optimize(worker: Worker, case: StepCase) -> None:
     worker.measure(OPTIMIZER, run)
 
 
-def _updated(worker: Worker, stage: Stage) -> Iterator[Tensor]:
+def _updated(worker: RankWorker, stage: Stage) -> Iterator[Tensor]:
     """This rank's part of each parameter: all of it, or with ZeRO its share among the ranks that hold the same."""
     for module in stage.modules():
         group = stage.data_group(module)

@@ -15,33 +15,33 @@ from planner.costs.operators.recompute import SUFFIX
 from planner.documents.files import write_text_atomic
 from planner.execute.judge.predict import BACKWARD, context_tokens
 from planner.execute.judge.verdict import Measured, base_name
-from planner.execute.model.groups import Groups
+from planner.execute.model.groups import RankGroups
 from planner.execute.model.stage import Stage
 from planner.execute.model.step import Segment, Step, context_part
-from planner.execute.ranks.recorder import Names, Recorder, operator_seconds
-from planner.execute.ranks.timing import make_clock
+from planner.execute.ranks.recorder import EnteredOperators, Recorder, operator_seconds
+from planner.execute.ranks.timing import Clock, CudaClock
 from planner.execute.shards.cases import StepCase
-from planner.execute.shards.faults import Progress
+from planner.execute.shards.faults import RankProgress
 from planner.execute.shards.spec import RankSpec, RoleSpec
 
 _PROBE_SIZE = 768  # of the matrices whose product says how fast a processor is
 
 
 @dataclass(slots=True)
-class Worker:
+class RankWorker:
     """What the steps of one rank share."""
 
     role: RoleSpec
     spec: RankSpec
-    groups: Groups
+    groups: RankGroups
     stages: list[Stage]
     device: torch.device
     dtype: torch.dtype
     alone: bool
     budget_s: float
-    progress: Progress
+    progress: RankProgress
     path: Path
-    found: list[Measured] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)
 
     @property
     def working(self) -> str:
@@ -79,12 +79,13 @@ class Worker:
         """Says how long a step may take here, so that a long one is not taken for one that hangs."""
         if self.device.type != "cpu":
             return
-        asked = [(demand(op), op.count) for op in operators if not isinstance(op, Collective)]
+        demands = [(demand(op), op.count) for op in operators if not isinstance(op, Collective)]
         flop_per_s, bytes_per_s = _processor_rates()
-        each = [
-            (float(one.flop[0]) / flop_per_s + float(one.size_bytes[0]) / bytes_per_s) * count for one, count in asked
+        seconds = [
+            (float(work.flop[0]) / flop_per_s + float(work.size_bytes[0]) / bytes_per_s) * count
+            for work, count in demands
         ]
-        self.progress.expect(sum(each) * runs)
+        self.progress.expect(sum(seconds) * runs)
 
     def measure(
         self,
@@ -100,9 +101,9 @@ class Worker:
 
         beside: what the step does outside the operators of the shard.
         """
-        names = Names(self.progress)
+        operators = EnteredOperators(self.progress)
         self.groups.skipped.clear()
-        self.record(names)
+        self.record(operators)
         began = time.perf_counter()
         memory_bytes = _peak_memory(self.device, run)
         self.progress.expect(max(self.progress.expected_s, time.perf_counter() - began))
@@ -113,13 +114,13 @@ class Worker:
             self.progress.enter("")
             run()
 
-        clock = make_clock(self.device.type, budget_s=self.budget_s, together=not self.alone)
+        clock = (CudaClock if self.device.type == "cuda" else Clock)(self.budget_s, together=not self.alone)
         timing = clock.time(marked, graph=graph and self.alone)
         self.progress.enter("")
-        seconds = operator_seconds(marked, self.record, self.device.type) if names.entered else {}
+        seconds = operator_seconds(marked, self.record, self.device.type) if operators.entered else {}
         self.record(None)
-        executed = [name for name in names.entered if not _is_collective(name) or base_name(name) not in skipped]
-        counts = _counts(seconds, names.entered, executed)
+        executed = [name for name in operators.entered if not _is_collective(name) or base_name(name) not in skipped]
+        counts = _counts(seconds, operators.entered, executed)
         self._save(
             Measured(
                 role=self.role.name,
@@ -141,8 +142,8 @@ class Worker:
 
     def _save(self, measured: Measured) -> None:
         """Keeps a step; the file always holds all steps so far."""
-        self.found.append(measured)
-        document = {"device": device_facts(self.device), "steps": [asdict(one) for one in self.found]}
+        self.measured.append(measured)
+        document = {"device": device_facts(self.device), "steps": [asdict(step) for step in self.measured]}
         write_text_atomic(self.path, json.dumps(document))
 
 

@@ -130,10 +130,10 @@ def _serving(*kinds: str) -> "Steps":
 
 def left_out(role: Role) -> dict[str, str]:
     """Steps of a serving role that are not run, by role and kind, and why."""
-    found = {f"{role.name}.drafting": _DRAFTED} if role.limits.get("draft_tokens") else {}
+    reasons = {f"{role.name}.drafting": _DRAFTED} if role.limits.get("draft_tokens") else {}
     if role.parallelism.cp == 1 or role.function not in ("colocated", "rollout"):
-        return found
-    return found | {f"{role.name}.{kind}": _CACHED for kind in (DECODE, MIXED)}
+        return reasons
+    return reasons | {f"{role.name}.{kind}": _CACHED for kind in (DECODE, MIXED)}
 
 
 def _serving_steps(plan: PlanDocument, role: Role) -> Iterator[StepCase]:

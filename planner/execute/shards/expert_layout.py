@@ -66,13 +66,13 @@ def read_layouts(plan: PlanDocument, num_ranks: int, num_experts: int) -> tuple[
     if not isinstance(given, Sequence) or not given:
         raise PlannerError("has no layout", where=where, hint="lay out every expert layer")
     slots = _slots_per_rank(plan, num_ranks)
-    return tuple(_layout(one, slots, num_experts, f"{where}.{index}") for index, one in enumerate(given))
+    return tuple(_layout(data, slots, num_experts, f"{where}.{index}") for index, data in enumerate(given))
 
 
 def _slots_per_rank(plan: PlanDocument, num_ranks: int) -> tuple[int, ...]:
     where = f"{plan.source}: decision.slots_per_rank"
     given = plan.extra.get("slots_per_rank")
-    if not isinstance(given, Sequence) or not all(_is_count(one) and one > 0 for one in given):
+    if not isinstance(given, Sequence) or not all(_is_count(count) and count > 0 for count in given):
         raise PlannerError("must be a list of whole numbers of at least 1", where=where, hint="write for example `[9]`")
     if len(given) not in (1, num_ranks):
         hint = f"give one, or {num_ranks}"

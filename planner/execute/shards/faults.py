@@ -57,7 +57,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RankFault:
     """One rank that failed: where it stood, and why as far as can be told."""
 
     kind: FaultKind
@@ -94,7 +94,7 @@ class Mark:
     operator: str = ""
 
 
-class Progress:
+class RankProgress:
     """The record of one rank, written by itself."""
 
     def __init__(self, path: str | Path) -> None:
@@ -157,39 +157,41 @@ def report_uncaught(path: Path, rank: int, progress: Path) -> None:
         names = [base.__name__ for base in kind.__mro__]
         lines = traceback.format_exception(kind, error, trace)
         first = " ".join(str(error).split())[:300]
-        fault = Fault(
-            classify(names, str(error)), rank, mark.step, mark.operator,
-            f"{kind.__name__}: {first}" if first else kind.__name__, "".join(lines)[-4000:],
-        )  # fmt: skip
+        what = f"{kind.__name__}: {first}" if first else kind.__name__
+        fault = fault_at(mark, classify(names, str(error)), rank, what, "".join(lines)[-4000:])
         write_text_atomic(path, json.dumps(fault.as_json()))
         sys.__excepthook__(kind, error, trace)
 
     sys.excepthook = hook
 
 
-def read_fault(path: str | Path) -> Fault | None:
+def fault_at(mark: Mark, kind: FaultKind, rank: int, what: str, detail: str = "") -> RankFault:
+    """The fault of a rank that stands where its last mark says."""
+    return RankFault(kind, rank, mark.step, mark.operator, what, detail)
+
+
+def read_fault(path: str | Path) -> RankFault | None:
     """The fault that a rank wrote about itself; None where it wrote none or was cut off."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    known = {field.name for field in fields(Fault)}
+    known = {field.name for field in fields(RankFault)}
     data = {key: value for key, value in data.items() if key in known}
-    return Fault(**{**data, "kind": FaultKind(data["kind"])})
+    return RankFault(**{**data, "kind": FaultKind(data["kind"])})
 
 
-def fault_of_exit(rank: int, returncode: int, mark: Mark, log_tail: str) -> Fault:
+def fault_of_exit(rank: int, returncode: int, mark: Mark, log_tail: str) -> RankFault:
     """The fault of a rank that ended with `returncode` (negative: a signal) and wrote nothing about it."""
     if returncode < 0:
         try:
             name = signal.Signals(-returncode).name
         except ValueError:
             name = f"signal {-returncode}"
-        return Fault(FaultKind.KILLED, rank, mark.step, mark.operator, f"killed by {name}", log_tail)
-    what = f"ended with exit code {returncode} and no result"
-    return Fault(FaultKind.EXITED, rank, mark.step, mark.operator, what, log_tail)
+        return fault_at(mark, FaultKind.KILLED, rank, f"killed by {name}", log_tail)
+    return fault_at(mark, FaultKind.EXITED, rank, f"ended with exit code {returncode} and no result", log_tail)
 
 
-def first_cause(faults: Sequence[Fault]) -> Fault | None:
-    """The fault that explains the others: of the firmest kind, then the one found first."""
+def first_cause(faults: Sequence[RankFault]) -> RankFault | None:
+    """The fault that explains the others: of the firmest kind, then the one seen first."""
     return min(faults, key=lambda fault: _PRIMARY_ORDER.index(fault.kind), default=None)

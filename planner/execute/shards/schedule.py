@@ -5,7 +5,7 @@ forward passes come before all backward passes, as torch runs them then (GPipe, 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.solvers.pass_orders import BACKWARD, fill_rounds
 
@@ -26,14 +26,12 @@ def passes_of(pp: int, vpp: int, micro_batches: int) -> list[list[Pass]]:
     if vpp == 1 and micro_batches < pp:
         order = [(backward, batch) for backward in (False, True) for batch in range(micro_batches)]
         return [[Pass(rank, batch, backward) for backward, batch in order] for rank in range(pp)]
-    return [_one_forward_one_backward(rank, pp, vpp, micro_batches) for rank in range(pp)]
-
-
-def _one_forward_one_backward(rank: int, pp: int, vpp: int, micro_batches: int) -> list[Pass]:
-    """The rows of this rank as passes."""
-    rows = [[0, 0, 0] for _ in range(2 * vpp * micro_batches)]
-    fill_rounds(pp, vpp, micro_batches, rank, rows)
-    return [Pass(stage, batch, kind == BACKWARD) for kind, stage, batch in rows]
+    orders = []
+    for rank in range(pp):
+        rows = [[0, 0, 0] for _ in range(2 * vpp * micro_batches)]
+        fill_rounds(pp, vpp, micro_batches, rank, rows)
+        orders.append([Pass(stage, batch, kind == BACKWARD) for kind, stage, batch in rows])
+    return orders
 
 
 def forward_passes(stages_of_rank: Sequence[Sequence[int]]) -> list[list[Pass]]:
@@ -47,7 +45,7 @@ def makespan_s(passes: Sequence[Sequence[Pass]], seconds_of: Callable[[Pass], fl
     A pass needs the one of the stage before it (behind it, backwards), and `handover_s` where another rank did that.
     Raises ValueError for orders in which ranks wait for each other.
     """
-    rank_of = {one.stage: rank for rank, order in enumerate(passes) for one in order}
+    rank_of = {step.stage: rank for rank, order in enumerate(passes) for step in order}
     last_stage = max(rank_of)
     done: dict[Pass, float] = {}
     free = [0.0] * len(passes)
@@ -56,12 +54,12 @@ def makespan_s(passes: Sequence[Sequence[Pass]], seconds_of: Callable[[Pass], fl
         moved = False
         for rank, order in enumerate(passes):
             while places[rank] < len(order):
-                one = order[places[rank]]
-                ready = _ready_s(one, last_stage, rank_of, done, handover_s)
+                step = order[places[rank]]
+                ready = _ready_s(step, last_stage, rank_of, done, handover_s)
                 if ready is None:
                     break
-                free[rank] = max(free[rank], ready) + seconds_of(one)
-                done[one] = free[rank]
+                free[rank] = max(free[rank], ready) + seconds_of(step)
+                done[step] = free[rank]
                 places[rank] += 1
                 moved = True
         if not moved:
@@ -70,15 +68,12 @@ def makespan_s(passes: Sequence[Sequence[Pass]], seconds_of: Callable[[Pass], fl
 
 
 def _ready_s(
-    one: Pass, last_stage: int, rank_of: Mapping[int, int], done: Mapping[Pass, float], handover_s: float
+    step: Pass, last_stage: int, rank_of: Mapping[int, int], done: Mapping[Pass, float], handover_s: float
 ) -> float | None:
     """When what a pass needs is there; None while it is not known."""
-    if one.backward:
-        before = Pass(one.stage + 1, one.micro_batch, True) if one.stage < last_stage else None
-    else:
-        before = Pass(one.stage - 1, one.micro_batch) if one.stage > 0 else None
-    if before is None:
+    if step.stage == (last_stage if step.backward else 0):
         return 0.0
+    before = replace(step, stage=step.stage + 1 if step.backward else step.stage - 1)
     if before not in done:
         return None
-    return done[before] + (handover_s if rank_of[before.stage] != rank_of[one.stage] else 0.0)
+    return done[before] + (handover_s if rank_of[before.stage] != rank_of[step.stage] else 0.0)

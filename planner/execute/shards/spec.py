@@ -56,10 +56,23 @@ class RankSpec:
     zero_stage: int = 0
 
     @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers of the model in its stages."""
+        return tuple(layer for stage in self.stages for layer in stage.layers)
+
+    @property
+    def embeds(self) -> bool:
+        return any(stage.embeds for stage in self.stages)
+
+    @property
+    def yields_logits(self) -> bool:
+        return any(stage.yields_logits for stage in self.stages)
+
+    @property
     def stage_rank(self) -> int:
         """Place among the ranks of its pipeline stage: dp outermost, tp innermost."""
-        shape, at = self.parallelism, self.coords
-        return (at["dp"] * shape.cp + at["cp"]) * shape.tp + at["tp"]
+        shape, coords = self.parallelism, self.coords
+        return (coords["dp"] * shape.cp + coords["cp"]) * shape.tp + coords["tp"]
 
     @property
     def expert_slice(self) -> int:
@@ -111,6 +124,15 @@ class RoleSpec:
     def ranks(self) -> Iterator[RankSpec]:
         return (self.rank(rank) for rank in range(self.num_ranks))
 
+    def layouts_of(self, rank: RankSpec) -> list[ExpertLayout]:
+        """The layouts of the experts in the rank's layers; empty without layouts."""
+        return [self.layouts[layer] for layer in rank.layers] if self.layouts else []
+
+    def work_of(self, stage: StageSpec) -> object:
+        """What the stage computes; equal for stages with the same kinds of layers, ends and recomputation."""
+        layers = tuple(self.arch.layers[layer] for layer in stage.layers)
+        return layers, stage.embeds, stage.yields_logits, stage.recompute
+
 
 def role_spec(plan: PlanDocument, role_name: str, *, arch: Architecture | None = None) -> RoleSpec:
     """The role called `role_name`, its model looked up in the plan's inputs unless `arch` is given.
@@ -127,9 +149,11 @@ def role_spec(plan: PlanDocument, role_name: str, *, arch: Architecture | None =
     require_supported(arch, where)
     stages = _stages(plan, role, arch, where)
     schedule, zero_stage = str(plan.extra.get("schedule", "1f1b")), int(plan.extra.get("zero_stage", 0))
-    held = _stages_of_pipeline_rank(role.parallelism, schedule, where)
+    stages_of_rank = _stages_of_pipeline_rank(role.parallelism, schedule, where)
     _require_divisible(arch, role.parallelism, where)
-    return RoleSpec(role.name, role.function, arch, role.parallelism, order, stages, held, (), schedule, zero_stage)
+    return RoleSpec(
+        role.name, role.function, arch, role.parallelism, order, stages, stages_of_rank, (), schedule, zero_stage
+    )
 
 
 def _layout_role(
@@ -167,20 +191,11 @@ def distinct_ranks(role: RoleSpec) -> list[RankSpec]:
         parts = range(role.parallelism.ep)
         fullest = {max(parts, key=layout.load_of_rank): None for layout in role.layouts}
         return [next(rank for rank in role.ranks() if rank.expert_part == part) for part in fullest]
-    found: dict[object, RankSpec] = {}
+    rank_of_work: dict[object, RankSpec] = {}
     for pipeline_rank in range(role.parallelism.pp):
         rank = next(spec for spec in role.ranks() if spec.coords["pp"] == pipeline_rank)
-        job = tuple(
-            (
-                tuple(role.arch.layers[layer] for layer in stage.layers),
-                stage.embeds,
-                stage.yields_logits,
-                stage.recompute,
-            )
-            for stage in rank.stages
-        )
-        found.setdefault(job, rank)
-    return list(found.values())
+        rank_of_work.setdefault(tuple(role.work_of(stage) for stage in rank.stages), rank)
+    return list(rank_of_work.values())
 
 
 def even_stages(num_layers: int, num_stages: int) -> tuple[StageSpec, ...]:
@@ -225,10 +240,10 @@ def _order(role: Role, placement: tuple[Block, ...], where: str) -> tuple[tuple[
     if not blocks:
         return tuple(sizes.items())
     order = tuple((axis.name, axis.size) for axis in blocks[0].axes if axis.name != "replica")
-    found = {name: prod(size for axis, size in order if axis == name) for name in AXES}
+    placed = {name: prod(size for axis, size in order if axis == name) for name in AXES}
     strange = sorted({name for name, _ in order} - set(AXES))
-    if strange or found != sizes:
-        what = f"unknown axis `{strange[0]}`" if strange else f"the placement has {found}, the parallelism {sizes}"
+    if strange or placed != sizes:
+        what = f"unknown axis `{strange[0]}`" if strange else f"the placement has {placed}, the parallelism {sizes}"
         raise PlannerError(what, where=where, hint="lay a replica along pp, dp, cp and tp as its parallelism says")
     return order
 
@@ -240,7 +255,7 @@ def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> t
         raise PlannerError("layers with strategies of their own cannot be executed", where=where, hint=hint)
     runs = plan.extra.get("stage_runs")
     across = plan.roles if plan.extra.get("pools") == "stages" else (role,)
-    pp = sum(one.parallelism.pp for one in across)
+    pp = sum(member.parallelism.pp for member in across)
     count = pp * role.parallelism.vpp
     if runs is None:
         return even_stages(arch.num_layers, count)
@@ -250,10 +265,11 @@ def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> t
         raise PlannerError(what, where=where, hint="lay every layer out once, in pp x vpp stages")
     recompute = [_recompute(run) for run in runs for _ in range(int(run.get("stages", 1)))]
     stages = [replace(stage, recompute=each) for stage, each in zip(stages_of(layers), recompute, strict=True)]
-    before = sum(one.parallelism.pp for one in across[: across.index(role)])
-    mine = range(before, before + role.parallelism.pp)
-    held = _stages_of_pipeline_rank(replace(role.parallelism, pp=pp), str(plan.extra.get("schedule", "1f1b")), where)
-    return tuple(stages[index] for index in sorted(stage for rank in mine for stage in held[rank]))
+    first = sum(member.parallelism.pp for member in across[: across.index(role)])
+    whole = replace(role.parallelism, pp=pp)
+    stages_of_rank = _stages_of_pipeline_rank(whole, str(plan.extra.get("schedule", "1f1b")), where)
+    own_ranks = stages_of_rank[first : first + role.parallelism.pp]
+    return tuple(stages[index] for index in sorted(index for indices in own_ranks for index in indices))
 
 
 def _recompute(run: Mapping[str, Any]) -> Recompute:

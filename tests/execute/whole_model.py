@@ -5,21 +5,21 @@ and every expert for every token.
 """
 
 import torch
+from shared_weights import full_tensor
 from torch import Tensor
 from torch.nn import functional as F
 
-from planner.execute.model.step import ROTARY_BASE
-from planner.execute.model.weights import full_tensor
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, Layer, MoeFfn
 
-EPSILON = 1e-6
+EPSILON = 1e-6  # of norms
+ROTARY_BASE = 10000.0
 
 
-class Reference:
+class WholeModel:
     """An unsharded model; `tensors` are its leaves by name, each [outputs, inputs]."""
 
-    def __init__(self, arch: Architecture, dtype: torch.dtype = torch.float32) -> None:
-        self.arch, self.dtype = arch, dtype
+    def __init__(self, arch: Architecture) -> None:
+        self.arch = arch
         self.tensors: dict[str, Tensor] = {}
 
     def __call__(self, tokens: Tensor) -> Tensor:
@@ -38,8 +38,7 @@ class Reference:
     def weight(self, name: str, outputs: int, inputs: int) -> Tensor:
         """The leaf called `name`, drawn on first use."""
         if name not in self.tensors:
-            drawn = full_tensor(self.arch.name, name, outputs, inputs)
-            self.tensors[name] = drawn.to(self.dtype).requires_grad_()
+            self.tensors[name] = full_tensor(self.arch.name, name, outputs, inputs).requires_grad_()
         return self.tensors[name]
 
     def _linear(self, x: Tensor, name: str, outputs: int, *, bias: str = "") -> Tensor:
@@ -160,8 +159,8 @@ class Reference:
         else:
             scores, biased = logits.softmax(-1), logits
         least = biased.topk(ffn.top_k, dim=-1).values[..., -1:]
-        kept = torch.where(biased >= least, scores, torch.zeros_like(scores))
-        return kept / kept.sum(-1, keepdim=True)
+        chosen = torch.where(biased >= least, scores, torch.zeros_like(scores))
+        return chosen / chosen.sum(-1, keepdim=True)
 
     def _expert(self, x: Tensor, ffn: MoeFfn, name: str, expert: int) -> Tensor:
         def matrix(part: str, outputs: int, inputs: int) -> Tensor:
@@ -171,11 +170,6 @@ class Reference:
         inner = x @ matrix("up", size, width).t()
         inner = F.silu(x @ matrix("gate", size, width).t()) * inner if ffn.gated else F.gelu(inner)
         return inner @ matrix("down", width, size).t()
-
-
-def build_reference(arch: Architecture, dtype: torch.dtype = torch.float32) -> Reference:
-    """The unsharded model from the same seeds as `full_init` shards."""
-    return Reference(arch, dtype)
 
 
 def _rms(x: Tensor, weight: Tensor) -> Tensor:
