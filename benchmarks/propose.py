@@ -33,7 +33,6 @@ from planner.solvers.stochastic.sequential_choice import (
     Choice,
     best,
     expected_rewards,
-    next_measurement,
     next_measurements,
 )
 
@@ -130,9 +129,14 @@ def predict(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
     }
 
 
+def _next_run(choice: Choice) -> int | None:
+    chosen = next_measurements(choice, 1, seed=0)
+    return chosen[0] if chosen else None
+
+
 def by_gain(group: Group, limit_s: float, constants: Constants) -> list[int]:
     """Each run is the one that raises the expected output of the choice most."""
-    return _settled(group, limit_s, constants, next_measurement)
+    return _settled(group, limit_s, constants, _next_run)
 
 
 def run_the_best(group: Group, limit_s: float, constants: Constants) -> list[int]:

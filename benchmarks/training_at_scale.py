@@ -3,6 +3,7 @@
 Run with: make bench-training, or .venv/bin/python benchmarks/training_at_scale.py
 """
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from planner.reliability.faults import DEFAULT, FaultClass, Fleet
 from planner.reliability.play import Policy, play
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
 from planner.reliability.traces import classes_of, generate
-from planner.solvers.stochastic.checkpointing import best_interval, effective_share, young_interval_s
+from planner.solvers.stochastic.checkpointing import best_interval, effective_share
 
 FAULTS = 60_000  # of a trace
 POINTS = 0.2  # that a formula may be off where gaps have no memory, which it assumes
@@ -75,7 +76,7 @@ def young_row() -> None:
     fleet = Fleet(16384, 8, nodes_per_rack=4)
     known, how = hazards("asynchronous", DEFAULT, fleet, STATE, STORAGE), saving("asynchronous", STATE, STORAGE, STEP_S)
     gap_s = 1.0 / sum(hazard.rate_per_s for hazard in known)
-    young = max(how.least_steps(), round(young_interval_s(how.pause_s, gap_s) / STEP_S))
+    young = max(how.least_steps(), round(math.sqrt(2.0 * how.pause_s * gap_s) / STEP_S))
     best = best_interval(known, how, 10**7)
     assert best.objective is not None
     share = float(effective_share(known, how, [young])[0])

@@ -71,17 +71,17 @@ def best_choices(problem: ChoiceProblem) -> SolveResult[Chosen]:
 
 def total_time(problem: ChoiceProblem, chosen: Chosen) -> float:
     """Time of all items."""
-    return sum(
-        count * option[0]
-        for group, counts in zip(problem.groups, chosen, strict=True)
-        for count, option in zip(counts, group.options, strict=True)
-    )
+    return _total(problem, chosen, 0)
 
 
 def total_bytes(problem: ChoiceProblem, chosen: Chosen) -> float:
     """Bytes of all items."""
+    return _total(problem, chosen, 1)
+
+
+def _total(problem: ChoiceProblem, chosen: Chosen, figure: int) -> float:
     return sum(
-        count * option[1]
+        count * option[figure]
         for group, counts in zip(problem.groups, chosen, strict=True)
         for count, option in zip(counts, group.options, strict=True)
     )

@@ -16,11 +16,6 @@ from planner.solvers.mix import MixProblem, Objective, Role, Shape, Slots, port_
 BLOCK = 256  # shapes compared with the kept ones at a time; bounds the memory of one comparison
 
 
-def dominated(problem: MixProblem) -> frozenset[int]:
-    """The shapes that can be dropped: see `dominators`."""
-    return frozenset(dominators(problem))
-
-
 def dominators(problem: MixProblem) -> dict[int, int]:
     """For each shape that can be dropped, one kept shape that replaces it; equal shapes leave the canonically first.
 

@@ -75,20 +75,9 @@ def stage_times(problem: PartitionProblem, partition: Partition) -> Floats:
         time_L = problem.time_SL[stage_L, np.arange(problem.num_items)]
     else:
         time_L = problem.time_OL[list(partition.options), np.arange(problem.num_items)]
-    return np.asarray(problem.more_time_S + _by_stage(time_L, partition.counts))
-
-
-def stage_bytes(problem: PartitionProblem, partition: Partition) -> Floats:
-    """Bytes of every stage [S]."""
-    held_L = problem.held_OL[list(partition.options), np.arange(problem.num_items)]
-    held_S, fixed_S = _by_stage(held_L, partition.counts), _by_stage(problem.fixed_L, partition.counts)
-    return np.asarray(problem.more_bytes_S + fixed_S + problem.depth_S * held_S)
-
-
-def _by_stage(value_L: Floats, counts: tuple[int, ...]) -> Floats:
-    edges = np.concatenate([[0], np.cumsum(counts)])
-    summed = np.concatenate([[0.0], np.cumsum(value_L)])
-    return np.asarray(summed[edges[1:]] - summed[edges[:-1]])
+    edges = np.concatenate([[0], np.cumsum(partition.counts)])
+    summed = np.concatenate([[0.0], np.cumsum(time_L)])
+    return np.asarray(problem.more_time_S + (summed[edges[1:]] - summed[edges[:-1]]))
 
 
 def partition(problem: PartitionProblem) -> SolveResult[Partition]:

@@ -114,15 +114,6 @@ def _touched(n, sets_NK, mask_E):
 
 
 @njit(cache=True)
-def touched_by_all(sets_NK, mask_E):
-    """Groups touched by all sets together."""
-    count = 0
-    for n in range(len(sets_NK)):
-        count += _touched(n, sets_NK, mask_E)
-    return count
-
-
-@njit(cache=True)
 def _touched_by_two(s, e, f):
     """Groups touched by the sets that hold `e` or `f`."""
     count = 0

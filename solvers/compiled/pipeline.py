@@ -89,25 +89,21 @@ def play(row_RN3, count_R, batches, forward_S, input_S, weight_S, joined_S, hand
 
 @njit(cache=True)
 def hold(row_RN3, count_R, held_S, kept_S, level_RN):
-    """Fills `level_RN` with what each rank holds during each pass; returns the most of each rank [R].
+    """Fills `level_RN` with what each rank holds during each pass.
 
     A forward pass takes held_S of its stage; the gradient of the inputs gives back all but kept_S, that of the weights
     the rest. A whole backward pass gives back all of it, when it ends.
     """
-    R = len(row_RN3)
-    peak_R = np.zeros(R)
-    for r in range(R):
+    for r in range(len(row_RN3)):
         level = 0.0
         for n in range(count_R[r]):
             kind, s = row_RN3[r, n, 0], row_RN3[r, n, 1]
             if kind == 0 or kind == 4:
                 level += held_S[s]
             level_RN[r, n] = level
-            peak_R[r] = max(peak_R[r], level)
             if kind == 1:
                 level -= held_S[s]
             elif kind == 2:
                 level -= held_S[s] - kept_S[s]
             elif kind == 3:
                 level -= kept_S[s]
-    return peak_R

@@ -8,16 +8,6 @@ from numba import njit
 
 
 @njit(cache=True)
-def group_loads(weight_ME, group_E, num_groups):
-    """[M, G] weight of each group in each scenario."""
-    load_MG = np.zeros((len(weight_ME), num_groups))
-    for m in range(len(weight_ME)):
-        for e in range(len(group_E)):
-            load_MG[m, group_E[e]] += weight_ME[m, e]
-    return load_MG
-
-
-@njit(cache=True)
 def _gain(e, f, g, h, weight_EM, load_GM):
     """How much the sum of squared loads falls when `e` of group `g` and `f` of group `h` change places."""
     gain = 0.0

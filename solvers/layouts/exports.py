@@ -46,10 +46,6 @@ class Exports:
     item_RJ: Ints
     amount_RJ: Floats
 
-    @property
-    def num_pieces(self) -> int:
-        return int((self.item_RJ >= 0).sum())
-
 
 def export_times(problem: ExportProblem, exports: Exports) -> Floats:
     """Time of every bin."""

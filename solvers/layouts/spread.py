@@ -5,7 +5,6 @@ divided by its speed. Shape suffixes: E item, R bin, P slot (bin-major: the slot
 """
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -238,15 +237,3 @@ def result_of(
     bound = min(bound, slowest)
     status = Status.OPTIMAL if slowest <= bound * (1.0 + 1e-9) else Status.FEASIBLE
     return SolveResult(status, "finished", spread, slowest, bound, time.perf_counter() - started, solver)
-
-
-def problem_of(
-    weight: Sequence[float] | Floats,
-    slots: Sequence[int] | Ints,
-    speed: Sequence[float] | Floats | None = None,
-    allowed_ER: Bools | None = None,
-) -> SpreadProblem:
-    """A problem from plain numbers; bins are equally fast unless told."""
-    slots_R = np.asarray(slots, np.int64)
-    speed_R = np.ones(len(slots_R)) if speed is None else np.asarray(speed, np.float64)
-    return SpreadProblem(np.ascontiguousarray(weight, np.float64), slots_R, speed_R, allowed_ER)

@@ -67,11 +67,6 @@ class Played:
     def makespan_s(self) -> float:
         return float(self.end_s_R.max())
 
-    @property
-    def bubble_s_R(self) -> Floats:
-        """Time of each rank between its first and its last pass without work."""
-        return np.asarray(self.end_s_R - self.first_s_R - self.busy_s_R)
-
 
 @lru_cache(maxsize=_PASSES_KEPT)
 def orders(schedule: str, ranks: int, chunks: int, batches: int) -> Orders:

@@ -44,11 +44,6 @@ class Slowness:
     speed: float
 
 
-def shortage(outages: Sequence[Outage], spares: int) -> float:
-    """The share of time in which more than `spares` units are away."""
-    return float(max(0.0, 1.0 - _away(outages, spares).sum()))
-
-
 def best_spares(
     outages: Sequence[Outage], value: Callable[[int, float], float], most: int
 ) -> SolveResult[tuple[int, float]]:

@@ -131,19 +131,6 @@ def best_interval(hazards: Sequence[Hazard], saving: Saving, most_steps: int) ->
     return SolveResult(Status.OPTIMAL, "finished", int(steps[best]), value, value, time.perf_counter() - started)
 
 
-def young_interval_s(pause_s: float, mean_gap_s: float) -> float:
-    """The first-order best time of work between blocking saves (Young 1974)."""
-    return math.sqrt(2.0 * pause_s * mean_gap_s)
-
-
-def daly_interval_s(pause_s: float, mean_gap_s: float) -> float:
-    """The higher-order best time of work between blocking saves (Daly 2006, eq. 37)."""
-    if pause_s >= 2.0 * mean_gap_s:
-        return mean_gap_s
-    ratio = pause_s / (2.0 * mean_gap_s)
-    return young_interval_s(pause_s, mean_gap_s) * (1.0 + math.sqrt(ratio) / 3.0 + ratio / 9.0) - pause_s
-
-
 def _steps_kept(hazards: Sequence[Hazard], saving: Saving, rate: float, n: Floats) -> Floats:
     """W(n) [N]."""
     saved, durable = _chances(hazards, saving, rate)

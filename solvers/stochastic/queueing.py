@@ -1,4 +1,4 @@
-"""Steady-state waits of M/M/c, M/G/1, M/D/c and G/G/c queues, vectorised; arguments broadcast like numpy arrays.
+"""Steady-state waits of M/M/c, M/G/1 and G/G/c queues, vectorised; arguments broadcast like numpy arrays.
 
 `rho` is the utilisation of each server, `service_s` the mean service time, `cv2_*` squared coefficients of variation
 (variance / mean^2: 1 exponential, 0 deterministic). A queue with rho >= 1 is unstable and its wait is `inf`.
@@ -37,22 +37,12 @@ def mean_wait_s(
     Exact for M/M/c, and for M/G/1, where it is the Pollaczek-Khinchine formula. Source: Allen, "Probability,
     Statistics, and Queueing Theory", 2nd ed. 1990, section 5.3; Pollaczek 1930, Khinchine 1932.
     """
+    rho_ = np.asarray(rho, dtype=float)
     variability = (np.asarray(cv2_arrival, dtype=float) + np.asarray(cv2_service, dtype=float)) / 2.0
-    with np.errstate(invalid="ignore"):
-        wait = variability * _mmc_mean_wait_s(rho, servers, service_s)
-    return np.where(np.asarray(rho, dtype=float) >= 1.0, np.inf, wait)
-
-
-def deterministic_mean_wait_s(rho: ArrayLike, servers: ArrayLike, service_s: ArrayLike) -> Floats:
-    """The mean wait in queue of M/D/c: half of M/M/c's with Cosmetatos' correction; exact for one server.
-
-    Source: Cosmetatos, INFOR 14 (1976), as quoted in Tijms, "A First Course in Stochastic Models", 2003, section 9.6.
-    """
-    rho_, servers_ = np.asarray(rho, dtype=float), np.asarray(servers, dtype=float)
     with np.errstate(divide="ignore", invalid="ignore"):
-        correction = (1.0 - rho_) * (servers_ - 1.0) * (np.sqrt(4.0 + 5.0 * servers_) - 2.0) / (16.0 * rho_ * servers_)
-        wait = 0.5 * (1.0 + correction) * _mmc_mean_wait_s(rho_, servers_, service_s)
-    return np.where(rho_ <= 0.0, 0.0, np.where(rho_ >= 1.0, np.inf, wait))
+        exponential = erlang_c(rho_, servers) * np.asarray(service_s, dtype=float)
+        exponential = exponential / (np.asarray(servers, dtype=float) * np.abs(1.0 - rho_))
+        return np.where(rho_ < 1.0, variability * exponential, np.inf)
 
 
 def wait_quantile_s(
@@ -104,10 +94,3 @@ def utilisation_for_wait(
         within = wait <= limit
         low, high = np.where(within, middle, low), np.where(within, high, middle)
     return low
-
-
-def _mmc_mean_wait_s(rho: ArrayLike, servers: ArrayLike, service_s: ArrayLike) -> Floats:
-    rho_ = np.asarray(rho, dtype=float)
-    with np.errstate(divide="ignore"):
-        wait = erlang_c(rho_, servers) * np.asarray(service_s, dtype=float)
-        return np.where(rho_ < 1.0, wait / (np.asarray(servers, dtype=float) * np.abs(1.0 - rho_)), np.inf)

@@ -116,18 +116,11 @@ def gains(choice: Choice) -> Floats:
     return found_M
 
 
-def next_measurement(choice: Choice) -> int | None:
-    """The alternative whose measurement gains most; where none gains, the unseen one of the highest expected reward.
-
-    None when all have been seen.
-    """
-    return _next([choice])
-
-
 def next_measurements(choice: Choice, count: int, *, seed: int) -> list[int]:
     """Up to `count` alternatives to measure before any result is known, in order of choice.
 
-    Each is the best next measurement on average over what those before it may tell (DRAWS draws).
+    Each is the one that gains most on average over what those before it may tell (DRAWS draws); where none gains, the
+    unseen one of the highest expected reward. Fewer than `count` where the others have been seen.
     """
     rng = np.random.default_rng(seed)
     chosen: list[int] = []

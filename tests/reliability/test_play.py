@@ -6,7 +6,7 @@ from planner.reliability.faults import DEFAULT, FaultClass, Fleet, Takes, scaled
 from planner.reliability.play import Played, Policy, play
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
 from planner.reliability.traces import Fault, generate
-from planner.solvers.stochastic.availability import Outage, shortage
+from planner.solvers.stochastic.availability import Outage, best_spares
 from planner.solvers.stochastic.checkpointing import Saving, best_interval, time_shares
 
 FLEET = Fleet(16384, 8, nodes_per_rack=2)
@@ -53,7 +53,9 @@ def test_waiting_for_spares_is_the_share_of_time_short_of_nodes() -> None:
         if one.takes is not Takes.PROCESS
     ]
     for spares in (1, 3):
-        missing = shortage(out, spares)
+        short = best_spares(out, lambda number, _: number, spares).solution
+        assert short is not None
+        missing = short[1]
         played = play(trace, duration_s, Policy("synchronous", how, 300, spares), STATE, STORAGE)
         assert played.waiting == pytest.approx(missing, abs=0.004)
         expected = (1 - missing) * float(time_shares(found, how, [300]).effective[0])

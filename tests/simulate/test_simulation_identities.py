@@ -17,7 +17,7 @@ from planner.simulate.run.closed import closed_loop
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import attained
-from planner.solvers.stochastic.queueing import deterministic_mean_wait_s
+from planner.solvers.stochastic.queueing import mean_wait_s
 
 GRID = StepGrid.affine(4e-3, sequence_s=2e-5, context_s=3e-9, token_s=2e-5, pair_s=1e-9)
 FEW = settings(max_examples=25, deadline=None)
@@ -64,7 +64,7 @@ def test_mean_wait_of_4_million_arrivals_is_that_of_m_d_1(rho: float) -> None:
     instance = Instance(grid, 64, most_sequences=1, token_budget=8)
     result = simulate(Fleet((instance,)), Requests.open_stream(arrival_s, np.ones(count), np.ones(count)))
     waited = float(np.mean(result.started_s - result.arrival_s))
-    assert waited == pytest.approx(float(deterministic_mean_wait_s(rho, 1, service)), rel=0.01)
+    assert waited == pytest.approx(float(mean_wait_s(rho, 1, service, cv2_service=0.0)), rel=0.01)
 
 
 def test_littles_law_holds_for_a_closed_loop() -> None:

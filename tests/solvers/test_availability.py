@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from planner.errors import PlannerError
-from planner.solvers.stochastic.availability import Outage, Slowness, best_spares, mean_speed, shortage
+from planner.solvers.stochastic.availability import Outage, Slowness, best_spares, mean_speed
+
+
+def shortage(outages: list[Outage], spares: int) -> float:
+    """The share of time in which more than `spares` units are away."""
+    best = best_spares(outages, lambda number, _: number, spares).solution
+    assert best is not None
+    return best[1]
 
 
 def _away_over_time(outages: list[Outage], horizon_s: float, times_s: np.ndarray, seed: int) -> np.ndarray:

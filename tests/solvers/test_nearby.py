@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.solvers.layouts.nearby import even_sources, far_bound, far_share, solve_nearby
-from planner.solvers.layouts.spread import SpreadProblem, bin_times, equal_shares, problem_of, solve_spread
+from planner.solvers.layouts.spread import SpreadProblem, bin_times, equal_shares, solve_spread
 
 GROUP_R = np.array([0, 0, 1, 1])
 
@@ -23,7 +23,7 @@ def _far(problem: SpreadProblem, row: npt.NDArray[np.int64]) -> float:
 
 def _problem(seed: int, items: int = 8, slots: int = 3) -> SpreadProblem:
     weight = np.random.default_rng(seed).integers(1, 50, items)
-    return problem_of(weight.astype(float), [slots] * 4)
+    return SpreadProblem(weight.astype(float), np.full(4, slots), np.ones(4))
 
 
 def _far_by_flow(seed: int) -> tuple[float, float]:
@@ -94,7 +94,7 @@ def test_with_time_to_spare_the_best_of_all_layouts_is_found() -> None:
 
 
 def test_copies_of_the_heaviest_item_go_to_every_group() -> None:
-    problem = problem_of([90.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0], [2, 2, 2, 2])
+    problem = SpreadProblem(np.array([90.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]), np.full(4, 2), np.ones(4))
     start = np.array([0, 1, 0, 2, 3, 4, 5, 6])
     found = solve_nearby(problem, GROUP_R, start, 100.0).solution
     assert found is not None

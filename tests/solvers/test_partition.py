@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from partition_oracle import cuts, least_slowest
+from partition_oracle import Stage, cuts, least_slowest, partition_model, stage_bytes
 
 from planner.errors import PlannerError
 from planner.solvers.backends.solve import solve
-from planner.solvers.partition import Partition, PartitionProblem, partition, stage_bytes, stage_times
-from planner.solvers.partition_exact import build
+from planner.solvers.partition import Partition, PartitionProblem, partition, stage_times
 from planner.solvers.result import Status
 
 
@@ -36,7 +35,8 @@ def _problems(draw: st.DrawFn) -> PartitionProblem:
     )
 
 
-def _oracle(problem: PartitionProblem) -> float | None:
+def _plain(problem: PartitionProblem) -> tuple[list[list[float]], list[list[float]], list[float], list[Stage]]:
+    """Times, bytes, fixed bytes and stages as the oracle takes them."""
     stages = zip(
         problem.depth_S.tolist(),
         problem.more_time_S.tolist(),
@@ -45,12 +45,17 @@ def _oracle(problem: PartitionProblem) -> float | None:
         problem.least_S.tolist(),
         strict=True,
     )
-    return least_slowest(problem.time_OL.tolist(), problem.held_OL.tolist(), problem.fixed_L.tolist(), list(stages))
+    return problem.time_OL.tolist(), problem.held_OL.tolist(), problem.fixed_L.tolist(), list(stages)
 
 
-def _fits(problem: PartitionProblem, found: Partition) -> bool:
-    counts = np.array(found.counts)
-    used = stage_bytes(problem, found)
+def _oracle(problem: PartitionProblem) -> float | None:
+    return least_slowest(*_plain(problem))
+
+
+def _fits(problem: PartitionProblem, solution: Partition) -> bool:
+    counts = np.array(solution.counts)
+    _, held, fixed, stages = _plain(problem)
+    used = np.array(stage_bytes(held, fixed, stages, solution.counts, solution.options))
     return bool((used <= problem.capacity_S * (1 + 1e-9) + 1e-9).all() and (counts >= problem.least_S).all())
 
 
@@ -80,7 +85,7 @@ def test_the_integer_program_agrees(seed: int) -> None:
         capacity_S=np.full(3, 12.0),
         least_S=np.zeros(3, np.int64),
     )
-    referee = solve(build(problem), backend="mathopt-highs")
+    referee = solve(partition_model(*_plain(problem)), backend="mathopt-highs")
     found = partition(problem)
     assert found.status is referee.status
     assert found.objective == pytest.approx(referee.objective, abs=1e-6)

@@ -34,7 +34,8 @@ def _even(order: Orders, forward: float, inputs: float, weights: float, joined: 
 def _bubble(schedule: str, ranks: int, chunks: int, batches: int, *times: float) -> float:
     """The longest time that a rank of an even pipeline is idle between its first pass and its last."""
     order = orders(schedule, ranks, chunks, batches)
-    return float(play(order, _even(order, *times)).bubble_s_R.max())
+    played = play(order, _even(order, *times))
+    return float((played.end_s_R - played.first_s_R - played.busy_s_R).max())
 
 
 def _held(schedule: str, ranks: int, chunks: int, batches: int) -> np.ndarray[Any, np.dtype[np.float64]]:

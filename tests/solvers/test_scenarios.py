@@ -4,7 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.solvers.compiled.scenarios import balance, group_loads
+from planner.solvers.compiled.scenarios import balance
+
+
+def group_loads(weight_ME: np.ndarray, group_E: np.ndarray, groups: int) -> np.ndarray:
+    """[M, G] load of every group in every scenario."""
+    return np.stack([np.bincount(group_E, weights=weight_E, minlength=groups) for weight_E in weight_ME])
 
 
 def _spread(weight_ME: np.ndarray, group_E: np.ndarray, groups: int) -> float:

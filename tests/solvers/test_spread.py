@@ -1,13 +1,15 @@
 """Copies in slots of bins: the local search against exact methods, its bound, free shares, and few moves."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spread_models import equal_shares_model, free_shares_model, shares_model
 
-from planner.arrays import Floats, Ints
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.backends.solve import solve
 from planner.solvers.layouts.respread import Uncertainty, certain, hedge, hedged_time, num_moves, respread
@@ -16,16 +18,30 @@ from planner.solvers.layouts.spread import (
     SpreadProblem,
     bin_times,
     equal_shares,
-    problem_of,
     require_layout,
     solve_spread,
     time_bound,
 )
-from planner.solvers.layouts.spread_exact import build_equal, build_free, build_shares
 from planner.solvers.result import Status
 
 SMALL = settings(max_examples=25, deadline=None)
 EXACT = settings(max_examples=8, deadline=None)
+
+
+def problem_of(
+    weight: Sequence[float] | Floats,
+    slots: Sequence[int] | Ints,
+    speed: Sequence[float] | None = None,
+    allowed_ER: Bools | None = None,
+) -> SpreadProblem:
+    """A problem from plain numbers; bins are equally fast unless told."""
+    speed_R = np.ones(len(slots)) if speed is None else np.array(speed, np.float64)
+    return SpreadProblem(np.array(weight, np.float64), np.array(slots, np.int64), speed_R, allowed_ER)
+
+
+def _plain(problem: SpreadProblem) -> tuple[Floats, Ints, Floats]:
+    assert problem.allowed_ER is None
+    return problem.weight_E, problem.slots_R, problem.speed_R
 
 
 @st.composite
@@ -58,7 +74,7 @@ def brute_force(problem: SpreadProblem) -> float:
 @EXACT
 @given(problems(most_items=4))
 def test_exact_formulation_agrees_with_brute_force(problem: SpreadProblem) -> None:
-    exact = solve(build_equal(problem))
+    exact = solve(equal_shares_model(*_plain(problem)))
     best = brute_force(problem)
     assert exact.objective is not None
     assert exact.objective == pytest.approx(best, abs=1e-6)
@@ -76,7 +92,7 @@ def test_local_search_stays_between_bound_and_construction_and_near_the_optimum(
     require_layout(problem, found.solution.item_P)
     assert found.bound <= found.objective * (1 + 1e-9)
     assert found.objective == pytest.approx(float(bin_times(problem, found.solution.item_P).max()), rel=1e-9)
-    exact = solve(build_equal(problem))
+    exact = solve(equal_shares_model(*_plain(problem)))
     assert exact.objective is not None
     assert found.objective >= exact.objective - 1e-6
     if found.status is Status.OPTIMAL:
@@ -88,7 +104,7 @@ def test_local_search_meets_cp_sat_on_most_small_instances() -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
         problem = problem_of(rng.integers(1, 60, 8).astype(float), [3, 3, 3])
-        exact = solve(build_equal(problem, whole=True), backend="cpsat", time_limit_s=20.0)
+        exact = solve(equal_shares_model(*_plain(problem), whole=True), backend="cpsat", time_limit_s=20.0)
         assert exact.status is Status.OPTIMAL
         assert exact.objective is not None
         found = solve_spread(problem, tolerance=0.0)
@@ -101,7 +117,7 @@ def test_local_search_meets_cp_sat_on_most_small_instances() -> None:
 @EXACT
 @given(problems(most_items=4))
 def test_bound_holds_with_free_shares(problem: SpreadProblem) -> None:
-    exact = solve(build_free(problem))
+    exact = solve(free_shares_model(*_plain(problem)))
     assert exact.objective is not None
     assert time_bound(problem) <= exact.objective * (1 + 1e-6) + 1e-9
     found = solve_free(problem)
@@ -116,7 +132,7 @@ def test_poured_shares_are_those_of_the_linear_program(problem: SpreadProblem, s
     if start is None:
         return
     shares = pour(problem, start.item_P)
-    exact = solve(build_shares(problem, start.item_P))
+    exact = solve(shares_model(*_plain(problem), start.item_P))
     assert exact.objective is not None
     poured = bin_times(problem, start.item_P, shares)
     assert float(poured.max()) == pytest.approx(exact.objective, rel=1e-4, abs=1e-9)

@@ -1,16 +1,19 @@
-"""The exact formulations behind `spread`: copies and places with equal shares, and with free ones.
+"""Copies of items in slots of bins as integer programs: equal shares, free shares, and shares for given places.
 
-Small instances only; they judge the local search in tests, and users who ask for a proof.
+Small instances only. All take weights [E], slots [R] and speeds [R]; `allowed_ER` says which bin may hold which item.
 """
 
 from math import lcm
 
-from planner.arrays import Ints
+import numpy as np
+
+from planner.arrays import Bools, Floats, Ints
 from planner.solvers.backends.model import LinearModel, total
-from planner.solvers.layouts.spread import SpreadProblem
 
 
-def build_equal(problem: SpreadProblem, *, whole: bool = False) -> LinearModel:
+def equal_shares_model(
+    weight_E: Floats, slots_R: Ints, speed_R: Floats, allowed_ER: Bools | None = None, *, whole: bool = False
+) -> LinearModel:
     """Copies with equal shares.
 
     `whole` counts T in units of 1 / lcm(1..|R|) and makes it integer, exact for whole weights on bins of speed 1: what
@@ -25,8 +28,9 @@ def build_equal(problem: SpreadProblem, *, whole: bool = False) -> LinearModel:
     (C3) sum_en y_enr = S_r                for r      every slot is filled
     (C4) sum_en (w_e / n) y_enr <= v_r T   for r      T bounds every bin
     """
-    E, R = range(len(problem.weight_E)), range(len(problem.slots_R))
-    w, v, S, a = problem.weight_E, problem.speed_R, problem.slots_R, problem.allowed
+    E, R = range(len(weight_E)), range(len(slots_R))
+    w, v, S = weight_E, speed_R, slots_R
+    a = np.ones((len(E), len(R)), np.bool_) if allowed_ER is None else allowed_ER
     unit = lcm(*range(1, len(R) + 1)) if whole else 1
     model = LinearModel()
     N = [range(1, int(a[e].sum()) + 1) for e in E]
@@ -47,7 +51,7 @@ def build_equal(problem: SpreadProblem, *, whole: bool = False) -> LinearModel:
     return model
 
 
-def build_free(problem: SpreadProblem) -> LinearModel:
+def free_shares_model(weight_E: Floats, slots_R: Ints, speed_R: Floats, allowed_ER: Bools | None = None) -> LinearModel:
     """Copies with free shares.
 
     Sets        e in E items, r in R bins
@@ -59,8 +63,9 @@ def build_free(problem: SpreadProblem) -> LinearModel:
     (C4) sum_e x_er <= v_r T     for r      T bounds every bin
     (C5) sum_r y_er >= 1         for e      every item is somewhere
     """
-    E, R = range(len(problem.weight_E)), range(len(problem.slots_R))
-    w, v, S, a = problem.weight_E, problem.speed_R, problem.slots_R, problem.allowed
+    E, R = range(len(weight_E)), range(len(slots_R))
+    w, v, S = weight_E, speed_R, slots_R
+    a = np.ones((len(E), len(R)), np.bool_) if allowed_ER is None else allowed_ER
     model = LinearModel()
     y = {(e, r): model.binary(f"y[{e},{r}]") for e in E for r in R if a[e, r]}
     x = {(e, r): model.continuous(f"x[{e},{r}]", 0.0, float(w[e])) for e in E for r in R if a[e, r]}
@@ -79,7 +84,7 @@ def build_free(problem: SpreadProblem) -> LinearModel:
     return model
 
 
-def build_shares(problem: SpreadProblem, item_P: Ints) -> LinearModel:
+def shares_model(weight_E: Floats, slots_R: Ints, speed_R: Floats, item_P: Ints) -> LinearModel:
     """Shares for given places.
 
     Sets        p in P slots with item e(p) on bin r(p)
@@ -88,14 +93,14 @@ def build_shares(problem: SpreadProblem, item_P: Ints) -> LinearModel:
     (C1) sum_{p: e(p) = e} x_p = w_e      for e   all weight is carried
     (C4) sum_{p: r(p) = r} x_p <= v_r T   for r   T bounds every bin
     """
-    P, bin_P, w = range(len(item_P)), problem.bin_P, problem.weight_E
+    P, bin_P, w = range(len(item_P)), np.repeat(np.arange(len(slots_R)), slots_R), weight_E
     model = LinearModel()
     x = [model.continuous(f"x[{p}]", 0.0, float(w[item_P[p]])) for p in P]
     T = model.continuous("T")
     model.minimise(T)
     for e in range(len(w)):
         model.add(total(x[p] for p in P if item_P[p] == e) == float(w[e]), name=f"C1[{e}]")
-    for r in range(len(problem.slots_R)):
+    for r in range(len(slots_R)):
         carried = total(x[p] for p in P if bin_P[p] == r)
-        model.add(carried - float(problem.speed_R[r]) * T <= 0, name=f"C4[{r}]")
+        model.add(carried - float(speed_R[r]) * T <= 0, name=f"C4[{r}]")
     return model

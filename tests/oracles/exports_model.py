@@ -1,10 +1,10 @@
-"""The exact formulation behind `exports`, for small instances: it judges the fast planner in tests."""
+"""Weight handed from fixed homes to free slots of other bins as an integer program, for small instances."""
 
+from planner.arrays import Floats, Ints
 from planner.solvers.backends.model import LinearModel, total
-from planner.solvers.layouts.exports import ExportProblem
 
 
-def build_exports(problem: ExportProblem, *, whole: bool = False) -> LinearModel:
+def exports_model(weight_E: Floats, home_R: Ints, free_R: Ints, speed_R: Floats, *, whole: bool = False) -> LinearModel:
     """Parts of items handed from their home bin to free slots of others.
 
     `whole` hands over whole units of weight, on bins of speed 1: what solvers without continuous variables need.
@@ -18,9 +18,9 @@ def build_exports(problem: ExportProblem, *, whole: bool = False) -> LinearModel
     (C3) sum_r x_er <= w_e                                      for e              no more than there is
     (C4) sum_{h(e)=r} (w_e - sum_q x_eq) + sum_e x_er <= v_r T  for r              T bounds every bin
     """
-    E, R = range(len(problem.weight_E)), range(len(problem.home_R))
-    w, v, k = problem.weight_E, problem.speed_R, problem.free_R
-    h = [r for r in R for _ in range(int(problem.home_R[r]))]
+    E, R = range(len(weight_E)), range(len(home_R))
+    w, v, k = weight_E, speed_R, free_R
+    h = [r for r in R for _ in range(int(home_R[r]))]
     model = LinearModel()
     pairs = [(e, r) for e in E for r in R if r != h[e]]
     y = {(e, r): model.binary(f"y[{e},{r}]") for e, r in pairs}
