@@ -20,8 +20,8 @@ from planner.models.library import find_model
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.operation import Elastic
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
-from planner.simulate.loop.arrays import Arrays
 from planner.simulate.loop.fields import NUM_COMPLETE, STEP_COUNT
+from planner.simulate.loop.state import State
 from planner.simulate.requests.stream import Requests
 from planner.simulate.requests.trace_facts import sample
 from planner.simulate.requests.traces import Trace, read_trace
@@ -56,7 +56,7 @@ def grid(longest_tokens: int, chunk_tokens: int = 2048) -> StepGrid:
     )
 
 
-def loop(fleet: Fleet, requests: Requests) -> tuple[float, Arrays]:
+def loop(fleet: Fleet, requests: Requests) -> tuple[float, State]:
     """CPU seconds of the compiled loop alone, and what it left."""
     arrays = make_arrays(fleet, requests, 0, float("inf"), 2**62)
     begin = time.process_time()

@@ -24,12 +24,12 @@ from planner.errors import PlannerError
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.loop.elastic import fields as f
-from planner.simulate.loop.elastic.arrays import CommonArrays
+from planner.simulate.loop.elastic.state import Common
 from planner.simulate.loop.fields import NONE
 from planner.simulate.requests.stream import Requests
 
 
-def common_arrays(fleet: Fleet, requests: Requests) -> CommonArrays:
+def common_arrays(fleet: Fleet, requests: Requests) -> Common:
     """What an elastic fleet adds to the arrays of a run that has not begun; raises PlannerError for adapters."""
     elastic, instances, count = fleet.elastic, len(fleet.instances), len(requests)
     assert elastic is not None
@@ -43,7 +43,7 @@ def common_arrays(fleet: Fleet, requests: Requests) -> CommonArrays:
     common_s[f.RING_RATE], common_s[f.EXCHANGE] = elastic.ring_tokens_per_s, elastic.exchange_s
     led = np.zeros((instances, f.LED_FIELDS), dtype=np.int64)
     led[:, [f.LED_BY, f.HEAD, f.PROMPTS]] = NONE
-    return CommonArrays(
+    return Common(
         common=common,
         common_s=common_s,
         waiting=np.zeros(count, dtype=np.int64),

@@ -15,7 +15,8 @@ from planner.simulate.loop.fields import (
     SLOTS,
     USERS,
 )
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 
 
 @compiled

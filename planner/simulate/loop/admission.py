@@ -78,8 +78,9 @@ from planner.simulate.loop.memory import (
     stored_tokens,
     take,
 )
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
 from planner.simulate.loop.speculation import take_drafts
+from planner.simulate.loop.state import State
 from planner.simulate.loop.steps import decode_steps, mixed_step_s
 
 

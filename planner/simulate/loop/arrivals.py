@@ -1,13 +1,17 @@
 """Requests on their way to instances: sent by clients, routed, put into queues, held back, rejected."""
 
+import numpy as np
+
 from planner.simulate.loop.admission import enqueue
 from planner.simulate.loop.fields import (
     ARRIVAL,
     BY_PRIORITY,
     CAPACITY,
+    COMPLETE,
     DECODE,
     ENTRY,
     FEEDBACK,
+    FINISHED,
     GENERATED,
     HANDED,
     HELD,
@@ -20,9 +24,12 @@ from planner.simulate.loop.fields import (
     MEMBERS,
     MODEL,
     MOST_SEQUENCES,
+    NEXT_ARRIVAL,
     NEXT_CLIENT,
     NONE,
     NUM_CLOSED,
+    NUM_COMPLETE,
+    NUM_OPEN,
     NUM_REJECTED,
     OUTPUT,
     OUTSTANDING,
@@ -46,10 +53,11 @@ from planner.simulate.loop.fields import (
     THINK,
     WAITING,
 )
-from planner.simulate.loop.heaps import push
+from planner.simulate.loop.heaps import pop, push
 from planner.simulate.loop.memory import blocks_of
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import route
+from planner.simulate.loop.state import State
 from planner.simulate.loop.steps import mixed_step_s, of_rank_tokens
 from planner.simulate.loop.stretches import interrupt
 
@@ -122,6 +130,49 @@ def answer(s: State, r: int, now_s: float) -> None:
 
 
 @compiled
+def complete(s: State, r: int, now_s: float) -> None:
+    """A request has its last token, and holds nothing any more."""
+    s.request[r, STATE] = COMPLETE
+    s.request[r, GENERATED] = s.request[r, OUTPUT]
+    s.request_s[r, FINISHED] = now_s
+    s.run[NUM_COMPLETE] += 1
+    answer(s, r, now_s)
+
+
+@compiled
+def reject(s: State, r: int, now_s: float) -> None:
+    """A request that could never be held is over as well."""
+    s.request[r, STATE] = REJECTED
+    s.run[NUM_REJECTED] += 1
+    answer(s, r, now_s)
+
+
+@compiled
+def next_arrival_s(s: State) -> float:
+    """When the next request comes to the router, by what is known now; `inf` if none will."""
+    moment = np.inf
+    if s.run[PENDING] != NONE:
+        moment = s.request_s[s.run[PENDING], KEY]
+    if s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
+        moment = min(moment, s.request_s[s.run[NEXT_ARRIVAL], ARRIVAL] + s.run_s[REQUEST_OVERHEAD])
+    return float(moment)
+
+
+@compiled
+def next_arrived(s: State, now_s: float) -> int:
+    """Takes the next of the requests that have come to the router by now; NONE if there is none left."""
+    r = s.run[NEXT_ARRIVAL]
+    if r < s.run[NUM_OPEN] and s.request_s[r, ARRIVAL] + s.run_s[REQUEST_OVERHEAD] <= now_s:
+        s.run[NEXT_ARRIVAL] += 1
+        return int(r)
+    r = s.run[PENDING]
+    if r != NONE and s.request_s[r, KEY] <= now_s:
+        s.run[PENDING] = pop(s, r)
+        return int(r)
+    return NONE
+
+
+@compiled
 def hold_back(s: State, r: int, now_s: float) -> None:
     """Keeps a request that no open instance takes until one opens."""
     if s.request[r, STATE] != HANDED:
@@ -138,15 +189,13 @@ def arrive(s: State, r: int, now_s: float) -> None:
     if i == NONE:
         hold_back(s, r, now_s)
         return
-    held = fits(s, i, r)
-    if held and s.instance[i, ROLE] == PREFILL:
-        held = False
+    possible = fits(s, i, r)
+    if possible and s.instance[i, ROLE] == PREFILL:
+        possible = False
         for other in range(len(s.instance)):
-            held = held or (s.instance[other, ROLE] != PREFILL and fits(s, other, r))
-    if not held:
-        s.request[r, STATE] = REJECTED
-        s.run[NUM_REJECTED] += 1
-        answer(s, r, now_s)
+            possible = possible or (s.instance[other, ROLE] != PREFILL and fits(s, other, r))
+    if not possible:
+        reject(s, r, now_s)
         return
     s.request[r, STATE] = WAITING
     s.request[r, ENTRY] = i

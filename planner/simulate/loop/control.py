@@ -36,7 +36,8 @@ from planner.simulate.loop.fields import (
     STARTING,
 )
 from planner.simulate.loop.lifecycle import change_one, drain, release_held, send_again, settle, start
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 
 
 @compiled

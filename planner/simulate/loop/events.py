@@ -8,16 +8,13 @@ the next end of a step.
 import numpy as np
 
 from planner.simulate.loop.admission import start_decoding
-from planner.simulate.loop.arrays import Arrays
-from planner.simulate.loop.arrivals import answer, arrive, leave, pass_on
+from planner.simulate.loop.arrivals import arrive, complete, leave, next_arrival_s, next_arrived, pass_on
 from planner.simulate.loop.control import change, next_change
 from planner.simulate.loop.fields import (
-    ARRIVAL,
     ARRIVED,
     BUSY,
     BUSY_PREFILL,
     CHANGES,
-    COMPLETE,
     CONTEXT,
     COPIED,
     DECODE_TOKENS,
@@ -27,7 +24,6 @@ from planner.simulate.loop.fields import (
     END,
     ENTRY,
     FINISH,
-    FINISHED,
     FIRST,
     FIRST_AT_DECODE,
     GENERATED,
@@ -41,15 +37,11 @@ from planner.simulate.loop.fields import (
     LISTED,
     MIGRANT,
     MOST_EVENTS,
-    NEXT_ARRIVAL,
     NONE,
     NOW,
-    NUM_COMPLETE,
     NUM_DIRTY,
     NUM_EVENTS,
-    NUM_OPEN,
     OUTPUT,
-    PENDING,
     PERIOD,
     PLACE,
     PREFILL,
@@ -58,7 +50,6 @@ from planner.simulate.loop.fields import (
     PREFILLED,
     RANK,
     READY,
-    REQUEST_OVERHEAD,
     ROLE,
     SEQUENCE_SECONDS,
     SEQUENCES,
@@ -76,8 +67,9 @@ from planner.simulate.loop.groups import schedule_group
 from planner.simulate.loop.heaps import drop_batch, pop, set_end
 from planner.simulate.loop.memory import give_back, growth_within, keep_in_store, publish, take
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
-from planner.simulate.loop.program import State, compiled, entry, state_of
+from planner.simulate.loop.program import compiled, entry, state_of
 from planner.simulate.loop.speculation import accept_drafts
+from planner.simulate.loop.state import State
 from planner.simulate.loop.stretches import interrupt, mark
 
 
@@ -85,12 +77,8 @@ from planner.simulate.loop.stretches import interrupt, mark
 def finish(s: State, i: int, r: int, now_s: float) -> None:
     """The last token of a request; its blocks are freed."""
     give_back(s, i, r, s.request[r, INPUT] + s.request[r, OUTPUT] - 1)
-    s.request[r, STATE] = COMPLETE
-    s.request[r, GENERATED] = s.request[r, OUTPUT]
-    s.request_s[r, FINISHED] = now_s
-    s.run[NUM_COMPLETE] += 1
     leave(s, i, r)
-    answer(s, r, now_s)
+    complete(s, r, now_s)
 
 
 @compiled
@@ -206,13 +194,9 @@ def migrate(s: State, now_s: float) -> None:
 @compiled
 def next_moment(s: State) -> float:
     """When something happens next; `inf` if nothing will."""
-    moment = s.instance_s[s.events[0], END]
+    moment = min(s.instance_s[s.events[0], END], next_arrival_s(s))
     if s.run[TRANSFERS] != NONE:
         moment = min(moment, s.request_s[s.run[TRANSFERS], KEY])
-    if s.run[PENDING] != NONE:
-        moment = min(moment, s.request_s[s.run[PENDING], KEY])
-    if s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
-        moment = min(moment, s.request_s[s.run[NEXT_ARRIVAL], ARRIVAL] + s.run_s[REQUEST_OVERHEAD])
     if s.run_s[PERIOD] < np.inf and moment < np.inf:
         moment = min(moment, s.run_s[TICK], next_copy(s, s.run_s[NOW]))
     if s.run[CHANGES] == 1 and (moment < np.inf or s.run[HELD] != NONE):
@@ -234,16 +218,10 @@ def end_all(s: State, now_s: float) -> None:
 @compiled
 def arrive_all(s: State, now_s: float) -> None:
     """Who arrives at this moment."""
-    while s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
-        r = s.run[NEXT_ARRIVAL]
-        if s.request_s[r, ARRIVAL] + s.run_s[REQUEST_OVERHEAD] > now_s:
-            break
-        s.run[NEXT_ARRIVAL] += 1
+    r = next_arrived(s, now_s)
+    while r != NONE:
         arrive(s, r, now_s)
-    while s.run[PENDING] != NONE and s.request_s[s.run[PENDING], KEY] <= now_s:
-        r = s.run[PENDING]
-        s.run[PENDING] = pop(s, r)
-        arrive(s, r, now_s)
+        r = next_arrived(s, now_s)
 
 
 @compiled
@@ -263,9 +241,9 @@ def schedule_all(s: State, now_s: float) -> None:
 
 
 @entry()
-def play(a: Arrays) -> None:
+def play(a: State) -> None:
     """Runs until nothing more will happen, or to the limits of time and events."""
-    s = state_of(a)
+    s = state_of(*a)
     while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:
         now_s = next_moment(s)
         if now_s > s.run_s[LIMIT] or now_s == np.inf:

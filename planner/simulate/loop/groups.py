@@ -18,7 +18,8 @@ from planner.simulate.loop.fields import (
     TURNS,
 )
 from planner.simulate.loop.heaps import set_end
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 from planner.simulate.loop.steps import of_rank_tokens
 
 

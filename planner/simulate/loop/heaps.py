@@ -1,28 +1,39 @@
-"""Queues of the loop: a pairing heap of requests, the decoding batch, and the heap of instances by their next event."""
+"""Queues of the loop: a pairing heap of requests, and binary heaps whose items know their place.
 
+Binary heaps are the decoding batch, by the iteration that finishes a request, and the instances by their next event.
+"""
+
+from planner.arrays import Floats, Ints
 from planner.simulate.loop.fields import CHILD, END, EVENT, FINISH, KEY, NONE, PLACE, SEQUENCES, SIBLING
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 
 
 @compiled
-def goes_before(s: State, one: int, other: int) -> bool:
+def precedes(keys: Ints | Floats, column: int, item: int, other: int) -> bool:
+    """Whether an item comes before another: by its key [item, column], ties by number."""
+    first, second = keys[item, column], keys[other, column]
+    return bool(first < second or (first == second and item < other))
+
+
+@compiled
+def goes_before(s: State, r: int, other: int) -> bool:
     """Whether a request precedes another in a queue: by key, then in the order given."""
-    first, second = s.request_s[one, KEY], s.request_s[other, KEY]
-    return bool(first < second or (first == second and one < other))
+    return precedes(s.request_s, KEY, r, other)
 
 
 @compiled
-def meld(s: State, one: int, other: int) -> int:
+def meld(s: State, r: int, other: int) -> int:
     """The root of two queues made one (pairing heap: Fredman et al., Algorithmica 1, 1986)."""
-    if one == NONE:
+    if r == NONE:
         return other
     if other == NONE:
-        return one
-    if goes_before(s, other, one):
-        one, other = other, one
-    s.request[other, SIBLING] = s.request[one, CHILD]
-    s.request[one, CHILD] = other
-    return one
+        return r
+    if goes_before(s, other, r):
+        r, other = other, r
+    s.request[other, SIBLING] = s.request[r, CHILD]
+    s.request[r, CHILD] = other
+    return r
 
 
 @compiled
@@ -64,34 +75,25 @@ def pop(s: State, root: int) -> int:
 
 
 @compiled
-def ends_before(s: State, one: int, other: int) -> bool:
-    """Whether a decoding request finishes before another of its batch, ties in the order given."""
-    first, second = s.request[one, FINISH], s.request[other, FINISH]
-    return bool(first < second or (first == second and one < other))
-
-
-@compiled
-def settle_batch(s: State, i: int, place: int) -> None:
-    """Moves the request at a place of the batch to where it belongs."""
-    batch = s.batch[i]
-    request = batch[place]
-    while place > 0 and ends_before(s, request, batch[(place - 1) // 2]):
+def sift(heap: Ints, count: int, place: int, keys: Ints | Floats, key: int, places: Ints, column: int) -> None:
+    """Moves the item at a place of a binary heap to where it belongs; `places` [item, column] says where items are."""
+    item = heap[place]
+    while place > 0 and precedes(keys, key, item, heap[(place - 1) // 2]):
         above = (place - 1) // 2
-        batch[place] = batch[above]
-        s.request[batch[place], PLACE] = place
+        heap[place] = heap[above]
+        places[heap[place], column] = place
         place = above
-    count = s.instance[i, SEQUENCES]
     while True:
         below = 2 * place + 1
-        if below + 1 < count and ends_before(s, batch[below + 1], batch[below]):
+        if below + 1 < count and precedes(keys, key, heap[below + 1], heap[below]):
             below += 1
-        if below >= count or not ends_before(s, batch[below], request):
+        if below >= count or not precedes(keys, key, heap[below], item):
             break
-        batch[place] = batch[below]
-        s.request[batch[place], PLACE] = place
+        heap[place] = heap[below]
+        places[heap[place], column] = place
         place = below
-    batch[place] = request
-    s.request[request, PLACE] = place
+    heap[place] = item
+    places[item, column] = place
 
 
 @compiled
@@ -100,7 +102,7 @@ def push_batch(s: State, i: int, request: int) -> None:
     place = s.instance[i, SEQUENCES]
     s.instance[i, SEQUENCES] = place + 1
     s.batch[i, place] = request
-    settle_batch(s, i, place)
+    sift(s.batch[i], place + 1, place, s.request, FINISH, s.request, PLACE)
 
 
 @compiled
@@ -110,36 +112,11 @@ def drop_batch(s: State, i: int, place: int) -> None:
     s.instance[i, SEQUENCES] = last
     if place < last:
         s.batch[i, place] = s.batch[i, last]
-        settle_batch(s, i, place)
-
-
-@compiled
-def happens_before(s: State, one: int, other: int) -> bool:
-    """Whether the stretch of an instance ends before that of another, ties by number."""
-    first, second = s.instance_s[one, END], s.instance_s[other, END]
-    return bool(first < second or (first == second and one < other))
+        sift(s.batch[i], last, place, s.request, FINISH, s.request, PLACE)
 
 
 @compiled
 def set_end(s: State, i: int, end_s: float) -> None:
     """Moves the end of an instance's stretch; `inf` while it is idle."""
     s.instance_s[i, END] = end_s
-    events = s.events
-    place = s.instance[i, EVENT]
-    while place > 0 and happens_before(s, i, events[(place - 1) // 2]):
-        above = (place - 1) // 2
-        events[place] = events[above]
-        s.instance[events[place], EVENT] = place
-        place = above
-    count = len(events)
-    while True:
-        below = 2 * place + 1
-        if below + 1 < count and happens_before(s, events[below + 1], events[below]):
-            below += 1
-        if below >= count or not happens_before(s, events[below], i):
-            break
-        events[place] = events[below]
-        s.instance[events[place], EVENT] = place
-        place = below
-    events[place] = i
-    s.instance[i, EVENT] = place
+    sift(s.events, len(s.events), s.instance[i, EVENT], s.instance_s, END, s.instance, EVENT)

@@ -92,7 +92,8 @@ from planner.simulate.loop.fields import (
 from planner.simulate.loop.heaps import pop, push, set_end
 from planner.simulate.loop.memory import blocks_of, give_back, held_blocks
 from planner.simulate.loop.migration import take_at
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 from planner.simulate.loop.stretches import interrupt
 
 

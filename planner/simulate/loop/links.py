@@ -6,7 +6,8 @@ is done with it.
 """
 
 from planner.simulate.loop.fields import FREE_FROM, LATENCY, LINK_LATENCY, LINK_RATE, POOL, RATE, RECEIVED, SENT
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 
 
 @compiled

@@ -27,7 +27,8 @@ from planner.simulate.loop.fields import (
     SHARED_BLOCKS,
     STORE,
 )
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 
 
 @compiled

@@ -55,8 +55,9 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.links import transferred_s
 from planner.simulate.loop.memory import give_back, held_blocks, take
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import freeness, room_at
+from planner.simulate.loop.state import State
 
 
 @compiled

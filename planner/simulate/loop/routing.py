@@ -34,7 +34,8 @@ from planner.simulate.loop.fields import (
     TURN,
 )
 from planner.simulate.loop.memory import cached_blocks, growth_within, room
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 from planner.simulate.loop.steps import decode_steps
 
 

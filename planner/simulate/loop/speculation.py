@@ -27,8 +27,9 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.heaps import push_batch
 from planner.simulate.loop.memory import blocks_of, room, take
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import draw
+from planner.simulate.loop.state import State
 
 
 @compiled

@@ -4,7 +4,8 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.simulate.loop.fields import CONTEXT, SEQUENCES, START, TABLE
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 
 BATCH, CONTEXTS, TOKENS, ATTENDED, RANK_TOKENS = 0, 1, 2, 3, 4  # the axes of a table
 

@@ -20,7 +20,7 @@ from planner.simulate.fleet.operation import ACTIONS, Change, Control
 from planner.simulate.fleet.shares import instances_of
 from planner.simulate.fleet.step_grid import stacked
 from planner.simulate.loop import fields as f
-from planner.simulate.loop.arrays import Arrays
+from planner.simulate.loop.state import State
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.result import SimulationResult
 
@@ -42,14 +42,14 @@ def simulate(
 
 def play_arrays(
     fleet: Fleet, requests: Requests, seed: int = 0, limit_s: float = math.inf, most_events: int = 2**62
-) -> Arrays:
+) -> State:
     """The arrays of the run that `simulate` plays, at its end."""
     arrays = make_arrays(fleet, requests, seed, limit_s, most_events)
     run_arrays(fleet, requests, arrays)
     return arrays
 
 
-def run_arrays(fleet: Fleet, requests: Requests, arrays: Arrays) -> None:
+def run_arrays(fleet: Fleet, requests: Requests, arrays: State) -> None:
     """Plays a run that has not begun, by the program of its fleet."""
     if fleet.elastic is None:
         program()(arrays)
@@ -57,7 +57,7 @@ def run_arrays(fleet: Fleet, requests: Requests, arrays: Arrays) -> None:
         elastic_program()(arrays, common_arrays(fleet, requests))
 
 
-def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> Arrays:
+def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> State:
     """The arrays of a run that has not begun; raises PlannerError where step times end before the requests do."""
     served = instances_of(fleet, requests)
     outputs = answer_tokens(fleet, requests, *served)
@@ -74,7 +74,7 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
     instance, instance_s = _instances(fleet, table_of, stores)
     request, request_s = _requests(requests, outputs, *served)
-    return Arrays(
+    return State(
         run=_run(fleet, requests, seed, most_events, caches),
         run_s=_run_seconds(fleet, limit_s),
         request=request,
@@ -265,6 +265,6 @@ def is_compiled(*, elastic: bool = False) -> bool:
 
     if not elastic:
         return any(cache_folder().rglob("*.nbc"))
-    from planner.simulate.loop.elastic.state import SOURCES
+    from planner.simulate.loop.elastic.program import SOURCES
 
     return any(cache_folder(*SOURCES).rglob("*.nbc"))

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.simulate.loop import fields as f
-from planner.simulate.loop.arrays import Arrays
+from planner.simulate.loop.state import State
 from planner.simulate.requests.stream import Requests
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -70,7 +70,7 @@ class SimulationResult:
         return {"ttft": self.ttft_s, "tpot": self.tpot_s, "latency": self.e2e_s}
 
     @classmethod
-    def of_arrays(cls, requests: Requests, arrays: Arrays) -> "SimulationResult":
+    def of_arrays(cls, requests: Requests, arrays: State) -> "SimulationResult":
         """Reads the arrays of a run that has ended."""
         running = arrays.instance[:, f.SERVES] >= 0  # all but the store
         request, request_s, instance, instance_s = (

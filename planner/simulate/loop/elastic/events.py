@@ -5,9 +5,7 @@ At one moment steps end, then requests arrive, then prefills start, then groups 
 
 import numpy as np
 
-from planner.simulate.loop.arrays import Arrays
-from planner.simulate.loop.arrivals import answer, order_key
-from planner.simulate.loop.elastic.arrays import CommonArrays
+from planner.simulate.loop.arrivals import complete, next_arrival_s, next_arrived, order_key, reject
 from planner.simulate.loop.elastic.fields import (
     BACK,
     CONTEXT_TOKENS,
@@ -24,38 +22,29 @@ from planner.simulate.loop.elastic.fields import (
 )
 from planner.simulate.loop.elastic.groups import decode, give_up, note_tokens
 from planner.simulate.loop.elastic.prefills import prefill, whole_blocks
-from planner.simulate.loop.elastic.state import SOURCES, Common, common_of
+from planner.simulate.loop.elastic.program import SOURCES, common_of
+from planner.simulate.loop.elastic.state import Common
 from planner.simulate.loop.elastic.times import size
 from planner.simulate.loop.fields import (
-    ARRIVAL,
     BUSY,
     BUSY_PREFILL,
     CAPACITY,
-    COMPLETE,
     DECODE_TOKENS,
     DECODING,
     END,
-    FINISHED,
     FIRST,
     GENERATED,
     INPUT,
     KEY,
     LIMIT,
     MOST_EVENTS,
-    NEXT_ARRIVAL,
     NONE,
     NOW,
-    NUM_COMPLETE,
     NUM_EVENTS,
-    NUM_OPEN,
-    NUM_REJECTED,
     OUTPUT,
-    PENDING,
     PREFILL_STEP_COUNT,
     PREFILL_TOKENS,
     PREFILLED,
-    REJECTED,
-    REQUEST_OVERHEAD,
     SEQUENCE_SECONDS,
     SIBLING,
     START,
@@ -63,21 +52,19 @@ from planner.simulate.loop.fields import (
     STEP_COUNT,
     WAITING,
 )
-from planner.simulate.loop.heaps import goes_before, pop, set_end
-from planner.simulate.loop.program import State, compiled, entry, state_of
+from planner.simulate.loop.heaps import goes_before, set_end
+from planner.simulate.loop.program import compiled, entry, state_of
+from planner.simulate.loop.state import State
 
 
 @compiled
 def finish(s: State, c: Common, r: int, now_s: float) -> None:
     """The last token of a request; what was kept for it is free."""
-    s.request[r, STATE] = COMPLETE
-    s.request_s[r, FINISHED] = now_s
-    s.run[NUM_COMPLETE] += 1
     c.common[KNOWN] = 0
     for i in range(len(s.instance)):
         if c.held[r, i] > 0:
             give_up(s, c, r, i, c.held[r, i])
-    answer(s, r, now_s)
+    complete(s, r, now_s)
 
 
 @compiled
@@ -163,9 +150,7 @@ def arrive(s: State, c: Common, r: int, now_s: float) -> None:
     for i in range(len(s.instance)):
         capacity += s.instance[i, CAPACITY]
     if whole_blocks(s, r) > capacity:
-        s.request[r, STATE] = REJECTED
-        s.run[NUM_REJECTED] += 1
-        answer(s, r, now_s)
+        reject(s, r, now_s)
         return
     s.request[r, STATE] = WAITING
     s.request_s[r, KEY] = order_key(s, 0 * r, r, now_s)
@@ -180,35 +165,18 @@ def arrive(s: State, c: Common, r: int, now_s: float) -> None:
 @compiled
 def arrive_all(s: State, c: Common, now_s: float) -> None:
     """Who arrives at this moment."""
-    while s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
-        r = s.run[NEXT_ARRIVAL]
-        if s.request_s[r, ARRIVAL] + s.run_s[REQUEST_OVERHEAD] > now_s:
-            break
-        s.run[NEXT_ARRIVAL] += 1
+    r = next_arrived(s, now_s)
+    while r != NONE:
         arrive(s, c, r, now_s)
-    while s.run[PENDING] != NONE and s.request_s[s.run[PENDING], KEY] <= now_s:
-        r = s.run[PENDING]
-        s.run[PENDING] = pop(s, r)
-        arrive(s, c, r, now_s)
-
-
-@compiled
-def next_moment(s: State) -> float:
-    """When something happens next; `inf` if nothing will."""
-    moment = s.instance_s[s.events[0], END]
-    if s.run[PENDING] != NONE:
-        moment = min(moment, s.request_s[s.run[PENDING], KEY])
-    if s.run[NEXT_ARRIVAL] < s.run[NUM_OPEN]:
-        moment = min(moment, s.request_s[s.run[NEXT_ARRIVAL], ARRIVAL] + s.run_s[REQUEST_OVERHEAD])
-    return float(moment)
+        r = next_arrived(s, now_s)
 
 
 @entry(*SOURCES)
-def play_elastic(a: Arrays, b: CommonArrays) -> None:
+def play_elastic(a: State, b: Common) -> None:
     """Runs until nothing more will happen, or to the limits of time and events."""
-    s, c = state_of(a), common_of(b)
+    s, c = state_of(*a), common_of(*b)
     while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:
-        now_s = next_moment(s)
+        now_s = min(s.instance_s[s.events[0], END], next_arrival_s(s))
         if now_s > s.run_s[LIMIT] or now_s == np.inf:
             return
         s.run_s[NOW] = now_s

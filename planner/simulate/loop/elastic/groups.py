@@ -34,7 +34,8 @@ from planner.simulate.loop.fields import (
     STATE,
 )
 from planner.simulate.loop.heaps import set_end
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 
 
 @compiled

@@ -36,7 +36,8 @@ from planner.simulate.loop.fields import (
     TOKEN_BUDGET,
 )
 from planner.simulate.loop.memory import blocks_of
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 from planner.solvers.schedules.shared_batches import share_batches
 
 cut = compiled(share_batches)

@@ -3,7 +3,8 @@
 from planner.simulate.loop.elastic.fields import EXCHANGE, FIXED_S, RING_RATE, SQUARE_S, TOKEN_S
 from planner.simulate.loop.elastic.state import Common
 from planner.simulate.loop.fields import TABLE
-from planner.simulate.loop.program import State, compiled
+from planner.simulate.loop.program import compiled
+from planner.simulate.loop.state import State
 from planner.simulate.loop.steps import CONTEXTS, bracket, mixed_step_s
 
 

@@ -1,4 +1,4 @@
-"""The arrays of a run, as Python makes and reads them.
+"""The state of a run: the arrays that Python makes and reads, and that compiled code works on.
 
 Shapes: I instances, R requests, S most sequences, B tokens a KV block, U distinct prefix blocks, H prefix blocks of all
 requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens, J new tokens, A adapters, P pools,
@@ -10,8 +10,8 @@ from typing import NamedTuple
 from planner.arrays import Floats, Ints
 
 
-class Arrays(NamedTuple):
-    """A run; columns are named in `fields`."""
+class State(NamedTuple):
+    """A run, begun or not; columns are named in `fields`."""
 
     run: Ints
     run_s: Floats
