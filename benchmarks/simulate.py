@@ -11,6 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 from planner.costs.operators.work import Shards
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import make_pricer
@@ -25,8 +27,7 @@ from planner.simulate.loop.state import State
 from planner.simulate.requests.stream import Requests
 from planner.simulate.requests.trace_facts import sample
 from planner.simulate.requests.traces import Trace, read_trace
-from planner.simulate.run.closed import closed_loop
-from planner.simulate.run.engine import make_arrays, run_arrays
+from planner.simulate.run.engine import make_arrays, run_arrays, simulate
 
 TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "azure_llm_2023_conv.csv.gz"
 REQUESTS = 10_000
@@ -73,15 +74,16 @@ def report(what: str, fleet: Fleet, requests: Requests) -> None:
 
 
 def closed_loops(step_times: StepGrid) -> None:
-    """Milliseconds of one closed loop, set-up and figures included."""
+    """Milliseconds of one closed loop of equal requests, set-up and mean times included."""
     for concurrency, isl, osl in CASES:
-        runs, begin = 50, time.process_time()
+        runs, count, begin = 50, 5 * concurrency, time.process_time()
+        fleet = Fleet((Instance(step_times, 2**50, token_budget=2048, most_sequences=concurrency),))
         for _ in range(runs):
-            closed_loop(
-                step_times, isl=isl, osl=osl, concurrency=concurrency, num_requests=5 * concurrency, token_budget=2048
-            )
+            requests = Requests.closed_loop(np.full(count, isl), np.full(count, osl), clients=concurrency)
+            result = simulate(fleet, requests)
+            result.ttft_s.mean(), result.tpot_s.mean()
         spent = (time.process_time() - begin) / runs * 1e3
-        print(f"closed loop, {concurrency} clients, {isl} in, {osl} out: {spent:.2f} ms for {5 * concurrency} requests")
+        print(f"closed loop, {concurrency} clients, {isl} in, {osl} out: {spent:.2f} ms for {count} requests")
 
 
 def process(cache: str) -> tuple[float, float]:

@@ -20,12 +20,12 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+from distserve_placement import Phase, Segment, Unit, high_affinity, low_affinity_units
 
 from planner.arrays import Floats, Ints
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
-from planner.simulate.goodput.node_affinity import Phase, Segment, Unit, high_affinity, low_affinity_units
 from planner.simulate.goodput.placements import Placement, PlacementSearch, reversals, search_placements
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.stream import Requests

@@ -13,13 +13,13 @@ from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
-from planner.simulate.run.closed import closed_loop
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import attained
 from planner.solvers.stochastic.queueing import mean_wait_s
 
 GRID = StepGrid.affine(4e-3, sequence_s=2e-5, context_s=3e-9, token_s=2e-5, pair_s=1e-9)
+ROOMY = Fleet((Instance(GRID, 2**50, token_budget=256, most_sequences=64),))
 FEW = settings(max_examples=25, deadline=None)
 
 
@@ -27,6 +27,10 @@ def poisson(seed: int, count: int, rate_per_s: float, *, most: int = 400) -> Req
     rng = np.random.default_rng(seed)
     arrival_s = np.cumsum(rng.exponential(1.0 / rate_per_s, count))
     return Requests.open_stream(arrival_s, rng.integers(1, most, count), rng.integers(1, most, count))
+
+
+def equal_requests(count: int, isl: int, osl: int, *, clients: int) -> Requests:
+    return Requests.closed_loop(np.full(count, isl), np.full(count, osl), clients=clients)
 
 
 def fleet(*, replicas: int = 1, grid: StepGrid = GRID, kv_tokens: int = 20_000, **rules: object) -> Fleet:
@@ -68,8 +72,10 @@ def test_mean_wait_of_4_million_arrivals_is_that_of_m_d_1(rho: float) -> None:
 
 
 def test_littles_law_holds_for_a_closed_loop() -> None:
-    figures = closed_loop(GRID, isl=300, osl=200, concurrency=24, num_requests=24 * 40, warm_up=240)
-    assert figures.requests_per_s * figures.mean_e2e_s == pytest.approx(24, rel=0.03)
+    result = simulate(ROOMY, equal_requests(24 * 40, 300, 200, clients=24))
+    arrival_s, finished_s = result.arrival_s[240:], result.finished_s[240:]
+    rate_per_s = len(arrival_s) / float(finished_s.max() - arrival_s.min())
+    assert rate_per_s * float((finished_s - arrival_s).mean()) == pytest.approx(24, rel=0.03)
 
 
 @FEW
@@ -175,23 +181,23 @@ def test_an_unknown_policy_is_refused_with_the_nearest() -> None:
         fleet(routing="least-load")
 
 
-def test_a_closed_loop_of_equal_requests_says_what_the_same_run_says() -> None:
-    figures = closed_loop(GRID, isl=120, osl=40, concurrency=12, num_requests=61, token_budget=256, warm_up=5)
-    instance = Instance(GRID, 2**50, token_budget=256, most_sequences=12)
-    requests = Requests.closed_loop(np.full(61, 120), np.full(61, 40), clients=12)
-    result = simulate(Fleet((instance,)), requests)
-    ttft_s, tpot_s = result.ttft_s[5:], result.tpot_s[5:]
-    assert figures.mean_ttft_s == pytest.approx(float(ttft_s.mean()))
-    assert figures.median_ttft_s == pytest.approx(float(np.median(ttft_s)))
-    assert figures.median_tpot_s == pytest.approx(float(np.median(tpot_s)))
-    assert figures.requests_per_s == pytest.approx(56 / float(result.finished_s.max() - result.arrival_s[5:].min()))
+def test_a_lone_client_is_answered_time_after_time_as_fast_as_a_single_request() -> None:
+    single = simulate(ROOMY, equal_requests(1, 120, 40, clients=1))
+    result = simulate(ROOMY, equal_requests(61, 120, 40, clients=1))
+    assert result.arrival_s.tolist() == [0.0, *result.finished_s[:-1].tolist()]
+    assert result.ttft_s == pytest.approx(float(single.ttft_s[0]))
+    assert result.tpot_s == pytest.approx(float(single.tpot_s[0]))
+    assert float(result.finished_s[-1]) == pytest.approx(61 * float(single.finished_s[0]))
 
 
-def test_a_closed_loop_that_cannot_be_is_refused() -> None:
-    with pytest.raises(PlannerError, match="no closed loop"):
-        closed_loop(GRID, isl=0, osl=40, concurrency=12, num_requests=61)
-    with pytest.raises(PlannerError, match="the KV cache holds 100"):
-        closed_loop(GRID, isl=80, osl=40, concurrency=12, num_requests=61, kv_tokens=100)
+def test_a_closed_loop_that_cannot_be_is_refused_and_one_that_finds_no_room_goes_on() -> None:
+    with pytest.raises(PlannerError, match="input_tokens 0"):
+        equal_requests(61, 0, 40, clients=12)
+    with pytest.raises(PlannerError, match="at least 1 client"):
+        equal_requests(61, 80, 40, clients=0)
+    tight = Fleet((replace(ROOMY.instances[0], kv_tokens=100),))
+    result = simulate(tight, equal_requests(61, 80, 40, clients=12))
+    assert result.rejected.all()
 
 
 def test_the_feedback_queue_answers_short_requests_before_long_ones_that_came_first() -> None:

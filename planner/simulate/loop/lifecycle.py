@@ -7,7 +7,6 @@ when those that it has are gone it is off, or of its next role.
 
 import numpy as np
 
-from planner.simulate.loop.adapters import release
 from planner.simulate.loop.arrivals import arrive, leave, pass_on
 from planner.simulate.loop.fields import (
     ARRIVED,
@@ -91,7 +90,7 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.heaps import pop, push, set_end
 from planner.simulate.loop.memory import blocks_of, give_back, held_blocks
-from planner.simulate.loop.migration import take_at
+from planner.simulate.loop.migration import give_up_room, take_at
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import State
 from planner.simulate.loop.stretches import interrupt
@@ -140,10 +139,7 @@ def lose(s: State, i: int, r: int, now_s: float) -> None:
             leave(s, home, r)
             interrupt(s, home, now_s)
             if state == MOVING:
-                take_at(s, home, 0 * tokens, now_s)
-                s.instance[home, FREE] += held_blocks(s, home, r, tokens - 1)
-                s.instance[home, RESERVED] -= 1
-                release(s, home, r)
+                give_up_room(s, home, r, held_blocks(s, home, r, tokens - 1), now_s)
             else:
                 s.instance[home, QUEUED] -= 1
                 s.instance[home, QUEUED_BLOCKS] -= blocks_of(s, tokens)
@@ -211,10 +207,7 @@ def fail(s: State, i: int, now_s: float) -> None:
             if other == i:
                 goal = s.instance[i, GOAL]
                 interrupt(s, goal, now_s)
-                take_at(s, goal, 0 * goal, now_s)
-                s.instance[goal, FREE] += s.instance[i, GOAL_BLOCKS]
-                s.instance[goal, RESERVED] -= 1
-                release(s, goal, s.instance[i, MIGRANT])
+                give_up_room(s, goal, s.instance[i, MIGRANT], s.instance[i, GOAL_BLOCKS], now_s)
             s.instance[other, MIGRANT] = NONE
     clear(s, i, now_s)
     switch_off(s, i, now_s)

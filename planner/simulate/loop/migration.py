@@ -81,6 +81,15 @@ def take_at(s: State, i: int, blocks: int, now_s: float) -> None:
 
 
 @compiled
+def give_up_room(s: State, i: int, r: int, blocks: int, now_s: float) -> None:
+    """Frees what was taken on an instance for a request that will not come there after all."""
+    take_at(s, i, 0 * blocks, now_s)
+    s.instance[i, FREE] += blocks
+    s.instance[i, RESERVED] -= 1
+    release(s, i, r)
+
+
+@compiled
 def start_copy(s: State, i: int, goal: int, now_s: float) -> None:
     """Begins to copy the cache of the shortest sequence, if the other instance has room for it.
 
@@ -119,10 +128,7 @@ def end_copy(s: State, i: int, now_s: float) -> int:
         more = held_blocks(s, goal, r, tokens) - blocks
         stays = more > room_at(s, goal, now_s)
     if stays:
-        take_at(s, goal, 0 * blocks, now_s)
-        s.instance[goal, FREE] += blocks
-        s.instance[goal, RESERVED] -= 1
-        release(s, goal, r)
+        give_up_room(s, goal, r, blocks, now_s)
         return int(goal)
     take_at(s, goal, more, now_s)
     stop_decoding(s, i, r)

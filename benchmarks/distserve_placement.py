@@ -81,8 +81,8 @@ def low_affinity_units(segments: Sequence[Segment], *, nodes: int, gpus_per_node
 
 def high_affinity(prefill: Sequence[Phase], decode: Sequence[Phase], draws: Draws, slo: SloSpec) -> Apart | None:
     """Algorithm 1: of each phase the instance of most goodput per GPU, simulated alone; None where one has none."""
-    first = [(_prefill_alone(one, draws, slo), one) for one in prefill]
-    second = [(_decode_alone(one, draws, slo), one) for one in decode]
+    first = [(_prefill_alone(instance, draws, slo), instance) for instance in prefill]
+    second = [(_decode_alone(instance, draws, slo), instance) for instance in decode]
     rate_p, best_p = max(first, key=lambda pair: pair[0] / pair[1].gpus)
     rate_d, best_d = max(second, key=lambda pair: pair[0] / pair[1].gpus)
     return Apart(best_p, best_d, rate_p, rate_d) if rate_p > 0.0 and rate_d > 0.0 else None
