@@ -324,12 +324,12 @@ def unit_costs(model: str, context: int) -> Iterator[tuple[str, float]]:
     setting = prepare(resolve_document(parse_document(json.dumps(problem), "problem.json"), Path()))
     names = [pool.name for pool in setting.resolved.pools]
     for one in list_candidates(setting, setting.targets, Tally()):
-        served = one.served[0]
-        if one.ffn is not None and served is not None and served.rate_per_s > 0.0:
+        capacity = one.capacities[0]
+        if one.ffn is not None and capacity is not None and capacity.rate_per_s > 0.0:
             usd = sum(n * (setting.resolved.pools[at].usd_per_gpu_hour or 0.0) for at, n in one.devices_of_pool)
             yield (
                 f"{names[one.pool]} + {one.ffn.pool_costs.pool.name}",
-                usd / 3600.0 / (served.rate_per_s * output) * 1e6,
+                usd / 3600.0 / (capacity.rate_per_s * output) * 1e6,
             )
 
 

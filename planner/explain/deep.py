@@ -75,16 +75,16 @@ def _solved(problem: Problem, base: Path, tell: Callable[[str], None]) -> Envelo
 
 
 def _knobs(problem: Problem) -> Iterator[_Knob]:
-    for at, workload in enumerate(problem.workloads):
+    for index, workload in enumerate(problem.workloads):
         for name, statistic, value in workload.slo.limits():
             title = f"{statistic} {name} of `{workload.name}` <="
             about = (workload.name, name)
-            yield _Knob(("workloads", at, "slo", name, f"{statistic}_s"), title, about, value, _time)
+            yield _Knob(("workloads", index, "slo", name, f"{statistic}_s"), title, about, value, _time)
         load, name, about = workload.load, workload.name, (workload.name, "requests_per_s")
         if load is not None and load.rate_per_s is not None:
-            yield _Knob(("workloads", at, "load", "rate_per_s"), f"rate of `{name}`", about, load.rate_per_s, _rate)
+            yield _Knob(("workloads", index, "load", "rate_per_s"), f"rate of `{name}`", about, load.rate_per_s, _rate)
         if load is not None and load.concurrency is not None:
-            path = ("workloads", at, "load", "concurrency")
+            path = ("workloads", index, "load", "concurrency")
             yield _Knob(path, f"clients of `{name}`", about, load.concurrency, _count, True)
     limits = problem.limits
     if limits.gpus is not None:
@@ -131,16 +131,16 @@ def _set(data: Any, path: tuple[str | int, ...], value: float) -> None:  # noqa:
 
 
 def _difference(here: Envelope, there: Envelope) -> str:
-    found = diff_plans(_with_decision(here), _with_decision(there))
+    difference = diff_plans(_with_decision(here), _with_decision(there))
     roles = ", ".join(
-        _role_text(change.path, change.before, change.after) for change in found.decision if _told(change.path)
+        _role_text(change.path, change.before, change.after) for change in difference.decision if _told(change.path)
     )
     metric = here.certificate.objective.metric
-    one, other = here.certificate.objective.value, there.certificate.objective.value
+    value, other_value = here.certificate.objective.value, there.certificate.objective.value
     relative = _figures(here, there).get("relative", 0.0)
-    if not found.decision:
+    if not difference.decision:
         return "the same decision"
-    moved = f"{metric} {figure(metric, one)} -> {figure(metric, other)} ({100 * relative:+.1f} %)"
+    moved = f"{metric} {figure(metric, value)} -> {figure(metric, other_value)} ({100 * relative:+.1f} %)"
     return (
         f"{moved}{f'; {roles}' if roles else ''}"
         if abs(relative) > _SAME
@@ -162,8 +162,8 @@ def _role_text(path: str, before: Any, after: Any) -> str:  # noqa: ANN401 - par
 
 
 def _figures(here: Envelope, there: Envelope) -> dict[str, float]:
-    one, other = here.certificate.objective.value, there.certificate.objective.value
-    return {"relative": other / one - 1.0} if one and other is not None else {}
+    value, other_value = here.certificate.objective.value, there.certificate.objective.value
+    return {"relative": other_value / value - 1.0} if value and other_value is not None else {}
 
 
 def _with_decision(envelope: Envelope) -> tuple[Envelope, Decision]:

@@ -54,7 +54,7 @@ def _fields(envelope: Envelope, decision: Decision) -> Iterator[Field]:
 
 def _figures(envelope: Envelope) -> Iterator[Field]:
     """Predictions under their full and short names: `chat.ttft.p95`, `chat.ttft`, `ttft`, `ttft_s`."""
-    found: dict[str, list[tuple[str, tuple[str, ...], tuple[str, ...]]]] = {}
+    fields: dict[str, list[tuple[str, tuple[str, ...], tuple[str, ...]]]] = {}
     for prediction in envelope.predictions:
         short = prediction.metric.removesuffix("_s") if prediction.metric.endswith(("ft_s", "ot_s", "cy_s")) else ""
         of = f"`{prediction.of}`" if prediction.of else "the plan"
@@ -65,8 +65,8 @@ def _figures(envelope: Envelope) -> Iterator[Field]:
             names = [metric, f"{metric}.{prediction.statistic}"]
             names += [f"{prediction.of}.{name}" for name in names] if prediction.of else []
             for name in names:
-                found.setdefault(name, []).append(row)
-    for name, rows in found.items():
+                fields.setdefault(name, []).append(row)
+    for name, rows in fields.items():
         every = rows[0][1] if len({row[1] for row in rows}) == 1 else ()
         text = ", ".join(dict.fromkeys(row[0] for row in rows))
         yield Field(name, text, every, tuple(dict.fromkeys(topic for row in rows for topic in row[2])))

@@ -146,10 +146,10 @@ def _break_even(mix: Mix, p: int, price: float, factor: float) -> float:
             replace(shape, price_per_hour=shape.price_per_hour + _inside(shape, p, price) * (factor - 1.0))
             for shape in mix.problem.shapes
         )
-        found = mix.solution(replace(mix.problem, shapes=shapes))
-        if found is None:
+        cheapest = mix.solution(replace(mix.problem, shapes=shapes))
+        if cheapest is None:
             return factor
-        theirs = _line(mix.problem, found.counts, p, price)
+        theirs = _line(mix.problem, cheapest.counts, p, price)
         cost, other = ours[0] + ours[1] * factor, theirs[0] + theirs[1] * factor
         if cost <= other * (1.0 + _SAME) or theirs[1] == ours[1]:
             return factor

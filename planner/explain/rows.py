@@ -77,8 +77,8 @@ def _role_of(mix: Mix, c: int) -> str | None:
     return next((role for role, shape in mix.shape_of_role.items() if shape == c), None)
 
 
-def _busy(mix: Mix, row: Row, at: str) -> Iterator[Fact]:
-    c = int(at)
+def _busy(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
+    c = int(index)
     role = _role_of(mix, c)
     if role is None or not mix.count(c):
         return
@@ -89,8 +89,8 @@ def _busy(mix: Mix, row: Row, at: str) -> Iterator[Fact]:
     yield Fact(topic, f"{count} of `{role}` {state}", (role, "replicas"), row.name, {"busy": share})  # type: ignore[arg-type]  # one of Topic
 
 
-def _link(mix: Mix, row: Row, at: str) -> Iterator[Fact]:
-    p, q = (int(index) for index in at.split(","))
+def _link(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
+    p, q = (int(pool) for pool in index.split(","))
     share = used_share(row, mix.values)
     pools = mix.problem.pools
     capacity = mix.problem.link_bytes_per_s(p, q) or 0.0
@@ -101,17 +101,17 @@ def _link(mix: Mix, row: Row, at: str) -> Iterator[Fact]:
         yield _graded(what, share, about, row.name)
 
 
-def _port(mix: Mix, row: Row, at: str) -> Iterator[Fact]:
-    role = _role_of(mix, int(at))
+def _port(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
+    role = _role_of(mix, int(index))
     share = used_share(row, mix.values)
-    if role is not None and mix.count(int(at)) and share >= NEAR:
+    if role is not None and mix.count(int(index)) and share >= NEAR:
         yield _graded(f"the network ports of `{role}`", share, (role, "kv_transfer_bytes_per_s"), row.name)
 
 
-def _limit(mix: Mix, row: Row, at: str) -> Iterator[Fact]:
+def _limit(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
     share = used_share(row, mix.values)
     limits = mix.problem.limits
-    word, _, stage = at.partition(" ")
+    word, _, stage = index.partition(" ")
     role = _STAGES.get(stage.rpartition(".")[2].lower(), stage)
     texts = {
         "devices": f"the cap of {limits.devices} GPUs",
@@ -119,11 +119,11 @@ def _limit(mix: Mix, row: Row, at: str) -> Iterator[Fact]:
         "min": f"the least number of {role} instances",
         "max": f"the largest number of {role} instances",
     }
-    yield _graded(texts.get(word, f"the limit {at}"), share, ("gpus" if word == "devices" else word,), row.name)
+    yield _graded(texts.get(word, f"the limit {index}"), share, ("gpus" if word == "devices" else word,), row.name)
 
 
-def _clients(mix: Mix, row: Row, at: str) -> Iterator[Fact]:
-    demand = mix.problem.demands[int(at)]
+def _clients(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
+    demand = mix.problem.demands[int(index)]
     what = f"room for clients of `{demand.name}`, of whom there are {demand.clients or 0:g}"
     yield _graded(what, used_share(row, mix.values), (demand.name, "requests_per_s"), row.name)
 
@@ -144,13 +144,13 @@ _TELL: dict[str, Callable[[Mix, Row, Any], Iterator[Fact]]] = {
 
 def unused_shapes(mix: Mix, role: str) -> Iterator[Fact]:
     """Other instance types that could stand in for those of a role, and how they compare at their best load."""
-    mine = mix.shape_of_role.get(role)
-    if mine is None:
+    index = mix.shape_of_role.get(role)
+    if index is None:
         return
     shapes = mix.problem.shapes
-    own = shapes[mine]
+    own = shapes[index]
     others = [
-        c for c, other in enumerate(shapes) if c != mine and (other.role, other.channel) == (own.role, own.channel)
+        c for c, other in enumerate(shapes) if c != index and (other.role, other.channel) == (own.role, own.channel)
     ]
     others.sort(key=lambda c: -max(shapes[c].rate_per_s) / shapes[c].devices)
     for c in others[:_MOST_OTHERS]:

@@ -53,13 +53,13 @@ def make_choice(
     noise: tuple[float, float] = NOISE,
 ) -> Choice:
     """The choice before any run: beliefs about log TPOT (x) and log TTFT (y), reward in output tokens/s/GPU."""
-    cases = [one.case for one in alternatives]
+    cases = [alternative.case for alternative in alternatives]
     osl_M = np.array([case.osl for case in cases])
     clients_M = np.array([float(case.clients) for case in cases])
-    gpus_M = np.array([one.case.gpus * one.price for one in alternatives])
+    gpus_M = np.array([alternative.case.gpus * alternative.price for alternative in alternatives])
     place = (loads(cases), layouts(cases))
-    x = _belief([one.tpot_s for one in alternatives], tpot, *place)
-    y = _belief([one.ttft_s for one in alternatives], ttft, *place)
+    x = _belief([alternative.tpot_s for alternative in alternatives], tpot, *place)
+    y = _belief([alternative.ttft_s for alternative in alternatives], ttft, *place)
     return Choice(
         x=Belief(*x, noise[0] ** 2),
         y=Belief(*y, noise[1] ** 2),
@@ -82,7 +82,7 @@ def _belief(
 
 def with_results(choice: Choice, alternatives: Sequence[Alternative], results: Sequence[Result]) -> Choice:
     """The choice after `results`; raises PlannerError for one of no alternative."""
-    index = {one.name: m for m, one in enumerate(alternatives)}
+    index = {alternative.name: m for m, alternative in enumerate(alternatives)}
     for result in results:
         if result.name not in index:
             hint = did_you_mean(result.name, list(index), otherwise="see which runs were proposed")

@@ -49,7 +49,7 @@ class Team:
         drafts = f"-k{self.decode[0].draft_tokens}" if self.decode[0].draft_tokens else ""
         if self.prefill is None:
             return self.decode[0].shape.label + drafts
-        return "-".join(f"{n}{one.function[0]}-{one.shape.label}" for one, n in self.members) + drafts
+        return "-".join(f"{n}{candidate.function[0]}-{candidate.shape.label}" for candidate, n in self.members) + drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Question:
 
     def alternative(self, name: str) -> Alternative:
         """The alternative of that name."""
-        return next(one for one in self.alternatives if one.name == name)
+        return next(alternative for alternative in self.alternatives if alternative.name == name)
 
 
 def question_of(resolved: Resolved, patience: Limits) -> Question:
@@ -85,11 +85,16 @@ def question_of(resolved: Resolved, patience: Limits) -> Question:
         raise explain_infeasible(setting, patience)
     cases = {case.id: (case, team) for team in teams for case in _cases(setting, target, team)}
     slo = _slo(target)
-    found = _predicted(setting, cases, slo)
-    if not found:
+    alternatives = _predicted(setting, cases, slo)
+    if not alternatives:
         hint = "`planner estimate` says why a deployment has no prediction"
         raise PlannerError("no deployment can be predicted", where=resolved.where(("workloads",)), hint=hint)
-    return Question(setting, tuple(found), {one.name: cases[one.name][1] for one in found}, slo)
+    return Question(
+        setting,
+        tuple(alternatives),
+        {alternative.name: cases[alternative.name][1] for alternative in alternatives},
+        slo,
+    )
 
 
 def _slo(target: Target) -> Slo:
@@ -106,9 +111,13 @@ def _loosened(target: Target, factor: float) -> Target:
 def _colocated(setting: ServeSetting, target: Target) -> Iterator[Team]:
     """The shapes of most requests a second for a GPU (for its price, where pools have prices)."""
     candidates = list_candidates(setting, (_loosened(target, LOOSENED),), Tally())
-    able = [one for one in candidates if one.function == "colocated" and _rate(one, target) > 0.0]
-    able.sort(key=lambda one: -_rate(one, target) / (one.shape.devices * _price(setting, one)))
-    yield from (Team(None, (one, 1)) for one in able[:SHAPES])
+    colocated = [
+        candidate for candidate in candidates if candidate.function == "colocated" and _rate(candidate, target) > 0.0
+    ]
+    colocated.sort(
+        key=lambda candidate: -_rate(candidate, target) / (candidate.shape.devices * _price(setting, candidate))
+    )
+    yield from (Team(None, (candidate, 1)) for candidate in colocated[:SHAPES])
 
 
 def _pairs(setting: ServeSetting, target: Target, patience: Limits) -> Iterator[Team]:
@@ -120,10 +129,12 @@ def _pairs(setting: ServeSetting, target: Target, patience: Limits) -> Iterator[
     known: set[tuple[str, ...]] = set()
     for factor in PAIRS:
         outcome = search(apart, (_loosened(target, factor),), patience, tie_break=False)
-        if not outcome.found or outcome.result.solution is None:
+        if not outcome.has_mix or outcome.result.solution is None:
             continue
         used = roles_in_use(outcome.formulated.candidates, outcome.result.solution)
-        sides = [next((one for one in used if one.candidate.function == name), None) for name in ("prefill", "decode")]
+        sides = [
+            next((role for role in used if role.candidate.function == name), None) for name in ("prefill", "decode")
+        ]
         if sides[0] is None or sides[1] is None or sides[0].candidate.pool != sides[1].candidate.pool:
             continue  # an estimate takes one pool
         common = math.gcd(sides[0].count, sides[1].count)
@@ -136,8 +147,8 @@ def _pairs(setting: ServeSetting, target: Target, patience: Limits) -> Iterator[
 
 
 def _rate(candidate: Candidate, target: Target) -> float:
-    served = candidate.served[target.index]
-    return served.rate_per_s if served is not None else 0.0
+    capacity = candidate.capacities[target.index]
+    return capacity.rate_per_s if capacity is not None else 0.0
 
 
 def _price(setting: ServeSetting, candidate: Candidate) -> float:
@@ -151,10 +162,10 @@ def _price(setting: ServeSetting, candidate: Candidate) -> float:
 def _cases(setting: ServeSetting, target: Target, team: Team) -> Iterator[Case]:
     """The team in closed loops of several sizes."""
     decode, count = team.decode
-    served = decode.served[target.index]
-    assert served is not None
+    capacity = decode.capacities[target.index]
+    assert capacity is not None
     ranks = count * decode.shape.dp
-    full = ranks * decode.max_batch if team.prefill is not None else served.rate_per_s * served.held_s
+    full = ranks * decode.max_batch if team.prefill is not None else capacity.rate_per_s * capacity.stay_s
     problem, workload = setting.resolved.problem, setting.resolved.workloads[0]
     pools = "" if len(setting.resolved.pools) == 1 else f"{setting.resolved.pools[decode.pool].name}-"
     for clients in sorted({max(1, round(share * full)) for share in LOADS}):
@@ -173,7 +184,7 @@ def _cases(setting: ServeSetting, target: Target, team: Team) -> Iterator[Case]:
             rate_per_s=0.0,
             prefill=_part(team.prefill, team.prefill[0].max_batch) if team.prefill is not None else None,
             decode=_part(team.decode, batch),
-            gpus=sum(one.shape.devices * n for one, n in team.members),
+            gpus=sum(candidate.shape.devices * n for candidate, n in team.members),
             calibration=problem.costs.calibration,
             draft_tokens=decode.draft_tokens,
             drafter=setting.costs_of_pool[decode.model, decode.pool].costs.drafter if decode.draft_tokens else None,
@@ -181,42 +192,42 @@ def _cases(setting: ServeSetting, target: Target, team: Team) -> Iterator[Case]:
 
 
 def _part(member: tuple[Candidate, int], max_batch: int) -> Part:
-    one, count = member
-    shape = one.shape
-    return Part(count, shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, max_batch, one.chunk_tokens)
+    candidate, count = member
+    shape = candidate.shape
+    return Part(count, shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, max_batch, candidate.chunk_tokens)
 
 
 def _predicted(setting: ServeSetting, cases: dict[str, tuple[Case, Team]], slo: Slo) -> list[Alternative]:
     """Alternatives within reach of the best, best first."""
     answers = zip(cases.values(), evaluate([case for case, _ in cases.values()], setting.store), strict=True)
-    found = [
+    alternatives = [
         Alternative(
             case.id,
             case,
-            one.ttft_s,
-            one.tpot_s,
+            estimate.ttft_s,
+            estimate.tpot_s,
             _price(setting, team.decode[0]),
         )
-        for (case, team), one in answers
-        if isinstance(one, Estimate)
+        for (case, team), estimate in answers
+        if isinstance(estimate, Estimate)
     ]
-    if not found:
+    if not alternatives:
         return []
-    rewards_M = expected_rewards(make_choice(found, slo)).tolist()
-    order = sorted(range(len(found)), key=lambda m: -rewards_M[m])
-    return [found[m] for m in order[:MOST] if rewards_M[m] >= WITHIN_REACH * rewards_M[order[0]]]
+    rewards_M = expected_rewards(make_choice(alternatives, slo)).tolist()
+    order = sorted(range(len(alternatives)), key=lambda m: -rewards_M[m])
+    return [alternatives[m] for m in order[:MOST] if rewards_M[m] >= WITHIN_REACH * rewards_M[order[0]]]
 
 
 def same_deployments(question: Question, case: Case) -> Sequence[str]:
     """Names of the alternatives that `case` is a run of: equal instances and load, lengths within a tenth."""
-    return [one.name for one in question.alternatives if _same(one.case, case)]
+    return [alternative.name for alternative in question.alternatives if _same(alternative.case, case)]
 
 
-def _same(one: Case, other: Case) -> bool:
+def _same(first: Case, second: Case) -> bool:
     def instances(case: Case) -> list[tuple[int, ...]]:
         parts = [part for part in (case.prefill, case.decode) if part is not None]
         return [(part.replicas, part.tp, part.pp, part.dp, part.moe_tp, part.ep) for part in parts]
 
-    alike = all(abs(math.log(a / b)) < 0.1 for a, b in ((one.isl, other.isl), (one.osl, other.osl)))
-    names = (one.engine, one.pool.node.accelerator.name) == (other.engine, other.pool.node.accelerator.name)
-    return alike and names and one.clients == other.clients and instances(one) == instances(other)
+    alike = all(abs(math.log(a / b)) < 0.1 for a, b in ((first.isl, second.isl), (first.osl, second.osl)))
+    names = (first.engine, first.pool.node.accelerator.name) == (second.engine, second.pool.node.accelerator.name)
+    return alike and names and first.clients == second.clients and instances(first) == instances(second)

@@ -44,8 +44,8 @@ class Likeness:
         apart_MM = load_M[:, None] - load_M[None, :]
         layout_MM = np.abs(layout_MF[:, None, :] - layout_MF[None, :, :]).sum(axis=2)
         near_MM = np.exp(-(apart_MM**2) / (2.0 * self.load_reach**2) - layout_MM / self.layout_reach)
-        found: Floats = self.common**2 + self.smooth**2 * near_MM + self.single**2 * np.eye(len(load_M))
-        return found
+        covariance_MM: Floats = self.common**2 + self.smooth**2 * near_MM + self.single**2 * np.eye(len(load_M))
+        return covariance_MM
 
 
 TPOT = Likeness(common=0.03, smooth=0.17, single=0.026, load_reach=3.1, layout_reach=7.2)
@@ -73,16 +73,18 @@ def fit(decisions: Sequence[Errors], start: Likeness, cut: float) -> Likeness:
     """The constants under which the errors of `decisions` are likeliest, pulled towards `start`."""
     from scipy.optimize import minimize
 
-    errors = [Errors(np.clip(one.error_M, -cut, cut), one.load_M, one.layout_MF) for one in decisions]
+    errors = [
+        Errors(np.clip(decision.error_M, -cut, cut), decision.load_M, decision.layout_MF) for decision in decisions
+    ]
     begin = np.log(np.array(astuple(start)))
-    weight = sum(len(one.error_M) for one in errors) / max(len(errors), 1)
+    weight = sum(len(decision.error_M) for decision in errors) / max(len(errors), 1)
 
     def loss(values: Floats) -> float:
         likeness = Likeness(*np.exp(values).tolist())
-        misfits = sorted(one.misfit(likeness) for one in errors)
+        misfits = sorted(decision.misfit(likeness) for decision in errors)
         kept = misfits[: math.ceil((1.0 - WORST_LEFT_OUT) * len(misfits))]
         return weight * sum(kept) + 0.5 * float(((values - begin) ** 2).sum()) / PULL**2
 
     limits = [(math.log(BOUNDS[0]), math.log(BOUNDS[1]))] * len(begin)
-    found = minimize(loss, begin, method="L-BFGS-B", bounds=limits, options={"maxiter": 60})
-    return Likeness(*np.exp(found.x).tolist())
+    optimum = minimize(loss, begin, method="L-BFGS-B", bounds=limits, options={"maxiter": 60})
+    return Likeness(*np.exp(optimum.x).tolist())

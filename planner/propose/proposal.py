@@ -38,16 +38,16 @@ class Proposal:
     @property
     def settled(self) -> bool:
         """Whether no single run is expected to change anything."""
-        return max((one.gain for one in self.standings), default=0.0) <= ENOUGH * self.standings[0].expected
+        return max((standing.gain for standing in self.standings), default=0.0) <= ENOUGH * self.standings[0].expected
 
 
 def propose(question: Question, results: Sequence[Result], count: int, folder: str, *, seed: int) -> Proposal:
     """The proposal of up to `count` runs after `results`; plans and reports of runs are to lie under `folder`."""
     choice = with_results(make_choice(question.alternatives, question.slo), question.alternatives, results)
     ranked = standings(choice, question.alternatives)
-    by_name = {one.alternative.name: one for one in ranked}
+    by_name = {alternative.alternative.name: alternative for alternative in ranked}
     chosen = [question.alternatives[m] for m in next_measurements(choice, count, seed=seed)]
-    runs = tuple(_run(question, by_name[one.name], folder) for one in chosen)
+    runs = tuple(_run(question, by_name[alternative.name], folder) for alternative in chosen)
     return Proposal(tuple(ranked), loss_left(choice), runs, tuple(results))
 
 
@@ -80,19 +80,19 @@ def document_of(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def _standing(one: Standing) -> dict[str, Any]:
-    case = one.alternative.case
+def _standing(standing: Standing) -> dict[str, Any]:
+    case = standing.alternative.case
     return {
-        "alternative": one.alternative.name,
+        "alternative": standing.alternative.name,
         "gpus": case.gpus,
         "concurrency": case.clients,
-        "ttft_s": one.ttft_s,
-        "tpot_s": one.tpot_s,
-        "output_tokens_per_s_per_gpu": output(one.alternative, one.ttft_s, one.tpot_s),
-        "chance_to_keep_slo": one.chance,
-        "expected_reward": one.expected,
-        "gain_of_a_run": one.gain,
-        "measured": one.measured,
+        "ttft_s": standing.ttft_s,
+        "tpot_s": standing.tpot_s,
+        "output_tokens_per_s_per_gpu": output(standing.alternative, standing.ttft_s, standing.tpot_s),
+        "chance_to_keep_slo": standing.chance,
+        "expected_reward": standing.expected,
+        "gain_of_a_run": standing.gain,
+        "measured": standing.measured,
     }
 
 
@@ -116,12 +116,13 @@ def lines_of(proposal: Proposal) -> list[str]:
     return lines
 
 
-def _words(one: Standing) -> str:
-    case, known = one.alternative.case, "measured" if one.measured else "predicted"
-    tokens = output(one.alternative, one.ttft_s, one.tpot_s)
+def _words(standing: Standing) -> str:
+    case, known = standing.alternative.case, "measured" if standing.measured else "predicted"
+    tokens = output(standing.alternative, standing.ttft_s, standing.tpot_s)
     return (
-        f"{one.alternative.name} on {case.gpus} GPUs, {case.clients} clients, {known} TTFT {_time(one.ttft_s)}, "
-        f"TPOT {_time(one.tpot_s)}, {tokens:.4g} tokens/s/GPU, keeps the SLO with {one.chance:.0%}"
+        f"{standing.alternative.name} on {case.gpus} GPUs, {case.clients} clients, {known} "
+        f"TTFT {_time(standing.ttft_s)}, TPOT {_time(standing.tpot_s)}, {tokens:.4g} tokens/s/GPU, "
+        f"keeps the SLO with {standing.chance:.0%}"
     )
 
 

@@ -19,7 +19,7 @@ def read_results(given: Sequence[str], question: Question) -> tuple[list[Result]
     A report belongs to the alternative NAME, else to the one that the file or its folder is called by; the rows of a
     table to those that they equal. Raises PlannerError for a file of no alternative.
     """
-    found: list[Result] = []
+    results: list[Result] = []
     left_out: list[str] = []
     for text in given:
         name, path = _split(text, question)
@@ -31,13 +31,13 @@ def read_results(given: Sequence[str], question: Question) -> tuple[list[Result]
                 what = "TTFT or TPOT is not told" if names else "is a run of no alternative"
                 left_out.append(f"{path}: {row.case.id}: {what}")
                 continue
-            found.append(Result(names[0], row.ttft_s, row.tpot_s))
-    return found, left_out
+            results.append(Result(names[0], row.ttft_s, row.tpot_s))
+    return results, left_out
 
 
 def _split(text: str, question: Question) -> tuple[str | None, str]:
     """NAME and FILE; without a name, that of the file or its folder where an alternative is called so."""
-    known = {one.name for one in question.alternatives}
+    known = {name.name for name in question.alternatives}
     name, equals, path = text.partition("=")
     if equals and not Path(text).exists():
         if name not in known:
@@ -46,7 +46,7 @@ def _split(text: str, question: Question) -> tuple[str | None, str]:
         return name, path
     file = Path(text)
     names = (file.name.split(".", 1)[0], file.stem, file.parent.name)
-    return next((one for one in names if one in known), None), text
+    return next((known_name for known_name in names if known_name in known), None), text
 
 
 def _deploy(name: str | None, path: str, question: Question) -> Deploy:

@@ -104,7 +104,11 @@ def _decision(question: Question, alternative: Alternative) -> ServeDecision:
     return ServeDecision(
         mode="colocated" if len(roles) == 1 else "disaggregated",
         roles=tuple(roles),
-        placement=tuple(placement_blocks(pool, [(((one.function, one.shape),), count) for one, count in team.members])),
+        placement=tuple(
+            placement_blocks(
+                pool, [(((candidate.function, candidate.shape),), count) for candidate, count in team.members]
+            )
+        ),
         routing=tuple(routing),
     )
 

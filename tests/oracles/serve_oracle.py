@@ -27,7 +27,7 @@ class Type:
     channel: int
     devices: int
     rate_per_s: float
-    held_s: float
+    stay_s: float
     port_per_s: float  # requests whose cache its ports can move
 
 
@@ -76,7 +76,7 @@ def _throughput(types: list[Type], counts: dict[int, int], target: Target) -> tu
     The latter fills the paths greedily by how short a request stays: linear, with one knapsack row, so greedy is exact
     where the paths are independent; a path is a colocated type, or the fastest prefill with the fastest decode left.
     """
-    whole = [(types[i].held_s, types[i].rate_per_s * n) for i, n in counts.items() if types[i].function == "colocated"]
+    whole = [(types[i].stay_s, types[i].rate_per_s * n) for i, n in counts.items() if types[i].function == "colocated"]
     paths = whole
     for channel in {types[i].channel for i in counts if types[i].function != "colocated"}:
         sides = []
@@ -84,7 +84,7 @@ def _throughput(types: list[Type], counts: dict[int, int], target: Target) -> tu
             rows = [
                 (types[i], n) for i, n in counts.items() if (types[i].function, types[i].channel) == (function, channel)
             ]
-            sides.append(sorted((t.held_s, min(t.rate_per_s, t.port_per_s) * n) for t, n in rows))
+            sides.append(sorted((t.stay_s, min(t.rate_per_s, t.port_per_s) * n) for t, n in rows))
         paths = paths + list(_paired(*sides))
     most = sum(rate for _, rate in paths)
     if target.clients is None:
@@ -158,7 +158,7 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
                     -1 if channel is None else channel.index,
                     devices,
                     float(judged.rate_per_s[i]),
-                    float(judged.held_s[i]),
+                    float(judged.stay_s[i]),
                     port,
                 )
 
@@ -171,7 +171,7 @@ def _units(setting: ServeSetting, target: Target) -> Iterator[Type]:
         units = sides.units(unit.attention, unit.ffn, unit.micro_batches)
         for batch in options.max_batch or ():
             full = np.array([float(batch)])
-            fits = bool(UnitMemory.of(sides, units, full, [target.held_tokens]).fits[0][0])
+            fits = bool(UnitMemory.of(sides, units, full, [target.resident_tokens]).fits[0][0])
             tpot_s = float(sides.tpot_s(units, full, target.context)[0])
             for channel in channels_of([target], 1) if fits else ():
                 if tpot_s <= target.for_second_stage(channel.share).tpot_limit_s:

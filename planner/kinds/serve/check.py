@@ -50,9 +50,9 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
 
 
 def _mode(decision: ServeDecision) -> Finding:
-    found, wanted = {role.function for role in decision.roles}, FUNCTIONS[decision.mode]
-    right = found <= wanted if decision.mode in ("colocated", "mixed") else found == wanted
-    what = f"`{decision.mode}` with roles that are {', '.join(sorted(found))}"
+    functions, wanted = {role.function for role in decision.roles}, FUNCTIONS[decision.mode]
+    right = functions <= wanted if decision.mode in ("colocated", "mixed") else functions == wanted
+    what = f"`{decision.mode}` with roles that are {', '.join(sorted(functions))}"
     return Finding("serve.mode", right, what, "mode", f"use roles that are {', '.join(sorted(wanted))}")
 
 

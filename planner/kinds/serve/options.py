@@ -165,13 +165,13 @@ class ServeDecision(Decision):
         best = self.attention_ffn
         if best is None:
             return ()
-        found = [best.verdict]
+        reasons = [best.verdict]
         if best.pays and all(role.function != "attention" for role in self.roles):
-            found[0] += "; in whole units, the GPUs at hand do more without"
+            reasons[0] += "; in whole units, the GPUs at hand do more without"
         hidden = best.overlapped_tokens_per_s_per_gpu
         if hidden > max(best.tokens_per_s_per_gpu, best.together_tokens_per_s_per_gpu):
-            found.append(
+            reasons.append(
                 f"with exchanges hidden behind a second micro-batch, both sides on every GPU would yield {hidden:.0f} "
                 "tokens/s/GPU of decoding, more than any instance of the plan"
             )
-        return tuple(found)
+        return tuple(reasons)

@@ -31,7 +31,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         require_playable(setting)
     limits.tell("pricing candidates")
     outcome = search(setting, setting.targets, limits)
-    if not outcome.found:
+    if not outcome.has_mix:
         if not outcome.proven:
             raise Stopped(outcome.result.stop_reason, bound=outcome.result.bound)
         limits.tell("naming the limits in conflict")
@@ -67,6 +67,6 @@ def _with_fewer(setting: ServeSetting, outcome: Outcome, error: Unplaceable, lim
     )
     restricted = replace(outcome.searched, shapes=shapes)
     fewer = replace(outcome, searched=restricted, result=solve_problem(restricted, setting, limits, tie_break=True))
-    if not fewer.found:
+    if not fewer.has_mix:
         raise error
     return fewer

@@ -122,9 +122,9 @@ def test_candidates_of_a_split_have_the_best_rate_of_all_its_units() -> None:
     setting = prepare(small(copy.deepcopy(MOE) | {"options.modes": ["attention-ffn"]}))
     (pool_costs,), target = setting.costs_of_pool.values(), setting.targets[0]
     found = {
-        (one.shape.devices, one.ffn.shape.devices): one.served[0].rate_per_s
+        (one.shape.devices, one.ffn.shape.devices): one.capacities[0].rate_per_s
         for one in list_candidates(setting, setting.targets, Tally())
-        if one.ffn is not None and one.served[0] is not None
+        if one.ffn is not None and one.capacities[0] is not None
     }
     best: dict[tuple[int, int], float] = {}
     room, filled = (
@@ -136,7 +136,9 @@ def test_candidates_of_a_split_have_the_best_rate_of_all_its_units() -> None:
         for batch in (16.0, 64.0, 256.0):
             units = sides.units(unit.attention, unit.ffn, unit.micro_batches)
             tpot_s = float(sides.tpot_s(units, np.array([batch]), target.context)[0])
-            cache = batch * target.held_tokens * 2 * 4 * 128 * 48 / min(unit.attention.tp, 4)  # keys and values, fp8
+            cache = (
+                batch * target.resident_tokens * 2 * 4 * 128 * 48 / min(unit.attention.tp, 4)
+            )  # keys and values, fp8
             if tpot_s <= target.tpot_limit_s and cache < 0.85 * room:  # none is near the edge
                 split = (unit.attention.devices, unit.ffn.devices)
                 best[split] = max(best.get(split, 0.0), filled * batch * unit.attention.dp / (target.osl * tpot_s))

@@ -93,8 +93,8 @@ def test_a_favourite_that_loses_is_no_better_in_simulation(plan: Envelope, model
 def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_play_as_they_were_searched(plan: Envelope) -> None:
     setting = prepare(small(SIMULATED))
     outcome = search(setting, setting.targets, Limits())
-    judge = LoadStreams.of(setting, outcome)
-    at = next(at for at, one in enumerate(judge.workshop.candidates) if one.function == "colocated")
+    streams = LoadStreams.of(setting, outcome)
+    at = next(at for at, one in enumerate(streams.builder.candidates) if one.function == "colocated")
     cells = (Deployment(((at, 1),), 1.0, (0,)), Deployment(((at, 2),), 1.0, (1,)))
     mix = envelope(setting, with_placement(outcome, cells, (6.0, 2.0)), plan.certificate, (), ())
     decision = decision_of(mix)
@@ -103,11 +103,11 @@ def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_play_as_they_
         ("chat", "colocated-2"),
         ("code", "colocated-1"),
     }
-    load = judge.mixture.requests(8.0)
+    load = streams.mixture.requests(8.0)
     played = fleet_of_plan(mix, decision, load, Policies()).fleet
-    apart = [judge.mixture.of(one.workloads).play(judge.workshop.fleet(one), 8.0)[0] for one in cells]
-    for fleet in (played, judge.workshop.whole(cells)):
-        runs = judge.mixture.play(fleet, 8.0)
+    apart = [streams.mixture.of(one.workloads).play(streams.builder.fleet(one), 8.0)[0] for one in cells]
+    for fleet in (played, streams.builder.whole(cells)):
+        runs = streams.mixture.play(fleet, 8.0)
         assert [run.e2e_s.tolist() for run in runs] == [run.e2e_s.tolist() for run in apart]
 
 

@@ -55,7 +55,7 @@ def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Env
     setting = prepare(small({**SIMULATED, "cluster.pools.0.gpus": 8}))
     outcome = search(setting, setting.targets, Limits())
     candidates = outcome.formulated.candidates
-    workshop = FleetBuilder.of(setting, candidates, {"llama": Requests.open_stream([0.0], [2000], [400])})
+    builder = FleetBuilder.of(setting, candidates, {"llama": Requests.open_stream([0.0], [2000], [400])})
     both, first, last = (
         next(at for at, one in enumerate(candidates) if one.function == function and one.shape.devices == 1)
         for function in ("colocated", "prefill", "decode")
@@ -65,7 +65,7 @@ def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Env
     rng = np.random.default_rng(0)
     load = Requests.open_stream(np.arange(400) / 2.0, rng.integers(100, 2000, 400), rng.integers(1, 400, 400))
     played = fleet_of_plan(mix, ServeDecision.model_validate(mix.decision), load, Policies()).fleet
-    searched, checked = (simulate(fleet, load) for fleet in (workshop.fleet(parts), played))
+    searched, checked = (simulate(fleet, load) for fleet in (builder.fleet(parts), played))
     assert len({path.first for path in played.paths[0]}) == 2
     assert checked.ttft_s.tolist() == searched.ttft_s.tolist()
     assert checked.e2e_s.tolist() == searched.e2e_s.tolist()

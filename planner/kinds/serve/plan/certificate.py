@@ -82,7 +82,7 @@ def axes_of(setting: ServeSetting) -> dict[str, list[JsonValue]]:
         for name, values in space.axes.items():
             axes.setdefault(name, set()).update(values)
     options = setting.options
-    found: dict[str, list[JsonValue]] = {
+    stated: dict[str, list[JsonValue]] = {
         "mode": list(options.modes),
         "pool": [pool.name for pool in setting.resolved.pools],
         **{name: list[JsonValue](sorted(values)) for name, values in axes.items()},
@@ -91,13 +91,13 @@ def axes_of(setting: ServeSetting) -> dict[str, list[JsonValue]]:
         "instances": ["every number that fits"],
     }
     if setting.resolved.problem.objective.pareto is not None:
-        found["tokens_per_s_per_user"] = list(SPEEDS_TOKENS_PER_S)
+        stated["tokens_per_s_per_user"] = list(SPEEDS_TOKENS_PER_S)
     if "colocated" in options.modes:
-        found["chunk_tokens"] = list(options.chunk_tokens or CHUNK_TOKENS)
+        stated["chunk_tokens"] = list(options.chunk_tokens or CHUNK_TOKENS)
     if "attention-ffn" in options.modes:
-        found["attention_and_ffn_gpus"] = [
-            f"{one} : {other}"
-            for one, other in dict.fromkeys(
+        stated["attention_and_ffn_gpus"] = [
+            f"{attention_gpus} : {ffn_gpus}"
+            for attention_gpus, ffn_gpus in dict.fromkeys(
                 pair
                 for (key, _), pool_costs in setting.costs_of_pool.items()
                 for (model, _), other_costs in setting.costs_of_pool.items()
@@ -105,17 +105,17 @@ def axes_of(setting: ServeSetting) -> dict[str, list[JsonValue]]:
                 for pair in splits(Sides(pool_costs, other_costs), options)
             )
         ]
-        found["micro_batches"] = list(options.micro_batches or MICRO_BATCHES)
+        stated["micro_batches"] = list(options.micro_batches or MICRO_BATCHES)
     if options.overlap != ("off",):
-        found["overlap"] = list(options.overlap)
+        stated["overlap"] = list(options.overlap)
     if options.speculation is not None:
-        found["draft_tokens"] = list(options.searched_drafts)
+        stated["draft_tokens"] = list(options.searched_drafts)
     if {"disaggregated", "attention-ffn"} & set(options.modes):
-        found["prefill_chunk_tokens"] = [int(chunk) for chunk in prefill_chunks(options, setting.targets)]
-        found["decode_pool"] = ["every pool, one for each prefill instance"]
+        stated["prefill_chunk_tokens"] = [int(chunk) for chunk in prefill_chunks(options, setting.targets)]
+        stated["decode_pool"] = ["every pool, one for each prefill instance"]
         if any(target.latency_limits for target in setting.targets):
-            found["prefill_share_of_latency"] = list(LATENCY_SHARES)
-    return found
+            stated["prefill_share_of_latency"] = list(LATENCY_SHARES)
+    return stated
 
 
 def _alternatives(outcome: Outcome) -> list[JsonValue]:
@@ -154,5 +154,5 @@ def _alternatives(outcome: Outcome) -> list[JsonValue]:
 def _alternative(name: str, objective: float | None, factor: float, value: float) -> JsonValue:
     if not objective:
         return {"plan": name, "objective": None, "loss": None}
-    found = objective * factor
-    return {"plan": name, "objective": found, "loss": abs(found - value) / max(abs(value), 1e-9)}
+    best = objective * factor
+    return {"plan": name, "objective": best, "loss": abs(best - value) / max(abs(value), 1e-9)}

@@ -169,9 +169,9 @@ def _drafting(setting: ServeSetting, used: Sequence[RoleInUse]) -> Drafting | No
         return None
     costs_of_pool = (setting.costs_of_pool[item.candidate.model, item.candidate.pool] for item in drafted)
     drafters = [pool_costs.costs.drafter for pool_costs in costs_of_pool]
-    first = next(one for one in drafters if one is not None)
+    first = next(drafter for drafter in drafters if drafter is not None)
     return Drafting(
-        drafter=", ".join(dict.fromkeys(one.name for one in drafters if one is not None)),
+        drafter=", ".join(dict.fromkeys(drafter.name for drafter in drafters if drafter is not None)),
         acceptance=first.acceptance,
         tokens_per_step={
             item.role: float(first.tokens_per_step(item.candidate.draft_tokens))
@@ -225,7 +225,7 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
     candidate, engine = item.candidate, setting.resolved.problem.engine
     limits: dict[str, float | int | str] = {
         "max_context_tokens": max(
-            target.longest_tokens for target in setting.targets if candidate.served[target.index] is not None
+            target.longest_tokens for target in setting.targets if candidate.capacities[target.index] is not None
         )
     }
     if candidate.max_batch:
@@ -259,8 +259,8 @@ def _placement(setting: ServeSetting, used: Sequence[RoleInUse]) -> list[Block]:
     return [
         block
         for index, pool in enumerate(setting.resolved.pools)
-        if (mine := [(parts, item.count) for item in used if (parts := _parts(item, index))])
-        for block in placement_blocks(pool, mine)
+        if (wanted := [(parts, item.count) for item in used if (parts := _parts(item, index))])
+        for block in placement_blocks(pool, wanted)
     ]
 
 
@@ -279,16 +279,16 @@ def _routes(setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInUse]) 
     assert solution is not None
     routes: list[Route] = []
     for target in setting.targets:
-        w, served = target.index, solution.served_per_s[target.index]
-        if served <= 0:
+        w, served_per_s = target.index, solution.served_per_s[target.index]
+        if served_per_s <= 0:
             continue
         for item in used:
-            share = item.load_per_s[w] / served
+            share = item.load_per_s[w] / served_per_s
             if not item.candidate.decodes and share > LEAST_SHARE:
                 routes.append(Route(workload=target.name, to=item.role, share=min(share, 1.0)))
         for flow in solution.flows:
             if flow.demand == w:
-                routes += _spread(target, used, flow, flow.rate_per_s / served)
+                routes += _spread(target, used, flow, flow.rate_per_s / served_per_s)
         for item in used:
             into = sum(route.share for route in routes if (route.workload, route.to) == (target.name, item.role))
             if item.candidate.ffn is not None and into > 0.0:
@@ -299,10 +299,10 @@ def _routes(setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInUse]) 
 def _spread(target: Target, used: Sequence[RoleInUse], flow: Flow, share: float) -> list[Route]:
     """A flow between pools over the roles of its channel there, each in proportion to its load."""
     w = target.index
-    mine = [i for i in used if i.candidate.channel is not None and i.candidate.channel.index == flow.channel]
-    mine = [i for i in mine if i.load_per_s[w] > 0.0]
-    senders = [i for i in mine if i.candidate.function == "prefill" and i.candidate.pool == flow.source]
-    receivers = [i for i in mine if i.candidate.decodes and i.candidate.pool == flow.target]
+    channel_roles = [i for i in used if i.candidate.channel is not None and i.candidate.channel.index == flow.channel]
+    channel_roles = [i for i in channel_roles if i.load_per_s[w] > 0.0]
+    senders = [i for i in channel_roles if i.candidate.function == "prefill" and i.candidate.pool == flow.source]
+    receivers = [i for i in channel_roles if i.candidate.decodes and i.candidate.pool == flow.target]
     sent, received = sum(i.load_per_s[w] for i in senders), sum(i.load_per_s[w] for i in receivers)
     return [
         Route(workload=target.name, source=a.role, to=b.role, share=min(part, 1.0))
@@ -316,7 +316,7 @@ def _predictions(setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInU
     """Figures by workload, then of the whole plan; times of the slowest path of the workload."""
     solution = outcome.result.solution
     assert solution is not None
-    found: list[Prediction] = []
+    predictions: list[Prediction] = []
     requests = tokens = 0.0
     for target in setting.targets:
         scale = 1.0
@@ -325,18 +325,20 @@ def _predictions(setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInU
         rate = solution.served_per_s[target.index] * scale
         requests += rate
         tokens += rate * target.osl
-        found.append(Prediction(metric="requests_per_s", of=target.name, value=rate))
-        found.append(Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl))
-        found += times(used, target, setting.costs_of_pool, scale)
+        predictions.append(Prediction(metric="requests_per_s", of=target.name, value=rate))
+        predictions.append(Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl))
+        predictions += times(used, target, setting.costs_of_pool, scale)
     gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
-    found.append(Prediction(metric="goodput_per_gpu", value=requests / gpus))
-    found.append(Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus))
-    found.append(Prediction(metric="gpus", value=float(solution.devices)))
+    predictions.append(Prediction(metric="goodput_per_gpu", value=requests / gpus))
+    predictions.append(Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus))
+    predictions.append(Prediction(metric="gpus", value=float(solution.devices)))
     if all(pool.usd_per_gpu_hour is not None for pool in setting.resolved.pools):
-        found.append(Prediction(metric="usd_per_hour", value=solution.price_per_hour))
+        predictions.append(Prediction(metric="usd_per_hour", value=solution.price_per_hour))
         if tokens > 0:
-            found.append(Prediction(metric="usd_per_mtok", value=solution.price_per_hour / (tokens * 3600.0) * 1e6))
-    return found
+            predictions.append(
+                Prediction(metric="usd_per_mtok", value=solution.price_per_hour / (tokens * 3600.0) * 1e6)
+            )
+    return predictions
 
 
 def _digests(setting: ServeSetting, inputs: dict[str, JsonValue]) -> Digests:

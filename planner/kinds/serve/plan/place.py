@@ -43,7 +43,7 @@ def placement_blocks(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Inst
         placed = sorted([device for group in next(groups) for device in group.slots] for _ in range(replicas))
         first = 0
         for role, shape in parts:
-            blocks += _blocks(pool, role, shape, [one[first : first + shape.devices] for one in placed])
+            blocks += _blocks(pool, role, shape, [devices[first : first + shape.devices] for devices in placed])
             first += shape.devices
     return blocks
 

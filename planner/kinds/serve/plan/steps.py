@@ -50,7 +50,7 @@ def _of_sides(
 def _evidence(
     step: StepTime, own: int, also: dict[str, Floats], tpot_s_by_batch: dict[str, float] | None
 ) -> StepEvidence:
-    seconds = {name: float(found[own]) for name, found in (step.by_operator | also).items()}
+    seconds = {name: float(times_s[own]) for name, times_s in (step.by_operator | also).items()}
     ordered = sorted(((name, value) for name, value in seconds.items() if value > 0.0), key=lambda row: -row[1])
     return StepEvidence(
         seconds={name: _short(value) for name, value in ordered},
@@ -73,21 +73,21 @@ def _batches(setting: ServeSetting, item: RoleInUse) -> list[int]:
     if item.candidate.function == "prefill":
         return [own]
     known = sorted({int(batch) for batch in axis(setting.options.max_batch, DECODE_BATCHES)} | {own})
-    at = known.index(own)
-    return known[max(at - 1, 0) : at + 2]
+    index = known.index(own)
+    return known[max(index - 1, 0) : index + 2]
 
 
 def _points(item: RoleInUse, batches: list[int]) -> Points:
     """The instance type at each batch [N]; its memory is not asked for."""
-    shape, one = item.candidate.shape, np.ones(len(batches))
+    shape, ones = item.candidate.shape, np.ones(len(batches))
     return Points(
         shape=np.zeros(len(batches), dtype=np.intp),
-        shards=Shards.of(*(degree * one for degree in shape.degrees)),
+        shards=Shards.of(*(degree * ones for degree in shape.degrees)),
         batch=np.array(batches, dtype=np.float64),
-        chunk=item.candidate.chunk_tokens * one,
-        drafts=item.candidate.draft_tokens * one,
-        weight_bytes=0.0 * one,
-        activation_bytes=0.0 * one,
+        chunk=item.candidate.chunk_tokens * ones,
+        drafts=item.candidate.draft_tokens * ones,
+        weight_bytes=0.0 * ones,
+        activation_bytes=0.0 * ones,
         kv_bytes=(),
         fits=(),
     )

@@ -6,6 +6,7 @@ the model with the objective stated. What is taken on trust are the rates in it:
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from pydantic import JsonValue
@@ -13,8 +14,7 @@ from pydantic import JsonValue
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.proof.repriced_units import name_of_role, shape_of
-from planner.kinds.serve.steady.candidates import unit_name
+from planner.kinds.serve.proof.stated import name_of_role
 from planner.kinds.serve.steady.formulate import ROLES, gpus_at_hand, mix_links, mix_pools
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Objective
@@ -44,7 +44,7 @@ def proof_findings(envelope: Envelope, decision: ServeDecision, problem: Problem
         return
     try:
         mix = problem_from_dict(_part(proof, "mix"))
-        model, found = build(mix)
+        model, columns = build(mix)
         stated = LinearModel.from_dict(_part(proof, "model"))
         values = _numbers(proof, "values")
     except (PlannerError, TypeError, ValueError) as error:
@@ -57,9 +57,9 @@ def proof_findings(envelope: Envelope, decision: ServeDecision, problem: Problem
     pools = _pools(problem)
     if pools is not None:
         yield _cluster(mix, problem, pools)
-        yield _objective(envelope.certificate.objective, proof, mix, found, problem, pools)
+        yield _objective(envelope.certificate.objective, proof, mix, columns, problem, pools)
     yield _load(mix, problem)
-    yield _instances(mix, decision, problem, found, values)
+    yield _instances(mix, decision, problem, columns, values)
     yield _point(envelope.certificate.objective, proof, model, values)
 
 
@@ -96,7 +96,12 @@ def _cluster(mix: MixProblem, problem: Problem, pools: list[Pool]) -> Finding:
 
 
 def _objective(
-    objective: Objective, proof: dict[str, JsonValue], mix: MixProblem, found: Vars, problem: Problem, pools: list[Pool]
+    objective: Objective,
+    proof: dict[str, JsonValue],
+    mix: MixProblem,
+    columns: Vars,
+    problem: Problem,
+    pools: list[Pool],
 ) -> Finding:
     """Whether the proof optimises what the problem asks for, and turns it into the stated metric rightly."""
     wanted = problem.objective
@@ -115,7 +120,7 @@ def _objective(
         factor = sum(known) / gpus if len(known) == len(outputs) else None
     unit = proof.get("objective_unit")
     if factor is not None:
-        wanted_unit = found.objective_unit * factor
+        wanted_unit = columns.objective_unit * factor
         right = right and isinstance(unit, (int, float)) and math.isclose(unit, wanted_unit, rel_tol=1e-9)
     what = f"proves {mix.objective.value} in units of {unit} {objective.metric}"
     return Finding("certificate.objective", right, what, "certificate.objective", _HINT)
@@ -137,35 +142,24 @@ def _load(mix: MixProblem, problem: Problem) -> Finding:
 
 
 def _instances(
-    mix: MixProblem, decision: ServeDecision, problem: Problem, found: Vars, values: tuple[float, ...]
+    mix: MixProblem, decision: ServeDecision, problem: Problem, columns: Vars, values: tuple[float, ...]
 ) -> Finding:
     """Whether the point of the proof has the plan's instances: the same number of each type, on as many devices."""
     labels = [pool.label for pool in problem.cluster.pools]
-    wanted: dict[tuple[object, ...], int] = {}
+    wanted: Counter[tuple[object, ...]] = Counter()
     sides = ffn_roles(decision)
     for role in decision.roles:
         if role.function == "ffn":
             continue
         shape, ffn = role.parallelism, sides.get(role.name)
         index = labels.index(role.pool) if role.pool in labels else -1
-        name = name_of_role(role)
-        devices = shape.devices
-        if ffn is not None:
-            name = unit_name(
-                name,
-                shape_of(ffn).degrees,
-                role.limits.get("micro_batches"),
-                None if ffn.pool == role.pool else ffn.pool,
-            )
-            devices += ffn.parallelism.devices
-        key = (ROLES.get(role.function), index, devices, name)
-        wanted[key] = wanted.get(key, 0) + role.replicas
-    proven: dict[tuple[object, ...], int] = {}
-    for one, n in zip(mix.shapes, found.n, strict=True):
+        devices = shape.devices + (ffn.parallelism.devices if ffn is not None else 0)
+        wanted[ROLES.get(role.function), index, devices, name_of_role(role, ffn)] += role.replicas
+    proven: Counter[tuple[object, ...]] = Counter()
+    for mix_shape, n in zip(mix.shapes, columns.n, strict=True):
         count = round(values[n.column]) if n.column < len(values) else -1
         if count:
-            named = (one.role, one.pool, one.devices, one.name.rpartition("#")[0])
-            proven[named] = proven.get(named, 0) + count
+            proven[mix_shape.role, mix_shape.pool, mix_shape.devices, mix_shape.name.rpartition("#")[0]] += count
     what = "the proof's point has the instances of the plan"
     if wanted != proven:
         what = f"the proof's point has {sum(proven.values())} instances, not the {sum(wanted.values())} of the plan"
@@ -183,10 +177,10 @@ def _point(objective: Objective, proof: dict[str, JsonValue], model: LinearModel
     if broken:
         return Finding("certificate.point", False, f"the plan breaks {broken[0].name} of the model", where, _HINT)
     unit = proof.get("objective_unit")
-    found = model.objective_at(values) * (unit if isinstance(unit, (int, float)) else math.nan)
+    value = model.objective_at(values) * (unit if isinstance(unit, (int, float)) else math.nan)
     stated = objective.value if objective.value is not None else math.nan
-    right = math.isclose(found, stated, rel_tol=REL_TOL)
-    what = f"the plan's instances give {found:.9g} in the model, the certificate states {stated:.9g}"
+    right = math.isclose(value, stated, rel_tol=REL_TOL)
+    what = f"the plan's instances give {value:.9g} in the model, the certificate states {stated:.9g}"
     return Finding("certificate.point", right, what, where, _HINT)
 
 
@@ -201,7 +195,7 @@ def _numbers(proof: dict[str, JsonValue], name: str) -> tuple[float, ...]:
     part = proof.get(name)
     if not isinstance(part, list):
         raise PlannerError(f"the proof has no `{name}`")
-    found = tuple(float(value) for value in part if isinstance(value, (int, float)))
-    if len(found) != len(part):
+    numbers = tuple(float(value) for value in part if isinstance(value, (int, float)))
+    if len(numbers) != len(part):
         raise PlannerError(f"`{name}` of the proof holds something that is no number")
-    return found
+    return numbers

@@ -9,20 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.documents.units import format_si
-from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.proof.repriced_units import name_of_role, shape_of
+from planner.kinds.serve.proof.stated import name_of_role, not_judged, setting_of_plan, shape_of, stated_types
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.points import Tally
-from planner.kinds.serve.steady.search import ServeSetting, list_candidates, prepare
-from planner.kinds.serve.steady.shapes import shape_space
+from planner.kinds.serve.steady.search import ServeSetting, list_candidates, shape_spaces
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
-from planner.problem.recorded import INPUTS
-from planner.problem.resolve import resolve
 from planner.problem.schema import Problem
 from planner.solvers.mix import Shape as MixShape
-from planner.solvers.mix_data import problem_from_dict
 
 REL_TOL = 1e-6
 _HINT = "solve again: this is not what the costs of the plan give"
@@ -34,13 +29,9 @@ def repriced_drafts(envelope: Envelope, decision: ServeDecision, problem: Proble
     roles = [role for role in decision.roles if role.limits.get("draft_tokens") or shape_of(role).micro_batches > 1]
     if not roles and decision.drafting is None:
         return
-    try:
-        setting = prepare(resolve(problem, INPUTS))
-    except PlannerError as error:
-        yield Finding("serve.drafts", True, f"not judged: {error.what}", "roles", skipped=True)
-        return
-    if setting.calibration.digest != envelope.digests.calibration:
-        yield Finding("serve.drafts", True, "not judged: the calibration has changed", "roles", skipped=True)
+    setting = setting_of_plan(envelope, problem, "serve.drafts")
+    if isinstance(setting, Finding):
+        yield setting
         return
     yield from _yielded(decision, setting, [role for role in roles if role.limits.get("draft_tokens")])
     for role in roles:
@@ -49,17 +40,17 @@ def repriced_drafts(envelope: Envelope, decision: ServeDecision, problem: Proble
 
 def _role(envelope: Envelope, role: Role, setting: ServeSetting) -> Iterator[Finding]:
     where = f"roles.{role.name}"
-    stated = _stated(envelope, name_of_role(role))
-    found = {one.name: one for one in _priced(role, setting)}
+    types = stated_types(envelope, name_of_role(role))
+    stated = next((shape for shape in types if any(rate > 0.0 for rate in shape.rate_per_s)), None)
+    candidates = {candidate.name: candidate for candidate in _priced(role, setting)}
     used, named = setting.profile_digests, set(envelope.digests.profiles)
     if not used <= named or bool(used) != bool(named):
-        what = "not judged: the plan was costed with kernel tables that are not at hand"
-        yield Finding("serve.drafts", True, what, where, skipped=True)
+        yield not_judged("serve.drafts", "the plan was costed with kernel tables that are not at hand", where)
         return
     if stated is None:
-        yield Finding("serve.drafts", True, "not judged: the proof has no such instance", where, skipped=True)
+        yield not_judged("serve.drafts", "the proof has no such instance", where)
         return
-    own = found.get(stated.name)
+    own = candidates.get(stated.name)
     drafts = role.limits.get("draft_tokens")
     what = f"{drafts} drafts a step " if drafts else "steps in two batches "
     what += "keep the limits" if own else "are not searched for, do not fit, or break the limits"
@@ -79,47 +70,33 @@ def _priced(role: Role, setting: ServeSetting) -> list[Candidate]:
     limits = {name: (value,) for name in ("max_batch", "chunk_tokens") if (value := role.limits.get(name))}
     alone = options.model_copy(update={"modes": (mode,), **axes, **limits})
     engine = setting.resolved.problem.engine.name
-    spaces = {key: shape_space(at.costs.arch, at.pool, engine, alone) for key, at in setting.costs_of_pool.items()}
-    one = replace(setting, options=alone, spaces=spaces, priced={})
-    mine = pools.index(role.pool)
-    found = list_candidates(one, setting.targets, Tally())
-    return [candidate for candidate in found if (candidate.model, candidate.pool) == (role.model, mine)]
-
-
-def _stated(envelope: Envelope, name: str) -> MixShape | None:
-    """The instance type in the proof, where it has some rate."""
-    data = envelope.certificate.proof.get("mix")
-    if not isinstance(data, dict):
-        return None
-    try:
-        shapes = problem_from_dict(data).shapes
-    except (PlannerError, TypeError, ValueError):
-        return None
-    named = [one for one in shapes if one.name.partition("#")[0] == name]
-    return next((one for one in named if any(rate > 0.0 for rate in one.rate_per_s)), None)
+    spaces = shape_spaces(setting.costs_of_pool, engine, alone)
+    candidates = list_candidates(replace(setting, options=alone, spaces=spaces, priced={}), setting.targets, Tally())
+    own = role.model, pools.index(role.pool)
+    return [candidate for candidate in candidates if (candidate.model, candidate.pool) == own]
 
 
 def _memory(role: Role, own: Candidate) -> Iterator[Finding]:
     """Weights, the drafter's among them, and activations; the cache is that of a workload that the role serves."""
     if role.memory is None:
         return
-    held = [served.kv_bytes for served in own.served if served is not None]
+    caches = [capacity.kv_bytes for capacity in own.capacities if capacity is not None]
     parts = (
         ("weights", role.memory.weights_bytes, [own.weights_bytes]),
         ("activations", role.memory.activations_bytes, [own.activations_bytes]),
-        ("KV cache", role.memory.kv_cache_bytes, held),
+        ("KV cache", role.memory.kv_cache_bytes, caches),
     )
-    for name, stated, found in parts:
-        right = any(math.isclose(stated, value, rel_tol=REL_TOL) for value in found)
-        what = f"{name} of {format_si(stated, 'B')} a device, its steps need {format_si(max(found), 'B')}"
+    for name, stated, needed in parts:
+        right = any(math.isclose(stated, value, rel_tol=REL_TOL) for value in needed)
+        what = f"{name} of {format_si(stated, 'B')} a device, its steps need {format_si(max(needed), 'B')}"
         yield Finding("serve.draft_memory", right, what, f"roles.{role.name}.memory", _HINT)
 
 
 def _rates(role: Role, own: Candidate, stated: MixShape) -> Iterator[Finding]:
-    for served, rate_per_s in zip(own.served, stated.rate_per_s, strict=False):
-        if served is not None:
-            right = math.isclose(served.rate_per_s, rate_per_s, rel_tol=REL_TOL)
-            what = f"{served.rate_per_s:.6g} requests/s of a replica, the proof has {rate_per_s:.6g}"
+    for capacity, rate_per_s in zip(own.capacities, stated.rate_per_s, strict=False):
+        if capacity is not None:
+            right = math.isclose(capacity.rate_per_s, rate_per_s, rel_tol=REL_TOL)
+            what = f"{capacity.rate_per_s:.6g} requests/s of a replica, the proof has {rate_per_s:.6g}"
             yield Finding("serve.draft_rate", right, what, f"roles.{role.name}", _HINT)
 
 

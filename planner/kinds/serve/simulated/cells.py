@@ -20,54 +20,54 @@ MOST_SIZES = 16  # numbers of GPUs of a cell, evenly spaced up to all
 FEWEST_PLACEMENTS = 4  # of a set of workloads and a number of GPUs
 
 
-def list_cells(judge: LoadStreams, outcome: Outcome) -> tuple[list[Deployment], tuple[int, ...]]:
+def list_cells(streams: LoadStreams, outcome: Outcome) -> tuple[list[Deployment], tuple[int, ...]]:
     """All cells, and the places of those that make up the mix that steady state prefers."""
     candidates = outcome.formulated.candidates
-    sets, step = list(workload_sets(judge)), -(-judge.gpus // MOST_SIZES)
-    sizes = [judge.gpus - step * at for at in range(judge.gpus // step) if judge.gpus - step * at > 0]
+    sets, step = list(workload_sets(streams)), -(-streams.gpus // MOST_SIZES)
+    sizes = [streams.gpus - step * at for at in range(streams.gpus // step) if streams.gpus - step * at > 0]
     most = max(MOST_PLACEMENTS // (len(sets) * len(sizes)), FEWEST_PLACEMENTS)
-    found = {_key(one): one for one in _preferred(judge, outcome)}
-    favourite = tuple(range(len(found)))
+    deployments = {_key(deployment): deployment for deployment in _preferred(streams, outcome)}
+    favourite = tuple(range(len(deployments)))
     for workloads in sets:
         for size in sizes:
-            for one in ranked(candidates, size, workloads, judge.fractions)[:most]:
-                found.setdefault(_key(one), one)
-    return list(found.values()), favourite
+            for deployment in ranked(candidates, size, workloads, streams.fractions)[:most]:
+                deployments.setdefault(_key(deployment), deployment)
+    return list(deployments.values()), favourite
 
 
-def workload_sets(judge: LoadStreams) -> Iterator[tuple[int, ...]]:
+def workload_sets(streams: LoadStreams) -> Iterator[tuple[int, ...]]:
     """Sets of workloads that may share a cell."""
-    models = [workload.model for workload in judge.setting.resolved.workloads]
+    models = [workload.model for workload in streams.setting.resolved.workloads]
     for model in dict.fromkeys(models):
-        mine = [at for at, name in enumerate(models) if name == model]
-        sizes = range(1, len(mine) + 1) if len(mine) <= MOST_SHARED else (1, len(mine))
+        of_model = [index for index, name in enumerate(models) if name == model]
+        sizes = range(1, len(of_model) + 1) if len(of_model) <= MOST_SHARED else (1, len(of_model))
         for size in sizes:
-            yield from combinations(mine, size)
+            yield from combinations(of_model, size)
 
 
-def cell_of(judge: LoadStreams, parts: Deployment) -> Cell:
+def cell_of(streams: LoadStreams, deployment: Deployment) -> Cell:
     """A placement of some workloads as what the search plays."""
-    candidates = judge.workshop.candidates
+    candidates = streams.builder.candidates
     return Cell(
-        cell_name(judge, parts),
-        lambda: judge.workshop.fleet(parts),
-        parts.workloads,
-        parts.gpus(candidates),
-        parts.steady_per_s,
+        cell_name(streams, deployment),
+        lambda: streams.builder.fleet(deployment),
+        deployment.workloads,
+        deployment.gpus(candidates),
+        deployment.steady_per_s,
     )
 
 
-def cell_name(judge: LoadStreams, parts: Deployment) -> str:
+def cell_name(streams: LoadStreams, deployment: Deployment) -> str:
     """A cell in words, such as `chat, code: 4 x colocated tp1, batch 64, chunk 4096`."""
-    served = ", ".join(judge.setting.targets[at].name for at in parts.workloads)
-    return f"{served}: {name_of(judge.workshop.candidates, parts)}"
+    names = ", ".join(streams.setting.targets[workload].name for workload in deployment.workloads)
+    return f"{names}: {name_of(streams.builder.candidates, deployment)}"
 
 
-def _key(parts: Deployment) -> tuple[object, ...]:
-    return parts.workloads, parts.counts, parts.loads
+def _key(deployment: Deployment) -> tuple[object, ...]:
+    return deployment.workloads, deployment.counts, deployment.loads
 
 
-def _preferred(judge: LoadStreams, outcome: Outcome) -> Iterator[Deployment]:
+def _preferred(streams: LoadStreams, outcome: Outcome) -> Iterator[Deployment]:
     """The mix that steady state prefers, cut where no instance type serves both sides."""
     solution = outcome.result.solution
     assert solution is not None
@@ -83,9 +83,9 @@ def _preferred(judge: LoadStreams, outcome: Outcome) -> Iterator[Deployment]:
 
 def _connected(used: Sequence[RoleInUse], served_per_s: Sequence[float]) -> list[tuple[int, ...]]:
     """Workloads that share an instance type, directly or through others, together."""
-    groups = [{at} for at in range(len(served_per_s))]
+    groups = [{workload} for workload in range(len(served_per_s))]
     for item in used:
-        shared = {at for at in range(len(served_per_s)) if _serves(item, at, served_per_s)}
+        shared = {workload for workload in range(len(served_per_s)) if _serves(item, workload, served_per_s)}
         touched = [group for group in groups if group & shared]
         if len(touched) > 1:
             groups = [group for group in groups if not group & shared] + [set().union(*touched)]

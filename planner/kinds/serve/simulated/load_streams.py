@@ -26,7 +26,7 @@ from planner.simulate.run.attainment import Draws
 from planner.simulate.run.mixture import Mixture
 
 SIDES = ("input_tokens", "output_tokens")
-STREAMS = 5  # independent ones, whose goodputs give the interval
+REPLICATIONS = 5  # independent ones, whose goodputs give the interval
 FEWEST, MOST = 2_000, 20_000  # requests of a run
 FEWEST_TOGETHER = 10_000  # of several workloads, as many as a plan is checked on: bursts of both must meet
 FEWEST_EACH, MOST_OF_ALL = 400, 60_000  # of a workload that is rare among others, and of the run then
@@ -43,8 +43,8 @@ class LoadStreams:
     setting: ServeSetting
     fractions: tuple[float, ...]  # of the rate, by workload
     mixture: Mixture
-    workshop: FleetBuilder
-    streams: tuple[Mixture, ...]  # independent ones of the same workloads
+    builder: FleetBuilder
+    replications: tuple[Mixture, ...]  # independent ones of the same workloads
     factor: float  # a rate x factor = the objective, where it is to be the most
     gpus: int  # that may be used
 
@@ -63,22 +63,22 @@ class LoadStreams:
         weights = [target.share if maximising else target.rate_per_s or 0.0 for target in targets]
         fractions = tuple(weight / sum(weights) for weight in weights)
         flight = sum(
-            rate * max(one.held_s for kind in outcome.formulated.candidates if (one := kind.served[at]) is not None)
+            rate * max(one.stay_s for kind in outcome.formulated.candidates if (one := kind.capacities[at]) is not None)
             for at, rate in enumerate(solution.served_per_s)
         )
         count = setting.options.simulated_requests or _count(flight, fractions)
         warm_up = min(int(max(WARM_UP * flight, LEAST_WARM_UP * count)), count // 3)
         seed = setting.resolved.problem.seed
-        mixtures = [_drawn(setting, fractions, count, warm_up, seed + 1000 * n) for n in range(STREAMS + 1)]
-        workshop = FleetBuilder.of(setting, outcome.formulated.candidates, _every(setting, mixtures))
+        mixtures = [_drawn(setting, fractions, count, warm_up, seed + 1000 * n) for n in range(REPLICATIONS + 1)]
+        builder = FleetBuilder.of(setting, outcome.formulated.candidates, _all_requests(setting, mixtures))
         factor = outcome.formulated.factor / sum(target.share for target in targets)
-        return cls(setting, fractions, mixtures[0], workshop, tuple(mixtures[1:]), factor, _gpus(setting))
+        return cls(setting, fractions, mixtures[0], builder, tuple(mixtures[1:]), factor, _gpus(setting))
 
     def require_long_enough(self, favourite: Sequence[Deployment]) -> None:
         """Refuses runs so short that what steady state prefers keeps the limits though all requests come at once."""
         if math.isfinite(self.asked_per_s):
             return
-        fleets = [(self.mixture.of(one.workloads), self.workshop.fleet(one)) for one in favourite]
+        fleets = [(self.mixture.of(one.workloads), self.builder.fleet(one)) for one in favourite]
         if all(mixture.keeps(fleet, HIGHEST_PER_S) for mixture, fleet in fleets):
             raise self._too_short()
 
@@ -130,13 +130,13 @@ def _gpus(setting: ServeSetting) -> int:
 def _drawn(setting: ServeSetting, fractions: Sequence[float], count: int, warm_up: int, seed: int) -> Mixture:
     """`count` requests of all workloads together; what is drawn of one does not depend on the others."""
     draws, slos = [], []
-    for at, (fraction, target) in enumerate(zip(fractions, setting.targets, strict=True)):
-        spec, own = setting.resolved.workloads[at].spec, max(round(count * fraction), 1)
-        rng = np.random.default_rng(seed + SEEDS * at)
-        inputs, outputs = _lengths(setting.resolved.workloads[at], own, rng)
+    for workload, (fraction, target) in enumerate(zip(fractions, setting.targets, strict=True)):
+        spec, own = setting.resolved.workloads[workload].spec, max(round(count * fraction), 1)
+        rng = np.random.default_rng(seed + SEEDS * workload)
+        inputs, outputs = _lengths(setting.resolved.workloads[workload], own, rng)
         cv, skipped = math.sqrt(target.arrival_cv2), min(int(warm_up * fraction), own - 1)
-        found = Draws.renewal(inputs, outputs, cv=cv, seed=seed + SEEDS * at + 1, warm_up=skipped)
-        draws.append(Draws(found.arrival_s / fraction, inputs, outputs, skipped))
+        renewal = Draws.renewal(inputs, outputs, cv=cv, seed=seed + SEEDS * workload + 1, warm_up=skipped)
+        draws.append(Draws(renewal.arrival_s / fraction, inputs, outputs, skipped))
         slos.append(divided(spec.slo, target.margins))
     return Mixture(tuple(draws), tuple(slos))
 
@@ -144,27 +144,27 @@ def _drawn(setting: ServeSetting, fractions: Sequence[float], count: int, warm_u
 def _lengths(workload: Workload, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Prompts and answers [R]; what stands in one row of a trace stays together."""
     rows: dict[str, Ints] = {}
-    found = []
+    drawn = []
     for side, facts in zip(SIDES, (workload.input, workload.output), strict=True):
         lengths = getattr(workload.spec, side)
         if isinstance(lengths, TraceLengths):
             if lengths.trace not in rows:
                 rows[lengths.trace] = rng.integers(0, len(facts.traced), count)
-            found.append(np.array(facts.traced, dtype=np.int64)[rows[lengths.trace]])
+            drawn.append(np.array(facts.traced, dtype=np.int64)[rows[lengths.trace]])
         else:
-            found.append(drawn_lengths(workload.spec, side, count, rng))
-    return found[0], found[1]
+            drawn.append(drawn_lengths(workload.spec, side, count, rng))
+    return drawn[0], drawn[1]
 
 
-def _every(setting: ServeSetting, mixtures: Sequence[Mixture]) -> dict[str, Requests]:
-    """All requests that are ever played, by model."""
+def _all_requests(setting: ServeSetting, mixtures: Sequence[Mixture]) -> dict[str, Requests]:
+    """All requests that are ever simulated, by model."""
     models = [workload.model for workload in setting.resolved.workloads]
-    found = {}
+    requests = {}
     for model in dict.fromkeys(models):
-        mine = [one.draws[at] for one in mixtures for at, name in enumerate(models) if name == model]
-        inputs, outputs = (np.concatenate([getattr(one, side) for one in mine]) for side in SIDES)
-        found[model] = Requests.open_stream(np.zeros(len(inputs)), inputs, outputs)
-    return found
+        draws = [mixture.draws[index] for mixture in mixtures for index, name in enumerate(models) if name == model]
+        inputs, outputs = (np.concatenate([getattr(mixture, side) for mixture in draws]) for side in SIDES)
+        requests[model] = Requests.open_stream(np.zeros(len(inputs)), inputs, outputs)
+    return requests
 
 
 def divided(slo: SloSpec, margins: Margins) -> SloSpec:

@@ -39,66 +39,71 @@ UNPLAYED = "cells with which no partition could be better, or that were not reac
 ASSUMED = (*ASSUMPTIONS[:2], *SHARED, *ASSUMPTIONS[3:])
 
 
-def best_partition(outcome: Outcome, judge: LoadStreams) -> Envelope:
+def best_partition(outcome: Outcome, streams: LoadStreams) -> Envelope:
     """The plan of the highest common scale of all rates at which every workload keeps its limits."""
-    parts, favourite = list_cells(judge, outcome)
-    judge.require_long_enough(parts[: len(favourite)])
-    cells = [cell_of(judge, one) for one in parts]
-    search = CellSearch(cells, judge.mixture, judge.gpus, judge.asked_per_s, MOST_TRIED)
+    deployments, favourite = list_cells(streams, outcome)
+    streams.require_long_enough(deployments[: len(favourite)])
+    cells = [cell_of(streams, one) for one in deployments]
+    search = CellSearch(cells, streams.mixture, streams.gpus, streams.asked_per_s, MOST_TRIED)
     while (best := search.best(favourite)) is not None:
-        fleets = {at: search.known[at].fleet for at in best.cells}
-        goods, goodput = [_kept_by(stream, parts, fleets) for stream in judge.streams], best.goodput_per_s or 0.0
-        low, high = judge.goodput_interval(goods, goodput)
-        claimed, bound = min(goodput, low) or goodput, search.bound * judge.factor
-        found = _finding(search, judge, parts, best, claimed, (low, high), bound, claimed * judge.factor)
+        fleets = {cell: search.known[cell].fleet for cell in best.cells}
+        goods, goodput = (
+            [_kept_by(stream, deployments, fleets) for stream in streams.replications],
+            best.goodput_per_s or 0.0,
+        )
+        low, high = streams.goodput_interval(goods, goodput)
+        claimed, bound = min(goodput, low) or goodput, search.bound * streams.factor
+        choice = _finding(search, streams, deployments, best, claimed, (low, high), bound, claimed * streams.factor)
         try:
-            return plan_of(judge, outcome, found)
+            return plan_of(streams, outcome, choice)
         except Unplaceable:
             search.dropped.add(_largest(search, best.cells))
-    raise no_placement(judge, proved=search.bound == 0.0)
+    raise no_placement(streams, proved=search.bound == 0.0)
 
 
-def cheapest_partition(outcome: Outcome, judge: LoadStreams) -> Envelope:
+def cheapest_partition(outcome: Outcome, streams: LoadStreams) -> Envelope:
     """The plan of the fewest GPUs that keeps the limits at the rates asked for, and close to them on other draws."""
-    parts, _ = list_cells(judge, outcome)
-    cells, rate = [cell_of(judge, one) for one in parts], judge.asked_per_s
-    search = CellSearch(cells, judge.mixture, judge.gpus)
-    streams = [[stream.of(one.workloads) for stream in judge.streams] for one in parts]
+    deployments, _ = list_cells(streams, outcome)
+    cells, rate = [cell_of(streams, one) for one in deployments], streams.asked_per_s
+    search = CellSearch(cells, streams.mixture, streams.gpus)
+    replications = [[stream.of(one.workloads) for stream in streams.replications] for one in deployments]
 
-    def keeps(at: int) -> bool:
-        fleet = search.known[at].fleet
-        return search.keeps(at, rate) and all(one.keeps(fleet, SURE * rate) for one in streams[at])
+    def keeps(cell: int) -> bool:
+        fleet = search.known[cell].fleet
+        return search.keeps(cell, rate) and all(one.keeps(fleet, SURE * rate) for one in replications[cell])
 
     least = search.fewest_allowed(rate)
     while (chosen := search.cheapest(rate, keeps)) is not None:
         assert least is not None, "what is chosen is allowed"
-        best = Partition(chosen, rate, min(search.known[at].bound_per_s for at in chosen))
+        best = Partition(chosen, rate, min(search.known[cell].bound_per_s for cell in chosen))
         search.tried.append(best)
-        price = price_of(outcome, tuple(parts[at] for at in chosen))
-        bound = price_of(outcome, tuple(parts[at] for at in least))
-        found = _finding(search, judge, parts, best, rate, None, bound, price)
+        price = price_of(outcome, tuple(deployments[cell] for cell in chosen))
+        bound = price_of(outcome, tuple(deployments[cell] for cell in least))
+        choice = _finding(search, streams, deployments, best, rate, None, bound, price)
         try:
-            return plan_of(judge, outcome, found)
+            return plan_of(streams, outcome, choice)
         except Unplaceable:
             search.dropped.add(_largest(search, chosen))
-    raise no_placement(judge, proved=least is None)
+    raise no_placement(streams, proved=least is None)
 
 
-def _kept_by(stream: Mixture, parts: Sequence[Deployment], fleets: Mapping[int, Fleet]) -> Callable[[float], bool]:
+def _kept_by(
+    stream: Mixture, deployments: Sequence[Deployment], fleets: Mapping[int, Fleet]
+) -> Callable[[float], bool]:
     """Whether cells keep the limits of their workloads on a stream, at a rate."""
-    mine = [(stream.of(parts[at].workloads), fleet) for at, fleet in fleets.items()]
-    return lambda rate: all(one.keeps(fleet, rate) for one, fleet in mine)
+    cells = [(stream.of(deployments[cell].workloads), fleet) for cell, fleet in fleets.items()]
+    return lambda rate: all(mixture.keeps(fleet, rate) for mixture, fleet in cells)
 
 
 def _largest(search: CellSearch, chosen: Sequence[int]) -> int:
     """The cell that leaves most room when it is not used."""
-    return max(chosen, key=lambda at: search.cells[at].gpus)
+    return max(chosen, key=lambda cell: search.cells[cell].gpus)
 
 
 def _finding(
     search: CellSearch,
-    judge: LoadStreams,
-    parts: Sequence[Deployment],
+    streams: LoadStreams,
+    deployments: Sequence[Deployment],
     best: Partition,
     claimed_per_s: float,
     interval_per_s: tuple[float, float] | None,
@@ -107,14 +112,18 @@ def _finding(
 ) -> SimulatedChoice:
     """What the search found, with every partition that was played as a placement."""
     tried = tuple(
-        Tried("beaten" if one.goodput_per_s is None else "simulated", one.bound_per_s, one.goodput_per_s)
-        for one in search.tried
+        Tried(
+            "beaten" if partition.goodput_per_s is None else "simulated", partition.bound_per_s, partition.goodput_per_s
+        )
+        for partition in search.tried
     )
-    favourite = parts[0].steady_per_s  # of the mix that steady state prefers over every other
-    placements = tuple(_placement(judge, [parts[at] for at in one.cells], favourite) for one in search.tried)
+    favourite = deployments[0].steady_per_s  # of the mix that steady state prefers over every other
+    placements = tuple(
+        _placement(streams, [deployments[cell] for cell in partition.cells], favourite) for partition in search.tried
+    )
     return SimulatedChoice(
         PlacementSearch(placements, tried, search.tried.index(best), search.runs),
-        tuple(tuple(parts[at] for at in one.cells) for one in search.tried),
+        tuple(tuple(deployments[cell] for cell in partition.cells) for partition in search.tried),
         search.tried.index(best),
         claimed_per_s,
         interval_per_s,
@@ -135,6 +144,6 @@ def _effort(search: CellSearch) -> dict[str, JsonValue]:
     }
 
 
-def _placement(judge: LoadStreams, cells: Sequence[Deployment], most_per_s: float) -> Placement:
-    name, steady = " | ".join(cell_name(judge, one) for one in cells), min(one.steady_per_s for one in cells)
-    return Placement(name, partial(judge.workshop.whole, cells), judge.factor, min(steady, most_per_s))
+def _placement(streams: LoadStreams, cells: Sequence[Deployment], most_per_s: float) -> Placement:
+    name, steady = " | ".join(cell_name(streams, cell) for cell in cells), min(cell.steady_per_s for cell in cells)
+    return Placement(name, partial(streams.builder.whole, cells), streams.factor, min(steady, most_per_s))

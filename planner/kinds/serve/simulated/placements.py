@@ -39,7 +39,7 @@ class Deployment:
 
     def gpus(self, candidates: Sequence[Candidate]) -> int:
         """GPUs of all its instances."""
-        return sum(count * candidates[at].devices for at, count in self.counts)
+        return sum(count * candidates[index].devices for index, count in self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +58,23 @@ class FleetBuilder:
         """For the models of a problem, each with requests as long as these."""
         problem = setting.resolved.problem
         pools = {pool.name: pool for pool in setting.resolved.pools}
-        found = {
+        engines_of_type = {
             name: FleetSetting(
                 problem, arch, pools, setting.calibration, tuple(problem.costs.profiles), requests[name], Policies()
             )
             for name, arch in setting.resolved.models.items()
             if name in requests
         }
-        return cls(setting, candidates, found, {})
+        return cls(setting, candidates, engines_of_type, {})
 
     def fleet(self, parts: Deployment) -> Fleet:
         """The fleet of a placement; its types share the requests by their size."""
         engines: list[Instance] = []
         groups: list[int] = []
-        for at, count in parts.counts:
-            found, size = self.engines(at)
-            engines += found * count
-            groups += [size] * (len(found) * count // size)
+        for index, count in parts.counts:
+            engines_of_type, size = self.engines(index)
+            engines += engines_of_type * count
+            groups += [size] * (len(engines_of_type) * count // size)
         paths = tuple(tuple(_paths(self.candidates, parts, workload)) for workload in parts.workloads)
         setting = self.fleet_settings[self.candidates[parts.counts[0][0]].model]
         return fleet_of_engines(engines, (setting,), groups=groups, paths=paths)
@@ -85,24 +85,26 @@ class FleetBuilder:
         groups: list[int] = []
         paths: dict[int, tuple[Path, ...]] = {}
         for parts in cells:
-            number = {at: len(engines) + row for row, (at, _) in enumerate(parts.counts)}
+            number = {index: len(engines) + row for row, (index, _) in enumerate(parts.counts)}
             fleet = self.fleet(parts)
             for workload, mine in zip(parts.workloads, fleet.paths, strict=True):
                 paths[workload] = tuple(Path(number[one.first], number[one.last], one.share) for one in mine)
             engines += [replace(one, model=number[one.model]) for one in fleet.instances]
             groups += fleet.groups
         settings = tuple(self.fleet_settings.values())
-        return fleet_of_engines(engines, settings, groups=groups, paths=tuple(paths[at] for at in sorted(paths)))
+        return fleet_of_engines(engines, settings, groups=groups, paths=tuple(paths[index] for index in sorted(paths)))
 
-    def engines(self, at: int) -> tuple[list[Instance], int]:
+    def engines(self, index: int) -> tuple[list[Instance], int]:
         """The engines of one instance of a type, and how many of them make their steps together."""
-        if at not in self.made:
-            candidate = self.candidates[at]
+        if index not in self.made:
+            candidate = self.candidates[index]
             setting = self.fleet_settings[candidate.model]
-            role, *others = roles_of(self.setting, RoleInUse("engine", candidate, 1, (0.0,) * len(candidate.served)))
-            found = [replace(one, model=at) for one in engines_of(role, setting, *others)]
-            self.made[at] = found, together(role, setting.arch)
-        return self.made[at]
+            role, *others = roles_of(
+                self.setting, RoleInUse("engine", candidate, 1, (0.0,) * len(candidate.capacities))
+            )
+            engines_of_type = [replace(one, model=index) for one in engines_of(role, setting, *others)]
+            self.made[index] = engines_of_type, together(role, setting.arch)
+        return self.made[index]
 
 
 def require_playable(setting: ServeSetting) -> None:
@@ -124,10 +126,10 @@ def require_playable(setting: ServeSetting) -> None:
 
 def list_placements(candidates: Sequence[Candidate], gpus: int, outcome: Outcome) -> list[Deployment]:
     """The mix that steady state prefers, whatever it is made of, and placements on so many GPUs, its best first."""
-    found = {(one := _preferred(candidates, outcome)).counts: one}
-    for parts in ranked(candidates, gpus, (0,), (1.0,))[:MOST_PLACEMENTS]:
-        found.setdefault(parts.counts, parts)
-    return list(found.values())
+    deployments = {(preferred := _preferred(candidates, outcome)).counts: preferred}
+    for deployment in ranked(candidates, gpus, (0,), (1.0,))[:MOST_PLACEMENTS]:
+        deployments.setdefault(deployment.counts, deployment)
+    return list(deployments.values())
 
 
 def ranked(
@@ -137,18 +139,22 @@ def ranked(
 
     `fractions` are those of all workloads of the problem.
     """
-    rates = {at: rate for at, one in enumerate(candidates) if (rate := _together_rate(one, workloads, fractions)) > 0.0}
-    found = (*_alone(candidates, rates, gpus, workloads), *_apart(candidates, rates, gpus, workloads))
-    return sorted(found, key=lambda parts: -parts.steady_per_s)
+    rates = {
+        index: rate
+        for index, candidate in enumerate(candidates)
+        if (rate := _together_rate(candidate, workloads, fractions)) > 0.0
+    }
+    deployments = (*_alone(candidates, rates, gpus, workloads), *_apart(candidates, rates, gpus, workloads))
+    return sorted(deployments, key=lambda deployment: -deployment.steady_per_s)
 
 
 def _alone(
     candidates: Sequence[Candidate], rates: Mapping[int, float], gpus: int, workloads: tuple[int, ...]
 ) -> Iterator[Deployment]:
-    for at, rate in rates.items():
-        count = gpus // candidates[at].devices
-        if candidates[at].function == "colocated" and count:
-            yield Deployment(((at, count),), count * rate, workloads)
+    for index, rate in rates.items():
+        count = gpus // candidates[index].devices
+        if candidates[index].function == "colocated" and count:
+            yield Deployment(((index, count),), count * rate, workloads)
 
 
 def _apart(
@@ -156,10 +162,10 @@ def _apart(
 ) -> Iterator[Deployment]:
     seen = set()
     decoding: dict[Channel | None, list[int]] = {}
-    for at in rates:
-        if candidates[at].decodes:
-            decoding.setdefault(candidates[at].channel, []).append(at)
-    for a in (at for at in rates if candidates[at].function == "prefill"):
+    for index in rates:
+        if candidates[index].decodes:
+            decoding.setdefault(candidates[index].channel, []).append(index)
+    for a in (index for index in rates if candidates[index].function == "prefill"):
         for b in decoding.get(candidates[a].channel, []):
             first, second, rate, other = candidates[a], candidates[b], rates[a], rates[b]
             key = (first.shape, first.chunk_tokens, first.max_batch, second.shape, second.ffn, second.max_batch)
@@ -174,15 +180,15 @@ def _apart(
 def _preferred(candidates: Sequence[Candidate], outcome: Outcome) -> Deployment:
     solution = outcome.result.solution
     assert solution is not None
-    index_of = {id(candidate): at for at, candidate in enumerate(candidates)}
+    index_of = {id(candidate): index for index, candidate in enumerate(candidates)}
     used = roles_in_use(candidates, solution)
     counts = tuple((index_of[id(item.candidate)], item.count) for item in used)
     return Deployment(counts, solution.served_per_s[0])
 
 
 def _rate(candidate: Candidate, workload: int) -> float:
-    served = candidate.served[workload]
-    return 0.0 if served is None else served.rate_per_s
+    capacity = candidate.capacities[workload]
+    return 0.0 if capacity is None else capacity.rate_per_s
 
 
 def _together_rate(candidate: Candidate, workloads: tuple[int, ...], fractions: Sequence[float]) -> float:
@@ -205,23 +211,23 @@ def with_placement(outcome: Outcome, cells: Sequence[Deployment], rates_per_s: S
     loads = [[0.0] * len(rates_per_s) for _ in candidates]
     flows: dict[tuple[int, int], float] = {}
     devices, price = 0, 0.0
-    for parts in cells:
-        index_of = {}
-        for at, count in parts.counts:
-            index_of[at] = at
-            if counts[at]:
-                index_of[at] = len(candidates)
-                candidates.append(replace(candidates[at]))
+    for deployment in cells:
+        row_of = {}
+        for index, count in deployment.counts:
+            row_of[index] = index
+            if counts[index]:
+                row_of[index] = len(candidates)
+                candidates.append(replace(candidates[index]))
                 counts.append(0)
                 loads.append([0.0] * len(rates_per_s))
-            counts[index_of[at]] = count
-            devices += count * candidates[at].devices
-            price += count * outcome.formulated.problem.shapes[at].price_per_hour
-        for workload in parts.workloads:
-            for at, share in _shares(outcome.formulated.candidates, parts, workload).items():
-                loads[index_of[at]][workload] = share * rates_per_s[workload]
-                channel = candidates[at].channel
-                if candidates[at].function == "prefill" and channel is not None:
+            counts[row_of[index]] = count
+            devices += count * candidates[index].devices
+            price += count * outcome.formulated.problem.shapes[index].price_per_hour
+        for workload in deployment.workloads:
+            for index, share in _shares(outcome.formulated.candidates, deployment, workload).items():
+                loads[row_of[index]][workload] = share * rates_per_s[workload]
+                channel = candidates[index].channel
+                if candidates[index].function == "prefill" and channel is not None:
                     key = (workload, channel.index)
                     flows[key] = flows.get(key, 0.0) + share * rates_per_s[workload]
     solution = MixSolution(
@@ -236,46 +242,50 @@ def with_placement(outcome: Outcome, cells: Sequence[Deployment], rates_per_s: S
     return replace(outcome, formulated=replace(outcome.formulated, candidates=tuple(candidates)), result=result)
 
 
-def _shares(candidates: Sequence[Candidate], parts: Deployment, workload: int) -> dict[int, float]:
+def _shares(candidates: Sequence[Candidate], deployment: Deployment, workload: int) -> dict[int, float]:
     """The share of a workload of each type that serves it: those of a function by their rates, of first stages to 1."""
-    rates = {at: rate for at, rate in _rates(candidates, parts, workload) if rate > 0.0}
-    first = sum(rate for at, rate in rates.items() if not candidates[at].decodes)
-    shares = {at: rate / first for at, rate in rates.items() if not candidates[at].decodes}
-    for at, rate in rates.items():
-        if candidates[at].decodes:
-            channel = candidates[at].channel
+    rates = {index: rate for index, rate in _rates(candidates, deployment, workload) if rate > 0.0}
+    first = sum(rate for index, rate in rates.items() if not candidates[index].decodes)
+    shares = {index: rate / first for index, rate in rates.items() if not candidates[index].decodes}
+    for index, rate in rates.items():
+        if candidates[index].decodes:
+            channel = candidates[index].channel
             through = sum(
                 share for other, share in shares.items()
                 if candidates[other].function == "prefill" and candidates[other].channel == channel
             )  # fmt: skip
-            mine = [o for o in rates if candidates[o].decodes and candidates[o].channel == channel]
-            shares[at] = through * rate / sum(rates[o] for o in mine)
+            receivers = [o for o in rates if candidates[o].decodes and candidates[o].channel == channel]
+            shares[index] = through * rate / sum(rates[o] for o in receivers)
     return shares
 
 
-def _rates(candidates: Sequence[Candidate], parts: Deployment, workload: int) -> Iterator[tuple[int, float]]:
-    for row, (at, count) in enumerate(parts.counts):
-        if parts.loads is None:
-            yield at, count * _rate(candidates[at], workload)
+def _rates(candidates: Sequence[Candidate], deployment: Deployment, workload: int) -> Iterator[tuple[int, float]]:
+    for row, (index, count) in enumerate(deployment.counts):
+        if deployment.loads is None:
+            yield index, count * _rate(candidates[index], workload)
         else:
-            yield at, parts.loads[row][workload]
+            yield index, deployment.loads[row][workload]
 
 
-def _paths(candidates: Sequence[Candidate], parts: Deployment, workload: int) -> Iterator[Path]:
+def _paths(candidates: Sequence[Candidate], deployment: Deployment, workload: int) -> Iterator[Path]:
     """How requests go through a placement, as the routes of its plan say; the number of a type is its place."""
-    shares = _shares(candidates, parts, workload)
+    shares = _shares(candidates, deployment, workload)
     for first, share in shares.items():
         if candidates[first].function == "colocated":
             yield Path(first, first, share)
-        mine = [at for at in shares if candidates[at].decodes and candidates[at].channel == candidates[first].channel]
-        whole = sum(shares[at] for at in mine)
+        receivers = [
+            index
+            for index in shares
+            if candidates[index].decodes and candidates[index].channel == candidates[first].channel
+        ]
+        whole = sum(shares[index] for index in receivers)
         if candidates[first].function == "prefill":
-            yield from (Path(first, at, share * shares[at] / whole) for at in mine)
+            yield from (Path(first, index, share * shares[index] / whole) for index in receivers)
 
 
-def name_of(candidates: Sequence[Candidate], parts: Deployment) -> str:
+def name_of(candidates: Sequence[Candidate], deployment: Deployment) -> str:
     """A placement in words, such as `6 x prefill tp2, chunk 8192 + 5 x decode tp4, batch 128`."""
-    return " + ".join(f"{count} x {_type(candidates[at])}" for at, count in parts.counts)
+    return " + ".join(f"{count} x {_type(candidates[index])}" for index, count in deployment.counts)
 
 
 def _type(candidate: Candidate) -> str:

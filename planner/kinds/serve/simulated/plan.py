@@ -56,17 +56,19 @@ class SimulatedChoice:
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
 
-def plan_of(judge: LoadStreams, outcome: Outcome, found: SimulatedChoice) -> Envelope:
+def plan_of(streams: LoadStreams, outcome: Outcome, choice: SimulatedChoice) -> Envelope:
     """The plan of the placement that was chosen; raises Unplaceable where it has no regular place."""
-    setting, cells = judge.setting, found.cells[found.chosen]
-    rates = [found.claimed_per_s * fraction for fraction in judge.fractions]
+    setting, cells = streams.setting, choice.cells[choice.chosen]
+    rates = [choice.claimed_per_s * fraction for fraction in streams.fractions]
     chosen = with_placement(outcome, cells, rates)
     runs: dict[int, SimulationResult] = {}
-    for parts in cells:
-        mine = judge.mixture.of(parts.workloads)
-        runs |= zip(parts.workloads, mine.play(judge.workshop.fleet(parts), found.claimed_per_s), strict=True)
-    maximising, value = outcome.formulated.problem.maximising, found.value
-    bound = found.bound if math.isfinite(found.bound) else None
+    for deployment in cells:
+        mixture = streams.mixture.of(deployment.workloads)
+        runs |= zip(
+            deployment.workloads, mixture.play(streams.builder.fleet(deployment), choice.claimed_per_s), strict=True
+        )
+    maximising, value = outcome.formulated.problem.maximising, choice.value
+    bound = choice.bound if math.isfinite(choice.bound) else None
     proven = Certificate(
         claim=_claim(outcome.formulated.metric),
         status="feasible" if bound is None or _gap(value, bound) > TOLERANCE else "optimal",
@@ -79,12 +81,12 @@ def plan_of(judge: LoadStreams, outcome: Outcome, found: SimulatedChoice) -> Env
         tolerance=TOLERANCE,
         axes=axes_of(setting),
         candidates=outcome.tally.evaluated,
-        pruned=dict(sorted((dict(outcome.tally.pruned) | found.pruned).items())),
-        proof=_evidence(found, judge),
-        next_best=_next_best(found, judge.factor),
+        pruned=dict(sorted((dict(outcome.tally.pruned) | choice.pruned).items())),
+        proof=_evidence(choice, streams),
+        next_best=_next_best(choice, streams.factor),
     )
-    predictions = tuple(_predictions(judge, chosen, found, runs))
-    return envelope(setting, chosen, proven, predictions, (*found.assumptions, *setting.resolved.price_notes))
+    predictions = tuple(_predictions(streams, chosen, choice, runs))
+    return envelope(setting, chosen, proven, predictions, (*choice.assumptions, *setting.resolved.price_notes))
 
 
 def _gap(value: float, bound: float) -> float:
@@ -116,35 +118,35 @@ def effort_of(search: PlacementSearch) -> dict[str, JsonValue]:
     }
 
 
-def _evidence(found: SimulatedChoice, judge: LoadStreams) -> dict[str, JsonValue]:
-    draws = judge.mixture.draws
+def _evidence(choice: SimulatedChoice, streams: LoadStreams) -> dict[str, JsonValue]:
+    draws = streams.mixture.draws
     proof: dict[str, JsonValue] = {
         "method": METHOD,
         "requests": sum(map(len, draws)),
-        "warm_up": sum(one.warm_up for one in draws),
-        "seed": judge.setting.resolved.problem.seed,
-        **found.effort,
-        "chosen": found.search.placements[found.chosen].name,
-        "steady_state": _favourite(found, judge.factor),
-        "reversals": _reversals(found.search),
+        "warm_up": sum(stream.warm_up for stream in draws),
+        "seed": streams.setting.resolved.problem.seed,
+        **choice.effort,
+        "chosen": choice.search.placements[choice.chosen].name,
+        "steady_state": _favourite(choice, streams.factor),
+        "reversals": _reversals(choice.search),
     }
-    if found.interval_per_s is not None:
-        proof["interval_95"] = [end * judge.factor for end in found.interval_per_s]
+    if choice.interval_per_s is not None:
+        proof["interval_95"] = [end * streams.factor for end in choice.interval_per_s]
     return proof
 
 
-def _favourite(found: SimulatedChoice, factor: float) -> JsonValue:
+def _favourite(choice: SimulatedChoice, factor: float) -> JsonValue:
     """What steady state prefers: what it claims, and what simulation finds of it."""
-    at = found.search.steady_best
-    if at is None or found.interval_per_s is None:
+    index = choice.search.steady_best
+    if index is None or choice.interval_per_s is None:
         return None
-    steady, tried = found.search.placements[at].steady_per_s or 0.0, found.search.tried[at]
+    steady, tried = choice.search.placements[index].steady_per_s or 0.0, choice.search.tried[index]
     simulated = None if tried.goodput_per_s is None else tried.goodput_per_s * factor
     return {
-        "plan": found.search.placements[at].name,
+        "plan": choice.search.placements[index].name,
         "claims": steady * factor,
         "simulated": simulated,
-        "loses": at != found.chosen,
+        "loses": index != choice.chosen,
     }
 
 
@@ -153,37 +155,37 @@ def _reversals(search: PlacementSearch) -> list[JsonValue]:
     return [{"better": search.placements[a].name, "than": search.placements[b].name} for a, b in pairs]
 
 
-def _next_best(found: SimulatedChoice, factor: float) -> list[JsonValue]:
+def _next_best(choice: SimulatedChoice, factor: float) -> list[JsonValue]:
     """The best of those played to their goodput that was not chosen."""
     rows = [
         (tried.goodput_per_s, placement.name)
-        for at, (placement, tried) in enumerate(zip(found.search.placements, found.search.tried, strict=True))
-        if tried.goodput_per_s and at != found.chosen and found.interval_per_s is not None
+        for index, (placement, tried) in enumerate(zip(choice.search.placements, choice.search.tried, strict=True))
+        if tried.goodput_per_s and index != choice.chosen and choice.interval_per_s is not None
     ]
     if not rows:
         return []
     rate, name = max(rows)
-    best = found.search.tried[found.chosen].goodput_per_s or 0.0
+    best = choice.search.tried[choice.chosen].goodput_per_s or 0.0
     return [{"plan": name, "objective": rate * factor, "loss": abs(best - rate) / max(best, 1e-9)}]
 
 
 def _predictions(
-    judge: LoadStreams, chosen: Outcome, found: SimulatedChoice, runs: dict[int, SimulationResult]
+    streams: LoadStreams, chosen: Outcome, choice: SimulatedChoice, runs: dict[int, SimulationResult]
 ) -> Iterator[Prediction]:
     """Figures of runs at the rate claimed, by workload, then of the whole plan."""
-    setting, solution = judge.setting, chosen.result.solution
+    setting, solution = streams.setting, chosen.result.solution
     assert solution is not None
     tokens = 0.0
-    for at, target in enumerate(setting.targets):
-        rate, draws = found.claimed_per_s * judge.fractions[at], judge.mixture.draws[at]
+    for workload, target in enumerate(setting.targets):
+        rate, draws = choice.claimed_per_s * streams.fractions[workload], streams.mixture.draws[workload]
         mean_output = float(np.mean(draws.output_tokens))
         yield Prediction(metric="requests_per_s", of=target.name, value=rate)
         yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * mean_output)
-        stated = setting.resolved.workloads[at].spec.slo
-        yield from _times(target.name, stated, judge.mixture.slos[at], runs[at], draws)
+        stated = setting.resolved.workloads[workload].spec.slo
+        yield from _times(target.name, stated, streams.mixture.slos[workload], runs[workload], draws)
         tokens += rate * target.osl
     gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
-    yield Prediction(metric="goodput_per_gpu", value=found.claimed_per_s / gpus)
+    yield Prediction(metric="goodput_per_gpu", value=choice.claimed_per_s / gpus)
     yield Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus)
     yield Prediction(metric="gpus", value=float(solution.devices))
     yield from _cost(setting, solution.price_per_hour, tokens)
@@ -211,20 +213,20 @@ def _cost(setting: ServeSetting, usd_per_hour: float, tokens_per_s: float) -> Se
     )
 
 
-def no_placement(judge: LoadStreams, *, proved: bool) -> Infeasible:
+def no_placement(streams: LoadStreams, *, proved: bool) -> Infeasible:
     """The limits that no placement keeps in simulation."""
-    many = len(judge.setting.targets) > 1
+    many = len(streams.setting.targets) > 1
     texts = [
         f"{target.name}: {text}" if many else text
-        for at, target in enumerate(judge.setting.targets)
-        for text in _limits(judge, at)
+        for workload, target in enumerate(streams.setting.targets)
+        for text in _limits(streams, workload)
     ]
     return Infeasible([Conflict(limit=text, nearest="") for text in texts], proved=proved)
 
 
-def _limits(judge: LoadStreams, at: int) -> Iterator[str]:
+def _limits(streams: LoadStreams, workload: int) -> Iterator[str]:
     """The limits and the load of a workload, in words."""
-    slo, load = judge.mixture.slos[at], judge.setting.resolved.workloads[at].spec.load
+    slo, load = streams.mixture.slos[workload], streams.setting.resolved.workloads[workload].spec.load
     for name, of, bound_s in slo.limits():
         yield f"{of} {name} <= {format_si(bound_s, 's')}"
     if load is not None and load.rate_per_s is not None:
@@ -234,7 +236,7 @@ def _limits(judge: LoadStreams, at: int) -> Iterator[str]:
 def price_of(outcome: Outcome, cells: tuple[Deployment, ...]) -> float:
     """GPUs or USD per hour of a placement, as the objective counts."""
     shapes = outcome.formulated.problem.shapes
-    counts = [pair for parts in cells for pair in parts.counts]
+    counts = [pair for deployment in cells for pair in deployment.counts]
     if outcome.formulated.metric == "usd_per_hour":
-        return sum(count * shapes[at].price_per_hour for at, count in counts)
-    return float(sum(count * shapes[at].devices for at, count in counts))
+        return sum(count * shapes[index].price_per_hour for index, count in counts)
+    return float(sum(count * shapes[index].devices for index, count in counts))

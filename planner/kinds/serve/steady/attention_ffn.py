@@ -54,14 +54,14 @@ def advice(
     candidates: Sequence[Candidate], target: Target, costs_of_pool: Mapping[tuple[str, int], PoolCosts]
 ) -> AttentionFfn | None:
     """What a plan says of it, with the candidates of the search; None where no unit of any pool keeps the limits."""
-    mine = [one for one in candidates if _rate(one, target) > 0.0]
-    units = [one for one in mine if one.ffn is not None]
+    decoding = [candidate for candidate in candidates if _rate(candidate, target) > 0.0]
+    units = [candidate for candidate in decoding if candidate.ffn is not None]
     if not units:
         return None
-    best = max(units, key=lambda one: _rate(one, target))
+    best = max(units, key=lambda candidate: _rate(candidate, target))
     pool_costs = costs_of_pool[best.model, best.pool]
-    together = max((_rate(one, target) for one in mine if one.function == "decode"), default=0.0)
-    overlapped = best_unsplit(pool_costs, target.context, target.tpot_limit_s, target.held_tokens, (2,))
+    together = max((_rate(candidate, target) for candidate in decoding if candidate.function == "decode"), default=0.0)
+    overlapped = best_unsplit(pool_costs, target.context, target.tpot_limit_s, target.resident_tokens, (2,))
     ffn = best.ffn
     assert ffn is not None
     return AttentionFfn(
@@ -82,10 +82,10 @@ def advice(
 
 def _rate(candidate: Candidate, target: Target) -> float:
     """Output tokens a second and device of decoding at full batches."""
-    served = candidate.served[target.index]
-    if served is None or not candidate.decodes or not served.rate_per_s:
+    capacity = candidate.capacities[target.index]
+    if capacity is None or not candidate.decodes or not capacity.rate_per_s:
         return 0.0
-    return candidate.max_batch * candidate.shape.dp / served.tpot_s / candidate.devices
+    return candidate.max_batch * candidate.shape.dp / capacity.tpot_s / candidate.devices
 
 
 def waits_for(
@@ -97,21 +97,21 @@ def waits_for(
     sides = candidate.sides(pool_costs)
     units = sides.units(candidate.shape, ffn.shape, ffn.micro_batches)
     step = sides.decode_step(units, np.array([float(candidate.max_batch)]), target.context)
-    found = step.waits_for(0, ffn.micro_batches)
-    return cast(Literal["attention", "feed-forward", "network", "host", "latency"], found)
+    waited_for = step.waits_for(0, ffn.micro_batches)
+    return cast(Literal["attention", "feed-forward", "network", "host", "latency"], waited_for)
 
 
 def best_unsplit(
-    pool_costs: PoolCosts, context: float, tpot_s: float, held_tokens: float, micro_batches: tuple[int, ...]
+    pool_costs: PoolCosts, context: float, tpot_s: float, resident_tokens: float, micro_batches: tuple[int, ...]
 ) -> UnsplitInstance | None:
     """The best design with both sides on every device; None where none keeps the limit and fits."""
-    found = [
-        one
+    instances = [
+        instance
         for gpus, tp, ep in _shapes(pool_costs)
         for parts in micro_batches
-        for one in _best_batch(pool_costs, gpus, tp, ep, parts, (context, tpot_s, held_tokens))
+        for instance in _best_batch(pool_costs, gpus, tp, ep, parts, (context, tpot_s, resident_tokens))
     ]
-    return max(found, key=lambda one: one.tokens_per_s_per_gpu, default=None)
+    return max(instances, key=lambda instance: instance.tokens_per_s_per_gpu, default=None)
 
 
 def _shapes(pool_costs: PoolCosts) -> Iterator[tuple[int, int, int]]:
@@ -133,17 +133,17 @@ def _best_batch(
     pool_costs: PoolCosts, gpus: int, tp: int, ep: int, parts: int, asked: tuple[float, float, float]
 ) -> Iterator[UnsplitInstance]:
     """The largest batch that keeps the limit and fits."""
-    context, tpot_s, held_tokens = asked
+    context, tpot_s, resident_tokens = asked
     arch, batches = pool_costs.costs.arch, np.array(DECODE_BATCHES, dtype=np.float64)
     shards = Shards.of(np.full(len(batches), float(tp)), 1, gpus // tp, gpus // ep if ep > 1 else tp, ep)
     step_s = unsplit_step_s(pool_costs.costs, shards, batches, context, parts)
-    cache = kv_cache_bytes(arch, shards, np.full(len(batches), held_tokens)) * batches
+    cache = kv_cache_bytes(arch, shards, np.full(len(batches), resident_tokens)) * batches
     room = pool_costs.memory_bytes - pool_costs.costs.engine.workspace_bytes - weight_bytes(arch, shards)
     fits = (step_s <= tpot_s) & (cache <= room)
     if fits.any():
-        at = int(np.flatnonzero(fits)[-1])
+        index = int(np.flatnonzero(fits)[-1])
         yield UnsplitInstance(
-            gpus, tp, ep, parts, int(batches[at]), float(step_s[at]), float(batches[at] / tp / step_s[at])
+            gpus, tp, ep, parts, int(batches[index]), float(step_s[index]), float(batches[index] / tp / step_s[index])
         )
 
 

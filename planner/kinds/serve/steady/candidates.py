@@ -1,10 +1,10 @@
 """Every instance that could serve: points of every role, priced for every workload of a model and pruned by rule.
 
-For each shape the points survive that no other point of it beats: in the rate of every workload and, where clients wait
-for answers, in how long a request stays. What a point beats uses the same devices for less, so nothing is lost.
+For each shape the points survive that no other point of it dominates: in the rate of every workload and, where clients
+wait for answers, in how long a request stays. A dominated point does less on the same devices, so nothing is lost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -42,7 +42,7 @@ class Capacity:
     stretch_s: float  # time that one prefill adds to the decode steps of its rank
     prefill_steps: float  # of its rank that one prefill takes
     tpot_s: float  # at the full batch; 0 for prefill
-    held_s: float  # mean time that a request stays, at that rate
+    stay_s: float  # mean time that a request stays, at that rate
     kv_bytes: float  # cache of the full batch on one device
 
 
@@ -74,7 +74,7 @@ class Candidate:
     max_batch: int  # sequences that an attention rank holds
     chunk_tokens: int  # prefill tokens per step; 0 for decode
     draft_tokens: int  # of a sequence in a step
-    served: tuple[Capacity | None, ...]  # by target of the problem; None for targets of other models
+    capacities: tuple[Capacity | None, ...]  # by target of the problem; None for targets of other models
     weights_bytes: float
     activations_bytes: float
     workspace_bytes: float
@@ -90,6 +90,17 @@ class Candidate:
         if self.ffn is not None:
             name = unit_name(name, self.ffn.shape.degrees, self.ffn.micro_batches, self.ffn_pool)
         return f"{name}#{handing}"
+
+    @property
+    def rates_per_s(self) -> tuple[float, ...]:
+        """Requests of each target that one instance takes; 0 of those that it does not serve."""
+        return tuple(0.0 if capacity is None else capacity.rate_per_s for capacity in self.capacities)
+
+    def capacity(self, target: Target) -> Capacity:
+        """What one instance does for a target of its model."""
+        capacity = self.capacities[target.index]
+        assert capacity is not None
+        return capacity
 
     @property
     def label(self) -> str:
@@ -134,7 +145,7 @@ class CandidateSearch:
     options: ServeOptions
     space: ShapeSpace
     channels: tuple[Channel, ...]
-    routes: tuple[TransferPath, ...]  # from this pool to each pool
+    paths: tuple[TransferPath, ...]  # from this pool to each pool
     others: tuple[PoolCosts, ...]  # pools that feed-forward layers could stand on, beside this one
     tally: Tally
     engine: str
@@ -151,67 +162,73 @@ class CandidateSearch:
         functions = ["colocated"] if "colocated" in modes else []
         functions += ["prefill"] if {"disaggregated", "attention-ffn"} & set(modes) else []
         functions += ["decode"] if "disaggregated" in modes else []
-        found = [one for function in functions for one in self._of(function, targets, num_targets)]
+        roles: list[tuple[str, Sides | None]] = [(function, None) for function in functions]
         if "attention-ffn" in modes:
-            for other in (self.pool_costs, *self.others):
-                found += self._of(ATTENTION, targets, num_targets, Sides(self.pool_costs, other))
-        return found
+            roles += [(ATTENTION, Sides(self.pool_costs, other)) for other in (self.pool_costs, *self.others)]
+        return [candidate for role in roles for candidate in self._of_role(*role, targets, num_targets)]
 
-    def _of(
-        self, function: str, targets: Sequence[Target], num_targets: int, sides: Sides | None = None
-    ) -> list[Candidate]:
-        shapes = [] if function == ATTENTION else self._shapes(function)
-        if not shapes and function != ATTENTION:
-            return []
-        ways = drafts_of(function, self.options.searched_drafts, self.pool_costs.costs.drafter).items()
-        return [
-            one
-            for drafted, drafts in ways
-            for one in self._drafting(function, drafted, drafts, shapes, targets, num_targets, sides)
-        ]
+    def _of_role(
+        self, function: str, sides: Sides | None, targets: Sequence[Target], num_targets: int
+    ) -> Iterator[Candidate]:
+        """Those of one role, by the channels whose prompts a drafter has seen, or has not."""
+        shapes = [] if sides is not None else self._shapes(function)
+        if not shapes and sides is None:
+            return
+        by_drafted = drafts_of(function, self.options.searched_drafts, self.pool_costs.costs.drafter)
+        for drafted, drafts in by_drafted.items():
+            channels = self._channels(function, drafted)
+            role = f"{function}{' drafted' if drafted else ''}"
+            key = (self.model, self.pool_costs.index, role if sides is None else f"{role} + {sides.ffn.index}")
+            if key not in self.priced:
+                self.priced[key] = self._price(function, drafts, shapes, targets, len(channels), sides)
+            points, _, dropped, _ = self.priced[key]
+            self.tally.add(dropped)
+            for channel in channels if len(points) else ():
+                yield from self._on_channel(function, channel, shapes, targets, num_targets, self.priced[key])
 
-    def _drafting(
+    def _on_channel(
         self,
         function: str,
-        drafted: bool,
-        drafts: Sequence[int],
+        channel: Channel | None,
         shapes: Sequence[InstanceShape],
         targets: Sequence[Target],
         num_targets: int,
-        sides: Sides | None,
-    ) -> list[Candidate]:
-        """Those with so many drafts, on the channels whose prompts the drafter has seen, or has not."""
-        channels = self._channels(function, drafted)
-        role = f"{function}{' drafted' if drafted else ''}"
-        key = (self.model, self.pool_costs.index, role if sides is None else f"{role} + {sides.ffn.index}")
-        if key not in self.priced:
-            self.priced[key] = self._price(function, drafts, shapes, targets, len(channels), sides)
-        points, timed, dropped, units = self.priced[key]
-        self.tally.add(dropped)
-        if not len(points):
-            return []
-        found: list[Candidate] = []
-        for channel in channels:
-            judged = [self._judge(function, channel, target, points, i, timed[i]) for i, target in enumerate(targets)]
-            kept = self._survivors(points, targets, judged)
-            beaten = sum(int(np.sum(one.good)) - int(np.sum(one.good[kept])) for one in judged)
-            self.tally.drop("another batch or chunk of the same shape is better", beaten)
-            moved = [self._moved_s(function, channel, target, points) for target in targets]
-            for row in kept.tolist():
-                served: list[Capacity | None] = [None] * num_targets
-                for i, target in enumerate(targets):
-                    served[target.index] = _served(timed[i], judged[i], row, moved[i][row], points.kv_bytes[i][row])
-                rates = [one.rate_per_s[row] * one.good[row] for one in judged]
-                basis = timed[int(np.argmax(rates))].step.shares(row)
-                shape, ffn = (shapes[int(points.shape[row])], None) if units is None else units.parts(row)
-                found.append(self._candidate(function, channel, shape, ffn, points, row, tuple(served), basis))
-        return found
+        priced: "PricedPoints",
+    ) -> Iterator[Candidate]:
+        points, timed, _, units = priced
+        judged = [self._judge(function, channel, target, points, i, timed[i]) for i, target in enumerate(targets)]
+        kept = self._survivors(points, targets, judged)
+        dominated = sum(int(np.sum(rates.good)) - int(np.sum(rates.good[kept])) for rates in judged)
+        self.tally.drop("another batch or chunk of the same shape is better", dominated)
+        moved = [self._moved_s(function, channel, target, points) for target in targets]
+        for row in kept.tolist():
+            capacities: list[Capacity | None] = [None] * num_targets
+            for i, target in enumerate(targets):
+                capacities[target.index] = _capacity(timed[i], judged[i], row, moved[i][row], points.kv_bytes[i][row])
+            best = int(np.argmax([rates.rate_per_s[row] * rates.good[row] for rates in judged]))
+            shape, ffn = (shapes[int(points.shape[row])], None) if units is None else units.parts(row)
+            yield Candidate(
+                function=function,
+                model=self.model,
+                pool=self.pool_costs.index,
+                shape=shape,
+                channel=channel,
+                max_batch=int(points.batch[row]),
+                chunk_tokens=int(points.chunk[row]),
+                draft_tokens=int(points.drafts[row]),
+                capacities=tuple(capacities),
+                weights_bytes=float(points.weight_bytes[row]),
+                activations_bytes=float(points.activation_bytes[row]),
+                workspace_bytes=self.pool_costs.costs.engine.workspace_bytes,
+                basis=timed[best].step.shares(row),
+                ffn=ffn,
+            )
 
     def _moved_s(self, function: str, channel: Channel | None, target: Target, points: Points) -> Floats:
         """How long the cache of a prompt is under way [N]."""
         if function != "prefill" or channel is None:
             return np.zeros(len(points))
-        return self.routes[channel.target_pool].transfer_s(channel.moved_bytes(target), points.shards)
+        return self.paths[channel.target_pool].transfer_s(channel.moved_bytes(target), points.shards)
 
     def _price(
         self,
@@ -247,8 +264,8 @@ class CandidateSearch:
         """The hand-overs that a role takes part in: decode only those into its own pool."""
         if function == "colocated":
             return [None]
-        mine = [channel for channel in self.channels if channel.drafted is drafted]
-        return [c for c in mine if function == "prefill" or c.target_pool == self.pool_costs.index]
+        own = self.pool_costs.index
+        return [c for c in self.channels if c.drafted is drafted and (function == "prefill" or c.target_pool == own)]
 
     def _judge(
         self, function: str, channel: Channel | None, target: Target, points: Points, i: int, timed: StepTimes
@@ -260,19 +277,19 @@ class CandidateSearch:
         if function in ("decode", ATTENTION):
             return judge_decode(target.for_second_stage(channel.share), points, fits, timed, occupied, self.tally)
         moved = replace(target.for_first_stage(channel.share), transfer_bytes=channel.moved_bytes(target))
-        route = self.routes[channel.target_pool]
-        return judge_prefill(moved, points, fits, timed, route, most_busy, self.tally)
+        path = self.paths[channel.target_pool]
+        return judge_prefill(moved, points, fits, timed, path, most_busy, self.tally)
 
     def _survivors(self, points: Points, targets: Sequence[Target], judged: Sequence[LimitedRates]) -> Indices:
         """For each shape its undominated good points; of equal ones the smallest batch and chunk."""
         sign = 1.0 if self.longer_stays else -1.0
-        columns = [np.where(one.good, one.rate_per_s, 0.0) for one in judged]
+        columns = [np.where(rates.good, rates.rate_per_s, 0.0) for rates in judged]
         columns += [
-            np.where(one.good, sign * one.held_s, -np.inf)
-            for one, target in zip(judged, targets, strict=True)
+            np.where(rates.good, sign * rates.stay_s, -np.inf)
+            for rates, target in zip(judged, targets, strict=True)
             if target.clients is not None
         ]
-        good = np.logical_or.reduce([one.good for one in judged])
+        good = np.logical_or.reduce([rates.good for rates in judged])
         if len(columns) == 1:
             return _best_of_each(points, columns[0], good)
         table = np.column_stack(columns)
@@ -286,34 +303,6 @@ class CandidateSearch:
         ]
         return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.intp)
 
-    def _candidate(
-        self,
-        function: str,
-        channel: Channel | None,
-        shape: InstanceShape,
-        ffn: FfnPart | None,
-        points: Points,
-        row: int,
-        served: tuple[Capacity | None, ...],
-        basis: dict[str, float],
-    ) -> Candidate:
-        return Candidate(
-            function=function,
-            model=self.model,
-            pool=self.pool_costs.index,
-            shape=shape,
-            channel=channel,
-            max_batch=int(points.batch[row]),
-            chunk_tokens=int(points.chunk[row]),
-            draft_tokens=int(points.drafts[row]),
-            served=served,
-            weights_bytes=float(points.weight_bytes[row]),
-            activations_bytes=float(points.activation_bytes[row]),
-            workspace_bytes=self.pool_costs.costs.engine.workspace_bytes,
-            basis=basis,
-            ffn=ffn,
-        )
-
 
 def drafts_of(function: str, wanted: Sequence[int], drafter: Drafter | None) -> dict[bool, tuple[int, ...]]:
     """Drafts of a role, by whether the drafter has seen the prompts that come from elsewhere.
@@ -325,12 +314,12 @@ def drafts_of(function: str, wanted: Sequence[int], drafter: Drafter | None) -> 
     decodes = tuple(wanted) if function in ("colocated", "decode") else (0,)
     if function == "colocated" or drafter is None or not drafter.keeps_cache:
         return {False: decodes}
-    found = {False: (0,)} if 0 in wanted else {}
+    without = {False: (0,)} if 0 in wanted else {}
     some = tuple(drafts for drafts in wanted if drafts)
-    return found | ({True: (1,) if function == "prefill" else some} if some else {})
+    return without | ({True: (1,) if function == "prefill" else some} if some else {})
 
 
-def _served(timed: StepTimes, judged: LimitedRates, row: int, moved_s: float, kv_bytes: float) -> Capacity:
+def _capacity(timed: StepTimes, judged: LimitedRates, row: int, moved_s: float, kv_bytes: float) -> Capacity:
     return Capacity(
         rate_per_s=float(judged.rate_per_s[row]) if judged.good[row] else 0.0,
         utilisation=float(judged.utilisation[row]),
@@ -339,7 +328,7 @@ def _served(timed: StepTimes, judged: LimitedRates, row: int, moved_s: float, kv
         stretch_s=float(timed.stretch_s[row]),
         prefill_steps=float(timed.prefill_steps[row]),
         tpot_s=float(timed.tpot_s[row]),
-        held_s=float(judged.held_s[row]),
+        stay_s=float(judged.stay_s[row]),
         kv_bytes=float(kv_bytes),
     )
 

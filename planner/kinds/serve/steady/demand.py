@@ -64,7 +64,7 @@ class Target:
     isl: float
     osl: float
     context: float  # mean cached tokens of a decoding sequence
-    held_tokens: float  # cache reserved for a decoding sequence: its whole length, so that none is ever preempted
+    resident_tokens: float  # cache reserved for a decoding sequence: its whole length, so that none is ever preempted
     longest_tokens: int
     ttft_limits: tuple[TimeLimit, ...]  # strictest quantile first; at least one, infinite when the problem sets none
     tpot_limit_s: float
@@ -193,15 +193,15 @@ def make_target(
     margins = Margins.of(slo.confidence, spreads)
     isl, osl = workload.input.mean_tokens, workload.output.mean_tokens
     longest = workload.input.max_tokens + workload.output.max_tokens
-    found_osl = osl * (1.0 + workload.output.cv**2)
+    decoding_osl = osl * (1.0 + workload.output.cv**2)
     moved = kv_bytes(arch, np.array([isl])) + state_bytes_per_sequence(arch, np.array([1.0]))
     return Target(
         name=workload.spec.name,
         index=index,
         isl=isl,
         osl=osl,
-        context=min(isl + found_osl / 2.0, float(longest)),
-        held_tokens=min(isl + found_osl, float(longest)),
+        context=min(isl + decoding_osl / 2.0, float(longest)),
+        resident_tokens=min(isl + decoding_osl, float(longest)),
         longest_tokens=longest,
         ttft_limits=_limits(slo.ttft, slo.attainment, margins.ttft) or (_UNLIMITED,),
         tpot_limit_s=min((limit.limit_s for limit in _limits(slo.tpot, None, margins.tpot)), default=math.inf),
@@ -222,12 +222,12 @@ def _limits(limit: Limit | None, attainment: float | None, margin: float) -> tup
     """Limits by statistic, strictest quantile first; an attainment holds every quantile's limit to that share too."""
     if limit is None:
         return ()
-    found = [TimeLimit(name, _QUANTILES.get(name), value / margin) for name, value in limit.statistics().items()]
+    limits = [TimeLimit(name, _QUANTILES.get(name), value / margin) for name, value in limit.statistics().items()]
     if attainment is not None:
         share = min(attainment, MOST_ATTAINMENT)
-        found += [
+        limits += [
             TimeLimit(ATTAINMENT, share, item.limit_s)
-            for item in found
+            for item in limits
             if item.quantile is not None and item.quantile < share
         ]
-    return tuple(sorted(found, key=lambda item: -(item.quantile or 0.0)))
+    return tuple(sorted(limits, key=lambda item: -(item.quantile or 0.0)))

@@ -39,7 +39,7 @@ class LimitedRates:
 
     rate_per_s: Floats  # of the whole instance
     utilisation: Floats  # of its prefill
-    held_s: Floats  # mean time that a request stays
+    stay_s: Floats  # mean time that a request stays
     good: Bools
 
 
@@ -109,8 +109,8 @@ def judge_colocated(
     tally.drop("slo.tpot", int(np.sum(slow)))
     tally.drop("slo.ttft", int(np.sum(late)))
     tally.drop("slo.latency", int(np.sum(lagging)))
-    held = whole + _mean_wait_s(target, used, timed.queue_s)
-    return LimitedRates(per_rank * points.shards.dp, used, held, left & ~late & ~lagging)
+    stay_s = whole + _mean_wait_s(target, used, timed.queue_s)
+    return LimitedRates(per_rank * points.shards.dp, used, stay_s, left & ~late & ~lagging)
 
 
 def _mean_wait_s(target: Target, busy: Floats, queue_s: Floats) -> Floats:

@@ -30,7 +30,7 @@ class Formulated:
     factor: float  # objective of the mix x factor = metric
 
 
-def formulate(resolved: Resolved, targets: Sequence[Target], found: Sequence[Candidate]) -> Formulated:
+def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequence[Candidate]) -> Formulated:
     """The mix of `found` that is best in the problem's objective.
 
     Throughput objectives serve the targets in the proportion of their shares, as much as fits and is asked for, and
@@ -54,14 +54,14 @@ def formulate(resolved: Resolved, targets: Sequence[Target], found: Sequence[Can
     if problem.limits.usd_per_hour is not None:
         _require_prices(resolved)
     built = mix.MixProblem(
-        shapes=tuple(_shape(candidate, resolved.pools) for candidate in found),
+        shapes=tuple(_shape(candidate, resolved.pools) for candidate in candidates),
         pools=mix_pools(resolved.pools),
         demands=demands,
         objective=objective,
         links=mix_links(problem),
         limits=mix.MixLimits(devices=problem.limits.gpus, price_per_hour=problem.limits.usd_per_hour),
     )
-    return Formulated(built, tuple(found), metric, factor)
+    return Formulated(built, tuple(candidates), metric, factor)
 
 
 def _objective(resolved: Resolved) -> tuple[mix.Objective, str]:
@@ -130,18 +130,18 @@ def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.Shape:
         pool=candidate.pool,
         devices=candidate.devices,
         group_devices=own.group_devices,
-        rate_per_s=tuple(served.rate_per_s if served is not None else 0.0 for served in candidate.served),
+        rate_per_s=candidate.rates_per_s,
         price_per_hour=sum(part.devices * (pools[part.pool].usd_per_gpu_hour or 0.0) for part in (own, *aside)),
         egress_bytes_per_s=port,
         ingress_bytes_per_s=port,
-        held_s=tuple(served.held_s if served is not None else 0.0 for served in candidate.served),
+        held_s=tuple(capacity.stay_s if capacity is not None else 0.0 for capacity in candidate.capacities),
         channel=0 if candidate.channel is None else candidate.channel.index,
         aside=tuple(aside),
     )
 
 
-def _slots(at: int, devices: int, pools: Sequence[Pool]) -> mix.Slots:
-    return mix.Slots(at, devices, min(devices, group_devices(pools[at])))
+def _slots(pool: int, devices: int, pools: Sequence[Pool]) -> mix.Slots:
+    return mix.Slots(pool, devices, min(devices, group_devices(pools[pool])))
 
 
 def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
@@ -153,13 +153,13 @@ def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
 
 def mix_pools(pools: Sequence[Pool]) -> tuple[mix.Pool, ...]:
     """Free devices by run, as (free devices, number of runs with so many)."""
-    found = []
+    runs = []
     for pool in pools:
         counts: dict[int, int] = {}
         for free in free_devices(pool):
             counts[len(free)] = counts.get(len(free), 0) + 1
-        found.append(mix.Pool(pool.name, tuple(sorted(counts.items()))))
-    return tuple(found)
+        runs.append(mix.Pool(pool.name, tuple(sorted(counts.items()))))
+    return tuple(runs)
 
 
 def free_devices(pool: Pool) -> list[list[int]]:
@@ -191,6 +191,6 @@ def mix_links(problem: Problem) -> tuple[tuple[float | None, ...], ...] | None:
     labels = [spec.label for spec in problem.cluster.pools]
     capacity: dict[tuple[int, int], float] = {}
     for link in stated:
-        one, other = (labels.index(name) for name in link.pools)
-        capacity[one, other] = capacity[other, one] = link.bandwidth_bytes_per_s
+        source, target = (labels.index(name) for name in link.pools)
+        capacity[source, target] = capacity[target, source] = link.bandwidth_bytes_per_s
     return tuple(tuple(capacity.get((a, b)) for b in range(len(labels))) for a in range(len(labels)))

@@ -24,7 +24,7 @@ def frontier(setting: ServeSetting, limits: Limits) -> tuple[FrontierPoint, ...]
             for target in setting.targets
         )
         outcome = search(setting, targets, limits, tie_break=False)
-        if outcome.found:
+        if outcome.has_mix:
             points.append(_point(outcome))
     pairs = [(point.tokens_per_s_per_gpu, point.tokens_per_s_per_user) for point in points]
     return tuple(points[i] for i in non_dominated(pairs, maximise=(True, True))) if points else ()
@@ -42,10 +42,10 @@ def _point(outcome: Outcome) -> FrontierPoint:
         if count
     ]
     tpot = max(
-        served.tpot_s
+        capacity.tpot_s
         for candidate, _ in used
-        for served in candidate.served
-        if served is not None and served.rate_per_s > 0.0
+        for capacity in candidate.capacities
+        if capacity is not None and capacity.rate_per_s > 0.0
     )
     return FrontierPoint(
         tokens_per_s_per_gpu=value,

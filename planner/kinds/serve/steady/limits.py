@@ -12,8 +12,7 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
 from planner.kinds.serve.steady.formulate import gpus_at_hand
-from planner.kinds.serve.steady.search import ServeSetting, make_pool_costs, search
-from planner.kinds.serve.steady.shapes import shape_space
+from planner.kinds.serve.steady.search import ServeSetting, search, with_pools
 from planner.problem.resolve import resolve_pool
 from planner.progress import Limits
 from planner.solvers.conflicts import nearest_candidate, nearest_value, smallest_conflict
@@ -74,8 +73,8 @@ def _explained(
     rows: list[Conflict] = []
     for name in smallest_conflict(names, feasible):
         limits.tell(f"nearest value of {known[name].text}")
-        found = known[name].nearest(setting, works)
-        rows.append({"limit": known[name].text, "nearest": found or ""})
+        nearest = known[name].nearest(setting, works)
+        rows.append({"limit": known[name].text, "nearest": nearest or ""})
     return Infeasible(rows, proved=True)
 
 
@@ -85,9 +84,9 @@ class _CutShort(Exception):
 
 def _solvable(setting: ServeSetting, limits: Limits) -> bool:
     outcome = search(setting, setting.targets, limits, tie_break=False)
-    if not outcome.found and not outcome.proven:
+    if not outcome.has_mix and not outcome.proven:
         raise _CutShort
-    return outcome.found
+    return outcome.has_mix
 
 
 def _structural(setting: ServeSetting) -> Conflict:
@@ -123,12 +122,12 @@ def _scaled(
     """A limit that `move(setting, value)` sets; the nearest value is rounded away from the limit to three digits."""
 
     def nearest(setting: ServeSetting, works: Callable[[ServeSetting], bool]) -> str | None:
-        def at(factor: float) -> bool:
+        def works_at(factor: float) -> bool:
             return works(move(setting, _rounded(value * factor if rising else value / factor, up=rising)))
 
-        if not at(FURTHEST):
+        if not works_at(FURTHEST):
             return None
-        factor = nearest_value(at, 1.0, 1, furthest=FURTHEST, tolerance=TOLERANCE)
+        factor = nearest_value(works_at, 1.0, 1, furthest=FURTHEST, tolerance=TOLERANCE)
         assert factor is not None
         return said.format(show(_rounded(value * factor if rising else value / factor, up=rising)))
 
@@ -230,10 +229,10 @@ def _gpu_limit(setting: ServeSetting) -> _Limit:
     def nearest(setting: ServeSetting, works: Callable[[ServeSetting], bool]) -> str | None:
         sizes: list[tuple[int | None, tuple[Pool, ...]]] = [(cap, pools) for cap in range(count + 1, total + 1)]
         sizes += [(None, larger) for larger in _larger(setting)]
-        found = nearest_candidate(lambda size: works(_with_gpus(setting, *size)), sizes)
-        if found is None:
+        nearest_size = nearest_candidate(lambda size: works(_with_gpus(setting, *size)), sizes)
+        if nearest_size is None:
             return None
-        cap, grown = found
+        cap, grown = nearest_size
         return f"{cap or sum(pool.num_gpus for pool in grown)} gpus"
 
     def remove(setting: ServeSetting) -> ServeSetting:
@@ -245,35 +244,23 @@ def _gpu_limit(setting: ServeSetting) -> _Limit:
 def _larger(setting: ServeSetting) -> list[tuple[Pool, ...]]:
     """Pools with more GPUs, up to `ROOM` times the nodes: a pool inside one node fills it first."""
     pools, specs = setting.resolved.pools, setting.resolved.problem.cluster.pools
-    found: list[tuple[Pool, ...]] = []
+    sizes: list[tuple[Pool, ...]] = []
     if len(pools) == 1 and pools[0].num_nodes == 1 and specs[0].gpus is not None and specs[0].gpus_per_node is None:
         whole = find_node(specs[0].gpu).num_gpus
         for gpus in range(pools[0].num_gpus + 1, whole + 1):
             sized = specs[0].model_copy(update={"gpus": gpus})
-            found.append((resolve_pool(sized, 0, setting.resolved.where),))
-        pools = found[-1] if found else pools
+            sizes.append((resolve_pool(sized, 0, setting.resolved.where),))
+        pools = sizes[-1] if sizes else pools
     most = max(pool.num_nodes for pool in pools)
     for nodes in range(most + 1, ROOM * most + 1):
-        found.append(
+        sizes.append(
             tuple(dataclasses.replace(pool, num_nodes=math.ceil(pool.num_nodes * nodes / most)) for pool in pools)
         )
-    return found
+    return sizes
 
 
 def _with_gpus(setting: ServeSetting, cap: int | None, pools: tuple[Pool, ...]) -> ServeSetting:
-    resolved, options = setting.resolved, setting.options
-    limits = resolved.problem.limits.model_copy(update={"gpus": cap})
-    problem = resolved.problem.model_copy(update={"limits": limits})
-    costs_of_pool = {
-        (model, index): make_pool_costs(
-            setting.resolved, model, index, pools[index], setting.calibration, setting.store, pool_costs.costs.drafter
-        )
-        for (model, index), pool_costs in setting.costs_of_pool.items()
-    }
-    engine = problem.engine.name
-    spaces = {
-        key: shape_space(pool_costs.costs.arch, pool_costs.pool, engine, options)
-        for key, pool_costs in costs_of_pool.items()
-    }
-    resolved = dataclasses.replace(resolved, pools=pools, problem=problem)
-    return dataclasses.replace(setting, resolved=resolved, costs_of_pool=costs_of_pool, spaces=spaces, priced={})
+    problem = setting.resolved.problem
+    limits = problem.limits.model_copy(update={"gpus": cap})
+    problem = problem.model_copy(update={"limits": limits})
+    return with_pools(setting, dataclasses.replace(setting.resolved, pools=pools, problem=problem))

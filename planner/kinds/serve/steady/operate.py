@@ -32,21 +32,20 @@ class Operation:
 
 def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_per_s: float) -> Operation:
     """One instance of `candidate` serving `load_per_s` requests of `target` alone."""
-    served = candidate.served[target.index]
-    assert served is not None
+    capacity = candidate.capacity(target)
     if candidate.function == "prefill":
-        busy = served.utilisation * load_per_s / max(served.rate_per_s, LEAST_LOAD)
-        return Operation(served.service_s, busy, served.queue_s, 0.0)
-    tpot = _tpot_s(candidate, served, target, pool_costs, load_per_s / candidate.shape.dp)
+        busy = capacity.utilisation * load_per_s / max(capacity.rate_per_s, LEAST_LOAD)
+        return Operation(capacity.service_s, busy, capacity.queue_s, 0.0)
+    tpot = _tpot_s(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
     if candidate.decodes:
         return Operation(0.0, 0.0, 0.0, tpot)
-    busy = min(load_per_s / candidate.shape.dp * served.queue_s, served.utilisation)
-    faster = pool_costs.costs.engine.first_token_steps * (served.tpot_s - tpot) * _yielded(candidate, pool_costs)
-    return Operation(served.service_s - faster, busy, served.queue_s, tpot)
+    busy = min(load_per_s / candidate.shape.dp * capacity.queue_s, capacity.utilisation)
+    faster = pool_costs.costs.engine.first_token_steps * (capacity.tpot_s - tpot) * _yielded(candidate, pool_costs)
+    return Operation(capacity.service_s - faster, busy, capacity.queue_s, tpot)
 
 
 def _tpot_s(
-    candidate: Candidate, served: Capacity, target: Target, pool_costs: PoolCosts, rank_load_per_s: float
+    candidate: Candidate, capacity: Capacity, target: Target, pool_costs: PoolCosts, rank_load_per_s: float
 ) -> float:
     """Time per output token at which a rank finishes as many requests as arrive.
 
@@ -58,7 +57,7 @@ def _tpot_s(
     ranks = ranks_in_step(pool_costs.costs.arch, np.full(len(batches), candidate.shape.dp))
     yielded = _yielded(candidate, pool_costs)
     steps = target.osl / yielded
-    tpot = colocated_tpot_s(step, served.stretch_s, served.prefill_steps, batches, steps, ranks) / yielded
+    tpot = colocated_tpot_s(step, capacity.stretch_s, capacity.prefill_steps, batches, steps, ranks) / yielded
     rate = np.maximum.accumulate(batches / (target.osl * tpot))
     if rank_load_per_s <= rate[0]:  # fewer than one sequence on average: each runs alone
         return float(tpot[0])

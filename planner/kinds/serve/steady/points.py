@@ -24,7 +24,7 @@ CLIENT_BATCHES = (*range(1, 5), *(part << power for power in range(1, 9) for par
 """Where clients wait, faster and fuller batches of a shape all compete: 1 to 4, then two to a doubling up to 1024."""
 CHUNK_TOKENS = (2048, 4096, 8192, 16384)
 PREFILL_CHUNK_TOKENS = (2048, 4096, 8192, 16384, 32768)
-PREFILL_PROMPTS_HELD = 4.0  # at least, by a prefill rank
+PREFILL_PROMPTS_RESIDENT = 4.0  # at least, by a prefill rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,27 +114,29 @@ def make_points(
         tokens = [target.isl for target in targets]
     else:
         chunk = np.tile(chunks, len(batches))
-        tokens = [target.held_tokens for target in targets]
+        tokens = [target.resident_tokens for target in targets]
     each = len(chunk) * len(drafts)
     shape = np.repeat(np.arange(len(shapes), dtype=np.intp), each)
     degrees = np.array([(s.tp, s.pp, s.dp, s.moe_tp, s.ep, s.micro_batches) for s in shapes], dtype=np.float64)
     shards, chunk_N = Shards.of(*degrees[shape].T), np.tile(np.repeat(chunk, len(drafts)), len(shapes))
     if function == "prefill":
-        held_N = [_prompts_held(chunk_N, shards.pp, target.isl) for target in targets]
+        resident_N = [_prompts_resident(chunk_N, shards.pp, target.isl) for target in targets]
     else:
-        held_N = [np.tile(np.repeat(batches, len(chunks) * len(drafts)), len(shapes))] * len(targets)
+        resident_N = [np.tile(np.repeat(batches, len(chunks) * len(drafts)), len(shapes))] * len(targets)
     drafts_N = np.resize(np.array(drafts, dtype=np.float64), len(shape))
-    most = np.maximum.reduce(held_N)
+    most = np.maximum.reduce(resident_N)
     verified_N = drafts_N * (function != "prefill")
     needs = Needs(chunk_N, most, drafts_N, verified_N)
-    barred = np.array([draft_rule(one, pool_costs.costs.drafter) is not None for one in shapes])[shape] & (drafts_N > 0)
+    barred = np.array([draft_rule(each_shape, pool_costs.costs.drafter) is not None for each_shape in shapes])[
+        shape
+    ] & (drafts_N > 0)
     tally.drop("drafts need ranks of one stage that divide the drafter", int(np.sum(barred)) * len(targets) * copies)
-    return _within_memory(pool_costs, shape, shards, held_N, needs, ~barred, tokens, tally, copies)
+    return _within_memory(pool_costs, shape, shards, resident_N, needs, ~barred, tokens, tally, copies)
 
 
-def _prompts_held(chunk: Floats, pp: Floats, isl: float) -> Floats:
+def _prompts_resident(chunk: Floats, pp: Floats, isl: float) -> Floats:
     """Prompts of a prefill rank [N]: those of a step in each of its stages, and those of one step that are leaving."""
-    return np.maximum(PREFILL_PROMPTS_HELD, (pp + 1.0) * np.maximum(np.floor(chunk / isl), 1.0))
+    return np.maximum(PREFILL_PROMPTS_RESIDENT, (pp + 1.0) * np.maximum(np.floor(chunk / isl), 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def _within_memory(
     pool_costs: PoolCosts,
     shape: Indices,
     shards: Shards,
-    held: Sequence[Floats],
+    resident: Sequence[Floats],
     needs: Needs,
     can_run: Bools,
     tokens: Sequence[float],
@@ -174,7 +176,7 @@ def _within_memory(
     engine = pool_costs.costs.engine
     weights, activations = needs.memory(pool_costs.costs, shards)
     kv = tuple(
-        needs.kv_bytes(pool_costs.costs, shards, length) * each for each, length in zip(held, tokens, strict=True)
+        needs.kv_bytes(pool_costs.costs, shards, length) * each for each, length in zip(resident, tokens, strict=True)
     )
     heavy = can_run & (weights + engine.workspace_bytes > pool_costs.memory_bytes)
     free = pool_costs.memory_bytes - weights - engine.workspace_bytes - activations

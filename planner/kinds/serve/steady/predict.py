@@ -39,24 +39,24 @@ def paths_of(
     used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool, scale: float = 1.0
 ) -> list[RequestPath]:
     """Every path of `target`, the slowest decode role of a channel standing for all of it."""
-    mine = [
+    operations = [
         (item, item.operation(target, costs_of_pool[item.candidate.model, item.candidate.pool], scale))
         for item in used
         if item.load_per_s[target.index] > 0.0
     ]
     slowest: dict[int, float] = {}
-    for item, run in mine:
+    for item, run in operations:
         if item.candidate.decodes and item.candidate.channel is not None:
             channel = item.candidate.channel.index
             slowest[channel] = max(slowest.get(channel, 0.0), run.tpot_s)
     return [
         RequestPath(run, run.tpot_s if item.candidate.channel is None else slowest[item.candidate.channel.index])
-        for item, run in mine
+        for item, run in operations
         if not item.candidate.decodes
     ]
 
 
-def held(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool, scale: float) -> float:
+def in_flight(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool, scale: float) -> float:
     """Requests of `target` in the system at `scale` times the load (Little's law)."""
     total = 0.0
     for item in used:
@@ -76,11 +76,11 @@ def resting_scale(used: Sequence[RoleInUse], target: Target, costs_of_pool: Cost
     """The scale of the load at which a closed loop of the target's clients rests, by bisection; at most the limits'."""
     assert target.clients is not None
     low, high = 0.0, most_scale(used, target)
-    if held(used, target, costs_of_pool, high) <= target.clients:
+    if in_flight(used, target, costs_of_pool, high) <= target.clients:
         return high
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
-        if held(used, target, costs_of_pool, middle) < target.clients:
+        if in_flight(used, target, costs_of_pool, middle) < target.clients:
             low = middle
         else:
             high = middle
@@ -90,10 +90,12 @@ def resting_scale(used: Sequence[RoleInUse], target: Target, costs_of_pool: Cost
 def times(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool, scale: float) -> list[Prediction]:
     """Predicted times of a workload, at every statistic that it limits, and the attainment where it asks for one."""
     paths = paths_of(used, target, costs_of_pool, scale)
-    found: list[Prediction] = []
+    predictions: list[Prediction] = []
 
     def add(metric: str, statistic: str, value: float) -> None:
-        found.append(Prediction(metric=metric, of=target.name, statistic=statistic, value=value, approximate=True))
+        predictions.append(
+            Prediction(metric=metric, of=target.name, statistic=statistic, value=value, approximate=True)
+        )
 
     for limit in target.ttft_limits:
         if limit.statistic != ATTAINMENT:
@@ -103,7 +105,7 @@ def times(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool,
         add("latency_s", limit.statistic, max(path.latency_s(limit, target) for path in paths))
     if target.attainment is not None:
         add(ATTAINMENT, "mean", min(_attainment(path, target) for path in paths))
-    return found
+    return predictions
 
 
 def _attainment(path: RequestPath, target: Target) -> float:

@@ -1,5 +1,6 @@
 """The instance types of a solved mix that are in use, with the load that each carries."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,22 +31,21 @@ class RoleInUse:
     def busy(self) -> float:
         """The share of its time that its load takes, all workloads together."""
         return sum(
-            load / (self.count * served.rate_per_s)
-            for load, served in zip(self.load_per_s, self.candidate.served, strict=True)
-            if served is not None and load > 0.0
+            load / (self.count * rate)
+            for load, rate in zip(self.load_per_s, self.candidate.rates_per_s, strict=True)
+            if load > 0.0 and rate > 0.0
         )
 
     def kv_bytes(self) -> float:
         """Cache on a device for the workload that needs most of those that it serves; of any, where it serves none."""
-        pairs = [pair for pair in zip(self.candidate.served, self.load_per_s, strict=True) if pair[0] is not None]
-        served = [one.kv_bytes for one, load in pairs if one is not None and load > 0.0]
-        return max(served or [one.kv_bytes for one, _ in pairs if one is not None and one.rate_per_s > 0.0])
+        pairs = [(c, load) for c, load in zip(self.candidate.capacities, self.load_per_s, strict=True) if c is not None]
+        loaded = [capacity.kv_bytes for capacity, load in pairs if load > 0.0]
+        return max(loaded or [capacity.kv_bytes for capacity, _ in pairs if capacity.rate_per_s > 0.0])
 
     def operation(self, target: Target, pool_costs: PoolCosts, scale: float = 1.0) -> Operation:
         """One of its instances on `target`, as loaded by all workloads together, at `scale` times that load."""
-        served = self.candidate.served[target.index]
-        assert served is not None
-        return operate(self.candidate, target, pool_costs, served.rate_per_s * self.busy * scale)
+        rate_per_s = self.candidate.capacity(target).rate_per_s
+        return operate(self.candidate, target, pool_costs, rate_per_s * self.busy * scale)
 
 
 def roles_in_use(candidates: Sequence[Candidate], solution: MixSolution) -> list[RoleInUse]:
@@ -62,14 +62,12 @@ def roles_in_use(candidates: Sequence[Candidate], solution: MixSolution) -> list
             row[0].name,
         )
     )
-    totals: dict[str, int] = {}
-    for candidate, _, _ in chosen:
-        totals[candidate.function] = totals.get(candidate.function, 0) + 1
-    numbers: dict[str, int] = {}
-    used = []
+    totals = Counter(candidate.function for candidate, _, _ in chosen)
+    numbers: Counter[str] = Counter()
+    roles = []
     for candidate, count, load in chosen:
         function = candidate.function
-        numbers[function] = numbers.get(function, 0) + 1
+        numbers[function] += 1
         name = function if totals[function] == 1 else f"{function}-{numbers[function]}"
-        used.append(RoleInUse(name, candidate, count, load))
-    return used
+        roles.append(RoleInUse(name, candidate, count, load))
+    return roles

@@ -4,7 +4,7 @@
 solves the mix of them (`planner.solvers.mix`) for given targets.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.costs.rates.calibration import Calibration, load_calibration
@@ -13,7 +13,6 @@ from planner.costs.rates.profiled import Profiled
 from planner.costs.serving.attention_ffn import Port
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
-from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.candidates import Candidate, CandidateSearch, PricedPoints, drafts_of
@@ -21,11 +20,10 @@ from planner.kinds.serve.steady.demand import Target, channels_of, handover, mak
 from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.points import PoolCosts, Tally
-from planner.kinds.serve.steady.predict import held, most_scale
-from planner.kinds.serve.steady.roles_in_use import roles_in_use
+from planner.kinds.serve.steady.predict import in_flight, most_scale
+from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
 from planner.plan.reader import read_plan
-from planner.plan.records import PlanDocument
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.mix import MixProblem, MixSolution
@@ -67,14 +65,14 @@ class Outcome:
     tally: Tally
 
     @property
-    def found(self) -> bool:
+    def has_mix(self) -> bool:
         """Whether there is a mix that does anything."""
         value = self.result.objective
         return value is not None and (value > 0.0 or not self.formulated.problem.maximising)
 
     @property
     def proven(self) -> bool:
-        """Whether the search ended by itself, so that what it did not find is not there."""
+        """Whether the search ended by itself, so that a mix it does not have is not there."""
         return self.result.status in (Status.INFEASIBLE, Status.OPTIMAL)
 
     @property
@@ -83,12 +81,23 @@ class Outcome:
         value = self.result.objective
         return None if value is None else value * self.formulated.factor
 
+    @property
+    def solution(self) -> MixSolution:
+        """The mix, of an outcome that has one."""
+        assert self.result.solution is not None
+        return self.result.solution
+
+    @property
+    def roles(self) -> list[RoleInUse]:
+        """The instance types of the mix that are in use."""
+        return roles_in_use(self.formulated.candidates, self.solution)
+
 
 def prepare(resolved: Resolved) -> ServeSetting:
     """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced."""
     problem = resolved.problem
     options = ServeOptions.model_validate(problem.options)
-    read_current(resolved)
+    _require_serving_plan(resolved)
     if not resolved.workloads:
         raise PlannerError("a serving problem needs a workload", where=resolved.where(()), hint="add `workloads:`")
     calibration = load_calibration(problem.costs.calibration)
@@ -98,12 +107,35 @@ def prepare(resolved: Resolved) -> ServeSetting:
         make_target(workload, index, resolved.models[workload.model], calibration.spreads, drafters[workload.model])
         for index, workload in enumerate(resolved.workloads)
     )
-    costs_of_pool, spaces = {}, {}
-    for key, drafter in drafters.items():
-        for index, pool in enumerate(resolved.pools):
-            costs_of_pool[key, index] = make_pool_costs(resolved, key, index, pool, calibration, store, drafter)
-            spaces[key, index] = shape_space(resolved.models[key], pool, problem.engine.name, options)
+    costs_of_pool = {
+        (model, index): _pool_costs(resolved, model, index, calibration, store, drafter)
+        for model, drafter in drafters.items()
+        for index in range(len(resolved.pools))
+    }
+    spaces = shape_spaces(costs_of_pool, problem.engine.name, options)
     return ServeSetting(resolved, options, targets, costs_of_pool, spaces, store, calibration)
+
+
+def with_pools(setting: ServeSetting, resolved: Resolved) -> ServeSetting:
+    """The setting with the pools and limits of `resolved`, a variant of its problem, priced anew."""
+    costs_of_pool = {
+        (model, index): _pool_costs(
+            resolved, model, index, setting.calibration, setting.store, pool_costs.costs.drafter
+        )
+        for (model, index), pool_costs in setting.costs_of_pool.items()
+    }
+    spaces = shape_spaces(costs_of_pool, resolved.problem.engine.name, setting.options)
+    return replace(setting, resolved=resolved, costs_of_pool=costs_of_pool, spaces=spaces, priced={})
+
+
+def shape_spaces(
+    costs_of_pool: Mapping[tuple[str, int], PoolCosts], engine: str, options: ServeOptions
+) -> dict[tuple[str, int], ShapeSpace]:
+    """The shapes of every model on every pool that `options` allow."""
+    return {
+        key: shape_space(pool_costs.costs.arch, pool_costs.pool, engine, options)
+        for key, pool_costs in costs_of_pool.items()
+    }
 
 
 def _drafter(resolved: Resolved, options: ServeOptions, model: str) -> Drafter | None:
@@ -113,35 +145,30 @@ def _drafter(resolved: Resolved, options: ServeOptions, model: str) -> Drafter |
     return drafter_of(options.speculation, resolved.models[model], resolved.models, where)
 
 
-def read_current(resolved: Resolved) -> PlanDocument | None:
-    """The plan that runs now, where the problem names one; raises PlannerError when it is no serving plan."""
+def _require_serving_plan(resolved: Resolved) -> None:
+    """Refuses a current plan, where the problem names one, that is no serving plan."""
     if resolved.problem.current is None:
-        return None
-    plan = read_plan(resolved.problem.current)
-    if plan.kind != "serve":
+        return
+    kind = read_plan(resolved.problem.current).kind
+    if kind != "serve":
         raise PlannerError(
-            f"the current plan is of kind `{plan.kind}`, not `serve`",
+            f"the current plan is of kind `{kind}`, not `serve`",
             where=resolved.where(("current",)),
             hint="name a serving plan",
         )
-    return plan
 
 
-def make_pool_costs(
+def _pool_costs(
     resolved: Resolved,
     model: str,
     index: int,
-    pool: Pool,
     calibration: Calibration,
     store: ProfileStore | None,
     drafter: Drafter | None,
 ) -> PoolCosts:
-    """One model's costs on a pool; `index` is the pool's place in the problem."""
-    arch, engine = resolved.models[model], resolved.problem.engine
-    pricer = make_pricer(
-        pool, arch, engine=engine.name, version=engine.version,
-        calibration=calibration, store=store,
-    )  # fmt: skip
+    """One model's costs on the pool with that index in the problem."""
+    arch, engine, pool = resolved.models[model], resolved.problem.engine, resolved.pools[index]
+    pricer = make_pricer(pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=store)
     memory = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
     costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
     return PoolCosts(index, pool, costs, memory, Port.of(pool, calibration.efficiencies))
@@ -150,8 +177,7 @@ def make_pool_costs(
 def search(setting: ServeSetting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:
     """The best mix for `targets` (those of the setting, perhaps with other limits)."""
     tally = Tally()
-    found = list_candidates(setting, targets, tally)
-    formulated = formulate(setting.resolved, targets, found)
+    formulated = formulate(setting.resolved, targets, list_candidates(setting, targets, tally))
     problem = formulated.problem
     result = solve_problem(problem, setting, limits, tie_break=tie_break)
     for _ in range(MOST_TIGHTENINGS):
@@ -195,42 +221,39 @@ def _short_of_room(
     short = {}
     for target in targets:
         if target.clients is not None:
-            room = held(used, target, setting.costs_of_pool, most_scale(used, target))
+            room = in_flight(used, target, setting.costs_of_pool, most_scale(used, target))
             if room < target.clients * (1.0 - ROOM_TOLERANCE):
                 short[target.index] = target.clients / room * (1.0 + ROOM_TOLERANCE)
     return short
 
 
-def _drafted(setting: ServeSetting, pool_costs: PoolCosts) -> tuple[bool, ...]:
-    """The kinds of hand-over: without the cache of a drafter, and with it."""
-    return tuple(drafts_of("decode", setting.options.searched_drafts, pool_costs.costs.drafter))
-
-
 def list_candidates(setting: ServeSetting, targets: Sequence[Target], tally: Tally) -> list[Candidate]:
     """The surviving candidates of every model on every pool."""
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     pools, models = setting.resolved.pools, [workload.model for workload in setting.resolved.workloads]
     stated = {frozenset(link.pools): link for link in setting.resolved.problem.cluster.links}
     for (model, index), pool_costs in setting.costs_of_pool.items():
-        mine = [target for target, key in zip(targets, models, strict=True) if key == model]
-        search_one = CandidateSearch(
+        pairs = [frozenset((pools[index].name, pool.name)) for pool in pools]
+        of_model = [target for target, key in zip(targets, models, strict=True) if key == model]
+        drafted = drafts_of("decode", setting.options.searched_drafts, pool_costs.costs.drafter)
+        candidate_search = CandidateSearch(
             model=model,
             pool_costs=pool_costs,
             options=setting.options,
             space=setting.spaces[model, index],
-            channels=channels_of(mine, len(pools), _drafted(setting, pool_costs)),
-            routes=tuple(
-                handover(pools[index], other, stated.get(frozenset((pools[index].name, other.name)))) for other in pools
+            channels=channels_of(of_model, len(pools), tuple(drafted)),
+            paths=tuple(
+                handover(pools[index], pool, stated.get(pair)) for pool, pair in zip(pools, pairs, strict=True)
             ),
             others=tuple(
-                setting.costs_of_pool[model, at]
-                for at, other in enumerate(pools)
-                if at != index and frozenset((pools[index].name, other.name)) not in stated
+                setting.costs_of_pool[model, other]
+                for other, pair in enumerate(pairs)
+                if other != index and pair not in stated
             ),
             tally=tally,
             engine=setting.resolved.problem.engine.name,
             priced=setting.priced,
             longer_stays=setting.resolved.problem.objective.minimize is not None,
         )
-        found += search_one.candidates(mine, len(targets))
-    return found
+        candidates += candidate_search.candidates(of_model, len(targets))
+    return candidates

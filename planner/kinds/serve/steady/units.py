@@ -123,21 +123,21 @@ def splits(sides: Sides, options: ServeOptions) -> list[tuple[int, int]]:
     In one pool parts of a domain together, or whole domains each; on two pools a power of two inside a domain or whole
     domains of either.
     """
-    one, other = sides.attention.pool, sides.ffn.pool
-    domain = group_devices(one)
+    attention, ffn = sides.attention.pool, sides.ffn.pool
+    domain = group_devices(attention)
     if sides.shared:
         inside = [1 << power for power in range(1, domain.bit_length())]
-        found = [(part, size - part) for size in inside for part in range(1, size)]
-        found += [(a * domain, b * domain) for a in WHOLE_DOMAINS for b in WHOLE_DOMAINS]
-        most = (one.num_gpus,) * 3
+        pairs = [(part, size - part) for size in inside for part in range(1, size)]
+        pairs += [(a * domain, b * domain) for a in WHOLE_DOMAINS for b in WHOLE_DOMAINS]
+        most = (attention.num_gpus,) * 3
     else:
-        found = [(a, b) for a in _alone(domain) for b in _alone(group_devices(other))]
-        most = (one.num_gpus, other.num_gpus, one.num_gpus + other.num_gpus)
+        pairs = [(a, b) for a in _alone(domain) for b in _alone(group_devices(ffn))]
+        most = (attention.num_gpus, ffn.num_gpus, attention.num_gpus + ffn.num_gpus)
     total = min(most[2], options.max_gpus_per_instance or most[2])
     wanted = (options.attention_gpus, options.ffn_gpus)
     return [
         pair
-        for pair in found
+        for pair in pairs
         if sum(pair) <= total
         and all(size <= room for size, room in zip(pair, most, strict=False))
         and all(asked is None or size in asked for size, asked in zip(pair, wanted, strict=True))
@@ -154,21 +154,21 @@ def units_of(sides: Sides, options: ServeOptions) -> list[Unit]:
     arch, room = sides.attention.costs.arch, sides.ffn.memory_bytes - sides.ffn.costs.engine.workspace_bytes
     experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
     own, others = _degrees(sides.attention.pool), _degrees(sides.ffn.pool)
-    found = []
+    units = []
     for attention_gpus, ffn_gpus in splits(sides, options):
         parts = [ffn_shape(tp, ffn_gpus // tp, experts=experts) for tp in others if ffn_gpus % tp == 0]
         parts = [part for part in parts if width_rule(part, arch) is None]
         fitting = [part for part in parts if float(ffn_weight_bytes(arch, _shards(part))[0]) <= room]
         wanted = [tp for tp in own if options.tp is None or tp in options.tp]
         ranks = [attention_shape(tp, attention_gpus // tp) for tp in wanted if attention_gpus % tp == 0]
-        ranks = [one for one in ranks if heads_rule(one, arch) is None]
-        found += [
-            Unit(one, part, turns)
-            for one in ranks
+        ranks = [attention for attention in ranks if heads_rule(attention, arch) is None]
+        units += [
+            Unit(attention, part, turns)
+            for attention in ranks
             for part in fitting
             for turns in options.micro_batches or MICRO_BATCHES
         ]
-    return found
+    return units
 
 
 def _degrees(pool: Pool) -> list[int]:
@@ -189,7 +189,7 @@ def price_units(sides: Sides, options: ServeOptions, targets: Sequence[Target], 
     batches = decode_batches(options, targets)
     unit_of = np.repeat(np.arange(len(units), dtype=np.intp), len(batches))
     many, batch = sides.arrays(units).take(unit_of), np.tile(batches, len(units))
-    memory = UnitMemory.of(sides, many, batch, [target.held_tokens for target in targets])
+    memory = UnitMemory.of(sides, many, batch, [target.resident_tokens for target in targets])
     fits = memory.fits
     tally.evaluated = len(batch) * len(targets) * copies
     tally.drop("KV cache does not fit in memory", sum(int(np.sum(~fit)) for fit in fits) * copies)
@@ -197,7 +197,7 @@ def price_units(sides: Sides, options: ServeOptions, targets: Sequence[Target], 
     if not kept.any():
         return _nothing(sides, tally)
     many, batch, unit_of = many.take(kept), batch[kept], unit_of[kept]
-    splits_of = {split: at for at, split in enumerate(dict.fromkeys(map(_split, units)))}
+    splits_of = {split: index for index, split in enumerate(dict.fromkeys(map(_split, units)))}
     split_of_unit = np.array([splits_of[_split(unit)] for unit in units], dtype=np.intp)
     points = Points(
         shape=split_of_unit[unit_of],
@@ -245,7 +245,9 @@ class UnitMemory:
     @classmethod
     def of(cls, sides: Sides, units: Units, batch: Floats, lengths: Sequence[float]) -> "UnitMemory":
         arch = sides.attention.costs.arch
-        most, ffn_most = (one.memory_bytes - one.costs.engine.workspace_bytes for one in (sides.attention, sides.ffn))
+        most, ffn_most = (
+            side.memory_bytes - side.costs.engine.workspace_bytes for side in (sides.attention, sides.ffn)
+        )
         attention, ffn, each = units.attention, units.ffn, batch / units.micro_batches
         weights = weight_bytes(arch, attention) - ffn_weight_bytes(arch, attention)
         activations = activation_bytes(arch, attention, each, each)

@@ -1,0 +1,61 @@
+"""What a plan states of its instance types, in the terms of the search: shapes and names of roles, types of a proof.
+
+A check that prices roles again starts here: `setting_of_plan` solves nothing, it only prices the recorded problem.
+"""
+
+from planner.errors import PlannerError
+from planner.kinds.serve.steady.candidates import type_name, unit_name
+from planner.kinds.serve.steady.search import ServeSetting, prepare
+from planner.kinds.serve.steady.shapes import InstanceShape
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope, Role
+from planner.problem.recorded import INPUTS
+from planner.problem.resolve import resolve
+from planner.problem.schema import Problem
+from planner.solvers.mix import Shape as MixShape
+from planner.solvers.mix_data import problem_from_dict
+
+
+def shape_of(role: Role) -> InstanceShape:
+    """The degrees of a role; micro-batches that take turns between two sides are none of one side."""
+    part = role.parallelism
+    halves = 1 if role.function in ("attention", "ffn") else int(role.limits.get("micro_batches", 1))
+    return InstanceShape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, halves)
+
+
+def name_of_role(role: Role, ffn: Role | None = None) -> str:
+    """What a proof calls the instance type of a role, with the role of its feed-forward side where it has one."""
+    limits = (role.limits.get(name, 0) for name in ("max_batch", "chunk_tokens", "draft_tokens"))
+    name = type_name(role.function, role.model or "", shape_of(role).degrees, *limits)
+    if ffn is None:
+        return name
+    pool = None if ffn.pool == role.pool else ffn.pool
+    return unit_name(name, shape_of(ffn).degrees, role.limits.get("micro_batches"), pool)
+
+
+def stated_types(envelope: Envelope, name: str) -> list[MixShape]:
+    """The instance types of that name in the proof, one a channel; none where the proof has no mix."""
+    data = envelope.certificate.proof.get("mix")
+    if not isinstance(data, dict):
+        return []
+    try:
+        shapes = problem_from_dict(data).shapes
+    except (PlannerError, TypeError, ValueError):
+        return []
+    return [shape for shape in shapes if shape.name.partition("#")[0] == name]
+
+
+def not_judged(rule: str, why: str, where: str) -> Finding:
+    """The finding of a rule that cannot be judged here."""
+    return Finding(rule, True, f"not judged: {why}", where, skipped=True)
+
+
+def setting_of_plan(envelope: Envelope, problem: Problem, rule: str) -> ServeSetting | Finding:
+    """The plan's problem priced again; a finding of `rule` where it cannot be, or where costs have changed."""
+    try:
+        setting = prepare(resolve(problem, INPUTS))
+    except PlannerError as error:
+        return not_judged(rule, error.what, "roles")
+    if setting.calibration.digest != envelope.digests.calibration:
+        return not_judged(rule, "the calibration has changed", "roles")
+    return setting
