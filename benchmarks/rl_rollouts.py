@@ -22,7 +22,7 @@ from planner.rl.rollouts.fusion import Inference, Move, change_workers, fuse
 from planner.rl.rollouts.ranker import keys_of_recall
 from planner.rl.rollouts.resume import subset
 from planner.rl.rollouts.rollout import RolloutWorker, simulate
-from planner.rl.search.horizon import ChangeCosts, Period, plan_horizon
+from planner.rl.search.horizon import ChangeCosts, HorizonProblem, Period, plan_horizon
 from planner.rl.trajectories import SampleBatch, Trajectories
 
 CPU_LIMIT_S, RUNS = 0.05, 9
@@ -145,11 +145,11 @@ def horizon(problem: RlProblem) -> None:
     print("\n160 iterations, lengths growing 3.3 times   fixed plan   best of each period   exact   changes")
     for seconds in (10.0, 60.0, 600.0):
         before = time.process_time()
-        found = plan_horizon(problem, periods, ChangeCosts(seconds, 2 * seconds, seconds))
+        optimum = plan_horizon(HorizonProblem(problem, tuple(periods), ChangeCosts(seconds, 2 * seconds, seconds)))
         took = time.process_time() - before
         print(
-            f"  {seconds:5.0f} s a change of replicas {'':12} {found.fixed_total:10.0f} {found.greedy_total:21.0f} "
-            f"{found.total:7.0f} {found.changes:9d}   ({found.states} plans a period, {took:.1f} s)"
+            f"  {seconds:5.0f} s a change of replicas {'':12} {optimum.fixed_total:10.0f} {optimum.greedy_total:21.0f} "
+            f"{optimum.total:7.0f} {optimum.changes:9d}   ({optimum.states} plans a period, {took:.1f} s)"
         )
 
 

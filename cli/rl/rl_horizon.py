@@ -8,9 +8,8 @@ from planner.cli.options import Json, Output
 
 if TYPE_CHECKING:
     from planner.documents.read import Document
-    from planner.rl.formats.horizon_format import HorizonProblem
     from planner.rl.plan import RlPlan
-    from planner.rl.search.horizon import HorizonEvaluation, HorizonPlan
+    from planner.rl.search.horizon import HorizonEvaluation, HorizonPlan, HorizonProblem
 
 
 def horizon(
@@ -37,53 +36,53 @@ def horizon(
 
     given = read_horizon(load_document(problem))
     try:
-        found = plan_horizon(given.problem, given.periods, given.change, given.running)
+        optimum = plan_horizon(given)
     except Infeasible as answer:
         return say_infeasible(answer, as_json=as_json)
-    judged = evaluate_horizon(given.problem, given.periods, given.change, found.plans, given.running)
-    plan = horizon_plan_document(given, found.plans)
+    evaluation = evaluate_horizon(given, optimum.plans)
+    plan = horizon_plan_document(given, optimum.plans)
     if output is not None:
         write_json(plan, output)
     if as_json and output != "-":
-        write_json(_solution_document(given, found, judged, plan))
+        write_json(_solution_document(given, optimum, evaluation, plan))
     elif output != "-":
-        write_data(_solution_text(given, found, judged))
+        write_data(_solution_text(given, optimum, evaluation))
     return 0
 
 
 def evaluate_document(document: "Document", plan: "Document", *, as_json: bool) -> int:
     """Prices a plan over training time of the problem in `document`; 1 where it breaks a rule."""
-    from planner.cli.output import write_data, write_json
+    from planner.cli.output import EXIT_NO, write_result
+    from planner.cli.rl.rl_forms import rule_lines
     from planner.rl.formats.horizon_format import read_horizon, read_horizon_plan
     from planner.rl.search.horizon import evaluate_horizon
 
     given = read_horizon(document)
     plans = read_horizon_plan(plan, given)
-    judged = evaluate_horizon(given.problem, given.periods, given.change, plans, given.running)
-    if as_json:
-        write_json({"schema": "planner.rl.horizon_evaluation/1", **_evaluation_document(judged)})
-    else:
-        rules = [f"  FAIL  {rule}" for rule in judged.broken] or ["  ok    every rule holds"]
-        write_data("\n".join([_periods_table(given, plans, judged), "", _total_line(given, judged), *rules]))
-    return 1 if judged.broken else 0
+    evaluation = evaluate_horizon(given, plans)
+    result = {"schema": "planner.rl.horizon_evaluation/1", **_evaluation_document(evaluation)}
+    rules = rule_lines(evaluation.broken)
+    lines = [_periods_table(given, plans, evaluation), "", _total_line(given, evaluation), *rules]
+    write_result(result, lambda: "\n".join(lines), as_json=as_json)
+    return EXIT_NO if evaluation.broken else 0
 
 
-def _evaluation_document(judged: "HorizonEvaluation") -> dict[str, Any]:
+def _evaluation_document(evaluation: "HorizonEvaluation") -> dict[str, Any]:
     periods = [
         {"objective": one.objective, "iteration_s": one.iteration_s, "cost_usd": one.cost_usd, "changed": list(changed)}
-        for one, changed in zip(judged.evaluations, judged.changed, strict=True)
+        for one, changed in zip(evaluation.evaluations, evaluation.changed, strict=True)
     ]
     return {
-        "objective": judged.total,
-        "change_objective": judged.change_total,
-        "feasible": not judged.broken,
-        "broken": list(judged.broken),
+        "objective": evaluation.total,
+        "change_objective": evaluation.change_total,
+        "feasible": not evaluation.broken,
+        "broken": list(evaluation.broken),
         "periods": periods,
     }
 
 
 def _solution_document(
-    given: "HorizonProblem", found: "HorizonPlan", judged: "HorizonEvaluation", plan: dict[str, object]
+    given: "HorizonProblem", optimum: "HorizonPlan", evaluation: "HorizonEvaluation", plan: dict[str, object]
 ) -> dict[str, Any]:
     from math import isfinite
 
@@ -91,33 +90,33 @@ def _solution_document(
 
     return {
         "schema": "planner.rl.horizon_solution/1",
-        "status": found.status.value,
+        "status": optimum.status.value,
         "objective_name": given.problem.objective,
-        "objective": found.total,
-        "bound": found.bound,
-        "gap": relative_gap(found.total, found.bound),
-        "changes": found.changes,
-        "states": found.states,
-        "one_plan_objective": found.fixed_total if isfinite(found.fixed_total) else None,
-        "best_of_every_period_objective": found.greedy_total,
+        "objective": optimum.total,
+        "bound": optimum.bound,
+        "gap": relative_gap(optimum.total, optimum.bound),
+        "changes": optimum.changes,
+        "states": optimum.states,
+        "one_plan_objective": optimum.fixed_total if isfinite(optimum.fixed_total) else None,
+        "best_of_every_period_objective": optimum.greedy_total,
         "plan": plan,
-        "evaluation": _evaluation_document(judged),
+        "evaluation": _evaluation_document(evaluation),
     }
 
 
-def _solution_text(given: "HorizonProblem", found: "HorizonPlan", judged: "HorizonEvaluation") -> str:
+def _solution_text(given: "HorizonProblem", optimum: "HorizonPlan", evaluation: "HorizonEvaluation") -> str:
     from math import isfinite
 
-    one = _beside(found.fixed_total, found.total) if isfinite(found.fixed_total) else "no plan does all periods"
+    one = _beside(optimum.fixed_total, optimum.total) if isfinite(optimum.fixed_total) else "no plan does all periods"
     return "\n".join(
         [
-            f"{len(given.periods)} periods, {found.changes} changes: {found.status}",
+            f"{len(given.periods)} periods, {optimum.changes} changes: {optimum.status}",
             "",
-            _periods_table(given, found.plans, judged),
+            _periods_table(given, optimum.plans, evaluation),
             "",
-            _total_line(given, judged),
+            _total_line(given, evaluation),
             f"  one plan for all periods: {one}   "
-            f"best of every period: {_beside(found.greedy_total, found.total)}   ({found.states} plans a period)",
+            f"best of every period: {_beside(optimum.greedy_total, optimum.total)}   ({optimum.states} plans a period)",
         ]
     )
 
@@ -126,18 +125,19 @@ def _beside(other: float, total: float) -> str:
     return f"{other:.6g} ({other / total - 1:+.2%})"
 
 
-def _total_line(given: "HorizonProblem", judged: "HorizonEvaluation") -> str:
+def _total_line(given: "HorizonProblem", evaluation: "HorizonEvaluation") -> str:
     unit = "s" if given.problem.objective == "iteration_time" else "USD"
-    return f"  all iterations and changes: {judged.total:.6g} {unit}, of it changes {judged.change_total:.6g} {unit}"
+    changes = f"{evaluation.change_total:.6g} {unit}"
+    return f"  all iterations and changes: {evaluation.total:.6g} {unit}, of it changes {changes}"
 
 
-def _periods_table(given: "HorizonProblem", plans: "tuple[RlPlan, ...]", judged: "HorizonEvaluation") -> str:
+def _periods_table(given: "HorizonProblem", plans: "tuple[RlPlan, ...]", evaluation: "HorizonEvaluation") -> str:
     from planner.cli.render.plan import table
 
     rows = [
         (str(index), str(period.iterations), *_roles(plan), f"{one.iteration_s:.4g} s", ", ".join(changed) or "-")
         for index, (period, plan, one, changed) in enumerate(
-            zip(given.periods, plans, judged.evaluations, judged.changed, strict=True)
+            zip(given.periods, plans, evaluation.evaluations, evaluation.changed, strict=True)
         )
     ]
     return table(("period", "iterations", "mode", "generation", "training", "iteration", "changed"), rows)

@@ -4,7 +4,7 @@ Array suffixes: N trajectories, B batches, K minibatches, T training choices.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
@@ -12,12 +12,11 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.rl.curves import NEVER_FITS
-from planner.rl.evaluate import SECONDS_PER_HOUR, gpus_of_pool, handover_s, hourly_usd, weight_sync_s
-from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
-from planner.rl.problem import RlProblem, validate
+from planner.rl.evaluate import broken_deadline, broken_pools, broken_training, gpus_of_pool, priced
+from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
+from planner.rl.problem import Objective, RlProblem, validate
 from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker, simulate
-from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
+from planner.rl.training import Rollout
 from planner.rl.trajectories import Trajectories
 
 AgenticDispatch = Literal["fifo", "predicted_longest_first", "assigned"]
@@ -40,6 +39,10 @@ class AgenticProblem:
     priorities: tuple[Priority, ...]
     move_thresholds: tuple[float, ...]  # infinite: never
 
+    @property
+    def objective(self) -> Objective:
+        return self.curves.objective
+
 
 @dataclass(frozen=True, slots=True)
 class AgenticPlan:
@@ -52,20 +55,6 @@ class AgenticPlan:
     priority: Priority
     move_threshold: float
     assignment: tuple[tuple[int, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AgenticEvaluation:
-    """An agentic plan priced: seconds and dollars an iteration, and the rules that it breaks."""
-
-    objective: float
-    iteration_s: float
-    cost_usd: float
-    generation_s_of_batch: tuple[float, ...]
-    training_s_of_batch: tuple[float, ...]
-    moved: int
-    gpus_of_pool: dict[str, int]
-    broken: tuple[str, ...]
 
 
 def policy_of(problem: AgenticProblem, priority: Priority, move_threshold: float) -> RolloutPolicy:
@@ -117,72 +106,46 @@ def require_divisible(samples: int, minibatches: int, where: str = "minibatches"
         raise PlannerError(what, where=where, hint=f"use {below} or {above} minibatches, or {whole} samples")
 
 
-def evaluate_agentic(problem: AgenticProblem, plan: AgenticPlan) -> AgenticEvaluation:
-    """`plan` priced under `problem`, with the rules that it breaks."""
+def evaluate_agentic(problem: AgenticProblem, plan: AgenticPlan) -> RlEvaluation:
+    """`plan` priced under `problem`, with the rules that it breaks; one that breaks some takes forever."""
     curves = problem.curves
     policy = policy_of(problem, plan.priority, plan.move_threshold)
     kinds = [group.option.curve for group in plan.groups for _ in range(group.replicas)]
-    broken = _broken(problem, plan, len(kinds))
-    ends, moved = [], 0
-    for at, batch in enumerate(problem.batches):
-        if broken:
-            break
-        assignment = plan.assignment[at] if plan.dispatch == "assigned" else ()
+    whole = RlPlan(plan.mode, plan.groups, plan.training)
+    broken = _broken(problem, plan, whole, len(kinds))
+    end_s_B, moved = np.zeros(len(problem.batches)), 0
+    for index, batch in enumerate(problem.batches if not broken else ()):
+        assignment = plan.assignment[index] if plan.dispatch == "assigned" else ()
         of_worker, queues = queues_for(plan.dispatch, batch, len(kinds), assignment)
         workers = tuple(RolloutWorker(curve, queue) for curve, queue in zip(kinds, of_worker, strict=True))
         result = simulate(workers, batch, queues, policy)
-        ends.append(result.end_s)
+        end_s_B[index] = result.end_s
         moved += result.moved
-    generation_B = np.array(ends if not broken else [inf] * len(problem.batches))
-    table = TrainingTable.of((plan.training,), [pool.name for pool in curves.pools])
-    work = minibatch_s(table, token_parts(problem))
-    whole = RlPlan(plan.mode, plan.groups, plan.training)
-    rollout = Rollout(generation_B, token_parts(problem), np.zeros((0, 0)))
-    handover = np.array([handover_s(curves, whole)])
-    overlapped = curves.weight_sync_overlapped
-    time_s = inf if broken else float(iteration_s(plan.mode, rollout, work, handover, overlapped=overlapped)[0])
-    used = gpus_of_pool(whole)
-    cost = hourly_usd(curves, used) * time_s / SECONDS_PER_HOUR
-    if curves.max_iteration_s is not None and time_s > curves.max_iteration_s and not broken:
-        broken = [f"the iteration takes {time_s:.6g} s, at most {curves.max_iteration_s:.6g} s allowed"]
-    return AgenticEvaluation(
-        objective=time_s if curves.objective == "iteration_time" else cost,
-        iteration_s=time_s,
-        cost_usd=cost,
-        generation_s_of_batch=tuple(float(one) for one in generation_B),
-        training_s_of_batch=tuple(float(one) for one in work[0].sum(axis=1)),
-        moved=moved,
-        gpus_of_pool=used,
+    evaluation = priced(curves, whole, Rollout(end_s_B, token_parts(problem), np.zeros((0, 0))))
+    if not broken:
+        return replace(evaluation, moved=moved, broken=tuple(broken_deadline(curves, evaluation)))
+    never = (inf,) * len(end_s_B)
+    return replace(
+        evaluation,
+        objective=inf,
+        iteration_s=inf,
+        cost_usd=inf,
+        generation_s=inf,
+        generation_s_of_batch=never,
         broken=tuple(broken),
     )
 
 
-def _broken(problem: AgenticProblem, plan: AgenticPlan, workers: int) -> list[str]:
-    curves, training = problem.curves, plan.training
-    found = []
-    for name, count in gpus_of_pool(RlPlan(plan.mode, plan.groups, training)).items():
-        if count > curves.pool_of[name].gpus:
-            found.append(f"pool `{name}` has {curves.pool_of[name].gpus} GPUs, the plan takes {count}")
+def _broken(problem: AgenticProblem, plan: AgenticPlan, whole: RlPlan, workers: int) -> list[str]:
+    curves = problem.curves
+    broken = list(broken_pools(curves, gpus_of_pool(whole)))
     if plan.mode not in curves.modes:
-        found.append(f"`{plan.mode.placement}` with staleness {plan.mode.staleness} is not allowed")
+        broken.append(f"`{plan.mode.placement}` with staleness {plan.mode.staleness} is not allowed")
     if plan.dispatch not in problem.dispatches or plan.priority not in problem.priorities:
-        found.append(f"dispatch `{plan.dispatch}` with priority `{plan.priority}` is not allowed")
+        broken.append(f"dispatch `{plan.dispatch}` with priority `{plan.priority}` is not allowed")
     if plan.move_threshold not in problem.move_thresholds:
-        found.append(f"the move threshold {plan.move_threshold:g} is not allowed")
-    limit = curves.trained_samples // curves.minibatches
-    if training.dp > limit:
-        found.append(f"dp {training.dp} for {limit} samples a minibatch")
-    if training.dp < training.option.min_dp:
-        least = training.option.min_dp
-        found.append(f"dp {training.dp} does not fit in memory" + (f", {least} does" if least < NEVER_FITS else ""))
-    found += _broken_places(problem, plan, workers)
-    pools = {group.option.pool for group in plan.groups}
-    if plan.mode.placement == "colocated":
-        if pools != {training.option.pool} or sum(group.gpus for group in plan.groups) != training.gpus:
-            found.append("colocated generation and training need the same GPUs of one pool")
-    elif weight_sync_s(curves, pools, training.option.pool) is None:
-        found.append("generation and training have no network in common")
-    return found
+        broken.append(f"the move threshold {plan.move_threshold:g} is not allowed")
+    return [*broken, *_broken_places(problem, plan, workers), *broken_training(curves, whole, plan.training)]
 
 
 def _broken_places(problem: AgenticProblem, plan: AgenticPlan, workers: int) -> list[str]:

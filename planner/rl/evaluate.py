@@ -2,29 +2,33 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.arrays import Floats
 from planner.rl.curves import NEVER_FITS
-from planner.rl.generation import FusedBatch, LateBatch, batch_finish_times, group_queues, queue_order
+from planner.rl.generation import batch_finish_times, cut_rollouts, group_queues, queue_order
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
-from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s, rollout_of
+from planner.rl.rollouts.fusion import FusedTimes
+from planner.rl.training import Rollout, TrainingTable, fused_rollout_of, iteration_s, minibatch_s, rollout_of
 from planner.rl.trajectories import SampleBatch
-
-if TYPE_CHECKING:
-    from planner.rl.rollouts.fusion import FusedTimes
 
 SECONDS_PER_HOUR = 3600.0
 
 
 def evaluate(problem: RlProblem, plan: RlPlan) -> RlEvaluation:
     """`plan` priced under `problem`; rules that it breaks are listed, and its times are given all the same."""
-    used = gpus_of_pool(plan)
     rollout = _rollout(problem, plan)
+    evaluation = priced(problem, plan, rollout)
+    broken = (*_broken(problem, plan, evaluation), *_too_old(problem, plan, rollout))
+    return replace(evaluation, broken=broken)
+
+
+def priced(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> RlEvaluation:
+    """`plan` with this rollout, whatever rules it breaks."""
+    used = gpus_of_pool(plan)
     generation_B = rollout.generation_s_B
     if plan.training is None:
         iteration, train_B, handover = float(generation_B.mean()), np.zeros(len(generation_B)), 0.0
@@ -44,9 +48,9 @@ def evaluate(problem: RlProblem, plan: RlPlan) -> RlEvaluation:
         training_s=float(train_B.mean()),
         handover_s=handover,
         gpus_of_pool=used,
-        broken=(*_broken(problem, plan, used, iteration), *_too_old(problem, plan, rollout)),
-        generation_s_of_batch=tuple(float(one) for one in generation_B),
-        training_s_of_batch=tuple(float(one) for one in train_B),
+        broken=(),
+        generation_s_of_batch=tuple(generation_B.tolist()),
+        training_s_of_batch=tuple(train_B.tolist()),
     )
 
 
@@ -55,34 +59,30 @@ def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
     if problem.partial:
         return partial_rollout(problem, plan.groups[0])
     parts, needed = problem.minibatches if plan.training is not None else 1, problem.trained_samples
-    fused = _fused(problem, plan)
-    if fused is not None and all(one is not None for one in fused):
-        found = [one for one in fused if one is not None]
-        rollout = rollout_of(problem.batches, [one.done_s_N for one in found], parts, needed)
-        return replace(rollout, generation_s_B=np.array([one.end_s for one in found]))
+    fused = fused_times_of(problem, plan)
+    if fused is not None and None not in fused:
+        return fused_rollout_of(problem.batches, fused, parts, needed)
     finish_s = [
         batch_finish_times(batch, plan.groups, problem.dispatch, plan.tail_fraction, plan.policy)
         for batch in problem.batches
     ]
     if plan.late is not None:
         late = late_done_s(problem, plan.groups[0], plan.late)
-        finish_s = [other if one is None else one for one, other in zip(late, finish_s, strict=True)]
+        finish_s = [plain if changed is None else changed for changed, plain in zip(late, finish_s, strict=True)]
     return rollout_of(problem.batches, finish_s, parts, needed)
 
 
 def late_done_s(problem: RlProblem, group: GenerationGroup, late: LateReplicas) -> list[Floats | None]:
     """When each sample of each batch is done; None where the change cannot be."""
-    return [LateBatch(one, group, problem.dispatch).done_s(late, problem.late_change_s) for one in problem.batches]
+    return [rollouts.late_done_s(late, problem.late_change_s) for rollouts in cut_rollouts(problem, group)]
 
 
-def _fused(problem: RlProblem, plan: RlPlan) -> "list[FusedTimes | None] | None":
+def fused_times_of(problem: RlProblem, plan: RlPlan) -> list[FusedTimes | None] | None:
     """Fused times by batch, None where the samples left do not fit; None for plans that do not fuse, or must not."""
     if plan.fusion is None or plan.groups[0].option.pool not in problem.scoring:
         return None
     scoring = problem.scoring[plan.groups[0].option.pool]
-    return [
-        FusedBatch(batch, plan.groups[0], problem.dispatch, scoring).times(plan.fusion) for batch in problem.batches
-    ]
+    return [rollouts.fused(plan.fusion, scoring) for rollouts in cut_rollouts(problem, plan.groups[0])]
 
 
 def gpus_of_pool(plan: RlPlan) -> dict[str, int]:
@@ -128,24 +128,35 @@ def weight_sync_s(problem: RlProblem, generating: set[str], training: str) -> fl
     return max(problem.weight_sync_s[pair] for pair in apart)
 
 
-def _broken(problem: RlProblem, plan: RlPlan, used: dict[str, int], iteration: float) -> Iterator[str]:
-    pools = problem.pool_of
-    for name, count in used.items():
-        if count > pools[name].gpus:
-            yield f"pool `{name}` has {pools[name].gpus} GPUs, the plan takes {count}"
+def _broken(problem: RlProblem, plan: RlPlan, evaluation: RlEvaluation) -> Iterator[str]:
+    yield from broken_pools(problem, evaluation.gpus_of_pool)
     if plan.policy is not None and plan.policy not in problem.policies:
         yield "samples wait or move by a policy that is not allowed"
     if plan.mode not in problem.modes:
         yield f"`{plan.mode.placement}` with `{plan.mode.sync}` is not allowed"
     yield from _broken_lengths(problem, plan)
     if plan.training is not None:
-        yield from _broken_training(problem, plan, plan.training)
+        yield from broken_training(problem, plan, plan.training)
     if plan.fusion is not None:
         yield from _broken_fusion(problem, plan, plan.fusion)
     if plan.late is not None:
         yield from _broken_late(problem, plan, plan.late)
-    if problem.max_iteration_s is not None and iteration > problem.max_iteration_s:
-        yield f"the iteration takes {iteration:.6g} s, at most {problem.max_iteration_s:.6g} s allowed"
+    yield from broken_deadline(problem, evaluation)
+
+
+def broken_pools(problem: RlProblem, used: dict[str, int]) -> Iterator[str]:
+    """Rules about the GPUs of pools."""
+    pools = problem.pool_of
+    for name, count in used.items():
+        if count > pools[name].gpus:
+            yield f"pool `{name}` has {pools[name].gpus} GPUs, the plan takes {count}"
+
+
+def broken_deadline(problem: RlProblem, evaluation: RlEvaluation) -> Iterator[str]:
+    """The rule about the longest iteration."""
+    most, iteration = problem.max_iteration_s, evaluation.iteration_s
+    if most is not None and iteration > most:
+        yield f"the iteration takes {iteration:.6g} s, at most {most:.6g} s allowed"
 
 
 def _too_old(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> Iterator[str]:
@@ -172,7 +183,7 @@ def _broken_fusion(problem: RlProblem, plan: RlPlan, fusion: Fusion) -> Iterator
         yield f"a share of {fusion.threshold:g} left is no threshold that is allowed"
     if not 0 < fusion.kept < plan.groups[0].replicas:
         yield f"{fusion.kept} of {plan.groups[0].replicas} replicas are kept"
-    found = _fused(problem, plan)
+    found = fused_times_of(problem, plan)
     if found is None:
         yield f"nothing is scored on pool `{plan.groups[0].option.pool}`"
     elif None in found:
@@ -197,7 +208,8 @@ def _longest(problem: RlProblem, plan: RlPlan, batch: SampleBatch) -> list[int]:
     return [int(total_N[queue_Q].max(initial=0)) for queue_Q in queues]
 
 
-def _broken_training(problem: RlProblem, plan: RlPlan, training: TrainingChoice) -> Iterator[str]:
+def broken_training(problem: RlProblem, plan: RlPlan, training: TrainingChoice) -> Iterator[str]:
+    """Rules about the samples of a minibatch, memory, and how training and generation lie to each other."""
     limit = problem.trained_samples // problem.minibatches
     if training.dp > limit:
         yield f"dp {training.dp} for {limit} samples a minibatch"

@@ -3,19 +3,15 @@
 Array suffixes: N samples of the batch, Q samples in queue order.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.rl.curves import DecodeCurve, Scoring
-from planner.rl.plan import Fusion, GenerationGroup, LateReplicas
-from planner.rl.problem import Dispatch
+from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RolloutCut
+from planner.rl.problem import Dispatch, RlProblem
+from planner.rl.rollouts.fusion import FusedTimes, Inference, Move, changed_times, cut_at, fused_times
+from planner.rl.rollouts.rollout import RolloutPolicy, RolloutResult, RolloutWorker, simulate
 from planner.rl.trajectories import SampleBatch
-
-if TYPE_CHECKING:
-    from planner.rl.rollouts.fusion import FusedTimes
-    from planner.rl.rollouts.rollout import RolloutPolicy, RolloutResult
 
 
 def queue_order(batch: SampleBatch, dispatch: Dispatch) -> Ints:
@@ -35,7 +31,7 @@ def group_queues(batch: SampleBatch, dispatch: Dispatch, tail_fraction: float) -
 
 
 def finish_times(
-    batch: SampleBatch, queue_Q: Ints, curve: DecodeCurve, replicas: int, policy: "RolloutPolicy | None" = None
+    batch: SampleBatch, queue_Q: Ints, curve: DecodeCurve, replicas: int, policy: RolloutPolicy | None = None
 ) -> Floats:
     """When each sample of the queue finishes [Q], seconds from the start of generation."""
     from planner.rl.compiled.queue import run_queue
@@ -43,11 +39,9 @@ def finish_times(
     if not len(queue_Q):
         return np.zeros(0)
     if batch.turns is not None:
-        from planner.rl.rollouts.rollout import RolloutWorker, simulate
-
         workers = (RolloutWorker(curve),) * replicas
-        played = simulate(workers, batch.turns, [np.asarray(queue_Q)], policy, stop_after=len(queue_Q))
-        return np.asarray(played.done_s_N[queue_Q])
+        rollout = simulate(workers, batch.turns, [np.asarray(queue_Q)], policy, stop_after=len(queue_Q))
+        return np.asarray(rollout.done_s_N[queue_Q])
     prompt_Q = np.ascontiguousarray(batch.prompt_tokens_N[queue_Q])
     output_Q = np.ascontiguousarray(batch.output_tokens_N[queue_Q])
     done: Floats = run_queue(
@@ -64,61 +58,40 @@ def finish_times(
     return done
 
 
-class FusedBatch:
-    """Rollouts of one batch on one group, cut at thresholds and gone on with on fewer replicas; cuts are kept."""
-
-    def __init__(self, batch: SampleBatch, group: GenerationGroup, dispatch: Dispatch, scoring: Scoring) -> None:
-        from planner.rl.rollouts.fusion import Inference, Move
-        from planner.rl.rollouts.rollout import RolloutWorker
-
-        self._trajectories = batch.trajectories
-        self._workers = (RolloutWorker(group.option.curve),) * group.replicas
-        self._queue_N = queue_order(batch, dispatch)
-        self._inference = Inference(group.option.gpus / scoring.gpu_s, scoring.load_s)
-        self._move = Move(scoring.move_s, scoring.move_token_s)
-        self._cuts: dict[int, RolloutResult | None] = {}
-
-    def times(self, fusion: Fusion) -> "FusedTimes | None":
-        """None where the samples left have not all started, or do not fit on the replicas kept."""
-        from planner.rl.rollouts.fusion import cut_at, fused_times
-
-        left = fusion.samples(self._trajectories.size)
-        if left not in self._cuts:
-            self._cuts[left] = cut_at(self._workers, self._trajectories, [self._queue_N], left)
-        cut = self._cuts[left]
-        if cut is None or not 0 < fusion.kept < len(self._workers):
-            return None
-        return fused_times(self._workers, self._trajectories, cut, fusion.kept, self._inference, self._move)
-
-
-class LateBatch:
-    """Rollouts of one batch that other replicas of the same GPUs end; cuts are kept."""
+class CutRollouts:
+    """Rollouts of one batch on one group that go on otherwise once few samples are left; each cut is simulated once."""
 
     def __init__(self, batch: SampleBatch, group: GenerationGroup, dispatch: Dispatch) -> None:
-        from planner.rl.rollouts.rollout import RolloutWorker
-
         self._trajectories = batch.trajectories
-        self._workers = (RolloutWorker(group.option.curve),) * group.replicas
+        self._group = group
         self._queue_N = queue_order(batch, dispatch)
         self._cuts: dict[int, RolloutResult | None] = {}
 
-    def cut(self, late: LateReplicas) -> "RolloutResult | None":
-        """When the replicas change; None where some of the samples left have not started."""
-        from planner.rl.rollouts.fusion import cut_at
-
-        left = late.samples(self._trajectories.size)
+    def cut(self, change: RolloutCut) -> RolloutResult | None:
+        """The rollout up to the change; None where some of the samples left have not started."""
+        left = change.samples(self._trajectories.size)
         if left not in self._cuts:
-            self._cuts[left] = cut_at(self._workers, self._trajectories, [self._queue_N], left)
+            self._cuts[left] = cut_at(self._group.workers, self._trajectories, [self._queue_N], left)
         return self._cuts[left]
 
-    def done_s(self, late: LateReplicas, change_s: float) -> Floats | None:
-        """When each sample is done [N]; None where that change cannot be."""
-        from planner.rl.rollouts.fusion import changed_times
-        from planner.rl.rollouts.rollout import RolloutWorker
+    def fused(self, fusion: Fusion, scoring: Scoring) -> FusedTimes | None:
+        """Generated on fewer replicas, scored on the others; None where the samples left do not fit on those."""
+        cut = self.cut(fusion)
+        if cut is None or not 0 < fusion.kept < self._group.replicas:
+            return None
+        inference = Inference(self._group.option.gpus / scoring.gpu_s, scoring.load_s)
+        move = Move(scoring.move_s, scoring.move_token_s)
+        return fused_times(self._group.workers, self._trajectories, cut, fusion.kept, inference, move)
 
+    def late_done_s(self, late: LateReplicas, change_s: float) -> Floats | None:
+        """When each sample is done [N] with the late replicas; None where that change cannot be."""
         cut = self.cut(late)
-        workers = (RolloutWorker(late.group.option.curve),) * late.group.replicas
-        return None if cut is None else changed_times(workers, self._trajectories, cut, change_s)
+        return None if cut is None else changed_times(late.group.workers, self._trajectories, cut, change_s)
+
+
+def cut_rollouts(problem: RlProblem, group: GenerationGroup) -> list[CutRollouts]:
+    """Those of every batch."""
+    return [CutRollouts(batch, group, problem.dispatch) for batch in problem.batches]
 
 
 def batch_finish_times(
@@ -126,7 +99,7 @@ def batch_finish_times(
     groups: tuple[GenerationGroup, ...],
     dispatch: Dispatch,
     tail_fraction: float,
-    policy: "RolloutPolicy | None" = None,
+    policy: RolloutPolicy | None = None,
 ) -> Floats:
     """When each sample of the batch finishes [N]; with one group, `tail_fraction` has no meaning."""
     if len(groups) == 1:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.rl.curves import GenerationOption, TrainingOption
-from planner.rl.rollouts.rollout import RolloutPolicy
+from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker
 
 Placement = Literal["colocated", "disaggregated", "hybrid"]
 Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]
@@ -30,6 +30,11 @@ class GenerationGroup:
     def gpus(self) -> int:
         return self.option.gpus * self.replicas
 
+    @property
+    def workers(self) -> tuple[RolloutWorker, ...]:
+        """The replicas, all on one queue."""
+        return (RolloutWorker(self.option.curve),) * self.replicas
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingChoice:
@@ -44,11 +49,10 @@ class TrainingChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Fusion:
-    """When a share `threshold` of the samples is left, they decode on `kept` replicas; the others begin to score."""
+class RolloutCut:
+    """A rollout goes on otherwise from when a share `threshold` of the samples is left."""
 
     threshold: float
-    kept: int
 
     def samples(self, size: int) -> int:
         """Samples of a batch that are left then."""
@@ -56,15 +60,17 @@ class Fusion:
 
 
 @dataclass(frozen=True, slots=True)
-class LateReplicas:
-    """When a share `threshold` of the samples is left, `group` takes the place of the replicas on the same GPUs."""
+class Fusion(RolloutCut):
+    """From the cut on the samples left decode on `kept` replicas; the others begin to score."""
 
-    threshold: float
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateReplicas(RolloutCut):
+    """From the cut on `group` takes the place of the replicas on the same GPUs."""
+
     group: GenerationGroup
-
-    def samples(self, size: int) -> int:
-        """Samples of a batch that are left then."""
-        return round(self.threshold * size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ class RlEvaluation:
     broken: tuple[str, ...]
     generation_s_of_batch: tuple[float, ...]
     training_s_of_batch: tuple[float, ...]
+    moved: int = 0  # trajectories that went to another worker in a tool call, where plans of agents are priced
 
     @property
     def feasible(self) -> bool:

@@ -3,7 +3,7 @@
 Array suffixes: N samples, B batches, K minibatches, T training choices.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.rl.plan import RlMode, TrainingChoice
+from planner.rl.rollouts.fusion import FusedTimes
 from planner.rl.trajectories import SampleBatch
 
 
@@ -78,15 +79,27 @@ class TrainingTable:
 
 
 def rollout_of(
-    batches: tuple[SampleBatch, ...], finish_s: list[Floats], minibatches: int, samples: int | None = None
+    batches: tuple[SampleBatch, ...], finish_s: Sequence[Floats | None], minibatches: int, samples: int | None = None
 ) -> Rollout:
-    """Minibatches in the order of completion, the last takes the remainder; `samples` first to finish are taken."""
+    """Minibatches in the order of completion, the last takes the remainder; `samples` first to finish are taken.
+
+    A batch that cannot be generated so (None) makes the rollout impossible.
+    """
     parts = [
-        minibatches_of(done_s_N, batch.tokens_N, minibatches, samples)
+        minibatches_of(np.zeros(batch.size) if done_s_N is None else done_s_N, batch.tokens_N, minibatches, samples)
         for batch, done_s_N in zip(batches, finish_s, strict=True)
     ]
     ready = np.array([ready for _, ready in parts])
-    return Rollout(ready[:, -1].copy(), np.array([tokens for tokens, _ in parts], float), ready)
+    possible = all(done_s_N is not None for done_s_N in finish_s)
+    return Rollout(ready[:, -1].copy(), np.array([tokens for tokens, _ in parts], float), ready, possible)
+
+
+def fused_rollout_of(
+    batches: tuple[SampleBatch, ...], fused: Sequence[FusedTimes | None], minibatches: int, samples: int
+) -> Rollout:
+    """The same where scoring is fused with generation: a batch ends when its last sample is scored."""
+    rollout = rollout_of(batches, [None if times is None else times.done_s_N for times in fused], minibatches, samples)
+    return replace(rollout, generation_s_B=np.array([np.inf if times is None else times.end_s for times in fused]))
 
 
 def minibatches_of(

@@ -24,7 +24,7 @@ from planner.solvers.result import relative_gap
 TOLERANCE = 1e-6
 
 
-def certificate(solved: Solved, solution: RlSolution, alternatives: list[JsonValue]) -> Certificate:
+def certificate(solved: Solved, solution: RlSolution[RlPlan], alternatives: list[JsonValue]) -> Certificate:
     metric, value = objective(solved)
     maximising = metric == "tokens_per_usd"
     bound = None
@@ -51,25 +51,25 @@ def certificate(solved: Solved, solution: RlSolution, alternatives: list[JsonVal
     )
 
 
-def horizon_certificate(solved: Solved, found: HorizonPlan, judged: HorizonEvaluation) -> Certificate:
+def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: HorizonEvaluation) -> Certificate:
     """Of plans over training time: every plan was priced in every period, and the dynamic program is exact."""
     formulated, metric = solved.formulated, METRICS[solved.formulated.problem.objective]
-    bound = min(found.bound, judged.total)
-    others = {"one plan for all periods": found.fixed_total, "the best plan of every period": found.greedy_total}
+    bound = min(optimum.bound, evaluation.total)
+    others = {"one plan for all periods": optimum.fixed_total, "the best plan of every period": optimum.greedy_total}
     return Certificate(
         claim=f"no sequence of plans has a better {metric} over the stated axes and periods, changes included",
         status="optimal",
         stop_reason="finished",
-        objective=Objective(metric=metric, sense="minimize", value=judged.total),
+        objective=Objective(metric=metric, sense="minimize", value=evaluation.total),
         bound=bound,
-        gap=relative_gap(judged.total, bound),
+        gap=relative_gap(evaluation.total, bound),
         tolerance=TOLERANCE,
-        axes={**_axes(formulated), "period": [*range(len(found.plans))]},
-        candidates=found.states,
+        axes={**_axes(formulated), "period": [*range(len(optimum.plans))]},
+        candidates=optimum.states,
         pruned={},
         proof=horizon_record(formulated.curves, solved.setting.resolved.problem, solved.setting.options),
         next_best=[
-            {"plan": name, "objective": total, "loss": total / judged.total - 1.0}
+            {"plan": name, "objective": total, "loss": total / evaluation.total - 1.0}
             if isfinite(total)
             else {"plan": name, "objective": None, "loss": None}
             for name, total in others.items()

@@ -10,11 +10,9 @@ from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
-from planner.kinds.rl.fused_scoring import fused_scoring
-from planner.kinds.rl.late import late_rollout
 from planner.kinds.rl.names import LATE, priority_of
-from planner.kinds.rl.partial import partial_rollouts
 from planner.kinds.rl.setting import RlSetting
+from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
 from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
 from planner.models.architecture import MoeFfn
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role

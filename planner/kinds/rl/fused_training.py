@@ -32,7 +32,7 @@ class FusedSolution:
     """The problem with the bubbles of the schedules that were solved, its solution, and the schedule of its plan."""
 
     problem: RlProblem
-    solution: RlSolution
+    solution: RlSolution[RlPlan]
     training: FusedTraining | None
 
 
@@ -69,7 +69,7 @@ def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) 
     return FusedSolution(replace(problem, bubbles=known), _bounded(solution, bound, limits.gap), training)
 
 
-def _as_good(solution: RlSolution, bound: float | None) -> bool:
+def _as_good(solution: RlSolution[RlPlan], bound: float | None) -> bool:
     return solution.objective is not None and bound is not None and solution.objective <= bound * (1 + TIE)
 
 
@@ -77,7 +77,7 @@ def _left_s(limits: Limits, started: float) -> float:
     return SCHEDULE_S if limits.time_limit_s is None else limits.time_limit_s - (time.perf_counter() - started)
 
 
-def _bounded(solution: RlSolution, bound: float | None, gap: float) -> RlSolution:
+def _bounded(solution: RlSolution[RlPlan], bound: float | None, gap: float) -> RlSolution[RlPlan]:
     """The solution with a bound over all schedules."""
     if solution.objective is None or bound is None:
         return solution

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import Horizon, HorizonStep, RlDecision, RlOptions, Running
+from planner.kinds.rl.decision import HorizonStep, RlDecision, RlOptions, Running
 from planner.kinds.rl.drawn import draw_periods
 from planner.kinds.rl.names import choice_name, group_name, mode_name
 from planner.plan.reader import load_plan_document
@@ -13,45 +13,23 @@ from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.search.horizon import (
-    ChangeCosts,
-    HorizonEvaluation,
-    HorizonPlan,
-    Period,
-    evaluate_horizon,
-    plan_horizon,
-)
+from planner.rl.search.horizon import ChangeCosts, HorizonEvaluation, HorizonProblem, Period
 from planner.rl.search.space import training_choices
 
 METRICS = {"iteration_time": "horizon_time_s", "cost_per_iter": "horizon_usd"}
 """What a horizon minimises, by the objective of an iteration."""
 
 
-def periods_of(problem: Problem, options: RlOptions) -> tuple[Period, ...]:
-    """The periods of the horizon with their lengths."""
-    assert options.horizon is not None
-    drawn = draw_periods(problem, options)
-    return tuple(
-        Period(batches, period.iterations) for batches, period in zip(drawn, options.horizon.periods, strict=True)
-    )
-
-
-def change_of(horizon: Horizon) -> ChangeCosts:
-    return ChangeCosts(horizon.generation_change_s, horizon.training_change_s, horizon.circuit_change_s)
-
-
-def solve_horizon(problem: Problem, options: RlOptions, searched: RlProblem, running: RlPlan | None) -> HorizonPlan:
-    """The best plan of every period; raises Infeasible where one has none."""
-    assert options.horizon is not None
-    return plan_horizon(searched, periods_of(problem, options), change_of(options.horizon), running)
-
-
-def judge(
-    problem: Problem, options: RlOptions, searched: RlProblem, plans: tuple[RlPlan, ...], running: RlPlan | None
-) -> HorizonEvaluation:
-    """Given plans priced by the evaluator alone."""
-    assert options.horizon is not None
-    return evaluate_horizon(searched, periods_of(problem, options), change_of(options.horizon), plans, running)
+def horizon_problem(
+    problem: Problem, options: RlOptions, searched: RlProblem, running: RlPlan | None
+) -> HorizonProblem:
+    """The horizon that `problem` asks for, on the curves of `searched`."""
+    horizon = options.horizon
+    assert horizon is not None
+    lengths = draw_periods(problem, options)
+    periods = [Period(batches, part.iterations) for batches, part in zip(lengths, horizon.periods, strict=True)]
+    change = ChangeCosts(horizon.generation_change_s, horizon.training_change_s, horizon.circuit_change_s)
+    return HorizonProblem(searched, tuple(periods), change, running)
 
 
 def read_running(resolved: Resolved) -> RlDecision | None:
@@ -80,7 +58,7 @@ def running_of(plan: RlPlan) -> Running:
     )
 
 
-def steps_of(options: RlOptions, plans: tuple[RlPlan, ...], judged: HorizonEvaluation) -> tuple[HorizonStep, ...]:
+def steps_of(options: RlOptions, plans: tuple[RlPlan, ...], evaluation: HorizonEvaluation) -> tuple[HorizonStep, ...]:
     """The periods as a plan states them."""
     assert options.horizon is not None
     return tuple(
@@ -88,11 +66,11 @@ def steps_of(options: RlOptions, plans: tuple[RlPlan, ...], judged: HorizonEvalu
             **running_of(plan).model_dump(),
             iterations=period.iterations,
             output_scale=period.output_scale,
-            iteration_s=found.iteration_s,
+            iteration_s=priced.iteration_s,
             changed=changed,
         )
-        for period, plan, found, changed in zip(
-            options.horizon.periods, plans, judged.evaluations, judged.changed, strict=True
+        for period, plan, priced, changed in zip(
+            options.horizon.periods, plans, evaluation.evaluations, evaluation.changed, strict=True
         )
     )
 

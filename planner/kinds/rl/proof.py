@@ -12,12 +12,10 @@ from pydantic import JsonValue
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.drawn import digest_of, draw_periods, trained_tokens
-from planner.kinds.rl.fused_scoring import fused_scoring
 from planner.kinds.rl.fused_training import relaxed, replayed
-from planner.kinds.rl.horizon import METRICS, judge, plan_named, solve_horizon, steps_of
-from planner.kinds.rl.late import late_rollout
+from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, steps_of
 from planner.kinds.rl.names import LATE
-from planner.kinds.rl.partial import partial_rollouts
+from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
 from planner.kinds.rl.stated import stated_problem
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -30,6 +28,7 @@ from planner.rl.formats.record import curves_record, read_curves_record
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
+from planner.rl.search.horizon import evaluate_horizon, plan_horizon
 from planner.rl.search.search import RlSolution
 from planner.rl.search.verify import derive_bound
 from planner.rl.trajectories import SampleBatch
@@ -40,7 +39,9 @@ REL_TOL = 1e-9
 _HINT = "solve again: the proof is not one for this plan"
 
 
-def proof_record(curves: Curves, batches: tuple[SampleBatch, ...], solution: RlSolution) -> dict[str, JsonValue]:
+def proof_record(
+    curves: Curves, batches: tuple[SampleBatch, ...], solution: RlSolution[RlPlan]
+) -> dict[str, JsonValue]:
     """What `proof_findings` derives the bound from."""
     return {
         "method": METHOD,
@@ -132,15 +133,20 @@ def _horizon(
         what = "periods, roles or what ran before are no plans of the problem"
         yield Finding("certificate.objective", False, what, "horizon", _HINT)
         return
-    judged = judge(problem, options, searched, plans, running)
+    horizon = horizon_problem(problem, options, searched, running)
+    evaluation = evaluate_horizon(horizon, plans)
     stated, value = certificate.objective, certificate.objective.value
-    steps = steps_of(options, plans, judged)
-    right = value is not None and isclose(judged.total, value, rel_tol=REL_TOL) and not judged.broken
+    steps = steps_of(options, plans, evaluation)
+    right = value is not None and isclose(evaluation.total, value, rel_tol=REL_TOL) and not evaluation.broken
     right = right and stated.metric == METRICS[searched.objective]
     right = right and all(_same(one, other) for one, other in zip(decision.horizon, steps, strict=True))
-    what = judged.broken[0] if judged.broken else f"priced again {judged.total!r} {stated.metric}, stated {value!r}"
+    what = (
+        evaluation.broken[0]
+        if evaluation.broken
+        else f"priced again {evaluation.total!r} {stated.metric}, stated {value!r}"
+    )
     yield Finding("certificate.objective", right, what, where, _HINT)
-    least = solve_horizon(problem, options, searched, running).bound
+    least = plan_horizon(horizon).bound
     bound = certificate.bound
     proven = bound is not None and bound <= least * (1 + REL_TOL)
     what = f"all plans priced in all periods again: no sequence is below {least:.9g}, the bound is {bound}"

@@ -6,13 +6,13 @@ from dataclasses import replace
 from planner import __version__
 from planner.documents.files import digest
 from planner.documents.units import format_si
-from planner.errors import Infeasible, PlannerError, Stopped
+from planner.errors import Infeasible, Stopped, errors_at
 from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import search_fused
-from planner.kinds.rl.horizon import METRICS, judge, read_running, running_of, solve_horizon, steps_of
+from planner.kinds.rl.horizon import METRICS, horizon_problem, read_running, running_of, steps_of
 from planner.kinds.rl.proof import plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.plan.schema import (
@@ -27,6 +27,8 @@ from planner.plan.schema import (
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
 from planner.rl.partial import partial_rollout
+from planner.rl.plan import RlPlan
+from planner.rl.search.horizon import evaluate_horizon, plan_horizon
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
 from planner.solvers.result import Status
@@ -51,16 +53,14 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     formulated = formulate(setting)
     if setting.options.horizon is not None:
         return _over_time(setting, formulated)
-    try:
-        found = search_fused(formulated.problem, formulated.curves, limits, resolved.problem.seed)
-    except PlannerError as error:
-        raise PlannerError(error.what, where=resolved.where(("options",)), hint=error.hint) from None
-    formulated, solution = replace(formulated, problem=found.problem), found.solution
+    with errors_at(resolved.where(("options",))):
+        fused = search_fused(formulated.problem, formulated.curves, limits, resolved.problem.seed)
+    formulated, solution = replace(formulated, problem=fused.problem), fused.solution
     if solution.status is Status.INFEASIBLE:
         raise _infeasible(formulated, solution)
     if solution.plan is None or solution.evaluation is None:
         raise Stopped(solution.stop_reason, bound=solution.bound)
-    solved = Solved(setting, formulated, solution.plan, solution.evaluation, found.training)
+    solved = Solved(setting, formulated, solution.plan, solution.evaluation, fused.training)
     proven = certificate(solved, solution, list(alternatives(solved, limits)))
     return _envelope(solved, proven, decode(solved), dict(_predictions(solved)))
 
@@ -70,29 +70,28 @@ def _over_time(setting: RlSetting, formulated: FormulatedRl) -> Envelope:
     resolved, options = setting.resolved, setting.options
     running = read_running(resolved)
     before = plan_of(running, formulated.problem) if running is not None else None
-    try:
-        found = solve_horizon(resolved.problem, options, formulated.problem, before)
-    except PlannerError as error:
-        raise PlannerError(error.what, where=resolved.where(("options",)), hint=error.hint) from None
-    judged = judge(resolved.problem, options, formulated.problem, found.plans, before)
-    solved = Solved(setting, formulated, found.plans[0], judged.evaluations[0])
+    horizon = horizon_problem(resolved.problem, options, formulated.problem, before)
+    with errors_at(resolved.where(("options",))):
+        optimum = plan_horizon(horizon)
+    evaluation = evaluate_horizon(horizon, optimum.plans)
+    solved = Solved(setting, formulated, optimum.plans[0], evaluation.evaluations[0])
     decision = decode(solved).model_copy(
         update={
-            "horizon": steps_of(options, found.plans, judged),
+            "horizon": steps_of(options, optimum.plans, evaluation),
             "running": running_of(before) if before is not None else None,
         }
     )
     metric = METRICS[formulated.problem.objective]
     predictions = {
         **dict(_predictions(solved)),
-        metric: judged.total,
-        f"{metric.removesuffix('_s')}_of_changes{'_s' if metric.endswith('_s') else ''}": judged.change_total,
+        metric: evaluation.total,
+        f"{metric.removesuffix('_s')}_of_changes{'_s' if metric.endswith('_s') else ''}": evaluation.change_total,
     }
     notes = (UNKNOWN_RUNNING,) if running is not None and before is None else ()
-    return _envelope(solved, horizon_certificate(solved, found, judged), decision, predictions, notes)
+    return _envelope(solved, horizon_certificate(solved, optimum, evaluation), decision, predictions, notes)
 
 
-def _infeasible(formulated: FormulatedRl, solution: RlSolution) -> Infeasible:
+def _infeasible(formulated: FormulatedRl, solution: RlSolution[RlPlan]) -> Infeasible:
     if formulated.problem.partial:
         free = search(replace(formulated.problem, max_staleness=None)).plan
         if free is not None:

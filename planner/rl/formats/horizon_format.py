@@ -1,26 +1,14 @@
 """Problems and plans over training time as documents (docs/rl-problems.md), read and written."""
 
-from dataclasses import dataclass
-
 from planner.documents.read import Document
 from planner.rl.formats.benchmark_plan import PlanDocument, plan_document, plan_of
 from planner.rl.formats.benchmark_problem import placed_errors, problem_of, read_batches
 from planner.rl.formats.document_part import DocumentPart
 from planner.rl.plan import RlPlan
-from planner.rl.problem import RlProblem, validate
-from planner.rl.search.horizon import ChangeCosts, Period, changes_on_the_way
+from planner.rl.problem import validate
+from planner.rl.search.horizon import ChangeCosts, HorizonProblem, Period, changes_on_the_way
 
 SCHEMA = "planner.rl.horizon_plan/1"
-
-
-@dataclass(frozen=True, slots=True)
-class HorizonProblem:
-    """`problem` states all but the lengths, with those of the first period in their place."""
-
-    problem: RlProblem
-    periods: tuple[Period, ...]
-    change: ChangeCosts
-    running: RlPlan | None = None  # what runs before the first period
 
 
 def is_horizon(document: Document) -> bool:

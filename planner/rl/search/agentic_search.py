@@ -4,14 +4,13 @@ Array suffixes: N trajectories, T turns, B batches, C configurations, P pools.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations, product
 
 import numpy as np
 
 from planner.rl.agentic import (
     AgenticDispatch,
-    AgenticEvaluation,
     AgenticPlan,
     AgenticProblem,
     Priority,
@@ -29,34 +28,11 @@ from planner.rl.rollouts.rollout import RolloutWorker, simulate
 from planner.rl.search.best_first import BestFirst
 from planner.rl.search.bounds import SLACK
 from planner.rl.search.pricing import FullPricing
+from planner.rl.search.search import RlSolution, proven_status
 from planner.rl.search.space import NO_GROUP, RlSpace, training_choices
 from planner.rl.training import Rollout, TrainingTable
 from planner.rl.trajectories import Trajectories
-from planner.solvers.result import Status, relative_gap
-
-
-@dataclass(frozen=True, slots=True)
-class AgenticSolution:
-    """As `planner.rl.search.search.RlSolution`; `unproven` counts mixes whose assignment is a heuristic."""
-
-    status: Status
-    stop_reason: str
-    plan: AgenticPlan | None
-    evaluation: AgenticEvaluation | None
-    bound: float | None
-    seen: int
-    pruned: int
-    unproven: int
-    solve_s: float = field(compare=False)
-
-    @property
-    def objective(self) -> float | None:
-        return self.evaluation.objective if self.evaluation is not None else None
-
-    @property
-    def gap(self) -> float | None:
-        """`relative_gap` of the objective; None without a plan or a bound."""
-        return relative_gap(self.objective, self.bound)
+from planner.solvers.result import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +49,7 @@ class _Config:
 
 def solve_agentic(
     problem: AgenticProblem, *, max_kinds: int = 2, time_limit_s: float | None = None, gap: float = 0.0
-) -> AgenticSolution:
+) -> RlSolution[AgenticPlan]:
     """The best plan of `problem` with at most `max_kinds` kinds of workers. Raises PlannerError for bad input.
 
     Exact where assignments are (`planner.rl.rollouts.assignment`), or not asked for; else the bound says how far it
@@ -89,11 +65,12 @@ def solve_agentic(
     reason = search.run(started + time_limit_s if time_limit_s is not None else np.inf)
     loose = [float(pricing.bound_MT(config).min(initial=np.inf)) for config in rollouts.unproven]
     bound = min([search.bound, *loose])
-    counts = (search.seen, pricing.total - search.seen, len(loose))
+    seen, pruned = search.seen, pricing.total - search.seen
     config, mode, choice = search.best_at
     if config < 0:
         status = Status.INFEASIBLE if reason == "finished" and not loose else Status.UNKNOWN
-        return AgenticSolution(status, reason, None, None, None, *counts, time.perf_counter() - started)
+        took = time.perf_counter() - started
+        return RlSolution(status, reason, None, None, None, seen, pruned, took, unproven=len(loose))
     chosen = configs[config]
     plan = AgenticPlan(
         problem.curves.modes[mode],
@@ -106,9 +83,8 @@ def solve_agentic(
     )
     evaluation = evaluate_agentic(problem, plan)
     bound = min(bound, evaluation.objective)
-    proven = evaluation.objective - bound <= max(gap, 1e-9) * abs(evaluation.objective)
-    status = Status.OPTIMAL if proven else Status.FEASIBLE
-    return AgenticSolution(status, reason, plan, evaluation, bound, *counts, time.perf_counter() - started)
+    status, took = proven_status(evaluation.objective, bound, gap), time.perf_counter() - started
+    return RlSolution(status, reason, plan, evaluation, bound, seen, pruned, took, unproven=len(loose))
 
 
 def _configurations(problem: AgenticProblem, max_kinds: int) -> list[_Config]:

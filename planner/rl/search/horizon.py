@@ -50,6 +50,27 @@ class ChangeCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class HorizonProblem:
+    """`problem` states all but the lengths; `running` is the plan before the first period, where one is known."""
+
+    problem: RlProblem
+    periods: tuple[Period, ...]
+    change: ChangeCosts
+    running: RlPlan | None = None
+
+    def of_period(self, index: int) -> RlProblem:
+        """The problem with the lengths of a period."""
+        return replace(self.problem, batches=self.periods[index].batches)
+
+    @property
+    def worth_of_second(self) -> float:
+        """A second of change in the unit of the objective: all GPUs are in use meanwhile."""
+        if self.problem.objective == "iteration_time":
+            return 1.0
+        return sum(pool.gpus * pool.usd_per_gpu_hour for pool in self.problem.pools) / SECONDS_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True)
 class HorizonPlan:
     """A plan for every period; totals over the horizon in the unit of the objective.
 
@@ -82,23 +103,21 @@ class HorizonEvaluation:
     broken: tuple[str, ...]
 
 
-def plan_horizon(
-    problem: RlProblem, periods: Sequence[Period], change: ChangeCosts, running: RlPlan | None = None
-) -> HorizonPlan:
-    """The plans over `periods` whose iterations and changes take least, `problem` stating all but the lengths.
+def plan_horizon(horizon: HorizonProblem) -> HorizonPlan:
+    """The plans over the periods whose iterations and changes take least.
 
-    `running` is the plan before the first period: going from it is a change too.
     Raises PlannerError for bad input, and Infeasible where some period has no plan.
     """
-    tables = [_prices(replace(problem, batches=period.batches)) for period in periods]
+    running, change = horizon.running, horizon.change
+    tables = [_prices(horizon.of_period(index)) for index in range(len(horizon.periods))]
     attribute_SA, plans = tables[0].attribute_SA, tables[0]
     price_TS = np.stack([table.price_S for table in tables])
     possible = np.isfinite(price_TS).any(axis=1)
     if not possible.all():
-        raise _infeasible(problem, periods, int(np.flatnonzero(~possible)[0]))
-    count_T = np.array([period.iterations for period in periods], float)
+        raise _infeasible(horizon, int(np.flatnonzero(~possible)[0]))
+    count_T = np.array([period.iterations for period in horizon.periods], float)
     cost_TS = price_TS * count_T[:, None]
-    change_A = np.array([change.generation_s, change.training_s, change.circuit_s]) * _worth_of_second(problem)
+    change_A = np.array([change.generation_s, change.training_s, change.circuit_s]) * horizon.worth_of_second
     initial_A = tables[0].attributes_of(running) if running is not None else None
     result = solve_horizon(cost_TS, attribute_SA, change_A, initial_A=initial_A)
     assert result.solution is not None
@@ -124,23 +143,16 @@ def plan_horizon(
     )
 
 
-def evaluate_horizon(
-    problem: RlProblem,
-    periods: Sequence[Period],
-    change: ChangeCosts,
-    plans: Sequence[RlPlan],
-    running: RlPlan | None = None,
-) -> HorizonEvaluation:
+def evaluate_horizon(horizon: HorizonProblem, plans: Sequence[RlPlan]) -> HorizonEvaluation:
     """`plans`, one a period, priced without the tables and the search of `plan_horizon`."""
-    found = tuple(
-        evaluate(replace(problem, batches=period.batches), plan) for period, plan in zip(periods, plans, strict=True)
-    )
-    changed = changes_on_the_way(running, plans)
+    change, changed = horizon.change, changes_on_the_way(horizon.running, plans)
+    evaluations = tuple(evaluate(horizon.of_period(index), plan) for index, plan in enumerate(plans))
     second = {"generation": change.generation_s, "training": change.training_s, "circuit": change.circuit_s}
-    change_total = sum(second[part] for parts in changed for part in parts) * _worth_of_second(problem)
-    iterations = sum(period.iterations * one.objective for period, one in zip(periods, found, strict=True))
-    broken = [f"period {index}: {rule}" for index, one in enumerate(found) for rule in one.broken]
-    return HorizonEvaluation(iterations + change_total, found, changed, change_total, tuple(broken))
+    change_total = sum(second[part] for parts in changed for part in parts) * horizon.worth_of_second
+    counts = [period.iterations for period in horizon.periods]
+    iterations = sum(count * priced.objective for count, priced in zip(counts, evaluations, strict=True))
+    broken = [f"period {index}: {rule}" for index, priced in enumerate(evaluations) for rule in priced.broken]
+    return HorizonEvaluation(iterations + change_total, evaluations, changed, change_total, tuple(broken))
 
 
 def changes_on_the_way(running: RlPlan | None, plans: Sequence[RlPlan]) -> tuple[tuple[Changed, ...], ...]:
@@ -150,14 +162,12 @@ def changes_on_the_way(running: RlPlan | None, plans: Sequence[RlPlan]) -> tuple
 
 def changes_between(before: RlPlan, after: RlPlan) -> tuple[Changed, ...]:
     """What `ChangeCosts` charges for going from one plan to the other."""
-    found: list[Changed] = []
-    if before.groups != after.groups:
-        found.append("generation")
-    if (before.mode, before.training) != (after.mode, after.training):
-        found.append("training")
-    if _gpus_of_roles(before) != _gpus_of_roles(after):
-        found.append("circuit")
-    return tuple(found)
+    differs: dict[Changed, bool] = {
+        "generation": before.groups != after.groups,
+        "training": (before.mode, before.training) != (after.mode, after.training),
+        "circuit": _gpus_of_roles(before) != _gpus_of_roles(after),
+    }
+    return tuple(part for part, changed in differs.items() if changed)
 
 
 def _gpus_of_roles(plan: RlPlan) -> tuple[tuple[str, int], ...]:
@@ -165,21 +175,14 @@ def _gpus_of_roles(plan: RlPlan) -> tuple[tuple[str, int], ...]:
     return tuple((part.option.pool, part.gpus) for part in parts)
 
 
-def _infeasible(problem: RlProblem, periods: Sequence[Period], index: int) -> Infeasible:
+def _infeasible(horizon: HorizonProblem, index: int) -> Infeasible:
     """Names the period that no plan can do, and the shortest iteration where a cap is what stands against it."""
-    cap = problem.max_iteration_s
-    nearest_s = search(replace(problem, batches=periods[index].batches)).nearest_iteration_s
+    cap = horizon.problem.max_iteration_s
+    nearest_s = search(horizon.of_period(index)).nearest_iteration_s
     if cap is None or nearest_s is None:
         return Infeasible([{"limit": f"GPUs of the pools in period {index}", "nearest": ""}], proved=True)
     limit = f"max_iteration_s <= {cap:g} in period {index}"
     return Infeasible([{"limit": limit, "nearest": f"max_iteration_s {nearest_s:.6g}"}], proved=True)
-
-
-def _worth_of_second(problem: RlProblem) -> float:
-    """A second of change in the unit of the objective: all GPUs are held meanwhile."""
-    if problem.objective == "iteration_time":
-        return 1.0
-    return sum(pool.gpus * pool.usd_per_gpu_hour for pool in problem.pools) / SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,12 +5,13 @@ Array suffixes: N samples, B batches, C configurations, T training choices, M mo
 
 import time
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from planner.arrays import Floats
 from planner.rl.evaluate import evaluate
-from planner.rl.generation import FusedBatch, LateBatch, finish_times
+from planner.rl.generation import CutRollouts, cut_rollouts, finish_times
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import Fusion, LateReplicas, RlEvaluation, RlPlan
 from planner.rl.problem import RlProblem, validate
@@ -18,26 +19,30 @@ from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.search.best_first import BestFirst
 from planner.rl.search.pricing import pricing_of
 from planner.rl.search.space import RlSpace, build_space
-from planner.rl.training import Rollout, rollout_of
+from planner.rl.training import Rollout, fused_rollout_of, rollout_of
 from planner.solvers.result import Status, relative_gap
+
+Plan = TypeVar("Plan")
 
 
 @dataclass(frozen=True, slots=True)
-class RlSolution:
+class RlSolution(Generic[Plan]):
     """The best plan, what was proven of it, and what of the space was seen (priced exactly) or pruned by a bound.
 
-    `nearest_iteration_s` is given when no plan meets `max_iteration_s`: the shortest iteration there is.
+    `nearest_iteration_s` is given when no plan meets `max_iteration_s`: the shortest iteration there is. `unproven`
+    counts configurations whose rollout is a heuristic's, so that a better one may exist.
     """
 
     status: Status
     stop_reason: str  # "finished" or "time_limit"
-    plan: RlPlan | None
+    plan: Plan | None
     evaluation: RlEvaluation | None
     bound: float | None
     seen: int
     pruned: int
     solve_s: float = field(compare=False)
     nearest_iteration_s: float | None = None
+    unproven: int = 0
 
     @property
     def objective(self) -> float | None:
@@ -49,7 +54,12 @@ class RlSolution:
         return relative_gap(self.objective, self.bound)
 
 
-def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float = 0.0) -> RlSolution:
+def proven_status(objective: float, bound: float, gap: float) -> Status:
+    """OPTIMAL where the bound is within a share `gap` of the objective, or but a rounding error below it."""
+    return Status.OPTIMAL if objective - bound <= max(gap, 1e-9) * abs(objective) else Status.FEASIBLE
+
+
+def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float = 0.0) -> RlSolution[RlPlan]:
     """The best plan of `problem`; exact but for a time limit or a `gap` above 0. Raises PlannerError for bad input.
 
     The same problem gives the same plan: ties go to the configuration met first, and nothing is drawn at random.
@@ -68,8 +78,7 @@ def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float =
         return RlSolution(Status.INFEASIBLE, reason, None, None, None, seen, pruned, took, nearest)
     evaluation = evaluate(problem, plan)
     bound = min(search.bound, evaluation.objective)
-    proven = evaluation.objective - bound <= max(gap, 1e-9) * abs(evaluation.objective)
-    status = Status.OPTIMAL if proven else Status.FEASIBLE
+    status = proven_status(evaluation.objective, bound, gap)
     return RlSolution(status, reason, plan, evaluation, bound, seen, pruned, took)
 
 
@@ -108,8 +117,7 @@ class Simulations:
         self._space = space
         problem = space.problem
         self._ends_alone = not problem.training and problem.samples is None  # then only the last completion matters
-        self._late_batches: dict[int, list[LateBatch]] = {}
-        self._fused_batches: dict[int, list[FusedBatch]] = {}
+        self._cuts: dict[int, list[CutRollouts]] = {}
         self._known: dict[tuple[int, int, int, RolloutPolicy | None], Floats] = {}
 
     def rollout(self, config: int) -> Rollout:
@@ -136,31 +144,22 @@ class Simulations:
 
     def _late(self, config: int, late: LateReplicas) -> Rollout:
         """Never ends where the samples left do not fit the late replicas."""
-        problem, group = self._space.problem, int(self._space.first_C[config])
-        if group not in self._late_batches:
-            chosen = self._space.groups[group]
-            self._late_batches[group] = [LateBatch(batch, chosen, problem.dispatch) for batch in problem.batches]
-        found = [batch.done_s(late, problem.late_change_s) for batch in self._late_batches[group]]
-        whole = all(one is not None for one in found)
-        done_s = [np.zeros(b.size) if one is None else one for one, b in zip(found, problem.batches, strict=True)]
-        rollout = rollout_of(problem.batches, done_s, problem.minibatches, problem.trained_samples)
-        return rollout if whole else replace(rollout, possible=False)
+        problem = self._space.problem
+        done_s = [rollouts.late_done_s(late, problem.late_change_s) for rollouts in self._cut_rollouts(config)]
+        return rollout_of(problem.batches, done_s, problem.minibatches, problem.trained_samples)
 
     def _fused(self, config: int, fusion: Fusion) -> Rollout:
         """Ends with the scoring of the last sample; never where the samples left do not fit on the replicas kept."""
-        problem, group = self._space.problem, int(self._space.first_C[config])
-        if group not in self._fused_batches:
-            chosen = self._space.groups[group]
-            scoring = problem.scoring[chosen.option.pool]
-            self._fused_batches[group] = [
-                FusedBatch(batch, chosen, problem.dispatch, scoring) for batch in problem.batches
-            ]
-        found = [batch.times(fusion) for batch in self._fused_batches[group]]
-        done_s = [
-            one.done_s_N if one is not None else np.zeros(b.size) for one, b in zip(found, problem.batches, strict=True)
-        ]
-        rollout = rollout_of(problem.batches, done_s, problem.minibatches, problem.trained_samples)
-        return replace(rollout, generation_s_B=np.array([one.end_s if one is not None else np.inf for one in found]))
+        problem = self._space.problem
+        scoring = problem.scoring[self._space.groups_of(config)[0].option.pool]
+        fused = [rollouts.fused(fusion, scoring) for rollouts in self._cut_rollouts(config)]
+        return fused_rollout_of(problem.batches, fused, problem.minibatches, problem.trained_samples)
+
+    def _cut_rollouts(self, config: int) -> list[CutRollouts]:
+        group = int(self._space.first_C[config])
+        if group not in self._cuts:
+            self._cuts[group] = cut_rollouts(self._space.problem, self._space.groups[group])
+        return self._cuts[group]
 
     def _batch_finish_s(self, config: int, batch: int) -> Floats:
         done_s_N = np.zeros(self._space.problem.batches[batch].size)

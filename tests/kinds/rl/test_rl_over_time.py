@@ -13,12 +13,13 @@ from planner.api import solve
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.formulate import formulate
-from planner.kinds.rl.horizon import judge
+from planner.kinds.rl.horizon import horizon_problem
 from planner.kinds.rl.setting import read_setting
 from planner.load.problems import load_problem
 from planner.plan.schema import Envelope
 from planner.plan.store import plan_json
 from planner.rl.plan import GenerationGroup, RlPlan
+from planner.rl.search.horizon import evaluate_horizon
 from planner.rl.search.space import training_choices
 
 CURVE = {"pool": "a", "tp": 1, "step_s": 0.02, "sequence_s": 4e-4, "token_s": 1e-7, "prefill_tokens_per_s": 2e4}
@@ -85,10 +86,8 @@ def test_no_sequence_of_plans_is_better(tmp_path: Path, objective: str) -> None:
     ]
     sizes = (8,) if objective == "iteration_time" else (2, 3)
     some = [plan for plan in plans if plan.groups[0].gpus + plan.training.gpus in sizes]  # type: ignore[union-attr]
-    best = min(
-        judge(setting.resolved.problem, setting.options, searched, sequence, None).total
-        for sequence in itertools.product(some, repeat=3)
-    )
+    horizon = horizon_problem(setting.resolved.problem, setting.options, searched, None)
+    best = min(evaluate_horizon(horizon, sequence).total for sequence in itertools.product(some, repeat=3))
     assert envelope.certificate.objective.value is not None
     assert envelope.certificate.objective.value <= best * (1 + 1e-9)
     assert (
