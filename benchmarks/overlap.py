@@ -24,14 +24,17 @@ from functools import cached_property
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.kernels import Collective, Gemm
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.overlap import MOST_HIDDEN, fused_s, split_s, split_slowdown, waves
+from planner.costs.rates.overlap import MOST_HIDDEN, Numbers, fastest_tiles, fused_s, split_s, waves
 from planner.costs.rates.roofline import Roofline
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.topology import Topology
+
+SIDE_BY_SIDE = 2.0  # streams that run the pieces of a split product
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,14 @@ class Row:
         """The same, but no more than the product lasts."""
         product, exchange = self.alone_ms
         return self.serial_ms - min(share * exchange, product)
+
+
+def split_slowdown(m: Numbers, n: Numbers, pieces: Numbers, multiprocessors: int) -> Floats:
+    """How much longer [N] the pieces of an [m, n] product take than the whole: rows are cut, and tiles left empty."""
+    rows = np.ceil(np.asarray(m / pieces))
+    whole = fastest_tiles(m, n, multiprocessors)[0]
+    cut = fastest_tiles(rows, n, multiprocessors, SIDE_BY_SIDE)[0]
+    return np.asarray(np.maximum(pieces / SIDE_BY_SIDE * cut / np.maximum(whole, 1.0), 1.0))
 
 
 def _where(gpu: str) -> tuple[Accelerator, Topology]:

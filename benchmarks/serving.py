@@ -1,6 +1,6 @@
 """How near estimates of serving are to measured deployments, every kind predicted by a fit that has not seen it.
 
-Fits the cost model (planner/calibrate/deployments.py) with one group left out after another: model families, systems,
+Fits the cost model (benchmarks/serving_fit.py) with one group left out after another: model families, systems,
 and pairs of system and engine for disaggregated deployments. Prints mean and median error of the time per output token
 (TPOT) and, where it is not queueing, of the time to first token (TTFT), beside the best constant of an engine and mode;
 coverage and Winkler score of the 80 % intervals; and what the decisions of the data's score.py capture.
@@ -22,19 +22,10 @@ from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
+from serving_fit import coverage, features, fit, fit_spread, fit_trust, winkler
 
 from planner.arrays import Bools, Floats
-from planner.calibrate.deployments import (
-    PRIOR_FILE,
-    Fitted,
-    MeasuredTimes,
-    ServingParameters,
-    features,
-    fit,
-    fit_trust,
-    predict,
-)
-from planner.calibrate.intervals import coverage, fit_spread, winkler
+from planner.calibrate.deployments import PRIOR_FILE, Fitted, MeasuredTimes, ServingParameters, predict
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import open_store

@@ -22,12 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from step3_token_costs import Device, TokenDemand, token_demand
 
 from planner.arrays import Floats
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline
-from planner.costs.serving.attention_ffn import Port, Rates, TokenDemand, Units, attention_side, token_demand, unit_step
+from planner.costs.serving.attention_ffn import Port, Units, attention_side, unit_step
 from planner.documents.read import parse_document
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
@@ -108,8 +109,8 @@ def cells() -> None:
     errors, costs = [], {}
     for row in rows:
         token = TokenDemand(*(float(row[f"{part}_per_tok"]) for part in PARTS))
-        rates = Rates(float(row["usd_per_gpu_hour"]), float(row["peak_flops"]), float(row["mem_bw_Bps"]))
-        usd = rates.attention_usd(token) if row["part"] == "attn" else rates.ffn_usd(token)
+        device = Device(float(row["usd_per_gpu_hour"]), float(row["peak_flops"]), float(row["mem_bw_Bps"]))
+        usd = device.attention_usd(token) if row["part"] == "attn" else device.ffn_usd(token)
         errors.append(abs(usd - float(row["stated_usd_per_1M_tok"])))
         costs[row["model"], row["context"], row["part"], row["hardware"]] = usd
         if row["model"] in MODELS and (row["part"], row["hardware"]) == ("attn", "H800"):

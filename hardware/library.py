@@ -57,33 +57,30 @@ def load_user_hardware(document: Document, base: Library | None = None) -> Libra
     with file and line for unknown keys, wrong units, impossible figures, unknown references and aliases used twice.
     """
     base = builtin_library() if base is None else base
-    found = entry_of.read_entries(document)
-    accelerators = {**base.accelerators, **{k: entry_of.accelerator(k, v) for k, v in found["accelerators"].items()}}
-    fabrics = {**base.fabrics, **{k: entry_of.fabric(document, k, v) for k, v in found["fabrics"].items()}}
+    added = entry_of.read_entries(document)
+    accelerators = {**base.accelerators, **{k: entry_of.accelerator(k, v) for k, v in added["accelerators"].items()}}
+    fabrics = {**base.fabrics, **{k: entry_of.fabric(document, k, v) for k, v in added["fabrics"].items()}}
     kept = {k: replace(node, accelerator=accelerators[node.accelerator.name]) for k, node in base.nodes.items()}
     library = replace(
         base,
         accelerators=MappingProxyType(accelerators),
         nodes=kept,
         fabrics=MappingProxyType(fabrics),
-        aliases=MappingProxyType(_aliases(document, found, base)),
-        sources=MappingProxyType({**base.sources, **_sources(found)}),
+        aliases=MappingProxyType(_aliases(document, added, base)),
+        sources=MappingProxyType({**base.sources, **_sources(added)}),
     )
-    nodes = {k: _node(document, k, v, library) for k, v in found["nodes"].items()}
+    nodes = {k: _node(document, k, v, library) for k, v in added["nodes"].items()}
     library = replace(library, nodes=MappingProxyType(nodes | {k: v for k, v in kept.items() if k not in nodes}))
-    instances = {k: _instance(document, k, v, library) for k, v in found["instances"].items()}
+    instances = {k: _instance(document, k, v, library) for k, v in added["instances"].items()}
     library = replace(library, instances=MappingProxyType({**base.instances, **instances}))
-    clusters = {k: _cluster(document, k, v, library) for k, v in found["clusters"].items()}
+    clusters = {k: _cluster(document, k, v, library) for k, v in added["clusters"].items()}
     return replace(library, clusters=MappingProxyType({**base.clusters, **clusters}))
 
 
 def find_accelerator(name: str, library: Library | None = None, *, where: str = "") -> Accelerator:
     """The accelerator of that name or alias, in any case and with any of `-`, `_` and spaces."""
     library = library or _library_for(name, "accelerators")
-    found = _look_up(library, "accelerators", library.accelerators, name)
-    if found is None:
-        raise _unknown("hardware", name, [*library.accelerators], where)
-    return found
+    return _known(library, "accelerators", library.accelerators, name, "hardware", where)
 
 
 def find_node(name: str, library: Library | None = None, *, where: str = "") -> NodeType:
@@ -124,39 +121,7 @@ def price_per_gpu_hour(name: str, library: Library | None = None) -> float | Non
 def find_fabric(name: str, library: Library | None = None, *, where: str = "") -> Fabric:
     """The fabric of that name or alias."""
     library = library or _library_for(name, "fabrics")
-    found = _look_up(library, "fabrics", library.fabrics, name)
-    if found is None:
-        raise _unknown("fabric", name, [*library.fabrics], where)
-    return found
-
-
-def find_cluster(name: str, library: Library | None = None, *, where: str = "") -> tuple[Pool, ...]:
-    """The pools of the cluster of that name."""
-    library = library or known_library()
-    found = _look_up(library, "clusters", library.clusters, name)
-    if found is None:
-        raise _unknown("cluster", name, [*library.clusters], where)
-    return found
-
-
-def list_accelerators(library: Library | None = None) -> list[Accelerator]:
-    """Every accelerator, in the order of the catalog, those of users last."""
-    return list((library or known_library()).accelerators.values())
-
-
-def list_nodes(library: Library | None = None) -> list[NodeType]:
-    """Every node type, those of users first."""
-    return list((library or known_library()).nodes.values())
-
-
-def list_fabrics(library: Library | None = None) -> list[Fabric]:
-    """Every fabric, in the order of the catalog."""
-    return list((library or known_library()).fabrics.values())
-
-
-def list_instances(library: Library | None = None) -> list[CloudInstance]:
-    """Every cloud instance, in the order of the catalog."""
-    return list((library or known_library()).instances.values())
+    return _known(library, "fabrics", library.fabrics, name, "fabric", where)
 
 
 def sources_of(section: str, name: str, library: Library | None = None) -> Mapping[str, str]:
@@ -227,6 +192,13 @@ def _look_up(library: Library, section: str, named: Mapping[str, Named], name: s
     return named.get(library.aliases.get((section, fold(name)), name))
 
 
+def _known(library: Library, section: str, named: Mapping[str, Named], name: str, kind: str, where: str) -> Named:
+    entry = _look_up(library, section, named, name)
+    if entry is None:
+        raise _unknown(kind, name, [*named], where)
+    return entry
+
+
 def _unknown(kind: str, name: str, known: list[str], where: str) -> UnknownNameError:
     letters = re.match(r"[a-z]*", fold(name))
     start = letters[0] if letters else ""
@@ -237,9 +209,9 @@ def _unknown(kind: str, name: str, known: list[str], where: str) -> UnknownNameE
     return UnknownNameError(f"unknown {kind} `{name}`", where=where, hint=hint)
 
 
-def _aliases(document: Document, found: dict[str, dict[str, Any]], base: Library) -> dict[tuple[str, str], str]:
+def _aliases(document: Document, added: dict[str, dict[str, Any]], base: Library) -> dict[tuple[str, str], str]:
     aliases = dict(base.aliases)
-    for section, named in found.items():
+    for section, named in added.items():
         for name, entry in named.items():
             for spelling in (name, *entry.get("aliases", ())):
                 owner = aliases.setdefault((section, fold(spelling)), name)
@@ -249,10 +221,10 @@ def _aliases(document: Document, found: dict[str, dict[str, Any]], base: Library
     return aliases
 
 
-def _sources(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Mapping[str, str]]:
+def _sources(added: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Mapping[str, str]]:
     return {
         (section, name): entry_of.sources(section, entry)
-        for section, named in found.items()
+        for section, named in added.items()
         for name, entry in named.items()
     }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from planner.arrays import Bools, Floats, Ints
+from planner.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ class Topology:
         """For each level, how many ranks of a group (devices first, first+stride, ...) share one domain of it.
 
         `group_size` and `stride` broadcast; groups are aligned, as launchers place them: the count is exact when
-        the stride and the span `group_size * stride` each divide the level's size or are multiples of it. For any
-        other group, such as 16 ranks in racks of 72, ask `largest_share` for its list of devices.
+        the stride and the span `group_size * stride` each divide the level's size or are multiples of it.
         """
         size = np.asarray(group_size, dtype=np.int64)
         step = np.maximum(np.asarray(stride, dtype=np.int64), 1)
@@ -61,21 +60,3 @@ class Topology:
         domain_TGR = self.domains(devices_GR)
         together_TG = (domain_TGR == domain_TGR[..., :1]).all(axis=-1)
         return np.asarray(together_TG.argmax(axis=0), dtype=np.int64)
-
-    def domains_touched(self, devices_GR: ArrayLike) -> Ints:
-        """For each level and group, how many domains [T, G] hold at least one of its devices."""
-        return np.asarray(_first_of_each(np.sort(self.domains(devices_GR), axis=-1)).sum(axis=-1), dtype=np.int64)
-
-    def largest_share(self, devices_GR: ArrayLike) -> Ints:
-        """For each level and group, the most of its ranks [T, G] that share one domain."""
-        domain_TGR = np.sort(self.domains(devices_GR), axis=-1)
-        rank = np.arange(domain_TGR.shape[-1])
-        start_TGR = np.maximum.accumulate(np.where(_first_of_each(domain_TGR), rank, 0), axis=-1)
-        return np.asarray((rank - start_TGR + 1).max(axis=-1), dtype=np.int64)
-
-
-def _first_of_each(sorted_TGR: Ints) -> Bools:
-    """Where a sorted last axis has a value for the first time."""
-    first = np.ones(sorted_TGR.shape, dtype=np.bool_)
-    first[..., 1:] = sorted_TGR[..., 1:] != sorted_TGR[..., :-1]
-    return first

@@ -129,19 +129,6 @@ def edge_tensors(arch: Architecture) -> tuple[Tensor, ...]:
     return tuple(tensors)
 
 
-def model_tensors(arch: Architecture) -> tuple[Tensor, ...]:
-    """Every tensor of the checkpoint by name: edges, layers, MTP heads, encoders and modules (one tensor each)."""
-    tensors = list(edge_tensors(arch))
-    for index, layer in enumerate(arch.layers):
-        tensors += [replace(t, name=f"layers.{index}.{t.name}") for t in layer_tensors(layer, arch)]
-    tensors += mtp_tensors(arch)
-    tensors += [Tensor(f"encoders.{e.kind}", 1, e.parameters, "encoder") for e in arch.encoders]
-    tensors += [
-        Tensor(f"modules.{index}.{m.kind}", 1, module_parameters(m), "encoder") for index, m in enumerate(arch.modules)
-    ]
-    return tuple(tensors)
-
-
 def parameter_counts(arch: Architecture) -> ParameterCounts:
     """Element counts by part; exact where `unknown` is empty."""
     by_part: dict[str, int] = {}

@@ -125,15 +125,10 @@ def import_(
 def _selected(section: str, match: str | None, vendor: str | None, memory: str | None) -> Iterator[Any]:
     from planner.documents.units import BYTES, parse_quantity
     from planner.hardware.index import fold
-    from planner.hardware.library import list_fabrics, list_instances, list_nodes
+    from planner.hardware.library import known_library
 
     least = parse_quantity(memory, BYTES, where="--memory") if memory else 0.0
-    listed: dict[str, Callable[[], list[Any]]] = {
-        "nodes": list_nodes,
-        "instances": list_instances,
-        "fabrics": list_fabrics,
-    }
-    for entry in listed[section]():
+    for entry in getattr(known_library(), section).values():
         gpu = None if section == "fabrics" else (entry if section == "nodes" else entry.node).accelerator
         spellings = (entry.name, *((gpu.name, gpu.display_name, *gpu.aliases) if gpu else ()))
         if match and not any(fold(match) in fold(spelling) for spelling in spellings):

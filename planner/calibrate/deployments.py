@@ -1,20 +1,20 @@
 """The parameters of serving costs from measured deployments: what kernels reach, and what engines add.
 
-Four fits, each of few named numbers (planner/costs/rates/calibration.py):
-1. Efficiencies of the roofline and each engine's `kernel_start` with the starts of experts, latent attention and
-   quantising, `step_s`, `sequence_s`, `prefill_s`, on the measured time per output token. Minimise over x, logarithms,
+Two fits, each of few named numbers (planner/costs/rates/calibration.py):
+1. `fit_costs`: efficiencies of the roofline and each engine's `kernel_start` with the starts of experts, latent
+   attention and quantising, `step_s`, `sequence_s`, `prefill_s`, on the measured time per output token. Minimise over
+   x, logarithms,
        sum_r rho(log(tpot_r(x) / measured_r) / NOISE) + sum_p ((x_p - x0_p) / prior_p)^2,
    rho the soft-L1 loss: some rows ran with settings that tables do not state. Times are those of the loop at rest,
    corrected by how far those of the replayed benchmark were from them before.
-2. What each engine adds before the first token (`frontend_s`, `arrival_s`, `poll_steps`, `output_steps`, `launch_s`,
-   `latent_launch_s`, `step_tokens`; `router_s` and `handover_s` of disaggregated ones), on both measured times where
-   the one to first token is not queueing: coordinate descent over ordinary values on the mean relative errors, capped
-   at CAP a row, of the replayed benchmark. Then both once more.
-3. The shares of peak rates, on which long prompts hang and decoding hardly does, on both times; and 2. again.
-4. With kernel tables, how far each kind of table counts against the fitted roofline.
+2. `fit_first_tokens`: what each engine adds before the first token (`frontend_s`, `arrival_s`, `poll_steps`,
+   `output_steps`, `launch_s`, `latent_launch_s`, `step_tokens`; `router_s` and `handover_s` of disaggregated ones), on
+   both measured times where the one to first token is not queueing: coordinate descent over ordinary values on the
+   mean relative errors, capped at CAP a row, of the replayed benchmark.
+The shipped calibration goes on from these (benchmarks/serving_fit.py).
 An engine with fewer than FEWEST rows of a kind keeps what it had; older releases (OLDER_RELEASES) are engines of their
 own where they have as many, else they are as the newest. What an older release adds to steps is expected where that of
-the newest is found; before the first token, a release of fewer than FEWEST_ALONE rows is fitted with its neighbour's.
+the newest is; before the first token, a release of fewer than FEWEST_ALONE rows is fitted with its neighbour's.
 """
 
 import datetime
@@ -37,9 +37,9 @@ from planner.costs.rates.calibration import (
     neighbour_of,
     section_in,
 )
-from planner.costs.rates.spread import ErrorSpread, features_of
+from planner.costs.rates.spread import ErrorSpread
 from planner.estimate.evaluate import run
-from planner.estimate.frame import Added, Frame, Pace, idle_ttft_s, launching_s, loop_of, pace_of, settled, taken
+from planner.estimate.frame import Added, Frame, Pace, launching_s, loop_of, pace_of, settled, taken
 from planner.estimate.replay import Loop, Played, play
 
 PRIOR_FILE = "planner/calibrate/prior.yaml"
@@ -49,7 +49,6 @@ GEMM_PRIOR = 0.1  # of the bandwidth of products
 FLOP_PRIOR = 0.06  # of a share of a peak rate, on which the tables of all devices nearly agree
 LOOSE_PRIOR = 0.5  # of what no table tells
 WIDE_PRIOR = 0.25  # of a share of a peak rate on which tables disagree
-TTFT_NOISE = 0.5  # relative error of a time to first token that is taken as ordinary
 KERNEL_PRIOR = 0.1  # of an engine's multiple of kernel starts
 FEWEST = 12  # rows of an engine from which it has parameters of its own
 FEWEST_ALONE = 80  # rows of a release from which those of its neighbour count no more, before the first token
@@ -85,11 +84,8 @@ _APART = {
     "handover_s": (0.0, 0.02, 0.05, 0.08, 0.12, 0.16, 0.24),
 }
 _SWEEPS = 2
-_ROUNDS = 2
 MOST_STEPS = 30
-MOST_RATE_STEPS = 8
 _STEP = 1e-3  # of finite differences, in logarithms
-_COARSE_STEP = 0.03  # the same of replayed benchmarks, whose steps are whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +137,6 @@ class Fitted:
     standard_errors: dict[str, float]
 
 
-def fit(terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, chosen: Bools) -> Fitted:
-    """The parameters that the chosen rows [D] support, by the first three fits."""
-    ruled = _engines_with_rows(terms, chosen)
-    start = replace(start, engines={k: v for k, v in start.engines.items() if "<" not in k or k in ruled})
-    found, errors = start, dict[str, float]()
-    for _ in range(_ROUNDS):
-        costs, errors = fit_costs(terms, measured, start, found, chosen)
-        found = fit_first_tokens(terms, measured, costs, chosen)
-    found = fit_rates(terms, measured, found, chosen)
-    return Fitted(fit_first_tokens(terms, measured, found, chosen), errors)
-
-
 def fit_costs(
     terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, now: ServingParameters, chosen: Bools
 ) -> tuple[ServingParameters, dict[str, float]]:
@@ -163,21 +147,21 @@ def fit_costs(
     """
     from scipy.optimize import least_squares
 
-    engines = _engines_with_rows(terms, chosen)
+    engines = engines_with_rows(terms, chosen)
     names = [("", name) for name in NAMES] + [(engine, name) for engine in engines for name in _ENGINE]
-    at, begin = (np.array([math.log(max(_value(one, *name), 1e-9)) for name in names]) for one in (start, now))
+    at, begin = (np.array([log_of(one, *name) for name in names]) for one in (start, now))
     older = np.array([_newest(names, i) for i in range(len(names))])
-    prior = np.array([_prior(name) for _, name in names])
-    release = np.array([LOOSE_PRIOR if name in _STARTS else min(_prior(name), RELEASE_PRIOR) for _, name in names])
+    prior = np.array([prior_of(name) for _, name in names])
+    release = np.array([LOOSE_PRIOR if name in _STARTS else min(prior_of(name), RELEASE_PRIOR) for _, name in names])
     prior = np.where(older >= 0, release, prior)
-    low, high = (np.array([math.log(_bounds(name)[side]) for _, name in names]) for side in (0, 1))
+    low, high = log_limits(names)
     played = predict(terms, now).tpot_s / settled_tpot_s(terms, now)
     wanted = np.log(measured.tpot_s / played)[chosen]
 
     def residuals(x: Floats) -> Floats:
-        found = settled_tpot_s(terms, _with(now, names, x))[chosen]
+        found = settled_tpot_s(terms, with_logs(now, names, x))[chosen]
         expected = np.where(older >= 0, x[older], at)
-        return np.concatenate([_soft((np.log(found) - wanted) / NOISE), (x - expected) / prior])
+        return np.concatenate([soft_l1((np.log(found) - wanted) / NOISE), (x - expected) / prior])
 
     inside = np.clip(begin, low + 1e-6, high - 1e-6)
     found = least_squares(
@@ -186,30 +170,7 @@ def fit_costs(
     jacobian = np.asarray(found.jac)
     spread = np.sqrt(np.diag(np.linalg.pinv(jacobian.T @ jacobian)))
     errors = {".".join(filter(None, name)): float(one) for name, one in zip(names, spread, strict=True)}
-    return _with(now, names, found.x), errors
-
-
-def fit_rates(
-    terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, chosen: Bools
-) -> ServingParameters:
-    """The shares of peak rates, which decode hardly hangs on, from both times."""
-    from scipy.optimize import least_squares
-
-    names = [("", name) for name in NAMES if "_flop" in name or name in ("experts_width", "experts_rows")]
-    at = np.array([math.log(_value(start, *name)) for name in names])
-    low, high = (np.array([math.log(_bounds(name)[side]) for _, name in names]) for side in (0, 1))
-    prior = np.array([_prior(name) for _, name in names])
-    unqueued = chosen & ~measured.queued
-
-    def residuals(x: Floats) -> Floats:
-        played = predict(terms, _with(start, names, x))
-        tpot, ttft = np.log(played.tpot_s / measured.tpot_s), np.log(played.ttft_s / measured.ttft_s)
-        return np.concatenate([_soft(tpot[chosen] / NOISE), _soft(ttft[unqueued] / TTFT_NOISE), (x - at) / prior])
-
-    inside = np.clip(at, low + 1e-6, high - 1e-6)
-    step = np.full(len(names), _COARSE_STEP)
-    found = least_squares(residuals, inside, bounds=(low, high), x_scale=0.2, max_nfev=MOST_RATE_STEPS, diff_step=step)
-    return _with(start, names, found.x)
+    return with_logs(now, names, found.x), errors
 
 
 def fit_first_tokens(
@@ -221,7 +182,7 @@ def fit_first_tokens(
     loops = loop_of(terms.frame, *paced(terms, start))
     apart = loops.disaggregated > 0
     frame, engines = terms.frame, dict(start.engines)
-    for name in ("default", *_engines_with_rows(terms, usable & ~apart)):
+    for name in ("default", *engines_with_rows(terms, usable & ~apart)):
         mine = usable if name == "default" else usable & (engine_D == name)
         if np.sum(mine & ~apart) < FEWEST_ALONE:
             mine = usable & np.isin(engine_D, (name, neighbour_of(name)))
@@ -231,37 +192,10 @@ def fit_first_tokens(
     return replace(start, engines=engines)
 
 
-def fit_trust(
-    terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, chosen: Bools
-) -> ServingParameters:
-    """How far each kind of table counts against the roofline as fitted; the terms must hold tables."""
-    from scipy.optimize import least_squares
-
-    names = [one.name for one in fields(TableTrust)]
-    wanted = np.log(measured.tpot_s[chosen])
-
-    def trusted(x: Floats) -> ServingParameters:
-        return replace(start, trust=TableTrust(**dict(zip(names, map(float, x), strict=True))))
-
-    def residuals(x: Floats) -> Floats:
-        found = settled_tpot_s(terms, trusted(x), tables=True)[chosen]
-        return _soft((np.log(found) - wanted) / NOISE)
-
-    found = least_squares(
-        residuals, np.full(len(names), 0.3), bounds=(0.01, 1.0), diff_step=np.full(len(names), 0.02), max_nfev=10
-    )
-    return trusted(found.x)
-
-
 def predict(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> Played:
     """Times [D] of every deployment's benchmark under these parameters."""
     found = run(terms.frame, *paced(terms, parameters, tables=tables))
     return Played(found.ttft_s, found.tpot_s)
-
-
-def features(terms: DeploymentTerms, parameters: ServingParameters, played: Played) -> Floats:
-    """[D, F] what the errors of these predictions go with."""
-    return features_of(played.ttft_s, idle_ttft_s(terms.frame, *paced(terms, parameters)))
 
 
 def _descend(
@@ -306,7 +240,8 @@ def _descend(
     return engine
 
 
-def _engines_with_rows(terms: DeploymentTerms, chosen: Bools) -> list[str]:
+def engines_with_rows(terms: DeploymentTerms, chosen: Bools) -> list[str]:
+    """The engines that have enough of the chosen rows [D] for parameters of their own."""
     engine_D = np.array(terms.engine_D)
     return [str(name) for name in np.unique(engine_D) if np.sum(chosen & (engine_D == name)) >= FEWEST]
 
@@ -318,12 +253,14 @@ def _newest(names: Sequence[tuple[str, str]], i: int) -> int:
     return names.index(newest) if "<" in engine and newest in names else -1
 
 
-def _value(parameters: ServingParameters, engine: str, name: str) -> float:
+def log_of(parameters: ServingParameters, engine: str, name: str) -> float:
+    """The logarithm of a parameter of an engine, or of an efficiency where `engine` is empty."""
     holder = parameters.engine(engine) if engine else parameters.efficiencies
-    return float(getattr(holder, name))
+    return math.log(max(getattr(holder, name), 1e-9))
 
 
-def _with(start: ServingParameters, names: Sequence[tuple[str, str]], x: Floats) -> ServingParameters:
+def with_logs(start: ServingParameters, names: Sequence[tuple[str, str]], x: Floats) -> ServingParameters:
+    """`start` with the parameters of these engines and names at the exponentials of `x`."""
     values = {name: math.exp(value) for name, value in zip(names, x, strict=True)}
     efficiencies = replace(start.efficiencies, **{name: v for (engine, name), v in values.items() if not engine})
     engines = {
@@ -333,7 +270,7 @@ def _with(start: ServingParameters, names: Sequence[tuple[str, str]], x: Floats)
     return replace(start, efficiencies=efficiencies, engines=engines)
 
 
-def _prior(name: str) -> float:
+def prior_of(name: str) -> float:
     """How far a parameter may well be from its start, in logarithms."""
     if name == "kernel_start":
         return KERNEL_PRIOR
@@ -348,15 +285,23 @@ def _prior(name: str) -> float:
     return LOOSE_PRIOR if name in _LOOSE else PRIOR
 
 
-def _bounds(name: str) -> tuple[float, float]:
-    """A share of a rate is at most 1 here: the fit must not explain what is left out by kernels beyond the peak."""
+def log_limits(names: Sequence[tuple[str, str]]) -> tuple[Floats, Floats]:
+    """The least and the most that the logarithms of parameters may be.
+
+    A share of a rate is at most 1 here: the fit must not explain what is left out by kernels beyond the peak.
+    """
+    low, high = np.log(np.array([_limits(name) for _, name in names])).T
+    return low, high
+
+
+def _limits(name: str) -> tuple[float, float]:
     if name == "kernel_start" or name in _STARTS:
         return 0.3, 10.0
     low, high = bounds(name)
     return low, min(high, MOST_SHARE) if is_share(name) else high
 
 
-def _soft(r: Floats) -> Floats:
+def soft_l1(r: Floats) -> Floats:
     """Signed root of the soft-L1 loss of each residual."""
     return np.sign(r) * np.sqrt(2.0 * (np.sqrt(1.0 + r**2) - 1.0))
 

@@ -1,5 +1,6 @@
 """Fits to measured deployments: what made the measurements is found again."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,10 @@ from planner.calibrate.deployments import (
     MeasuredTimes,
     ServingParameters,
     document_of,
-    features,
-    fit,
     fit_costs,
     fit_first_tokens,
     predict,
 )
-from planner.calibrate.intervals import COVERED, coverage, fit_spread, winkler
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import open_store
@@ -30,6 +28,10 @@ from planner.costs.rates.spread import ErrorSpread
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import case_of_row
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from serving_fit import COVERED, coverage, features, fit, fit_spread, winkler
 
 MODELS = (("meta-llama/Llama-3.1-8B-Instruct", "fp8"), ("Qwen/Qwen3-30B-A3B", "fp8_block"))
 PRIOR = load_calibration(str(Path(__file__).parents[2] / "planner" / "calibrate" / "prior.yaml"))

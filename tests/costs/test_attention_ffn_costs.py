@@ -1,6 +1,7 @@
 """Attention and feed-forward apart: costs of a token against Step-3's tables, and the turns of micro-batches."""
 
 import csv
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,9 @@ from planner.costs.rates.calibration import EngineOverheads, load_calibration
 from planner.costs.rates.overlap import cycle_s
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import (
-    Rates,
-    TokenDemand,
     Units,
     UnitStep,
     ffn_weight_bytes,
-    token_demand,
     travelling_bytes,
     unit_step,
 )
@@ -28,6 +26,10 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.architecture import Architecture
 from planner.models.library import find_model
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from step3_token_costs import Device, TokenDemand, token_demand
 
 CELLS = Path(__file__).parents[2].parent / "shared" / "data" / "serving" / "step3_cost_cases.csv"
 MODELS = {
@@ -55,23 +57,23 @@ def demand_of(row: dict[str, str]) -> TokenDemand:
     return TokenDemand(*(float(row[name]) for name in names))
 
 
-def rates_of(row: dict[str, str]) -> Rates:
-    return Rates(*(float(row[name]) for name in ("usd_per_gpu_hour", "peak_flops", "mem_bw_Bps")))
+def device_of(row: dict[str, str]) -> Device:
+    return Device(*(float(row[name]) for name in ("usd_per_gpu_hour", "peak_flops", "mem_bw_Bps")))
 
 
 def test_cells_of_cost_are_those_of_the_paper() -> None:
     for row in cells():
-        token, rates = demand_of(row), rates_of(row)
-        found = rates.attention_usd(token) if row["part"] == "attn" else rates.ffn_usd(token)
-        assert found == pytest.approx(float(row["stated_usd_per_1M_tok"]), abs=0.0013)
+        token, device = demand_of(row), device_of(row)
+        usd = device.attention_usd(token) if row["part"] == "attn" else device.ffn_usd(token)
+        assert usd == pytest.approx(float(row["stated_usd_per_1M_tok"]), abs=0.0013)
 
 
 def test_hardware_choices_are_those_of_the_paper() -> None:
     """The cheapest device of each side gives the totals that the paper states for 8K and 32K."""
     totals: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for row in cells():
-        token, rates = demand_of(row), rates_of(row)
-        usd = rates.attention_usd(token) if row["part"] == "attn" else rates.ffn_usd(token)
+        token, device = demand_of(row), device_of(row)
+        usd = device.attention_usd(token) if row["part"] == "attn" else device.ffn_usd(token)
         totals.setdefault((row["model"], row["context"]), {}).setdefault(row["part"], {})[row["hardware"]] = usd
     wanted = {("Step-3", "8k"): 0.055, ("DSv3", "8k"): 0.068, ("Qwen3_MoE", "8k"): 0.062}
     wanted |= {("Step-3", "32k"): 0.129, ("DSv3", "32k"): 0.211, ("Qwen3_MoE", "32k"): 0.193}
@@ -88,11 +90,11 @@ def test_what_a_token_asks_for_follows_from_the_architecture(model: str) -> None
     arch = with_fp8_cache(MODELS[model])
     for row in cells():
         if row["model"] == model and (row["part"], row["hardware"]) == ("attn", "H800"):
-            found, stated = token_demand(arch, float(row["context"][:-1]) * 1024), demand_of(row)
-            assert found.kv_bytes == pytest.approx(stated.kv_bytes, rel=0.01)
-            assert found.attention_flop == pytest.approx(stated.attention_flop, rel=0.06)
-            assert found.linear_flop == pytest.approx(stated.linear_flop, rel=0.01)
-            assert found.ffn_flop == pytest.approx(stated.ffn_flop, rel=0.01)
+            own, stated = token_demand(arch, float(row["context"][:-1]) * 1024), demand_of(row)
+            assert own.kv_bytes == pytest.approx(stated.kv_bytes, rel=0.01)
+            assert own.attention_flop == pytest.approx(stated.attention_flop, rel=0.06)
+            assert own.linear_flop == pytest.approx(stated.linear_flop, rel=0.01)
+            assert own.ffn_flop == pytest.approx(stated.ffn_flop, rel=0.01)
 
 
 def turns(stages: list[float], micro_batches: int, layers: int) -> float:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.costs.operators.work import Shards
-from planner.costs.serving.memory import DeviceMemory, activation_bytes, footprint, kv_cache_bytes, weight_bytes
+from planner.costs.serving.memory import activation_bytes, footprint, kv_cache_bytes, weight_bytes
 from planner.models import parameters
 from planner.models.architecture import BITS, Architecture
 from planner.models.kv import kv_bytes_per_token
@@ -126,6 +126,16 @@ def test_activations_grow_with_tokens_and_logits_with_sequences() -> None:
     assert sampled - base == pytest.approx(8 * 128256 * (2 / 4 + 4))
 
 
-def test_the_parts_of_a_device_add_up() -> None:
-    parts = [np.array([float(value)]) for value in (1, 2, 4, 8)]
-    assert DeviceMemory(*parts).total_bytes.tolist() == [15.0]
+def test_weights_divide_as_their_tensors_are_sharded_and_whole_layers_go_to_the_fullest_stage() -> None:
+    arch = find_model("meta-llama/Meta-Llama-3.1-8B")  # 32 layers, 8 key-value heads; input and output matrix apart
+    hidden, heads, inner, vocab = 4096, 32 * 128, 14336, 128256
+
+    def layer_bytes(tp: int) -> float:
+        projections = (2 * hidden * heads + 3 * hidden * inner) / tp + 2 * hidden * 1024 / min(tp, 8)
+        return 2.0 * (projections + 2 * hidden)
+
+    ends = 2.0 * (2 * vocab * hidden)
+    alone, wide, staged = weight_bytes(arch, Shards.of([1, 16, 2], [1, 1, 3]))
+    assert alone == 32 * layer_bytes(1) + ends + 2 * hidden
+    assert wide == 32 * layer_bytes(16) + ends / 16 + 2 * hidden
+    assert staged == pytest.approx(11 * layer_bytes(2) + (ends / 2 + 2 * hidden) / 2, rel=1e-12)

@@ -1,5 +1,8 @@
 """Exchanges hidden behind the work next to them: what holds for every shape, and a line of pieces played one by one."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,12 +11,16 @@ from hypothesis import strategies as st
 from planner.arrays import Floats
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.overlap import MOST_HIDDEN, flow_line_s, fused_s, halved, split_s, split_slowdown, waves
+from planner.costs.rates.overlap import MOST_HIDDEN, flow_line_s, fused_s, halved, split_s, waves
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import StepTime, step_time
 from planner.hardware.cluster import Pool
-from planner.hardware.library import find_node, list_accelerators
+from planner.hardware.library import find_node, known_library
 from planner.models.library import find_model
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from overlap import split_slowdown
 
 SECONDS = st.floats(1e-7, 1e-1)
 H100 = find_node("h100_sxm").accelerator.num_multiprocessors
@@ -150,4 +157,4 @@ def test_halves_hold_all_tokens_and_their_attention() -> None:
 
 
 def test_every_accelerator_of_the_catalog_says_how_wide_it_is() -> None:
-    assert {one.name for one in list_accelerators() if one.num_multiprocessors < 50} == set()
+    assert {one.name for one in known_library().accelerators.values() if one.num_multiprocessors < 50} == set()

@@ -27,7 +27,7 @@ from planner.hardware.library import (
     find_fabric,
     find_instance,
     find_node,
-    list_instances,
+    known_library,
     load_user_hardware,
     price_per_gpu_hour,
     sources_of,
@@ -158,7 +158,7 @@ def test_instances_have_the_gpus_links_and_network_of_their_pages() -> None:
 
 
 def test_prices_are_dated_placed_and_shared_out_evenly() -> None:
-    priced = [instance for instance in list_instances() if instance.usd_per_hour is not None]
+    priced = [instance for instance in known_library().instances.values() if instance.usd_per_hour is not None]
     assert len(priced) > 50
     for instance in priced:
         assert instance.region
@@ -174,7 +174,11 @@ def test_prices_are_dated_placed_and_shared_out_evenly() -> None:
 
 def test_prices_a_gpu_of_one_family_are_of_one_order() -> None:
     def of(prefix: str) -> list[float]:
-        return [i.usd_per_gpu_hour or 0 for i in list_instances() if i.name.startswith(prefix) and i.usd_per_hour]
+        return [
+            i.usd_per_gpu_hour or 0
+            for i in known_library().instances.values()
+            if i.name.startswith(prefix) and i.usd_per_hour
+        ]
 
     for prefix in ("g5.", "g6.", "g6e.", "g7e.", "a2-ultragpu", "a3-highgpu"):
         assert max(of(prefix)) < 5 * min(of(prefix))

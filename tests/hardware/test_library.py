@@ -18,13 +18,10 @@ from planner.hardware.library import (
     Library,
     builtin_library,
     find_accelerator,
-    find_cluster,
     find_fabric,
     find_node,
     hardware_facts,
-    list_accelerators,
-    list_fabrics,
-    list_nodes,
+    known_library,
     load_user_hardware,
     price_per_gpu_hour,
     sources_of,
@@ -94,7 +91,10 @@ def test_spellings_that_data_use_find_their_accelerator(spelling: str, name: str
     assert find_node(spelling).accelerator.name == name
 
 
-@given(st.sampled_from([(a.name, s) for a in list_accelerators() for s in (a.name, *a.aliases)]), st.data())
+@given(
+    st.sampled_from([(a.name, s) for a in known_library().accelerators.values() for s in (a.name, *a.aliases)]),
+    st.data(),
+)
 def test_case_and_separators_never_matter(named: tuple[str, str], data: st.DataObject) -> None:
     name, spelling = named
     letters = [data.draw(st.sampled_from([c.lower(), c.upper()])) for c in spelling if c not in "-_ "]
@@ -103,9 +103,11 @@ def test_case_and_separators_never_matter(named: tuple[str, str], data: st.DataO
 
 
 def test_every_accelerator_has_a_default_node_and_every_node_is_found_by_name() -> None:
-    assert {find_node(accelerator.name).accelerator for accelerator in list_accelerators()} == set(list_accelerators())
-    assert all(find_node(node.name) == node for node in list_nodes())
-    assert all(find_fabric(fabric.name) == fabric for fabric in list_fabrics())
+    library = known_library()
+    accelerators = set(library.accelerators.values())
+    assert {find_node(accelerator.name).accelerator for accelerator in accelerators} == accelerators
+    assert all(find_node(node.name) == node for node in library.nodes.values())
+    assert all(find_fabric(fabric.name) == fabric for fabric in library.fabrics.values())
 
 
 def test_every_figure_of_the_catalog_names_its_source() -> None:
@@ -123,13 +125,13 @@ def test_an_unknown_name_is_an_error_that_offers_near_ones() -> None:
         find_node("h9999", where="job.yaml:3")
     assert str(caught.value).startswith("job.yaml:3: unknown hardware `h9999`\n  hint: did you mean `h100_sxm`")
     assert caught.value.hint.endswith("list them with `planner hardware list`")
-    for find in (find_accelerator, find_fabric, find_cluster):
+    for find in (find_accelerator, find_fabric):
         with pytest.raises(PlannerError, match="unknown"):
             find("zzzz")
 
 
 def test_nodes_can_be_keys_and_travel_to_other_processes() -> None:
-    for node in list_nodes():
+    for node in known_library().nodes.values():
         copy = pickle.loads(pickle.dumps(node))
         assert {node: 1}[copy] == 1
 
@@ -225,7 +227,7 @@ def test_a_users_file_adds_hardware_without_touching_the_catalog() -> None:
     library = user_library()
     node = find_node("X1", library)
     assert (node.name, node.nic_bandwidth_bytes_per_s, node.scale_up_kind) == ("x1_server", 1.25e9, "nvlink")
-    (pool,) = find_cluster("lab", library)
+    (pool,) = library.clusters["lab"]
     assert (pool.num_gpus, pool.node.nic_bandwidth_bytes_per_s) == (12, 50e9)
     assert (pool.usd_per_gpu_hour, pool.oversubscription) == (1.5, 2.0)
     assert find_node("h100", library).name == "hgx_h100"

@@ -31,16 +31,14 @@ def topologies_with_groups(draw: st.DrawFn) -> tuple[Topology, list[list[int]]]:
 
 
 @given(topologies_with_groups())
-def test_levels_shares_and_domains_of_any_groups_agree_with_counting(case: tuple[Topology, list[list[int]]]) -> None:
+def test_the_level_that_spans_a_group_is_the_first_that_counts_it_whole(
+    case: tuple[Topology, list[list[int]]],
+) -> None:
     topology, groups = case
     spanning = topology.spanning_level(groups)
-    touched = topology.domains_touched(groups)
-    share = topology.largest_share(groups)
     for index, group in enumerate(groups):
         counts = [Counter(device // level.size for device in group) for level in topology.levels]
         assert spanning[index] == min(t for t, count in enumerate(counts) if len(count) == 1)
-        assert list(touched[:, index]) == [len(count) for count in counts]
-        assert list(share[:, index]) == [max(count.values()) for count in counts]
 
 
 @given(topologies(), st.data())
@@ -57,14 +55,14 @@ def test_aligned_groups_have_the_same_share_as_their_device_lists(topology: Topo
     first = span * data.draw(st.integers(0, max(total // span - 1, 0)))
     devices = first + stride * np.arange(size)
     aligned = [int(members) for members in topology.members_per_domain(np.array(size), np.array(stride))]
-    assert list(topology.largest_share(devices)) == aligned
+    counts = [Counter(int(device) // level.size for device in devices) for level in topology.levels]
+    assert [max(count.values()) for count in counts] == aligned
 
 
 def test_one_group_gives_numbers_without_a_group_axis() -> None:
     topology = Topology((Level("nvlink", 8, 1e9, 1e-6), Level("fabric", 32, 1e9, 1e-6)))
     assert topology.spanning_level([6, 7]).item() == 0
     assert topology.spanning_level([7, 8]).item() == 1
-    assert list(topology.largest_share([6, 7, 8])) == [2, 3]
 
 
 @pytest.mark.parametrize("device", [-1, 32])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from checkpoint_tensors import model_tensors
 
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Gemm, demand
@@ -14,7 +15,7 @@ from planner.models.architecture import Architecture, Module
 from planner.models.layout import architecture_from_data, architecture_to_data
 from planner.models.library import find_model
 from planner.models.modules import module_parameters
-from planner.models.parameters import model_tensors, weight_bytes
+from planner.models.parameters import weight_bytes
 
 HEAD = Module("flow_head", 2, 8, 16, latent_size=4, condition_size=32, steps_per_token=3)
 

@@ -1,12 +1,13 @@
 """Element counts against what publishers state: exactly, or at the rounding of the published figure."""
 
 import pytest
+from checkpoint_tensors import model_tensors
 
 from planner.errors import PlannerError
 from planner.models.architecture import UnsupportedMixer
 from planner.models.library import find_model, list_models
 from planner.models.modules import module_parameters
-from planner.models.parameters import model_tensors, parameter_counts, tensor_bytes, weight_bytes
+from planner.models.parameters import parameter_counts, tensor_bytes, weight_bytes
 
 _FILES = "parameter count of the checkpoint's safetensors files, as Hugging Face reports it"
 _GGUF = "`general.parameter_count` of the converted file"

@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.arrays import Floats
+from planner.arrays import Bools, Floats
 
 
 class Basis(IntEnum):
@@ -28,3 +28,8 @@ class KernelTime:
     @classmethod
     def analytical(cls, seconds: Floats) -> "KernelTime":
         return cls(seconds, np.full(seconds.shape, Basis.ANALYTICAL, dtype=np.uint8))
+
+    def where(self, chosen: Bools, other: "KernelTime") -> "KernelTime":
+        """These times where `chosen` [N], those of `other` elsewhere."""
+        basis = np.where(chosen, self.basis, other.basis).astype(np.uint8)
+        return KernelTime(np.where(chosen, self.seconds, other.seconds), basis)

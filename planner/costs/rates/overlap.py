@@ -32,33 +32,25 @@ TILE_SHAPES = ((128, 256), (256, 128), (128, 128))
 """Rows and columns of the output tiles that libraries choose among for large products."""
 EXCHANGE_MULTIPROCESSORS = 20
 """What DeepSeek's kernels set aside for a bulk exchange between experts (arXiv:2412.19437, section 3.2.2)."""
-SIDE_BY_SIDE = 2.0  # streams that run the pieces of a split product
 
 
 def waves(m: Numbers, n: Numbers, multiprocessors: int) -> Floats:
     """Waves [N] in which the tiles of an [m, n] output finish, of the tile shape that takes least; 1 where unknown."""
-    return _fastest(m, n, multiprocessors, 1.0)[1]
+    return fastest_tiles(m, n, multiprocessors)[1]
 
 
-def split_slowdown(m: Numbers, n: Numbers, pieces: Numbers, multiprocessors: int) -> Floats:
-    """How much longer [N] the pieces of an [m, n] product take than the whole: rows are cut, and tiles left empty."""
-    rows = np.ceil(np.asarray(m / pieces))
-    whole, cut = _fastest(m, n, multiprocessors, 1.0)[0], _fastest(rows, n, multiprocessors, SIDE_BY_SIDE)[0]
-    return np.asarray(np.maximum(pieces / SIDE_BY_SIDE * cut / np.maximum(whole, 1.0), 1.0))
+def fastest_tiles(m: Numbers, n: Numbers, multiprocessors: int, outputs: float = 1.0) -> tuple[Floats, Floats]:
+    """Output elements [N] that a multiprocessor has room for, and waves [N], of the tiles with least room.
 
-
-def _fastest(m: Numbers, n: Numbers, multiprocessors: int, runs: float) -> tuple[Floats, Floats]:
-    """Output elements [N] that a multiprocessor has places for, and waves [N], of the tiles with fewest places.
-
-    `runs` such outputs are computed side by side.
+    So many `outputs` of one shape are computed side by side.
     """
     rows, columns = np.broadcast_arrays(np.asarray(m, dtype=np.float64), np.asarray(n, dtype=np.float64))
-    places, count = np.full(rows.shape, math.inf), np.ones(rows.shape)
+    room, count = np.full(rows.shape, math.inf), np.ones(rows.shape)
     for high, wide in TILE_SHAPES:
-        turns = np.ceil(runs * np.ceil(rows / high) * np.ceil(columns / wide) / max(multiprocessors, 1))
-        better = turns * high * wide < places
-        count, places = np.where(better, turns, count), np.where(better, turns * high * wide, places)
-    return places, np.maximum(count, 1.0) if multiprocessors else np.ones(rows.shape)
+        turns = np.ceil(outputs * np.ceil(rows / high) * np.ceil(columns / wide) / max(multiprocessors, 1))
+        better = turns * high * wide < room
+        count, room = np.where(better, turns, count), np.where(better, turns * high * wide, room)
+    return room, np.maximum(count, 1.0) if multiprocessors else np.ones(rows.shape)
 
 
 def flow_line_s(compute_s: Numbers, transfer_s: Numbers, pieces: Numbers) -> Floats:

@@ -28,7 +28,6 @@ from planner.costs.operators.kernels import (
 )
 from planner.costs.rates.calibration import FULL_TRUST, TableTrust
 from planner.costs.rates.choice import ChosenTable, TableChooser
-from planner.costs.rates.collectives import collective_s
 from planner.costs.rates.evidence import Basis, KernelTime
 from planner.costs.rates.roofline import Roofline
 from planner.hardware.profiles.grid import Grid, corners
@@ -142,69 +141,46 @@ class Profiled:
                 return self.roofline.price(op)
 
     def _gemm(self, op: Gemm) -> KernelTime:
-        def build(grid: Grid) -> Floats:
-            m, n, k = (axis.ravel() for axis in grid.points())
-            return self.roofline.compute_s(Gemm(op.name, 1.0, m, n, k, op.precision))
+        def like(m: Floats, n: Floats, k: Floats) -> Gemm:
+            return Gemm(op.name, 1.0, m, n, k, op.precision)
 
         keys = ({"gemm_dtype": dtype} for dtype in _DTYPES[op.precision])
-        table = self._find(("gemm", op.precision), keys, build)
-        return self._from(table, op, (op.m, op.n, op.k))
+        return self._from(self._table(("gemm", op.precision), keys, like), op, (op.m, op.n, op.k))
 
     def _batched(self, op: BatchedGemm) -> KernelTime:
         side = "mla_gen_pre" if op.name.startswith("absorbed_query") else "mla_gen_post"
         rank, nope = float(op.n[0]), float(op.k[0])
 
-        def build(grid: Grid) -> Floats:
-            tokens, heads = (axis.ravel() for axis in grid.points())
+        def like(tokens: Floats, heads: Floats) -> BatchedGemm:
             one = np.ones_like(tokens)
-            return self.roofline.compute_s(
-                BatchedGemm(op.name, 1.0, heads, tokens, one * rank, one * nope, op.precision)
-            )
+            return BatchedGemm(op.name, 1.0, heads, tokens, one * rank, one * nope, op.precision)
 
         keys = ({"op_name": side, "bmm_dtype": dtype} for dtype in (*_DTYPES[op.precision], "bfloat16"))
-        table = self._find(("mla_bmm", side, op.precision, rank, nope), keys, build)
+        table = self._table(("mla_bmm", side, op.precision, rank, nope), keys, like)
         return self._from(table, op, (op.m, op.batch))
 
     def _prefill(self, op: PrefillAttention) -> KernelTime:
-        """Tables hold chunks without past; a chunk with past takes the ratio of a prompt with as many pairs."""
-        length = np.sqrt(op.new_tokens * (op.new_tokens + 2.0 * op.context))
-
-        def build(grid: Grid, window: int) -> Floats:
-            batch, isl, heads, *rest = (axis.ravel() for axis in grid.points())
-            kv_heads = np.minimum(rest[0], heads) if rest else heads
-            none = np.zeros_like(isl)
-            like = replace(op, sequences=batch, new_tokens=isl, context=none, heads=heads, kv_heads=kv_heads)
-            return self.roofline.compute_s(replace(like, window=window))
-
-        if op.latent:
-            identity = ("context_mla", op.head_dim, op.v_head_dim, op.kv_precision)
-            table = self._find(identity, _latent_keys(op.kv_precision), lambda grid: build(grid, 0))
-            return self._from(table, op, (op.sequences, length, op.heads))
-        table = self._attention("context_attention", op, build)
-        return self._from(table, op, (op.sequences, length, op.heads, op.kv_heads))
+        table = self._attention("context_mla" if op.latent else "context_attention", op, _prefill_like(op))
+        return self._from(table, op, _prefill_points(op))
 
     def _decode(self, op: DecodeAttention) -> KernelTime:
-        def build(grid: Grid, window: int) -> Floats:
-            batch, step, heads, *rest = (axis.ravel() for axis in grid.points())
+        def like(window: int, batch: Floats, step: Floats, heads: Floats, *rest: Floats) -> DecodeAttention:
             kv_heads = np.minimum(rest[0], heads) if rest else np.ones_like(heads)
-            like = replace(op, sequences=batch, context=step, heads=heads, kv_heads=kv_heads, queries=None)
-            return self.roofline.compute_s(replace(like, window=window))
+            sizes = replace(op, sequences=batch, context=step, heads=heads, kv_heads=kv_heads)
+            return replace(sizes, queries=None, window=window)
 
-        if op.latent:
-            identity = ("generation_mla", op.head_dim, op.v_head_dim, op.kv_precision)
-            table = self._find(identity, _latent_keys(op.kv_precision), lambda grid: build(grid, 0))
-            return self._from(table, op, (op.sequences, op.context, op.heads))
-        table = self._attention("generation_attention", op, build)
-        return self._from(table, op, (op.sequences, op.context, op.heads, op.kv_heads))
+        table = self._attention("generation_mla" if op.latent else "generation_attention", op, like)
+        points = (op.sequences, op.context, op.heads)
+        return self._from(table, op, points if op.latent else (*points, op.kv_heads))
 
     def _attention(
-        self, name: str, op: PrefillAttention | DecodeAttention, build: Callable[..., Floats]
+        self, name: str, op: PrefillAttention | DecodeAttention, like: Callable[..., Compute]
     ) -> _Table | None:
         """The table of this head size and window; a window without one takes the full-context table's utilisation."""
-        for window in dict.fromkeys((op.window, 0)):
+        for window in (0,) if op.latent else dict.fromkeys((op.window, 0)):
             identity = (name, op.head_dim, op.v_head_dim, window, op.kv_precision)
-            keys = _attention_keys(op.head_dim, window, op.kv_precision)
-            table = self._find(identity, keys, partial(build, window=window))
+            keys = _latent_keys(op.kv_precision) if op.latent else _attention_keys(op.head_dim, window, op.kv_precision)
+            table = self._table(identity, keys, partial(like, window))
             if table is not None:
                 return table
         return None
@@ -213,17 +189,12 @@ class Profiled:
         """Its own table where there is one, else the utilisation of the forward kernel."""
         once = op.forward
         if isinstance(once, PrefillAttention) and not once.latent:
-
-            def build(grid: Grid, window: int) -> Floats:
-                batch, isl, heads, kv_heads = (axis.ravel() for axis in grid.points())
-                like = replace(once, sequences=batch, new_tokens=isl, context=np.zeros_like(isl), heads=heads)
-                like = replace(like, kv_heads=np.minimum(kv_heads, heads), window=window)
-                return self.roofline.compute_s(replace(op, forward=like))
-
-            table = self._attention("context_attention_backward", once, build)
+            forward_like = _prefill_like(once)
+            table = self._attention(
+                "context_attention_backward", once, lambda *sizes: replace(op, forward=forward_like(*sizes))
+            )
             if table is not None:
-                length = np.sqrt(once.new_tokens * (once.new_tokens + 2.0 * once.context))
-                return self._from(table, op, (once.sequences, length, once.heads, once.kv_heads))
+                return self._from(table, op, _prefill_points(once))
         return self._like_forward(op)
 
     def _like_forward(self, op: AttentionBackward) -> KernelTime:
@@ -237,11 +208,8 @@ class Profiled:
         kind = PASS_OF.get(op.name)
         if kind is None:
             return self.roofline.price(op)
-
-        def build(grid: Grid) -> Floats:
-            return self.roofline.compute_s(replace(op, size_bytes=grid.axes[0]))
-
-        table = self._find(("memory_pass", kind, op.kernels), iter([{"op_name": kind}]), build)
+        identity = ("memory_pass", kind, op.kernels)
+        table = self._table(identity, iter([{"op_name": kind}]), lambda size_bytes: replace(op, size_bytes=size_bytes))
         return self._from(table, op, (op.size_bytes,))
 
     def _experts(self, op: Experts) -> KernelTime:
@@ -249,54 +217,48 @@ class Profiled:
 
         Gradients have a table of their own, and without it take the time of the forward kernel.
         """
-        fused = self._experts_of(op, "moe", (op.tokens, op.moe_tp, op.ep))
+        sizes = (op.tokens, op.moe_tp, op.ep)
+        time = self._experts_of(op, "moe", sizes)
         if gradient_of(op.name):
-            own = self._experts_of(op, "moe_backward", (op.tokens, op.moe_tp, op.ep))
-            known = own.basis < Basis.ANALYTICAL
-            fused = KernelTime(
-                np.where(known, own.seconds, fused.seconds), np.where(known, own.basis, fused.basis).astype(np.uint8)
-            )
+            own = self._experts_of(op, "moe_backward", sizes)
+            time = own.where(own.basis < Basis.ANALYTICAL, time)
         if op.exchanged is None or not np.any(op.exchanged):
-            return fused
+            return time
         bulk = op.tokens / op.ep > BULK_TOKENS
-        decode = self._experts_of(op, "wideep_generation_moe", (op.tokens, op.ep))
-        prefill = self._experts_of(op, "wideep_context_moe", (op.tokens, op.ep))
-        wide = op.exchanged > 0
-        found = (wide & ~bulk & (decode.basis < Basis.ANALYTICAL), wide & bulk & (prefill.basis < Basis.ANALYTICAL))
-        return KernelTime(
-            np.select(found, (decode.seconds, prefill.seconds), fused.seconds),
-            np.select(found, (decode.basis, prefill.basis), fused.basis).astype(np.uint8),
-        )
+        for name, chosen in (("wideep_generation_moe", ~bulk), ("wideep_context_moe", bulk)):
+            wide = self._experts_of(op, name, (op.tokens, op.ep))
+            time = wide.where((op.exchanged > 0) & chosen & (wide.basis < Basis.ANALYTICAL), time)
+        return time
 
     def _experts_of(self, op: Experts, name: str, points: tuple[Floats, ...]) -> KernelTime:
         """From the table of this expert shape; a shape without one takes the utilisation of the nearest measured."""
         shape = (op.hidden, op.intermediate, max(1, round(op.top_k)), op.num_experts)
-        table = self._expert_table(op, name, shape)
+        table, note = self._expert_table(op, name, shape), ""
         if table is not None and shape[2] != op.top_k:
-            self.notes.add(f"{name}: {op.top_k:g} experts a token on average take the utilisation of {shape[2]}")
-            table = replace(table, basis=Basis.HELD)
+            note = f"{name}: {op.top_k:g} experts a token on average take the utilisation of {shape[2]}"
         if table is None:
             near = self._nearest_expert_shape(op, name, shape)
             table = None if near is None else self._expert_table(op, name, near)
-            if table is not None:
-                self.notes.add(f"{name}: experts of shape {shape} take the utilisation of the measured shape {near}")
-                table = replace(table, basis=Basis.HELD)
+            note = f"{name}: experts of shape {shape} take the utilisation of the measured shape {near}"
+        if table is not None and note:
+            self.notes.add(note)
+            table = replace(table, basis=Basis.HELD)
         return self._from(table, op, points)
 
-    def _expert_table(self, op: Experts, name: str, shape: tuple[int, int, int, int]) -> _Table | None:
+    def _expert_table(self, op: Experts, name: str, shape: tuple[int, ...]) -> _Table | None:
         hidden, inter, top_k, experts = shape
 
-        def build(grid: Grid) -> Floats:
-            tokens, *degrees = (axis.ravel() for axis in grid.points())
+        def like(tokens: Floats, *degrees: Floats) -> Experts:
             moe_tp, ep = degrees if len(degrees) == 2 else (np.ones_like(tokens), degrees[0])
-            like = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
-            return self.roofline.compute_s(replace(like, top_k=top_k, num_experts=experts))
+            sizes = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
+            return replace(sizes, top_k=top_k, num_experts=experts)
 
         side = gradient_of(op.name) if name == "moe_backward" else ""
-        keys = (
-            self._expert_key(dtype, shape) | ({"gradient": side} if side else {}) for dtype in self._expert_dtypes(op)
-        )
-        return self._find((name, side, op.precision, op.activation, shape), keys, build)
+        fixed: dict[str, str | int] = {"distribution": self.skew, **dict(zip(_EXPERT_COLUMNS, shape, strict=True))}
+        if side:
+            fixed["gradient"] = side
+        keys = ({"moe_dtype": dtype, **fixed} for dtype in self._expert_dtypes(op))
+        return self._table((name, side, op.precision, op.activation, shape), keys, like)
 
     def _expert_dtypes(self, op: Experts) -> tuple[str, ...]:
         """Engines quantise the activations of mxfp4 experts to mxfp8 where tensor cores take mxfp4 directly."""
@@ -304,14 +266,7 @@ class Profiled:
             return _MXFP4_WEIGHT_ONLY
         return _DTYPES[op.precision]
 
-    def _expert_key(self, dtype: str, shape: tuple[int, int, int, int]) -> dict[str, str | int]:
-        hidden, inter, top_k, experts = shape
-        names = {"hidden_size": hidden, "inter_size": inter, "topk": top_k, "num_experts": experts}
-        return {"moe_dtype": dtype, "distribution": self.skew, **names}
-
-    def _nearest_expert_shape(
-        self, op: Experts, name: str, shape: tuple[int, int, int, int]
-    ) -> tuple[int, int, int, int] | None:
+    def _nearest_expert_shape(self, op: Experts, name: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """The measured expert shape nearest in the logarithm of its four sizes."""
         shapes: set[tuple[int, ...]] = set()
         for selection in self.chooser.selections(name):
@@ -322,86 +277,85 @@ class Profiled:
                 for row in rows
                 if row["moe_dtype"] in self._expert_dtypes(op) and row["distribution"] == self.skew
             }
-        if not shapes:
-            return None
         ordered = sorted(shapes)
         distance = [sum(abs(np.log(a / b)) for a, b in zip(known, shape, strict=True)) for known in ordered]
-        best = ordered[int(np.argmin(distance))]
-        return best[0], best[1], best[2], best[3]
+        return ordered[int(np.argmin(distance))] if ordered else None
 
     def _collective(self, op: Collective) -> KernelTime:
         """Tables cover groups inside one scale-up domain; wider ones are analytical."""
         analytical = self.roofline.price(op)
-        reach = self.roofline.topology.levels[0].size
-        inside = op.group * op.stride <= reach
+        inside = op.group * op.stride <= self.roofline.topology.levels[0].size
 
-        def build(grid: Grid) -> Floats:
-            group, size = (axis.ravel() for axis in grid.points())
-            like = Collective(op.name, 1.0, op.kind, size, group, np.ones_like(size))
-            return collective_s(like, self.roofline.topology, self.roofline.efficiencies)
+        def like(group: Floats, size: Floats) -> Collective:
+            return Collective(op.name, 1.0, op.kind, size, group, np.ones_like(size))
 
         table = None
         if op.kind == "all_reduce":
-            modes: list[Mapping[str, str | int]] = [{"mode": "graph"}, {}]
-            table = self._find(("custom_allreduce",), iter(modes), build)
+            table = self._table(("custom_allreduce",), iter([{"mode": "graph"}, {}]), like)
         if table is None and op.kind != "p2p":
             name = "alltoall" if op.kind == "all_to_all" else op.kind
-            nccl: list[Mapping[str, str | int]] = [{"op_name": name, "dtype": "half"}]
-            table = self._find(("nccl", name), iter(nccl), build, engine="nccl")
+            table = self._table(("nccl", name), iter([{"op_name": name, "dtype": "half"}]), like, engine="nccl")
         if table is None or not np.any(inside):
             return analytical
-        found = self._from(table, op, (op.group, op.size_bytes), reference_s=analytical.seconds)
-        return KernelTime(
-            np.where(inside, found.seconds, analytical.seconds),
-            np.where(inside, found.basis, analytical.basis).astype(np.uint8),
-        )
+        return self._from(table, op, (op.group, op.size_bytes)).where(inside, analytical)
 
-    def _find(
+    def _table(
         self,
         identity: tuple[str | int | float | tuple[int, ...], ...],
         keys: Iterator[Mapping[str, str | int]],
-        build: Callable[[Grid], Floats],
+        like: Callable[..., Operator],
         engine: str | None = None,
     ) -> _Table | None:
-        """The table that `identity` begins with, for the first of `keys` it holds, as a ratio to the roofline."""
+        """The table that `identity` begins with, for the first of `keys` it holds, as a ratio to the roofline.
+
+        `like` gives the operator at the sizes that the table's axes hold.
+        """
         if identity not in self._tables:
             chosen = self.chooser.choose(str(identity[0]), keys, engine)
-            found = None if chosen is None else _as_ratio(chosen, build, self._weight(chosen, identity))
-            self._tables[identity] = found
+            self._tables[identity] = None if chosen is None else self._as_ratio(str(identity[0]), chosen, like)
         return self._tables[identity]
 
-    def _weight(self, chosen: ChosenTable, identity: tuple[object, ...]) -> float:
-        """How far the table counts against the roofline."""
-        return 1.0 if chosen.ours else float(getattr(self.trust, _TRUST_OF.get(str(identity[0]), "attention")))
+    def _as_ratio(self, name: str, chosen: ChosenTable, like: Callable[..., Operator]) -> _Table:
+        """The grid over the roofline of its cells, to the power of how far the table counts against it."""
+        grid = chosen.grid
+        cells = like(*(axis.ravel() for axis in grid.points()))
+        reference = np.maximum(self.roofline.price(cells).seconds, 1e-12).reshape(grid.latency_s.shape)
+        if chosen.ours:
+            return _Table(grid, grid.filled(reference), Basis.MEASURED)
+        trust = float(getattr(self.trust, _TRUST_OF.get(name, "attention")))
+        return _Table(grid, trust * grid.filled(reference), Basis.IMPORTED)
 
-    def _from(
-        self, table: _Table | None, op: Operator, points: tuple[Floats, ...], reference_s: Floats | None = None
-    ) -> KernelTime:
+    def _from(self, table: _Table | None, op: Operator, points: tuple[Floats, ...]) -> KernelTime:
         """Roofline of the query times the interpolated ratio."""
+        reference = self.roofline.price(op)
         if table is None:
-            return self.roofline.price(op)
-        if reference_s is None:
-            assert not isinstance(op, Collective)
-            reference_s = self.roofline.compute_s(_as_compute(op))
-        idle = reference_s <= 0
+            return reference
+        idle = reference.seconds <= 0
         safe = tuple(
             np.where(idle, axis[0], np.maximum(p, 1e-9)) for axis, p in zip(table.grid.axes, points, strict=True)
         )
-        at = corners(table.grid, safe)
-        seconds = np.where(idle, 0.0, reference_s * np.exp(at.interpolate(table.log_ratio)))
+        place = corners(table.grid, safe)
+        seconds = np.where(idle, 0.0, reference.seconds * np.exp(place.interpolate(table.log_ratio)))
         held = max(table.basis, Basis.HELD)
-        return KernelTime(seconds, np.where(at.inside, table.basis, held).astype(np.uint8))
+        return KernelTime(seconds, np.where(place.inside, table.basis, held).astype(np.uint8))
 
 
-def _as_ratio(chosen: ChosenTable, build: Callable[[Grid], Floats], weight: float) -> _Table:
-    reference = np.maximum(build(chosen.grid), 1e-12).reshape(chosen.grid.latency_s.shape)
-    ratio = weight * chosen.grid.filled(reference)
-    return _Table(chosen.grid, ratio, Basis.MEASURED if chosen.ours else Basis.IMPORTED)
+def _prefill_like(op: PrefillAttention) -> Callable[..., PrefillAttention]:
+    """`op` at the sizes of a table's cells, which have no past."""
+
+    def like(window: int, batch: Floats, length: Floats, heads: Floats, *rest: Floats) -> PrefillAttention:
+        kv_heads = np.minimum(rest[0], heads) if rest else heads
+        sizes = replace(op, sequences=batch, new_tokens=length, context=np.zeros_like(length), heads=heads)
+        return replace(sizes, kv_heads=kv_heads, window=window)
+
+    return like
 
 
-def _as_compute(op: Operator) -> Compute:
-    assert not isinstance(op, Collective)
-    return op
+def _prefill_points(op: PrefillAttention) -> tuple[Floats, ...]:
+    """Where a table holds `op`: a chunk with past takes the ratio of a prompt with as many pairs."""
+    length = np.sqrt(op.new_tokens * (op.new_tokens + 2.0 * op.context))
+    points = (op.sequences, length, op.heads)
+    return points if op.latent else (*points, op.kv_heads)
 
 
 def _kv(precision: str) -> str:

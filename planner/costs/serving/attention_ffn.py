@@ -13,11 +13,9 @@ from numpy.typing import ArrayLike
 from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import (
-    Attention,
     Collective,
     Operator,
     bytes_per,
-    demand,
     distinct_places,
     quantises,
 )
@@ -28,7 +26,6 @@ from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import StepTime, host_s, price_operators
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture, DenseFfn, Ffn, MoeFfn
-from planner.models.kv import kv_bytes
 
 FFN_PARTS = frozenset(
     {"ffn_up", "ffn_activation", "ffn_down", "shared_expert_up", "shared_expert_activation", "shared_expert_down"}
@@ -43,51 +40,6 @@ EXCHANGE = frozenset(
 """What ranks that hold both sides exchange, in whose place activations travel, and are gathered and summed there."""
 ACTIVATION_BYTES = 2.0  # of what comes back
 STAGES = ("attention", "network", "feed-forward", "network", "host")
-
-
-@dataclass(frozen=True, slots=True)
-class TokenDemand:
-    """What one decoded token asks for, weights aside, which a large batch shares (Step-3, tables 2 and 3)."""
-
-    kv_bytes: float
-    attention_flop: float
-    linear_flop: float
-    ffn_flop: float
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """A device by what it costs and does."""
-
-    usd_per_hour: float
-    flop_per_s: float
-    bytes_per_s: float
-
-    def attention_usd(self, token: TokenDemand) -> float:
-        """USD of the attention side of a million tokens: cached tokens are read or computed with, the slower counts."""
-        flop_usd, byte_usd = (self.usd_per_hour / 3600.0 / rate for rate in (self.flop_per_s, self.bytes_per_s))
-        cache_usd = max(token.attention_flop * flop_usd, token.kv_bytes * byte_usd)
-        return 1e6 * (cache_usd + token.linear_flop * flop_usd)
-
-    def ffn_usd(self, token: TokenDemand) -> float:
-        """USD of the feed-forward side of a million tokens."""
-        return 1e6 * token.ffn_flop * self.usd_per_hour / 3600.0 / self.flop_per_s
-
-
-def token_demand(arch: Architecture, context_tokens: float) -> TokenDemand:
-    """The demand of one token behind `context_tokens`, counted as in the paper.
-
-    Embedding and output matrix are left out, and the router is not among the linear layers of attention.
-    """
-    one = Shards.of(1)
-    found = {"attention": 0.0, "linear": 0.0, "ffn": 0.0}
-    for op in forward(arch, one, Work.decode(1.0, context_tokens)):
-        if isinstance(op, Collective) or op.name in ("embedding", "logits", "sampling"):
-            continue
-        side = "attention" if isinstance(op, Attention) else "ffn" if op.name in FFN_PARTS | ROUTER else "linear"
-        found[side] += float(np.asarray(demand(op).flop * op.count).sum())
-    cached = float(kv_bytes(arch, np.array([context_tokens]))[0])
-    return TokenDemand(cached, found["attention"], found["linear"], found["ffn"])
 
 
 @dataclass(frozen=True, slots=True)

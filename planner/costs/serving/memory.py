@@ -111,17 +111,3 @@ def _attention_width(arch: Architecture, shards: Shards) -> Floats:
             per_head = 2 * (layer.mixer.qk_nope_head_dim + layer.mixer.qk_rope_head_dim) + 2 * layer.mixer.v_head_dim
             width = np.maximum(width, layer.mixer.num_heads * per_head / shards.tp)
     return width
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """Bytes [N] on the fullest device."""
-
-    weights_bytes: Floats
-    kv_cache_bytes: Floats
-    activations_bytes: Floats
-    workspace_bytes: Floats
-
-    @property
-    def total_bytes(self) -> Floats:
-        return self.weights_bytes + self.kv_cache_bytes + self.activations_bytes + self.workspace_bytes
