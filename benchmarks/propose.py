@@ -30,7 +30,7 @@ from planner.propose.alternative import Alternative, Result, layouts, loads
 from planner.propose.decision import Slo, make_choice, with_results
 from planner.propose.likeness import CUT, TPOT, TTFT, Errors, Likeness, fit
 from planner.solvers.stochastic.sequential_choice import (
-    Choice,
+    BeliefState,
     best,
     expected_rewards,
     next_measurements,
@@ -129,7 +129,7 @@ def predict(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _next_run(choice: Choice) -> int | None:
+def _next_run(choice: BeliefState) -> int | None:
     chosen = next_measurements(choice, 1, seed=0)
     return chosen[0] if chosen else None
 
@@ -142,7 +142,7 @@ def by_gain(group: Group, limit_s: float, constants: Constants) -> list[int]:
 def run_the_best(group: Group, limit_s: float, constants: Constants) -> list[int]:
     """Each run is the alternative that would be chosen, if it was not run yet."""
 
-    def following(choice: Choice) -> int | None:
+    def following(choice: BeliefState) -> int | None:
         left = [m for m in range(len(choice.a_M)) if m not in choice.seen]
         return max(left, key=lambda m: expected_rewards(choice)[m]) if left else None
 
@@ -155,14 +155,14 @@ def at_random(group: Group, limit_s: float, constants: Constants, seed: int = 0)
     return _settled(group, limit_s, constants, lambda choice: next((m for m in order if m not in choice.seen), None))
 
 
-def _before(group: Group, limit_s: float, constants: Constants) -> Choice:
+def _before(group: Group, limit_s: float, constants: Constants) -> BeliefState:
     """The choice before any run."""
     slo = Slo(limit_s * TOLERANCE)
     return make_choice(group.alternatives, slo, tpot=constants[0], ttft=constants[1], noise=EXACT)
 
 
 def _settled(
-    group: Group, limit_s: float, constants: Constants, following: Callable[[Choice], int | None]
+    group: Group, limit_s: float, constants: Constants, following: Callable[[BeliefState], int | None]
 ) -> list[int]:
     choice = _before(group, limit_s, constants)
     chosen = [best(choice)]

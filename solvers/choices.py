@@ -30,7 +30,7 @@ DUST = 1e-12  # of a figure; less is rounding
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ItemClass:
     """`count` equal items; options as (time, bytes)."""
 
     count: int
@@ -39,7 +39,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceProblem:
-    groups: tuple[Group, ...]
+    groups: tuple[ItemClass, ...]
     capacity: float
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ class _Sums:
     from_P: Ints
 
 
-def _corners(group: Group) -> list[tuple[float, float]]:
+def _corners(group: ItemClass) -> list[tuple[float, float]]:
     """The lower convex hull of the options as (bytes, time), bytes rising and time falling."""
     found: list[tuple[float, float]] = []
     for size, seconds in sorted((size, seconds) for seconds, size in group.options):

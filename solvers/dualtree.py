@@ -24,7 +24,7 @@ SIGNIFICANT_DIGITS = 12  # of stored multipliers: any y is valid, so rounding th
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class DualSplit:
     """An inner node: integer column x <= `floor` in node `below`, x >= `floor` + 1 in node `above`."""
 
     column: int
@@ -34,7 +34,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class DualLeaf:
     """Multipliers (row, y) of a box: of the objective's bound, or of its emptiness when `empty`."""
 
     multipliers: tuple[tuple[int, float], ...]
@@ -45,7 +45,7 @@ class Leaf:
 class DualTree:
     """Nodes of a branch-and-bound tree, root first; a child's index is larger than its parent's."""
 
-    nodes: tuple[Split | Leaf, ...]
+    nodes: tuple[DualSplit | DualLeaf, ...]
 
     def to_dict(self) -> dict[str, JsonValue]:
         """The tree as JSON-serialisable data."""
@@ -65,7 +65,7 @@ class _Box:
     lower: tuple[float, ...]
     upper: tuple[float, ...]
 
-    def split(self, split: Split) -> tuple["_Box", "_Box"]:
+    def split(self, split: DualSplit) -> tuple["_Box", "_Box"]:
         """The halves below and above a split."""
         column, floor = split.column, float(split.floor)
         upper = (*self.upper[:column], min(self.upper[column], floor), *self.upper[column + 1 :])
@@ -89,7 +89,7 @@ def verify(tree: DualTree, model: LinearModel) -> float | None:
     return None if worst == -math.inf else _sign(model) * worst
 
 
-def _leaves(tree: DualTree, model: LinearModel) -> Iterator[tuple[Leaf, _Box]]:
+def _leaves(tree: DualTree, model: LinearModel) -> Iterator[tuple[DualLeaf, _Box]]:
     """Every leaf with its box; the boxes cover all integer points of the root box."""
     if not tree.nodes:
         raise PlannerError("the tree has no nodes", where="certificate.tree")
@@ -101,7 +101,7 @@ def _leaves(tree: DualTree, model: LinearModel) -> Iterator[tuple[Leaf, _Box]]:
             raise PlannerError("a node has two parents", where=f"certificate.tree.nodes[{index}]")
         visited[index] = True
         node = tree.nodes[index]
-        if isinstance(node, Leaf):
+        if isinstance(node, DualLeaf):
             yield node, box
             continue
         if not index < min(node.below, node.above) or max(node.below, node.above) >= len(tree.nodes):
@@ -111,7 +111,7 @@ def _leaves(tree: DualTree, model: LinearModel) -> Iterator[tuple[Leaf, _Box]]:
         stack.extend(zip((node.below, node.above), box.split(node), strict=True))
 
 
-def _leaf_bound(model: LinearModel, box: _Box, leaf: Leaf) -> float:
+def _leaf_bound(model: LinearModel, box: _Box, leaf: DualLeaf) -> float:
     """An upper bound on sign x objective over the feasible points in the box; -inf when there are none."""
     if box.empty:
         return -math.inf
@@ -202,7 +202,7 @@ class _Builder:
         self._model = model
         self._relaxation = Relaxation(model)
         self._phase_one: Relaxation | None = None
-        self._nodes: list[Split | Leaf] = []
+        self._nodes: list[DualSplit | DualLeaf] = []
 
     def run(self, incumbent: float | None, gap_tolerance: float, node_limit: int) -> DualTree:
         model = self._model
@@ -215,7 +215,7 @@ class _Builder:
             bound, index, box, column, floor = heapq.heappop(heap)
             if -bound <= cutoff:
                 break
-            split = Split(column, floor, len(self._nodes), len(self._nodes) + 1)
+            split = DualSplit(column, floor, len(self._nodes), len(self._nodes) + 1)
             self._nodes[index] = split
             for half in box.split(split):
                 self._open(heap, half)
@@ -229,12 +229,12 @@ class _Builder:
         if chosen is not None:
             heapq.heappush(heap, (-_leaf_bound(self._model, box, leaf), len(self._nodes) - 1, box, *chosen))
 
-    def _leaf(self, box: _Box) -> tuple[Leaf, tuple[float, ...] | None]:
+    def _leaf(self, box: _Box) -> tuple[DualLeaf, tuple[float, ...] | None]:
         answer = self._relaxation.solve(box.lower, box.upper)
         if answer.duals is not None:
-            return Leaf(self._multipliers(answer.duals)), answer.values
+            return DualLeaf(self._multipliers(answer.duals)), answer.values
         duals = self._farkas(box)
-        return Leaf(() if duals is None else self._multipliers(duals), empty=duals is not None), None
+        return DualLeaf(() if duals is None else self._multipliers(duals), empty=duals is not None), None
 
     def _multipliers(self, duals: Sequence[float]) -> tuple[tuple[int, float], ...]:
         """Duals of the model's own sense turned to those of a maximisation, short and without zeros."""
@@ -276,18 +276,18 @@ def _most_fractional(model: LinearModel, values: Sequence[float]) -> tuple[int, 
     return (-negated, math.floor(values[-negated])) if distance > 1e-7 else None
 
 
-def _node_to_json(node: Split | Leaf) -> dict[str, JsonValue]:
-    if isinstance(node, Split):
+def _node_to_json(node: DualSplit | DualLeaf) -> dict[str, JsonValue]:
+    if isinstance(node, DualSplit):
         return {"split": [node.column, node.floor], "children": [node.below, node.above]}
     return {"empty" if node.empty else "duals": [[row, y] for row, y in node.multipliers]}
 
 
-def _node_from_json(node: Mapping[str, JsonValue]) -> Split | Leaf:
+def _node_from_json(node: Mapping[str, JsonValue]) -> DualSplit | DualLeaf:
     if "split" in node:
         column, floor = node["split"]
         below, above = node["children"]
         if not all(isinstance(value, int) for value in (column, floor, below, above)):
             raise ValueError("a split holds whole numbers")
-        return Split(column, floor, below, above)
+        return DualSplit(column, floor, below, above)
     empty = "empty" in node
-    return Leaf(tuple((int(row), float(y)) for row, y in node["empty" if empty else "duals"]), empty)
+    return DualLeaf(tuple((int(row), float(y)) for row, y in node["empty" if empty else "duals"]), empty)

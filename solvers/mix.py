@@ -15,7 +15,7 @@ from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, LinearModel, total
 
 
-class Role(StrEnum):
+class MixRole(StrEnum):
     """Which part of a request a shape serves."""
 
     WHOLE = "whole"
@@ -23,7 +23,7 @@ class Role(StrEnum):
     SECOND = "second"
 
 
-class Objective(StrEnum):
+class MixObjective(StrEnum):
     """What a mix is best in; the second criterion is fewest devices (lowest price for DEVICES)."""
 
     SCALE = "scale"  # largest t with demand w served at share_w t
@@ -41,14 +41,14 @@ class Slots(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MixShape:
     """An instance type: `devices` slots in groups of `group_devices` that each lie inside one node.
 
     Some of them may lie `aside`, in other pools than its own, in groups of their own.
     """
 
     name: str
-    role: Role
+    role: MixRole
     pool: int
     devices: int
     group_devices: int
@@ -69,7 +69,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class MixPool:
     """Nodes of one kind, as (free slots, number of nodes with that many)."""
 
     name: str
@@ -81,7 +81,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class MixDemand:
     """A stream of requests; `rate_per_s` caps it (SCALE, VALUE) or must be met (DEVICES, PRICE).
 
     Where `clients` wait for their answers instead, what is served keeps at most (SCALE, VALUE) or must keep at least
@@ -102,18 +102,18 @@ class MixLimits:
 
     devices: int | None = None
     price_per_hour: float | None = None
-    min_instances: tuple[tuple[Role, int], ...] = ()
-    max_instances: tuple[tuple[Role, int], ...] = ()
+    min_instances: tuple[tuple[MixRole, int], ...] = ()
+    max_instances: tuple[tuple[MixRole, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MixProblem:
     """Shapes, pools, demands, limits; `links[p][q]` [bytes/s] carries first-stage output of pool p to pool q."""
 
-    shapes: tuple[Shape, ...]
-    pools: tuple[Pool, ...]
-    demands: tuple[Demand, ...]
-    objective: Objective = Objective.SCALE
+    shapes: tuple[MixShape, ...]
+    pools: tuple[MixPool, ...]
+    demands: tuple[MixDemand, ...]
+    objective: MixObjective = MixObjective.SCALE
     links: tuple[tuple[float | None, ...], ...] | None = None  # None, whole or for a pair: unlimited
     limits: MixLimits = MixLimits()
 
@@ -124,7 +124,7 @@ class MixProblem:
     @property
     def maximising(self) -> bool:
         """Whether a larger objective is better."""
-        return self.objective in (Objective.SCALE, Objective.VALUE)
+        return self.objective in (MixObjective.SCALE, MixObjective.VALUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +212,8 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     cap = [_most_served(problem, R, U, w, unit) for w in range(len(W))]
     f = {
         (p, q, w, k): model.continuous(f"f[{p},{q},{w},{k}]", 0.0, cap[w])
-        for p in _pools_of(problem, Role.FIRST)
-        for q in _pools_of(problem, Role.SECOND)
+        for p in _pools_of(problem, MixRole.FIRST)
+        for q in _pools_of(problem, MixRole.SECOND)
         for w in range(len(W))
         for k in _channels(problem)
         if problem.link_bytes_per_s(p, q) != 0.0 or W[w].transfer_bytes == 0.0
@@ -226,9 +226,9 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
         model.add(total(u[c, w] for w in range(len(W)) if (c, w) in u) <= n[c], f"C1[{c}]")
     for w in range(len(W)):
         model.add(
-            total(x[c, w] for c in range(len(C)) if C[c].role is not Role.FIRST and (c, w) in x) == d[w], f"C2[{w}]"
+            total(x[c, w] for c in range(len(C)) if C[c].role is not MixRole.FIRST and (c, w) in x) == d[w], f"C2[{w}]"
         )
-        if problem.objective is Objective.SCALE:
+        if problem.objective is MixObjective.SCALE:
             model.add(d[w] == W[w].share * objective, f"C2s[{w}]")
     _add_stages(problem, model, x, f)
     _add_slots(problem, model, n)
@@ -242,17 +242,17 @@ def _set_objective(
     problem: MixProblem, model: LinearModel, n: Sequence[Expr], d: Sequence[Expr], cap: Sequence[float], unit: float
 ) -> tuple[Expr, float]:
     """The objective, set on the model, and the unit it is in."""
-    if problem.objective is Objective.SCALE:
+    if problem.objective is MixObjective.SCALE:
         shared = [cap[w] / demand.share for w, demand in enumerate(problem.demands) if demand.share > 0.0]
         t = model.continuous("t", 0.0, min(shared, default=0.0))
         model.maximise(t)
         return t, unit
-    if problem.objective is Objective.VALUE:
+    if problem.objective is MixObjective.VALUE:
         largest = max((abs(demand.value) for demand in problem.demands), default=0.0) or 1.0
         value = total(demand.value / largest * served for demand, served in zip(problem.demands, d, strict=True))
         model.maximise(value)
         return value, largest * unit
-    if problem.objective is Objective.DEVICES:
+    if problem.objective is MixObjective.DEVICES:
         devices = total(shape.devices * count for shape, count in zip(problem.shapes, n, strict=True))
         model.minimise(devices)
         return devices, 1.0
@@ -267,17 +267,17 @@ def _add_stages(
 ) -> None:
     C, W, P = problem.shapes, range(len(problem.demands)), range(len(problem.pools))
 
-    def load(role: Role, pool: int, w: int, k: int) -> Expr:
+    def load(role: MixRole, pool: int, w: int, k: int) -> Expr:
         members = [c for c, shape in enumerate(C) if (shape.role, shape.pool, shape.channel) == (role, pool, k)]
         return total(x[c, w] for c in members if (c, w) in x)
 
     for w, k in itertools.product(W, _channels(problem)):
-        for p in _pools_of(problem, Role.FIRST):
+        for p in _pools_of(problem, MixRole.FIRST):
             sent = total(f[p, q, w, k] for q in P if (p, q, w, k) in f)
-            model.add(load(Role.FIRST, p, w, k) == sent, f"C3f[{p},{w},{k}]")
-        for q in _pools_of(problem, Role.SECOND):
+            model.add(load(MixRole.FIRST, p, w, k) == sent, f"C3f[{p},{w},{k}]")
+        for q in _pools_of(problem, MixRole.SECOND):
             received = total(f[p, q, w, k] for p in P if (p, q, w, k) in f)
-            model.add(load(Role.SECOND, q, w, k) == received, f"C3s[{q},{w},{k}]")
+            model.add(load(MixRole.SECOND, q, w, k) == received, f"C3s[{q},{w},{k}]")
 
 
 def _add_slots(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> None:
@@ -351,14 +351,14 @@ def group_sizes(problem: MixProblem, pool: int) -> list[int]:
     return sizes
 
 
-def port_bytes_per_s(shape: Shape) -> float | None:
+def port_bytes_per_s(shape: MixShape) -> float | None:
     """What one instance can send (first stage) or receive (second stage); None is unlimited."""
-    if shape.role is Role.WHOLE:
+    if shape.role is MixRole.WHOLE:
         return None
-    return shape.egress_bytes_per_s if shape.role is Role.FIRST else shape.ingress_bytes_per_s
+    return shape.egress_bytes_per_s if shape.role is MixRole.FIRST else shape.ingress_bytes_per_s
 
 
-def most_instances(problem: MixProblem, shape: Shape) -> int:
+def most_instances(problem: MixProblem, shape: MixShape) -> int:
     """An upper bound on the instances of a shape: slots, device and price limits, and its own and its role's limit."""
     limits = problem.limits
     bounds = [
@@ -381,15 +381,15 @@ def _most_served(problem: MixProblem, R: list[list[float]], U: list[int], w: int
     rate = problem.demands[w].rate_per_s
     if rate is not None:
         return rate / unit
-    return math.fsum(R[c][w] * U[c] for c, shape in enumerate(problem.shapes) if shape.role is not Role.FIRST)
+    return math.fsum(R[c][w] * U[c] for c, shape in enumerate(problem.shapes) if shape.role is not MixRole.FIRST)
 
 
-def _pools_of(problem: MixProblem, role: Role) -> list[int]:
+def _pools_of(problem: MixProblem, role: MixRole) -> list[int]:
     return sorted({shape.pool for shape in problem.shapes if shape.role is role})
 
 
 def _channels(problem: MixProblem) -> list[int]:
-    return sorted({shape.channel for shape in problem.shapes if shape.role is not Role.WHOLE})
+    return sorted({shape.channel for shape in problem.shapes if shape.role is not MixRole.WHOLE})
 
 
 def _validate(problem: MixProblem) -> None:
@@ -413,5 +413,5 @@ def _validate(problem: MixProblem) -> None:
             raise PlannerError(f"clients must be positive, found {demand.clients}", where=f"demands {demand.name}")
         if not problem.maximising and demand.rate_per_s is None and demand.clients is None:
             raise PlannerError(f"objective `{problem.objective}` needs the rate of every demand", where="demands")
-    if problem.objective is Objective.SCALE and not any(demand.share > 0.0 for demand in problem.demands):
+    if problem.objective is MixObjective.SCALE and not any(demand.share > 0.0 for demand in problem.demands):
         raise PlannerError("no demand has a share above 0", where="demands")

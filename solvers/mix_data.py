@@ -7,7 +7,18 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import JsonValue
-from planner.solvers.mix import Demand, MixLimits, MixProblem, MixSolution, Objective, Pool, Role, Shape, Slots, Vars
+from planner.solvers.mix import (
+    MixDemand,
+    MixLimits,
+    MixObjective,
+    MixPool,
+    MixProblem,
+    MixRole,
+    MixShape,
+    MixSolution,
+    Slots,
+    Vars,
+)
 
 
 def problem_to_dict(problem: MixProblem) -> dict[str, JsonValue]:
@@ -27,16 +38,21 @@ def problem_from_dict(data: Mapping[str, JsonValue]) -> MixProblem:
     try:
         return MixProblem(
             shapes=tuple(
-                Shape(
-                    **{**shape, "role": Role(shape["role"]), **_tuples(shape, "rate_per_s", "held_s"), **_aside(shape)}
+                MixShape(
+                    **{
+                        **shape,
+                        "role": MixRole(shape["role"]),
+                        **_tuples(shape, "rate_per_s", "held_s"),
+                        **_aside(shape),
+                    }
                 )
                 for shape in data["shapes"]
             ),
             pools=tuple(
-                Pool(pool["name"], tuple((int(a), int(b)) for a, b in pool["nodes"])) for pool in data["pools"]
+                MixPool(pool["name"], tuple((int(a), int(b)) for a, b in pool["nodes"])) for pool in data["pools"]
             ),
-            demands=tuple(Demand(**demand) for demand in data["demands"]),
-            objective=Objective(data["objective"]),
+            demands=tuple(MixDemand(**demand) for demand in data["demands"]),
+            objective=MixObjective(data["objective"]),
             links=None if data["links"] is None else tuple(tuple(row) for row in data["links"]),
             limits=MixLimits(**data["limits"]),
         )
@@ -59,7 +75,7 @@ def point_of(problem: MixProblem, kept: Sequence[int], found: Vars, solution: Mi
                 values[column.column] = flow.rate_per_s / unit
     for w, served in enumerate(found.d):
         values[served.column] = solution.served_per_s[w] / unit
-    if problem.objective is Objective.SCALE:
+    if problem.objective is MixObjective.SCALE:
         shares = [(w, demand.share) for w, demand in enumerate(problem.demands) if demand.share > 0.0]
         values[found.objective.column] = math.fsum(solution.served_per_s[w] for w, _ in shares) / (
             unit * math.fsum(share for _, share in shares)
@@ -79,7 +95,7 @@ def _stated(item: Any) -> dict[str, JsonValue]:  # noqa: ANN401  # any of the mi
 def _plain(value: JsonValue) -> JsonValue:
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
-    return value.value if isinstance(value, (Role, Objective)) else value
+    return value.value if isinstance(value, (MixRole, MixObjective)) else value
 
 
 def _aside(data: Mapping[str, JsonValue]) -> dict[str, tuple[Slots, ...]]:

@@ -11,7 +11,7 @@ Array suffixes: N shapes, K kept shapes, W demands and the port, V demands whose
 import numpy as np
 
 from planner.arrays import Bools, Floats, Indices
-from planner.solvers.mix import MixProblem, Objective, Role, Shape, Slots, port_bytes_per_s
+from planner.solvers.mix import MixObjective, MixProblem, MixRole, MixShape, Slots, port_bytes_per_s
 
 BLOCK = 256  # shapes compared with the kept ones at a time; bounds the memory of one comparison
 
@@ -25,11 +25,14 @@ def dominators(problem: MixProblem) -> dict[int, int]:
     O(N x K) comparisons of W figures for K kept shapes.
     """
     limited = {role for role, _ in problem.limits.max_instances}
-    groups: dict[tuple[Role, int, int, tuple[Slots, ...]], list[int]] = {}
+    groups: dict[tuple[MixRole, int, int, tuple[Slots, ...]], list[int]] = {}
     for c in canonical_order(problem):
         shape = problem.shapes[c]
         groups.setdefault((shape.role, shape.pool, shape.channel, shape.aside), []).append(c)
-    priced = problem.limits.price_per_hour is not None or problem.objective in (Objective.DEVICES, Objective.PRICE)
+    priced = problem.limits.price_per_hour is not None or problem.objective in (
+        MixObjective.DEVICES,
+        MixObjective.PRICE,
+    )
     moving = any(demand.transfer_bytes > 0.0 for demand in problem.demands)
     found: dict[int, int] = {}
     for (role, _, _, aside), members in groups.items():
@@ -41,7 +44,7 @@ def dominators(problem: MixProblem) -> dict[int, int]:
     return found
 
 
-def _stays(problem: MixProblem, shapes: list[Shape]) -> Floats:
+def _stays(problem: MixProblem, shapes: list[MixShape]) -> Floats:
     """[N, demands with clients] how long each shape keeps a request, so that less is better."""
     sign = 1.0 if problem.maximising else -1.0
     waiting = [w for w, demand in enumerate(problem.demands) if demand.clients is not None]
@@ -66,7 +69,9 @@ def canonical_order(problem: MixProblem) -> list[int]:
     return sorted(range(len(problem.shapes)), key=key)
 
 
-def _within(shapes: list[Shape], stay_NV: Floats, *, one_for_one: bool, priced: bool, moving: bool) -> dict[int, int]:
+def _within(
+    shapes: list[MixShape], stay_NV: Floats, *, one_for_one: bool, priced: bool, moving: bool
+) -> dict[int, int]:
     """`dominators` among shapes of one role and pool given in canonical order."""
     devices_N = np.array([shape.devices for shape in shapes], dtype=float)
     group_N = np.array([shape.group_devices for shape in shapes], dtype=float)

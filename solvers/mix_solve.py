@@ -10,7 +10,7 @@ from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, JsonValue, LinearModel, Solution, check_feasible, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.dualtree import DualTree, build_certificate, verify
-from planner.solvers.mix import Flow, MixProblem, MixSolution, Objective, Role, Vars, build
+from planner.solvers.mix import Flow, MixObjective, MixProblem, MixRole, MixSolution, Vars, build
 from planner.solvers.mix_dominance import canonical_order, dominators
 from planner.solvers.result import SolveResult, Status
 
@@ -59,7 +59,7 @@ def next_best(
     solution: MixSolution,
     *,
     forbid_shapes: Collection[int] = (),
-    forbid_roles: Collection[Role] = (),
+    forbid_roles: Collection[MixRole] = (),
     backend: str = DEFAULT_BACKEND,
     time_limit_s: float | None = None,
     gap: float = NEXT_BEST_GAP,
@@ -162,7 +162,7 @@ def _second_criterion(
     tied = model.restricted({}, {})
     tied.add(found.objective >= best - slack if model.maximising else found.objective <= best + slack, "best")
     second = [
-        shape.price_per_hour if problem.objective is Objective.DEVICES else float(shape.devices)
+        shape.price_per_hour if problem.objective is MixObjective.DEVICES else float(shape.devices)
         for shape in problem.shapes
     ]
     scale = max(second, default=0.0) or 1.0
@@ -195,7 +195,7 @@ def _balanced(problem: MixProblem, model: LinearModel, found: Vars, values: Sequ
     even = model.restricted({}, {})
     fixed = {e.column: values[e.column] for e in (*found.n, *found.d, found.objective) if len(e.terms) == 1}
     busiest: list[Expr] = []
-    for role in Role:
+    for role in MixRole:
         shapes = [c for c, shape in enumerate(problem.shapes) if shape.role is role and values[found.n[c].column]]
         if not shapes:
             continue

@@ -8,7 +8,7 @@ from planner.errors import PlannerError
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class Bundle:
     """`groups` groups of `size` slots, each inside one node."""
 
     groups: int
@@ -16,14 +16,16 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PlacedGroup:
     """One placed group: its node, and the slots it takes there."""
 
     node: int
     slots: tuple[int, ...]
 
 
-def pack(free_slots: Sequence[Sequence[int]], instances: Sequence[Instance]) -> tuple[tuple[Group, ...], ...] | None:
+def pack(
+    free_slots: Sequence[Sequence[int]], instances: Sequence[Bundle]
+) -> tuple[tuple[PlacedGroup, ...], ...] | None:
     """The groups of each instance, in the order given, or None when they do not fit; O(instances x nodes).
 
     `free_slots[node]` lists the free slots of a node in order. Largest groups go first, each instance on one node
@@ -34,7 +36,7 @@ def pack(free_slots: Sequence[Sequence[int]], instances: Sequence[Instance]) -> 
     """
     _require_chain(instances)
     used = [0] * len(free_slots)
-    placed: list[tuple[Group, ...]] = [()] * len(instances)
+    placed: list[tuple[PlacedGroup, ...]] = [()] * len(instances)
     order = sorted(range(len(instances)), key=lambda i: (-instances[i].size, -instances[i].groups, i))
     for index in order:
         instance = instances[index]
@@ -47,12 +49,12 @@ def pack(free_slots: Sequence[Sequence[int]], instances: Sequence[Instance]) -> 
         for node in chosen:
             first = used[node]
             used[node] += instance.size
-            groups.append(Group(node, tuple(free_slots[node][first : used[node]])))
+            groups.append(PlacedGroup(node, tuple(free_slots[node][first : used[node]])))
         placed[index] = tuple(groups)
     return tuple(placed)
 
 
-def fits(free_counts: Sequence[int], instances: Sequence[Instance]) -> bool:
+def fits(free_counts: Sequence[int], instances: Sequence[Bundle]) -> bool:
     """Whether the slot inequalities hold: for every size s, groups of s or more take no more than the nodes have."""
     sizes = _require_chain(instances)
     return all(
@@ -62,7 +64,7 @@ def fits(free_counts: Sequence[int], instances: Sequence[Instance]) -> bool:
     )
 
 
-def _require_chain(instances: Sequence[Instance]) -> list[int]:
+def _require_chain(instances: Sequence[Bundle]) -> list[int]:
     sizes = sorted({instance.size for instance in instances})
     for small, large in itertools.pairwise(sizes):
         if large % small:
@@ -70,13 +72,13 @@ def _require_chain(instances: Sequence[Instance]) -> list[int]:
     return sizes
 
 
-def _one_node(free: Sequence[int], room: Sequence[int], instance: Instance) -> list[int] | None:
+def _one_node(free: Sequence[int], room: Sequence[int], instance: Bundle) -> list[int] | None:
     """The node that holds all groups with least room left over."""
     able = [(free[node], node) for node in range(len(free)) if room[node] >= instance.groups]
     return [min(able)[1]] * instance.groups if able else None
 
 
-def _run_of_nodes(free: Sequence[int], room: Sequence[int], instance: Instance) -> list[int] | None:
+def _run_of_nodes(free: Sequence[int], room: Sequence[int], instance: Bundle) -> list[int] | None:
     """The shortest run of consecutive nodes with room for all groups; ties leave least room over, then start lowest."""
     best: tuple[int, int, int] | None = None
     start = held = 0
@@ -94,13 +96,13 @@ def _run_of_nodes(free: Sequence[int], room: Sequence[int], instance: Instance) 
     return None if best is None else _fill(range(best[2], best[2] + best[0]), room, instance)
 
 
-def _emptiest(room: Sequence[int], instance: Instance) -> list[int] | None:
+def _emptiest(room: Sequence[int], instance: Bundle) -> list[int] | None:
     """The fewest nodes with room for all groups, wherever they are."""
     if sum(room) < instance.groups:
         return None
     return _fill(sorted(range(len(room)), key=lambda node: (-room[node], node)), room, instance)
 
 
-def _fill(nodes: Sequence[int], room: Sequence[int], instance: Instance) -> list[int]:
+def _fill(nodes: Sequence[int], room: Sequence[int], instance: Bundle) -> list[int]:
     """The node of each group when `nodes` are filled in order."""
     return [node for node in nodes for _ in range(room[node])][: instance.groups]

@@ -9,7 +9,7 @@ from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope, Role
 from planner.plan.sides import ffn_roles
 from planner.solvers.backends.model import LinearModel
-from planner.solvers.mix import MixProblem, MixSolution, Objective, Shape, Vars, build
+from planner.solvers.mix import MixObjective, MixProblem, MixShape, MixSolution, Vars, build
 from planner.solvers.mix_data import problem_from_dict
 from planner.solvers.mix_solve import solve_mix
 from planner.solvers.result import SolveResult
@@ -129,7 +129,7 @@ def _shapes(mix: Mix, decision: Decision) -> dict[str, int]:
     return shapes
 
 
-def _is_type(shape: Shape, role: Role, ffn: Role | None) -> bool:
+def _is_type(shape: MixShape, role: Role, ffn: Role | None) -> bool:
     """Whether the name of a shape, `function/model/degrees/batch/chunk#channel`, is that of the role.
 
     Where it drafts, `+drafts/draft tokens` follows the chunk.
@@ -177,4 +177,4 @@ def _degrees(sizes: str) -> str:
 
 def needs_rate(problem: MixProblem) -> bool:
     """Whether the mix serves given rates at the least, in place of as much as it can."""
-    return problem.objective in (Objective.DEVICES, Objective.PRICE)
+    return problem.objective in (MixObjective.DEVICES, MixObjective.PRICE)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from planner.documents.units import significant
 from planner.explain.facts import Fact
 from planner.explain.mix import Mix, needs_rate
-from planner.solvers.mix import MixProblem, Objective, Shape
+from planner.solvers.mix import MixObjective, MixProblem, MixShape
 
 _SAME = 1e-6  # relative; objectives this near are equal
 _BETTER = 1e-4  # relative; a plan that is cheaper by less is not looked for
@@ -22,7 +22,7 @@ def move_facts(mix: Mix) -> Iterator[Fact]:
     if needs_rate(mix.problem) and all(demand.clients is None for demand in mix.problem.demands):
         yield from _headroom(mix)
         yield from _slack(mix)
-    if mix.problem.objective is Objective.PRICE and len(mix.problem.pools) > 1:
+    if mix.problem.objective is MixObjective.PRICE and len(mix.problem.pools) > 1:
         for p in range(len(mix.problem.pools)):
             yield from _price(mix, p)
 
@@ -73,7 +73,7 @@ def _moved(mix: Mix, start: str, objective: float, about: tuple[str, ...]) -> Fa
 def _scaled_loads(mix: Mix) -> MixProblem:
     """The mix that serves as much of all rates together as it can; its objective is the share of them."""
     demands = tuple(replace(demand, share=demand.rate_per_s or 0.0, rate_per_s=None) for demand in mix.problem.demands)
-    return replace(mix.problem, objective=Objective.SCALE, demands=demands)
+    return replace(mix.problem, objective=MixObjective.SCALE, demands=demands)
 
 
 def _headroom(mix: Mix) -> Iterator[Fact]:
@@ -89,7 +89,7 @@ def _slack(mix: Mix) -> Iterator[Fact]:
     """The most load that some better plan can take."""
     cheaper = _scaled_loads(mix)
     limits = cheaper.limits
-    if mix.problem.objective is Objective.DEVICES:
+    if mix.problem.objective is MixObjective.DEVICES:
         limits = replace(limits, devices=round(mix.objective) - 1)
     else:
         limits = replace(limits, price_per_hour=mix.objective * (1.0 - _BETTER))
@@ -130,7 +130,7 @@ def _price(mix: Mix, p: int) -> Iterator[Fact]:
     yield Fact("change", f"{what} (now {significant(price)})", (pool.name, "price"), figures=figures)
 
 
-def _inside(shape: Shape, p: int, price: float) -> float:
+def _inside(shape: MixShape, p: int, price: float) -> float:
     """What an instance costs in a pool where a device has a price."""
     return price * sum(part.devices for part in shape.slots if part.pool == p)
 

@@ -7,8 +7,8 @@ from typing import Any
 from planner.documents.units import figure, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
 from planner.explain.mix import Mix, shown_shape
-from planner.solvers.backends.model import Row
-from planner.solvers.mix import Shape, group_sizes
+from planner.solvers.backends.model import ModelRow
+from planner.solvers.mix import MixShape, group_sizes
 
 _NAME = re.compile(r"(C\d\w?)\[(.*)\]")
 _MOST_OTHERS = 6  # instance types that are shown in place of one
@@ -25,7 +25,7 @@ def row_facts(mix: Mix) -> Iterator[Fact]:
             yield from tell(mix, row, match[2])
 
 
-def used_share(row: Row, values: tuple[float, ...]) -> float:
+def used_share(row: ModelRow, values: tuple[float, ...]) -> float:
     """How much of a row's room is taken: 1 where it is used up.
 
     Room is what the negative terms and the side give, taken what the positive terms need; for a row with only a lower
@@ -77,7 +77,7 @@ def _role_of(mix: Mix, c: int) -> str | None:
     return next((role for role, shape in mix.shape_of_role.items() if shape == c), None)
 
 
-def _busy(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
+def _busy(mix: Mix, row: ModelRow, index: str) -> Iterator[Fact]:
     c = int(index)
     role = _role_of(mix, c)
     if role is None or not mix.count(c):
@@ -89,7 +89,7 @@ def _busy(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
     yield Fact(topic, f"{count} of `{role}` {state}", (role, "replicas"), row.name, {"busy": share})  # type: ignore[arg-type]  # one of Topic
 
 
-def _link(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
+def _link(mix: Mix, row: ModelRow, index: str) -> Iterator[Fact]:
     p, q = (int(pool) for pool in index.split(","))
     share = used_share(row, mix.values)
     pools = mix.problem.pools
@@ -101,14 +101,14 @@ def _link(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
         yield _graded(what, share, about, row.name)
 
 
-def _port(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
+def _port(mix: Mix, row: ModelRow, index: str) -> Iterator[Fact]:
     role = _role_of(mix, int(index))
     share = used_share(row, mix.values)
     if role is not None and mix.count(int(index)) and share >= NEAR:
         yield _graded(f"the network ports of `{role}`", share, (role, "kv_transfer_bytes_per_s"), row.name)
 
 
-def _limit(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
+def _limit(mix: Mix, row: ModelRow, index: str) -> Iterator[Fact]:
     share = used_share(row, mix.values)
     limits = mix.problem.limits
     word, _, stage = index.partition(" ")
@@ -122,7 +122,7 @@ def _limit(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
     yield _graded(texts.get(word, f"the limit {index}"), share, ("gpus" if word == "devices" else word,), row.name)
 
 
-def _clients(mix: Mix, row: Row, index: str) -> Iterator[Fact]:
+def _clients(mix: Mix, row: ModelRow, index: str) -> Iterator[Fact]:
     demand = mix.problem.demands[int(index)]
     what = f"room for clients of `{demand.name}`, of whom there are {demand.clients or 0:g}"
     yield _graded(what, used_share(row, mix.values), (demand.name, "requests_per_s"), row.name)
@@ -133,7 +133,7 @@ def _graded(what: str, share: float, about: tuple[str, ...], rule: str) -> Fact:
     return Fact("binding" if share >= NEAR else "limit", f"{what}: {state}", about, rule, {"used": share})
 
 
-_TELL: dict[str, Callable[[Mix, Row, Any], Iterator[Fact]]] = {
+_TELL: dict[str, Callable[[Mix, ModelRow, Any], Iterator[Fact]]] = {
     "C1": _busy,
     "C5l": _link,
     "C5e": _port,
@@ -161,5 +161,5 @@ def unused_shapes(mix: Mix, role: str) -> Iterator[Fact]:
         yield Fact("alternative", f"{shown_shape(mix, c)}: {text}", (role, "parallelism"), figures=figures)
 
 
-def _per_device(shape: Shape) -> list[float]:
+def _per_device(shape: MixShape) -> list[float]:
     return [rate / shape.devices for rate in shape.rate_per_s]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from planner.documents.units import significant
 from planner.explain.facts import Fact
 from planner.explain.mix import Mix, needs_rate
-from planner.solvers.backends.model import Row
+from planner.solvers.backends.model import ModelRow
 from planner.solvers.mix import group_sizes
 
 _LEAST = 1e-9  # relative to the objective: less is rounding
@@ -32,7 +32,7 @@ def worth_facts(mix: Mix) -> Iterator[Fact]:
     yield from _limits(mix, duals)
 
 
-def _requests(mix: Mix, duals: dict[str, tuple[Row, float]]) -> Iterator[Fact]:
+def _requests(mix: Mix, duals: dict[str, tuple[ModelRow, float]]) -> Iterator[Fact]:
     for w, demand in enumerate(mix.problem.demands):
         if needs_rate(mix.problem) and demand.rate_per_s is not None and f"C2[{w}]" in duals:
             gain = duals[f"C2[{w}]"][1] / mix.found.rate_unit_per_s
@@ -44,7 +44,7 @@ def _requests(mix: Mix, duals: dict[str, tuple[Row, float]]) -> Iterator[Fact]:
             yield from _worth(mix, gain, f"one client more of `{demand.name}`", about, f"C7[{w}]")
 
 
-def _limits(mix: Mix, duals: dict[str, tuple[Row, float]]) -> Iterator[Fact]:
+def _limits(mix: Mix, duals: dict[str, tuple[ModelRow, float]]) -> Iterator[Fact]:
     limits = mix.problem.limits
     if "C6[devices]" in duals:
         yield from _worth(mix, duals["C6[devices]"][1], "one GPU more under the cap", ("gpus",), "C6[devices]")

@@ -12,7 +12,7 @@ from planner.propose.alternative import Alternative, Result, layouts, loads
 from planner.propose.likeness import TPOT, TTFT, Likeness
 from planner.solvers.stochastic.sequential_choice import (
     Belief,
-    Choice,
+    BeliefState,
     best,
     best_known,
     chances,
@@ -51,7 +51,7 @@ def make_choice(
     tpot: Likeness = TPOT,
     ttft: Likeness = TTFT,
     noise: tuple[float, float] = NOISE,
-) -> Choice:
+) -> BeliefState:
     """The choice before any run: beliefs about log TPOT (x) and log TTFT (y), reward in output tokens/s/GPU."""
     cases = [alternative.case for alternative in alternatives]
     osl_M = np.array([case.osl for case in cases])
@@ -60,7 +60,7 @@ def make_choice(
     place = (loads(cases), layouts(cases))
     x = _belief([alternative.tpot_s for alternative in alternatives], tpot, *place)
     y = _belief([alternative.ttft_s for alternative in alternatives], ttft, *place)
-    return Choice(
+    return BeliefState(
         x=Belief(*x, noise[0] ** 2),
         y=Belief(*y, noise[1] ** 2),
         a_M=clients_M * osl_M / gpus_M,
@@ -80,7 +80,7 @@ def _belief(
     return np.log(np.array(times_s, dtype=np.float64)), likeness.covariance(load_M, layout_MF)
 
 
-def with_results(choice: Choice, alternatives: Sequence[Alternative], results: Sequence[Result]) -> Choice:
+def with_results(choice: BeliefState, alternatives: Sequence[Alternative], results: Sequence[Result]) -> BeliefState:
     """The choice after `results`; raises PlannerError for one of no alternative."""
     index = {alternative.name: m for m, alternative in enumerate(alternatives)}
     for result in results:
@@ -91,7 +91,7 @@ def with_results(choice: Choice, alternatives: Sequence[Alternative], results: S
     return choice
 
 
-def standings(choice: Choice, alternatives: Sequence[Alternative]) -> list[Standing]:
+def standings(choice: BeliefState, alternatives: Sequence[Alternative]) -> list[Standing]:
     """What is believed of every alternative, best first."""
     rewards_M, chances_M, gains_M = expected_rewards(choice), chances(choice), gains(choice)
     tpot_M, ttft_M = np.exp(choice.x.mean_M), np.exp(choice.y.mean_M)
@@ -111,7 +111,7 @@ def standings(choice: Choice, alternatives: Sequence[Alternative]) -> list[Stand
     ]
 
 
-def loss_left(choice: Choice) -> float:
+def loss_left(choice: BeliefState) -> float:
     """The share of what could be had, were all known, that deciding now is expected to lose."""
     known = best_known(choice)
     now = float(expected_rewards(choice).max())

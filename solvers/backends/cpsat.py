@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from planner.errors import PlannerError
 from planner.solvers.backends.mathopt import version
 from planner.solvers.backends.model import INFINITY, LinearModel
-from planner.solvers.backends.outcome import Limits, Outcome
+from planner.solvers.backends.outcome import BackendLimits, BackendOutcome
 from planner.solvers.result import Status
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class _Scaled:
     exact: bool
 
 
-def run(model: LinearModel, limits: Limits, on_progress: Callable[[Progress], None] | None = None) -> Outcome:
+def run(
+    model: LinearModel, limits: BackendLimits, on_progress: Callable[[Progress], None] | None = None
+) -> BackendOutcome:
     """Solve a pure integer model; raises PlannerError when a variable is continuous or has no finite bounds."""
     from ortools.sat.python import cp_model
 
@@ -60,17 +62,17 @@ def run(model: LinearModel, limits: Limits, on_progress: Callable[[Progress], No
     if status == cp_model.MODEL_INVALID:
         raise PlannerError("CP-SAT rejects the model", where="solver", hint="use the mathopt-highs backend")
     if status == cp_model.INFEASIBLE:
-        return Outcome(Status.INFEASIBLE if exact else Status.UNKNOWN, "finished", None, None, name)
+        return BackendOutcome(Status.INFEASIBLE if exact else Status.UNKNOWN, "finished", None, None, name)
     stopped = "finished" if status == cp_model.OPTIMAL else _why(limits, solver.wall_time)
     bound = solver.best_objective_bound / objective.factor + model.offset if exact and objective.exact else None
     if status == cp_model.UNKNOWN:
-        return Outcome(Status.UNKNOWN, stopped, None, bound, name)
+        return BackendOutcome(Status.UNKNOWN, stopped, None, bound, name)
     proven = status == cp_model.OPTIMAL and bound is not None
     values = tuple(float(solver.value(variable)) for variable in variables)
-    return Outcome(Status.OPTIMAL if proven else Status.FEASIBLE, stopped, values, bound, name)
+    return BackendOutcome(Status.OPTIMAL if proven else Status.FEASIBLE, stopped, values, bound, name)
 
 
-def _why(limits: Limits, wall_s: float) -> str:
+def _why(limits: BackendLimits, wall_s: float) -> str:
     if limits.time_limit_s is not None and wall_s >= 0.95 * limits.time_limit_s:
         return "time_limit"
     return "interrupted" if limits.node_limit is None else "node_limit"
@@ -122,7 +124,7 @@ def _scaled(coefficients: Iterable[float]) -> _Scaled:
     return _Scaled(factor, tuple(round(value * factor) for value in given), False)
 
 
-def _configure(solver: "cp_model.CpSolver", limits: Limits) -> None:
+def _configure(solver: "cp_model.CpSolver", limits: BackendLimits) -> None:
     parameters = solver.parameters
     parameters.num_workers = limits.threads
     parameters.random_seed = limits.seed

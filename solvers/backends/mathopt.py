@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import LinearModel
-from planner.solvers.backends.outcome import Limits, Outcome
+from planner.solvers.backends.outcome import BackendLimits, BackendOutcome
 from planner.solvers.result import Status
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def version() -> str:
     return installed("ortools")
 
 
-def run(model: LinearModel, backend: str, limits: Limits) -> Outcome:
+def run(model: LinearModel, backend: str, limits: BackendLimits) -> BackendOutcome:
     """Solve a mixed-integer model with HiGHS or GSCIP; raises PlannerError when it is unbounded."""
     from ortools.math_opt.python import mathopt
 
@@ -50,13 +50,13 @@ def run(model: LinearModel, backend: str, limits: Limits) -> Outcome:
     if reason is mathopt.TerminationReason.UNBOUNDED:
         raise PlannerError("the model is unbounded: a variable of its objective has no limit")
     if reason is mathopt.TerminationReason.INFEASIBLE:
-        return Outcome(Status.INFEASIBLE, "finished", None, None, solver)
+        return BackendOutcome(Status.INFEASIBLE, "finished", None, None, solver)
     values = tuple(result.variable_values(variables)) if result.has_primal_feasible_solution() else None
     bound = result.termination.objective_bounds.dual_bound
     optimal = reason is mathopt.TerminationReason.OPTIMAL
     status = Status.UNKNOWN if values is None else Status.OPTIMAL if optimal else Status.FEASIBLE
     stop_reason = "finished" if optimal else _stop_reason(result.termination)
-    return Outcome(status, stop_reason, values, bound if math.isfinite(bound) else None, solver)
+    return BackendOutcome(status, stop_reason, values, bound if math.isfinite(bound) else None, solver)
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ def _stop_reason(termination: "mathopt.Termination") -> str:
     return names.get(termination.limit, "numerical") if termination.limit is not None else "numerical"
 
 
-def _parameters(limits: Limits, *, threads: bool) -> "mathopt.SolveParameters":
+def _parameters(limits: BackendLimits, *, threads: bool) -> "mathopt.SolveParameters":
     from ortools.math_opt.python import mathopt
 
     time_limit = None if limits.time_limit_s is None else datetime.timedelta(seconds=limits.time_limit_s)

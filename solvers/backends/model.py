@@ -77,7 +77,7 @@ def total(parts: "Iterable[Expr | float]") -> Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModelRow:
     """One constraint `lower <= sum_j coefficients[j] x[columns[j]] <= upper`; a missing side is infinite."""
 
     name: str
@@ -99,7 +99,7 @@ class LinearModel:
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
     integer: list[bool] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ModelRow] = field(default_factory=list)
     objective: dict[int, float] = field(default_factory=dict)
     offset: float = 0.0
     maximising: bool = False
@@ -136,7 +136,7 @@ class LinearModel:
         if not all(math.isfinite(value) for _, value in kept) or not math.isfinite(constant):
             raise PlannerError("constraint has a coefficient that is not finite", where=name)
         self.rows.append(
-            Row(
+            ModelRow(
                 name,
                 tuple(column for column, _ in kept),
                 tuple(value for _, value in kept),

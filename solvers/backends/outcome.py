@@ -6,7 +6,7 @@ from planner.solvers.result import Status
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BackendLimits:
     """When a backend must stop; `node_limit` is the deterministic one (conflicts in CP-SAT, nodes elsewhere)."""
 
     time_limit_s: float | None = None
@@ -17,7 +17,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BackendOutcome:
     """Raw claims of a backend: unrounded values by column (`coarse` if in few digits), and the bound it proved."""
 
     status: Status

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import LinearModel
-from planner.solvers.backends.outcome import Limits, Outcome
+from planner.solvers.backends.outcome import BackendLimits, BackendOutcome
 from planner.solvers.result import Status
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def load_pulp() -> ModuleType:
             sys.modules["highspy"] = found
 
 
-def run(model: LinearModel, limits: Limits) -> Outcome:
+def run(model: LinearModel, limits: BackendLimits) -> BackendOutcome:
     """Solve a mixed-integer model with the CBC that PuLP carries; there is no bound short of optimality."""
     load_pulp()
     import pulp
@@ -64,13 +64,13 @@ def run(model: LinearModel, limits: Limits) -> Outcome:
     if problem.status == pulp.LpStatusUnbounded:
         raise PlannerError("the model is unbounded: a variable of its objective has no limit")
     if problem.status == pulp.LpStatusInfeasible:
-        return Outcome(Status.INFEASIBLE, "finished", None, None, solver)
+        return BackendOutcome(Status.INFEASIBLE, "finished", None, None, solver)
     if problem.sol_status == pulp.LpSolutionOptimal:
-        return Outcome(Status.OPTIMAL, "finished", values, None, solver, coarse=True)
+        return BackendOutcome(Status.OPTIMAL, "finished", values, None, solver, coarse=True)
     stop_reason = "node_limit" if limits.time_limit_s is None else "time_limit"
     if problem.sol_status == pulp.LpSolutionIntegerFeasible:
-        return Outcome(Status.FEASIBLE, stop_reason, values, None, solver, coarse=True)
-    return Outcome(Status.UNKNOWN, stop_reason, None, None, solver)
+        return BackendOutcome(Status.FEASIBLE, stop_reason, values, None, solver, coarse=True)
+    return BackendOutcome(Status.UNKNOWN, stop_reason, None, None, solver)
 
 
 def _value(variable: "pulp.LpVariable") -> float:

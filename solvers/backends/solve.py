@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import LinearModel, Solution, check_feasible
-from planner.solvers.backends.outcome import Limits, Outcome
+from planner.solvers.backends.outcome import BackendLimits, BackendOutcome
 from planner.solvers.result import SolveResult, Status
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def solve(
     Raises PlannerError for an unknown backend, an unbounded model, or one that the backend cannot express.
     """
     started_s = time.perf_counter()
-    outcome = _run(model, backend, Limits(time_limit_s, node_limit, gap, seed, threads), on_progress)
+    outcome = _run(model, backend, BackendLimits(time_limit_s, node_limit, gap, seed, threads), on_progress)
     values = None if outcome.values is None else _settle(model, outcome.values, coarse=outcome.coarse)
     status, stop_reason = outcome.status, outcome.stop_reason
     if values is not None and check_feasible(model, values, FEASIBLE_TOLERANCE):
@@ -48,7 +48,9 @@ def solve(
     return SolveResult(status, stop_reason, solution, objective, bound, time.perf_counter() - started_s, outcome.solver)
 
 
-def _run(model: LinearModel, backend: str, limits: Limits, on_progress: "Callable[[Progress], None] | None") -> Outcome:
+def _run(
+    model: LinearModel, backend: str, limits: BackendLimits, on_progress: "Callable[[Progress], None] | None"
+) -> BackendOutcome:
     if backend == "cpsat":
         from planner.solvers.backends import cpsat
 
@@ -89,7 +91,7 @@ def _inexact(model: LinearModel, raw: Sequence[float], values: Sequence[float]) 
     return moved or bool(check_feasible(model, values, EXACT_TOLERANCE))
 
 
-def _claimed_bound(model: LinearModel, objective: float | None, outcome: Outcome, gap: float) -> float | None:
+def _claimed_bound(model: LinearModel, objective: float | None, outcome: BackendOutcome, gap: float) -> float | None:
     """The bound of the backend, or what its word that the solution is optimal within `gap` of the bound implies."""
     if outcome.bound is not None or outcome.status is not Status.OPTIMAL or objective is None:
         return outcome.bound

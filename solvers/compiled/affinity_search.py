@@ -14,7 +14,7 @@ from numba import njit
 from planner.arrays import Bools, Floats, Ints
 
 
-class State(NamedTuple):
+class AffinityState(NamedTuple):
     """A layout and what follows from it; all arrays but the first eight change with it, in place.
 
     `mask_E` has a bit for every group that holds the item; `cross_RE` is the covariance of a bin's relative time with

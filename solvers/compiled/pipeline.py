@@ -30,7 +30,7 @@ def phases(program_RPK, arms_RA3, most):
 
 
 @njit(cache=True)
-def play(row_RN3, count_R, batches, forward_S, input_S, weight_S, joined_S, handover_S, start_RN):
+def simulate(row_RN3, count_R, batches, forward_S, input_S, weight_S, joined_S, handover_S, start_RN):
     """Fills `start_RN`; returns (end_R, busy_R), or empty arrays where ranks wait for each other for ever.
 
     joined_S: seconds saved where the forward pass of a stage runs together with a backward pass. handover_S: from the
@@ -88,7 +88,7 @@ def play(row_RN3, count_R, batches, forward_S, input_S, weight_S, joined_S, hand
 
 
 @njit(cache=True)
-def hold(row_RN3, count_R, held_S, kept_S, level_RN):
+def fill_resident(row_RN3, count_R, held_S, kept_S, level_RN):
     """Fills `level_RN` with what each rank holds during each pass.
 
     A forward pass takes held_S of its stage; the gradient of the inputs gives back all but kept_S, that of the weights

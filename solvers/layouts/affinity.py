@@ -225,14 +225,14 @@ def _annealed(
     problem: AffinityProblem, item_P: Ints, home_E: Ints, covariance_EE: Floats, steps: int, seed: int
 ) -> Ints:
     from planner.solvers.compiled.affinity import savings
-    from planner.solvers.compiled.affinity_search import State, anneal, fill
+    from planner.solvers.compiled.affinity_search import AffinityState, anneal, fill
 
     items, bins, groups = problem.num_items, len(problem.slots_R), len(problem.slots_G)
     spread, weight_E = problem.spread, problem.weight_E
     sets_NK = np.ascontiguousarray(problem.items_NK[:: -(-len(problem.items_NK) // MOST_SETS)])
     drawn = sets_NK.ravel()
     first_E = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(drawn, minlength=items))]).astype(np.int64)
-    state = State(
+    state = AffinityState(
         spread.bin_P, problem.group_R.astype(np.int64), spread.speed_R.sum() / (weight_E.sum() * spread.speed_R),
         weight_E, covariance_EE, sets_NK, first_E, np.argsort(drawn, kind="stable") // sets_NK.shape[1],
         item_P.copy(), np.zeros(items, np.int64), np.zeros((items, bins), np.bool_),

@@ -55,7 +55,7 @@ class StageTimes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Played:
+class SimulatedPipeline:
     """When each pass starts [R, N], and each rank's first start, last end and busy time [R]."""
 
     start_RN: Floats
@@ -135,7 +135,7 @@ def stages_of_ranks(schedule: str, ranks: int, chunks: int) -> tuple[tuple[int, 
     return tuple(tuple(range(rank, ranks * chunks, ranks)) for rank in range(ranks))
 
 
-def play(order: Orders, times: StageTimes) -> Played:
+def simulate(order: Orders, times: StageTimes) -> SimulatedPipeline:
     """The pipeline played once; raises PlannerError for times of another number of stages."""
     from planner.solvers.compiled import pipeline
 
@@ -144,7 +144,7 @@ def play(order: Orders, times: StageTimes) -> Played:
         raise PlannerError(what, where="stages", hint="give each stage its times")
     joined_s = np.zeros(order.num_stages) if times.joined_s is None else times.joined_s
     start_RN = np.zeros(order.row_RN3.shape[:2])
-    end_R, busy_R = pipeline.play(
+    end_R, busy_R = pipeline.simulate(
         order.row_RN3,
         order.count_R,
         order.batches,
@@ -156,23 +156,23 @@ def play(order: Orders, times: StageTimes) -> Played:
         start_RN,
     )
     assert len(end_R), "every order of passes can be played"
-    return Played(start_RN, start_RN[:, 0].copy(), end_R, busy_R)
+    return SimulatedPipeline(start_RN, start_RN[:, 0].copy(), end_R, busy_R)
 
 
-def peak_held(order: Orders, held_S: Floats, kept_S: Floats) -> Floats:
+def peak_resident(order: Orders, held_S: Floats, kept_S: Floats) -> Floats:
     """The most that each rank holds [R] of what forward passes take (held_S) and backward passes give back.
 
     kept_S is the part of held_S that the gradients of the weights still need once those of the inputs are done.
     """
-    return np.asarray(held_over_passes(order, held_S, kept_S).max(axis=1))
+    return np.asarray(resident_over_passes(order, held_S, kept_S).max(axis=1))
 
 
-def held_over_passes(order: Orders, held_S: Floats, kept_S: Floats) -> Floats:
+def resident_over_passes(order: Orders, held_S: Floats, kept_S: Floats) -> Floats:
     """What each rank holds during each of its passes [R, N]."""
     from planner.solvers.compiled import pipeline
 
     level_RN = np.zeros(order.row_RN3.shape[:2])
-    pipeline.hold(order.row_RN3, order.count_R, _floats(held_S), _floats(kept_S), level_RN)
+    pipeline.fill_resident(order.row_RN3, order.count_R, _floats(held_S), _floats(kept_S), level_RN)
     return level_RN
 
 

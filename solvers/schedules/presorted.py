@@ -31,7 +31,7 @@ TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SortedRun:
     """Items `first` to `last` (exclusive) in the order of falling length go to one worker of a kind."""
 
     kind: int
@@ -39,7 +39,9 @@ class Run:
     last: int
 
 
-def solve_presorted(lengths: Floats, workers: Sequence[int], rates: Sequence[Floats]) -> SolveResult[tuple[Run, ...]]:
+def solve_presorted(
+    lengths: Floats, workers: Sequence[int], rates: Sequence[Floats]
+) -> SolveResult[tuple[SortedRun, ...]]:
     """Runs of the items in falling order of `lengths`; `rates[t][n - 1]` is a_tn. Raises PlannerError for bad data."""
     started = time.perf_counter()
     sorted_l = np.sort(np.asarray(lengths, float))[::-1]
@@ -77,7 +79,9 @@ def _validate(sorted_l: Floats, workers: Sequence[int], rates: Sequence[Floats])
         raise PlannerError(f"length {sorted_l[-1]:g} is negative", where="lengths", hint="give lengths of 0 or more")
 
 
-def _runs(limit: float, sorted_l: Floats, workers: Sequence[int], rates: Sequence[Floats]) -> tuple[Run, ...] | None:
+def _runs(
+    limit: float, sorted_l: Floats, workers: Sequence[int], rates: Sequence[Floats]
+) -> tuple[SortedRun, ...] | None:
     """Runs of at most `limit` that take all items, or None."""
     taken = [_taken(limit, sorted_l, rate) for rate in rates]
     reached = {tuple(0 for _ in workers): (0, -1)}
@@ -101,16 +105,16 @@ def _taken(limit: float, sorted_l: Floats, rate: Floats) -> Ints:
     return np.append(np.minimum(count, len(sorted_l) - np.arange(len(sorted_l))), 0)
 
 
-def _traced(used: tuple[int, ...], reached: dict[tuple[int, ...], tuple[int, int]]) -> tuple[Run, ...]:
+def _traced(used: tuple[int, ...], reached: dict[tuple[int, ...], tuple[int, int]]) -> tuple[SortedRun, ...]:
     runs = []
     while any(used):
         last, kind = reached[used]
         used = (*used[:kind], used[kind] - 1, *used[kind + 1 :])
         first = reached[used][0]
         if last > first:
-            runs.append(Run(kind, first, last))
+            runs.append(SortedRun(kind, first, last))
     return tuple(reversed(runs))
 
 
-def _slowest(runs: tuple[Run, ...], sorted_l: Floats, rates: Sequence[Floats]) -> float:
+def _slowest(runs: tuple[SortedRun, ...], sorted_l: Floats, rates: Sequence[Floats]) -> float:
     return max(float(rates[run.kind][run.last - run.first - 1] * sorted_l[run.first]) for run in runs)

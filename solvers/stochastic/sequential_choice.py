@@ -69,7 +69,7 @@ class Belief:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BeliefState:
     """Alternatives, what is believed of them, and which have been measured (or are going to be)."""
 
     x: Belief
@@ -80,17 +80,17 @@ class Choice:
     limit_y: float | None = None
     seen: frozenset[int] = frozenset()
 
-    def after(self, index: int, x: float, y: float) -> "Choice":
+    def after(self, index: int, x: float, y: float) -> "BeliefState":
         """The choice once alternative `index` was measured at `x` and `y`, logarithms."""
         return replace(self, x=self.x.measured(index, x), y=self.y.measured(index, y), seen=self.seen | {index})
 
 
-def expected_rewards(choice: Choice) -> Floats:
+def expected_rewards(choice: BeliefState) -> Floats:
     """E[r_m] of each alternative [M]."""
     return _rewards(choice, choice.x.mean_M, choice.x.variance_M, choice.y.mean_M, choice.y.variance_M)
 
 
-def chances(choice: Choice) -> Floats:
+def chances(choice: BeliefState) -> Floats:
     """The probability that each alternative keeps the limits [M]."""
     kept_M = _phi((choice.limit_x - choice.x.mean_M) / np.sqrt(choice.x.variance_M))
     if choice.limit_y is not None:
@@ -98,13 +98,13 @@ def chances(choice: Choice) -> Floats:
     return kept_M
 
 
-def best(choice: Choice) -> int:
+def best(choice: BeliefState) -> int:
     """The alternative of the highest expected reward, the first of equal ones; where none has any, that of least x."""
     rewards_M = expected_rewards(choice)
     return int(np.argmax(rewards_M)) if rewards_M.max() > 0.0 else int(np.argmin(choice.x.mean_M))
 
 
-def gains(choice: Choice) -> Floats:
+def gains(choice: BeliefState) -> Floats:
     """The knowledge gradient [M]: by how much a measurement of m raises the expected reward of the best alternative.
 
     0 for those that have been measured. O(M^2 OUTCOMES_X OUTCOMES_Y).
@@ -116,7 +116,7 @@ def gains(choice: Choice) -> Floats:
     return found_M
 
 
-def next_measurements(choice: Choice, count: int, *, seed: int) -> list[int]:
+def next_measurements(choice: BeliefState, count: int, *, seed: int) -> list[int]:
     """Up to `count` alternatives to measure before any result is known, in order of choice.
 
     Each is the one that gains most on average over what those before it may tell (DRAWS draws); where none gains, the
@@ -131,7 +131,7 @@ def next_measurements(choice: Choice, count: int, *, seed: int) -> list[int]:
     return chosen
 
 
-def best_known(choice: Choice) -> float:
+def best_known(choice: BeliefState) -> float:
     """The expected reward of the best alternative for one who knows x and y of all: an upper bound on what runs gain.
 
     By DRAWS^2 joint draws with a seed of their own.
@@ -145,7 +145,7 @@ def best_known(choice: Choice) -> float:
     return float(rewards_DM.max(axis=1).mean())
 
 
-def _next(possible: Sequence[Choice]) -> int | None:
+def _next(possible: Sequence[BeliefState]) -> int | None:
     """The best next measurement on average over equally likely states of belief, which have seen the same."""
     seen = possible[0].seen
     if len(seen) == len(possible[0].a_M):
@@ -162,7 +162,7 @@ def _mask(seen: frozenset[int], size: int) -> Bools:
     return found
 
 
-def _drawn(choice: Choice, index: int, rng: np.random.Generator) -> Choice:
+def _drawn(choice: BeliefState, index: int, rng: np.random.Generator) -> BeliefState:
     """The choice after a result drawn from what is believed."""
     x, y = (
         belief.mean_M[index] + math.sqrt(belief.variance_M[index] + belief.noise) * rng.standard_normal()
@@ -179,7 +179,7 @@ def _joint(belief: Belief, rng: np.random.Generator) -> Floats:
     return found
 
 
-def _mean_best(choice: Choice, index: int) -> float:
+def _mean_best(choice: BeliefState, index: int) -> float:
     """The expected reward of the best alternative after a measurement of `index`, over its outcomes."""
     x, y = choice.x, choice.y
     effect_x_M, effect_y_M = x.effect_M(index), y.effect_M(index)
@@ -206,7 +206,7 @@ def _phi(value: Floats) -> Floats:
     return found
 
 
-def _rewards(choice: Choice, mean_x: Floats, variance_x: Floats, mean_y: Floats, variance_y: Floats) -> Floats:
+def _rewards(choice: BeliefState, mean_x: Floats, variance_x: Floats, mean_y: Floats, variance_y: Floats) -> Floats:
     """E[r_m] by the closed form; the last axis of all arrays is M."""
     part_x = choice.b_M * np.exp(mean_x)
     total = np.exp(mean_y) + part_x

@@ -13,7 +13,7 @@ from planner.kinds.registry import find_kind
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.solvers.backends.model import LinearModel
-from planner.solvers.dualtree import DualTree, Leaf
+from planner.solvers.dualtree import DualLeaf, DualTree
 
 Failing = Callable[..., set[str]]
 Edited = Callable[..., dict[str, Any]]
@@ -149,7 +149,7 @@ def proven_plan(edited_plan: Edited, bound: float, multiplier: float) -> Envelop
     x = model.integer_variable("x", 0.0, 100.0)
     model.add(2.0 * x <= 8.0, "C1")
     model.maximise(x)
-    tree = DualTree((Leaf(((0, multiplier),)),))
+    tree = DualTree((DualLeaf(((0, multiplier),)),))
     certificate = {
         "claim": "optimal over one variable",
         "status": "optimal",

@@ -17,8 +17,8 @@ from planner.explain.worth import worth_facts
 from planner.kinds.registry import find_kind, kind_names
 from planner.plan.schema import Decision, Envelope
 from planner.solvers.backends.mathopt import Relaxation
-from planner.solvers.backends.model import Row, check_feasible
-from planner.solvers.mix import Demand, MixProblem, Shape, build
+from planner.solvers.backends.model import ModelRow, check_feasible
+from planner.solvers.mix import MixDemand, MixProblem, MixShape, build
 
 Solved = Callable[[str], tuple[Envelope, Decision]]
 CHEAP, MOST, CLIENTS = "serve-cost-two-pools", "serve-qwen3-32b-h200", "serve-trace-closed-loop"
@@ -43,7 +43,7 @@ def relaxed(problem: MixProblem) -> float:
 
 
 def with_rate(problem: MixProblem, factor: float) -> MixProblem:
-    def scaled(demand: Demand) -> Demand:
+    def scaled(demand: MixDemand) -> MixDemand:
         return replace(demand, rate_per_s=(demand.rate_per_s or 0.0) * factor)
 
     return replace(problem, demands=tuple(scaled(demand) for demand in problem.demands))
@@ -84,13 +84,13 @@ def test_traffic_between_pools_is_that_of_the_decision(solved: Solved) -> None:
 @pytest.mark.parametrize(
     ("row", "share"),
     [
-        (Row("C", (0, 1), (1.0, -1.0), -float("inf"), 0.0), 0.75),
-        (Row("C", (0,), (2.0,), -float("inf"), 8.0), 0.75),
-        (Row("C", (0,), (1.0,), 1.5, float("inf")), 0.5),
-        (Row("C", (2,), (1.0,), -float("inf"), 0.0), 1.0),
+        (ModelRow("C", (0, 1), (1.0, -1.0), -float("inf"), 0.0), 0.75),
+        (ModelRow("C", (0,), (2.0,), -float("inf"), 8.0), 0.75),
+        (ModelRow("C", (0,), (1.0,), 1.5, float("inf")), 0.5),
+        (ModelRow("C", (2,), (1.0,), -float("inf"), 0.0), 1.0),
     ],
 )
-def test_the_used_share_of_a_row_is_what_is_needed_of_its_room(row: Row, share: float) -> None:
+def test_the_used_share_of_a_row_is_what_is_needed_of_its_room(row: ModelRow, share: float) -> None:
     assert used_share(row, (3.0, 4.0, 0.0)) == pytest.approx(share)
 
 
@@ -148,7 +148,7 @@ def test_the_plan_is_the_cheapest_between_the_stated_prices_and_not_beyond(solve
         figures = fact(facts, f"with a GPU of `{pool.name}`").figures
 
         def cheapest(price: float, p: int = p) -> bool:
-            def priced(shape: Shape) -> Shape:
+            def priced(shape: MixShape) -> MixShape:
                 return replace(shape, price_per_hour=shape.devices * price) if shape.pool == p else shape
 
             shapes = tuple(priced(shape) for shape in mix.problem.shapes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.solvers.mix import MixProblem, Objective, Role, most_instances
+from planner.solvers.mix import MixObjective, MixProblem, MixRole, most_instances
 
 FloatArray = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ def _within_limits(problem: MixProblem, counts: Sequence[int]) -> bool:
     limits = problem.limits
     pairs = list(zip(problem.shapes, counts, strict=True))
 
-    def instances(role: Role) -> int:
+    def instances(role: MixRole) -> int:
         return sum(count for shape, count in pairs if shape.role is role)
 
     return (
@@ -102,7 +102,7 @@ class _Program:
         return values
 
     def served(self, w: int) -> dict[int, float]:
-        return {self.x(c, w): 1.0 for c, shape in enumerate(self.problem.shapes) if shape.role is not Role.FIRST}
+        return {self.x(c, w): 1.0 for c, shape in enumerate(self.problem.shapes) if shape.role is not MixRole.FIRST}
 
     def add_shapes(self, counts: Sequence[int]) -> None:
         W = range(len(self.problem.demands))
@@ -112,7 +112,7 @@ class _Program:
                     self.equal_rows.append((self.row({self.x(c, w): 1.0}), 0.0))
             busy = {self.x(c, w): 1.0 / shape.rate_per_s[w] for w in W if shape.rate_per_s[w] > 0.0}
             self.upper_rows.append((self.row(busy), counts[c]))
-            port = {Role.FIRST: shape.egress_bytes_per_s, Role.SECOND: shape.ingress_bytes_per_s}.get(shape.role)
+            port = {MixRole.FIRST: shape.egress_bytes_per_s, MixRole.SECOND: shape.ingress_bytes_per_s}.get(shape.role)
             if port is not None:
                 sent = {self.x(c, w): self.problem.demands[w].transfer_bytes / 1e9 for w in W}
                 self.upper_rows.append((self.row(sent), port / 1e9 * counts[c]))
@@ -120,8 +120,8 @@ class _Program:
     def add_flows(self) -> None:
         P, W = range(len(self.problem.pools)), range(len(self.problem.demands))
         for w, p, k in itertools.product(W, P, self.channels):
-            for role in (Role.FIRST, Role.SECOND):
-                flows = {self.f(p, q, w, k) if role is Role.FIRST else self.f(q, p, w, k): -1.0 for q in P}
+            for role in (MixRole.FIRST, MixRole.SECOND):
+                flows = {self.f(p, q, w, k) if role is MixRole.FIRST else self.f(q, p, w, k): -1.0 for q in P}
                 own = (role, p, k)
                 members = (c for c, s in enumerate(self.problem.shapes) if (s.role, s.pool, s.channel) == own)
                 self.equal_rows.append((self.row({self.x(c, w): 1.0 for c in members} | flows), 0.0))
@@ -135,7 +135,7 @@ class _Program:
 
     def add_demands(self) -> None:
         for w, demand in enumerate(self.problem.demands):
-            if self.problem.objective is Objective.SCALE:
+            if self.problem.objective is MixObjective.SCALE:
                 self.equal_rows.append((self.row(self.served(w) | {self.width - 1: -demand.share}), 0.0))
             if demand.rate_per_s is not None:
                 rows = self.upper_rows if self.problem.maximising else self.equal_rows
@@ -146,9 +146,9 @@ class _Program:
                 self.upper_rows.append((self.row(inside), sign * demand.clients))
 
     def value(self) -> FloatArray:
-        if self.problem.objective is Objective.SCALE:
+        if self.problem.objective is MixObjective.SCALE:
             return self.row({self.width - 1: 1.0})
-        if self.problem.objective is Objective.VALUE:
+        if self.problem.objective is MixObjective.VALUE:
             pairs = ((w, demand.value) for w, demand in enumerate(self.problem.demands))
             return self.row({column: value for w, value in pairs for column in self.served(w)})
         return np.zeros(self.width)
@@ -176,5 +176,5 @@ def _objective(problem: MixProblem, counts: Sequence[int]) -> float | None:
     if problem.maximising:
         return float(value @ result.x)
     pairs = zip(problem.shapes, counts, strict=True)
-    by_devices = problem.objective is Objective.DEVICES
+    by_devices = problem.objective is MixObjective.DEVICES
     return float(sum((s.devices if by_devices else s.price_per_hour) * k for s, k in pairs))

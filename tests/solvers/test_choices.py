@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.choices import ChoiceProblem, Group, best_choices, total_time
+from planner.solvers.choices import ChoiceProblem, ItemClass, best_choices, total_time
 from planner.solvers.result import Status
 
 _options = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=4).map(tuple)
-_groups = st.lists(st.builds(Group, st.integers(0, 2), _options), min_size=1, max_size=3).map(tuple)
+_groups = st.lists(st.builds(ItemClass, st.integers(0, 2), _options), min_size=1, max_size=3).map(tuple)
 
 
 def _brute_force(problem: ChoiceProblem) -> float | None:
@@ -25,7 +25,7 @@ def _brute_force(problem: ChoiceProblem) -> float | None:
 
 
 @given(_groups, st.floats(0, 60))
-def test_the_best_choice_is_that_of_trying_all(groups: tuple[Group, ...], capacity: float) -> None:
+def test_the_best_choice_is_that_of_trying_all(groups: tuple[ItemClass, ...], capacity: float) -> None:
     """Sums that differ from the capacity by rounding alone may count as fitting."""
     problem = ChoiceProblem(groups, capacity)
     found, fitting = best_choices(problem), _brute_force(problem)
@@ -47,7 +47,7 @@ def test_the_best_choice_is_that_of_trying_all(groups: tuple[Group, ...], capaci
 
 
 @given(_groups, st.floats(0, 40), st.floats(0, 20))
-def test_more_room_is_never_slower(groups: tuple[Group, ...], capacity: float, more: float) -> None:
+def test_more_room_is_never_slower(groups: tuple[ItemClass, ...], capacity: float, more: float) -> None:
     tight, roomy = (best_choices(ChoiceProblem(groups, room)) for room in (capacity, capacity + more))
     if tight.objective is not None:
         assert roomy.objective is not None
@@ -55,7 +55,7 @@ def test_more_room_is_never_slower(groups: tuple[Group, ...], capacity: float, m
 
 
 def test_every_item_has_one_option() -> None:
-    problem = ChoiceProblem((Group(80, ((0.0, 5.0), (1.0, 3.3), (1.7, 2.1), (4.0, 0.4))),), 200.0)
+    problem = ChoiceProblem((ItemClass(80, ((0.0, 5.0), (1.0, 3.3), (1.7, 2.1), (4.0, 0.4))),), 200.0)
     found = best_choices(problem)
     assert found.solution is not None
     assert sum(found.solution[0]) == 80
@@ -63,9 +63,9 @@ def test_every_item_has_one_option() -> None:
 
 
 def test_items_too_large_together_have_no_choice() -> None:
-    assert best_choices(ChoiceProblem((Group(3, ((1.0, 2.0),)),), 5.9)).status is Status.INFEASIBLE
+    assert best_choices(ChoiceProblem((ItemClass(3, ((1.0, 2.0),)),), 5.9)).status is Status.INFEASIBLE
 
 
 def test_negative_sizes_are_refused() -> None:
     with pytest.raises(PlannerError, match="at least 0"):
-        ChoiceProblem((Group(1, ((1.0, -2.0),)),), 5.0)
+        ChoiceProblem((ItemClass(1, ((1.0, -2.0),)),), 5.0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, LinearModel, check_feasible, total
 from planner.solvers.backends.solve import solve
-from planner.solvers.dualtree import DualTree, Leaf, Split, build_certificate, verify
+from planner.solvers.dualtree import DualLeaf, DualSplit, DualTree, build_certificate, verify
 
 
 def random_model(seed: int) -> LinearModel:
@@ -115,29 +115,29 @@ def two_item_model() -> LinearModel:
 
 def test_any_multiplier_bounds_and_the_right_one_is_tight() -> None:
     model = two_item_model()
-    bounds = [verify(DualTree((Leaf(((0, y),)),)), model) for y in (0.0, 0.5, 1.0, 7 / 6, -5.0)]
+    bounds = [verify(DualTree((DualLeaf(((0, y),)),)), model) for y in (0.0, 0.5, 1.0, 7 / 6, -5.0)]
     assert bounds == pytest.approx([49.5, 30.5, 11.5, 49 / 6, 49.5])
 
 
 def test_a_bound_is_rounded_to_what_integers_can_reach() -> None:
     model = two_item_model()
     model.maximise(Expr({0: 2.0, 1: 4.0}, 0.5))
-    assert verify(DualTree((Leaf(((0, 4 / 3),)),)), model) == 8.5
+    assert verify(DualTree((DualLeaf(((0, 4 / 3),)),)), model) == 8.5
 
 
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
         ((), "no nodes"),
-        ((Split(0, 1, 0, 1), Leaf(())), "does not follow"),
-        ((Split(0, 1, 1, 5), Leaf(())), "does not follow"),
-        ((Split(0, 1, 1, 1), Leaf(())), "two parents"),
-        ((Split(7, 1, 1, 2), Leaf(()), Leaf(())), "integer column"),
-        ((Leaf(((3, 1.0),)),), "names no row"),
-        ((Leaf(((0, math.nan),)),), "not finite"),
+        ((DualSplit(0, 1, 0, 1), DualLeaf(())), "does not follow"),
+        ((DualSplit(0, 1, 1, 5), DualLeaf(())), "does not follow"),
+        ((DualSplit(0, 1, 1, 1), DualLeaf(())), "two parents"),
+        ((DualSplit(7, 1, 1, 2), DualLeaf(()), DualLeaf(())), "integer column"),
+        ((DualLeaf(((3, 1.0),)),), "names no row"),
+        ((DualLeaf(((0, math.nan),)),), "not finite"),
     ],
 )
-def test_a_malformed_tree_is_rejected(nodes: tuple[Split | Leaf, ...], message: str) -> None:
+def test_a_malformed_tree_is_rejected(nodes: tuple[DualSplit | DualLeaf, ...], message: str) -> None:
     with pytest.raises(PlannerError, match=message):
         verify(DualTree(nodes), two_item_model())
 
@@ -146,7 +146,7 @@ def test_a_split_on_a_continuous_column_is_rejected() -> None:
     model = two_item_model()
     model.integer[0] = False
     with pytest.raises(PlannerError, match="integer column"):
-        verify(DualTree((Split(0, 1, 1, 2), Leaf(()), Leaf(()))), model)
+        verify(DualTree((DualSplit(0, 1, 1, 2), DualLeaf(()), DualLeaf(()))), model)
 
 
 def test_an_unbounded_variable_cannot_be_certified() -> None:
@@ -155,7 +155,7 @@ def test_an_unbounded_variable_cannot_be_certified() -> None:
     with pytest.raises(PlannerError, match="finite bounds"):
         build_certificate(model, 1.0)
     with pytest.raises(PlannerError, match="no bound"):
-        verify(DualTree((Leaf(()),)), model)
+        verify(DualTree((DualLeaf(()),)), model)
 
 
 @pytest.mark.parametrize("data", [{}, {"nodes": [{}]}, {"nodes": [{"split": [1]}]}, {"nodes": [{"duals": [["a", 1]]}]}])

@@ -10,7 +10,18 @@ from mix_oracle import brute_force_mix
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import check_feasible
-from planner.solvers.mix import Demand, MixLimits, MixProblem, MixSolution, Objective, Pool, Role, Shape, Slots, build
+from planner.solvers.mix import (
+    MixDemand,
+    MixLimits,
+    MixObjective,
+    MixPool,
+    MixProblem,
+    MixRole,
+    MixShape,
+    MixSolution,
+    Slots,
+    build,
+)
 from planner.solvers.mix_data import problem_from_dict, problem_to_dict
 from planner.solvers.mix_dominance import dominators
 from planner.solvers.mix_solve import MixCertificate, certify, next_best, solve_mix
@@ -20,7 +31,12 @@ BACKENDS = ["mathopt-highs", "mathopt-gscip", "pulp-cbc"]
 
 
 def random_problem(
-    seed: int, *, num_shapes: int = 3, num_pools: int = 1, num_demands: int = 1, roles: tuple[Role, ...] = tuple(Role)
+    seed: int,
+    *,
+    num_shapes: int = 3,
+    num_pools: int = 1,
+    num_demands: int = 1,
+    roles: tuple[MixRole, ...] = tuple(MixRole),
 ) -> MixProblem:
     """A small problem with every kind of limit present now and then."""
     draw = random.Random(seed)
@@ -30,7 +46,7 @@ def random_problem(
         devices = group * draw.choice([1, 1, 2])
         role = roles[index % len(roles)]
         shapes.append(
-            Shape(
+            MixShape(
                 f"shape {index}",
                 role,
                 draw.randrange(num_pools),
@@ -42,12 +58,14 @@ def random_problem(
                 draw.choice([None, devices * 2e9]),
             )
         )
-    objective = draw.choice(list(Objective))
+    objective = draw.choice(list(MixObjective))
     demands = tuple(
-        Demand(
+        MixDemand(
             f"demand {w}",
             draw.uniform(0.5, 1.5),
-            draw.uniform(0.5, 3.0) if objective in (Objective.DEVICES, Objective.PRICE) else draw.choice([None, 2.5]),
+            draw.uniform(0.5, 3.0)
+            if objective in (MixObjective.DEVICES, MixObjective.PRICE)
+            else draw.choice([None, 2.5]),
             draw.uniform(0.5, 2.0),
             1e9,
         )
@@ -56,11 +74,11 @@ def random_problem(
     limits = MixLimits(
         draw.choice([None, 6]),
         draw.choice([None, 12.0]),
-        draw.choice([(), ((Role.WHOLE, 1),)]),
-        draw.choice([(), ((Role.FIRST, 2),)]),
+        draw.choice([(), ((MixRole.WHOLE, 1),)]),
+        draw.choice([(), ((MixRole.FIRST, 2),)]),
     )
     links = tuple(tuple(draw.choice([None, 0.0, 1.5e9, 4e9]) for _ in range(num_pools)) for _ in range(num_pools))
-    pools = tuple(Pool(f"pool {p}", ((4, 1), (3, 1))) for p in range(num_pools))
+    pools = tuple(MixPool(f"pool {p}", ((4, 1), (3, 1))) for p in range(num_pools))
     return MixProblem(tuple(shapes), pools, demands, objective, draw.choice([None, links]), limits)
 
 
@@ -70,10 +88,10 @@ def candidates_40(seed: int = 2, *, staged: bool = True) -> MixProblem:
     shapes = []
     for index in range(40):
         group = draw.choice([1, 2, 4, 8])
-        role = draw.choice(list(Role)) if staged else Role.WHOLE
-        rate = group ** draw.uniform(0.8, 1.1) * draw.uniform(0.5, 1.2) * (1.0 if role is Role.WHOLE else 2.0)
-        shapes.append(Shape(f"s{index}", role, 0, group, group, (rate,), 2.0 * group, 3e9 * group, 3e9 * group))
-    return MixProblem(tuple(shapes), (Pool("pool", ((8, 4), (7, 1))),), (Demand("d", transfer_bytes=1e9),))
+        role = draw.choice(list(MixRole)) if staged else MixRole.WHOLE
+        rate = group ** draw.uniform(0.8, 1.1) * draw.uniform(0.5, 1.2) * (1.0 if role is MixRole.WHOLE else 2.0)
+        shapes.append(MixShape(f"s{index}", role, 0, group, group, (rate,), 2.0 * group, 3e9 * group, 3e9 * group))
+    return MixProblem(tuple(shapes), (MixPool("pool", ((8, 4), (7, 1))),), (MixDemand("d", transfer_bytes=1e9),))
 
 
 def waiting_problem(seed: int, *, num_shapes: int = 5, num_demands: int = 1) -> MixProblem:
@@ -192,7 +210,9 @@ def test_the_order_of_candidates_changes_nothing() -> None:
 
 def test_dropping_dominated_candidates_loses_nothing() -> None:
     for seed in range(40):
-        problem = random_problem(seed, num_shapes=7, roles=(Role.WHOLE, Role.FIRST, Role.SECOND, Role.FIRST))
+        problem = random_problem(
+            seed, num_shapes=7, roles=(MixRole.WHOLE, MixRole.FIRST, MixRole.SECOND, MixRole.FIRST)
+        )
         problem = scattered_problem(seed, num_shapes=7) if seed % 4 == 3 else problem
         result = solve_mix(problem)
         whole_model, found = build(problem)
@@ -218,11 +238,11 @@ def test_a_dominator_is_kept_and_is_no_larger_or_dearer() -> None:
 
 
 def test_two_copies_dominate_a_large_shape_unless_instances_or_the_price_are_limited() -> None:
-    small = Shape("small", Role.WHOLE, 0, 2, 2, (1.0,), 1.0)
-    large = Shape("large", Role.WHOLE, 0, 4, 4, (1.9,), 2.0)
-    problem = MixProblem((large, small), (Pool("pool", ((8, 1),)),), (Demand("d"),))
+    small = MixShape("small", MixRole.WHOLE, 0, 2, 2, (1.0,), 1.0)
+    large = MixShape("large", MixRole.WHOLE, 0, 4, 4, (1.9,), 2.0)
+    problem = MixProblem((large, small), (MixPool("pool", ((8, 1),)),), (MixDemand("d"),))
     assert dominators(problem).keys() == {0}
-    limited = dataclasses.replace(problem, limits=MixLimits(max_instances=((Role.WHOLE, 1),)))
+    limited = dataclasses.replace(problem, limits=MixLimits(max_instances=((MixRole.WHOLE, 1),)))
     assert not dominators(limited)
     assert _solution(solve_mix(limited)).counts == (1, 0)
     dearer = dataclasses.replace(problem, shapes=(large, dataclasses.replace(small, price_per_hour=1.1)))
@@ -231,53 +251,53 @@ def test_two_copies_dominate_a_large_shape_unless_instances_or_the_price_are_lim
 
 
 def test_equal_candidates_leave_one() -> None:
-    shape = Shape("a", Role.WHOLE, 0, 2, 2, (1.0,))
+    shape = MixShape("a", MixRole.WHOLE, 0, 2, 2, (1.0,))
     twins = tuple(dataclasses.replace(shape, name=name) for name in "cab")
-    assert dominators(MixProblem(twins, (Pool("pool", ((8, 1),)),), (Demand("d"),))).keys() == {0, 2}
+    assert dominators(MixProblem(twins, (MixPool("pool", ((8, 1),)),), (MixDemand("d"),))).keys() == {0, 2}
 
 
 def test_a_hundred_thousand_candidates_are_thinned_in_seconds() -> None:
     draw = random.Random(4)
     shapes = tuple(
-        Shape(str(index), Role.WHOLE, 0, size, size, (size * draw.random(),), size * draw.uniform(1.0, 2.0))
+        MixShape(str(index), MixRole.WHOLE, 0, size, size, (size * draw.random(),), size * draw.uniform(1.0, 2.0))
         for index, size in enumerate(draw.choices([1, 2, 4, 8], k=100_000))
     )
     started_s = time.process_time()
-    found = dominators(MixProblem(shapes, (Pool("pool", ((8, 1),)),), (Demand("d"),)))
+    found = dominators(MixProblem(shapes, (MixPool("pool", ((8, 1),)),), (MixDemand("d"),)))
     assert time.process_time() - started_s < 5.0
     assert 0 < len(shapes) - len(found) < 200
 
 
 def test_groups_need_room_inside_one_node() -> None:
-    shape = Shape("tp4", Role.WHOLE, 0, 4, 4, (1.0,))
-    problem = MixProblem((shape,), (Pool("pool", ((7, 2), (3, 4))),), (Demand("d"),))
+    shape = MixShape("tp4", MixRole.WHOLE, 0, 4, 4, (1.0,))
+    problem = MixProblem((shape,), (MixPool("pool", ((7, 2), (3, 4))),), (MixDemand("d"),))
     assert _solution(solve_mix(problem)).counts == (2,)
     spanning = dataclasses.replace(problem, shapes=(dataclasses.replace(shape, devices=8),))
     assert _solution(solve_mix(spanning)).counts == (1,)
 
 
 def test_slots_aside_take_room_in_their_own_pool_alone() -> None:
-    pools = (Pool("one", ((4, 1),)), Pool("other", ((4, 2),)))
-    split = Shape("split", Role.WHOLE, 0, 3, 1, (1.0,), aside=(Slots(1, 2, 2),))
-    solution = solve_mix(MixProblem((split,), pools, (Demand("d"),))).solution
+    pools = (MixPool("one", ((4, 1),)), MixPool("other", ((4, 2),)))
+    split = MixShape("split", MixRole.WHOLE, 0, 3, 1, (1.0,), aside=(Slots(1, 2, 2),))
+    solution = solve_mix(MixProblem((split,), pools, (MixDemand("d"),))).solution
     assert solution is not None
     assert solution.counts == (4,)
     assert solution.devices == 12
     twice = dataclasses.replace(split, aside=(Slots(0, 2, 2),))
     with pytest.raises(PlannerError, match="names a pool twice"):
-        solve_mix(MixProblem((twice,), pools, (Demand("d"),)))
+        solve_mix(MixProblem((twice,), pools, (MixDemand("d"),)))
 
 
 def test_sizes_that_do_not_divide_are_refused() -> None:
-    shapes = (Shape("a", Role.WHOLE, 0, 2, 2, (1.0,)), Shape("b", Role.WHOLE, 0, 3, 3, (1.0,)))
+    shapes = (MixShape("a", MixRole.WHOLE, 0, 2, 2, (1.0,)), MixShape("b", MixRole.WHOLE, 0, 3, 3, (1.0,)))
     with pytest.raises(PlannerError, match="2 and 3"):
-        solve_mix(MixProblem(shapes, (Pool("pool", ((8, 1),)),), (Demand("d"),)))
+        solve_mix(MixProblem(shapes, (MixPool("pool", ((8, 1),)),), (MixDemand("d"),)))
 
 
 def test_a_slow_link_limits_two_stages_and_a_closed_one_stops_them() -> None:
-    stages = (Shape("first", Role.FIRST, 0, 1, 1, (4.0,)), Shape("second", Role.SECOND, 1, 1, 1, (4.0,)))
-    pools = (Pool("a", ((8, 1),)), Pool("b", ((8, 1),)))
-    problem = MixProblem(stages, pools, (Demand("d", transfer_bytes=1e9),))
+    stages = (MixShape("first", MixRole.FIRST, 0, 1, 1, (4.0,)), MixShape("second", MixRole.SECOND, 1, 1, 1, (4.0,)))
+    pools = (MixPool("a", ((8, 1),)), MixPool("b", ((8, 1),)))
+    problem = MixProblem(stages, pools, (MixDemand("d", transfer_bytes=1e9),))
     assert solve_mix(problem).objective == pytest.approx(32.0)
     slow = dataclasses.replace(problem, links=((None, 5e9), (None, None)))
     result = solve_mix(slow)
@@ -289,16 +309,16 @@ def test_a_slow_link_limits_two_stages_and_a_closed_one_stops_them() -> None:
 
 def test_an_instance_that_cannot_send_serves_nothing() -> None:
     stages = (
-        Shape("first", Role.FIRST, 0, 1, 1, (4.0,), egress_bytes_per_s=0.0),
-        Shape("second", Role.SECOND, 0, 1, 1, (4.0,)),
+        MixShape("first", MixRole.FIRST, 0, 1, 1, (4.0,), egress_bytes_per_s=0.0),
+        MixShape("second", MixRole.SECOND, 0, 1, 1, (4.0,)),
     )
-    problem = MixProblem(stages, (Pool("a", ((8, 1),)),), (Demand("d", transfer_bytes=1e9),))
+    problem = MixProblem(stages, (MixPool("a", ((8, 1),)),), (MixDemand("d", transfer_bytes=1e9),))
     assert solve_mix(problem).objective == 0.0
 
 
 def test_equal_throughput_takes_fewest_devices() -> None:
-    shapes = (Shape("large", Role.WHOLE, 0, 4, 4, (2.0,)), Shape("small", Role.WHOLE, 0, 1, 1, (0.9,)))
-    problem = MixProblem(shapes, (Pool("pool", ((8, 2),)),), (Demand("d", rate_per_s=1.8),))
+    shapes = (MixShape("large", MixRole.WHOLE, 0, 4, 4, (2.0,)), MixShape("small", MixRole.WHOLE, 0, 1, 1, (0.9,)))
+    problem = MixProblem(shapes, (MixPool("pool", ((8, 2),)),), (MixDemand("d", rate_per_s=1.8),))
     solution = _solution(solve_mix(problem))
     assert (solution.counts, solution.devices) == ((0, 2), 2)
 
@@ -323,9 +343,12 @@ def test_the_solution_obeys_every_row_of_the_model_and_adds_up() -> None:
 
 
 def test_load_is_even_over_the_shapes_of_a_role_that_is_not_full() -> None:
-    shapes = (Shape("a", Role.WHOLE, 0, 4, 4, (3.0,)), Shape("b", Role.WHOLE, 0, 1, 1, (0.9,), max_instances=2))
-    limits = MixLimits(min_instances=((Role.WHOLE, 3),))
-    problem = MixProblem(shapes, (Pool("pool", ((8, 1),)),), (Demand("d", rate_per_s=3.2),), limits=limits)
+    shapes = (
+        MixShape("a", MixRole.WHOLE, 0, 4, 4, (3.0,)),
+        MixShape("b", MixRole.WHOLE, 0, 1, 1, (0.9,), max_instances=2),
+    )
+    limits = MixLimits(min_instances=((MixRole.WHOLE, 3),))
+    problem = MixProblem(shapes, (MixPool("pool", ((8, 1),)),), (MixDemand("d", rate_per_s=3.2),), limits=limits)
     solution = _solution(solve_mix(problem))
     busy = [sum(solution.load_per_s[c]) / shapes[c].rate_per_s[0] / solution.counts[c] for c in (0, 1)]
     assert solution.served_per_s == pytest.approx((3.2,))
@@ -342,7 +365,7 @@ def test_the_next_best_mix_is_worse_and_obeys_what_is_forbidden() -> None:
     assert all(_solution(without).counts[c] == 0 for c in used)
     smaller = next_best(problem, solution)
     assert any(_solution(smaller).counts[c] < solution.counts[c] for c in used)
-    whole = next_best(problem, solution, forbid_roles=(Role.FIRST, Role.SECOND))
+    whole = next_best(problem, solution, forbid_roles=(MixRole.FIRST, MixRole.SECOND))
     for other in (without, smaller, whole):
         assert (other.objective or 0.0) <= (best.objective or 0.0) + 1e-9
     assert (smaller.objective or 0.0) >= (without.objective or 0.0) * (1.0 - 1e-4)
@@ -350,8 +373,8 @@ def test_the_next_best_mix_is_worse_and_obeys_what_is_forbidden() -> None:
 
 def test_more_nodes_never_worsen_the_mix() -> None:
     for seed in range(6):
-        problem = dataclasses.replace(random_problem(seed, num_shapes=5), objective=Objective.VALUE)
-        larger = dataclasses.replace(problem, pools=(Pool("pool 0", ((4, 2), (3, 1))),))
+        problem = dataclasses.replace(random_problem(seed, num_shapes=5), objective=MixObjective.VALUE)
+        larger = dataclasses.replace(problem, pools=(MixPool("pool 0", ((4, 2), (3, 1))),))
         few, many = solve_mix(problem).objective, solve_mix(larger).objective
         assert few is None or (many is not None and many >= few - 1e-9)
 
@@ -374,9 +397,9 @@ def test_forty_candidates_are_solved_in_20_ms_and_certified_in_200_ms() -> None:
 
 
 def test_a_rate_objective_without_a_rate_is_an_error() -> None:
-    shape = Shape("a", Role.WHOLE, 0, 1, 1, (1.0,))
+    shape = MixShape("a", MixRole.WHOLE, 0, 1, 1, (1.0,))
     with pytest.raises(PlannerError, match="needs the rate"):
-        solve_mix(MixProblem((shape,), (Pool("pool", ((8, 1),)),), (Demand("d"),), Objective.DEVICES))
+        solve_mix(MixProblem((shape,), (MixPool("pool", ((8, 1),)),), (MixDemand("d"),), MixObjective.DEVICES))
 
 
 def _solution(result: SolveResult[MixSolution]) -> MixSolution:

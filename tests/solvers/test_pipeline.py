@@ -16,10 +16,10 @@ from planner.solvers.schedules.pipeline import (
     SCHEDULES,
     Orders,
     StageTimes,
-    held_over_passes,
     orders,
-    peak_held,
-    play,
+    peak_resident,
+    resident_over_passes,
+    simulate,
     size_conflict,
 )
 
@@ -34,7 +34,7 @@ def _even(order: Orders, forward: float, inputs: float, weights: float, joined: 
 def _bubble(schedule: str, ranks: int, chunks: int, batches: int, *times: float) -> float:
     """The longest time that a rank of an even pipeline is idle between its first pass and its last."""
     order = orders(schedule, ranks, chunks, batches)
-    played = play(order, _even(order, *times))
+    played = simulate(order, _even(order, *times))
     return float((played.end_s_R - played.first_s_R - played.busy_s_R).max())
 
 
@@ -42,7 +42,7 @@ def _held(schedule: str, ranks: int, chunks: int, batches: int) -> np.ndarray[An
     """Chunks in flight at most, by rank, weights' part held until the gradients of the weights."""
     order = orders(schedule, ranks, chunks, batches)
     one = np.ones(order.num_stages)
-    return peak_held(order, one, one)
+    return peak_resident(order, one, one)
 
 
 def _rows(order: Orders) -> list[list[tuple[int, int, int]]]:
@@ -63,11 +63,11 @@ def test_bubbles_of_1f1b_and_its_interleaved_form_are_those_of_the_papers(
 ) -> None:
     whole = (ranks - 1) * sum(times)
     order = orders("1f1b", ranks, 1, batches)
-    played = play(order, _even(order, *times))
+    played = simulate(order, _even(order, *times))
     assert played.makespan_s == pytest.approx((batches + ranks - 1) * sum(times))
     for chunks in (2, 3, 4):
         order = orders("interleaved", ranks, chunks, batches)
-        played = play(order, _even(order, *(time / chunks for time in times)))
+        played = simulate(order, _even(order, *(time / chunks for time in times)))
         assert played.makespan_s == pytest.approx(batches * sum(times) + whole / chunks)
 
 
@@ -101,7 +101,7 @@ def test_bubbles_of_dualpipe_are_those_of_its_readme_where_the_three_passes_take
 
 def test_passes_that_run_together_shorten_the_steady_state() -> None:
     order = orders("dualpipe", 4, 1, 16)
-    apart, together = (play(order, _even(order, 1.0, 1.0, 1.0, saved)).makespan_s for saved in (0.0, 0.5))
+    apart, together = (simulate(order, _even(order, 1.0, 1.0, 1.0, saved)).makespan_s for saved in (0.0, 0.5))
     assert apart - 8 * 0.5 >= together >= apart - 16 * 0.5
 
 
@@ -167,11 +167,11 @@ def test_times_and_memory_are_those_of_the_graph_of_passes(
     joined = [min(pair) for pair in zip(drawn(stages), forward, strict=True)]
     times = StageTimes(*(np.array(values, dtype=np.float64) for values in (forward, inputs, weights, handover, joined)))
     rows = _rows(order)
-    played = play(order, times)
+    played = simulate(order, times)
     assert played.end_s_R.tolist() == pytest.approx(rank_ends(rows, forward, inputs, weights, handover, joined))
     held = np.array(drawn(stages))
     kept = held * 0.25
-    assert peak_held(order, held, kept).tolist() == pytest.approx(rank_peaks(rows, list(held), list(kept)))
+    assert peak_resident(order, held, kept).tolist() == pytest.approx(rank_peaks(rows, list(held), list(kept)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -193,13 +193,13 @@ def test_every_pass_is_done_once_on_the_rank_that_holds_its_stage(sizes: tuple[s
 def test_a_handover_shows_where_nothing_hides_it() -> None:
     order = orders("1f1b", 2, 1, 1)
     one = np.ones(2)
-    assert play(order, StageTimes(one, one, one, np.array([0.5]))).makespan_s == pytest.approx(7.0)
+    assert simulate(order, StageTimes(one, one, one, np.array([0.5]))).makespan_s == pytest.approx(7.0)
 
 
 def test_what_is_held_goes_back_to_nothing() -> None:
     order = orders("zb_v", 3, 2, 7)
     one = np.ones(6)
-    levels = held_over_passes(order, one, 0.5 * one)
+    levels = resident_over_passes(order, one, 0.5 * one)
     last = [levels[rank, count - 1] for rank, count in enumerate(order.count_R)]
     assert last == pytest.approx([0.5] * 3)  # what the last pass, a gradient of weights, still needs
 
@@ -228,7 +228,7 @@ def test_numbers_that_a_schedule_has_no_order_for_are_refused_with_the_nearest(
 def test_times_of_other_stages_and_negative_times_are_refused() -> None:
     one = np.ones(3)
     with pytest.raises(PlannerError, match="3 stages for 2"):
-        play(orders("1f1b", 2, 1, 2), StageTimes(one, one, one, np.zeros(2)))
+        simulate(orders("1f1b", 2, 1, 2), StageTimes(one, one, one, np.zeros(2)))
     with pytest.raises(PlannerError, match="differ in number"):
         StageTimes(one, one, np.ones(2), np.zeros(2))
     with pytest.raises(PlannerError, match="negative"):

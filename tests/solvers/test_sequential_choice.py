@@ -11,7 +11,7 @@ from planner.errors import PlannerError
 from planner.solvers.stochastic import sequential_choice as sequential
 from planner.solvers.stochastic.sequential_choice import (
     Belief,
-    Choice,
+    BeliefState,
     best,
     chances,
     expected_rewards,
@@ -20,14 +20,16 @@ from planner.solvers.stochastic.sequential_choice import (
 )
 
 
-def _choice(seed: int, size: int = 5, *, spread: float = 0.2, noise: float = 1e-4, both_limits: bool = False) -> Choice:
+def _choice(
+    seed: int, size: int = 5, *, spread: float = 0.2, noise: float = 1e-4, both_limits: bool = False
+) -> BeliefState:
     rng = np.random.default_rng(seed)
     place_M = np.sort(rng.uniform(0.0, 4.0, size))
     likeness_MM = np.exp(-np.abs(place_M[:, None] - place_M[None]))
     x = Belief(place_M / 4.0 - 4.0, spread**2 * likeness_MM, noise)
     y = Belief(place_M / 3.0 - 1.0, (2.0 * spread) ** 2 * likeness_MM, noise)
     limit_y = float(np.median(y.mean_M)) + 0.3 if both_limits else None
-    return Choice(x, y, np.exp(place_M), np.full(size, 500.0), float(np.median(x.mean_M)) + 0.05, limit_y)
+    return BeliefState(x, y, np.exp(place_M), np.full(size, 500.0), float(np.median(x.mean_M)) + 0.05, limit_y)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -113,14 +115,14 @@ def test_measurements_decided_on_together_start_with_the_best_single_one_and_rep
 
 def test_the_best_is_the_one_that_keeps_the_limit_not_the_one_that_promises_most() -> None:
     sure = Belief(np.array([-4.0, -3.0]), np.eye(2) * 1e-6, 0.0)
-    choice = Choice(sure, sure, np.array([1.0, 100.0]), np.ones(2), -3.5)
+    choice = BeliefState(sure, sure, np.array([1.0, 100.0]), np.ones(2), -3.5)
     assert best(choice) == 0
     assert chances(choice).tolist() == pytest.approx([1.0, 0.0])
 
 
 def test_where_all_break_the_limit_the_one_of_least_x_is_chosen() -> None:
     sure = Belief(np.array([-2.0, -3.0, -1.0]), np.eye(3) * 1e-6, 0.0)
-    assert best(Choice(sure, sure, np.ones(3), np.ones(3), -9.0)) == 1
+    assert best(BeliefState(sure, sure, np.ones(3), np.ones(3), -9.0)) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,7 +10,7 @@ from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, pref
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.units import MICRO_BATCHES, Sides, splits
 from planner.plan.schema import Certificate, Objective
-from planner.solvers.mix import MixProblem, MixSolution, Role, build
+from planner.solvers.mix import MixProblem, MixRole, MixSolution, build
 from planner.solvers.mix_data import point_of, problem_to_dict
 from planner.solvers.mix_solve import MixCertificate, next_best, reduce
 from planner.solvers.result import SolveResult
@@ -129,7 +129,7 @@ def _alternatives(outcome: Outcome) -> list[JsonValue]:
     def add(name: str, result: SolveResult[MixSolution]) -> None:
         rows.append(_alternative(name, result.objective, outcome.formulated.factor, value))
 
-    for name, barred in (("colocated only", {Role.FIRST, Role.SECOND}), ("disaggregated only", {Role.WHOLE})):
+    for name, barred in (("colocated only", {MixRole.FIRST, MixRole.SECOND}), ("disaggregated only", {MixRole.WHOLE})):
         if roles & barred:
             add(name, next_best(problem, solution, forbid_roles=barred))
     candidates = outcome.formulated.candidates
@@ -143,7 +143,7 @@ def _alternatives(outcome: Outcome) -> list[JsonValue]:
     if any(solution.counts[c] for c in halved):
         add("without two batches", next_best(problem, solution, forbid_shapes=halved))
     apart = [c for c, candidate in enumerate(outcome.formulated.candidates) if candidate.ffn is not None]
-    others = [c for c in range(len(problem.shapes)) if c not in apart and problem.shapes[c].role is not Role.FIRST]
+    others = [c for c in range(len(problem.shapes)) if c not in apart and problem.shapes[c].role is not MixRole.FIRST]
     if any(solution.counts[c] for c in apart):
         add("without attention-ffn", next_best(problem, solution, forbid_shapes=apart))
     elif apart:

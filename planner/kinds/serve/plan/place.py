@@ -7,7 +7,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.serve.steady.formulate import free_devices
 from planner.kinds.serve.steady.shapes import InstanceShape, group_devices
 from planner.plan.schema import Axis, Block
-from planner.solvers.packing import Instance, pack
+from planner.solvers.packing import Bundle, pack
 
 
 class Unplaceable(PlannerError):
@@ -28,7 +28,7 @@ def placement_blocks(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Inst
     largest = group_devices(pool)
     sizes = [sum(shape.devices for _, shape in parts) for parts, _ in wanted]
     instances = [
-        Instance(max(size // largest, 1), min(size, largest))
+        Bundle(max(size // largest, 1), min(size, largest))
         for size, (_, replicas) in zip(sizes, wanted, strict=True)
         for _ in range(replicas)
     ]

@@ -23,8 +23,7 @@ from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.solvers.backends.model import LinearModel, check_feasible
-from planner.solvers.mix import MixLimits, MixProblem, Vars, build
-from planner.solvers.mix import Objective as MixObjective
+from planner.solvers.mix import MixLimits, MixObjective, MixProblem, Vars, build
 from planner.solvers.mix_data import problem_from_dict
 
 REL_TOL = 1e-6

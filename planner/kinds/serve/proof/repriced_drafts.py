@@ -17,7 +17,7 @@ from planner.kinds.serve.steady.search import ServeSetting, list_candidates, sha
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.problem.schema import Problem
-from planner.solvers.mix import Shape as MixShape
+from planner.solvers.mix import MixShape
 
 REL_TOL = 1e-6
 _HINT = "solve again: this is not what the costs of the plan give"

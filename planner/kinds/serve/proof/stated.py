@@ -12,7 +12,7 @@ from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve
 from planner.problem.schema import Problem
-from planner.solvers.mix import Shape as MixShape
+from planner.solvers.mix import MixShape as MixShape
 from planner.solvers.mix_data import problem_from_dict
 
 

@@ -13,10 +13,10 @@ from planner.problem.schema import Problem
 from planner.solvers import mix
 
 ROLES = {
-    "colocated": mix.Role.WHOLE,
-    "prefill": mix.Role.FIRST,
-    "decode": mix.Role.SECOND,
-    "attention": mix.Role.SECOND,
+    "colocated": mix.MixRole.WHOLE,
+    "prefill": mix.MixRole.FIRST,
+    "decode": mix.MixRole.SECOND,
+    "attention": mix.MixRole.SECOND,
 }
 
 
@@ -40,9 +40,9 @@ def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequenc
     problem = resolved.problem
     objective, metric = _objective(resolved)
     factor = _factor(metric, gpus_at_hand(problem, resolved.pools), targets)
-    capped = objective is mix.Objective.SCALE
+    capped = objective is mix.MixObjective.SCALE
     demands = tuple(
-        mix.Demand(
+        mix.MixDemand(
             name=target.name,
             share=target.share,
             rate_per_s=_rate(target, needed=not capped),
@@ -64,17 +64,17 @@ def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequenc
     return Formulated(built, tuple(candidates), metric, factor)
 
 
-def _objective(resolved: Resolved) -> tuple[mix.Objective, str]:
+def _objective(resolved: Resolved) -> tuple[mix.MixObjective, str]:
     wanted = resolved.problem.objective
     if wanted.pareto is not None:
-        return mix.Objective.SCALE, "tokens_per_s_per_gpu"
+        return mix.MixObjective.SCALE, "tokens_per_s_per_gpu"
     if wanted.maximize in ("goodput_per_gpu", "tokens_per_s_per_gpu"):
-        return mix.Objective.SCALE, wanted.maximize
+        return mix.MixObjective.SCALE, wanted.maximize
     if wanted.minimize == "gpus":
-        return mix.Objective.DEVICES, "gpus"
+        return mix.MixObjective.DEVICES, "gpus"
     if wanted.minimize == "cost":
         _require_prices(resolved)
-        return mix.Objective.PRICE, "usd_per_hour"
+        return mix.MixObjective.PRICE, "usd_per_hour"
     goal = wanted.maximize or wanted.minimize
     sense = "maximize" if wanted.maximize else "minimize"
     raise PlannerError(
@@ -118,13 +118,13 @@ def _rate(target: Target, *, needed: bool) -> float | None:
     return target.rate_per_s
 
 
-def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.Shape:
+def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.MixShape:
     pool = pools[candidate.pool]
     own, *aside = (_slots(at, devices, pools) for at, devices in candidate.devices_of_pool)
     port = candidate.shape.devices * min(
         handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools)
     )
-    return mix.Shape(
+    return mix.MixShape(
         name=candidate.name,
         role=ROLES[candidate.function],
         pool=candidate.pool,
@@ -151,14 +151,14 @@ def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
     return pools if candidate.decodes else (pools[candidate.pool],)
 
 
-def mix_pools(pools: Sequence[Pool]) -> tuple[mix.Pool, ...]:
+def mix_pools(pools: Sequence[Pool]) -> tuple[mix.MixPool, ...]:
     """Free devices by run, as (free devices, number of runs with so many)."""
     runs = []
     for pool in pools:
         counts: dict[int, int] = {}
         for free in free_devices(pool):
             counts[len(free)] = counts.get(len(free), 0) + 1
-        runs.append(mix.Pool(pool.name, tuple(sorted(counts.items()))))
+        runs.append(mix.MixPool(pool.name, tuple(sorted(counts.items()))))
     return tuple(runs)
 
 

@@ -22,7 +22,7 @@ from planner.kinds.train.evaluation.layout import (
 from planner.kinds.train.evaluation.pipes import ROUNDS_TO_FILL, Pipe, pipe_of
 from planner.kinds.train.job import Job
 from planner.kinds.train.space.tables import Mode, Sharing, Table
-from planner.solvers.schedules.pipeline import StageTimes, orders, peak_held, play
+from planner.solvers.schedules.pipeline import StageTimes, orders, peak_resident, simulate
 
 VALIDATED_LATER = ("zb_h1", "zb_h2", "zb_v")
 """Schedules whose ranks start the next step before all have ended this one (Qi et al., arXiv:2401.10241, section 4)."""
@@ -374,7 +374,7 @@ def played(choice: Choice, stages: Spent, message_B: Floats, exposed: float) -> 
     times = StageTimes(
         pass_S3[:, 0] + more_S, pass_S3[:, 1] + more_S, pass_S3[:, 2], (1.0 - exposed) * message_B * apart_B, joined_S
     )
-    found = play(orders(choice.schedule, choice.pp, choice.vpp, batches), times)
+    found = simulate(orders(choice.schedule, choice.pp, choice.vpp, batches), times)
     if choice.schedule in VALIDATED_LATER:
         return float((found.end_s_R - found.first_s_R).max()), found.busy_s_R
     return found.makespan_s, found.busy_s_R
@@ -437,7 +437,7 @@ def memory_of(choice: Choice, stages: Spent) -> Memory:
     weights_R, gradients_R, optimizer_R = (choice.sharing.of(name, held_R2) for name in names)
     filled = min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp)
     order = orders(choice.schedule, choice.pp, choice.vpp, filled)
-    kept_R = peak_held(order, stages.activations_S, stages.activations_S)
+    kept_R = peak_resident(order, stages.activations_S, stages.activations_S)
     pipe = choice.pipe
     workspace_R = _workspace(choice) + np.where(np.array(pipe.unit_of_rank) == pipe.last, choice.table.ends_bytes, 0.0)
     return Memory(weights_R, gradients_R, optimizer_R, kept_R, workspace_R)

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.solvers.schedules.pipeline import orders, peak_held
+from planner.solvers.schedules.pipeline import orders, peak_resident
 
 ROUNDS_TO_FILL = 4
 """Micro-batches for each rank after which no schedule has more in flight."""
@@ -38,7 +38,7 @@ def _kept(schedule: str, pp: int, vpp: int, num_micro_batches: int) -> Pipe:
     units = tuple(dict.fromkeys(held))
     unit_of_rank = tuple(units.index(stages) for stages in held)
     one = np.ones(order.num_stages)
-    peak_R = peak_held(order, one, one) / np.array([len(stages) for stages in held])
+    peak_R = peak_resident(order, one, one) / np.array([len(stages) for stages in held])
     depth_U = np.array([max(peak_R[r] for r, u in enumerate(unit_of_rank) if u == unit) for unit in range(len(units))])
     last = next(unit for unit, stages in enumerate(units) if order.num_stages - 1 in stages)
     return Pipe(order.num_stages, held, np.array(held, np.int64), units, unit_of_rank, depth_U, peak_R, last)

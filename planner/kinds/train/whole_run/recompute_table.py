@@ -21,8 +21,8 @@ from planner.kinds.train.decision import Module
 from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, Spent, handover, played, shown_s, spent
 from planner.kinds.train.evaluation.pipes import ROUNDS_TO_FILL
 from planner.kinds.train.space.tables import Table
-from planner.solvers.choices import ChoiceProblem, Group, best_choices, total_bytes
-from planner.solvers.schedules.pipeline import orders, peak_held
+from planner.solvers.choices import ChoiceProblem, ItemClass, best_choices, total_bytes
+from planner.solvers.schedules.pipeline import orders, peak_resident
 
 WHOLE = "whole"  # the set of a layer that keeps its input only
 Names = tuple[str, ...]
@@ -140,7 +140,7 @@ def _ranks(found: Evaluation) -> Iterator[_Rank]:
     choice, counts_S = found.choice, np.array(found.counts_S, np.float64)
     job, pipe = choice.table.job, choice.pipe
     order = orders(choice.schedule, choice.pp, choice.vpp, min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp))
-    held_R = peak_held(order, counts_S, counts_S)
+    held_R = peak_resident(order, counts_S, counts_S)
     again = choice.table.again_bytes if choice.mode.recompute.granularity == "full" or choice.full_layers else 0.0
     fixed_R = found.memory.total_R - found.memory.activations_R - again
     edges = np.concatenate([[0], np.cumsum(found.counts_S)])
@@ -184,7 +184,7 @@ def _solved(
         if not able:
             return None
         names.append(list(able))
-        groups.append(Group(layers, tuple((seconds, size * depth) for seconds, size in able.values())))
+        groups.append(ItemClass(layers, tuple((seconds, size * depth) for seconds, size in able.values())))
     problem = ChoiceProblem(tuple(groups), max(room, 0.0))
     result = best_choices(problem)
     if room < 0.0 or result.solution is None or result.objective is None:
