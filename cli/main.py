@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -95,7 +96,9 @@ _NOUNS: dict[str, Any] = {  # modules with a `HELP` and verbs as `COMMANDS`
 }  # fmt: skip
 
 
-def _build() -> typer.Typer:
+@cache
+def built_command() -> Any:  # noqa: ANN401 - parser types differ between versions of typer
+    """`planner` with all its verbs, for the parser; made once in a process."""
     app = _group(_HELP)
 
     @app.callback()
@@ -113,7 +116,7 @@ def _build() -> typer.Typer:
         for verb, command in module.COMMANDS.items():
             noun.command(verb, cls=_Verb)(command)
         app.add_typer(noun, name=name)
-    return app
+    return typer.main.get_command(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -144,9 +147,8 @@ def _run(arguments: list[str]) -> int:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # typer does not say that it exports it
 
         completion_init()
-    command = typer.main.get_command(_build())
     try:
-        code = command.main(args=arguments, prog_name="planner", standalone_mode=False)
+        code = built_command().main(args=arguments, prog_name="planner", standalone_mode=False)
     except _PARSER_ERROR as error:
         raise usage_error(error) from None
     return code if isinstance(code, int) else 0

@@ -126,9 +126,10 @@ def check(
         from planner.simulate.plans.play import Load, play
         from planner.simulate.plans.play import findings as judge
 
+        envelope, decision = load_plan(plan)
         announce_compilation()
         played = play(
-            *load_plan(plan), Load(trace), Policies(), profiles=tuple(profiles or ()), calibration=calibration
+            envelope, decision, Load(trace), Policies(), profiles=tuple(profiles or ()), calibration=calibration
         )
         return list(judge(played)), {"schema": "planner.simulation/1", **played.summary}
 

@@ -121,9 +121,11 @@ def simulate(
     policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching, period_s)
     if operation is not None:
         policies = replace(policies, operation=load_operation(operation))
+    envelope, decision = load_plan(plan)
     announce_compilation(elastic=policies.operation is not None and policies.operation.elastic is not None)
     played = play(
-        *load_plan(plan),
+        envelope,
+        decision,
         load,
         policies,
         seed=seed,

@@ -1,6 +1,7 @@
 """Which keys a schema knows at every place of a document, for hints about unknown keys."""
 
 import types
+from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from planner.schema.base import Path, Spec, field_names
@@ -24,12 +25,14 @@ def known_keys(spec: type[Spec], data: object) -> dict[Path, list[str]]:
     return known
 
 
+@cache
 def written_names(spec: type[Spec]) -> list[str]:
     """Every key that may be written into `spec`: short names with units, SI names, aliases in place of their fields."""
     aliases = {name: field.alias for name, field in spec.model_fields.items() if field.alias}
     return sorted({aliases.get(name, name) for name in field_names(spec)})
 
 
+@cache
 def short_names(spec: type[Spec]) -> dict[str, set[str]]:
     """The fields that each short name stands for, in `spec` and in everything below it."""
     shorts: dict[str, set[str]] = {}

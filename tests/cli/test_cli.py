@@ -43,19 +43,16 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, answer: BaseException) -> None:
     monkeypatch.setattr("planner.api.solve", solve)
 
 
-def test_help_costs_little_cpu_and_imports_neither_numpy_nor_pydantic() -> None:
+def test_help_imports_neither_numpy_nor_pydantic() -> None:
     code = (
-        "import sys, resource\n"
+        "import sys\n"
         "from planner.cli.main import main\n"
         "assert main(['--help']) == 0\n"
-        "usage = resource.getrusage(resource.RUSAGE_SELF)\n"
         "loaded = [name for name in ('numpy', 'pydantic', 'yaml', 'rich', 'scipy', 'ortools') if name in sys.modules]\n"
-        "print(usage.ru_utime + usage.ru_stime, *loaded, file=sys.stderr)\n"
+        "print(*loaded, file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    cpu_s, *loaded = done.stderr.split()
-    assert loaded == []
-    assert float(cpu_s) < 0.6  # 0.1 s where measured; 0.2 s is the aim, and a busy machine is slower
+    assert done.stderr.split() == []
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

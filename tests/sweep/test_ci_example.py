@@ -39,9 +39,23 @@ def shell(command: str, folder: Path, **environment: str) -> "subprocess.Complet
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def planned_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the first step of the workflow writes: the plans of the target branch, which all tests share."""
+    folder = check_out(tmp_path_factory.mktemp("target"))
+    done = shell(commands()["Plan the target branch"], folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "main.parquet"
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder with the same deployment checked out twice, as `base` and as `head`; fewer options make it quick."""
+    """A folder with the same deployment checked out twice."""
+    return check_out(tmp_path)
+
+
+def check_out(tmp_path: Path) -> Path:
+    """The deployment of the example as `base` and as `head`; fewer options make it quick."""
     for name in ("base", "head"):
         target = tmp_path / name / "capacity"
         target.mkdir(parents=True)
@@ -66,14 +80,18 @@ def raise_price(checkout: Path, by: float) -> None:
     problem.write_text(text.replace(price[0], f"price: {float(price[1]) * by:.4f}USD/h"))
 
 
-def run_workflow(checkout: Path) -> dict[str, "subprocess.CompletedProcess[str]"]:
-    return {name: shell(command, checkout) for name, command in commands().items()}
+def run_workflow(checkout: Path, planned_target: Path) -> list["subprocess.CompletedProcess[str]"]:
+    """The steps of the workflow after the first, whose file is there."""
+    shutil.copy(planned_target, checkout / "main.parquet")
+    return [shell(command, checkout) for name, command in commands().items() if name != "Plan the target branch"]
 
 
-def test_a_plan_five_percent_dearer_fails_the_gate_and_the_summary_says_why(checkout: Path) -> None:
+def test_a_plan_five_percent_dearer_fails_the_gate_and_the_summary_says_why(
+    checkout: Path, planned_target: Path
+) -> None:
     raise_price(checkout, 1.05)
-    before, gate, shown = run_workflow(checkout).values()
-    assert (before.returncode, gate.returncode, shown.returncode) == (0, 1, 0)
+    gate, shown = run_workflow(checkout, planned_target)
+    assert (gate.returncode, shown.returncode) == (1, 0)
     summary = (checkout / "step-summary.md").read_text()
     assert "4 of 4 points fail" in summary
     assert "cluster.pools.0.usd_per_gpu_hour: 3.5 -> 3.675" in summary
@@ -84,17 +102,17 @@ def test_a_plan_five_percent_dearer_fails_the_gate_and_the_summary_says_why(chec
     assert (suites.attrib["tests"], suites.attrib["failures"]) == ("4", "4")
 
 
-def test_a_plan_two_percent_dearer_passes(checkout: Path) -> None:
+def test_a_plan_two_percent_dearer_passes(checkout: Path, planned_target: Path) -> None:
     raise_price(checkout, 1.02)
-    before, gate, _ = run_workflow(checkout).values()
-    assert (before.returncode, gate.returncode) == (0, 0)
+    gate, _ = run_workflow(checkout, planned_target)
+    assert gate.returncode == 0
     assert "all 4 points pass" in (checkout / "step-summary.md").read_text()
 
 
-def test_a_plan_that_is_lost_fails_the_gate(checkout: Path) -> None:
+def test_a_plan_that_is_lost_fails_the_gate(checkout: Path, planned_target: Path) -> None:
     problem = checkout / "head" / "capacity" / "problem.yaml"
     problem.write_text(problem.read_text().replace("tpot: 30ms", "tpot: 1ms"))
-    _, gate, _ = run_workflow(checkout).values()
+    gate, _ = run_workflow(checkout, planned_target)
     assert gate.returncode == 1
     assert "no plan meets the limits any more" in (checkout / "step-summary.md").read_text()
 
