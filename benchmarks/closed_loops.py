@@ -16,10 +16,10 @@ import numpy as np
 
 from planner.arrays import Bools, Floats
 from planner.estimate.case import Case
+from planner.estimate.closed_loop import ClosedLoops, MeanTimes, simulate_loops
 from planner.estimate.evaluate import batch_of, groups_of
 from planner.estimate.frame import Added, loop_of, pace_of, settled, taken
 from planner.estimate.measured import cases_of_table, rows_of_table
-from planner.estimate.replay import Loop, Played, play
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
@@ -63,7 +63,7 @@ def show(name: str, predicted: Floats, measured: Floats, queued: Bools, seconds:
     print(f"  {name:14} {text}   {seconds:6.2f} CPU-s")
 
 
-def predictions(cases: list[Case]) -> dict[str, tuple[Played, float]]:
+def predictions(cases: list[Case]) -> dict[str, tuple[MeanTimes, float]]:
     """Times of cases that share model, pool and engine, and the CPU seconds that they took."""
     batch = batch_of(cases, None)
     frame, added = batch.frame(), Added.of([batch.costs.engine] * len(cases))
@@ -72,20 +72,20 @@ def predictions(cases: list[Case]) -> dict[str, tuple[Played, float]]:
     loop = loop_of(frame, pace, added)
     found, begun = {}, time.process_time()
     rest = settled(frame, pace, added)
-    found["in the mean"] = Played(rest.ttft_s, rest.tpot_s), time.process_time() - begun
+    found["in the mean"] = MeanTimes(rest.ttft_s, rest.tpot_s), time.process_time() - begun
     begun = time.process_time()
-    played = play(loop)
+    played = simulate_loops(loop)
     found["replayed"] = played, time.process_time() - begun
     begun = time.process_time()
     found["simulated"] = simulated(loop), time.process_time() - begun
     return found
 
 
-def simulated(loop: Loop) -> Played:
+def simulated(loop: ClosedLoops) -> MeanTimes:
     """Loops of the estimator as runs of the simulator."""
     rows = (taken(loop, run) for run in range(len(loop.clients)))
     means = [means_of({name: float(value) for name, value in asdict(row).items()}) for row in rows]
-    return Played(*np.array(means).T)
+    return MeanTimes(*np.array(means).T)
 
 
 def means_of(one: dict[str, float]) -> tuple[float, float]:

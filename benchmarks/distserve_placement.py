@@ -15,8 +15,8 @@ import numpy as np
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
-from planner.simulate.goodput.optimistic import Optimist
 from planner.simulate.goodput.rate import goodput
+from planner.simulate.goodput.rate_bound import RateBound
 from planner.simulate.run.attainment import Draws, required
 
 STAYS = 3.0  # mean stays at the limit that the draws must last for at least, so that decoding gets to its steady state
@@ -111,5 +111,5 @@ def _decode_alone(phase: Phase, draws: Draws, slo: SloSpec) -> float:
 
 
 def _goodput(fleet: Fleet, draws: Draws, slo: SloSpec, most_per_s: float) -> float:
-    most = min(Optimist(draws, required(slo)).most_rate(fleet), most_per_s)
+    most = min(RateBound(draws, required(slo)).most_rate(fleet), most_per_s)
     return goodput(fleet, draws, slo, most_per_s=most).rate_per_s

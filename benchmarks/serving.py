@@ -30,8 +30,8 @@ from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import open_store
 from planner.estimate.case import Case
+from planner.estimate.closed_loop import MeanTimes
 from planner.estimate.measured import cases_of_table
-from planner.estimate.replay import Played
 
 Texts = NDArray[np.str_]
 
@@ -67,7 +67,7 @@ class Data:
 class LeftOut:
     """Predictions [D] of every row by a fit without its group; what their errors go with, and the groups."""
 
-    played: Played
+    played: MeanTimes
     features: Floats
     group: Texts
 
@@ -114,10 +114,10 @@ def left_out(
         played = predict(terms, parameters)
         ttft[held], tpot[held] = played.ttft_s[held], played.tpot_s[held]
         found[held] = features(terms, parameters, played)[held]
-    return LeftOut(Played(ttft, tpot), found, group)
+    return LeftOut(MeanTimes(ttft, tpot), found, group)
 
 
-def errors(data: Data, played: Played, chosen: Bools) -> str:
+def errors(data: Data, played: MeanTimes, chosen: Bools) -> str:
     """Mean / median error in percent of TPOT and TTFT."""
     unqueued = chosen & ~data.measured.queued
     tpot = 100.0 * np.abs(played.tpot_s / data.measured.tpot_s - 1.0)[chosen]
@@ -127,7 +127,7 @@ def errors(data: Data, played: Played, chosen: Bools) -> str:
     return f"TPOT {tpot.mean():5.1f} / {np.median(tpot):4.1f}   TTFT {ttft.mean():5.1f} / {np.median(ttft):4.1f}"
 
 
-def worst(data: Data, played: Played, chosen: Bools) -> Bools:
+def worst(data: Data, played: MeanTimes, chosen: Bools) -> Bools:
     """The chosen row whose time to first token, where it is not queueing, is furthest off."""
     error = np.abs(played.ttft_s / data.measured.ttft_s - 1.0) * (chosen & ~data.measured.queued)
     return np.asarray(np.arange(len(error)) == np.nanargmax(error))
@@ -145,7 +145,7 @@ def show(title: str, data: Data, found: LeftOut, chosen: Bools | None = None) ->
         print(f"  {name:34} {errors(data, found.played, rows & (found.group == name))}")
 
 
-def constants(data: Data, group: Texts) -> Played:
+def constants(data: Data, group: Texts) -> MeanTimes:
     """The median of engine and mode over the rows of other groups; over all other rows where there are none."""
     kind = data.column("backend", "mode")
     means = [np.zeros(len(group)), np.zeros(len(group))]
@@ -156,10 +156,10 @@ def constants(data: Data, group: Texts) -> Played:
             here = (group == name) & (kind == one)
             means[0][here] = np.median(data.measured.ttft_s[rest])
             means[1][here] = np.median(data.measured.tpot_s[rest])
-    return Played(*means)
+    return MeanTimes(*means)
 
 
-def breakdown(data: Data, played: Played, kind: Texts) -> None:
+def breakdown(data: Data, played: MeanTimes, kind: Texts) -> None:
     """Errors by kind of row."""
     for name in np.unique(kind):
         rows = kind == name
@@ -187,7 +187,7 @@ def intervals(data: Data, found: LeftOut) -> dict[str, tuple[Floats, Floats]]:
     return bounds
 
 
-def decisions(path: str, data: Data, played: Played, bounds: dict[str, tuple[Floats, Floats]]) -> None:
+def decisions(path: str, data: Data, played: MeanTimes, bounds: dict[str, tuple[Floats, Floats]]) -> None:
     """What the decisions of score.py, next to the rows, capture: on the estimate, and on the bound at 90 %."""
     place = Path(path).parent / "score.py"
     spec = importlib.util.spec_from_file_location("score", place)

@@ -37,8 +37,8 @@ from planner.calibrate.parameters import NAMES
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import TableTrust
 from planner.costs.rates.spread import ErrorSpread, features_of
+from planner.estimate.closed_loop import MeanTimes
 from planner.estimate.frame import idle_ttft_s
-from planner.estimate.replay import Played
 
 TTFT_NOISE = 0.5  # relative error of a time to first token that is taken as ordinary
 ROUNDS = 2
@@ -108,7 +108,7 @@ def fit_trust(
     return trusted(found.x)
 
 
-def features(terms: DeploymentTerms, parameters: ServingParameters, played: Played) -> Floats:
+def features(terms: DeploymentTerms, parameters: ServingParameters, played: MeanTimes) -> Floats:
     """[D, F] what the errors of these predictions go with."""
     return features_of(played.ttft_s, idle_ttft_s(terms.frame, *paced(terms, parameters)))
 

@@ -20,14 +20,14 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.models.library import find_model
 from planner.simulate.fleet.instances import Fleet, Instance
-from planner.simulate.fleet.operation import Elastic
+from planner.simulate.fleet.operation import ElasticEngines
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.loop.fields import NUM_COMPLETE, STEP_COUNT
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.requests.stream import Requests
 from planner.simulate.requests.trace_facts import sample
 from planner.simulate.requests.traces import Trace, read_trace
-from planner.simulate.run.engine import make_arrays, run_arrays, simulate
+from planner.simulate.run.engine import initial_state, run_to_end, simulate
 
 TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "azure_llm_2023_conv.csv.gz"
 REQUESTS = 10_000
@@ -57,11 +57,11 @@ def grid(longest_tokens: int, chunk_tokens: int = 2048) -> StepGrid:
     )
 
 
-def loop(fleet: Fleet, requests: Requests) -> tuple[float, State]:
+def loop(fleet: Fleet, requests: Requests) -> tuple[float, RunState]:
     """CPU seconds of the compiled loop alone, and what it left."""
-    arrays = make_arrays(fleet, requests, 0, float("inf"), 2**62)
+    arrays = initial_state(fleet, requests, 0, float("inf"), 2**62)
     begin = time.process_time()
-    run_arrays(fleet, requests, arrays)
+    run_to_end(fleet, requests, arrays)
     return time.process_time() - begin, arrays
 
 
@@ -124,7 +124,7 @@ def main() -> None:
     whole = Instance(grid(int(step_times.contexts[-1]), 8 * 2048), KV_TOKENS, token_budget=2048, most_sequences=256)
     report(
         "8 elastic instances at eight times the rate",
-        Fleet((whole,) * 8, elastic=Elastic()),
+        Fleet((whole,) * 8, elastic=ElasticEngines()),
         azure.at_rate(8.0).requests(),
     )
     large: Trace = sample(trace, FLEET_REQUESTS, rate_per_s=FLEET * 8.0)

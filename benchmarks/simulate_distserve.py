@@ -393,9 +393,9 @@ def main() -> None:
 
 
 def _warm() -> object:
-    from planner.simulate.run.engine import make_arrays
+    from planner.simulate.run.engine import initial_state
 
-    return make_arrays(vllm("opt-13b", 1), own_run(10, 1.0), 0, math.inf, 2**62)
+    return initial_state(vllm("opt-13b", 1), own_run(10, 1.0), 0, math.inf, 2**62)
 
 
 if __name__ == "__main__":

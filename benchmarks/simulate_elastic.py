@@ -23,9 +23,9 @@ from planner.hardware.library import find_node
 from planner.kinds.serve.options import ServeDecision
 from planner.models.library import find_model
 from planner.simulate.fleet.instances import Fleet, Instance
-from planner.simulate.fleet.operation import Elastic
+from planner.simulate.fleet.operation import ElasticEngines
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
-from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import Policies, fleet_of_plan
 from planner.simulate.requests.stream import Requests
 from planner.simulate.requests.traces import read_trace
 from planner.simulate.run.engine import simulate
@@ -89,7 +89,7 @@ def elastic(tp: int) -> Fleet:
     """Instances of tp GPUs that can work together."""
     node, arch = find_node("h100"), find_model(MODEL)
     one = engine(tp, LONGEST)
-    rules = Elastic(one.link_tokens_per_s, 2 * len(arch.layers) * node.scale_up_latency_s)
+    rules = ElasticEngines(one.link_tokens_per_s, 2 * len(arch.layers) * node.scale_up_latency_s)
     return Fleet((replace(one, token_budget=8192),) * (GPUS // tp), elastic=rules)
 
 

@@ -122,16 +122,16 @@ def check(
     def simulated() -> Judged:
         from planner.cli.progress import announce_compilation
         from planner.load.problems import load_plan
-        from planner.simulate.plans.plan_fleet import Policies
-        from planner.simulate.plans.play import Load, play
-        from planner.simulate.plans.play import findings as judge
+        from planner.simulate.plans.fleet import Policies
+        from planner.simulate.plans.simulation import Traffic, simulate_plan
+        from planner.simulate.plans.simulation import findings as judge
 
         envelope, decision = load_plan(plan)
         announce_compilation()
-        played = play(
-            envelope, decision, Load(trace), Policies(), profiles=tuple(profiles or ()), calibration=calibration
+        simulation = simulate_plan(
+            envelope, decision, Traffic(trace), Policies(), profiles=tuple(profiles or ()), calibration=calibration
         )
-        return list(judge(played)), {"schema": "planner.simulation/1", **played.summary}
+        return list(judge(simulation)), {"schema": "planner.simulation/1", **simulation.summary}
 
     if level == "execute":
         from planner.cli.plans.check_execute import judged, make_options

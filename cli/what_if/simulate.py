@@ -10,7 +10,7 @@ from planner.cli.output import say, write_result
 from planner.cli.progress import announce_compilation
 
 if TYPE_CHECKING:
-    from planner.simulate.plans.play import Played
+    from planner.simulate.plans.simulation import PlanSimulation
 
 POLICY = "Policies"
 
@@ -112,18 +112,18 @@ def simulate(
     from planner.documents.units import PER_S, parse_quantity
     from planner.load.problems import load_plan
     from planner.simulate.fleet.operation_spec import load_operation
-    from planner.simulate.plans.plan_fleet import Policies
-    from planner.simulate.plans.play import Load, play
+    from planner.simulate.plans.fleet import Policies
+    from planner.simulate.plans.simulation import Traffic, simulate_plan
 
     rate_per_s = None if rate is None else parse_quantity(rate, PER_S)
-    load = Load(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)
+    load = Traffic(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)
     period_s = seconds(migrate, "--migrate") or float("inf")
     policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching, period_s)
     if operation is not None:
         policies = replace(policies, operation=load_operation(operation))
     envelope, decision = load_plan(plan)
     announce_compilation(elastic=policies.operation is not None and policies.operation.elastic is not None)
-    played = play(
+    simulation = simulate_plan(
         envelope,
         decision,
         load,
@@ -133,23 +133,25 @@ def simulate(
         profiles=profile_paths(profiles),
         calibration=calibration,
     )
-    _write(played, requests, chrome, as_json, output)
-    return 0 if played.result.drained else 1
+    _write(simulation, requests, chrome, as_json, output)
+    return 0 if simulation.result.drained else 1
 
 
-def _write(played: "Played", requests: str | None, chrome: str | None, as_json: bool, output: str | None) -> None:
+def _write(
+    simulation: "PlanSimulation", requests: str | None, chrome: str | None, as_json: bool, output: str | None
+) -> None:
     from planner.cli.render.simulation import render_simulation
     from planner.simulate.run.outputs import write_chrome_trace, write_requests
 
     if requests is not None:
-        write_requests(played.result, requests)
+        write_requests(simulation.result, requests)
         say(f"wrote {requests}")
     if chrome is not None:
-        write_chrome_trace(played.result, played.planned.role_of_instance, chrome)
+        write_chrome_trace(simulation.result, simulation.planned.role_of_instance, chrome)
         say(f"wrote {chrome}")
     write_result(
-        {"schema": "planner.simulation/1", **played.summary, "notes": list(played.planned.notes)},
-        lambda: render_simulation(played.summary, played.planned.notes),
+        {"schema": "planner.simulation/1", **simulation.summary, "notes": list(simulation.planned.notes)},
+        lambda: render_simulation(simulation.summary, simulation.planned.notes),
         output,
         as_json=as_json,
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.benchmark_reports.fields import Fields
-from planner.benchmark_reports.records import SPREAD, STATISTICS, Load, Measured, Times, day_of, present
+from planner.benchmark_reports.records import SPREAD, STATISTICS, MeasuredRun, OfferedLoad, Times, day_of, present
 
 NAME = "aiperf"
 FORERUNNER = "genai-perf"
@@ -25,7 +25,7 @@ def belongs(data: Mapping[str, Any]) -> bool:
     return "aiperf_version" in data or any(isinstance(data.get(name), dict) for name in metrics)
 
 
-def read(report: Fields) -> list[Measured]:
+def read(report: Fields) -> list[MeasuredRun]:
     """The one run of an export."""
     times: Times = {}
     for metric, name in _METRICS:
@@ -35,7 +35,7 @@ def read(report: Fields) -> list[Measured]:
     config = report.part("input_config")
     completed = report.part("request_count").number("avg")
     failed = report.part("error_request_count").number("avg")
-    run = Measured(
+    run = MeasuredRun(
         FORERUNNER if config.has("perf_analyzer") and not report.has("aiperf_version") else NAME,
         present(times),
         int(completed or 0),
@@ -55,11 +55,11 @@ def _lengths(report: Fields, name: str) -> dict[str, float]:
     return report.part(name).statistics(_STATISTICS | {SPREAD: "std"})
 
 
-def _load(config: Fields) -> Load:
+def _load(config: Fields) -> OfferedLoad:
     """Of the one phase that is no warm-up; none where there are several."""
     if config.has("phases"):
         phases = [one for one in config.parts("phases") if one.text("kind") != "warmup"]
-        return _asked(phases[0], "rate") if len(phases) == 1 else Load()
+        return _asked(phases[0], "rate") if len(phases) == 1 else OfferedLoad()
     for name in ("loadgen", "perf_analyzer"):
         found = config.part(name)
         if found.data:
@@ -67,8 +67,8 @@ def _load(config: Fields) -> Load:
     return _asked(config, "request_rate")
 
 
-def _asked(found: Fields, rate: str) -> Load:
-    return Load.of(found.asked("concurrency"), found.asked(rate))
+def _asked(found: Fields, rate: str) -> OfferedLoad:
+    return OfferedLoad.of(found.asked("concurrency"), found.asked(rate))
 
 
 def _model(config: Fields) -> str | None:

@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.benchmark_reports.fields import Fields
-from planner.benchmark_reports.records import SPREAD, STATISTICS, Load, Measured, Times, day_of, present, statistics_of
+from planner.benchmark_reports.records import (
+    SPREAD,
+    STATISTICS,
+    MeasuredRun,
+    OfferedLoad,
+    Times,
+    day_of,
+    present,
+    statistics_of,
+)
 
 NAME = "guidellm"
 _METRICS = (
@@ -24,19 +33,19 @@ def belongs(data: Mapping[str, Any]) -> bool:
     return isinstance(data.get("benchmarks"), list)
 
 
-def read(report: Fields) -> list[Measured]:
+def read(report: Fields) -> list[MeasuredRun]:
     """The runs of a report."""
     model = report.part("config").part("spec").part("backend").text("model") or report.part("args").text("model")
     return [_run(run, model) for run in report.parts("benchmarks")]
 
 
-def _run(run: Fields, model: str | None) -> Measured:
+def _run(run: Fields, model: str | None) -> MeasuredRun:
     metrics = run.section("metrics")
     totals = metrics.section("request_totals")
     completed = int(totals.amount("successful"))
     duration_s = run.number("duration") or 0.0
     config = run.part("config")
-    return Measured(
+    return MeasuredRun(
         NAME,
         present(_times(run, metrics, completed)),
         completed,
@@ -72,13 +81,13 @@ def _lengths(metrics: Fields, name: str) -> dict[str, float]:
     return _summary(metrics, name, 1.0) | metrics.part(name).part("successful").statistics({SPREAD: "std_dev"})
 
 
-def _load(strategy: Fields) -> Load:
+def _load(strategy: Fields) -> OfferedLoad:
     kind = strategy.text("type_")
     if kind == "synchronous":
-        return Load(concurrency=1)
+        return OfferedLoad(concurrency=1)
     if kind in ("concurrent", "throughput"):
-        return Load.of(strategy.asked("streams" if kind == "concurrent" else "max_concurrency"), None)
-    return Load.of(None, strategy.asked("rate"))
+        return OfferedLoad.of(strategy.asked("streams" if kind == "concurrent" else "max_concurrency"), None)
+    return OfferedLoad.of(None, strategy.asked("rate"))
 
 
 def _date(run: Fields) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.benchmark_reports.fields import Fields
-from planner.benchmark_reports.records import STATISTICS, Load, Measured, present
+from planner.benchmark_reports.records import STATISTICS, MeasuredRun, OfferedLoad, present
 
 NAME = "inference-perf"
 _METRICS = (
@@ -25,12 +25,12 @@ def belongs(data: Mapping[str, Any]) -> bool:
     return "load_summary" in data and isinstance(data.get("successes"), dict)
 
 
-def read(report: Fields) -> list[Measured]:
+def read(report: Fields) -> list[MeasuredRun]:
     """The one stage, or the one run, of a report."""
     successes = report.section("successes")
     latency, throughput = successes.part("latency"), successes.part("throughput")
     times = {metric: latency.part(name).statistics(_STATISTICS) for metric, name in _METRICS}
-    run = Measured(
+    run = MeasuredRun(
         NAME,
         present(times),
         int(successes.amount("count")),
@@ -50,6 +50,6 @@ def _lengths(successes: Fields, *names: str) -> dict[str, float]:
     return next((one for one in found if one), {})
 
 
-def _load(summary: Fields) -> Load:
+def _load(summary: Fields) -> OfferedLoad:
     clients = summary.asked("concurrency")
-    return Load.of(clients, summary.asked("requested_rate") if clients is None else None)
+    return OfferedLoad.of(clients, summary.asked("requested_rate") if clients is None else None)

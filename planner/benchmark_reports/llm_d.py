@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.benchmark_reports.fields import Fields
 from planner.benchmark_reports.llm_d_stack import Stack, stack_of_components, stack_of_hosts
-from planner.benchmark_reports.records import SPREAD, STATISTICS, Load, Measured, Times, day_of, present
+from planner.benchmark_reports.records import SPREAD, STATISTICS, MeasuredRun, OfferedLoad, Times, day_of, present
 
 NAME = "llm-d benchmark report"
 _SECONDS = {"s": 1.0, "ms": 1e-3, "s/token": 1.0, "ms/token": 1e-3}
@@ -25,12 +25,12 @@ def belongs(data: Mapping[str, Any]) -> bool:
     return (version == "0.1" and "metrics" in data) or (version.startswith("0.2") and "results" in data)
 
 
-def read(report: Fields) -> list[Measured]:
+def read(report: Fields) -> list[MeasuredRun]:
     """The one run of a report."""
     return [_first(report) if str(report.data["version"]) == "0.1" else _second(report)]
 
 
-def _first(report: Fields) -> Measured:
+def _first(report: Fields) -> MeasuredRun:
     metrics, scenario = report.section("metrics"), report.part("scenario")
     load, throughput = scenario.part("load"), metrics.part("throughput")
     start = metrics.part("time").number("start")
@@ -46,7 +46,7 @@ def _first(report: Fields) -> Measured:
     )
 
 
-def _second(report: Fields) -> Measured:
+def _second(report: Fields) -> MeasuredRun:
     found = report.section("results").section("request_performance").section("aggregate")
     scenario, throughput = report.part("scenario"), found.part("throughput")
     load = scenario.part("load").part("standardized")
@@ -57,7 +57,7 @@ def _second(report: Fields) -> Measured:
         harness=load.text("tool"),
         requests_per_s=throughput.part("request_rate").number("mean"),
         output_tokens_per_s=throughput.part("output_token_rate").number("mean"),
-        load=Load.of(load.number("concurrency"), load.number("rate_qps")),
+        load=OfferedLoad.of(load.number("concurrency"), load.number("rate_qps")),
         stack=stack_of_components(scenario),
         date=day_of(str(start)) if start is not None else None,
     )
@@ -70,13 +70,13 @@ def _measured(
     harness: str | None,
     requests_per_s: float | None,
     output_tokens_per_s: float | None,
-    load: Load,
+    load: OfferedLoad,
     stack: Stack,
     date: str | None,
-) -> Measured:
+) -> MeasuredRun:
     failed = int(requests.number("failures") or 0)
     ended = int(requests.amount("total") - (requests.number("incomplete") or 0))
-    return Measured(
+    return MeasuredRun(
         NAME,
         present(_times(latency, harness)),
         max(ended - failed, 0),
@@ -110,12 +110,12 @@ def _seconds(latency: Fields, name: str) -> dict[str, float]:
     return found.statistics(_STATISTICS, found.scale("units", _SECONDS)) if found.data else {}
 
 
-def _load_of_arguments(arguments: Fields) -> Load:
+def _load_of_arguments(arguments: Fields) -> OfferedLoad:
     """The harness's own arguments, where they hold one number under a name that says load."""
     clients, rate = arguments.asked(*_CLIENTS), arguments.asked(*_RATES)
     if "concurrent" in (arguments.text("profile"), arguments.text("rate_type")):
         clients, rate = rate, None  # guidellm calls its streams a rate
-    return Load.of(clients, rate)
+    return OfferedLoad.of(clients, rate)
 
 
 def _day(start_s: float) -> str | None:

@@ -11,20 +11,20 @@ Times = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OfferedLoad:
     """How requests came: so many at a time, so many a second, or both as a cap on the other; None where not told."""
 
     concurrency: int | None = None
     rate_per_s: float | None = None
 
     @classmethod
-    def of(cls, clients: float | None, rate_per_s: float | None) -> "Load":
+    def of(cls, clients: float | None, rate_per_s: float | None) -> "OfferedLoad":
         """The load of numbers as read; less than one request at a time is none."""
         return cls(int(clients) if clients is not None and clients >= 1 else None, rate_per_s or None)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRun:
     """One run of a load generator: seconds by metric (`ttft_s`, `tpot_s`, `itl_s`, `latency_s`) and statistic.
 
     tpot_s is the time per output token after the first of each request; itl_s the single gaps between tokens, where
@@ -38,7 +38,7 @@ class Measured:
     failed: int
     requests_per_s: float | None = None
     output_tokens_per_s: float | None = None
-    load: Load = Load()
+    load: OfferedLoad = OfferedLoad()
     input_tokens: Mapping[str, float] = field(default_factory=dict)
     output_tokens: Mapping[str, float] = field(default_factory=dict)
     model: str | None = None

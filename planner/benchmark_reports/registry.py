@@ -9,29 +9,29 @@ from typing import Any
 
 from planner.benchmark_reports import aiperf, guidellm, inference_perf, llm_d, vllm_bench
 from planner.benchmark_reports.fields import Fields
-from planner.benchmark_reports.records import Measured
+from planner.benchmark_reports.records import MeasuredRun
 from planner.errors import PlannerError
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReportReader:
     """One format: whether a document is of it, and its runs; `read` raises PlannerError for one that is cut off."""
 
     name: str
     belongs: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Fields], list[Measured]]
+    read: Callable[[Fields], list[MeasuredRun]]
 
 
 READERS = (
-    Reader(llm_d.NAME, llm_d.belongs, llm_d.read),
-    Reader(inference_perf.NAME, inference_perf.belongs, inference_perf.read),
-    Reader(guidellm.NAME, guidellm.belongs, guidellm.read),
-    Reader(vllm_bench.NAME, vllm_bench.belongs, vllm_bench.read),
-    Reader(aiperf.NAME, aiperf.belongs, aiperf.read),
+    ReportReader(llm_d.NAME, llm_d.belongs, llm_d.read),
+    ReportReader(inference_perf.NAME, inference_perf.belongs, inference_perf.read),
+    ReportReader(guidellm.NAME, guidellm.belongs, guidellm.read),
+    ReportReader(vllm_bench.NAME, vllm_bench.belongs, vllm_bench.read),
+    ReportReader(aiperf.NAME, aiperf.belongs, aiperf.read),
 )
 
 
-def read_measured(path: str | Path) -> list[Measured]:
+def read_measured(path: str | Path) -> list[MeasuredRun]:
     """All runs in a report; raises PlannerError for a file that no known generator wrote or that holds no run."""
     source = str(path)
     return runs_of(report_text(path), source)
@@ -49,12 +49,12 @@ def report_text(path: str | Path) -> str:
         raise PlannerError("is no text in UTF-8", where=source, hint="give the report of a load generator") from None
 
 
-def runs_of(text: str, source: str, others: Sequence[str] = ()) -> list[Measured]:
+def runs_of(text: str, source: str, others: Sequence[str] = ()) -> list[MeasuredRun]:
     """All runs in the text of a report, which errors call `source`; `others` are what else it might have been."""
     return [run for document in _documents(text, source) for run in _runs(document, source, others)]
 
 
-def _runs(document: object, source: str, others: Sequence[str]) -> list[Measured]:
+def _runs(document: object, source: str, others: Sequence[str]) -> list[MeasuredRun]:
     data = document if isinstance(document, dict) else {}
     reader = next((one for one in READERS if one.belongs(data)), None)
     if reader is None:

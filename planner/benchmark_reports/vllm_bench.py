@@ -11,8 +11,8 @@ from typing import Any
 from planner.benchmark_reports.fields import Fields
 from planner.benchmark_reports.records import (
     STATISTICS,
-    Load,
-    Measured,
+    MeasuredRun,
+    OfferedLoad,
     Times,
     day_of,
     engine_named,
@@ -30,7 +30,7 @@ def belongs(data: Mapping[str, Any]) -> bool:
     return "completed" in data and "request_throughput" in data
 
 
-def read(report: Fields) -> list[Measured]:
+def read(report: Fields) -> list[MeasuredRun]:
     """The one run of a result."""
     times: Times = {}
     for metric, name in _METRICS:
@@ -42,7 +42,7 @@ def read(report: Fields) -> list[Measured]:
         failed = max((report.number("num_prompts") or completed) - completed, 0)
     backend = report.text("backend") or report.text("endpoint_type")
     told = {name: str(report.data[name]) for name in FACTS if isinstance(report.data.get(name), str | int)}
-    run = Measured(
+    run = MeasuredRun(
         NAME,
         present(times),
         completed,
@@ -61,9 +61,9 @@ def read(report: Fields) -> list[Measured]:
     return [run]
 
 
-def _load(report: Fields) -> Load:
+def _load(report: Fields) -> OfferedLoad:
     rate = None if report.text("request_rate") == "inf" else report.number("request_rate")
-    return Load.of(report.number("max_concurrency"), rate)
+    return OfferedLoad.of(report.number("max_concurrency"), rate)
 
 
 def _lengths(report: Fields, each: str, total: str, completed: int) -> dict[str, float]:

@@ -38,9 +38,9 @@ from planner.costs.rates.calibration import (
     section_in,
 )
 from planner.costs.rates.spread import ErrorSpread
+from planner.estimate.closed_loop import ClosedLoops, MeanTimes, simulate_loops
 from planner.estimate.evaluate import run
 from planner.estimate.frame import Added, Frame, Pace, launching_s, loop_of, pace_of, settled, taken
-from planner.estimate.replay import Loop, Played, play
 
 PRIOR_FILE = "planner/calibrate/prior.yaml"
 NOISE = 0.12  # relative error of a time per output token that is taken as ordinary
@@ -192,15 +192,15 @@ def fit_first_tokens(
     return replace(start, engines=engines)
 
 
-def predict(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> Played:
+def predict(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> MeanTimes:
     """Times [D] of every deployment's benchmark under these parameters."""
     found = run(terms.frame, *paced(terms, parameters, tables=tables))
-    return Played(found.ttft_s, found.tpot_s)
+    return MeanTimes(found.ttft_s, found.tpot_s)
 
 
 def _descend(
     frame: Frame,
-    loops: Loop,
+    loops: ClosedLoops,
     measured: MeasuredTimes,
     engine: EngineOverheads,
     rows: Bools,
@@ -215,7 +215,7 @@ def _descend(
     handed = np.maximum(mine.moved_s - engine.handover_s, 0.0)
 
     def error(candidate: EngineOverheads) -> float:
-        played = play(
+        played = simulate_loops(
             replace(
                 mine,
                 frontend_s=np.where(mine.disaggregated > 0, candidate.router_s, candidate.frontend_s),

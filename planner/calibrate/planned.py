@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from planner.benchmark_reports.records import Measured
+from planner.benchmark_reports.records import MeasuredRun
 from planner.calibrate.serving import Deploy, load_row
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part
@@ -38,7 +38,7 @@ def deploy_planned(path: str, facts: Mapping[str, str]) -> Deploy:
     engine = decode.engine.name if decode.engine is not None else str(options.get("name") or "vllm")
     version = decode.engine.version if decode.engine is not None else options.get("version")
 
-    def case_of(run: Measured, source: str, name: str) -> Case:
+    def case_of(run: MeasuredRun, source: str, name: str) -> Case:
         load = load_row(run, facts, source)
         own = facts.get("backend_version") or run.engine_version or version
         return Case(

@@ -23,7 +23,7 @@ from planner.costs.rates.calibration import Calibration
 from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.estimate.case import Case
-from planner.estimate.replay import Played
+from planner.estimate.closed_loop import MeanTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _case(row: ServingRow) -> Case:
     return row.case if told is None else replace(row.case, requests_per_client=told)
 
 
-def _errors(played: Played, measured: MeasuredTimes) -> tuple[RelativeErrors, RelativeErrors]:
+def _errors(played: MeanTimes, measured: MeasuredTimes) -> tuple[RelativeErrors, RelativeErrors]:
     """Of the time per output token, and of the time to first token where it is not queueing (else of nothing: zero)."""
     told = ~measured.queued
     tpot = RelativeErrors.of(list(played.tpot_s), list(measured.tpot_s))

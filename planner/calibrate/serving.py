@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.benchmark_reports.records import SPREAD, Measured
+from planner.benchmark_reports.records import SPREAD, MeasuredRun
 from planner.benchmark_reports.registry import report_text, runs_of
 from planner.calibrate.facts import LOAD, completed_row, missing, require_fitting
 from planner.errors import PlannerError
@@ -49,7 +49,7 @@ class ServingRecords:
         return counts
 
 
-Deploy = Callable[[Measured, str, str], Case]
+Deploy = Callable[[MeasuredRun, str, str], Case]
 """The case of a run, given the file and a name for it: from the run's own facts, or from a plan."""
 
 
@@ -144,7 +144,7 @@ def _has_load(facts: Mapping[str, str]) -> bool:
     return "concurrency" in facts or "rate_per_s" in facts
 
 
-def _unusable(run: Measured) -> str | None:
+def _unusable(run: MeasuredRun) -> str | None:
     """Why a run says nothing of its deployment."""
     if run.completed == 0:
         return "no request completed"
@@ -155,7 +155,7 @@ def _unusable(run: Measured) -> str | None:
     return None
 
 
-def _typical(run: Measured, metric: str) -> float | None:
+def _typical(run: MeasuredRun, metric: str) -> float | None:
     """The median as most tables state it, else the mean; None for none, and for a time of zero."""
     statistics = run.times_s.get(metric, {})
     return statistics.get("p50") or statistics.get("mean") or None
@@ -164,7 +164,7 @@ def _typical(run: Measured, metric: str) -> float | None:
 def _deploy_by(facts: Mapping[str, str]) -> Deploy:
     """Cases from what runs tell of their deployment, completed by `facts`."""
 
-    def case_of(run: Measured, source: str, name: str) -> Case:
+    def case_of(run: MeasuredRun, source: str, name: str) -> Case:
         told = {"model": run.model, "backend": run.engine, "backend_version": run.engine_version}
         known = {key: value for key, value in told.items() if value is not None} | dict(run.deployment)
         for key, value in known.items():
@@ -181,7 +181,7 @@ def _deploy_by(facts: Mapping[str, str]) -> Deploy:
     return case_of
 
 
-def load_row(run: Measured, facts: Mapping[str, str], source: str) -> dict[str, str]:
+def load_row(run: MeasuredRun, facts: Mapping[str, str], source: str) -> dict[str, str]:
     """Lengths and load of a run as columns, `facts` first; raises PlannerError naming what nobody tells."""
     row = {name: facts[name] for name in ("isl", "osl", "isl_cv") if name in facts}
     for name, lengths in (("isl", run.input_tokens), ("osl", run.output_tokens)):
@@ -195,7 +195,7 @@ def load_row(run: Measured, facts: Mapping[str, str], source: str) -> dict[str, 
     return row | _loop(run, facts, source)
 
 
-def _loop(run: Measured, facts: Mapping[str, str], source: str) -> dict[str, str]:
+def _loop(run: MeasuredRun, facts: Mapping[str, str], source: str) -> dict[str, str]:
     """Requests at a time (a closed loop) or a second (an open one), as columns of which one is empty."""
     if _has_load(facts):
         return {name: facts.get(name, "") for name in ("concurrency", "rate_per_s")}

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from planner.benchmark_reports.records import Measured
+from planner.benchmark_reports.records import MeasuredRun
 from planner.benchmark_reports.registry import read_measured
 from planner.engine_check.drive import drive_of
-from planner.engine_check.generators import Generator, Run, find_generator
+from planner.engine_check.generators import Generator, GeneratorRun, find_generator
 from planner.engine_check.judge import METRICS, judge
 from planner.engine_check.processes import POLL_S, Program, running, termination_as_interrupt
 from planner.engine_check.server import NotReady, Server, answers, launched, scripts_of, wait_ready
@@ -89,7 +89,9 @@ def check_engine(envelope: Envelope, decision: Decision, settings: Settings) -> 
         try:
             with _server(envelope, decision, settings, Path(name)) as server:
                 facts["url"] = server.url
-                run = Run(drive, server.url, settings.tokenizer or drive.model, settings.duration_s, Path(name))
+                run = GeneratorRun(
+                    drive, server.url, settings.tokenizer or drive.model, settings.duration_s, Path(name)
+                )
                 measured = _measure(generator, run, server, settings.grace_s)
         except NotReady as error:
             finding = Finding("engine.ready", False, str(error), "engine", "read the engine's own log")
@@ -111,7 +113,7 @@ def _server(envelope: Envelope, decision: Decision, settings: Settings, folder: 
         yield server
 
 
-def _measure(generator: Generator, run: Run, server: Server, grace_s: float) -> Measured:
+def _measure(generator: Generator, run: GeneratorRun, server: Server, grace_s: float) -> MeasuredRun:
     """The report of one run of the generator; raises _Failed when engine or generator end before it."""
     deadline = time.monotonic() + run.duration_s + grace_s
     with running(generator.name, generator.command(run), run.folder / "generator.log", {}) as program:
@@ -154,7 +156,7 @@ class _Facts:
     run: Mapping[str, Any]
 
 
-def _verdict(envelope: Envelope, problem: Problem, facts: _Facts, measured: Measured, tolerance: float) -> Verdict:
+def _verdict(envelope: Envelope, problem: Problem, facts: _Facts, measured: MeasuredRun, tolerance: float) -> Verdict:
     slo = next(workload.slo for workload in problem.workloads if workload.name == facts.workload)
     findings = judge(measured, facts.rate_per_s, facts.workload, slo, envelope.predictions, tolerance)
     predicted: dict[str, dict[str, float]] = {}

@@ -17,7 +17,7 @@ WARM_UP = 0.1  # of the duration is not counted: guidellm opens with a burst whi
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class GeneratorRun:
     """One measurement: what is sent, where to, for how long, and the folder for the report."""
 
     drive: Drive
@@ -33,10 +33,10 @@ class Generator:
 
     name: str
     executable: str
-    arguments: Callable[[Run], list[str]]
+    arguments: Callable[[GeneratorRun], list[str]]
     report: str
 
-    def command(self, run: Run) -> list[str]:
+    def command(self, run: GeneratorRun) -> list[str]:
         """The command line of `run`."""
         return [self.executable, *self.arguments(run)]
 
@@ -66,12 +66,12 @@ def _executable(name: str) -> str | None:
     return found if found is not None else shutil.which(name, path=str(Path(sys.executable).parent))
 
 
-def guidellm(run: Run) -> list[str]:
+def guidellm(run: GeneratorRun) -> list[str]:
     """The command line of a run by guidellm, wherever it is installed."""
     return ["guidellm", *_guidellm(run)]
 
 
-def _guidellm(run: Run) -> list[str]:
+def _guidellm(run: GeneratorRun) -> list[str]:
     drive = run.drive
     if drive.concurrency is not None:
         profile = f"kind=concurrent,streams={drive.concurrency},warmup={WARM_UP:g}"
@@ -103,7 +103,7 @@ def _guidellm_counts(name: str, counts: TokenCounts) -> Iterator[str]:
         yield f"{name}_stdev={counts.deviation}"
 
 
-def _aiperf(run: Run) -> list[str]:
+def _aiperf(run: GeneratorRun) -> list[str]:
     drive = run.drive
     if drive.concurrency is not None:
         load = ["--concurrency", str(drive.concurrency)]
@@ -125,7 +125,7 @@ def _aiperf(run: Run) -> list[str]:
     ]
 
 
-_KNOWN: dict[str, tuple[Callable[[Run], list[str]], str]] = {
+_KNOWN: dict[str, tuple[Callable[[GeneratorRun], list[str]], str]] = {
     "guidellm": (_guidellm, GUIDELLM_REPORT),
     "aiperf": (_aiperf, "profile_export_aiperf.json"),
 }

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from planner.benchmark_reports.records import Measured
+from planner.benchmark_reports.records import MeasuredRun
 from planner.documents.units import format_si
 from planner.plan.findings import Finding
 from planner.plan.schema import Prediction
@@ -18,7 +18,7 @@ METRICS = ("ttft_s", "tpot_s", "latency_s")
 
 
 def judge(
-    measured: Measured,
+    measured: MeasuredRun,
     rate_per_s: float | None,
     workload: str,
     slo: SloSpec,
@@ -38,7 +38,7 @@ def judge(
     return findings
 
 
-def _requests(measured: Measured) -> Finding:
+def _requests(measured: MeasuredRun) -> Finding:
     """A report of few or failed requests is a verdict on the engine, whatever its times say."""
     ended = measured.completed + measured.failed
     what = f"{measured.failed} of {ended} requests failed ({measured.generator})"
@@ -48,7 +48,7 @@ def _requests(measured: Measured) -> Finding:
     return Finding("engine.requests", right, what, "engine", "read the engine's log, or measure for longer")
 
 
-def _load(measured: Measured, rate_per_s: float | None, workload: str) -> Iterator[Finding]:
+def _load(measured: MeasuredRun, rate_per_s: float | None, workload: str) -> Iterator[Finding]:
     """Whether the run had the load that the plan is for; a closed loop always has."""
     if rate_per_s is None or measured.requests_per_s is None:
         return
@@ -60,7 +60,7 @@ def _load(measured: Measured, rate_per_s: float | None, workload: str) -> Iterat
     yield Finding("engine.load", abs(found / wanted - 1.0) <= stray, what, where, hint)
 
 
-def _limits(measured: Measured, slo: SloSpec, workload: str) -> Iterator[Finding]:
+def _limits(measured: MeasuredRun, slo: SloSpec, workload: str) -> Iterator[Finding]:
     for name, statistic, allowed_s in slo.limits():
         where = f"workloads.{workload}.slo.{name}.{statistic}"
         measured_s = measured.times_s.get(f"{name}_s", {}).get(statistic)
@@ -74,7 +74,7 @@ def _limits(measured: Measured, slo: SloSpec, workload: str) -> Iterator[Finding
 
 
 def _predictions(
-    measured: Measured, predictions: tuple[Prediction, ...], workload: str, tolerance: float
+    measured: MeasuredRun, predictions: tuple[Prediction, ...], workload: str, tolerance: float
 ) -> Iterator[Finding]:
     for prediction in predictions:
         if prediction.of != workload or prediction.metric not in METRICS or prediction.value <= 0:

@@ -1,9 +1,9 @@
-"""Cases to predictions: grouped by what shares a cost model, priced as arrays, played or settled together.
+"""Cases to predictions: grouped by what shares a cost model, priced as arrays, simulated or settled together.
 
 Four steps are priced for every case: decoding at its full batch and at half of it, one prompt, and a step full of
 prompts. Decoding is linear in the batch between the first two, prefill in tokens through the others. Every loop is
 settled in the mean (`closed_loop.settle`); the times of a closed one, with its opening burst and its queues, are those
-of the benchmark played request by request (`replay`), and its rate follows from them.
+of the benchmark simulated request by request (`estimate.closed_loop`), and its rate follows from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ from planner.costs.rates.spread import features_of
 from planner.costs.rates.step import launches
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.estimate.case import Case, Part, Refused
+from planner.estimate.closed_loop import simulate_loops
 from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loop_of, pace_of, settled, taken
-from planner.estimate.replay import play
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.steady.closed_loop import Settled
 from planner.kinds.serve.steady.demand import link_bytes_per_s
@@ -284,12 +284,12 @@ def _uncut(case: Case) -> str | None:
 
 
 def run(frame: Frame, pace: Pace, added: Added) -> Settled:
-    """All loops settled; the times of closed ones as played. Steps that yield several tokens are shared by these."""
+    """All loops settled; the times of closed ones as simulated. Steps that yield several tokens are shared by these."""
     rested, closed = settled(frame, pace, added), frame.clients > 0
     ttft, tpot, rate = rested.ttft_s.copy(), rested.tpot_s / frame.yielded, rested.rate_per_s.copy()
     if not closed.any():
         return Settled(rate, ttft, tpot, rested.decoding)
-    played = play(taken(loop_of(frame, pace, added), closed))
-    ttft[closed], tpot[closed] = played.ttft_s, played.tpot_s / frame.yielded[closed]
+    simulated = simulate_loops(taken(loop_of(frame, pace, added), closed))
+    ttft[closed], tpot[closed] = simulated.ttft_s, simulated.tpot_s / frame.yielded[closed]
     rate[closed] = (frame.clients / (ttft + (frame.osl - 1.0) * tpot))[closed]  # Little's law
     return Settled(rate, ttft, tpot, rested.decoding)

@@ -9,7 +9,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.step import launched_share
-from planner.estimate.replay import Loop
+from planner.estimate.closed_loop import ClosedLoops
 from planner.kinds.serve.steady.closed_loop import Dynamics, Settled, settle
 
 
@@ -132,11 +132,11 @@ def pace_of(frame: Frame, seconds: Sequence[Floats], added: Added) -> Pace:
     )
 
 
-def loop_of(frame: Frame, pace: Pace, added: Added) -> Loop:
+def loop_of(frame: Frame, pace: Pace, added: Added) -> ClosedLoops:
     """The benchmark that each closed-loop deployment is."""
     spread = spread_of(frame.isl_cv)
     largest = 1.0 / (1.0 - spread / 2.0)
-    return Loop(
+    return ClosedLoops(
         clients=frame.clients,
         requests_per_client=frame.requests_per_client,
         isl=frame.isl * largest,

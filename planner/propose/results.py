@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from planner.benchmark_reports.records import Measured
+from planner.benchmark_reports.records import MeasuredRun
 from planner.calibrate.serving import TABLE, Deploy, read_serving
 from planner.errors import PlannerError, did_you_mean
 from planner.estimate.case import Case
@@ -50,7 +50,7 @@ def _split(text: str, question: Question) -> tuple[str | None, str]:
 
 
 def _deploy(name: str | None, path: str, question: Question) -> Deploy:
-    def case_of(run: Measured, source: str, label: str) -> Case:
+    def case_of(run: MeasuredRun, source: str, label: str) -> Case:
         if name is None:
             hint = f"write `--results NAME={path}` with the name of the run"
             raise PlannerError("this report does not tell which run it is of", where=path, hint=hint)

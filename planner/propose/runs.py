@@ -9,7 +9,7 @@ from planner.documents.files import digest
 from planner.emit.registry import emit
 from planner.emit.serving.scripts import API_PORT, ROUTER_PORT
 from planner.engine_check.drive import drive_of
-from planner.engine_check.generators import GUIDELLM_REPORT, Run, guidellm
+from planner.engine_check.generators import GUIDELLM_REPORT, GeneratorRun, guidellm
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.place import placement_blocks
@@ -125,7 +125,7 @@ def commands(question: Question, alternative: Alternative, envelope: Envelope, f
     drive = drive_of(envelope, Problem.model_validate(envelope.inputs))
     port = ROUTER_PORT if several else API_PORT
     here = Path(folder) / alternative.name
-    run = Run(drive, f"http://127.0.0.1:{port}", drive.model, duration_s(alternative), here)
+    run = GeneratorRun(drive, f"http://127.0.0.1:{port}", drive.model, duration_s(alternative), here)
     return [*_launch(envelope, folder, alternative), shlex.join(["mkdir", "-p", str(here)]), shlex.join(guidellm(run))]
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.benchmark_reports.records import Load, Measured, percentile, statistics_of
+from planner.benchmark_reports.records import MeasuredRun, OfferedLoad, percentile, statistics_of
 from planner.benchmark_reports.registry import read_measured, runs_of
 from planner.errors import PlannerError
 
@@ -150,7 +150,7 @@ def test_the_same_run_reads_the_same_in_every_format(name: str) -> None:
     assert run.times_s["latency_s"]["mean"] == pytest.approx(4.628)
     assert run.completed == 64
     assert run.failed == (0 if name == "genai_perf.json" else 2)
-    assert run.load == Load(concurrency=16)
+    assert run.load == OfferedLoad(concurrency=16)
     assert run.input_tokens["mean"] == 1000.0
     assert run.output_tokens["mean"] == 200.0
     assert run.requests_per_s == pytest.approx(3.2)
@@ -179,15 +179,19 @@ def test_the_time_per_token_of_guidellm_inside_an_llm_d_report_is_its_inter_toke
     """What guidellm calls time per output token holds a share of the first one."""
     (run,) = read_measured(HERE / "llm_d_v0_2_rate.yaml")
     assert run.times_s["tpot_s"]["p50"] == pytest.approx(0.019)
-    assert run.load == Load(rate_per_s=2.5)
+    assert run.load == OfferedLoad(rate_per_s=2.5)
 
 
 def test_strategies_of_guidellm_are_loads() -> None:
     closed, opened, burst = read_measured(HERE / "guidellm_sweep.json")
-    assert (closed.load, opened.load, burst.load) == (Load(concurrency=16), Load(rate_per_s=2.5), Load())
+    assert (closed.load, opened.load, burst.load) == (
+        OfferedLoad(concurrency=16),
+        OfferedLoad(rate_per_s=2.5),
+        OfferedLoad(),
+    )
     data = sample("guidellm_sweep.json")
     data["benchmarks"][0]["config"]["strategy"] = {"type_": "synchronous"}
-    assert runs_of(json.dumps(data), "report")[0].load == Load(concurrency=1)
+    assert runs_of(json.dumps(data), "report")[0].load == OfferedLoad(concurrency=1)
 
 
 def test_a_load_that_is_no_one_number_is_not_told(tmp_path: Path) -> None:
@@ -195,24 +199,24 @@ def test_a_load_that_is_no_one_number_is_not_told(tmp_path: Path) -> None:
     for asked in ("", [1, 2], {"start": 1, "stop": 9}, 0):
         data = sample("genai_perf.json")
         data["input_config"]["perf_analyzer"]["stimulus"] = {"concurrency": asked}
-        assert read_measured(written(tmp_path, data))[0].load == Load(), asked
+        assert read_measured(written(tmp_path, data))[0].load == OfferedLoad(), asked
     data["input_config"] |= {"perf_analyzer": "", "endpoint": ""}
-    assert read_measured(written(tmp_path, data))[0].load == Load()
+    assert read_measured(written(tmp_path, data))[0].load == OfferedLoad()
 
 
 def test_older_exports_of_aiperf_tell_load_and_model(tmp_path: Path) -> None:
     data = sample("aiperf_concurrency.json")
     data["input_config"] = {"endpoint": {"model_names": ["m"]}, "loadgen": {"concurrency": 4, "request_rate": None}}
     (run,) = read_measured(written(tmp_path, data))
-    assert (run.load, run.model) == (Load(concurrency=4), "m")
+    assert (run.load, run.model) == (OfferedLoad(concurrency=4), "m")
 
 
 def test_a_rate_of_concurrent_streams_is_no_rate(tmp_path: Path) -> None:
     text = (HERE / "llm_d_v0_1.yaml").read_text(encoding="utf-8")
     asked = text.replace("max_concurrency: 16", "{profile: concurrent, rate: [24]}")
-    assert runs_of(asked, "report")[0].load == Load(concurrency=24)
+    assert runs_of(asked, "report")[0].load == OfferedLoad(concurrency=24)
     asked = text.replace("max_concurrency: 16", "{profile: poisson, rate: [1.5]}")
-    assert runs_of(asked, "report")[0].load == Load(rate_per_s=1.5)
+    assert runs_of(asked, "report")[0].load == OfferedLoad(rate_per_s=1.5)
 
 
 def test_units_are_read_from_the_report(tmp_path: Path) -> None:
@@ -342,7 +346,7 @@ def replaced(data: Any, path: tuple[str | int, ...], value: object) -> Any:  # n
     return copy
 
 
-def read_or_refused(text: str) -> list[Measured] | PlannerError:
+def read_or_refused(text: str) -> list[MeasuredRun] | PlannerError:
     try:
         return runs_of(text, "report.json")
     except PlannerError as error:

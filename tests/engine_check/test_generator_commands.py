@@ -7,7 +7,7 @@ import pytest
 from engine_plans import program
 
 from planner.engine_check.drive import Drive, TokenCounts
-from planner.engine_check.generators import Run, find_generator
+from planner.engine_check.generators import GeneratorRun, find_generator
 from planner.errors import PlannerError
 
 OPEN = Drive("chat", "lab/model", TokenCounts(512, 64), TokenCounts(128), rate_per_s=2.5, concurrency=None)
@@ -25,7 +25,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def flags(name: str, drive: Drive) -> dict[str, str]:
     """The command's flags with what follows each; those without a value have an empty one."""
-    run = Run(drive, "http://127.0.0.1:8000", "lab/tokenizer", 60.0, Path("out"))
+    run = GeneratorRun(drive, "http://127.0.0.1:8000", "lab/tokenizer", 60.0, Path("out"))
     words = find_generator(name).command(run)
     return {
         flag: "" if value.startswith("--") else value

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from planner.problem.schema import SloSpec
-from planner.simulate.fleet.instances import QUEUEINGS, ROUTINGS, Fleet, Instance, Path
+from planner.simulate.fleet.instances import QUEUEINGS, ROUTINGS, Fleet, Instance, RequestPath
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.run.attainment import Draws
 from planner.simulate.run.mixture import Mixture
@@ -106,9 +106,9 @@ def mixed_fleets(chosen: Draw) -> Fleet:
     first = [one.model for one in numbered if one.role != "decode"]
     last = [one.model for one in numbered if one.role == "decode"]
 
-    def path() -> Path:
+    def path() -> RequestPath:
         entry = chosen(st.sampled_from(first))
-        return Path(entry, chosen(st.sampled_from(last)) if last else entry, 1.0)
+        return RequestPath(entry, chosen(st.sampled_from(last)) if last else entry, 1.0)
 
     paths = tuple(tuple(path() for _ in range(chosen(st.integers(1, 2)))) for _ in range(2))
     return replace(fleet, instances=numbered, paths=paths)

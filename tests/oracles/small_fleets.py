@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 from step_simulator import StepSimulator
 
-from planner.simulate.fleet.instances import QUEUEINGS, ROUTINGS, UNLIMITED, Fleet, Instance, Path, Speculation
-from planner.simulate.fleet.operation import ACTIONS, Change, Control, Elastic, PoolLink
+from planner.simulate.fleet.instances import QUEUEINGS, ROUTINGS, UNLIMITED, Fleet, Instance, RequestPath, Speculation
+from planner.simulate.fleet.operation import ACTIONS, Change, Control, ElasticEngines, PoolLink
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.result import SimulationResult
@@ -194,9 +194,11 @@ def pathed_fleets(chosen: Draw) -> Fleet:
     first = [one.model for one in numbered if one.role != "decode"]
     last = [one.model for one in numbered if one.role == "decode"]
 
-    def path() -> Path:
+    def path() -> RequestPath:
         entry = chosen(st.sampled_from(first))
-        return Path(entry, chosen(st.sampled_from(last)) if last else entry, chosen(st.sampled_from([0.25, 1.0])))
+        return RequestPath(
+            entry, chosen(st.sampled_from(last)) if last else entry, chosen(st.sampled_from([0.25, 1.0]))
+        )
 
     paths = tuple(tuple(path() for _ in range(chosen(st.integers(1, 3)))) for _ in range(2))
     return replace(fleet, instances=numbered, paths=paths)
@@ -214,7 +216,7 @@ def elastic_fleets(chosen: Draw) -> Fleet:
         most_sequences=chosen(st.integers(1, 4)),
         most_context=chosen(st.sampled_from([UNLIMITED, UNLIMITED, 9, 25])),
     )
-    elastic = Elastic(
+    elastic = ElasticEngines(
         ring_tokens_per_s=chosen(st.sampled_from([5.0, math.inf])),
         exchange_s=chosen(st.sampled_from([0.0, 0.25])),
         borrows=chosen(st.booleans()),

@@ -9,7 +9,7 @@ from functools import cache, partial
 import numpy as np
 
 from planner.problem.schema import SloSpec
-from planner.simulate.fleet.instances import Fleet, Instance, Path
+from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.goodput.cells import Cell, CellSearch
 from planner.simulate.goodput.rate import TOLERANCE
@@ -47,7 +47,7 @@ def engine(role: str, batch: int) -> Instance:
 def fleet(workloads: Sequence[int], first: int, last: int, batch: int) -> Fleet:
     """`first` engines that do both, or that hand over to `last` others."""
     roles = ["prefill" if last else "colocated"] * first + ["decode"] * last
-    return Fleet(tuple(engine(role, batch) for role in roles), paths=((Path(0, 0, 1.0),),) * len(workloads))
+    return Fleet(tuple(engine(role, batch) for role in roles), paths=((RequestPath(0, 0, 1.0),),) * len(workloads))
 
 
 def cells() -> list[Cell]:
@@ -67,7 +67,7 @@ def whole(chosen: Sequence[Cell]) -> Fleet:
     """The fleets of cells as one."""
     fleets = [(number, cell, cell.fleet()) for number, cell in enumerate(chosen)]
     engines = [replace(each, model=number) for number, _, one in fleets for each in one.instances]
-    paths = {workload: (Path(number, number, 1.0),) for number, cell, _ in fleets for workload in cell.workloads}
+    paths = {workload: (RequestPath(number, number, 1.0),) for number, cell, _ in fleets for workload in cell.workloads}
     return Fleet(tuple(engines), paths=tuple(paths[at] for at in sorted(paths)))
 
 
@@ -92,10 +92,10 @@ def test_the_search_finds_what_playing_every_partition_finds_and_no_run_exceeds_
     assert len(every) > 20
     for rate in (best.goodput_per_s * (1.0 + 2.0 * TOLERANCE), search.bound * 1.001):
         assert not any(load.keeps(whole(chosen), rate) for chosen in every)
-    assert search.played < len(all_cells)
+    assert search.simulated < len(all_cells)
 
 
-def test_a_favourite_is_played_to_its_goodput_and_beaten_by_better_ones() -> None:
+def test_a_preferred_partition_is_simulated_to_its_goodput_and_dominated_by_better_ones() -> None:
     load, all_cells = mixture(), cells()
     favourite = tuple(at for at, cell in enumerate(all_cells) if cell.gpus == 1 and len(cell.workloads) == 1)
     search = CellSearch(all_cells, load, GPUS)

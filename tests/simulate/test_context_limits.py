@@ -14,12 +14,11 @@ from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
-from planner.simulate.fleet.instances import Fleet, Instance
-from planner.simulate.fleet.instances import Path as RequestPath
+from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.step_grid import StepGrid
-from planner.simulate.goodput.optimistic import Optimist
-from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.plans.play import Load, findings, play
+from planner.simulate.goodput.rate_bound import RateBound
+from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.attainment import Draws, required
 from planner.simulate.run.engine import simulate
@@ -70,7 +69,7 @@ def test_the_stricter_end_of_a_path_ends_an_answer() -> None:
 def test_no_rate_is_excluded_for_engines_that_end_answers() -> None:
     draws, slo = Draws.renewal(np.full(50, 90), np.full(50, 20)), SloSpec.model_validate({"ttft": {"p90_s": 1.0}})
     with pytest.raises(PlannerError, match="end requests of 110 tokens at 100"):
-        Optimist(draws, required(slo)).most_rate(Fleet((one(most_context=100),)))
+        RateBound(draws, required(slo)).most_rate(Fleet((one(most_context=100),)))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +98,7 @@ def test_long_requests_of_a_trace_do_not_change_what_others_cost(plan: Envelope,
     runs = []
     for rows in (short, far):
         (folder := tmp_path / str(len(rows))).mkdir()
-        runs.append(play(plan, decision, Load(trace(folder, rows)), Policies()).result)
+        runs.append(simulate_plan(plan, decision, Traffic(trace(folder, rows)), Policies()).result)
     assert runs[1].finished_s[:21].tolist() == runs[0].finished_s.tolist()
     assert runs[1].rejected.tolist() == [False] * 21 + [True, False]
     assert runs[1].requests.output_tokens[-1] == MOST - 1000
@@ -109,7 +108,8 @@ def test_check_fails_a_plan_for_answers_that_it_cuts(plan: Envelope, tmp_path: P
     decision = ServeDecision.model_validate(plan.decision)
     found = {
         rows[0][2]: {
-            one.rule: one.ok for one in findings(play(plan, decision, Load(trace(tmp_path, rows)), Policies()))
+            one.rule: one.ok
+            for one in findings(simulate_plan(plan, decision, Traffic(trace(tmp_path, rows)), Policies()))
         }
         for rows in ([(0.0, 100, 50)], [(0.0, 100, 5000)])
     }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.simulate.fleet.instances import Fleet, Instance, Speculation
-from planner.simulate.fleet.operation import Change, Elastic
+from planner.simulate.fleet.operation import Change, ElasticEngines
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
@@ -25,12 +25,12 @@ def poisson(seed: int, count: int, rate_per_s: float, longest: int = 400) -> Req
     return Requests.open_stream(arrival_s, rng.integers(1, longest, count), rng.integers(1, 60, count))
 
 
-def elastic(instances: int, kv_tokens: int, rules: Elastic | None = None) -> Fleet:
+def elastic(instances: int, kv_tokens: int, rules: ElasticEngines | None = None) -> Fleet:
     one = replace(ONE, kv_tokens=kv_tokens)
-    return Fleet((one,) * instances, block_tokens=1, elastic=rules or Elastic())
+    return Fleet((one,) * instances, block_tokens=1, elastic=rules or ElasticEngines())
 
 
-def played(requests: Requests, instances: int, kv_tokens: int, rules: Elastic | None = None) -> SimulationResult:
+def played(requests: Requests, instances: int, kv_tokens: int, rules: ElasticEngines | None = None) -> SimulationResult:
     return simulate(elastic(instances, kv_tokens, rules), requests)
 
 
@@ -43,7 +43,7 @@ def test_one_instance_without_overlap_is_the_engine_that_prefills_first(seed: in
     assert apart.any()
     plain = replace(ONE, policy="prefill-first", reserves=True)
     whole = simulate(Fleet((plain,), block_tokens=1), requests)
-    shared = played(requests, 1, 20_000, Elastic(borrows=False))
+    shared = played(requests, 1, 20_000, ElasticEngines(borrows=False))
     assert shared.ttft_s[apart] == pytest.approx(whole.ttft_s[apart], rel=1e-12)
     assert shared.finished_s[apart] == pytest.approx(whole.finished_s[apart], rel=1e-12)
 
@@ -59,7 +59,7 @@ def test_requests_and_tokens_are_conserved_and_the_cache_holds_them(
     seed: int, instances: int, borrows: bool, above: int | None
 ) -> None:
     requests = poisson(seed, 80, 30.0)
-    result = played(requests, instances, 700, Elastic(borrows=borrows, scale_up_above=above))
+    result = played(requests, instances, 700, ElasticEngines(borrows=borrows, scale_up_above=above))
     fits = requests.input_tokens + requests.output_tokens <= 700 * instances
     assert result.drained
     assert np.array_equal(result.complete, fits)
@@ -90,8 +90,8 @@ def test_a_request_may_be_longer_than_an_instance_has_room_for() -> None:
 def test_slow_rings_and_exchanges_cost_time() -> None:
     requests = Requests.open_stream([0.0], [50_000], [30])
     plain = played(requests, 4, 20_000)
-    ring = played(requests, 4, 20_000, Elastic(ring_tokens_per_s=1e4))
-    exchange = played(requests, 4, 20_000, Elastic(exchange_s=1e-3))
+    ring = played(requests, 4, 20_000, ElasticEngines(ring_tokens_per_s=1e4))
+    exchange = played(requests, 4, 20_000, ElasticEngines(exchange_s=1e-3))
     assert float(ring.ttft_s[0]) == pytest.approx(0.75 * 50_000 / 1e4)
     assert float(exchange.finished_s[0] - plain.finished_s[0]) == pytest.approx(29e-3)
 
@@ -99,7 +99,7 @@ def test_slow_rings_and_exchanges_cost_time() -> None:
 def test_an_instance_that_becomes_idle_takes_its_share_of_many_sequences() -> None:
     requests = Requests.open_stream([0.0] * 12, [5_000] + [3] * 11, [1] + [1_000] * 11)  # the first ends after 0.5 s
     one = Instance(StepGrid.affine(4e-3, sequence_s=1e-3, token_s=1e-4), 20_000)
-    fleets = (Fleet((one, one), elastic=Elastic(scale_up_above=above)) for above in (11, 10))
+    fleets = (Fleet((one, one), elastic=ElasticEngines(scale_up_above=above)) for above in (11, 10))
     alone, joined = (simulate(fleet, requests) for fleet in fleets)
     assert alone.degree.tolist() == joined.degree.tolist() == [1] * 12
     assert alone.tpot_s[1:] == pytest.approx(4e-3 + 11 * 1e-3)
@@ -129,16 +129,16 @@ def test_clients_that_wait_are_served_as_their_answers_come() -> None:
     ],
 )
 def test_what_elastic_instances_do_not_do_is_refused(change: dict[str, object], message: str) -> None:
-    plain = Fleet((ONE, ONE), elastic=Elastic())
+    plain = Fleet((ONE, ONE), elastic=ElasticEngines())
     with pytest.raises(PlannerError, match=message):
         replace(plain, **change)  # type: ignore[arg-type]  # one field of the fleet
 
 
 def test_impossible_rings_and_requests_for_others_are_refused() -> None:
     with pytest.raises(PlannerError, match="ring"):
-        Elastic(ring_tokens_per_s=0.0)
+        ElasticEngines(ring_tokens_per_s=0.0)
     with pytest.raises(PlannerError, match="scale_up_above"):
-        Elastic(scale_up_above=0)
+        ElasticEngines(scale_up_above=0)
     with pytest.raises(PlannerError, match="which no instance serves"):
         simulate(elastic(2, 700), poisson(0, 5, 1.0).of_models([0, 0, 1, 0, 0]))
     with pytest.raises(PlannerError, match="adapters"):

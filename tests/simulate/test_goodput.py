@@ -15,9 +15,9 @@ from planner.errors import PlannerError
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance, Speculation
 from planner.simulate.fleet.step_grid import StepGrid
-from planner.simulate.goodput.optimistic import Optimist
 from planner.simulate.goodput.placements import Placement, reversals, search_placements
 from planner.simulate.goodput.rate import goodput, interval, keeps
+from planner.simulate.goodput.rate_bound import RateBound
 from planner.simulate.run.attainment import Draws, attainment, kept, required
 from planner.simulate.run.engine import simulate
 
@@ -29,7 +29,7 @@ SLO = SloSpec.model_validate({"ttft": {"p90_s": 0.4}, "tpot": {"p90_s": 0.02}, "
 def test_no_run_keeps_its_limits_beyond_the_optimistic_rate(
     fleet: Fleet, draws: Draws, slo: SloSpec, power: int
 ) -> None:
-    most = Optimist(draws, required(slo)).most_rate(fleet)
+    most = RateBound(draws, required(slo)).most_rate(fleet)
     rates = [2.0**power] + ([most * 1.001 + 1e-9, most * 2.0 + 1e-9] if math.isfinite(most) else [])
     for rate in rates:
         if rate > most * (1.0 + 1e-6):
@@ -50,7 +50,7 @@ def colocated(count: int = 1) -> Fleet:
 
 def test_goodput_is_kept_and_a_little_more_is_not() -> None:
     draws, fleet = stream(), colocated()
-    most = Optimist(draws, required(SLO)).most_rate(fleet)
+    most = RateBound(draws, required(SLO)).most_rate(fleet)
     found = goodput(fleet, draws, SLO, most_per_s=most)
     assert 0.0 < found.rate_per_s < most
     assert keeps(fleet, draws, SLO, found.rate_per_s)
@@ -83,7 +83,7 @@ def test_a_rate_that_must_be_kept_at_least_is_tried_first_and_ends_the_search() 
 def test_limits_that_no_idle_engine_keeps_leave_no_goodput() -> None:
     slo = SloSpec.model_validate({"ttft": {"p90_s": 1e-3}})
     draws, fleet = stream(), colocated()
-    assert Optimist(draws, required(slo)).most_rate(fleet) == 0.0
+    assert RateBound(draws, required(slo)).most_rate(fleet) == 0.0
     assert goodput(fleet, draws, slo, most_per_s=50.0).rate_per_s == 0.0
 
 
@@ -108,7 +108,7 @@ def test_the_bound_comes_near_the_goodput_of_a_lone_engine_with_equal_requests()
     grid = StepGrid.affine(1e-9, token_s=1e-4, most_sequences=64)
     fleet = Fleet((Instance(grid, 10**7, token_budget=400, most_sequences=64),))
     slo = SloSpec.model_validate({"ttft": {"p90_s": 0.2}})
-    most = Optimist(draws, required(slo)).most_rate(fleet)
+    most = RateBound(draws, required(slo)).most_rate(fleet)
     assert goodput(fleet, draws, slo, most_per_s=most).rate_per_s > 0.9 * most
 
 
@@ -127,7 +127,7 @@ def test_fleets_that_may_save_work_have_no_optimistic_rate(
     drafts = None if speculation is None else Speculation(speculation, 0.5, GRID)
     instances = tuple(replace(one, speculation=drafts) for one in colocated().instances)
     with pytest.raises(PlannerError, match=named):
-        Optimist(stream(60), required(SLO)).most_rate(Fleet(instances, **rules))
+        RateBound(stream(60), required(SLO)).most_rate(Fleet(instances, **rules))
 
 
 def test_attainment_is_the_share_that_keeps_all_limits_on_percentiles() -> None:

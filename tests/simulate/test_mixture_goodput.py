@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.problem.schema import SloSpec
-from planner.simulate.fleet.instances import Fleet, Instance, Path
+from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.step_grid import StepGrid
-from planner.simulate.goodput.optimistic import Optimist
-from planner.simulate.goodput.optimistic_mixture import MixtureOptimist
+from planner.simulate.goodput.mixture_bound import MixtureRateBound
 from planner.simulate.goodput.rate import highest_kept
+from planner.simulate.goodput.rate_bound import RateBound
 from planner.simulate.run.attainment import Draws, kept, required
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.mixture import Mixture
@@ -28,11 +28,11 @@ SLOW = SloSpec.model_validate({"latency": {"p90_s": 8.0}})
 def test_no_run_keeps_the_limits_of_all_workloads_beyond_the_optimistic_rate(
     fleet: Fleet, mixture: Mixture, power: int
 ) -> None:
-    most = MixtureOptimist(mixture).most_rate(fleet)
+    most = MixtureRateBound(mixture).most_rate(fleet)
     rates = [2.0**power] + ([most * 1.001 + 1e-9, most * 2.0 + 1e-9] if math.isfinite(most) else [])
     for rate in rates:
         if rate > most * (1.0 + 1e-6):
-            runs = mixture.play(fleet, rate)
+            runs = mixture.simulate(fleet, rate)
             rows = zip(runs, mixture.slos, mixture.draws, strict=True)
             assert not all(kept(run, slo, draws.warm_up) for run, slo, draws in rows)
 
@@ -51,7 +51,7 @@ def mixture() -> Mixture:
 
 def shared(count: int) -> Fleet:
     one = Instance(GRID, 50_000, token_budget=1024, most_sequences=64)
-    return Fleet((one,) * count, paths=((Path(0, 0, 1.0),),) * 2)
+    return Fleet((one,) * count, paths=((RequestPath(0, 0, 1.0),),) * 2)
 
 
 def test_each_workload_has_its_share_of_the_rate(mixture: Mixture) -> None:
@@ -67,7 +67,7 @@ def test_each_workload_has_its_share_of_the_rate(mixture: Mixture) -> None:
 def test_a_run_keeps_the_limits_only_where_every_workload_does(mixture: Mixture) -> None:
     fleet = shared(2)
     rate = highest_kept(lambda one: mixture.keeps(fleet, one), most_per_s=200.0).rate_per_s
-    beyond = mixture.play(fleet, rate * 1.03)
+    beyond = mixture.simulate(fleet, rate * 1.03)
     each = [kept(run, slo, draws.warm_up) for run, slo, draws in zip(beyond, mixture.slos, mixture.draws, strict=True)]
     assert mixture.keeps(fleet, rate)
     assert not all(each)
@@ -76,24 +76,24 @@ def test_a_run_keeps_the_limits_only_where_every_workload_does(mixture: Mixture)
 def test_workloads_that_share_no_engine_run_as_if_alone(mixture: Mixture) -> None:
     one = Instance(GRID, 50_000, token_budget=1024, most_sequences=64)
     other = Instance(GRID, 50_000, token_budget=512, most_sequences=32, model=1)
-    whole = Fleet((one, one, other), paths=((Path(0, 0, 1.0),), (Path(1, 1, 1.0),)))
-    cells = (Fleet((one, one), paths=((Path(0, 0, 1.0),),)), Fleet((other,), paths=((Path(1, 1, 1.0),),)))
-    together = mixture.play(whole, 20.0)
+    whole = Fleet((one, one, other), paths=((RequestPath(0, 0, 1.0),), (RequestPath(1, 1, 1.0),)))
+    cells = (Fleet((one, one), paths=((RequestPath(0, 0, 1.0),),)), Fleet((other,), paths=((RequestPath(1, 1, 1.0),),)))
+    together = mixture.simulate(whole, 20.0)
     for at, cell in enumerate(cells):
-        (alone,) = mixture.of((at,)).play(cell, 20.0)
+        (alone,) = mixture.of((at,)).simulate(cell, 20.0)
         assert together[at].first_token_s.tolist() == alone.first_token_s.tolist()
         assert together[at].finished_s.tolist() == alone.finished_s.tolist()
 
 
 def test_what_all_workloads_need_together_is_a_tighter_bound_than_each_alone() -> None:
     halves = Mixture((drawn(600, 1, 600, 0.5), drawn(600, 2, 600, 0.5)), (FAST, FAST))
-    alone = min(Optimist(draws, required(FAST)).most_rate(shared(1)) for draws in halves.draws)
-    most = MixtureOptimist(halves).most_rate(shared(1))
+    alone = min(RateBound(draws, required(FAST)).most_rate(shared(1)) for draws in halves.draws)
+    most = MixtureRateBound(halves).most_rate(shared(1))
     assert most < 0.7 * alone
     assert highest_kept(lambda one: halves.keeps(shared(1), one), most_per_s=most).rate_per_s > 0.3 * most
 
 
 def test_a_workload_without_limits_only_takes_its_work(mixture: Mixture) -> None:
     free = Mixture(mixture.draws, (FAST, SloSpec()))
-    assert MixtureOptimist(free).most_rate(shared(1)) >= MixtureOptimist(mixture).most_rate(shared(1))
+    assert MixtureRateBound(free).most_rate(shared(1)) >= MixtureRateBound(mixture).most_rate(shared(1))
     assert simulate(shared(1), free.requests(1.0)).drained

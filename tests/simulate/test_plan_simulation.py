@@ -14,8 +14,8 @@ from planner.plan.store import checks_path
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
-from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.plans.play import Load, findings, play
+from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
@@ -70,7 +70,7 @@ def test_a_fleet_has_an_engine_for_every_rank_of_every_replica(plan: Path) -> No
 def test_a_plan_at_half_its_rate_keeps_its_limits(plan: Path) -> None:
     envelope, decision = load_plan(plan)
     trace = trace_file(plan.parent, rate_per_s=4.0)
-    played = play(envelope, decision, Load(str(trace)), Policies())
+    played = simulate_plan(envelope, decision, Traffic(str(trace)), Policies())
     assert all(finding.ok for finding in findings(played))
     assert played.result.drained
 
@@ -78,7 +78,7 @@ def test_a_plan_at_half_its_rate_keeps_its_limits(plan: Path) -> None:
 def test_a_plan_far_beyond_its_rate_is_called_saturated(plan: Path) -> None:
     envelope, decision = load_plan(plan)
     trace = trace_file(plan.parent, count=3000)
-    played = play(envelope, decision, Load(str(trace), rate_per_s=4000.0), Policies())
+    played = simulate_plan(envelope, decision, Traffic(str(trace), rate_per_s=4000.0), Policies())
     assert played.summary["saturated"]
     assert not next(finding for finding in findings(played) if finding.rule == "simulate.saturation").ok
 
@@ -122,7 +122,7 @@ def test_level_simulate_is_kept_beside_the_plan(plan: Path, tmp_path: Path) -> N
 
 def test_the_own_workload_is_played_at_the_rate_of_the_problem(plan: Path) -> None:
     envelope, decision = load_plan(plan)
-    played = play(envelope, decision, Load(first=2000), Policies(), seed=1)
+    played = simulate_plan(envelope, decision, Traffic(first=2000), Policies(), seed=1)
     requests = played.result.requests
     assert len(requests) / float(requests.arrival_s[-1]) == pytest.approx(8.0, rel=0.1)
     assert float(requests.output_tokens.mean()) == pytest.approx(100, rel=0.05)
@@ -133,13 +133,13 @@ def test_what_cannot_be_played_is_refused(plan: Path, tmp_path: Path) -> None:
     envelope, decision = load_plan(plan)
     trace = str(trace_file(tmp_path, count=3))
     with pytest.raises(PlannerError, match="unknown routing"):
-        play(envelope, decision, Load(trace), Policies(routing="best"))
+        simulate_plan(envelope, decision, Traffic(trace), Policies(routing="best"))
     with pytest.raises(PlannerError, match="are for a trace"):
-        play(envelope, decision, Load(rate_per_s=4.0), Policies())
+        simulate_plan(envelope, decision, Traffic(rate_per_s=4.0), Policies())
     with pytest.raises(PlannerError, match="unknown policy"):
-        play(envelope, decision, Load(trace), Policies(engine_policy="static"))
+        simulate_plan(envelope, decision, Traffic(trace), Policies(engine_policy="static"))
     with pytest.raises(PlannerError, match="serves no requests"):
-        play(envelope.model_copy(update={"kind": "train"}), decision, Load(trace), Policies())
+        simulate_plan(envelope.model_copy(update={"kind": "train"}), decision, Traffic(trace), Policies())
 
 
 def test_summaries_agree_with_the_run() -> None:

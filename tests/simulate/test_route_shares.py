@@ -9,13 +9,13 @@ from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.load.problems import load_plan
 from planner.plan.schema import Decision, Envelope, Route
-from planner.simulate.fleet.instances import Fleet, Instance, Path
+from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.shares import shared_out
 from planner.simulate.fleet.step_grid import StepGrid
-from planner.simulate.plans.plan_fleet import Policies
-from planner.simulate.plans.plan_paths import paths_of
-from planner.simulate.plans.play import Load, play
+from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.paths import paths_of
+from planner.simulate.plans.simulation import Traffic, simulate_plan
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
 
@@ -47,7 +47,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Envelope, Decision]
 
 def colocated(mixed: tuple[Envelope, Decision], policies: Policies) -> float:
     """The share of 400 requests that the role which does both has played."""
-    played = play(*mixed, Load(first=400), policies)
+    played = simulate_plan(*mixed, Traffic(first=400), policies)
     homes = [played.planned.role_of_instance[home] for home in played.result.home]
     return homes.count("both") / len(homes)
 
@@ -68,7 +68,7 @@ def test_routers_that_look_for_caches_and_engines_that_come_and_go_have_no_share
 
 
 def test_a_note_says_which_shares_are_played(mixed: tuple[Envelope, Decision]) -> None:
-    (note,) = play(*mixed, Load(first=50), Policies()).planned.notes
+    (note,) = simulate_plan(*mixed, Traffic(first=50), Policies()).planned.notes
     assert "75.0% to prefill and decode" in note
     assert "25.0% to both" in note
 
@@ -93,7 +93,7 @@ def test_caches_go_to_each_decode_role_in_its_share(mixed: tuple[Envelope, Decis
     )
     others = tuple(route for route in decision.routing if route.source is None)
     plan = decision.model_copy(update={"roles": (*decision.roles, second), "routing": (*others, *routes)})
-    played = play(envelope, plan, Load(first=400), Policies())
+    played = simulate_plan(envelope, plan, Traffic(first=400), Policies())
     homes = [played.planned.role_of_instance[home] for home in played.result.home]
     counted = {name: homes.count(name) / len(homes) for name in ("both", "decode", "second")}
     assert counted == pytest.approx({"both": 0.25, "decode": 0.675, "second": 0.075}, abs=0.006)
@@ -119,7 +119,7 @@ def test_every_stretch_of_requests_has_nearly_the_shares() -> None:
 
 
 def test_a_request_that_its_path_cannot_hold_goes_to_the_one_with_most_room() -> None:
-    paths = ((Path(0, 0, 0.5), Path(1, 1, 0.5)),)
+    paths = ((RequestPath(0, 0, 0.5), RequestPath(1, 1, 0.5)),)
     fleet = Fleet((Instance(GRID, kv_tokens=640), Instance(GRID, kv_tokens=64_000, model=1)), paths=paths)
     inputs = np.where(np.arange(100) % 10 == 0, 2000, 100)
     result = simulate(fleet, Requests.open_stream(np.arange(100) * 0.1, inputs, np.full(100, 20)))
@@ -132,17 +132,17 @@ def test_a_request_that_its_path_cannot_hold_goes_to_the_one_with_most_room() ->
     ("paths", "message"),
     [
         (((),), "has no path"),
-        (((Path(0, 0, 0.0),),), "without requests"),
-        (((Path(0, 7, 1.0),),), "a path of workload 0 from instances 0 to 7"),
+        (((RequestPath(0, 0, 0.0),),), "without requests"),
+        (((RequestPath(0, 7, 1.0),),), "a path of workload 0 from instances 0 to 7"),
     ],
 )
-def test_paths_that_lead_nowhere_are_refused(paths: tuple[tuple[Path, ...], ...], message: str) -> None:
+def test_paths_that_lead_nowhere_are_refused(paths: tuple[tuple[RequestPath, ...], ...], message: str) -> None:
     with pytest.raises(PlannerError, match=message):
         Fleet((Instance(GRID, kv_tokens=640),), paths=paths)
 
 
 def test_a_request_of_a_workload_without_paths_is_refused() -> None:
-    fleet = Fleet((Instance(GRID, kv_tokens=640),), paths=((Path(0, 0, 1.0),),))
+    fleet = Fleet((Instance(GRID, kv_tokens=640),), paths=((RequestPath(0, 0, 1.0),),))
     requests = replace(Requests.open_stream([0.0], [10], [2]), workload=np.array([1]))
     with pytest.raises(PlannerError, match="request 0 is for workload 1"):
         simulate(fleet, requests)

@@ -10,8 +10,8 @@ from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.load.problems import load_plan
 from planner.plan.schema import Decision, Envelope
-from planner.simulate.plans.plan_fleet import Policies
-from planner.simulate.plans.play import Load, Played, findings, play
+from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.simulation import PlanSimulation, Traffic, findings, simulate_plan
 from planner.simulate.requests.stream import Requests, together
 
 PROBLEM = """
@@ -54,25 +54,27 @@ def loaded(plan: Path) -> tuple[Envelope, Decision]:
 
 
 @pytest.fixture(scope="module")
-def played(loaded: tuple[Envelope, Decision]) -> Played:
-    return play(*loaded, Load(first=3000), Policies())
+def played(loaded: tuple[Envelope, Decision]) -> PlanSimulation:
+    return simulate_plan(*loaded, Traffic(first=3000), Policies())
 
 
-def homes(played: Played, workload: int) -> set[str]:
+def homes(played: PlanSimulation, workload: int) -> set[str]:
     """The roles that played a workload."""
     assert played.result.requests.workload is not None
     mine = played.result.requests.workload == workload
     return {played.planned.role_of_instance[home] for home in played.result.home[mine]}
 
 
-def test_every_workload_is_played_by_roles_of_its_model(played: Played, loaded: tuple[Envelope, Decision]) -> None:
+def test_every_workload_is_played_by_roles_of_its_model(
+    played: PlanSimulation, loaded: tuple[Envelope, Decision]
+) -> None:
     models = {role.name: role.model for role in loaded[1].roles}
     assert played.result.drained
     for workload, model in enumerate(("small", "large", "large")):
         assert {models[role] for role in homes(played, workload)} == {model}
 
 
-def test_limits_are_judged_workload_by_workload(played: Played) -> None:
+def test_limits_are_judged_workload_by_workload(played: PlanSimulation) -> None:
     found = {(one.rule, one.where) for one in findings(played)}
     assert {
         ("simulate.ttft", "chat: p95"),
@@ -87,7 +89,7 @@ def test_limits_are_judged_workload_by_workload(played: Played) -> None:
 
 
 def test_routers_that_look_for_caches_keep_models_apart(loaded: tuple[Envelope, Decision]) -> None:
-    played = play(*loaded, Load(first=400), Policies(routing="cache-aware"))
+    played = simulate_plan(*loaded, Traffic(first=400), Policies(routing="cache-aware"))
     assert homes(played, 0).isdisjoint(homes(played, 1))
 
 
@@ -106,7 +108,7 @@ def test_a_trace_cannot_be_shared_out_over_models(loaded: tuple[Envelope, Decisi
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s,input_tokens,output_tokens\n0,10,10\n")
     with pytest.raises(PlannerError, match="does not say which each request is for"):
-        play(*loaded, Load(str(trace)), Policies())
+        simulate_plan(*loaded, Traffic(str(trace)), Policies())
 
 
 def test_streams_and_sessions_together_keep_their_order_and_their_successors() -> None:

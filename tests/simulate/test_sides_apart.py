@@ -22,8 +22,8 @@ from planner.plan.schema import Envelope
 from planner.plan.sides import ffn_roles, without_ffn
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.unit_grid import unit_grid
-from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.plans.play import Load, findings, play
+from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
 
@@ -90,7 +90,7 @@ def test_a_step_of_an_engine_is_that_of_its_unit() -> None:
 
 
 def test_a_plan_keeps_in_a_run_what_it_claims(plan: tuple[Envelope, ServeDecision]) -> None:
-    played = play(*plan, Load(first=3000), Policies())
+    played = simulate_plan(*plan, Traffic(first=3000), Policies())
     assert played.result.drained
     assert all(finding.ok for finding in findings(played))
     tpot_s = played.result.tpot_s[500:]

@@ -21,8 +21,8 @@ from planner.plan.schema import Decision, Envelope
 from planner.problem.speculation import SpeculationSpec
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
-from planner.simulate.plans.plan_fleet import Policies
-from planner.simulate.plans.play import Load, play
+from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.simulation import Traffic, simulate_plan
 
 PROBLEM = """
 schema: planner.problem/1
@@ -55,7 +55,7 @@ def stated(envelope: Envelope, metric: str) -> float:
 
 
 def test_steady_state_with_drafts_is_that_of_a_run(plan: tuple[Envelope, Decision]) -> None:
-    played = play(*plan, Load(first=1500, warm_up=300), Policies())
+    played = simulate_plan(*plan, Traffic(first=1500, warm_up=300), Policies())
     assert float(np.mean(played.result.tpot_s[300:])) == pytest.approx(stated(plan[0], "tpot_s"), rel=AGREEMENT)
     run = played.result
     ends_s = np.sort(run.finished_s)[300:-300]
@@ -66,9 +66,9 @@ def test_steady_state_with_drafts_is_that_of_a_run(plan: tuple[Envelope, Decisio
 
 def test_the_operation_takes_the_place_of_the_drafts_of_the_plan(plan: tuple[Envelope, Decision]) -> None:
     text = {"speculation": {"draft_tokens": 3, "acceptance": 0.0, "draft_step_s": 0.0}}
-    wrong = play(*plan, Load(first=200), Policies(operation=OperationSpec.model_validate(text)))
+    wrong = simulate_plan(*plan, Traffic(first=200), Policies(operation=OperationSpec.model_validate(text)))
     assert int(wrong.result.accepted_tokens.sum()) == 0
-    assert int(play(*plan, Load(first=200), Policies()).result.accepted_tokens.sum()) > 0
+    assert int(simulate_plan(*plan, Traffic(first=200), Policies()).result.accepted_tokens.sum()) > 0
 
 
 def grid(drafter: Drafter | None, draft_tokens: int = 0) -> tuple[StepGrid, Pricer, Shards]:
@@ -113,5 +113,5 @@ def test_an_estimate_of_the_same_deployment_has_the_times_of_the_run(plan: tuple
     problem = {name: value for name, value in envelope.inputs.items() if name != "kind"}
     (line,) = estimate_jsonl([json.dumps({"id": "a", **problem, "decision": {**given, "draft_tokens": 3}})])
     estimated = json.loads(line)["prediction"]
-    played = play(*plan, Load(first=1500, warm_up=300), Policies())
+    played = simulate_plan(*plan, Traffic(first=1500, warm_up=300), Policies())
     assert estimated["tpot_s"] == pytest.approx(float(np.mean(played.result.tpot_s[300:])), rel=2 * AGREEMENT)

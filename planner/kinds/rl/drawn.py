@@ -10,7 +10,7 @@ from planner.documents.files import digest
 from planner.kinds.rl.decision import RlOptions, ToolCalls
 from planner.problem.schema import Problem
 from planner.rl.trajectories import SampleBatch
-from planner.simulate.plans.plan_load import drawn_lengths
+from planner.simulate.plans.workload import drawn_lengths
 
 
 def samples(options: RlOptions) -> int:

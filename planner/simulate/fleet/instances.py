@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from planner.errors import PlannerError, require_known
-from planner.simulate.fleet.operation import Change, Control, Elastic, PoolLink
+from planner.simulate.fleet.operation import Change, Control, ElasticEngines, PoolLink
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.loop import fields
 from planner.simulate.loop.elastic.fields import MOST_INSTANCES
@@ -97,7 +97,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class RequestPath:
     """A way of requests: those numbers (`Instance.model`) of the instances that take them first and last."""
 
     first: int
@@ -141,8 +141,8 @@ class Fleet:
     pool_links: tuple[PoolLink, ...] = ()
     store_kv_tokens: int = 0  # of the prefix cache that all instances share
     store_tokens_per_s: float = math.inf  # that come from it to a step, which waits for them
-    paths: tuple[tuple[Path, ...], ...] = ()  # by workload
-    elastic: Elastic | None = None  # instances work on requests together, none by itself
+    paths: tuple[tuple[RequestPath, ...], ...] = ()  # by workload
+    elastic: ElasticEngines | None = None  # instances work on requests together, none by itself
 
     def __post_init__(self) -> None:
         require_known("routing", self.routing, ROUTINGS)

@@ -64,7 +64,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Elastic:
+class ElasticEngines:
     """Equal instances that keep one KV cache together, join for a prefill and part for decoding (elastic.py says how).
 
     `scale_up_above`: decoding sequences of an instance above which those that decode together take idle instances in;

@@ -1,4 +1,4 @@
-"""The file that says how a plan is operated while it is played: `planner simulate PLAN --operation FILE`."""
+"""The file that says how a plan is operated while it is simulated: `planner simulate PLAN --operation FILE`."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal
@@ -18,7 +18,7 @@ SCHEMA: Final = "planner.operation/1"
 Seconds = Annotated[float, Field(ge=0)]
 
 
-class SpeculationSpec(Spec):
+class DraftingSpec(Spec):
     """Speculative decoding of every role that decodes."""
 
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
@@ -111,7 +111,7 @@ class OperationSpec(Spec):
     """All that is done to the engines of a plan."""
 
     schema_: Literal["planner.operation/1"] = Field(default=SCHEMA, alias="schema")
-    speculation: SpeculationSpec | None = None
+    speculation: DraftingSpec | None = None
     changes: tuple[ChangeSpec, ...] = ()
     control: ControlSpec | None = None
     adapters: AdaptersSpec | None = None

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.arrays import Ints
 from planner.errors import PlannerError
-from planner.simulate.fleet.instances import Fleet, Path
+from planner.simulate.fleet.instances import Fleet, RequestPath
 from planner.simulate.requests.stream import Requests
 
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -57,7 +57,7 @@ def _require(numbers: Ints, what: str, served: set[int]) -> None:
         raise PlannerError(found, hint=f"instances serve {', '.join(map(str, sorted(served)))}")
 
 
-def _room(fleet: Fleet, path: Path) -> int:
+def _room(fleet: Fleet, path: RequestPath) -> int:
     """Tokens that some instance at either end of a path can hold."""
     first, last = (
         max(one.kv_tokens for one in fleet.instances if one.model == number and (one.role == "decode") == decoding)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from planner.simulate.fleet.instances import Fleet
-from planner.simulate.goodput.optimistic_mixture import MixtureOptimist
+from planner.simulate.goodput.mixture_bound import MixtureRateBound
 from planner.simulate.goodput.rate import SMALLEST, TOLERANCE, highest_kept
 from planner.simulate.run.mixture import Mixture
 from planner.solvers.set_partition import best_bottleneck, cheapest_partition
@@ -29,7 +29,7 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Known:
+class GoodputBracket:
     """What is known of a cell: no run keeps more than `bound_per_s`, one kept `low_per_s`, one broke `high_per_s`."""
 
     fleet: Fleet
@@ -40,8 +40,8 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
-    """Cells that serve every workload once; no goodput is known of those that broke limits at a rate to be beaten."""
+class CellPartition:
+    """Cells that serve every workload once; no goodput is known where one broke limits at a rate that others keep."""
 
     cells: tuple[int, ...]
     goodput_per_s: float | None
@@ -56,18 +56,18 @@ class CellSearch:
     mixture: Mixture
     gpus: int
     most_per_s: float = math.inf
-    most_tried: int | None = None  # cells that are played
-    known: list[Known] = field(default_factory=list)
-    tried: list[Partition] = field(default_factory=list)
+    most_tried: int | None = None  # cells that are simulated
+    known: list[GoodputBracket] = field(default_factory=list)
+    tried: list[CellPartition] = field(default_factory=list)
     dropped: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        optimists: dict[tuple[int, ...], MixtureOptimist] = {}
+        bounds: dict[tuple[int, ...], MixtureRateBound] = {}
         for cell in self.cells:
-            optimist = optimists.setdefault(cell.workloads, MixtureOptimist(self.mixture.of(cell.workloads)))
+            rate_bound = bounds.setdefault(cell.workloads, MixtureRateBound(self.mixture.of(cell.workloads)))
             fleet = cell.fleet()
-            bound = min(optimist.most_rate(fleet), self.most_per_s)
-            self.known.append(Known(fleet, bound, 0.0, bound))
+            bound = min(rate_bound.most_rate(fleet), self.most_per_s)
+            self.known.append(GoodputBracket(fleet, bound, 0.0, bound))
 
     @property
     def bound(self) -> float:
@@ -76,8 +76,8 @@ class CellSearch:
         return 0.0 if chosen is None else min(self.known[at].bound_per_s for at in chosen)
 
     @property
-    def played(self) -> int:
-        """Cells that were played."""
+    def simulated(self) -> int:
+        """Cells that were simulated."""
         return sum(one.runs > 0 for one in self.known)
 
     @property
@@ -85,14 +85,14 @@ class CellSearch:
         """Runs of cells."""
         return sum(one.runs for one in self.known)
 
-    def best(self, favourite: tuple[int, ...] | None = None) -> Partition | None:
-        """The partition of the highest goodput among those without a dropped cell, the favourite played first.
+    def best(self, preferred: tuple[int, ...] | None = None) -> CellPartition | None:
+        """The partition of the highest goodput among those without a dropped cell, the preferred one simulated first.
 
         None where none has any. A partition is left out as soon as one of its cells has broken its limits, or cannot
         keep them, at a rate that would be better by the tolerance.
         """
-        if favourite is not None and not self.dropped:
-            self.play(favourite, 0.0)
+        if preferred is not None and not self.dropped:
+            self.simulate(preferred, 0.0)
         while True:
             found = [one for one in self.tried if one.goodput_per_s and not self.dropped & set(one.cells)]
             incumbent = max(found, key=lambda one: one.goodput_per_s or 0.0, default=None)
@@ -100,9 +100,9 @@ class CellSearch:
             chosen = self._promising(least)
             if chosen is None:
                 return incumbent
-            self.play(chosen, least)
+            self.simulate(chosen, least)
 
-    def play(self, chosen: tuple[int, ...], least_per_s: float) -> Partition:
+    def simulate(self, chosen: tuple[int, ...], least_per_s: float) -> CellPartition:
         """The goodput of a partition, where it is at least `least_per_s`."""
         most = min(self.known[at].high_per_s for at in chosen)
 
@@ -115,7 +115,7 @@ class CellSearch:
                 if self.known[at].low_per_s == 0.0 and self.known[at].high_per_s <= 2.0 * SMALLEST * most:
                     self.known[at].high_per_s = 0.0
         bound = min(self.known[at].bound_per_s for at in chosen)
-        self.tried.append(Partition(chosen, None if least_per_s > 0.0 and found == 0.0 else found, bound))
+        self.tried.append(CellPartition(chosen, None if least_per_s > 0.0 and found == 0.0 else found, bound))
         return self.tried[-1]
 
     def keeps(self, at: int, rate_per_s: float) -> bool:
@@ -135,7 +135,7 @@ class CellSearch:
 
     def _promising(self, least_per_s: float) -> tuple[int, ...] | None:
         """The partition that steady state prefers of those which could still be better."""
-        full = self.most_tried is not None and self.played >= self.most_tried
+        full = self.most_tried is not None and self.simulated >= self.most_tried
         alive = [
             at
             for at, one in enumerate(self.known)
@@ -158,7 +158,7 @@ class CellSearch:
     def cheapest(self, rate_per_s: float, keeps: Callable[[int], bool]) -> tuple[int, ...] | None:
         """The partition of the fewest GPUs all of whose cells `keeps` accepts at a rate; None where there is none.
 
-        Only cells that the optimistic model allows the rate are asked; of equal ones those that steady state prefers.
+        Only cells whose bound allows the rate are asked; of equal ones those that steady state prefers.
         """
         accepted: dict[int, bool] = {}
         while True:
@@ -171,7 +171,7 @@ class CellSearch:
                     accepted[at] = keeps(at)
 
     def fewest_allowed(self, rate_per_s: float) -> tuple[int, ...] | None:
-        """The partition of the fewest GPUs that the optimistic model allows a rate: fewer keep the limits in no run."""
+        """The partition of the fewest GPUs whose bounds allow a rate: fewer keep the limits in no run."""
         return self._fewest_gpus(self._allowed(rate_per_s))
 
     def _allowed(self, rate_per_s: float) -> list[int]:

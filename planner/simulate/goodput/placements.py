@@ -1,8 +1,8 @@
 """The placement of highest goodput: simulated where it matters, left out where no simulation could be better.
 
-Placements are taken in the order of what the optimistic model allows them, the favourite of a steady-state model first.
+Placements are taken in the order of their bounds by work alone, what a steady-state model prefers first.
 One that is not allowed more than the best found is left out; one that a single run shows not to keep its limits at a
-rate that would be better is beaten; the goodput of all others is found by bisection, on the same draws for all.
+rate that would be better is dominated; the goodput of all others is found by bisection, on the same draws for all.
 """
 
 import math
@@ -12,11 +12,11 @@ from typing import Literal
 
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet
-from planner.simulate.goodput.optimistic import Optimist
 from planner.simulate.goodput.rate import TOLERANCE, goodput
+from planner.simulate.goodput.rate_bound import RateBound
 from planner.simulate.run.attainment import Draws, required
 
-How = Literal["simulated", "beaten", "excluded", "left"]
+How = Literal["simulated", "dominated", "excluded", "left"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PlacementOutcome:
     """What was found of one placement; `goodput_per_s` where it was simulated to the end."""
 
     how: How
@@ -43,7 +43,7 @@ class PlacementSearch:
     """The search: one entry a placement, the best of them (None where none has any goodput), and runs."""
 
     placements: tuple[Placement, ...]
-    tried: tuple[Tried, ...]
+    tried: tuple[PlacementOutcome, ...]
     best: int | None
     runs: int
 
@@ -54,13 +54,13 @@ class PlacementSearch:
 
     @property
     def bound(self) -> float:
-        """What no simulation of any placement on these draws exceeds; inf where the optimistic model knows no limit."""
+        """What no simulation of any placement on these draws exceeds; inf where nothing limits the rate."""
         return max((one.bound_per_s * self._weight(at) for at, one in enumerate(self.tried)), default=0.0)
 
     @property
     def steady_best(self) -> int | None:
-        """The favourite of the steady-state model."""
-        return _favourite(self.placements)
+        """What the steady-state model prefers."""
+        return _preferred(self.placements)
 
     def count(self, how: How) -> int:
         """Placements that ended so."""
@@ -79,36 +79,38 @@ def search_placements(
     tolerance: float = TOLERANCE,
     everything: bool = False,
     most_tried: int | None = None,
-    optimist: Optimist | None = None,
+    rate_bound: RateBound | None = None,
 ) -> PlacementSearch:
     """The placement of highest worth, on the same draws for all, rates up to `most_per_s`.
 
     `everything` finds the goodput of all placements that have any; `most_tried` ends the search after so many.
     Raises PlannerError where `slo` limits nothing.
     """
-    model = optimist or Optimist(draws, required(slo))
+    model = rate_bound or RateBound(draws, required(slo))
     fleets = [placement.fleet() for placement in placements]
     bounds = [min(model.most_rate(fleet), most_per_s) for fleet in fleets]
     order = sorted(range(len(placements)), key=lambda at: -bounds[at] * placements[at].weight)
-    favourite = _favourite(placements)
-    if favourite is not None:
-        order.remove(favourite)
-        order.insert(0, favourite)
-    tried = [Tried("left", bound) for bound in bounds]
+    preferred = _preferred(placements)
+    if preferred is not None:
+        order.remove(preferred)
+        order.insert(0, preferred)
+    tried = [PlacementOutcome("left", bound) for bound in bounds]
     best, worth, runs, looked = None, 0.0, 0, 0
     for at in order:
         placement, bound = placements[at], bounds[at]
         least = 0.0 if everything else worth / placement.weight * (1.0 + tolerance)
         if bound <= least:
-            tried[at] = Tried("excluded", bound)
+            tried[at] = PlacementOutcome("excluded", bound)
             continue
         if most_tried is not None and looked >= most_tried:
             continue
         looked += 1
         found = goodput(fleets[at], draws, slo, most_per_s=bound, least_per_s=least, tolerance=tolerance)
         runs += found.runs
-        beaten = found.rate_per_s == 0.0 and least > 0.0
-        tried[at] = Tried("beaten", bound) if beaten else Tried("simulated", bound, found.rate_per_s)
+        if found.rate_per_s == 0.0 and least > 0.0:
+            tried[at] = PlacementOutcome("dominated", bound)
+            continue
+        tried[at] = PlacementOutcome("simulated", bound, found.rate_per_s)
         if found.rate_per_s * placement.weight > worth:
             best, worth = at, found.rate_per_s * placement.weight
     return PlacementSearch(tuple(placements), tuple(tried), best, runs)
@@ -133,7 +135,7 @@ def reversals(search: PlacementSearch, tolerance: float = 2.0 * TOLERANCE) -> li
     ]
 
 
-def _favourite(placements: Sequence[Placement]) -> int | None:
+def _preferred(placements: Sequence[Placement]) -> int | None:
     known = [at for at, placement in enumerate(placements) if placement.steady_per_s is not None]
     if not known:
         return None

@@ -29,7 +29,7 @@ DECODE_SHARES = (0.0, 0.5, 1.0)  # of the prices of decoding, where steps decode
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class MeanRequest:
     """What the requests ask for on average; prices are chosen to make it dear."""
 
     prefill_tokens: float
@@ -40,7 +40,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class TokenPrices:
     """Seconds of engine time for a prefill token, for a token that it attends to, and alike for decoding."""
 
     token_s: float = 0.0
@@ -104,27 +104,27 @@ def contexts(input_tokens: Floats, output_tokens: Floats) -> Floats:
     return steps * input_tokens + steps * (steps + 1.0) / 2.0
 
 
-def prefill_prices(instance: Instance, demand: Demand) -> Prices:
+def prefill_prices(instance: Instance, demand: MeanRequest) -> TokenPrices:
     """Prices of prefill alone, whatever decodes ride along."""
     cheapest_TM = instance.grid.mixed_s.min(axis=(0, 1))
     line = _line(cheapest_TM, instance, demand, 0.0)
-    return Prices() if line is None else Prices(token_s=line[1], pair_s=line[2])
+    return TokenPrices() if line is None else TokenPrices(token_s=line[1], pair_s=line[2])
 
 
-def decode_prices(instance: Instance, demand: Demand) -> Prices:
+def decode_prices(instance: Instance, demand: MeanRequest) -> TokenPrices:
     """Prices of decoding alone, whatever prefill rides along."""
     steps_NC = _decode_steps(instance)
     counts_N = np.arange(1.0, len(steps_NC) + 1.0)
     sequence_s, context_s, _ = _decode(steps_NC, counts_N, instance.grid.contexts, demand)
-    return Prices(sequence_s=sequence_s, context_s=context_s)
+    return TokenPrices(sequence_s=sequence_s, context_s=context_s)
 
 
-def joint_prices(instance: Instance, demand: Demand) -> Prices:
+def joint_prices(instance: Instance, demand: MeanRequest) -> TokenPrices:
     """Prices of prefill and decoding together: apart in engines that never do both in a step."""
     if instance.policy == "prefill-first":
         prefill, decode = prefill_prices(instance, demand), decode_prices(instance, demand)
-        return Prices(prefill.token_s, prefill.pair_s, decode.sequence_s, decode.context_s)
-    best, most = Prices(), -math.inf
+        return TokenPrices(prefill.token_s, prefill.pair_s, decode.sequence_s, decode.context_s)
+    best, most = TokenPrices(), -math.inf
     lowest_NC = _decode_steps(instance)
     counts_N = np.arange(1.0, len(lowest_NC) + 1.0)
     sequence_s, context_s, patience = _decode(lowest_NC, counts_N, instance.grid.contexts, demand)
@@ -134,7 +134,7 @@ def joint_prices(instance: Instance, demand: Demand) -> Prices:
         if line is None:
             continue
         _, token_s, pair_s = line
-        found = Prices(token_s, pair_s, share * sequence_s, share * context_s)
+        found = TokenPrices(token_s, pair_s, share * sequence_s, share * context_s)
         worth = token_s * demand.prefill_tokens + pair_s * demand.prefill_pairs
         worth += found.sequence_s * demand.decode_steps + found.context_s * demand.decode_contexts
         if worth > most:
@@ -150,7 +150,7 @@ def shortest_prefill_s(instance: Instance, input_tokens: Floats) -> Floats:
     mean = float(input_tokens.mean())
     prompts = input_tokens if instance.chunked else np.minimum(input_tokens, instance.token_budget)
     steps_R = np.ceil(prompts / instance.token_budget)
-    demand = Demand(mean, float(pairs(input_tokens).mean()), 0.0, 0.0, math.inf)
+    demand = MeanRequest(mean, float(pairs(input_tokens).mean()), 0.0, 0.0, math.inf)
     cheapest_TM = instance.grid.mixed_s.min(axis=(0, 1))
     line = _line(cheapest_TM, instance, demand, float(steps_R.mean()))
     base_s, token_s, pair_s = line or (0.0, 0.0, 0.0)
@@ -169,7 +169,7 @@ def _decode_steps(instance: Instance) -> Floats:
     return np.asarray(np.minimum(alone_NC, riding_CN.T))
 
 
-def _decode(steps_NC: Floats, counts_N: Floats, contexts_C: Floats, demand: Demand) -> tuple[float, float, float]:
+def _decode(steps_NC: Floats, counts_N: Floats, contexts_C: Floats, demand: MeanRequest) -> tuple[float, float, float]:
     """The prices of a sequence and of its context, and the u, at which the demand is dearest."""
     limit_s = demand.tpot_s if math.isfinite(demand.tpot_s) else 0.0
     tried = PATIENCE if limit_s > 0.0 else (0.0,)
@@ -219,7 +219,9 @@ def _most_tokens(instance: Instance) -> float:
     return float(instance.token_budget) if instance.chunked else float(instance.grid.tokens[-1])
 
 
-def _line(seconds_TM: Floats, instance: Instance, demand: Demand, steps: float) -> tuple[float, float, float] | None:
+def _line(
+    seconds_TM: Floats, instance: Instance, demand: MeanRequest, steps: float
+) -> tuple[float, float, float] | None:
     """base, token and pair price with base + token t + pair t m <= seconds at every corner that steps can reach.
 
     Chosen to make `steps` base + the demand dear; base is 0 where `steps` is, all are None where seconds fall below 0.

@@ -16,11 +16,11 @@ from planner.simulate.loop.fields import (
     USERS,
 )
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 
 @compiled
-def acquire(s: State, i: int, r: int) -> bool:
+def acquire(s: RunState, i: int, r: int) -> bool:
     """Has the adapter of a request on the instance, the next step waiting for its load; False if all are in use."""
     adapter = s.request[r, ADAPTER]
     if adapter == NONE:
@@ -46,7 +46,7 @@ def acquire(s: State, i: int, r: int) -> bool:
 
 
 @compiled
-def release(s: State, i: int, r: int) -> None:
+def release(s: RunState, i: int, r: int) -> None:
     """A request no longer has blocks on the instance."""
     adapter = s.request[r, ADAPTER]
     if adapter != NONE:

@@ -80,12 +80,12 @@ from planner.simulate.loop.memory import (
 )
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.speculation import take_drafts
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import decode_steps, mixed_step_s
 
 
 @compiled
-def enqueue(s: State, i: int, r: int) -> None:
+def enqueue(s: RunState, i: int, r: int) -> None:
     """Puts a request into the queue of an instance."""
     s.instance[i, QUEUE] = push(s, s.instance[i, QUEUE], r)
     s.instance[i, QUEUED] += 1
@@ -93,7 +93,7 @@ def enqueue(s: State, i: int, r: int) -> None:
 
 
 @compiled
-def dequeue(s: State, i: int) -> int:
+def dequeue(s: RunState, i: int) -> int:
     """Takes the first request out of the queue."""
     r = s.instance[i, QUEUE]
     s.instance[i, QUEUE] = pop(s, r)
@@ -103,7 +103,7 @@ def dequeue(s: State, i: int) -> int:
 
 
 @compiled
-def start_decoding(s: State, i: int, r: int) -> None:
+def start_decoding(s: RunState, i: int, r: int) -> None:
     """Adds a request, its cache in place, to the decoding batch.
 
     A sequence takes a block at the decode iterations that equal its residue, modulo the tokens of a block.
@@ -118,13 +118,13 @@ def start_decoding(s: State, i: int, r: int) -> None:
 
 
 @compiled
-def residue_of(s: State, r: int) -> int:
+def residue_of(s: RunState, r: int) -> int:
     """The iteration, negated and modulo the tokens of a block, at which a decoding request takes a block."""
     return int((s.request[r, INPUT] + s.request[r, OUTPUT] - s.request[r, FINISH] - 1) % s.residue.shape[1])
 
 
 @compiled
-def stop_decoding(s: State, i: int, r: int) -> None:
+def stop_decoding(s: RunState, i: int, r: int) -> None:
     """Takes a request out of the decoding batch, with the tokens that it has by now."""
     left = s.request[r, FINISH] - s.instance[i, ITERATION]
     s.request[r, GENERATED] = s.request[r, OUTPUT] - left
@@ -134,7 +134,7 @@ def stop_decoding(s: State, i: int, r: int) -> None:
 
 
 @compiled
-def last_running(s: State, i: int) -> int:
+def last_running(s: RunState, i: int) -> int:
     """The running request that the queue's order puts last; NONE if nothing runs."""
     last = s.instance[i, PARTIAL]
     for place in range(s.instance[i, SEQUENCES]):
@@ -145,7 +145,7 @@ def last_running(s: State, i: int) -> int:
 
 
 @compiled
-def preempt(s: State, i: int, r: int, now_s: float) -> None:
+def preempt(s: RunState, i: int, r: int, now_s: float) -> None:
     """Takes a running request back into the queue: to host memory where that has room, else to be computed again."""
     s.request[r, PREEMPTED] += 1
     s.instance[i, PREEMPTION_COUNT] += 1
@@ -169,7 +169,7 @@ def preempt(s: State, i: int, r: int, now_s: float) -> None:
 
 
 @compiled
-def make_room(s: State, i: int, now_s: float) -> bool:
+def make_room(s: RunState, i: int, now_s: float) -> bool:
     """Preempts until the next decode step has its blocks; whether any was."""
     preempted = False
     while s.instance[i, SEQUENCES] > 0 and growth(s, i, s.instance[i, ITERATION]) > room(s, i):
@@ -179,7 +179,7 @@ def make_room(s: State, i: int, now_s: float) -> bool:
 
 
 @compiled
-def add_chunk(s: State, i: int, r: int, tokens: int) -> None:
+def add_chunk(s: RunState, i: int, r: int, tokens: int) -> None:
     """Adds the next tokens of a prompt to the step."""
     before, total = s.request[r, DONE], s.instance[i, STEP_TOKENS]
     pairs = s.instance_s[i, PREFILL_PAIRS] + tokens * (before + (tokens + 1) / 2)
@@ -193,7 +193,7 @@ def add_chunk(s: State, i: int, r: int, tokens: int) -> None:
 
 
 @compiled
-def chunk_of(s: State, i: int, whole: int, budget: int) -> int:
+def chunk_of(s: RunState, i: int, whole: int, budget: int) -> int:
     """Tokens of a prompt that the step takes; 0 if it must wait."""
     if whole <= budget or s.instance[i, CHUNKED] == 1:
         return min(whole, budget)
@@ -201,7 +201,7 @@ def chunk_of(s: State, i: int, whole: int, budget: int) -> int:
 
 
 @compiled
-def admit_prompt(s: State, i: int, r: int, budget: int, margin: int, now_s: float) -> bool:
+def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: float) -> bool:
     """Admits a waiting prompt if budget and memory allow."""
     whole = s.request[r, INPUT] + s.request[r, GENERATED]
     hits = cached_blocks(s, i, r)
@@ -227,7 +227,7 @@ def admit_prompt(s: State, i: int, r: int, budget: int, margin: int, now_s: floa
 
 
 @compiled
-def admit_cache(s: State, i: int, r: int, margin: int, now_s: float) -> bool:
+def admit_cache(s: RunState, i: int, r: int, margin: int, now_s: float) -> bool:
     """Admits a request whose cache is elsewhere, if memory allows; it comes over the links between the instances."""
     tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
     if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
@@ -243,7 +243,7 @@ def admit_cache(s: State, i: int, r: int, margin: int, now_s: float) -> bool:
 
 
 @compiled
-def admit_swapped(s: State, i: int, r: int, margin: int) -> bool:
+def admit_swapped(s: RunState, i: int, r: int, margin: int) -> bool:
     """Admits a request from host memory, if there is room for it and the block that it may need next."""
     tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
     if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
@@ -257,14 +257,14 @@ def admit_swapped(s: State, i: int, r: int, margin: int) -> bool:
 
 
 @compiled
-def running(s: State, i: int) -> int:
+def running(s: RunState, i: int) -> int:
     """Sequences that count against the most that an instance runs."""
     partial = 1 if s.instance[i, PARTIAL] != NONE and s.instance[i, LISTED] == 0 else 0
     return int(s.instance[i, SEQUENCES] + s.instance[i, RESERVED] + s.instance[i, LISTED] + partial)
 
 
 @compiled
-def margin_of(s: State, i: int) -> int:
+def margin_of(s: RunState, i: int) -> int:
     """Blocks that admission leaves: those of the decode step that prompts ride on, and the watermark unless empty."""
     margin = growth(s, i, s.instance[i, ITERATION]) if s.instance[i, POLICY] == MIXED else 0
     if running(s, i) > 0:
@@ -273,7 +273,7 @@ def margin_of(s: State, i: int) -> int:
 
 
 @compiled
-def admit(s: State, i: int, budget: int, now_s: float) -> None:
+def admit(s: RunState, i: int, budget: int, now_s: float) -> None:
     """Admits from the queue, in its order, until one does not fit."""
     while s.instance[i, QUEUE] != NONE and running(s, i) < s.instance[i, MOST_SEQUENCES]:
         r = s.instance[i, QUEUE]
@@ -290,7 +290,7 @@ def admit(s: State, i: int, budget: int, now_s: float) -> None:
 
 
 @compiled
-def fill(s: State, i: int, budget: int, now_s: float) -> None:
+def fill(s: RunState, i: int, budget: int, now_s: float) -> None:
     """Makes the prefill of the step: what is left of a cut prompt, then what the queue brings."""
     r = s.instance[i, PARTIAL]
     if r != NONE and budget > 0:
@@ -299,7 +299,7 @@ def fill(s: State, i: int, budget: int, now_s: float) -> None:
 
 
 @compiled
-def join_arrived(s: State, i: int) -> None:
+def join_arrived(s: RunState, i: int) -> None:
     """Requests whose caches have arrived join the decoding batch."""
     r = s.instance[i, ARRIVED]
     while r != NONE:
@@ -311,7 +311,7 @@ def join_arrived(s: State, i: int) -> None:
 
 
 @compiled
-def demote(s: State, i: int, now_s: float) -> None:
+def demote(s: RunState, i: int, now_s: float) -> None:
     """Moves decoding requests that have used up their quantum to the next level, which has twice the quantum."""
     for place in range(s.instance[i, SEQUENCES]):
         r = s.batch[i, place]
@@ -323,7 +323,7 @@ def demote(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def blocked(s: State, i: int, r: int) -> bool:
+def blocked(s: RunState, i: int, r: int) -> bool:
     """Whether a waiting request finds no place, or no room for its cache."""
     if running(s, i) >= s.instance[i, MOST_SEQUENCES]:
         return True
@@ -334,7 +334,7 @@ def blocked(s: State, i: int, r: int) -> bool:
 
 
 @compiled
-def make_way(s: State, i: int, now_s: float) -> None:
+def make_way(s: RunState, i: int, now_s: float) -> None:
     """Preempts requests of lower levels for one of a higher level that is blocked."""
     while s.instance[i, QUEUE] != NONE:
         r, last = s.instance[i, QUEUE], last_running(s, i)
@@ -344,7 +344,7 @@ def make_way(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def next_in_line(s: State, i: int) -> bool:
+def next_in_line(s: RunState, i: int) -> bool:
     """Whether the first of the feedback queue may get its turn at the next step: by its level, or as room is left."""
     if s.run[QUEUEING] != FEEDBACK or s.instance[i, QUEUE] == NONE:
         return False
@@ -353,7 +353,7 @@ def next_in_line(s: State, i: int) -> bool:
 
 
 @compiled
-def quantum_end(s: State, i: int) -> float:
+def quantum_end(s: RunState, i: int) -> float:
     """When the first of the decoding requests has used up its quantum; at once if one has only now begun."""
     end_s = np.inf
     if s.run[QUEUEING] == FEEDBACK:
@@ -363,7 +363,7 @@ def quantum_end(s: State, i: int) -> float:
 
 
 @compiled
-def looked_ahead(s: State, i: int) -> int:
+def looked_ahead(s: RunState, i: int) -> int:
     """Decode steps until the batch changes by itself: one finishes, or blocks run out."""
     steps = s.request[s.batch[i, 0], FINISH] - s.instance[i, ITERATION]
     steps = min(steps, LONGEST_STRETCH)
@@ -380,7 +380,7 @@ def looked_ahead(s: State, i: int) -> int:
 
 
 @compiled
-def schedule(s: State, i: int, now_s: float) -> None:
+def schedule(s: RunState, i: int, now_s: float) -> None:
     """Starts the next stretch of an instance that is between steps, if it has anything to do."""
     join_arrived(s, i)
     s.instance[i, LISTED] = 0
@@ -406,7 +406,7 @@ def schedule(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def start_stretch(s: State, i: int, sequences: int, preempted: bool, now_s: float) -> None:
+def start_stretch(s: RunState, i: int, sequences: int, preempted: bool, now_s: float) -> None:
     """Sets start, end and length of the stretch; the blocks of its first step are taken now, of others as it ends."""
     s.instance_s[i, START] = now_s
     if sequences > 0:

@@ -57,13 +57,13 @@ from planner.simulate.loop.heaps import pop, push
 from planner.simulate.loop.memory import blocks_of
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import route
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import mixed_step_s, of_rank_tokens
 from planner.simulate.loop.stretches import interrupt
 
 
 @compiled
-def order_key(s: State, i: int, r: int, now_s: float) -> float:
+def order_key(s: RunState, i: int, r: int, now_s: float) -> float:
     """What the queue sorts a request by; in the feedback queue its level, the first whose quantum its prefill fits."""
     if s.run[QUEUEING] == BY_PRIORITY:
         return float(s.request[r, PRIORITY])
@@ -81,7 +81,7 @@ def order_key(s: State, i: int, r: int, now_s: float) -> float:
 
 
 @compiled
-def join(s: State, i: int, r: int, now_s: float) -> None:
+def join(s: RunState, i: int, r: int, now_s: float) -> None:
     """Sends a request to an instance; one that is not in front waits behind others that cannot start either."""
     s.request[r, HOME] = i
     s.request_s[r, KEY] = order_key(s, i, r, now_s)
@@ -95,14 +95,14 @@ def join(s: State, i: int, r: int, now_s: float) -> None:
 
 
 @compiled
-def leave(s: State, i: int, r: int) -> None:
+def leave(s: RunState, i: int, r: int) -> None:
     """A request is gone from an instance."""
     s.instance[i, OUTSTANDING] -= 1
     s.instance[i, LOAD_TOKENS] -= s.request[r, INPUT] + s.request[r, PREDICTED]
 
 
 @compiled
-def fits(s: State, i: int, r: int) -> bool:
+def fits(s: RunState, i: int, r: int) -> bool:
     """Whether a request fits into an empty instance, from its first to its last token."""
     tokens = s.request[r, INPUT] + s.request[r, GENERATED if s.instance[i, ROLE] == PREFILL else OUTPUT]
     serves = s.request[r, LAST if s.instance[i, ROLE] == DECODE else MODEL]
@@ -110,7 +110,7 @@ def fits(s: State, i: int, r: int) -> bool:
 
 
 @compiled
-def send(s: State, r: int, arrival_s: float) -> None:
+def send(s: RunState, r: int, arrival_s: float) -> None:
     """A client sends a request at a time that is now known."""
     s.request_s[r, ARRIVAL] = arrival_s
     s.request_s[r, KEY] = arrival_s + s.run_s[REQUEST_OVERHEAD]
@@ -118,7 +118,7 @@ def send(s: State, r: int, arrival_s: float) -> None:
 
 
 @compiled
-def answer(s: State, r: int, now_s: float) -> None:
+def answer(s: RunState, r: int, now_s: float) -> None:
     """A request is over; what its session or its client sends next is on its way."""
     after = s.request[r, SUCCESSOR]
     if after != NONE:
@@ -130,7 +130,7 @@ def answer(s: State, r: int, now_s: float) -> None:
 
 
 @compiled
-def complete(s: State, r: int, now_s: float) -> None:
+def complete(s: RunState, r: int, now_s: float) -> None:
     """A request has its last token, and holds nothing any more."""
     s.request[r, STATE] = COMPLETE
     s.request[r, GENERATED] = s.request[r, OUTPUT]
@@ -140,7 +140,7 @@ def complete(s: State, r: int, now_s: float) -> None:
 
 
 @compiled
-def reject(s: State, r: int, now_s: float) -> None:
+def reject(s: RunState, r: int, now_s: float) -> None:
     """A request that could never be held is over as well."""
     s.request[r, STATE] = REJECTED
     s.run[NUM_REJECTED] += 1
@@ -148,7 +148,7 @@ def reject(s: State, r: int, now_s: float) -> None:
 
 
 @compiled
-def next_arrival_s(s: State) -> float:
+def next_arrival_s(s: RunState) -> float:
     """When the next request comes to the router, by what is known now; `inf` if none will."""
     moment = np.inf
     if s.run[PENDING] != NONE:
@@ -159,7 +159,7 @@ def next_arrival_s(s: State) -> float:
 
 
 @compiled
-def next_arrived(s: State, now_s: float) -> int:
+def next_arrived(s: RunState, now_s: float) -> int:
     """Takes the next of the requests that have come to the router by now; NONE if there is none left."""
     r = s.run[NEXT_ARRIVAL]
     if r < s.run[NUM_OPEN] and s.request_s[r, ARRIVAL] + s.run_s[REQUEST_OVERHEAD] <= now_s:
@@ -173,7 +173,7 @@ def next_arrived(s: State, now_s: float) -> int:
 
 
 @compiled
-def hold_back(s: State, r: int, now_s: float) -> None:
+def hold_back(s: RunState, r: int, now_s: float) -> None:
     """Keeps a request that no open instance takes until one opens."""
     if s.request[r, STATE] != HANDED:
         s.request[r, STATE] = WAITING
@@ -183,7 +183,7 @@ def hold_back(s: State, r: int, now_s: float) -> None:
 
 
 @compiled
-def arrive(s: State, r: int, now_s: float) -> None:
+def arrive(s: RunState, r: int, now_s: float) -> None:
     """A request comes to the router; one that no instance could ever hold is rejected."""
     i = route(s, r, now_s)
     if i == NONE:
@@ -203,7 +203,7 @@ def arrive(s: State, r: int, now_s: float) -> None:
 
 
 @compiled
-def pass_on(s: State, r: int, now_s: float) -> None:
+def pass_on(s: RunState, r: int, now_s: float) -> None:
     """A prefilled request goes on to a decode instance; its blocks stay until its cache has moved."""
     s.request[r, STATE] = HANDED
     i = route(s, r, now_s)

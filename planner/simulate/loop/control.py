@@ -37,11 +37,11 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.lifecycle import change_one, drain, release_held, send_again, settle, start
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 
 @compiled
-def next_change(s: State, moment: float) -> float:
+def next_change(s: RunState, moment: float) -> float:
     """The earlier of a moment and the next change: known beforehand, the end of a start, or a look of the autoscaler.
 
     Where nothing else is to happen, requests are held back: one look decides whether anything will start.
@@ -57,7 +57,7 @@ def next_change(s: State, moment: float) -> float:
 
 
 @compiled
-def change(s: State, now_s: float) -> None:
+def change(s: RunState, now_s: float) -> None:
     """All changes of instances at this moment."""
     while s.run[NEXT_CHANGE] < len(s.change_s) and s.change_s[s.run[NEXT_CHANGE]] <= now_s:
         at = s.run[NEXT_CHANGE]
@@ -75,7 +75,7 @@ def change(s: State, now_s: float) -> None:
 
 
 @compiled
-def control(s: State, now_s: float) -> None:
+def control(s: RunState, now_s: float) -> None:
     """What autoscaling and role flips do at a tick, model by model."""
     for model in range(s.run[NUM_MODELS]):
         flip(s, model)
@@ -84,14 +84,14 @@ def control(s: State, now_s: float) -> None:
 
 
 @compiled
-def is_side(s: State, i: int, model: int, decoding: int) -> bool:
+def is_side(s: RunState, i: int, model: int, decoding: int) -> bool:
     """Whether an instance leads a group of a model on the side that decodes for others, or where requests enter."""
     mine = s.instance[i, SERVES] == model and s.instance[i, LEADER] == i
     return bool(mine and (s.instance[i, ROLE] == DECODE) == (decoding == 1))
 
 
 @compiled
-def count_side(s: State, model: int, decoding: int) -> tuple[int, int, int, int, int]:
+def count_side(s: RunState, model: int, decoding: int) -> tuple[int, int, int, int, int]:
     """Groups that are up, and those open; requests and waiting requests of the open, and the emptiest of these."""
     up, opened, requests, waiting, emptiest, least = 0, 0, 0, 0, NONE, 0
     for leader in range(len(s.instance)):
@@ -111,7 +111,7 @@ def count_side(s: State, model: int, decoding: int) -> tuple[int, int, int, int,
 
 
 @compiled
-def scale(s: State, model: int, decoding: int, now_s: float) -> None:
+def scale(s: RunState, model: int, decoding: int, now_s: float) -> None:
     """Starts a group where requests are many, drains the emptiest where they are few."""
     up, opened, requests, _, emptiest = count_side(s, model, decoding)
     if up < s.run[LEAST_OPEN] or requests > s.run_s[CROWDED_ABOVE] * up:
@@ -127,7 +127,7 @@ def scale(s: State, model: int, decoding: int, now_s: float) -> None:
 
 
 @compiled
-def flip(s: State, model: int) -> None:
+def flip(s: RunState, model: int) -> None:
     """Gives the side where most requests wait the emptiest group of the other, if that has two and nothing drains."""
     if s.run_s[FLIP_ABOVE] == np.inf or s.run[NUM_DRAINING] > 0:
         return

@@ -69,12 +69,12 @@ from planner.simulate.loop.memory import give_back, growth_within, keep_in_store
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
 from planner.simulate.loop.program import compiled, entry, state_of
 from planner.simulate.loop.speculation import accept_drafts
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.loop.stretches import interrupt, mark
 
 
 @compiled
-def finish(s: State, i: int, r: int, now_s: float) -> None:
+def finish(s: RunState, i: int, r: int, now_s: float) -> None:
     """The last token of a request; its blocks are freed."""
     give_back(s, i, r, s.request[r, INPUT] + s.request[r, OUTPUT] - 1)
     leave(s, i, r)
@@ -82,7 +82,7 @@ def finish(s: State, i: int, r: int, now_s: float) -> None:
 
 
 @compiled
-def end_prefill(s: State, i: int, r: int, now_s: float) -> None:
+def end_prefill(s: RunState, i: int, r: int, now_s: float) -> None:
     """The prompt of a request is in the cache, and a token is generated."""
     publish(s, i, r)
     keep_in_store(s, r)
@@ -102,7 +102,7 @@ def end_prefill(s: State, i: int, r: int, now_s: float) -> None:
 
 
 @compiled
-def note_stretch(s: State, i: int, now_s: float) -> None:
+def note_stretch(s: RunState, i: int, now_s: float) -> None:
     """Counts the stretch that ends."""
     steps, seconds = s.instance[i, STEPS], now_s - s.instance_s[i, START]
     s.instance_s[i, BUSY] += seconds
@@ -115,7 +115,7 @@ def note_stretch(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def end_stretch(s: State, i: int, now_s: float) -> None:
+def end_stretch(s: RunState, i: int, now_s: float) -> None:
     """The steps of a stretch are done: tokens and blocks are counted, requests finish or go on."""
     note_stretch(s, i, now_s)
     sequences, steps = s.instance[i, SEQUENCES], s.instance[i, STEPS]
@@ -138,7 +138,7 @@ def end_stretch(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def end_decodes(s: State, i: int, now_s: float) -> None:
+def end_decodes(s: RunState, i: int, now_s: float) -> None:
     """Requests that have all their tokens leave the decoding batch."""
     while s.instance[i, SEQUENCES] > 0:
         r = s.batch[i, 0]
@@ -151,7 +151,7 @@ def end_decodes(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def end_transfer(s: State, r: int, now_s: float) -> None:
+def end_transfer(s: RunState, r: int, now_s: float) -> None:
     """A cache has arrived: the blocks at its source are free, the request joins the next step."""
     source, i = s.request[r, ENTRY], s.request[r, HOME]
     give_back(s, source, r, s.request[r, INPUT] + s.request[r, GENERATED] - 1)
@@ -167,7 +167,7 @@ def end_transfer(s: State, r: int, now_s: float) -> None:
 
 
 @compiled
-def move(s: State, i: int, now_s: float) -> None:
+def move(s: RunState, i: int, now_s: float) -> None:
     """A copied request changes instance, where its source is between steps; the steps of the goal are cut."""
     if s.instance[i, MIGRANT] != NONE and s.instance_s[i, COPIED] <= now_s:
         interrupt(s, s.instance[i, GOAL], now_s)
@@ -175,7 +175,7 @@ def move(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def migrate(s: State, now_s: float) -> None:
+def migrate(s: RunState, now_s: float) -> None:
     """What migration has to do at this moment: copies that are complete, and a tick."""
     for i in range(len(s.instance)):
         if s.instance[i, MIGRANT] != NONE and s.instance_s[i, COPIED] <= now_s:
@@ -192,7 +192,7 @@ def migrate(s: State, now_s: float) -> None:
 
 
 @compiled
-def next_moment(s: State) -> float:
+def next_moment(s: RunState) -> float:
     """When something happens next; `inf` if nothing will."""
     moment = min(s.instance_s[s.events[0], END], next_arrival_s(s))
     if s.run[TRANSFERS] != NONE:
@@ -205,7 +205,7 @@ def next_moment(s: State) -> float:
 
 
 @compiled
-def end_all(s: State, now_s: float) -> None:
+def end_all(s: RunState, now_s: float) -> None:
     """What ends at this moment."""
     while s.instance_s[s.events[0], END] <= now_s:
         end_stretch(s, s.events[0], now_s)
@@ -216,7 +216,7 @@ def end_all(s: State, now_s: float) -> None:
 
 
 @compiled
-def arrive_all(s: State, now_s: float) -> None:
+def arrive_all(s: RunState, now_s: float) -> None:
     """Who arrives at this moment."""
     r = next_arrived(s, now_s)
     while r != NONE:
@@ -225,7 +225,7 @@ def arrive_all(s: State, now_s: float) -> None:
 
 
 @compiled
-def schedule_all(s: State, now_s: float) -> None:
+def schedule_all(s: RunState, now_s: float) -> None:
     """Who starts at this moment, in the order of numbers."""
     marked = s.run[NUM_DIRTY]
     s.run[NUM_DIRTY] = 0
@@ -241,7 +241,7 @@ def schedule_all(s: State, now_s: float) -> None:
 
 
 @entry()
-def play(a: State) -> None:
+def run_loop(a: RunState) -> None:
     """Runs until nothing more will happen, or to the limits of time and events."""
     s = state_of(*a)
     while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:

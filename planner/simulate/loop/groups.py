@@ -19,12 +19,12 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.heaps import set_end
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import of_rank_tokens
 
 
 @compiled
-def new_tokens(s: State, i: int) -> int:
+def new_tokens(s: RunState, i: int) -> int:
     """Tokens that the step which an instance has begun computes."""
     tokens = s.instance[i, STEP_TOKENS]
     if s.instance[i, STALLED] == 0:
@@ -34,7 +34,7 @@ def new_tokens(s: State, i: int) -> int:
 
 
 @compiled
-def schedule_group(s: State, i: int, now_s: float) -> None:
+def schedule_group(s: RunState, i: int, now_s: float) -> None:
     """Starts the next stretch of an instance, or the next step of those that make it together when all are ready.
 
     The step of a group ends for all when its slowest member is done and what they do together is; where experts are

@@ -6,7 +6,7 @@ Binary heaps are the decoding batch, by the iteration that finishes a request, a
 from planner.arrays import Floats, Ints
 from planner.simulate.loop.fields import CHILD, END, EVENT, FINISH, KEY, NONE, PLACE, SEQUENCES, SIBLING
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 
 @compiled
@@ -17,13 +17,13 @@ def precedes(keys: Ints | Floats, column: int, item: int, other: int) -> bool:
 
 
 @compiled
-def goes_before(s: State, r: int, other: int) -> bool:
+def goes_before(s: RunState, r: int, other: int) -> bool:
     """Whether a request precedes another in a queue: by key, then in the order given."""
     return precedes(s.request_s, KEY, r, other)
 
 
 @compiled
-def meld(s: State, r: int, other: int) -> int:
+def meld(s: RunState, r: int, other: int) -> int:
     """The root of two queues made one (pairing heap: Fredman et al., Algorithmica 1, 1986)."""
     if r == NONE:
         return other
@@ -37,7 +37,7 @@ def meld(s: State, r: int, other: int) -> int:
 
 
 @compiled
-def push(s: State, root: int, request: int) -> int:
+def push(s: RunState, root: int, request: int) -> int:
     """The root of the queue with one more request."""
     s.request[request, CHILD] = NONE
     s.request[request, SIBLING] = NONE
@@ -45,7 +45,7 @@ def push(s: State, root: int, request: int) -> int:
 
 
 @compiled
-def pop(s: State, root: int) -> int:
+def pop(s: RunState, root: int) -> int:
     """The root of the queue without its first request."""
     paired = NONE
     left = s.request[root, CHILD]
@@ -97,7 +97,7 @@ def sift(heap: Ints, count: int, place: int, keys: Ints | Floats, key: int, plac
 
 
 @compiled
-def push_batch(s: State, i: int, request: int) -> None:
+def push_batch(s: RunState, i: int, request: int) -> None:
     """Adds a request to the decoding batch."""
     place = s.instance[i, SEQUENCES]
     s.instance[i, SEQUENCES] = place + 1
@@ -106,7 +106,7 @@ def push_batch(s: State, i: int, request: int) -> None:
 
 
 @compiled
-def drop_batch(s: State, i: int, place: int) -> None:
+def drop_batch(s: RunState, i: int, place: int) -> None:
     """Removes the request at a place from the decoding batch."""
     last = s.instance[i, SEQUENCES] - 1
     s.instance[i, SEQUENCES] = last
@@ -116,7 +116,7 @@ def drop_batch(s: State, i: int, place: int) -> None:
 
 
 @compiled
-def set_end(s: State, i: int, end_s: float) -> None:
+def set_end(s: RunState, i: int, end_s: float) -> None:
     """Moves the end of an instance's stretch; `inf` while it is idle."""
     s.instance_s[i, END] = end_s
     sift(s.events, len(s.events), s.instance[i, EVENT], s.instance_s, END, s.instance, EVENT)

@@ -92,12 +92,12 @@ from planner.simulate.loop.heaps import pop, push, set_end
 from planner.simulate.loop.memory import blocks_of, give_back, held_blocks
 from planner.simulate.loop.migration import give_up_room, take_at
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.loop.stretches import interrupt
 
 
 @compiled
-def switch_off(s: State, i: int, now_s: float) -> None:
+def switch_off(s: RunState, i: int, now_s: float) -> None:
     """The time for which it was up is counted."""
     s.instance[i, LIFE] = OFF
     s.instance_s[i, OPENS] = np.inf
@@ -105,7 +105,7 @@ def switch_off(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def stop(s: State, i: int, now_s: float) -> None:
+def stop(s: RunState, i: int, now_s: float) -> None:
     """Ends the stretch of an instance with the steps that it has made by now."""
     interrupt(s, i, now_s)
     steps, seconds = s.instance[i, STEPS], now_s - s.instance_s[i, START]
@@ -123,7 +123,7 @@ def stop(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def lose(s: State, i: int, r: int, now_s: float) -> None:
+def lose(s: RunState, i: int, r: int, now_s: float) -> None:
     """Takes a request off the other instance that it has to do with, if any."""
     state, source, home = s.request[r, STATE], s.request[r, ENTRY], s.request[r, HOME]
     tokens = s.request[r, INPUT] + s.request[r, GENERATED]
@@ -151,7 +151,7 @@ def lose(s: State, i: int, r: int, now_s: float) -> None:
 
 
 @compiled
-def without_lost(s: State, root: int) -> int:
+def without_lost(s: RunState, root: int) -> int:
     """A queue without the requests that are lost."""
     kept = NONE
     while root != NONE:
@@ -163,7 +163,7 @@ def without_lost(s: State, root: int) -> int:
 
 
 @compiled
-def clear(s: State, i: int, now_s: float) -> None:
+def clear(s: RunState, i: int, now_s: float) -> None:
     """An instance without requests or caches."""
     row = s.instance[i]
     row[SEQUENCES] = row[QUEUED] = row[QUEUED_BLOCKS] = row[RESERVED] = row[CONTEXT] = row[LISTED] = row[STEPS] = 0
@@ -184,7 +184,7 @@ def clear(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def touches(s: State, i: int, r: int) -> bool:
+def touches(s: RunState, i: int, r: int) -> bool:
     """Whether the cache of a request is, is to be, or has just been made on an instance."""
     state = s.request[r, STATE]
     if HANDED <= state <= MOVING:
@@ -193,7 +193,7 @@ def touches(s: State, i: int, r: int) -> bool:
 
 
 @compiled
-def fail(s: State, i: int, now_s: float) -> None:
+def fail(s: RunState, i: int, now_s: float) -> None:
     """An instance is gone with all that it holds; requests whose caches are lost are marked so."""
     stop(s, i, now_s)
     for r in range(len(s.request)):
@@ -214,7 +214,7 @@ def fail(s: State, i: int, now_s: float) -> None:
 
 
 @compiled
-def send_again(s: State, now_s: float) -> None:
+def send_again(s: RunState, now_s: float) -> None:
     """Lost requests come to the router once more, in their order."""
     for r in range(len(s.request)):
         if s.request[r, STATE] == LOST:
@@ -223,7 +223,7 @@ def send_again(s: State, now_s: float) -> None:
 
 
 @compiled
-def start(s: State, i: int, now_s: float, opens_s: float) -> None:
+def start(s: RunState, i: int, now_s: float, opens_s: float) -> None:
     """Begins to start an instance that is off."""
     s.instance[i, LIFE] = STARTING
     s.instance_s[i, UP_SINCE] = now_s
@@ -231,14 +231,14 @@ def start(s: State, i: int, now_s: float, opens_s: float) -> None:
 
 
 @compiled
-def drain(s: State, i: int) -> None:
+def drain(s: RunState, i: int) -> None:
     """An open instance takes no more requests, and its next role, or is off for NONE, when it has none left."""
     s.instance[i, LIFE] = DRAINING
     s.run[NUM_DRAINING] += 1
 
 
 @compiled
-def change_one(s: State, i: int, how: int, now_s: float) -> None:
+def change_one(s: RunState, i: int, how: int, now_s: float) -> None:
     """A change that is known beforehand; one that does not apply to the state of the instance is none."""
     life = s.instance[i, LIFE]
     if how == TO_START and life == OFF:
@@ -259,7 +259,7 @@ def change_one(s: State, i: int, how: int, now_s: float) -> None:
 
 
 @compiled
-def settle(s: State, now_s: float) -> None:
+def settle(s: RunState, now_s: float) -> None:
     """Instances that have started open; those that have drained are off or of their next role."""
     for i in range(len(s.instance)):
         if s.instance[i, LIFE] == STARTING and s.instance_s[i, OPENS] <= now_s:
@@ -271,7 +271,7 @@ def settle(s: State, now_s: float) -> None:
 
 
 @compiled
-def settle_group(s: State, leader: int, now_s: float) -> None:
+def settle_group(s: RunState, leader: int, now_s: float) -> None:
     """The instances that step with a leader, if all of them have drained."""
     end = leader + s.instance[leader, MEMBERS]
     if s.instance[leader, LEADER] != leader:
@@ -291,7 +291,7 @@ def settle_group(s: State, leader: int, now_s: float) -> None:
 
 
 @compiled
-def release_held(s: State, now_s: float) -> None:
+def release_held(s: RunState, now_s: float) -> None:
     """Requests held back look for an open instance again, in their order."""
     root = s.run[HELD]
     s.run[HELD] = NONE

@@ -7,11 +7,11 @@ is done with it.
 
 from planner.simulate.loop.fields import FREE_FROM, LATENCY, LINK_LATENCY, LINK_RATE, POOL, RATE, RECEIVED, SENT
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 
 @compiled
-def transferred_s(s: State, source: int, goal: int, tokens: int, now_s: float) -> float:
+def transferred_s(s: RunState, source: int, goal: int, tokens: int, now_s: float) -> float:
     """When a cache of so many tokens that is asked for now has moved."""
     link = s.links[s.instance[source, POOL], s.instance[goal, POOL]]
     start = max(now_s, s.instance_s[source, SENT])

@@ -28,18 +28,18 @@ from planner.simulate.loop.fields import (
     STORE,
 )
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 
 @compiled
-def blocks_of(s: State, tokens: int) -> int:
+def blocks_of(s: RunState, tokens: int) -> int:
     """KV blocks that hold so many tokens."""
     size = s.run[BLOCK_TOKENS]
     return int((tokens + size - 1) // size)
 
 
 @compiled
-def held_blocks(s: State, i: int, r: int, tokens: int) -> int:
+def held_blocks(s: RunState, i: int, r: int, tokens: int) -> int:
     """Blocks of a request with so many tokens in the cache, shared ones included."""
     if s.instance[i, RESERVES] == 1:
         return blocks_of(s, s.request[r, INPUT] + s.request[r, OUTPUT])
@@ -47,13 +47,13 @@ def held_blocks(s: State, i: int, r: int, tokens: int) -> int:
 
 
 @compiled
-def room(s: State, i: int) -> int:
+def room(s: RunState, i: int) -> int:
     """Blocks that can be had, cached prefixes given up."""
     return int(s.instance[i, FREE] + s.instance[i, EVICTABLE])
 
 
 @compiled
-def unlink(s: State, i: int, block: int) -> None:
+def unlink(s: RunState, i: int, block: int) -> None:
     """Takes a prefix block out of those that may be evicted."""
     older, newer = s.cached[i, block, OLDER], s.cached[i, block, NEWER]
     if older == NONE:
@@ -68,7 +68,7 @@ def unlink(s: State, i: int, block: int) -> None:
 
 
 @compiled
-def let_go(s: State, i: int, block: int) -> None:
+def let_go(s: RunState, i: int, block: int) -> None:
     """One holder less; a block without any may be evicted, after all that were let go before it."""
     s.cached[i, block, REFERENCES] -= 1
     if s.cached[i, block, REFERENCES] > 0:
@@ -85,7 +85,7 @@ def let_go(s: State, i: int, block: int) -> None:
 
 
 @compiled
-def take(s: State, i: int, blocks: int) -> None:
+def take(s: RunState, i: int, blocks: int) -> None:
     """Takes blocks, evicting the prefixes let go longest ago where too few are free."""
     while s.instance[i, FREE] < blocks:
         block = s.instance[i, OLDEST]
@@ -97,14 +97,14 @@ def take(s: State, i: int, blocks: int) -> None:
 
 
 @compiled
-def note_peak(s: State, i: int) -> None:
+def note_peak(s: RunState, i: int) -> None:
     """Keeps the most blocks ever held."""
     used = s.instance[i, CAPACITY] - s.instance[i, FREE] - s.instance[i, EVICTABLE]
     s.instance[i, PEAK_BLOCKS] = max(s.instance[i, PEAK_BLOCKS], used)
 
 
 @compiled
-def cached_blocks(s: State, i: int, r: int) -> int:
+def cached_blocks(s: RunState, i: int, r: int) -> int:
     """Leading prefix blocks of a request that the instance has."""
     if s.run[CACHES] == 0:
         return 0
@@ -116,7 +116,7 @@ def cached_blocks(s: State, i: int, r: int) -> int:
 
 
 @compiled
-def needed_blocks(s: State, i: int, r: int, hits: int, tokens: int) -> int:
+def needed_blocks(s: RunState, i: int, r: int, hits: int, tokens: int) -> int:
     """Blocks that admission of a request takes out of the room, of which its cached prefix is part."""
     needed = held_blocks(s, i, r, tokens)
     first = s.prefix_of[r]
@@ -128,7 +128,7 @@ def needed_blocks(s: State, i: int, r: int, hits: int, tokens: int) -> int:
 
 
 @compiled
-def hold(s: State, i: int, r: int, hits: int, tokens: int) -> int:
+def hold(s: RunState, i: int, r: int, hits: int, tokens: int) -> int:
     """Takes the blocks of a request whose first `hits` prefix blocks are cached; returns the tokens of those."""
     first = s.prefix_of[r]
     found, shared = 0, 0
@@ -146,7 +146,7 @@ def hold(s: State, i: int, r: int, hits: int, tokens: int) -> int:
 
 
 @compiled
-def publish(s: State, i: int, r: int) -> None:
+def publish(s: RunState, i: int, r: int) -> None:
     """Makes the prefix blocks of a prefilled prompt available to others; of two copies one is given back."""
     if s.run[CACHES] == 0:
         return
@@ -165,7 +165,7 @@ def publish(s: State, i: int, r: int) -> None:
 
 
 @compiled
-def stored_tokens(s: State, r: int, hits: int) -> int:
+def stored_tokens(s: RunState, r: int, hits: int) -> int:
     """Tokens of the prefix blocks behind the first `hits` that the store has."""
     store, tokens = s.run[STORE], 0
     if store == NONE:
@@ -178,7 +178,7 @@ def stored_tokens(s: State, r: int, hits: int) -> int:
 
 
 @compiled
-def keep_in_store(s: State, r: int) -> None:
+def keep_in_store(s: RunState, r: int) -> None:
     """Keeps the prefix blocks of a prefilled prompt in the store, as many of the first as it has room for."""
     store = s.run[STORE]
     if store == NONE:
@@ -199,7 +199,7 @@ def keep_in_store(s: State, r: int) -> None:
 
 
 @compiled
-def give_back(s: State, i: int, r: int, tokens: int) -> None:
+def give_back(s: RunState, i: int, r: int, tokens: int) -> None:
     """Frees the blocks of a request with so many tokens, and its adapter; the end of its prefix is evicted first."""
     s.instance[i, FREE] += held_blocks(s, i, r, tokens) - s.request[r, SHARED_BLOCKS]
     first = s.prefix_of[r]
@@ -211,7 +211,7 @@ def give_back(s: State, i: int, r: int, tokens: int) -> None:
 
 
 @compiled
-def growth(s: State, i: int, iteration: int) -> int:
+def growth(s: RunState, i: int, iteration: int) -> int:
     """Blocks that the decoding batch takes for the step that follows so many decode iterations."""
     if s.instance[i, RESERVES] == 1:
         return 0
@@ -220,7 +220,7 @@ def growth(s: State, i: int, iteration: int) -> int:
 
 
 @compiled
-def growth_within(s: State, i: int, steps: int) -> int:
+def growth_within(s: RunState, i: int, steps: int) -> int:
     """Blocks that the decoding batch takes for the second to the last of so many steps."""
     size = s.residue.shape[1]
     if s.instance[i, RESERVES] == 1 or steps < 2:

@@ -57,11 +57,11 @@ from planner.simulate.loop.links import transferred_s
 from planner.simulate.loop.memory import give_back, held_blocks, take
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import freeness, room_at
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 
 @compiled
-def shortest(s: State, i: int) -> int:
+def shortest(s: RunState, i: int) -> int:
     """The decoding request with the fewest tokens, the first of equals; NONE where there is none."""
     best, least = NONE, 0
     for place in range(s.instance[i, SEQUENCES]):
@@ -73,7 +73,7 @@ def shortest(s: State, i: int) -> int:
 
 
 @compiled
-def take_at(s: State, i: int, blocks: int, now_s: float) -> None:
+def take_at(s: RunState, i: int, blocks: int, now_s: float) -> None:
     """Takes blocks within a stretch, whose own are otherwise counted when it ends."""
     take(s, i, blocks)
     used = s.instance[i, CAPACITY] - room_at(s, i, now_s)
@@ -81,7 +81,7 @@ def take_at(s: State, i: int, blocks: int, now_s: float) -> None:
 
 
 @compiled
-def give_up_room(s: State, i: int, r: int, blocks: int, now_s: float) -> None:
+def give_up_room(s: RunState, i: int, r: int, blocks: int, now_s: float) -> None:
     """Frees what was taken on an instance for a request that will not come there after all."""
     take_at(s, i, 0 * blocks, now_s)
     s.instance[i, FREE] += blocks
@@ -90,7 +90,7 @@ def give_up_room(s: State, i: int, r: int, blocks: int, now_s: float) -> None:
 
 
 @compiled
-def start_copy(s: State, i: int, goal: int, now_s: float) -> None:
+def start_copy(s: RunState, i: int, goal: int, now_s: float) -> None:
     """Begins to copy the cache of the shortest sequence, if the other instance has room for it.
 
     The decode steps of both must have been cut at this moment.
@@ -112,7 +112,7 @@ def start_copy(s: State, i: int, goal: int, now_s: float) -> None:
 
 
 @compiled
-def end_copy(s: State, i: int, now_s: float) -> int:
+def end_copy(s: RunState, i: int, now_s: float) -> int:
     """Moves the migrant of an instance between steps, if it still decodes there and its goal has room for it now.
 
     Returns the goal, which has news. The goal's decode steps must have been cut.
@@ -147,13 +147,13 @@ def end_copy(s: State, i: int, now_s: float) -> int:
 
 
 @compiled
-def relief(s: State, i: int, now_s: float) -> float:
+def relief(s: RunState, i: int, now_s: float) -> float:
     """The freeness that migration goes by: an instance that drains is to be emptied before all others."""
     return -np.inf if s.instance[i, LIFE] == DRAINING else freeness(s, i, now_s)
 
 
 @compiled
-def crowded_and_spare(s: State, now_s: float) -> tuple[int, int]:
+def crowded_and_spare(s: RunState, now_s: float) -> tuple[int, int]:
     """The instance to relieve, and the one of its model to take from it; equal where there is nothing to do."""
     source, goal = 0, NONE
     least, most = np.inf, -np.inf
@@ -174,7 +174,7 @@ def crowded_and_spare(s: State, now_s: float) -> tuple[int, int]:
 
 
 @compiled
-def next_copy(s: State, now_s: float) -> float:
+def next_copy(s: RunState, now_s: float) -> float:
     """When the next copy is complete, after now."""
     moment = np.inf
     for i in range(len(s.instance)):
@@ -184,7 +184,7 @@ def next_copy(s: State, now_s: float) -> float:
 
 
 @compiled
-def next_tick(s: State, now_s: float) -> None:
+def next_tick(s: RunState, now_s: float) -> None:
     """Sets the tick after this one."""
     while s.run_s[TICK] <= now_s:
         s.run_s[TICK] += s.run_s[PERIOD]

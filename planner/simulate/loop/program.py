@@ -15,7 +15,7 @@ from numba.experimental import structref
 from planner.arrays import Floats, Ints
 from planner.hardware.profiles.cache import default_cache_dir
 from planner.simulate.loop.parts import part_options
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 _numba: Any = numba  # options of the jit and of its configuration that its stubs leave out
 _structref: Any = structref
@@ -38,7 +38,7 @@ def by_reference(arrays: type[T], passed_as: type) -> Callable[..., T]:
     return constructor
 
 
-state_of = by_reference(State, _StateType)
+state_of = by_reference(RunState, _StateType)
 
 
 def compiled(function: F) -> F:

@@ -35,12 +35,12 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.memory import cached_blocks, growth_within, room
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import decode_steps
 
 
 @compiled
-def takes(s: State, i: int, r: int, decoding: bool) -> bool:
+def takes(s: RunState, i: int, r: int, decoding: bool) -> bool:
     """Whether an instance takes a request at this point of its way."""
     if s.instance[i, LIFE] != OPEN or s.instance[i, SERVES] != s.request[r, LAST if decoding else MODEL]:
         return False
@@ -60,7 +60,7 @@ def draw(seed: int, request: int, number: int) -> float:
 
 
 @compiled
-def room_at(s: State, i: int, now_s: float) -> int:
+def room_at(s: RunState, i: int, now_s: float) -> int:
     """Blocks that can be had at this moment, within a stretch."""
     free = room(s, i)
     if s.instance[i, STEPS] > 1:
@@ -69,7 +69,7 @@ def room_at(s: State, i: int, now_s: float) -> int:
 
 
 @compiled
-def freeness(s: State, i: int, now_s: float) -> float:
+def freeness(s: RunState, i: int, now_s: float) -> float:
     """Free blocks less those that the queue asks for, over sequences (Llumnix, arXiv:2406.03243, section 4.4.2)."""
     free = room_at(s, i, now_s) - s.instance[i, QUEUED_BLOCKS]
     sequences = s.instance[i, SEQUENCES] + s.instance[i, RESERVED] + s.instance[i, QUEUED]
@@ -77,7 +77,7 @@ def freeness(s: State, i: int, now_s: float) -> float:
 
 
 @compiled
-def cost(s: State, i: int, r: int, policy: int, now_s: float) -> float:
+def cost(s: RunState, i: int, r: int, policy: int, now_s: float) -> float:
     """What a routing policy would rather have less of."""
     if policy == LENGTH_AWARE:
         return float(s.instance[i, LOAD_TOKENS])
@@ -89,7 +89,7 @@ def cost(s: State, i: int, r: int, policy: int, now_s: float) -> float:
 
 
 @compiled
-def cheapest(s: State, r: int, policy: int, decoding: bool, now_s: float) -> int:
+def cheapest(s: RunState, r: int, policy: int, decoding: bool, now_s: float) -> int:
     """The instance of least cost; fewer requests break ties, then the number."""
     best, least = NONE, np.inf
     for i in range(len(s.instance)):
@@ -102,7 +102,7 @@ def cheapest(s: State, r: int, policy: int, decoding: bool, now_s: float) -> int
 
 
 @compiled
-def nth(s: State, number: int, r: int, decoding: bool) -> int:
+def nth(s: RunState, number: int, r: int, decoding: bool) -> int:
     """The instance that takes a request here and has so many before it."""
     for i in range(len(s.instance)):
         if takes(s, i, r, decoding):
@@ -113,7 +113,7 @@ def nth(s: State, number: int, r: int, decoding: bool) -> int:
 
 
 @compiled
-def count(s: State, r: int, decoding: bool) -> int:
+def count(s: RunState, r: int, decoding: bool) -> int:
     """Instances that take a request here."""
     found = 0
     for i in range(len(s.instance)):
@@ -123,7 +123,7 @@ def count(s: State, r: int, decoding: bool) -> int:
 
 
 @compiled
-def balanced(s: State, r: int, decoding: bool) -> bool:
+def balanced(s: RunState, r: int, decoding: bool) -> bool:
     """Whether the most loaded instance has few requests more than the least loaded."""
     low, high = np.inf, 0.0
     for i in range(len(s.instance)):
@@ -134,7 +134,7 @@ def balanced(s: State, r: int, decoding: bool) -> bool:
 
 
 @compiled
-def route(s: State, r: int, now_s: float) -> int:
+def route(s: RunState, r: int, now_s: float) -> int:
     """The instance for a request: its first one, or the one that decodes it after prefill; NONE if none is open."""
     decoding = s.request[r, STATE] == HANDED
     policy = s.run[DECODE_ROUTING if decoding else ROUTING]

@@ -29,11 +29,11 @@ from planner.simulate.loop.heaps import push_batch
 from planner.simulate.loop.memory import blocks_of, room, take
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import draw
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 
 @compiled
-def more_blocks(s: State, i: int, tokens: int, more: int) -> int:
+def more_blocks(s: RunState, i: int, tokens: int, more: int) -> int:
     """Blocks that a sequence of so many tokens takes to hold more."""
     if s.instance[i, RESERVES] == 1:
         return 0
@@ -41,7 +41,7 @@ def more_blocks(s: State, i: int, tokens: int, more: int) -> int:
 
 
 @compiled
-def take_drafts(s: State, i: int, sequences: int) -> None:
+def take_drafts(s: RunState, i: int, sequences: int) -> None:
     """Takes the blocks of the drafts of the step that starts, and sets its step times."""
     s.instance[i, DRAFT_BLOCKS] = NONE
     s.instance[i, TABLE] = s.instance[i, PLAIN_TABLE]
@@ -60,7 +60,7 @@ def take_drafts(s: State, i: int, sequences: int) -> None:
 
 
 @compiled
-def right_drafts(s: State, i: int, r: int, generated: int, most: int) -> int:
+def right_drafts(s: RunState, i: int, r: int, generated: int, most: int) -> int:
     """Drafts after so many tokens that are right, one after another; the draws of routing have even numbers."""
     right = 0
     while right < most and draw(s.run[SEED] + 2 + generated + right, r, min(most, 1)) < s.instance_s[i, ACCEPTANCE]:
@@ -69,7 +69,7 @@ def right_drafts(s: State, i: int, r: int, generated: int, most: int) -> int:
 
 
 @compiled
-def accept_drafts(s: State, i: int) -> None:
+def accept_drafts(s: RunState, i: int) -> None:
     """Right drafts of the step that ended become tokens; its iteration is counted already."""
     s.instance[i, FREE] += s.instance[i, DRAFT_BLOCKS]
     s.instance[i, DRAFT_BLOCKS] = NONE

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from planner.arrays import Floats, Ints
 
 
-class State(NamedTuple):
+class RunState(NamedTuple):
     """A run, begun or not; columns are named in `fields`."""
 
     run: Ints

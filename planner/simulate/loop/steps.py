@@ -1,11 +1,11 @@
-"""Seconds of steps, read from tables; every product and sum is in one order, so that a replay gives the same bits."""
+"""Seconds of steps, read from tables; every product and sum is in one order, so that others give the same bits."""
 
 import numpy as np
 
 from planner.arrays import Floats
 from planner.simulate.loop.fields import CONTEXT, SEQUENCES, START, TABLE
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 BATCH, CONTEXTS, TOKENS, ATTENDED, RANK_TOKENS = 0, 1, 2, 3, 4  # the axes of a table
 
@@ -32,7 +32,7 @@ def share(axis: Floats, length: int, low: int, point: float) -> float:
 
 
 @compiled
-def mixed_step_s(s: State, i: int, sequences: int, tokens: int, attended: float) -> float:
+def mixed_step_s(s: RunState, i: int, sequences: int, tokens: int, attended: float) -> float:
     """Seconds of a step that decodes so many sequences and prefills tokens that attend to so many each on average."""
     table = s.instance[i, TABLE]
     axes, lengths = s.axes[table], s.lengths[table]
@@ -58,7 +58,7 @@ def mixed_step_s(s: State, i: int, sequences: int, tokens: int, attended: float)
 
 
 @compiled
-def of_rank_tokens(s: State, seconds: Floats, i: int, tokens: float) -> float:
+def of_rank_tokens(s: RunState, seconds: Floats, i: int, tokens: float) -> float:
     """Seconds [K, J] at so many new tokens: joint ones of the mean instance of a group, or the least of one."""
     table = s.instance[i, TABLE]
     axis, length = s.axes[table, RANK_TOKENS], s.lengths[table, RANK_TOKENS]
@@ -69,7 +69,7 @@ def of_rank_tokens(s: State, seconds: Floats, i: int, tokens: float) -> float:
 
 
 @compiled
-def decode_steps(s: State, i: int, most: int, until_s: float) -> tuple[int, float]:
+def decode_steps(s: RunState, i: int, most: int, until_s: float) -> tuple[int, float]:
     """Decode steps from the start of the stretch, up to so many or the first that ends at `until_s` or later.
 
     Returns how many, and when the last of them ends.

@@ -3,12 +3,12 @@
 from planner.simulate.loop.fields import DIRTY, END, LEADER, NUM_DIRTY, STEPS
 from planner.simulate.loop.heaps import set_end
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import decode_steps
 
 
 @compiled
-def mark(s: State, i: int) -> None:
+def mark(s: RunState, i: int) -> None:
     """Notes that an instance, and those that step with it, are to be scheduled at this moment."""
     leader = s.instance[i, LEADER]
     if s.instance[leader, DIRTY] == 0:
@@ -18,7 +18,7 @@ def mark(s: State, i: int) -> None:
 
 
 @compiled
-def interrupt(s: State, i: int, now_s: float) -> None:
+def interrupt(s: RunState, i: int, now_s: float) -> None:
     """Something new for an instance: if idle, it is scheduled; decode steps are cut at the next end of one."""
     if s.instance[i, STEPS] == 0:
         mark(s, i)

@@ -88,7 +88,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Format:
+class _TraceColumns:
     """The columns of one kind of file, and how its times read."""
 
     name: str
@@ -109,11 +109,11 @@ def _clock(text: object) -> float:
 
 
 FORMATS = (
-    _Format("azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", _clock),
-    _Format("burstgpt", "Timestamp", "Request tokens", "Response tokens", float),
-    _Format("mooncake", "timestamp", "input_length", "output_length", lambda value: float(value) / 1e3),
-    _Format("plain", "arrival_s", "input_tokens", "output_tokens", float),
-    _Format(LENGTHS_ONLY, "", "input_tokens", "output_tokens", float),
+    _TraceColumns("azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", _clock),
+    _TraceColumns("burstgpt", "Timestamp", "Request tokens", "Response tokens", float),
+    _TraceColumns("mooncake", "timestamp", "input_length", "output_length", lambda value: float(value) / 1e3),
+    _TraceColumns("plain", "arrival_s", "input_tokens", "output_tokens", float),
+    _TraceColumns(LENGTHS_ONLY, "", "input_tokens", "output_tokens", float),
 )
 
 
@@ -129,17 +129,17 @@ def read_trace(path: str | Path, *, drop_empty: bool = False) -> Trace:
     if first is None:
         raise PlannerError("has no requests", where=name, hint="give a trace with at least one request")
     form = _format(first[1], name)
-    reader = _Reader(form, name, drop_empty)
+    reader = _RowReader(form, name, drop_empty)
     reader.read(*first)
     for line, row in rows:
         reader.read(line, row)
     return reader.trace()
 
 
-class _Reader:
+class _RowReader:
     """Rows of one file, checked as they come."""
 
-    def __init__(self, form: _Format, name: str, drop_empty: bool) -> None:
+    def __init__(self, form: _TraceColumns, name: str, drop_empty: bool) -> None:
         self.form, self.name, self.drop_empty = form, name, drop_empty
         self.arrival_s: list[float] = []
         self.input: list[int] = []
@@ -209,7 +209,7 @@ class _Reader:
         return PlannerError(what, where=f"{self.name}:{line}", hint=hint)
 
 
-def _format(row: Mapping[str, Any], name: str) -> _Format:
+def _format(row: Mapping[str, Any], name: str) -> _TraceColumns:
     for form in FORMATS:
         if all(column in row for column in (form.arrival, form.input, form.output) if column):
             return form

@@ -1,4 +1,4 @@
-"""Draws that every rate plays alike, what requests must keep, and whether a run kept it. R requests."""
+"""Draws that are the same at every rate, what requests must keep, and whether a run kept it. R requests."""
 
 import math
 from collections.abc import Iterator
@@ -30,9 +30,9 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draws:
-    """Requests that come once a second on average; a rate plays the same draws so many times as fast.
+    """Requests that come once a second on average; a rate takes the same draws so many times as fast.
 
-    The first `warm_up` are played and not judged.
+    The first `warm_up` are simulated and not judged.
     """
 
     arrival_s: Floats  # [R]

@@ -20,7 +20,7 @@ from planner.simulate.fleet.operation import ACTIONS, Change, Control
 from planner.simulate.fleet.shares import instances_of
 from planner.simulate.fleet.step_grid import stacked
 from planner.simulate.loop import fields as f
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.result import SimulationResult
 
@@ -33,32 +33,25 @@ def simulate(
     limit_s: float = math.inf,
     most_events: int = 2**62,
 ) -> SimulationResult:
-    """Plays the requests on the fleet until all are answered, or to `limit_s` of simulated time.
+    """Simulates the requests on the fleet until all are answered, or to `limit_s` of simulated time.
 
     Equal arguments give equal bytes. Raises PlannerError for requests that the step times of the fleet do not cover.
     """
-    return SimulationResult.of_arrays(requests, play_arrays(fleet, requests, seed, limit_s, most_events))
+    state = initial_state(fleet, requests, seed, limit_s, most_events)
+    run_to_end(fleet, requests, state)
+    return SimulationResult.of_state(requests, state)
 
 
-def play_arrays(
-    fleet: Fleet, requests: Requests, seed: int = 0, limit_s: float = math.inf, most_events: int = 2**62
-) -> State:
-    """The arrays of the run that `simulate` plays, at its end."""
-    arrays = make_arrays(fleet, requests, seed, limit_s, most_events)
-    run_arrays(fleet, requests, arrays)
-    return arrays
-
-
-def run_arrays(fleet: Fleet, requests: Requests, arrays: State) -> None:
-    """Plays a run that has not begun, by the program of its fleet."""
+def run_to_end(fleet: Fleet, requests: Requests, state: RunState) -> None:
+    """Runs the program of a fleet from an initial state, which it changes to that at the end."""
     if fleet.elastic is None:
-        program()(arrays)
+        program()(state)
     else:
-        elastic_program()(arrays, common_arrays(fleet, requests))
+        elastic_program()(state, common_arrays(fleet, requests))
 
 
-def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> State:
-    """The arrays of a run that has not begun; raises PlannerError where step times end before the requests do."""
+def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> RunState:
+    """The state of a run that has not begun; raises PlannerError where step times end before the requests do."""
     served = instances_of(fleet, requests)
     outputs = answer_tokens(fleet, requests, *served)
     _require_covered(fleet, requests, outputs, *served)
@@ -74,7 +67,7 @@ def make_arrays(fleet: Fleet, requests: Requests, seed: int, limit_s: float, mos
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
     instance, instance_s = _instances(fleet, table_of, stores)
     request, request_s = _requests(requests, outputs, *served)
-    return State(
+    return RunState(
         run=_run(fleet, requests, seed, most_events, caches),
         run_s=_run_seconds(fleet, limit_s),
         request=request,
@@ -243,17 +236,17 @@ def _changes(fleet: Fleet) -> list[Change]:
 @cache
 def program() -> Any:  # noqa: ANN401 - numba's dispatcher
     """The compiled loop; numba is loaded, and the loop compiled once a machine, when it is first wanted."""
-    from planner.simulate.loop.events import play
+    from planner.simulate.loop.events import run_loop
 
-    return play
+    return run_loop
 
 
 @cache
 def elastic_program() -> Any:  # noqa: ANN401 - numba's dispatcher
     """The same of fleets whose instances share one cache."""
-    from planner.simulate.loop.elastic.events import play_elastic
+    from planner.simulate.loop.elastic.events import run_elastic_loop
 
-    return play_elastic
+    return run_elastic_loop
 
 
 def is_compiled(*, elastic: bool = False) -> bool:

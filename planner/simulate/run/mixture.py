@@ -1,4 +1,4 @@
-"""Draws of several workloads in a fixed mix, which every fleet and every rate plays alike. W workloads.
+"""Draws of several workloads in a fixed mix, the same for every fleet and every rate. W workloads.
 
 A rate is that of all workloads together; each has its share of it, and its own limits.
 """
@@ -39,7 +39,7 @@ class Mixture:
         streams = [draws.requests(rate_per_s) for draws in self.draws]
         return streams[0] if len(streams) == 1 else together(streams)
 
-    def play(self, fleet: Fleet, rate_per_s: float, *, seed: int = 0) -> tuple[SimulationResult, ...]:
+    def simulate(self, fleet: Fleet, rate_per_s: float, *, seed: int = 0) -> tuple[SimulationResult, ...]:
         """A run at a rate, workload by workload; the paths of `fleet` are those of these workloads."""
         result = simulate(fleet, self.requests(rate_per_s), seed=seed)
         if len(self) == 1:
@@ -48,7 +48,7 @@ class Mixture:
 
     def keeps(self, fleet: Fleet, rate_per_s: float, *, seed: int = 0) -> bool:
         """Whether in a run at this rate each workload keeps all its limits, and waits of none of them grow."""
-        runs = self.play(fleet, rate_per_s, seed=seed)
+        runs = self.simulate(fleet, rate_per_s, seed=seed)
         return all(
             kept(run, slo, draws.warm_up) and not saturated(run)
             for run, slo, draws in zip(runs, self.slos, self.draws, strict=True)

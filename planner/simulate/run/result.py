@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.simulate.loop import fields as f
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.requests.stream import Requests
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -70,14 +70,14 @@ class SimulationResult:
         return {"ttft": self.ttft_s, "tpot": self.tpot_s, "latency": self.e2e_s}
 
     @classmethod
-    def of_arrays(cls, requests: Requests, arrays: State) -> "SimulationResult":
-        """Reads the arrays of a run that has ended."""
-        running = arrays.instance[:, f.SERVES] >= 0  # all but the store
+    def of_state(cls, requests: Requests, state: RunState) -> "SimulationResult":
+        """Reads the state of a run that has ended."""
+        running = state.instance[:, f.SERVES] >= 0  # all but the store
         request, request_s, instance, instance_s = (
-            arrays.request,
-            arrays.request_s,
-            arrays.instance[running],
-            arrays.instance_s[running],
+            state.request,
+            state.request_s,
+            state.instance[running],
+            state.instance_s[running],
         )
         times: dict[str, Any] = {
             name: np.where(request_s[:, column] >= 0.0, request_s[:, column], np.nan)
@@ -88,14 +88,14 @@ class SimulationResult:
                 ("finished_s", f.FINISHED),
             )
         }
-        state, outputs = request[:, f.STATE], np.minimum(request[:, f.OUTPUT], requests.output_tokens)
+        stage, outputs = request[:, f.STATE], np.minimum(request[:, f.OUTPUT], requests.output_tokens)
         cut = outputs < requests.output_tokens
         return cls(
             requests=replace(requests, output_tokens=outputs) if cut.any() else requests,
             cut=cut,
-            complete=state == f.COMPLETE,
-            rejected=state == f.REJECTED,
-            arrival_s=np.where(state == f.TO_COME, np.nan, request_s[:, f.ARRIVAL]),
+            complete=stage == f.COMPLETE,
+            rejected=stage == f.REJECTED,
+            arrival_s=np.where(stage == f.TO_COME, np.nan, request_s[:, f.ARRIVAL]),
             **times,
             entry=request[:, f.ENTRY],
             home=request[:, f.HOME],
@@ -117,9 +117,9 @@ class SimulationResult:
             accepted_tokens=instance[:, f.ACCEPTED_TOKENS],
             adapter_loads=instance[:, f.LOAD_COUNT],
             up_s=instance_s[:, f.UP_SECONDS]
-            + np.where(instance[:, f.LIFE] == f.OFF, 0.0, arrays.run_s[f.NOW] - instance_s[:, f.UP_SINCE]),
-            end_s=float(arrays.run_s[f.NOW]),
-            num_events=int(arrays.run[f.NUM_EVENTS]),
+            + np.where(instance[:, f.LIFE] == f.OFF, 0.0, state.run_s[f.NOW] - instance_s[:, f.UP_SINCE]),
+            end_s=float(state.run_s[f.NOW]),
+            num_events=int(state.run[f.NUM_EVENTS]),
         )
 
     def of_workload(self, number: int) -> "SimulationResult":

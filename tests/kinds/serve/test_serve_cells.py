@@ -17,8 +17,8 @@ from planner.kinds.serve.simulated.placements import Deployment, with_placement
 from planner.kinds.serve.steady.search import prepare, search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
-from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.plans.play import Load, findings, play
+from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 
 CODE = {"name": "code", "input_tokens": 4000, "output_tokens": 100, "slo": {"ttft": "1s", "tpot": "30ms"}}
 LARGE = {"name": "meta-llama/Llama-3.2-3B-Instruct"}
@@ -51,7 +51,7 @@ def test_every_workload_keeps_its_limits_when_the_plan_is_played_whole(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     plan = request.getfixturevalue(name)
-    found = list(findings(play(plan, decision_of(plan), Load(first=4000), Policies())))
+    found = list(findings(simulate_plan(plan, decision_of(plan), Traffic(first=4000), Policies())))
     assert {one.where.partition(":")[0] for one in found if one.rule == "simulate.ttft"} == {"chat", "code"}
     assert not [one for one in found if not one.ok]
     assert not broken_rules(plan)
@@ -105,9 +105,9 @@ def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_play_as_they_
     }
     load = streams.mixture.requests(8.0)
     played = fleet_of_plan(mix, decision, load, Policies()).fleet
-    apart = [streams.mixture.of(one.workloads).play(streams.builder.fleet(one), 8.0)[0] for one in cells]
+    apart = [streams.mixture.of(one.workloads).simulate(streams.builder.fleet(one), 8.0)[0] for one in cells]
     for fleet in (played, streams.builder.whole(cells)):
-        runs = streams.mixture.play(fleet, 8.0)
+        runs = streams.mixture.simulate(fleet, 8.0)
         assert [run.e2e_s.tolist() for run in runs] == [run.e2e_s.tolist() for run in apart]
 
 

@@ -18,8 +18,8 @@ from planner.kinds.serve.simulated.placements import Deployment, FleetBuilder, w
 from planner.kinds.serve.steady.search import prepare, search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
-from planner.simulate.plans.plan_fleet import Policies, fleet_of_plan
-from planner.simulate.plans.play import Load, findings, play
+from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
 
@@ -32,7 +32,7 @@ def plan() -> Envelope:
 
 
 def test_a_plan_keeps_its_limits_when_it_is_played_at_the_rate_that_it_claims(plan: Envelope) -> None:
-    played = play(plan, ServeDecision.model_validate(plan.decision), Load(first=4000), Policies())
+    played = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(first=4000), Policies())
     assert not [finding for finding in findings(played) if not finding.ok]
 
 
@@ -88,7 +88,7 @@ def test_the_fewest_gpus_keep_the_limits_at_the_rate_and_fewer_are_excluded_or_b
     plan = solve(small(edits))
     assert plan.certificate.bound is not None
     assert plan.certificate.bound <= objective_of(plan)
-    played = play(plan, ServeDecision.model_validate(plan.decision), Load(first=4000), Policies())
+    played = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(first=4000), Policies())
     assert not [one for one in findings(played) if one.rule == "simulate.saturation" and not one.ok]
 
 

@@ -18,9 +18,9 @@ from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.problem.resolve import Workload
 from planner.problem.schema import Limit, SloSpec, TraceLengths
-from planner.simulate.goodput.optimistic_mixture import limits_anything
+from planner.simulate.goodput.mixture_bound import limits_anything
 from planner.simulate.goodput.rate import HIGHEST_PER_S, interval
-from planner.simulate.plans.plan_load import SEEDS, drawn_lengths
+from planner.simulate.plans.workload import SEEDS, drawn_lengths
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.attainment import Draws
 from planner.simulate.run.mixture import Mixture

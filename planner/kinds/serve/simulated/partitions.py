@@ -25,8 +25,8 @@ from planner.kinds.serve.simulated.plan import (
 from planner.kinds.serve.steady.search import Outcome
 from planner.plan.schema import Envelope
 from planner.simulate.fleet.instances import Fleet
-from planner.simulate.goodput.cells import CellSearch, Partition
-from planner.simulate.goodput.placements import Placement, PlacementSearch, Tried
+from planner.simulate.goodput.cells import CellPartition, CellSearch
+from planner.simulate.goodput.placements import Placement, PlacementOutcome, PlacementSearch
 from planner.simulate.run.mixture import Mixture
 
 SHARED = (
@@ -75,7 +75,7 @@ def cheapest_partition(outcome: Outcome, streams: LoadStreams) -> Envelope:
     least = search.fewest_allowed(rate)
     while (chosen := search.cheapest(rate, keeps)) is not None:
         assert least is not None, "what is chosen is allowed"
-        best = Partition(chosen, rate, min(search.known[cell].bound_per_s for cell in chosen))
+        best = CellPartition(chosen, rate, min(search.known[cell].bound_per_s for cell in chosen))
         search.tried.append(best)
         price = price_of(outcome, tuple(deployments[cell] for cell in chosen))
         bound = price_of(outcome, tuple(deployments[cell] for cell in least))
@@ -104,7 +104,7 @@ def _finding(
     search: CellSearch,
     streams: LoadStreams,
     deployments: Sequence[Deployment],
-    best: Partition,
+    best: CellPartition,
     claimed_per_s: float,
     interval_per_s: tuple[float, float] | None,
     bound: float,
@@ -112,8 +112,10 @@ def _finding(
 ) -> SimulatedChoice:
     """What the search found, with every partition that was played as a placement."""
     tried = tuple(
-        Tried(
-            "beaten" if partition.goodput_per_s is None else "simulated", partition.bound_per_s, partition.goodput_per_s
+        PlacementOutcome(
+            "dominated" if partition.goodput_per_s is None else "simulated",
+            partition.bound_per_s,
+            partition.goodput_per_s,
         )
         for partition in search.tried
     )
@@ -129,7 +131,7 @@ def _finding(
         interval_per_s,
         bound,
         value,
-        {UNPLAYED: unplayed} if (unplayed := len(search.cells) - search.played) else {},
+        {UNPLAYED: unplayed} if (unplayed := len(search.cells) - search.simulated) else {},
         _effort(search),
         ASSUMED,
     )
@@ -138,7 +140,7 @@ def _finding(
 def _effort(search: CellSearch) -> dict[str, JsonValue]:
     return {
         "cells": len(search.cells),
-        "cells_played": search.played,
+        "cells_played": search.simulated,
         "partitions_played": len(search.tried),
         "runs": search.runs,
     }

@@ -15,8 +15,8 @@ from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Channel
 from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
-from planner.simulate.fleet.instances import Fleet, Instance, Path
-from planner.simulate.plans.plan_fleet import FleetSetting, Policies, engines_of, fleet_of_engines, together
+from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
+from planner.simulate.plans.fleet import FleetSetting, Policies, engines_of, fleet_of_engines, together
 from planner.simulate.requests.stream import Requests
 from planner.solvers.mix import Flow, MixSolution
 
@@ -83,12 +83,12 @@ class FleetBuilder:
         """The fleet of placements that share no engine, for all their workloads; its types are numbered anew."""
         engines: list[Instance] = []
         groups: list[int] = []
-        paths: dict[int, tuple[Path, ...]] = {}
+        paths: dict[int, tuple[RequestPath, ...]] = {}
         for parts in cells:
             number = {index: len(engines) + row for row, (index, _) in enumerate(parts.counts)}
             fleet = self.fleet(parts)
             for workload, mine in zip(parts.workloads, fleet.paths, strict=True):
-                paths[workload] = tuple(Path(number[one.first], number[one.last], one.share) for one in mine)
+                paths[workload] = tuple(RequestPath(number[one.first], number[one.last], one.share) for one in mine)
             engines += [replace(one, model=number[one.model]) for one in fleet.instances]
             groups += fleet.groups
         settings = tuple(self.fleet_settings.values())
@@ -267,12 +267,12 @@ def _rates(candidates: Sequence[Candidate], deployment: Deployment, workload: in
             yield index, deployment.loads[row][workload]
 
 
-def _paths(candidates: Sequence[Candidate], deployment: Deployment, workload: int) -> Iterator[Path]:
+def _paths(candidates: Sequence[Candidate], deployment: Deployment, workload: int) -> Iterator[RequestPath]:
     """How requests go through a placement, as the routes of its plan say; the number of a type is its place."""
     shares = _shares(candidates, deployment, workload)
     for first, share in shares.items():
         if candidates[first].function == "colocated":
-            yield Path(first, first, share)
+            yield RequestPath(first, first, share)
         receivers = [
             index
             for index in shares
@@ -280,7 +280,7 @@ def _paths(candidates: Sequence[Candidate], deployment: Deployment, workload: in
         ]
         whole = sum(shares[index] for index in receivers)
         if candidates[first].function == "prefill":
-            yield from (Path(first, index, share * shares[index] / whole) for index in receivers)
+            yield from (RequestPath(first, index, share * shares[index] / whole) for index in receivers)
 
 
 def name_of(candidates: Sequence[Candidate], deployment: Deployment) -> str:

@@ -65,7 +65,7 @@ def plan_of(streams: LoadStreams, outcome: Outcome, choice: SimulatedChoice) -> 
     for deployment in cells:
         mixture = streams.mixture.of(deployment.workloads)
         runs |= zip(
-            deployment.workloads, mixture.play(streams.builder.fleet(deployment), choice.claimed_per_s), strict=True
+            deployment.workloads, mixture.simulate(streams.builder.fleet(deployment), choice.claimed_per_s), strict=True
         )
     maximising, value = outcome.formulated.problem.maximising, choice.value
     bound = choice.bound if math.isfinite(choice.bound) else None
@@ -103,7 +103,7 @@ def ends_of(search: PlacementSearch) -> dict[str, int]:
     """How many placements ended how, but for those that were played to their goodput."""
     names = {
         "excluded": "placements that the optimistic model excludes",
-        "beaten": "placements that broke their limits in a run at a better rate",
+        "dominated": "placements that broke their limits in a run at a better rate",
         "left": "placements that were not played",
     }
     return {names[how]: count for how in names if (count := search.count(how))}  # type: ignore[arg-type]  # keys are Hows
@@ -113,7 +113,7 @@ def effort_of(search: PlacementSearch) -> dict[str, JsonValue]:
     """What was played of a search."""
     return {
         "placements": len(search.placements),
-        "played": search.count("simulated") + search.count("beaten"),
+        "played": search.count("simulated") + search.count("dominated"),
         "runs": search.runs,
     }
 

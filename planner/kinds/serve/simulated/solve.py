@@ -25,9 +25,9 @@ from planner.kinds.serve.simulated.plan import (
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.plan.schema import Envelope
 from planner.progress import Limits
-from planner.simulate.goodput.optimistic import Optimist
-from planner.simulate.goodput.placements import Placement, PlacementSearch, Tried, search_placements
+from planner.simulate.goodput.placements import Placement, PlacementOutcome, PlacementSearch, search_placements
 from planner.simulate.goodput.rate import goodput, keeps
+from planner.simulate.goodput.rate_bound import RateBound
 from planner.simulate.run.attainment import required
 from planner.simulate.run.engine import is_compiled
 
@@ -53,8 +53,8 @@ def _most(outcome: Outcome, streams: LoadStreams) -> Envelope:
     streams.require_long_enough(parts[:1])
     wanted = streams.asked_per_s
     placements = [_placement(streams, one, streams.factor) for one in parts]
-    optimist = Optimist(draws, required(slo))
-    search = search_placements(placements, draws, slo, most_per_s=wanted, most_tried=MOST_TRIED, optimist=optimist)
+    rate_bound = RateBound(draws, required(slo))
+    search = search_placements(placements, draws, slo, most_per_s=wanted, most_tried=MOST_TRIED, rate_bound=rate_bound)
     search = _with_favourite(search, streams)
     ranked = [at for at, one in enumerate(search.tried) if one.goodput_per_s]
     for at in sorted(ranked, key=lambda at: -(search.tried[at].goodput_per_s or 0.0)):
@@ -76,7 +76,7 @@ def _most(outcome: Outcome, streams: LoadStreams) -> Envelope:
 def _with_favourite(search: PlacementSearch, streams: LoadStreams) -> PlacementSearch:
     """The search with the goodput of what steady state prefers, even where one run had beaten it."""
     at = search.steady_best
-    if at is None or search.tried[at].how != "beaten":
+    if at is None or search.tried[at].how != "dominated":
         return search
     (draws,), (slo,) = streams.mixture.draws, streams.mixture.slos
     found = goodput(search.placements[at].fleet(), draws, slo, most_per_s=search.tried[at].bound_per_s)
@@ -89,23 +89,23 @@ def _least(outcome: Outcome, streams: LoadStreams) -> Envelope:
     """The cheapest placement that keeps the limits at the rate asked for, on the draws and close to it on others."""
     rate, candidates = streams.asked_per_s, outcome.formulated.candidates
     (draws,), (slo,) = streams.mixture.draws, streams.mixture.slos
-    optimist = Optimist(draws, required(slo))
+    rate_bound = RateBound(draws, required(slo))
     found = {
         one.counts: one for size in range(1, streams.gpus + 1) for one in list_placements(candidates, size, outcome)
     }
     parts = tuple(sorted(found.values(), key=lambda one: (price_of(outcome, (one,)), -one.steady_per_s)))
-    tried: list[Tried] = []
+    tried: list[PlacementOutcome] = []
     bound = math.inf
     for at, one in enumerate(parts):
         fleet = streams.builder.fleet(one)
-        most = optimist.most_rate(fleet)
+        most = rate_bound.most_rate(fleet)
         if most < rate:
-            tried.append(Tried("excluded", most))
+            tried.append(PlacementOutcome("excluded", most))
             continue
         price = price_of(outcome, (one,))
         bound = min(bound, price)
         good = keeps(fleet, draws, slo, rate)
-        tried.append(Tried("simulated", most, rate) if good else Tried("beaten", most))
+        tried.append(PlacementOutcome("simulated", most, rate) if good else PlacementOutcome("dominated", most))
         if not good or not all(stream.keeps(fleet, SURE * rate) for stream in streams.replications):
             continue
         placements = tuple(_placement(streams, each, 1.0) for each in parts[: at + 1])

@@ -54,11 +54,11 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.heaps import goes_before, set_end
 from planner.simulate.loop.program import compiled, entry, state_of
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 
 @compiled
-def finish(s: State, c: Common, r: int, now_s: float) -> None:
+def finish(s: RunState, c: Common, r: int, now_s: float) -> None:
     """The last token of a request; what was kept for it is free."""
     c.common[KNOWN] = 0
     for i in range(len(s.instance)):
@@ -68,7 +68,7 @@ def finish(s: State, c: Common, r: int, now_s: float) -> None:
 
 
 @compiled
-def start_decoding(s: State, c: Common, r: int) -> None:
+def start_decoding(s: RunState, c: Common, r: int) -> None:
     """Puts a request among those that decode, by number."""
     s.request[r, STATE] = DECODING
     place = c.common[NUM_DECODING]
@@ -81,7 +81,7 @@ def start_decoding(s: State, c: Common, r: int) -> None:
 
 
 @compiled
-def end_prefill(s: State, c: Common, i: int, now_s: float) -> None:
+def end_prefill(s: RunState, c: Common, i: int, now_s: float) -> None:
     """Prompts are in the cache, and each has its first token."""
     r = c.led[i, PROMPTS]
     while r != NONE:
@@ -98,7 +98,7 @@ def end_prefill(s: State, c: Common, i: int, now_s: float) -> None:
 
 
 @compiled
-def end_decode(s: State, c: Common, i: int, now_s: float) -> None:
+def end_decode(s: RunState, c: Common, i: int, now_s: float) -> None:
     """Each request of the step has a token more; those that have all leave."""
     c.led[i, STEPS_MADE] += 1
     c.led[i, CONTEXT_TOKENS] += c.led[i, IN_STEP]
@@ -115,7 +115,7 @@ def end_decode(s: State, c: Common, i: int, now_s: float) -> None:
 
 
 @compiled
-def note_step(s: State, c: Common, i: int, now_s: float) -> None:
+def note_step(s: RunState, c: Common, i: int, now_s: float) -> None:
     """Counts a step that ends, for each of its instances."""
     members, seconds, prefills = c.led[i, STEP], now_s - s.instance_s[i, START], c.led[i, PROMPTS] != NONE
     k = size(members)
@@ -131,7 +131,7 @@ def note_step(s: State, c: Common, i: int, now_s: float) -> None:
 
 
 @compiled
-def end_step(s: State, c: Common, i: int, now_s: float) -> None:
+def end_step(s: RunState, c: Common, i: int, now_s: float) -> None:
     """A step is done."""
     note_step(s, c, i, now_s)
     c.common[STEPPING] &= ~c.led[i, STEP]
@@ -144,7 +144,7 @@ def end_step(s: State, c: Common, i: int, now_s: float) -> None:
 
 
 @compiled
-def arrive(s: State, c: Common, r: int, now_s: float) -> None:
+def arrive(s: RunState, c: Common, r: int, now_s: float) -> None:
     """A request waits, or is rejected if all instances together could never hold it."""
     capacity = 0
     for i in range(len(s.instance)):
@@ -163,7 +163,7 @@ def arrive(s: State, c: Common, r: int, now_s: float) -> None:
 
 
 @compiled
-def arrive_all(s: State, c: Common, now_s: float) -> None:
+def arrive_all(s: RunState, c: Common, now_s: float) -> None:
     """Who arrives at this moment."""
     r = next_arrived(s, now_s)
     while r != NONE:
@@ -172,7 +172,7 @@ def arrive_all(s: State, c: Common, now_s: float) -> None:
 
 
 @entry(*SOURCES)
-def play_elastic(a: State, b: Common) -> None:
+def run_elastic_loop(a: RunState, b: Common) -> None:
     """Runs until nothing more will happen, or to the limits of time and events."""
     s, c = state_of(*a), common_of(*b)
     while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:

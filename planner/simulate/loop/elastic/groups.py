@@ -35,11 +35,11 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.heaps import set_end
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 
 
 @compiled
-def keep(s: State, c: Common, r: int, i: int, blocks: int) -> None:
+def keep(s: RunState, c: Common, r: int, i: int, blocks: int) -> None:
     """Keeps blocks of an instance for a request."""
     c.held[r, i] += blocks
     c.holders[r] |= 1 << i
@@ -48,7 +48,7 @@ def keep(s: State, c: Common, r: int, i: int, blocks: int) -> None:
 
 
 @compiled
-def give_up(s: State, c: Common, r: int, i: int, blocks: int) -> None:
+def give_up(s: RunState, c: Common, r: int, i: int, blocks: int) -> None:
     """Gives blocks of an instance that were kept for a request up."""
     c.held[r, i] -= blocks
     s.instance[i, FREE] += blocks
@@ -57,7 +57,7 @@ def give_up(s: State, c: Common, r: int, i: int, blocks: int) -> None:
 
 
 @compiled
-def start_step(s: State, c: Common, members: int, seconds: float, now_s: float) -> None:
+def start_step(s: RunState, c: Common, members: int, seconds: float, now_s: float) -> None:
     """Starts a step of a set of instances."""
     i = lowest(members)
     c.common[STEPPING] |= members
@@ -67,7 +67,7 @@ def start_step(s: State, c: Common, members: int, seconds: float, now_s: float) 
 
 
 @compiled
-def note_tokens(s: State, c: Common, i: int) -> None:
+def note_tokens(s: RunState, c: Common, i: int) -> None:
     """Requests of a group get the tokens of the steps that it has made."""
     r = c.led[i, HEAD]
     for _ in range(c.led[i, IN_STEP]):
@@ -87,7 +87,7 @@ def join_groups(c: Common, members: int) -> None:
 
 
 @compiled
-def drop_finished(s: State, c: Common) -> None:
+def drop_finished(s: RunState, c: Common) -> None:
     """Leaves those out that decode no more."""
     left = 0
     for at in range(c.common[NUM_DECODING]):
@@ -99,7 +99,7 @@ def drop_finished(s: State, c: Common) -> None:
 
 
 @compiled
-def form_groups(s: State, c: Common) -> None:
+def form_groups(s: RunState, c: Common) -> None:
     """Requests that share instances, directly or by others, form one group, where that is not known."""
     if c.common[KNOWN] == 1:
         return
@@ -128,7 +128,7 @@ def form_groups(s: State, c: Common) -> None:
 
 
 @compiled
-def form_batch(s: State, c: Common, i: int) -> None:
+def form_batch(s: RunState, c: Common, i: int) -> None:
     """The requests of a group that its next steps decode: the first ones, as many as its instances take."""
     led = c.led[i]
     led[IN_STEP] = min(led[IN_GROUP], size(led[GROUP]) * s.instance[i, MOST_SEQUENCES])
@@ -150,7 +150,7 @@ def idle(c: Common) -> int:
 
 
 @compiled
-def roomiest(s: State, members: int) -> int:
+def roomiest(s: RunState, members: int) -> int:
     """The instance of a set that has most room, the first of several."""
     best = lowest(members)
     for i in range(best + 1, len(s.instance)):
@@ -160,7 +160,7 @@ def roomiest(s: State, members: int) -> int:
 
 
 @compiled
-def hand_over(s: State, c: Common, r: int, i: int) -> bool:
+def hand_over(s: RunState, c: Common, r: int, i: int) -> bool:
     """Makes an instance the master of a request, which has room there for the tokens to come, as far as there is some.
 
     Whoever keeps blocks for the request goes on keeping one at least, so that a group only ever grows. False if nothing
@@ -179,7 +179,7 @@ def hand_over(s: State, c: Common, r: int, i: int) -> bool:
 
 
 @compiled
-def scale_up(s: State, c: Common, i: int) -> bool:
+def scale_up(s: RunState, c: Common, i: int) -> bool:
     """Has the roomiest idle instance join a group that has too many sequences; False if it does not.
 
     It becomes the master of its share of the requests, those that came last; nothing moves.
@@ -204,7 +204,7 @@ def scale_up(s: State, c: Common, i: int) -> bool:
 
 
 @compiled
-def decode(s: State, c: Common, now_s: float) -> None:
+def decode(s: RunState, c: Common, now_s: float) -> None:
     """Starts the next step of every group whose instances are all between steps."""
     i = 0
     form_groups(s, c)

@@ -37,20 +37,20 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.memory import blocks_of
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.solvers.schedules.shared_batches import share_batches
 
 cut = compiled(share_batches)
 
 
 @compiled
-def whole_blocks(s: State, r: int) -> int:
+def whole_blocks(s: RunState, r: int) -> int:
     """Blocks of a request from its first to its last token."""
     return blocks_of(s, s.request[r, INPUT] + s.request[r, OUTPUT])
 
 
 @compiled
-def room_of(s: State, members: int) -> int:
+def room_of(s: RunState, members: int) -> int:
     """Blocks that a set of instances has free."""
     room = 0
     for i in range(len(s.instance)):
@@ -60,7 +60,7 @@ def room_of(s: State, members: int) -> int:
 
 
 @compiled
-def taken(s: State, c: Common, members: int) -> int:
+def taken(s: RunState, c: Common, members: int) -> int:
     """How many of the waiting requests a set of instances has room and tokens for, in their order."""
     room, tokens = room_of(s, members), s.instance[0, TOKEN_BUDGET] * size(members)
     front = c.common[FRONT]
@@ -75,7 +75,7 @@ def taken(s: State, c: Common, members: int) -> int:
 
 
 @compiled
-def stands_still(s: State, c: Common, i: int) -> float:
+def stands_still(s: RunState, c: Common, i: int) -> float:
     """What the answers of a group lose by a step: one over the tokens that they have, of all of them."""
     lost, r = 0.0, c.led[i, HEAD]
     for at in range(c.led[i, IN_GROUP]):
@@ -86,7 +86,7 @@ def stands_still(s: State, c: Common, i: int) -> float:
 
 
 @compiled
-def saved(s: State, c: Common, count: int, before: int, after: int) -> float:
+def saved(s: RunState, c: Common, count: int, before: int, after: int) -> float:
     """How much less the first waiting requests wait on more instances, for each token; in times of their prefill."""
     tokens, squares, weight = 0.0, 0.0, 0.0
     for at in range(count):
@@ -110,7 +110,7 @@ def next_group(c: Common, seen: int) -> int:
 
 
 @compiled
-def chosen_instances(s: State, c: Common) -> int:
+def chosen_instances(s: RunState, c: Common) -> int:
     """The idle instances, and those of groups that are worth it."""
     form_groups(s, c)
     chosen = idle(c)
@@ -132,7 +132,7 @@ def chosen_instances(s: State, c: Common) -> int:
 
 
 @compiled
-def by_length(s: State, c: Common, count: int) -> Ints:
+def by_length(s: RunState, c: Common, count: int) -> Ints:
     """The first waiting requests, longest prompts first."""
     order = np.empty(count, np.int64)
     for at in range(count):
@@ -145,7 +145,7 @@ def by_length(s: State, c: Common, count: int) -> Ints:
 
 
 @compiled
-def in_batches(s: State, c: Common, order: Ints, k: int, batch_B2: Ints) -> int:
+def in_batches(s: RunState, c: Common, order: Ints, k: int, batch_B2: Ints) -> int:
     """Cuts requests into batches that share k instances, so that they wait least for each token of their prompts."""
     jobs = len(order)
     cost_KJJ = np.full((k + 1, jobs + 1, jobs + 1), np.inf)
@@ -162,7 +162,7 @@ def in_batches(s: State, c: Common, order: Ints, k: int, batch_B2: Ints) -> int:
 
 
 @compiled
-def roomiest_of(s: State, members: int, k: int) -> int:
+def roomiest_of(s: RunState, members: int, k: int) -> int:
     """The k instances of a set that have most room."""
     found = 0
     for _ in range(k):
@@ -171,7 +171,7 @@ def roomiest_of(s: State, members: int, k: int) -> int:
 
 
 @compiled
-def batches_fit(s: State, order: Ints, batch_B2: Ints, count: int, members: int) -> bool:
+def batches_fit(s: RunState, order: Ints, batch_B2: Ints, count: int, members: int) -> bool:
     """Whether each batch has room on its instances, the roomiest that those before it leave."""
     first = 0
     for b in range(count):
@@ -186,7 +186,7 @@ def batches_fit(s: State, order: Ints, batch_B2: Ints, count: int, members: int)
 
 
 @compiled
-def fewest(s: State, order: Ints, members: int) -> int:
+def fewest(s: RunState, order: Ints, members: int) -> int:
     """The fewest of the instances that have room for all of the requests, those of most room."""
     blocks, k = 0, 1
     for r in order:
@@ -197,7 +197,7 @@ def fewest(s: State, order: Ints, members: int) -> int:
 
 
 @compiled
-def place_request(s: State, c: Common, r: int, members: int) -> None:
+def place_request(s: RunState, c: Common, r: int, members: int) -> None:
     """Keeps room for a whole request on as few of the instances as have it."""
     left = whole_blocks(s, r)
     s.request[r, HOME] = NONE
@@ -211,7 +211,7 @@ def place_request(s: State, c: Common, r: int, members: int) -> None:
 
 
 @compiled
-def start_prefill(s: State, c: Common, order: Ints, members: int, now_s: float) -> None:
+def start_prefill(s: RunState, c: Common, order: Ints, members: int, now_s: float) -> None:
     """A step of all the instances that prefills the requests."""
     tokens, pairs, first = 0, 0.0, NONE
     for back in range(len(order)):
@@ -231,7 +231,7 @@ def start_prefill(s: State, c: Common, order: Ints, members: int, now_s: float) 
 
 
 @compiled
-def prefill(s: State, c: Common, now_s: float) -> None:
+def prefill(s: RunState, c: Common, now_s: float) -> None:
     """Takes requests that wait as long as instances are left for them."""
     batch_B2 = np.empty((MOST_JOBS, 2), np.int64)
     while c.common[FRONT] < c.common[BACK]:

@@ -4,7 +4,7 @@ from planner.simulate.loop.elastic.fields import EXCHANGE, FIXED_S, RING_RATE, S
 from planner.simulate.loop.elastic.state import Common
 from planner.simulate.loop.fields import TABLE
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.state import State
+from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import CONTEXTS, bracket, mixed_step_s
 
 
@@ -28,7 +28,7 @@ def size(members: int) -> int:
 
 
 @compiled
-def prefill_s(s: State, c: Common, k: int, tokens: int, attended: float) -> float:
+def prefill_s(s: RunState, c: Common, k: int, tokens: int, attended: float) -> float:
     """A step that prefills tokens that attend to so many each on average: each of k instances works on its share, while
     keys and values go round the ring."""
     work_s = mixed_step_s(s, 0 * k, 0 * k, -(-tokens // k), attended)
@@ -36,7 +36,7 @@ def prefill_s(s: State, c: Common, k: int, tokens: int, attended: float) -> floa
 
 
 @compiled
-def decode_s(s: State, c: Common, k: int, sequences: int, context: int) -> float:
+def decode_s(s: RunState, c: Common, k: int, sequences: int, context: int) -> float:
     """A step that decodes sequences, each of k instances being the master of its share of them."""
     table = s.instance[0, TABLE]
     axis, length = s.axes[table, CONTEXTS], s.lengths[table, CONTEXTS]

@@ -1,9 +1,9 @@
-"""The inner loops of `planner.estimate.replay`; see there for what they play. Times in seconds, heaps in two arrays."""
+"""The inner loops of `planner.estimate.closed_loop`, which says what happens; times in seconds, heaps in two arrays."""
 
 import numpy as np
 from numba import njit
 
-MOST_REQUESTS = 6000  # played of one run; those of later rounds count for the others
+MOST_REQUESTS = 6000  # simulated of one run; those of later rounds count for the others
 LEAST_ROUNDS = 3  # of all clients
 LEAST_REQUESTS = 8
 FULL = 0.9  # of a step's prompt tokens for which held prompts wait no longer
@@ -213,7 +213,7 @@ def _disaggregated(
 
 @njit(cache=True)
 def _mean(values, clients, asked):
-    """Of all requests asked for: the first of each client once, the others as the mean of those played."""
+    """Of all requests asked for: the first of each client once, the others as the mean of those simulated."""
     if len(values) >= asked or len(values) <= clients:
         return np.mean(values)
     share = clients / asked
@@ -221,7 +221,7 @@ def _mean(values, clients, asked):
 
 
 @njit(cache=True)
-def play_all(columns, draws_isl, draws_osl, draws_delay, means):
+def simulate_all(columns, draws_isl, draws_osl, draws_delay, means):
     for run in range(columns.shape[1]):
         (clients, each, isl_top, osl_top, spread, apart, instances, ranks, servers, most, base, slope, start, token,
          moved, step_tokens, frontend, arrival, poll, output, hold, apart_steps, staggered,

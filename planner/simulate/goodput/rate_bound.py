@@ -26,8 +26,8 @@ from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.goodput.step_prices import (
-    Demand,
-    Prices,
+    MeanRequest,
+    TokenPrices,
     contexts,
     decode_prices,
     joint_prices,
@@ -57,7 +57,7 @@ SAFETY = 1.0 + 1e-9  # of rounding
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class EngineSeconds:
     """What the judged requests cost one kind of engine at least, in seconds [R]."""
 
     prefill_s: Floats
@@ -67,19 +67,19 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class OnTimeQuota:
     """So many of some of the requests must be on time."""
 
     mine: Bools  # [R]
     need: int
 
 
-class Optimist:
+class RateBound:
     """Bounds of fleets on the same draws under the same requirements; engines of one kind are priced once."""
 
     def __init__(self, draws: Draws, requirements: tuple[Requirement, ...]) -> None:
         self.draws, self.requirements = draws, requirements
-        self._work: dict[tuple[int, float], tuple[Instance, Work]] = {}
+        self._work: dict[tuple[int, float], tuple[Instance, EngineSeconds]] = {}
         self._single: dict[tuple[object, ...], float] = {}
         self._least: dict[tuple[int, int], tuple[Instance, Instance]] = {}
 
@@ -153,16 +153,16 @@ class Optimist:
         latency_s = max(min(one.link_latency_s for one in side) for side in (first, last))
         return np.where(output_R > 1.0, input_R / rate + latency_s, 0.0)
 
-    def work(self, instance: Instance, wanted: Requirement) -> Work:
+    def work(self, instance: Instance, wanted: Requirement) -> EngineSeconds:
         """What the judged requests cost this kind of engine at least while they keep their time per token."""
         key = (id(instance), wanted.tpot_s)
         if key not in self._work:
             self._work[key] = (instance, self._priced(instance, wanted))
         return self._work[key][1]
 
-    def _priced(self, instance: Instance, wanted: Requirement) -> Work:
+    def _priced(self, instance: Instance, wanted: Requirement) -> EngineSeconds:
         input_R, output_R = self._lengths
-        demand = Demand(
+        demand = MeanRequest(
             float(input_R.mean()),
             float(pairs(input_R).mean()),
             float((output_R - 1.0).mean()),
@@ -170,11 +170,11 @@ class Optimist:
             wanted.tpot_s,
         )
         decodes, prefills = instance.role != "prefill", instance.role != "decode"
-        nothing = Prices()
+        nothing = TokenPrices()
         decode = decode_prices(instance, demand) if decodes else nothing
         prefill = prefill_prices(instance, demand) if prefills else nothing
         joint = joint_prices(instance, demand) if decodes and prefills else nothing
-        return Work(
+        return EngineSeconds(
             prefill.prefill_s(input_R),
             decode.decode_s(input_R, output_R),
             joint.prefill_s(input_R) + joint.decode_s(input_R, output_R),
@@ -208,7 +208,7 @@ class Optimist:
     def _whole(self, work_R: Floats, engines: int, wanted: Requirement) -> float:
         """(B2) of the one workload."""
         late_R = latest_s(wanted, self._lengths[1])
-        share = Share(np.ones(len(late_R), dtype=np.bool_), math.ceil(wanted.share * len(late_R) - 1e-9))
+        share = OnTimeQuota(np.ones(len(late_R), dtype=np.bool_), math.ceil(wanted.share * len(late_R) - 1e-9))
         return rate_of_work(work_R / engines, late_R, (share,), float(self._arrival_s[-1] - self._arrival_s[0]))
 
 
@@ -220,7 +220,7 @@ def latest_s(wanted: Requirement, output_R: Floats) -> Floats:
     return late_R
 
 
-def rate_of_work(work_R: Floats, late_R: Floats, shares: Sequence[Share], span_s: float) -> float:
+def rate_of_work(work_R: Floats, late_R: Floats, shares: Sequence[OnTimeQuota], span_s: float) -> float:
     """(B2): the highest rate at which the cheapest requests that are enough fit into the time that there is.
 
     `work_R` is that of all engines together, `span_s` from the first arrival to the last at a rate of one.

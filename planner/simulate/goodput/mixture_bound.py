@@ -1,6 +1,6 @@
 """A rate of several workloads that no simulation of a fleet exceeds while each of them keeps its limits.
 
-(B5) Each workload is served no better than if it had the fleet to itself: the bounds of `optimistic` on its own draws.
+(B5) Each workload is served no better than if it had the fleet to itself: the bounds of `rate_bound` on its own draws.
 (B6) The cheapest requests of all workloads that must be on time, together, cost no more than the engines can do from
      the first arrival to the last moment at which one of them can still be on time: (B2) with prices that hold for
      every step, whatever workloads its sequences are of. Their time per token is taken for the slackest limit on it,
@@ -18,23 +18,23 @@ import numpy as np
 from planner.arrays import Floats
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet
-from planner.simulate.goodput.optimistic import Optimist, Share, kinds, latest_s, rate_of_work
+from planner.simulate.goodput.rate_bound import OnTimeQuota, RateBound, kinds, latest_s, rate_of_work
 from planner.simulate.run.attainment import Draws, Requirement, required
 from planner.simulate.run.mixture import Mixture
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class SharedWork:
     """(B6): the judged requests of all workloads that have a last moment, by arrival."""
 
-    prices: Optimist
+    prices: RateBound
     wanted: Requirement  # the slackest time per token
     late_R: Floats
-    shares: tuple[Share, ...]
+    shares: tuple[OnTimeQuota, ...]
     span_s: float  # at a rate of one
 
     @classmethod
-    def of(cls, mixture: Mixture, requirements: tuple[tuple[Requirement, ...], ...]) -> "Together | None":
+    def of(cls, mixture: Mixture, requirements: tuple[tuple[Requirement, ...], ...]) -> "SharedWork | None":
         """None where fewer than two workloads have a last moment."""
         chosen = [(draws, _with_end(wanted)) for draws, wanted in zip(mixture.draws, requirements, strict=True)]
         ended = [(draws, wanted) for draws, wanted in chosen if wanted is not None]
@@ -52,10 +52,11 @@ class Together:
             for (draws, wanted), mine in zip(ended, judged, strict=True)
         ]
         shares = tuple(
-            Share(number == at, math.ceil(wanted.share * sizes[at] - 1e-9)) for at, (_, wanted) in enumerate(ended)
+            OnTimeQuota(number == at, math.ceil(wanted.share * sizes[at] - 1e-9))
+            for at, (_, wanted) in enumerate(ended)
         )
         slackest = Requirement(1.0, tpot_s=max(wanted.tpot_s for _, wanted in ended))
-        prices = Optimist(Draws(arrival, inputs, outputs), ())
+        prices = RateBound(Draws(arrival, inputs, outputs), ())
         return cls(prices, slackest, np.concatenate(late), shares, float(arrival.max() - arrival.min()))
 
     def most_rate(self, fleet: Fleet) -> float:
@@ -74,13 +75,13 @@ class Together:
         return min(found)
 
 
-class MixtureOptimist:
+class MixtureRateBound:
     """Bounds of fleets that serve the same mixture; engines of one kind are priced once."""
 
     def __init__(self, mixture: Mixture) -> None:
         requirements = tuple(required(slo) if limits_anything(slo) else () for slo in mixture.slos)
-        self._alone = [Optimist(*one) for one in zip(mixture.draws, requirements, strict=True)]
-        self._together = Together.of(mixture, requirements)
+        self._alone = [RateBound(*one) for one in zip(mixture.draws, requirements, strict=True)]
+        self._together = SharedWork.of(mixture, requirements)
 
     def most_rate(self, fleet: Fleet) -> float:
         """The rate beyond which no run of `fleet` keeps all limits of all workloads; inf where nothing limits it.

@@ -1,7 +1,7 @@
 """The fleet that a serving plan describes: an engine for every attention rank of every replica.
 
-A rank with pp pipeline stages is played as pp engines that each step through the whole pipeline with their share of the
-sequences, of the KV cache and of the links: its micro-batches. Ranks that share experts make their steps together.
+A rank with pp pipeline stages is simulated as pp engines that each step through the whole pipeline with their share of
+the sequences, of the KV cache and of the links: its micro-batches. Ranks that share experts make their steps together.
 """
 
 import math
@@ -29,14 +29,13 @@ from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
 from planner.problem.speculation import SpeculationSpec
-from planner.simulate.fleet.instances import UNLIMITED, Fleet, Instance, Speculation
-from planner.simulate.fleet.instances import Path as RequestPath
+from planner.simulate.fleet.instances import UNLIMITED, Fleet, Instance, RequestPath, Speculation
 from planner.simulate.fleet.operation import PoolLink
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.fleet.unit_grid import unit_grid
-from planner.simulate.plans.plan_elastic import elastic_fleet, elastic_prefill_tokens, require_equal_engines
-from planner.simulate.plans.plan_paths import RolePaths, paths_of
+from planner.simulate.plans.elastic import elastic_fleet, elastic_prefill_tokens, require_equal_engines
+from planner.simulate.plans.paths import RolePaths, paths_of
 from planner.simulate.requests.stream import Requests
 
 FUNCTIONS = ("colocated", "prefill", "decode")
@@ -191,7 +190,7 @@ def _settings(
     models = list(dict.fromkeys(str(role.model) for role in decision.roles))
     if len(models) > 1 and requests.workload is None:
         what = "the plan serves several models, and a trace does not say which each request is for"
-        raise PlannerError(what, hint="leave the trace out: the plan's own workloads are played")
+        raise PlannerError(what, hint="leave the trace out: the plan's own workloads are simulated")
     pools = {spec.label: resolve_pool(spec, at, INPUTS) for at, spec in enumerate(problem.cluster.pools)}
     crossing = len({role.pool for role in decision.roles if role.function != "colocated"}) > 1
     paths = profile_paths([*profiles, *problem.costs.profiles])
@@ -215,8 +214,8 @@ def _drafter(problem: Problem, arch: Architecture) -> Drafter | None:
 
 
 def _role_paths(decision: Decision, problem: Problem, requests: Requests, policies: Policies) -> RolePaths | None:
-    """What shares are played: none where routers look for cached prompts, where engines come and go, or for a trace
-    of several workloads.
+    """Which shares count: none where routers look for cached prompts, where engines come and go, or for a trace of
+    several workloads.
     """
     operation, workloads = policies.operation, [workload.name for workload in problem.workloads]
     moving = operation is not None and (operation.changes or operation.control is not None)

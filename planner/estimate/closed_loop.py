@@ -1,10 +1,10 @@
-"""The closed loop of a benchmark, played request by request: what comes before steady state and what queues count.
+"""The closed loop of a benchmark, simulated request by request: what comes before steady state and what queues count.
 
 C clients start together and each sends its next request when it has its answer, until N were sent. Every step runs the
 decodes of a rank and, where prompts wait, as many of their tokens as an engine puts into one step:
     seconds(step) = base + slope D + [prompts] (start + sum over prompts of tokens x per token),   D decoding sequences.
 Between two changes of the batch the steps are equal, so stretches of decoding are skipped at once; a run costs a few
-operations a request. Of a colocated deployment one attention rank is played, with its share of the clients. In a
+operations a request. Of a colocated deployment one attention rank is simulated, with its share of the clients. In a
 disaggregated one, prompts go first come first served to the prefill ranks, then to decoding instances, which share the
 sequences evenly in time but not in place: each request has its instance in turn, and waits where that is full.
 
@@ -29,7 +29,7 @@ _DRAWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class ClosedLoops:
     """What decides each run [N]."""
 
     clients: Floats
@@ -59,21 +59,21 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class MeanTimes:
     """Means over the requests of each run [N]."""
 
     ttft_s: Floats
     tpot_s: Floats
 
 
-def play(loop: Loop) -> Played:
-    """Plays every run; equal loops give equal figures."""
-    from planner.estimate.compiled.replay import play_all
+def simulate_loops(loop: ClosedLoops) -> MeanTimes:
+    """Simulates every run; equal loops give equal figures."""
+    from planner.estimate.compiled.closed_loop import simulate_all
 
     columns = np.stack([np.asarray(getattr(loop, one.name), dtype=np.float64) for one in fields(loop)])
     means = np.zeros((2, len(loop.clients)))
-    play_all(columns, *_draws(), means)
-    return Played(means[0], means[1])
+    simulate_all(columns, *_draws(), means)
+    return MeanTimes(means[0], means[1])
 
 
 @cache

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="both loops are compiled by numba")
 
-from planner.estimate.replay import Loop, play
+from planner.estimate.closed_loop import ClosedLoops, simulate_loops
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from closed_loops import simulated
@@ -26,10 +26,10 @@ PLAIN = {
 }  # fmt: skip
 
 
-def one_loop(**changes: float) -> Loop:
+def one_loop(**changes: float) -> ClosedLoops:
     """A loop whose engine adds nothing to its steps, with changes."""
-    assert set(changes) <= set(PLAIN) == {one.name for one in fields(Loop)}
-    return Loop(**{name: np.array([float(value)]) for name, value in {**PLAIN, **changes}.items()})
+    assert set(changes) <= set(PLAIN) == {one.name for one in fields(ClosedLoops)}
+    return ClosedLoops(**{name: np.array([float(value)]) for name, value in {**PLAIN, **changes}.items()})
 
 
 @settings(max_examples=40, deadline=None)
@@ -53,14 +53,14 @@ def test_a_colocated_rank_has_the_same_times_in_both(
         clients=clients, requests_per_client=rounds + 8, isl=isl, osl=osl, step_tokens=chunk, most_decoding=most,
         slope_s=slope_s, start_s=start_s, least_s=least_s, prefill_first=first,
     )  # fmt: skip
-    played, found = play(loop), simulated(loop)
+    played, found = simulate_loops(loop), simulated(loop)
     assert played.ttft_s[0] == pytest.approx(found.ttft_s[0], rel=1e-9)
     assert played.tpot_s[0] == pytest.approx(found.tpot_s[0], rel=1e-9)
 
 
 def test_a_lone_client_of_prefill_and_decode_apart_has_the_same_times_in_both() -> None:
     loop = one_loop(requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.02)
-    played, found = play(loop), simulated(loop)
+    played, found = simulate_loops(loop), simulated(loop)
     assert played.ttft_s[0] == pytest.approx(found.ttft_s[0], rel=1e-9)
     assert played.tpot_s[0] == pytest.approx(found.tpot_s[0], rel=1e-9)
 
@@ -73,7 +73,7 @@ def test_apart_clients_decode_alike_in_both_and_stay_in_step_in_the_simulator_al
     loop = one_loop(
         clients=clients, requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.02
     )
-    played, found = play(loop), simulated(loop)
+    played, found = simulate_loops(loop), simulated(loop)
     assert played.tpot_s[0] == pytest.approx(found.tpot_s[0], rel=0.03)
     assert played.ttft_s[0] <= found.ttft_s[0]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="the replay is compiled by numba")
 
-from planner.estimate.replay import Loop, Played, play
+from planner.estimate.closed_loop import ClosedLoops, MeanTimes, simulate_loops
 
 PLAIN = {
     "clients": 1.0, "requests_per_client": 10.0, "isl": 1000.0, "osl": 101.0, "spread": 0.0, "disaggregated": 0.0,
@@ -20,44 +20,44 @@ PLAIN = {
 }  # fmt: skip
 
 
-def loop(**changes: float) -> Loop:
-    assert set(changes) <= set(PLAIN) == {one.name for one in fields(Loop)}
-    return Loop(**{name: np.array([value]) for name, value in {**PLAIN, **changes}.items()})
+def loop(**changes: float) -> ClosedLoops:
+    assert set(changes) <= set(PLAIN) == {one.name for one in fields(ClosedLoops)}
+    return ClosedLoops(**{name: np.array([value]) for name, value in {**PLAIN, **changes}.items()})
 
 
 def test_a_lone_client_pays_one_step_with_its_prompt_and_decodes_alone() -> None:
-    played = play(loop())
+    played = simulate_loops(loop())
     assert played.ttft_s[0] == pytest.approx(0.01 + 2e-3 + 1000 * 1e-5)
     assert played.tpot_s[0] == pytest.approx(0.01 + 1e-4)
 
 
 def test_prompts_beyond_a_step_take_several() -> None:
-    played = play(loop(step_tokens=400.0))
+    played = simulate_loops(loop(step_tokens=400.0))
     assert played.ttft_s[0] == pytest.approx(3 * (0.01 + 2e-3) + 1000 * 1e-5)
 
 
 def test_a_first_burst_waits_for_its_turn() -> None:
     """Of eight requests that start together two fill a step, and none sends another."""
-    played = play(loop(clients=8.0, requests_per_client=1.0, isl=4096.0, slope_s=0.0, osl=1000.0))
+    played = simulate_loops(loop(clients=8.0, requests_per_client=1.0, isl=4096.0, slope_s=0.0, osl=1000.0))
     step = 0.01 + 2e-3 + 4096 * 1e-5
     assert played.ttft_s[0] > 2.5 * step
     assert played.ttft_s[0] < 8 * (0.01 + 2e-3) + 4096 * 8 * 1e-5
 
 
 def test_what_an_engine_adds_adds_up() -> None:
-    plain = play(loop()).ttft_s[0]
-    added = play(loop(frontend_s=0.02, output_steps=3.0)).ttft_s[0]
+    plain = simulate_loops(loop()).ttft_s[0]
+    added = simulate_loops(loop(frontend_s=0.02, output_steps=3.0)).ttft_s[0]
     assert added == pytest.approx(plain + 0.02 + 3 * 0.01)
 
 
 def test_apart_a_prompt_takes_its_server_and_the_way() -> None:
-    played = play(loop(disaggregated=1.0, moved_s=0.05))
+    played = simulate_loops(loop(disaggregated=1.0, moved_s=0.05))
     assert played.ttft_s[0] == pytest.approx(2e-3 + 1000 * 1e-5 + 0.05)
     assert played.tpot_s[0] == pytest.approx(0.01 + 1e-4)
 
 
 def test_sequences_that_do_not_fit_wait() -> None:
-    free, full = play(loop(clients=8.0)), play(loop(clients=8.0, most_decoding=2.0))
+    free, full = simulate_loops(loop(clients=8.0)), simulate_loops(loop(clients=8.0, most_decoding=2.0))
     assert full.ttft_s[0] > free.ttft_s[0] + 100 * 0.01
     assert full.tpot_s[0] < free.tpot_s[0]
 
@@ -65,15 +65,15 @@ def test_sequences_that_do_not_fit_wait() -> None:
 def test_clients_of_equal_lengths_stay_in_step_where_prompts_go_first() -> None:
     """Each waits for half of the others' prompts before its first token, and as long behind it."""
     many = {"clients": 32.0, "slope_s": 0.0, "start_s": 0.0, "step_tokens": 1000.0}
-    first = play(loop(prefill_first=1.0, **many))
+    first = simulate_loops(loop(prefill_first=1.0, **many))
     prompt = 0.01 + 1000 * 1e-5
     assert first.ttft_s[0] == pytest.approx(16.5 * prompt, rel=0.02)
     assert first.tpot_s[0] == pytest.approx(0.01 + 15.5 * prompt / 100, rel=0.02)
-    assert play(loop(**many)).ttft_s[0] < first.ttft_s[0]
+    assert simulate_loops(loop(**many)).ttft_s[0] < first.ttft_s[0]
 
 
 def test_clients_that_start_one_after_the_other_wait_less() -> None:
-    together, apart = (play(loop(clients=32.0, requests_per_client=1.0, staggered=one)) for one in (0.0, 1.0))
+    together, apart = (simulate_loops(loop(clients=32.0, requests_per_client=1.0, staggered=one)) for one in (0.0, 1.0))
     assert apart.ttft_s[0] < 0.5 * together.ttft_s[0]
 
 
@@ -81,45 +81,46 @@ def test_clients_that_start_one_after_the_other_wait_less() -> None:
 def test_a_client_that_has_its_answer_sends_again_before_others_have_started(disaggregated: float) -> None:
     """Steps of few sequences are far shorter here: the first answers come long before the last client starts."""
     steep = {"base_s": 1e-4, "slope_s": 1e-3, "token_s": 1e-6, "start_s": 1e-4, "disaggregated": disaggregated}
-    alone = play(loop(**steep)).ttft_s[0]
-    many = play(loop(clients=32.0, requests_per_client=3.0, staggered=1.0, **steep))
+    alone = simulate_loops(loop(**steep)).ttft_s[0]
+    many = simulate_loops(loop(clients=32.0, requests_per_client=3.0, staggered=1.0, **steep))
     assert many.ttft_s[0] < alone + 2 * 32 * 1e-3
 
 
 def test_held_prompts_wait_for_as_many_decode_steps() -> None:
     """A prompt that finds another request decoding waits for company at most that long; a step full of prompts goes."""
-    plain, held = (play(loop(clients=4.0, spread=0.5, hold_steps=one)).ttft_s[0] for one in (0.0, 20.0))
+    plain, held = (simulate_loops(loop(clients=4.0, spread=0.5, hold_steps=one)).ttft_s[0] for one in (0.0, 20.0))
     assert plain + 5 * 0.01 < held < plain + 21 * 0.0104
     full, short = (
-        play(loop(clients=4.0, spread=0.5, hold_steps=one, step_tokens=400.0)).ttft_s[0] for one in (20.0, 0.0)
+        simulate_loops(loop(clients=4.0, spread=0.5, hold_steps=one, step_tokens=400.0)).ttft_s[0]
+        for one in (20.0, 0.0)
     )
     assert full == short
 
 
 def test_a_step_with_prompts_takes_as_long_as_the_host_launches_it() -> None:
-    assert play(loop(least_s=0.08)).ttft_s[0] == pytest.approx(0.08)
-    assert play(loop(least_s=0.001)).ttft_s[0] == play(loop()).ttft_s[0]
-    assert play(loop(disaggregated=1.0, least_s=0.08)).ttft_s[0] == pytest.approx(0.08)
+    assert simulate_loops(loop(least_s=0.08)).ttft_s[0] == pytest.approx(0.08)
+    assert simulate_loops(loop(least_s=0.001)).ttft_s[0] == simulate_loops(loop()).ttft_s[0]
+    assert simulate_loops(loop(disaggregated=1.0, least_s=0.08)).ttft_s[0] == pytest.approx(0.08)
 
 
 def test_requests_wait_for_their_own_instance() -> None:
     """Two instances of one sequence each, in turn: with spread lengths one often waits while the other idles."""
     pair = {"clients": 2.0, "disaggregated": 1.0, "spread": 0.5, "requests_per_client": 200.0, "decode_ranks": 2.0}
-    pooled = play(loop(most_decoding=1.0, **pair))
-    split = play(loop(most_decoding=1.0, decode_instances=2.0, **pair))
+    pooled = simulate_loops(loop(most_decoding=1.0, **pair))
+    split = simulate_loops(loop(most_decoding=1.0, decode_instances=2.0, **pair))
     assert split.ttft_s[0] > 1.5 * pooled.ttft_s[0]
 
 
 def test_requests_that_are_not_played_count_as_those_of_later_rounds() -> None:
     """A burst of all clients is one round of ten, however few of the ten are played."""
     shape = {"clients": 5000.0, "most_decoding": 1e5, "osl": 20_001.0, "slope_s": 0.0, "step_tokens": 14_000.0}
-    short, burst = (play(loop(**shape, requests_per_client=rounds)) for rounds in (10.0, 1.0))
+    short, burst = (simulate_loops(loop(**shape, requests_per_client=rounds)) for rounds in (10.0, 1.0))
     assert 0.1 * burst.ttft_s[0] <= short.ttft_s[0] < 0.3 * burst.ttft_s[0]
 
 
 def test_prompts_that_wait_share_the_start_of_a_step() -> None:
-    alone = play(loop(disaggregated=1.0, start_s=0.1)).ttft_s[0]
-    many = play(loop(disaggregated=1.0, start_s=0.1, clients=8.0, requests_per_client=1.0)).ttft_s[0]
+    alone = simulate_loops(loop(disaggregated=1.0, start_s=0.1)).ttft_s[0]
+    many = simulate_loops(loop(disaggregated=1.0, start_s=0.1, clients=8.0, requests_per_client=1.0)).ttft_s[0]
     assert alone == pytest.approx(0.1 + 0.01)
     assert many < 0.1 + 8 * 0.01 + 4 * 0.1 * 1000 / 8192 + 1e-9
 
@@ -135,7 +136,7 @@ def test_prompts_that_wait_share_the_start_of_a_step() -> None:
 def test_times_are_at_least_those_of_an_idle_deployment(
     clients: int, apart: bool, spread: float, poll: int, most: int
 ) -> None:
-    played = play(
+    played = simulate_loops(
         loop(
             clients=float(clients),
             disaggregated=float(apart),
@@ -155,14 +156,16 @@ def test_times_are_at_least_those_of_an_idle_deployment(
 def test_faster_hardware_scales_all_times(factor: float, clients: int) -> None:
     times = {name: PLAIN[name] for name in ("base_s", "slope_s", "start_s", "token_s")}
     scaled = {name: value * factor for name, value in times.items()}
-    one, other = play(loop(clients=float(clients))), play(loop(clients=float(clients), **scaled))
+    one, other = simulate_loops(loop(clients=float(clients))), simulate_loops(loop(clients=float(clients), **scaled))
     assert other.ttft_s[0] == pytest.approx(factor * one.ttft_s[0], rel=1e-6)
     assert other.tpot_s[0] == pytest.approx(factor * one.tpot_s[0], rel=1e-6)
 
 
 def test_equal_loops_give_equal_figures_whatever_stands_beside_them() -> None:
-    alone = play(loop(clients=16.0, spread=0.2, arrival_s=0.01))
-    names = [one.name for one in fields(Loop)]
-    both = Loop(*(np.array([PLAIN[n], getattr(loop(clients=16.0, spread=0.2, arrival_s=0.01), n)[0]]) for n in names))
-    beside: Played = play(both)
+    alone = simulate_loops(loop(clients=16.0, spread=0.2, arrival_s=0.01))
+    names = [one.name for one in fields(ClosedLoops)]
+    both = ClosedLoops(
+        *(np.array([PLAIN[n], getattr(loop(clients=16.0, spread=0.2, arrival_s=0.01), n)[0]]) for n in names)
+    )
+    beside: MeanTimes = simulate_loops(both)
     assert (beside.ttft_s[1], beside.tpot_s[1]) == (alone.ttft_s[0], alone.tpot_s[0])

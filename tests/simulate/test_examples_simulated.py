@@ -7,8 +7,8 @@ import pytest
 from planner.api import solve
 from planner.kinds.serve.options import ServeDecision
 from planner.load.problems import load_problem
-from planner.simulate.plans.plan_fleet import Policies
-from planner.simulate.plans.play import Load, play
+from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.simulation import Traffic, simulate_plan
 from planner.simulate.run.summary import statistic
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -21,7 +21,7 @@ MISSED = 1.1  # of a limit: plans use all of it, by a formula for waits, where a
 )
 def test_a_plan_keeps_its_limits_at_its_own_rate(name: str) -> None:
     plan = solve(load_problem(EXAMPLES / f"{name}.yaml"))
-    played = play(plan, ServeDecision.model_validate(plan.decision), Load(), Policies())
+    played = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(), Policies())
     assert played.result.drained
     assert not played.summary["saturated"]
     (slo,) = played.slos

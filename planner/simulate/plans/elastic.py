@@ -1,4 +1,4 @@
-"""A plan of equal engines played as instances that share one cache, join for a prefill and part for decoding."""
+"""A plan of equal engines simulated as instances that share one cache, join for a prefill and part for decoding."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from planner.models.architecture import Architecture
 from planner.plan.schema import Role
 from planner.simulate.fleet.elastic import most_prefill_tokens
 from planner.simulate.fleet.instances import Fleet
-from planner.simulate.fleet.operation import Elastic
+from planner.simulate.fleet.operation import ElasticEngines
 from planner.simulate.fleet.operation_spec import ElasticSpec
 
 WHERE = "operation: elastic"
@@ -41,7 +41,7 @@ def elastic_fleet(fleet: Fleet, spec: ElasticSpec, arch: Architecture, pool: Poo
     """
     within = pool.num_nodes * pool.node.num_gpus <= pool.node.scale_up_size
     latency_s = pool.node.scale_up_latency_s if within else pool.node.nic_latency_s
-    elastic = Elastic(
+    elastic = ElasticEngines(
         ring_tokens_per_s=fleet.instances[0].link_tokens_per_s,
         exchange_s=2.0 * len(arch.layers) * latency_s,
         borrows=spec.borrows,

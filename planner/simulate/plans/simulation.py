@@ -1,4 +1,4 @@
-"""A serving plan played: on its own workload, or on a trace; and whether it keeps what it promises."""
+"""A serving plan simulated: on its own workload, or on a trace; and whether it keeps what it promises."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import SloSpec
-from planner.simulate.plans.plan_fleet import PlannedFleet, Policies, fleet_of_plan
-from planner.simulate.plans.plan_load import own_requests
+from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
+from planner.simulate.plans.workload import own_requests
 from planner.simulate.requests.stream import Requests
 from planner.simulate.requests.traces import read_trace
 from planner.simulate.run.engine import simulate
@@ -23,8 +23,8 @@ OWN_REQUESTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What to play: a trace, or the plan's own workload where there is none."""
+class Traffic:
+    """The requests to simulate: a trace, or the plan's own workload where there is none."""
 
     trace: str | None = None
     first: int | None = None  # requests of the trace, or of the own workload
@@ -36,7 +36,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlanSimulation:
     """A run of a plan."""
 
     planned: PlannedFleet
@@ -45,18 +45,18 @@ class Played:
     slos: tuple[SloSpec, ...]  # by workload
 
 
-def play(
+def simulate_plan(
     envelope: Envelope,
     decision: Decision,
-    load: Load,
+    load: Traffic,
     policies: Policies,
     *,
     seed: int = 0,
     limit_s: float = math.inf,
     profiles: Sequence[str] = (),
     calibration: str | None = None,
-) -> Played:
-    """Plays a serving plan; raises PlannerError for what cannot be played."""
+) -> PlanSimulation:
+    """Simulates a serving plan on requests; raises PlannerError for what cannot be simulated."""
     requests = requests_of(envelope, load, seed)
     if policies.operation is not None:
         requests = policies.operation.with_adapters(requests, seed)
@@ -71,10 +71,10 @@ def play(
         summary["workloads"] = {
             name: figures(result.of_workload(at), slos[at], load.warm_up) for at, name in enumerate(names)
         }
-    return Played(planned, result, summary, slos)
+    return PlanSimulation(planned, result, summary, slos)
 
 
-def requests_of(envelope: Envelope, load: Load, seed: int) -> Requests:
+def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
     """The requests of a load."""
     problem = recorded_problem(envelope.inputs)
     if load.trace is None:
@@ -100,9 +100,9 @@ def requests_of(envelope: Envelope, load: Load, seed: int) -> Requests:
     return trace.at_rate(scale).requests()
 
 
-def findings(played: Played) -> Iterator[Finding]:
+def findings(simulation: PlanSimulation) -> Iterator[Finding]:
     """Whether a run drained, rejected nobody, and kept the limits of the workload."""
-    result = played.result
+    result = simulation.result
     left = result.num_unfinished
     what = f"{left} of {len(result.requests)} requests were not answered" if left else "every request was answered"
     yield Finding("simulate.drains", not left, what, "", "lower the rate, or plan for it")
@@ -112,12 +112,13 @@ def findings(played: Played) -> Iterator[Finding]:
     cut = int(result.cut.sum())
     what = f"{cut} answers end at the context limit of their instance" if cut else "no answer is cut"
     yield Finding("simulate.context", not cut, what, "", "solve for requests as long as these")
-    what = "waits grow as long as requests come" if played.summary["saturated"] else "waits settle"
-    yield Finding("simulate.saturation", not played.summary["saturated"], what, "", "lower the rate, or plan for it")
+    grows = bool(simulation.summary["saturated"])
+    what = "waits grow as long as requests come" if grows else "waits settle"
+    yield Finding("simulate.saturation", not grows, what, "", "lower the rate, or plan for it")
     if result.requests.workload is None:
-        yield from _limits(result, played.slos[0] if played.slos else SloSpec(), "")
+        yield from _limits(result, simulation.slos[0] if simulation.slos else SloSpec(), "")
         return
-    for at, (workload, slo) in enumerate(zip(played.planned.problem.workloads, played.slos, strict=True)):
+    for at, (workload, slo) in enumerate(zip(simulation.planned.problem.workloads, simulation.slos, strict=True)):
         yield from _limits(result.of_workload(at), slo, f"{workload.name}: ")
 
 
