@@ -12,7 +12,7 @@ from planner.schema.base import planner_error
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class NodeId:
     """One node of the cluster: its pool's index in the problem, and its own index in the pool."""
 
     pool: int
@@ -48,7 +48,7 @@ class Cluster:
         known = ", ".join(f"`{pool.name or pool.gpu}`" for pool in pools)
         raise PlannerError(f"no pool is called `{name}`", where="decision", hint=f"the pools are {known}")
 
-    def place(self, pool: int, device: int) -> tuple[Place, int]:
+    def place(self, pool: int, device: int) -> tuple[NodeId, int]:
         """The node of a device that counts through its pool, and the device's ordinal on that node."""
         node, ordinal = divmod(device, self.gpus_per_node[pool])
         spec = self.problem.cluster.pools[pool]
@@ -59,15 +59,15 @@ class Cluster:
                 where="decision.placement",
                 hint="check the plan with `planner check`",
             )
-        return Place(pool, node), ordinal
+        return NodeId(pool, node), ordinal
 
-    def nodes(self, places: set[Place]) -> dict[Place, Node]:
+    def nodes(self, places: set[NodeId]) -> dict[NodeId, Node]:
         """The places in order, numbered, each with the address that scripts use by default."""
         width = max(2, len(str(len(places) - 1)))
         ordered = sorted(places)
         return {place: self._node(place, f"{index:0{width}}", len(ordered)) for index, place in enumerate(ordered)}
 
-    def _node(self, place: Place, number: str, num_nodes: int) -> Node:
+    def _node(self, place: NodeId, number: str, num_nodes: int) -> Node:
         spec = self.problem.cluster.pools[place.pool]
         title = f'node {place.node} of pool "{spec.name or spec.gpu}"'
         if spec.node_names is not None and place.node < len(spec.node_names):

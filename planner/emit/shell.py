@@ -7,7 +7,7 @@ skipped its quoting does not type-check.
 import json
 import shlex
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
@@ -59,21 +59,39 @@ def comment(text: str) -> str:
     return f"# {printable}".rstrip()
 
 
+def preamble(header: Iterable[str]) -> list[str]:
+    """How a script begins: the header as comments, and an end at the first command that fails."""
+    return ["#!/usr/bin/env bash", *map(comment, header), "set -euo pipefail"]
+
+
+def required(needs: Mapping[str, str]) -> list[str]:
+    """Lines that end a script where an environment variable is not set; `needs` says what to set each to."""
+    return [f': "${{{name}:?set {name} to {what}}}"' for name, what in needs.items()]
+
+
+def continued(rows: Sequence[str]) -> list[str]:
+    """One command over several lines."""
+    return [*(f"{row} \\" for row in rows[:-1]), rows[-1]]
+
+
+Flag = tuple[str, Word | None]  # without a value a switch
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One program to start; `settings` are environment variables, a flag without a value is a switch."""
+    """One program to start; `settings` are environment variables."""
 
     title: str
     program: tuple[Word, ...]
-    flags: tuple[tuple[str, Word | None], ...]
+    flags: tuple[Flag, ...]
     settings: tuple[tuple[str, Word], ...] = ()
 
     def lines(self) -> list[str]:
         """The command over several lines, joined by backslashes, running in the background."""
         settings = [f"{name}={value}" for name, value in self.settings]
         flags = [flag if value is None else f"{flag} {value}" for flag, value in self.flags]
-        parts = [*settings, " ".join(self.program), *(f"  {flag}" for flag in flags)]
-        return [comment(self.title), *(f"{part} \\" for part in parts[:-1]), f"{parts[-1]} &", 'pids+=("$!")']
+        *first, last = continued([*settings, " ".join(self.program), *(f"  {flag}" for flag in flags)])
+        return [comment(self.title), *first, f"{last} &", 'pids+=("$!")']
 
 
 _STOP = (
@@ -107,7 +125,7 @@ def script(header: Sequence[str], addresses: Sequence[tuple[str, Word]], command
 
     `addresses` are (variable, default): each keeps the value it has in the environment.
     """
-    lines = ["#!/usr/bin/env bash", *(comment(line) for line in header), "set -euo pipefail", ""]
+    lines = [*preamble(header), ""]
     if addresses:
         lines += _ADDRESS
         for variable, default in addresses:

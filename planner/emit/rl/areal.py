@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from planner.emit.registry import Target
-from planner.emit.rl.job import RlJob, read_rl_job
+from planner.emit.documents import yaml_document
+from planner.emit.refusals import raise_first
+from planner.emit.rl.job import RlJob, refuse, rl_target
 from planner.errors import PlannerError
-from planner.plan.schema import Decision, Envelope, Parallelism
+from planner.plan.schema import Parallelism
 
 
 def generation_backend(job: RlJob) -> str:
@@ -29,15 +30,14 @@ def training_backend(shape: Parallelism) -> str:
     return f"megatron:(attn:{dense}|ffn:d{copies}p{shape.pp}t{shape.moe_tp}e{shape.ep})"
 
 
-def document(job: RlJob) -> dict[str, Any]:
+def configuration(job: RlJob) -> dict[str, Any]:
     """What the plan says, by AReaL's own keys."""
     options = job.options
     colocation = {"type": "colocation", "target": "actor"}
-    training = {"max_tokens_per_mb": job.micro_tokens * job.shape.cp}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "cluster": {
-            "n_nodes": job.training.nodes + (0 if job.colocated else job.generating.nodes),
-            "n_gpus_per_node": max(job.training.gpus_per_node, job.generating.gpus_per_node),
+            "n_nodes": job.num_nodes,
+            "n_gpus_per_node": job.gpus_per_node,
         },
         "rollout": {
             "backend": generation_backend(job),
@@ -51,47 +51,46 @@ def document(job: RlJob) -> dict[str, Any]:
             "path": job.model(job.actor),
             "gradient_checkpointing": job.recomputes,
             "ppo_n_minibatches": options.minibatches,
-            "mb_spec": training,
+            "mb_spec": {"max_tokens_per_mb": job.micro_tokens * job.shape.cp},
         },
         "train_dataset": {"batch_size": options.prompts, "max_length": job.prompt_tokens},
     }
     if job.colocated:
-        found["rollout"]["scheduling_strategy"] = colocation
-        found["enable_offload"] = True
+        document["rollout"]["scheduling_strategy"] = colocation
+        document["enable_offload"] = True
     reference, critic = job.role("reference"), job.role("critic")
     if reference is not None:
-        found["ref"] = {
+        document["ref"] = {
             "backend": training_backend(job.shape), "path": job.model(reference), "scheduling_strategy": colocation,
         }  # fmt: skip
     if critic is not None:
-        found["critic"] = {
+        document["critic"] = {
             "backend": training_backend(critic.parallelism),
             "path": job.model(critic),
             "is_critic": True,
             "ppo_n_minibatches": options.minibatches,
             "scheduling_strategy": colocation,
         }
-    longest = job.prompt_tokens + job.response_tokens
     if job.engine == "sglang":
-        found["sglang"] = {"context_length": longest, "mem_fraction_static": job.memory_share}
+        document["sglang"] = {"context_length": job.longest, "mem_fraction_static": job.memory_share}
     else:
-        found["vllm"] = {"max_model_len": longest, "gpu_memory_utilization": job.memory_share}
-    return found
+        document["vllm"] = {"max_model_len": job.longest, "gpu_memory_utilization": job.memory_share}
+    return document
 
 
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    import yaml
+def _files(job: RlJob) -> dict[str, str]:
+    raise_first(
+        (job.engine == "trtllm", refuse("AReaL runs SGLang or vLLM", "roles", "plan with `engine: {name: sglang}`")),
+        (
+            job.role("reward") is not None,
+            refuse(
+                "AReaL's configuration has no reward model",
+                "roles",
+                "score by rule: leave `reward` out of the options",
+            ),
+        ),
+    )
+    return {"areal.yaml": yaml_document(job.header, configuration(job))}
 
-    job = read_rl_job(envelope, decision)
-    if job.engine == "trtllm":
-        raise PlannerError(
-            "AReaL runs SGLang or vLLM", where="decision.roles", hint="plan with `engine: {name: sglang}`"
-        )
-    if job.role("reward") is not None:
-        hint = "score by rule: leave `reward` out of the options"
-        raise PlannerError("AReaL's configuration has no reward model", where="decision.roles", hint=hint)
-    text = yaml.safe_dump(document(job), sort_keys=False, default_flow_style=False)
-    return {"areal.yaml": f"{job.comments}{text}"}
 
-
-TARGETS = (Target("areal", "a configuration for AReaL, with its allocation strings", ("rl",), _emit),)
+TARGETS = (rl_target("areal", "a configuration for AReaL, with its allocation strings", _files),)

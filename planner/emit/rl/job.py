@@ -1,21 +1,21 @@
 """An RL plan as launchers see it: who generates and who trains, in whole nodes, with the job's batch and lengths."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from planner.emit.shell import Word, comment, refuse_unprintable, word
+from planner.emit.documents import plan_title
+from planner.emit.refusals import raise_first
+from planner.emit.registry import Target
+from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.plan.schema import Decision, Envelope, Parallelism, Role
-from planner.plan.store import plan_digest, plan_json
 from planner.problem.recorded import recorded_options, recorded_problem
 from planner.problem.schema import Lengths, MomentLengths, Problem, UniformLengths
 
-ESTIMATORS = ("ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo")
-
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RoleNodes:
     """GPUs of a role as equal parts of equal nodes."""
 
     nodes: int
@@ -36,8 +36,8 @@ class RlJob:
     problem: Problem
     rollout: Role
     actor: Role
-    generating: Share
-    training: Share
+    generating: RoleNodes
+    training: RoleNodes
     prompt_tokens: int
     response_tokens: int
 
@@ -54,6 +54,23 @@ class RlJob:
         return self.options.prompts * self.options.samples_per_prompt
 
     @property
+    def asynchronous(self) -> bool:
+        return self.decision.synchrony == "asynchronous"
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sample: prompt and response."""
+        return self.prompt_tokens + self.response_tokens
+
+    @property
+    def num_nodes(self) -> int:
+        return self.training.nodes + (0 if self.colocated else self.generating.nodes)
+
+    @property
+    def gpus_per_node(self) -> int:
+        return max(self.training.gpus_per_node, self.generating.gpus_per_node)
+
+    @property
     def engine(self) -> str:
         return self.rollout.engine.name if self.rollout.engine is not None else "vllm"
 
@@ -64,8 +81,8 @@ class RlJob:
 
     def limit(self, role: Role, name: str, otherwise: int) -> int:
         """A whole number among a role's limits."""
-        found = role.limits.get(name, otherwise)
-        return int(found) if isinstance(found, int | float) else otherwise
+        limit = role.limits.get(name, otherwise)
+        return int(limit) if isinstance(limit, int | float) else otherwise
 
     @property
     def recomputes(self) -> bool:
@@ -74,8 +91,7 @@ class RlJob:
     @property
     def micro_tokens(self) -> int:
         """Tokens of a micro-batch on one GPU, the longest sample at least: context-parallel ranks share them."""
-        longest = self.prompt_tokens + self.response_tokens
-        return -(-max(self.limit(self.actor, "micro_tokens", longest), longest) // self.shape.cp)
+        return -(-max(self.limit(self.actor, "micro_tokens", self.longest), self.longest) // self.shape.cp)
 
     def role(self, function: str) -> Role | None:
         return next((role for role in self.decision.roles if role.function == function), None)
@@ -89,13 +105,23 @@ class RlJob:
 
     @property
     def header(self) -> tuple[str, ...]:
-        digest = plan_digest(plan_json(self.envelope))
-        return (f'Plan "{self.envelope.name}", {digest}, by planner {self.envelope.software.planner}',)
+        return (plan_title(self.envelope),)
 
-    @property
-    def comments(self) -> str:
-        """The header as comment lines."""
-        return "".join(f"{comment(line)}\n" for line in self.header)
+
+def rl_target(
+    name: str, purpose: str, files: Callable[[RlJob], dict[str, str]], *, over_samples: bool = False
+) -> Target:
+    """A target for RL plans; `files` gives names and texts."""
+
+    def emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
+        return files(read_rl_job(envelope, decision, over_samples=over_samples))
+
+    return Target(name, purpose, ("rl",), emit)
+
+
+def refuse(what: str, where: str, hint: str) -> PlannerError:
+    """An error at a place of the decision."""
+    return PlannerError(what, where=f"decision.{where}", hint=hint)
 
 
 def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = False) -> RlJob:
@@ -106,23 +132,35 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
     if problem is None or options is None:
         raise PlannerError("the options are no RL job", where="inputs.options", hint="solve the problem again")
     _refuse_changes(decision)
-    if options.over_sampling > 1 and not over_samples:
-        hint = "use the target `slime`, or solve with `over_sampling: 1`"
-        what = f"{options.over_sampling:g} samples generated for each one trained on"
-        raise PlannerError(what, where="inputs.options.over_sampling", hint=hint)
-    groups = [role for role in decision.roles if role.function == "rollout"]
+    rollouts = [role for role in decision.roles if role.function == "rollout"]
     actors = [role for role in decision.roles if role.function == "actor"]
-    if len(groups) != 1 or len(actors) != 1:
-        hint = "solve without `tail_fractions`: launchers start equal replicas"
-        what = f"{len(groups)} groups generate and {len(actors)} roles train"
-        raise PlannerError(what, where="decision.roles", hint=hint)
-    if decision.arrangement == "hybrid":
-        raise PlannerError("hybrid plans share some GPUs", where="decision.arrangement", hint="plan without sharing")
+    raise_first(
+        (
+            options.over_sampling > 1 and not over_samples,
+            PlannerError(
+                f"{options.over_sampling:g} samples generated for each one trained on",
+                where="inputs.options.over_sampling",
+                hint="use the target `slime`, or solve with `over_sampling: 1`",
+            ),
+        ),
+        (
+            len(rollouts) != 1 or len(actors) != 1,
+            refuse(
+                f"{len(rollouts)} groups generate and {len(actors)} roles train",
+                "roles",
+                "solve without `tail_fractions`: launchers start equal replicas",
+            ),
+        ),
+        (
+            decision.arrangement == "hybrid",
+            refuse("hybrid plans share some GPUs", "arrangement", "plan without sharing"),
+        ),
+    )
     prompt = _longest(problem.workloads[0].input_tokens) if problem.workloads else 1024
     response = _longest(problem.workloads[0].output_tokens) if problem.workloads else 1024
     response = min(response, options.max_output_tokens or response)
     per_node = {pool.label: pool.gpus_per_node for pool in problem.cluster.pools}
-    rollout, actor = groups[0], actors[0]
+    rollout, actor = rollouts[0], actors[0]
     return RlJob(
         envelope,
         decision,
@@ -130,8 +168,8 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
         problem,
         rollout,
         actor,
-        _share(rollout, per_node.get(rollout.pool) or 8),
-        _share(actor, per_node.get(actor.pool) or 8),
+        _role_nodes(rollout, per_node.get(rollout.pool) or 8),
+        _role_nodes(actor, per_node.get(actor.pool) or 8),
         prompt,
         response,
     )
@@ -144,14 +182,20 @@ def _refuse_changes(decision: RlDecision) -> None:
         (decision.fused_scoring, "fused_scoring", "replicas that score while others generate", "fusion_thresholds"),
         (decision.fused_training, "fused_training", "actor and critic trained at the same time", "fused_training"),
     )
-    if decision.priority != "fifo" or decision.move_threshold is not None:
-        what = "no launcher lets samples overtake or move between replicas in tool calls"
-        hint = "solve without `priorities` and `move_thresholds` of `tools`"
-        raise PlannerError(what, where="decision.priority", hint=hint)
-    for found, field, what, option in changes:
-        if found is not None:
-            hint = f"solve without `{option}`"
-            raise PlannerError(f"no launcher runs {what}", where=f"decision.{field}", hint=hint)
+    raise_first(
+        (
+            decision.priority != "fifo" or decision.move_threshold is not None,
+            refuse(
+                "no launcher lets samples overtake or move between replicas in tool calls",
+                "priority",
+                "solve without `priorities` and `move_thresholds` of `tools`",
+            ),
+        ),
+        *(
+            (change is not None, refuse(f"no launcher runs {what}", field, f"solve without `{option}`"))
+            for change, field, what, option in changes
+        ),
+    )
 
 
 def _longest(lengths: Lengths) -> int:
@@ -167,7 +211,7 @@ def _longest(lengths: Lengths) -> int:
             raise PlannerError("lengths of a trace", where="inputs.workloads", hint="give the lengths by mean and cv")
 
 
-def _share(role: Role, per_node: int) -> Share:
+def _role_nodes(role: Role, per_node: int) -> RoleNodes:
     """The GPUs of a role as equal parts of nodes, as many of a node as divide them."""
     gpus = role.replicas * role.parallelism.devices
     wide = max(width for width in range(1, per_node + 1) if gpus % width == 0)
@@ -175,10 +219,7 @@ def _share(role: Role, per_node: int) -> Share:
     if wide % group:
         hint = f"use a multiple of {per_node} GPUs for `{role.name}`"
         raise PlannerError(f"{gpus} GPUs are no equal parts of nodes", where=f"roles.{role.name}", hint=hint)
-    return Share(gpus // wide, wide)
-
-
-Flag = tuple[str, Word | None]
+    return RoleNodes(gpus // wide, wide)
 
 
 def flag(name: str, value: object = None) -> Flag:
@@ -186,9 +227,7 @@ def flag(name: str, value: object = None) -> Flag:
     return name, None if value is None else word(value)
 
 
-def command_script(job: RlJob, needs: dict[str, str], program: str, flags: Sequence[Flag]) -> str:
+def command_script(job: RlJob, needs: dict[str, str], program: str, flags: Iterable[Flag]) -> str:
     """A bash script of one command; `needs` are variables of the environment that it asks for, and what they are."""
-    lines = ["#!/usr/bin/env bash", *(comment(line) for line in job.header), "set -euo pipefail", ""]
-    lines += [f': "${{{name}:?set {name} to {what}}}"' for name, what in needs.items()]
-    parts = [program, *(f"  {name}" if value is None else f"  {name} {value}" for name, value in flags)]
-    return "\n".join([*lines, "", *(f"{part} \\" for part in parts[:-1]), parts[-1]]) + "\n"
+    rows = [program, *(f"  {name}" if value is None else f"  {name} {value}" for name, value in flags)]
+    return "\n".join([*preamble(job.header), "", *required(needs), "", *continued(rows)]) + "\n"

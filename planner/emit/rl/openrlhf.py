@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from planner.emit.registry import Target
-from planner.emit.rl.job import Flag, RlJob, command_script, flag, read_rl_job
+from planner.emit.refusals import raise_first
+from planner.emit.rl.job import RlJob, command_script, flag, refuse, rl_target
+from planner.emit.shell import Flag
 from planner.errors import PlannerError
-from planner.plan.schema import Decision, Envelope
 
 _ESTIMATORS = {"ppo": "gae", "grpo": "group_norm", "dapo": "group_norm", "gspo": "group_norm", "rloo": "rloo",
                "reinforce_pp": "reinforce"}  # fmt: skip
@@ -36,7 +36,7 @@ def _generation(job: RlJob) -> Iterator[Flag]:
         yield flag("--train.colocate_all")
         yield flag("--vllm.enable_sleep")
         yield flag("--ds.enable_sleep")
-    if job.decision.synchrony == "asynchronous":
+    if job.asynchronous:
         yield flag("--train.async_enable")
         yield flag("--train.async_queue_size", job.decision.staleness)
 
@@ -46,7 +46,7 @@ def _batches(job: RlJob) -> Iterator[Flag]:
     yield flag("--rollout.batch_size", options.prompts)
     yield flag("--rollout.n_samples_per_prompt", options.samples_per_prompt)
     yield flag("--rollout.max_new_tokens", job.response_tokens)
-    yield flag("--data.max_len", job.prompt_tokens + job.response_tokens)
+    yield flag("--data.max_len", job.longest)
     yield flag("--train.batch_size", job.samples // options.minibatches)
     yield flag("--train.dynamic_batch_enable")
     yield flag("--train.max_tokens_per_gpu", job.micro_tokens)
@@ -70,20 +70,36 @@ def _others(job: RlJob) -> Iterator[Flag]:
         yield flag("--train.colocate_actor_ref")
 
 
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    job = read_rl_job(envelope, decision)
-    if job.shape.pp > 1 or job.shape.ep > 1:
-        hint = "plan with `training_pp: [1]`, or use the target `verl`"
-        raise PlannerError("OpenRLHF trains without pipeline and expert parallelism", where="roles.actor", hint=hint)
-    if job.rollout.parallelism.pp > 1 or job.engine != "vllm":
-        hint = "plan with `engine: {name: vllm}` and a `generation_tp` that holds the model"
-        raise PlannerError("OpenRLHF starts vLLM without pipeline stages", where="roles.rollout", hint=hint)
-    if job.decision.synchrony == "stream":
-        hint = "plan with `synchrony: [synchronous, asynchronous]`"
-        raise PlannerError("OpenRLHF does not stream minibatches", where="decision.synchrony", hint=hint)
+def _files(job: RlJob) -> dict[str, str]:
+    raise_first(
+        (
+            job.shape.pp > 1 or job.shape.ep > 1,
+            PlannerError(
+                "OpenRLHF trains without pipeline and expert parallelism",
+                where="roles.actor",
+                hint="plan with `training_pp: [1]`, or use the target `verl`",
+            ),
+        ),
+        (
+            job.rollout.parallelism.pp > 1 or job.engine != "vllm",
+            PlannerError(
+                "OpenRLHF starts vLLM without pipeline stages",
+                where="roles.rollout",
+                hint="plan with `engine: {name: vllm}` and a `generation_tp` that holds the model",
+            ),
+        ),
+        (
+            job.decision.synchrony == "stream",
+            refuse(
+                "OpenRLHF does not stream minibatches",
+                "synchrony",
+                "plan with `synchrony: [synchronous, asynchronous]`",
+            ),
+        ),
+    )
     needs = {"PROMPTS": "the prompts, a data set or file", "SAVE": "the folder to save to"}
     program = 'python3 -m openrlhf.cli.train_ppo_ray --data.prompt_dataset "${PROMPTS}" --ckpt.output_dir "${SAVE}"'
-    return {"launch-openrlhf.sh": command_script(job, needs, program, list(flags(job)))}
+    return {"launch-openrlhf.sh": command_script(job, needs, program, flags(job))}
 
 
-TARGETS = (Target("openrlhf", "a script with OpenRLHF's dotted flags", ("rl",), _emit),)
+TARGETS = (rl_target("openrlhf", "a script with OpenRLHF's dotted flags", _files),)

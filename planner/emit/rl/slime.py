@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from planner.emit.registry import Target
-from planner.emit.rl.job import Flag, RlJob, command_script, flag, read_rl_job
-from planner.errors import PlannerError
-from planner.plan.schema import Decision, Envelope
+from planner.emit.refusals import raise_first
+from planner.emit.rl.job import RlJob, command_script, flag, refuse, rl_target
+from planner.emit.shell import Flag
 
 _ESTIMATORS = {"ppo": "ppo", "grpo": "grpo", "dapo": "grpo", "gspo": "gspo", "reinforce_pp": "reinforce_plus_plus"}
 
@@ -68,20 +67,31 @@ def _engine(job: RlJob) -> Iterator[Flag]:
         yield flag("--sglang-ep-size", shape.ep)
 
 
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    job = read_rl_job(envelope, decision, over_samples=True)
-    if job.options.algorithm not in _ESTIMATORS:
-        hint = "use the target `verl` or `openrlhf`"
-        raise PlannerError(f"slime has no `{job.options.algorithm}`", where="decision.algorithm", hint=hint)
-    if job.engine != "sglang":
-        raise PlannerError("slime runs SGLang", where="decision.roles", hint="plan with `engine: {name: sglang}`")
-    if job.decision.staleness > 1 or job.decision.synchrony == "stream":
-        hint = "plan with `max_staleness: 1` and without `stream`"
-        raise PlannerError("slime runs at most one rollout ahead", where="decision.staleness", hint=hint)
-    if job.role("reward") is not None:
-        hint = "serve the reward model beside the job: leave `reward` out of the options"
-        raise PlannerError("slime starts no reward model", where="decision.roles", hint=hint)
-    program = "train_async.py" if job.decision.synchrony == "asynchronous" else "train.py"
+def _files(job: RlJob) -> dict[str, str]:
+    raise_first(
+        (
+            job.options.algorithm not in _ESTIMATORS,
+            refuse(f"slime has no `{job.options.algorithm}`", "algorithm", "use the target `verl` or `openrlhf`"),
+        ),
+        (job.engine != "sglang", refuse("slime runs SGLang", "roles", "plan with `engine: {name: sglang}`")),
+        (
+            job.decision.staleness > 1 or job.decision.synchrony == "stream",
+            refuse(
+                "slime runs at most one rollout ahead",
+                "staleness",
+                "plan with `max_staleness: 1` and without `stream`",
+            ),
+        ),
+        (
+            job.role("reward") is not None,
+            refuse(
+                "slime starts no reward model",
+                "roles",
+                "serve the reward model beside the job: leave `reward` out of the options",
+            ),
+        ),
+    )
+    program = "train_async.py" if job.asynchronous else "train.py"
     needs = {
         "SLIME": "the folder of slime",
         "MODEL_ARGS": "the flags of the model, from a file of slime's scripts/models",
@@ -91,7 +101,7 @@ def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
     start = (
         f'python3 "${{SLIME}}"/{program} ${{MODEL_ARGS}} --hf-checkpoint "${{CHECKPOINT}}" --prompt-data "${{PROMPTS}}"'
     )
-    return {"launch-slime.sh": command_script(job, needs, start, list(flags(job)))}
+    return {"launch-slime.sh": command_script(job, needs, start, flags(job))}
 
 
-TARGETS = (Target("slime", "a script with slime's flags", ("rl",), _emit),)
+TARGETS = (rl_target("slime", "a script with slime's flags", _files, over_samples=True),)

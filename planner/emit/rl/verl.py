@@ -8,11 +8,11 @@ when a whole batch is awaited). Batch sizes of verl count prompts.
 import re
 from collections.abc import Iterator
 
-from planner.emit.registry import Target
-from planner.emit.rl.job import RlJob, Share, read_rl_job
-from planner.emit.shell import comment, word
+from planner.emit.documents import commented
+from planner.emit.rl.job import RlJob, RoleNodes, rl_target
+from planner.emit.shell import continued, preamble, required, word
 from planner.errors import PlannerError
-from planner.plan.schema import Decision, Envelope, Parallelism
+from planner.plan.schema import Parallelism
 
 _ESTIMATORS = {"ppo": "gae", "grpo": "grpo", "dapo": "grpo", "gspo": "grpo", "reinforce_pp": "reinforce_plus_plus"}
 _MAIN = {
@@ -28,8 +28,7 @@ def recipe(job: RlJob) -> str:
     """The tree that runs the plan: `colocated`, `one_step` or `fully_async`."""
     if job.colocated:
         return "colocated"
-    ahead = job.decision.synchrony == "asynchronous" and job.decision.staleness == 1
-    return "one_step" if ahead else "fully_async"
+    return "one_step" if job.asynchronous and job.decision.staleness == 1 else "fully_async"
 
 
 def overrides(job: RlJob) -> Overrides:
@@ -96,7 +95,7 @@ def _rollout(job: RlJob) -> Overrides:
         yield f"{prefix}.expert_parallel_size", shape.ep
     yield f"{prefix}.gpu_memory_utilization", job.memory_share
     yield f"{prefix}.max_num_seqs", job.limit(job.rollout, "max_batch", 256)
-    yield f"{prefix}.max_model_len", job.prompt_tokens + job.response_tokens
+    yield f"{prefix}.max_model_len", job.longest
 
 
 def _others(job: RlJob) -> Overrides:
@@ -128,43 +127,41 @@ def _resources(job: RlJob) -> Overrides:
     yield "async_training.staleness_threshold", job.decision.staleness
     yield "async_training.require_batches", 1 if streaming else job.options.minibatches
     yield "async_training.trigger_parameter_sync_step", job.options.minibatches if streaming else 1
-    yield "async_training.partial_rollout", job.decision.synchrony == "asynchronous"
+    yield "async_training.partial_rollout", job.asynchronous
 
 
-def _nodes(prefix: str, share: Share) -> Overrides:
-    yield f"{prefix}.nnodes", share.nodes
-    yield f"{prefix}.n_gpus_per_node", share.gpus_per_node
+def _nodes(prefix: str, nodes: RoleNodes) -> Overrides:
+    yield f"{prefix}.nnodes", nodes.nodes
+    yield f"{prefix}.n_gpus_per_node", nodes.gpus_per_node
 
 
 def _text(value: object) -> str:
     """A value of Hydra's grammar; a name that is more than letters and digits is quoted, so it is not read as such."""
-    if isinstance(value, bool | int | float):
-        return str(value)
-    if _PLAIN.fullmatch(str(value)):
+    if isinstance(value, bool | int | float) or _PLAIN.fullmatch(str(value)):
         return str(value)
     escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    job = read_rl_job(envelope, decision)
+def _files(job: RlJob) -> dict[str, str]:
     module, config = _MAIN[recipe(job)]
     rows = [f"{key}={_text(value)}" for key, value in overrides(job)]
-    lines = [
-        "#!/usr/bin/env bash",
-        *(comment(line) for line in job.header),
-        "set -euo pipefail",
-        ': "${TRAIN_FILES:?set TRAIN_FILES to the prompts, a parquet file}"',
-        ': "${VAL_FILES:?set VAL_FILES to the prompts of validation, a parquet file}"',
-        'cd "${VERL:?set VERL to the folder that holds the package verl}"',
-        "",
-        f"python3 -m {module} --config-name {config} \\",
-        '  data.train_files="${TRAIN_FILES}" data.val_files="${VAL_FILES}" \\',
-        *(f"  {word(row)} \\" for row in rows),
+    needs = {
+        "TRAIN_FILES": "the prompts, a parquet file",
+        "VAL_FILES": "the prompts of validation, a parquet file",
+    }
+    command = [
+        f"python3 -m {module} --config-name {config}",
+        '  data.train_files="${TRAIN_FILES}" data.val_files="${VAL_FILES}"',
+        *(f"  {word(row)}" for row in rows),
         '  "$@"',
     ]
-    listing = "".join(f"{row}\n" for row in rows)
-    return {"launch-verl.sh": "\n".join(lines) + "\n", "overrides.txt": f"{job.comments}{listing}"}
+    folder = 'cd "${VERL:?set VERL to the folder that holds the package verl}"'
+    script = "\n".join([*preamble(job.header), *required(needs), folder, "", *continued(command)])
+    return {
+        "launch-verl.sh": f"{script}\n",
+        "overrides.txt": commented(job.header) + "".join(f"{row}\n" for row in rows),
+    }
 
 
-TARGETS = (Target("verl", "a script with overrides of verl's Hydra configurations", ("rl",), _emit),)
+TARGETS = (rl_target("verl", "a script with overrides of verl's Hydra configurations", _files),)

@@ -39,11 +39,11 @@ def load_quantisation(model: ModelSpec, methods: dict[str, str], engine: str, wh
     """
     if model.weights is None:
         return None
-    held = {_family(precision) for precision in _checkpoint_formats(model)}
+    stored = {_family(precision) for precision in _checkpoint_formats(model)}
     wanted = _family(model.weights)
-    if wanted in held or (wanted == "bf16" and not held):
+    if wanted in stored or (wanted == "bf16" and not stored):
         return None
-    if model.weights in methods and held <= {"bf16"}:
+    if model.weights in methods and stored <= {"bf16"}:
         return methods[model.weights]
     able = ", ".join(f"`{name}`" for name in methods)
     raise PlannerError(

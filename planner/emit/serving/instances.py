@@ -4,34 +4,42 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby, product
 
-from planner.emit.nodes import Cluster, Place
+from planner.emit.nodes import Cluster, NodeId
 from planner.errors import PlannerError
 from planner.plan.schema import Block, Decision, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NodeRanks:
     """The ranks of an instance on one node: GPU ordinals in rank order, and this instance's turn among its node's."""
 
-    place: Place
+    place: NodeId
     gpus: tuple[int, ...]
     slot: int
 
+    @property
+    def visible_devices(self) -> str:
+        return ",".join(str(gpu) for gpu in self.gpus)
+
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class EngineInstance:
     """One replica of a role; the first part holds rank 0 and answers requests."""
 
     role: Role
     replica: int
-    parts: tuple[Part, ...]
+    parts: tuple[NodeRanks, ...]
 
     @property
     def title(self) -> str:
         return f"{self.role.name}/{self.replica}"
 
+    def title_of(self, index: int) -> str:
+        """The title, and where it runs on several nodes the turn of this one."""
+        return self.title if len(self.parts) == 1 else f"{self.title}, node {index} of {len(self.parts)}"
+
     @property
-    def head(self) -> Part:
+    def head(self) -> NodeRanks:
         return self.parts[0]
 
     def refuse(self, what: str, hint: str) -> PlannerError:
@@ -39,26 +47,26 @@ class Instance:
         return PlannerError(f"role `{self.role.name}`: {what}", where="decision.roles", hint=hint)
 
 
-def read_instances(decision: Decision, cluster: Cluster, rank_order: tuple[str, ...]) -> list[Instance]:
+def read_instances(decision: Decision, cluster: Cluster, rank_order: tuple[str, ...]) -> list[EngineInstance]:
     """Every instance in the order of roles and replicas.
 
     `rank_order` names the axes of a block as the engine counts its ranks, outermost first; axes that it does not name
     keep their place. Raises PlannerError where a role is not placed whole, where two ranks share a GPU, or where an
     instance comes back to a node that it had left.
     """
-    slots: dict[Place, int] = {}
-    taken: dict[tuple[Place, int], str] = {}
+    slots: dict[NodeId, int] = {}
+    taken: dict[tuple[NodeId, int], str] = {}
     instances = []
     for role in decision.roles:
         ranks = _replicas(role, decision.placement, cluster, rank_order)
         for replica, positions in enumerate(ranks):
             _claim(positions, f"{role.name}/{replica}", taken)
             parts = tuple(_parts(role, positions, slots))
-            instances.append(Instance(role, replica, parts))
+            instances.append(EngineInstance(role, replica, parts))
     return instances
 
 
-def _claim(positions: list[tuple[Place, int]], title: str, taken: dict[tuple[Place, int], str]) -> None:
+def _claim(positions: list[tuple[NodeId, int]], title: str, taken: dict[tuple[NodeId, int], str]) -> None:
     for position in positions:
         if position in taken:
             place, gpu = position
@@ -72,7 +80,7 @@ def _claim(positions: list[tuple[Place, int]], title: str, taken: dict[tuple[Pla
 
 def _replicas(
     role: Role, placement: tuple[Block, ...], cluster: Cluster, rank_order: tuple[str, ...]
-) -> list[list[tuple[Place, int]]]:
+) -> list[list[tuple[NodeId, int]]]:
     """The GPUs of each replica, in rank order."""
     ranks = [rank for block in placement if block.role == role.name for rank in _ranks(block, cluster)]
     size = role.parallelism.devices
@@ -89,7 +97,7 @@ def _replicas(
     return [[position for _, position in replica] for replica in replicas]
 
 
-def _ranks(block: Block, cluster: Cluster) -> Iterator[tuple[dict[str, int], tuple[Place, int]]]:
+def _ranks(block: Block, cluster: Cluster) -> Iterator[tuple[dict[str, int], tuple[NodeId, int]]]:
     """(index by axis, GPU) of every rank of a block, the first axis outermost, replicas before everything else.
 
     Axes of one name count on as one: the earlier is the outer part.
@@ -104,8 +112,8 @@ def _ranks(block: Block, cluster: Cluster) -> Iterator[tuple[dict[str, int], tup
         yield index, cluster.place(pool, device)
 
 
-def _parts(role: Role, positions: list[tuple[Place, int]], slots: dict[Place, int]) -> Iterator[Part]:
-    seen: set[Place] = set()
+def _parts(role: Role, positions: list[tuple[NodeId, int]], slots: dict[NodeId, int]) -> Iterator[NodeRanks]:
+    seen: set[NodeId] = set()
     for place, group in groupby(positions, key=lambda position: position[0]):
         if place in seen:
             raise PlannerError(
@@ -115,4 +123,4 @@ def _parts(role: Role, positions: list[tuple[Place, int]], slots: dict[Place, in
             )
         seen.add(place)
         slot = slots[place] = slots.get(place, -1) + 1
-        yield Part(place, tuple(gpu for _, gpu in group), slot)
+        yield NodeRanks(place, tuple(gpu for _, gpu in group), slot)

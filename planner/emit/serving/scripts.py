@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.emit.nodes import Cluster, Node, Place, read_cluster
-from planner.emit.serving.checkpoints import published_name
-from planner.emit.serving.instances import Instance, Part, read_instances
-from planner.emit.shell import Command, Word, reference, script
+from planner.emit.documents import plan_title
+from planner.emit.nodes import Cluster, Node, NodeId, read_cluster
+from planner.emit.serving.checkpoints import load_quantisation, published_name
+from planner.emit.serving.instances import EngineInstance, NodeRanks, read_instances
+from planner.emit.shell import Command, Flag, Word, reference, script, word
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope
-from planner.plan.store import plan_digest, plan_json
 from planner.problem.schema import ModelSpec
 
 API_PORT = 8000  # + slot: requests, and health on the other nodes of an instance
@@ -29,21 +29,21 @@ class Scene:
     """The plan as launch scripts see it."""
 
     cluster: Cluster
-    instances: list[Instance]
-    nodes: dict[Place, Node]
+    instances: list[EngineInstance]
+    nodes: dict[NodeId, Node]
 
-    def node(self, part: Part) -> Node:
+    def node(self, part: NodeRanks) -> Node:
         return self.nodes[part.place]
 
-    def address(self, part: Part, *, before: str = "", after: str = "") -> Word:
+    def address(self, part: NodeRanks, *, before: str = "", after: str = "") -> Word:
         """The address of a part's node as a shell word."""
         return reference(self.node(part).variable, before=before, after=after)
 
-    def url(self, instance: Instance) -> Word:
+    def url(self, instance: EngineInstance) -> Word:
         """Where `instance` answers."""
         return self.address(instance.head, before="http://", after=f":{API_PORT + instance.head.slot}")
 
-    def model_key(self, instance: Instance) -> str:
+    def model_key(self, instance: EngineInstance) -> str:
         """The key of the problem's models that `instance` serves."""
         models = self.cluster.problem.models
         key = instance.role.model
@@ -54,26 +54,26 @@ class Scene:
             raise instance.refuse(f"unknown model `{key}`", f"the plan's models are {known}")
         return key
 
-    def model(self, instance: Instance) -> ModelSpec:
+    def model(self, instance: EngineInstance) -> ModelSpec:
         return self.cluster.problem.models[self.model_key(instance)]
 
-    def model_name(self, instance: Instance) -> str:
+    def model_name(self, instance: EngineInstance) -> str:
         """The name that the engine loads the model by."""
         return published_name(self.model(instance))
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RouterGroup:
     """Instances behind one router: those of one model that serve whole requests, or its prefill and decode ones."""
 
     index: int
     model: str
-    colocated: tuple[Instance, ...]
-    prefill: tuple[Instance, ...]
-    decode: tuple[Instance, ...]
+    colocated: tuple[EngineInstance, ...]
+    prefill: tuple[EngineInstance, ...]
+    decode: tuple[EngineInstance, ...]
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def instances(self) -> tuple[EngineInstance, ...]:
         return self.colocated + self.prefill + self.decode
 
     @property
@@ -88,28 +88,30 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
-    """What a serving target adds: its rank order and the commands of one part of an instance and of one router."""
+class ServingEngine:
+    """What a serving target adds: its rank order, the command of one part of an instance, and its router."""
 
     name: str
     version: str  # whose flags are written
     rank_order: tuple[str, ...]
-    launch: Callable[[Scene, Instance, int], Command]  # the index is that of the part
-    router: Callable[[Scene, Group], Command]
-    check_transfer: Callable[[Scene, Instance, Instance], None]  # raises where prefill cannot hand over to decode
+    launch: Callable[[Scene, EngineInstance, int], Command]  # the index is that of the part
+    router: tuple[Word, ...]  # its program
+    disaggregated: str  # the router's flag for prefill and decode apart
+    prefill_address: Callable[[Scene, EngineInstance], Word]  # for the router
+    check_transfer: Callable[[Scene, EngineInstance, EngineInstance], None]  # raises where prefill cannot hand over
 
 
-def emit_serving(envelope: Envelope, decision: Decision, engine: Engine) -> dict[str, str]:
+def emit_serving(envelope: Envelope, decision: Decision, engine: ServingEngine) -> dict[str, str]:
     """`launch-node-NN.sh` for every node of the plan, and `launch-router.sh` where instances share a load."""
     cluster = read_cluster(envelope)
     _refuse_foreign_functions(decision, engine)
     instances = read_instances(decision, cluster, engine.rank_order)
     scene = Scene(cluster, instances, cluster.nodes({part.place for instance in instances for part in instance.parts}))
-    _refuse_crowds(instances)
+    _refuse_inexpressible(instances, engine)
     groups = _groups(scene)
     _check_transfers(scene, engine, groups)
     header = (
-        f'Plan "{envelope.name}", {plan_digest(plan_json(envelope))}, by planner {envelope.software.planner}',
+        plan_title(envelope),
         f"Flags of {engine.name} {engine.version}; addresses: set NODE_00, NODE_01, ... to replace those below.",
     )
     files = {
@@ -126,29 +128,19 @@ def emit_serving(envelope: Envelope, decision: Decision, engine: Engine) -> dict
     return files
 
 
-def limit(instance: Instance, name: str) -> int | None:
+def limit(instance: EngineInstance, name: str) -> int | None:
     """A limit of the instance's role as a whole number, None where the plan leaves it to the engine."""
     value = instance.role.limits.get(name)
     if value is None:
         return None
     if isinstance(value, str) or value != int(value) or value < 1:
         raise instance.refuse(
-            f"limit `{name}` must be a positive whole number, found {value!r}", f"mend `limits.{name}`"
+            f"limit `{name}` must be a positive whole number, found {value!r}", f"fix `limits.{name}`"
         )
     return int(value)
 
 
-def refuse_context_parallelism(instance: Instance, engine: str) -> None:
-    """Raises PlannerError for degrees that no launch script here expresses."""
-    parallelism = instance.role.parallelism
-    if parallelism.cp > 1 or parallelism.vpp > 1:
-        raise instance.refuse(
-            f"cp {parallelism.cp} and vpp {parallelism.vpp} have no launch flags for {engine} here",
-            "plan with cp 1 and vpp 1",
-        )
-
-
-def experts_spread(instance: Instance) -> bool:
+def experts_spread(instance: EngineInstance) -> bool:
     """Whether the role lays experts on its ranks; one with moe_tp = ep = 1 on several ranks is that of a dense model.
 
     Raises PlannerError where experts would lie on other ranks than attention.
@@ -167,7 +159,7 @@ def experts_spread(instance: Instance) -> bool:
     return True
 
 
-def two_batches(instance: Instance, engine: str) -> bool:
+def two_batches(instance: EngineInstance, engine: str) -> bool:
     """Whether steps are cut in halves that hide each other's exchange between experts.
 
     Raises PlannerError where there is no such exchange, and for other numbers of micro-batches.
@@ -184,7 +176,22 @@ def two_batches(instance: Instance, engine: str) -> bool:
     return True
 
 
-def require_equal_parts(instance: Instance, engine: str) -> None:
+def format_flags(
+    scene: Scene, instance: EngineInstance, engine: str, quantisations: dict[str, str], kv_caches: dict[str, str]
+) -> Iterator[Flag]:
+    """Flags that both engines call alike: formats of weights, activations and KV cache, where they must be told."""
+    model = scene.model(instance)
+    where = f"inputs.models.{scene.model_key(instance)}.weights"
+    quantisation = load_quantisation(model, quantisations, engine, where)
+    if quantisation is not None:
+        yield "--quantization", word(quantisation)
+    if "fp16" in (model.weights, model.kv_cache):
+        yield "--dtype", word("float16")
+    if model.kv_cache in kv_caches:
+        yield "--kv-cache-dtype", word(kv_caches[model.kv_cache])
+
+
+def require_equal_parts(instance: EngineInstance, engine: str) -> None:
     """Raises PlannerError where an instance takes more GPUs on one of its nodes than on another."""
     sizes = sorted({len(part.gpus) for part in instance.parts})
     if len(sizes) > 1:
@@ -194,11 +201,7 @@ def require_equal_parts(instance: Instance, engine: str) -> None:
         )
 
 
-def visible_devices(part: Part) -> str:
-    return ",".join(str(gpu) for gpu in part.gpus)
-
-
-def _refuse_foreign_functions(decision: Decision, engine: Engine) -> None:
+def _refuse_foreign_functions(decision: Decision, engine: ServingEngine) -> None:
     for role in decision.roles:
         if role.function in SIDES:
             what = f"role `{role.name}` runs {SIDES[role.function]}"
@@ -213,30 +216,41 @@ def _refuse_foreign_functions(decision: Decision, engine: Engine) -> None:
             )
 
 
-def _refuse_crowds(instances: Sequence[Instance]) -> None:
+def _refuse_inexpressible(instances: Sequence[EngineInstance], engine: ServingEngine) -> None:
+    """Raises PlannerError for instances that no script here starts."""
     for instance in instances:
+        parallelism = instance.role.parallelism
         if any(part.slot >= MAX_SLOTS for part in instance.parts):
             raise instance.refuse(
                 f"more than {MAX_SLOTS} instances stand on one node and would share ports", "plan larger instances"
             )
+        if parallelism.cp > 1 or parallelism.vpp > 1:
+            raise instance.refuse(
+                f"cp {parallelism.cp} and vpp {parallelism.vpp} have no launch flags for {engine.name} here",
+                "plan with cp 1 and vpp 1",
+            )
 
 
-def _groups(scene: Scene) -> list[Group]:
+def _groups(scene: Scene) -> list[RouterGroup]:
     """Routers in the order in which models and modes first appear."""
-    members: dict[tuple[str, bool], list[Instance]] = {}
+    members: dict[tuple[str, bool], list[EngineInstance]] = {}
     for instance in scene.instances:
         members.setdefault((scene.model_key(instance), instance.role.function == "colocated"), []).append(instance)
     groups = []
     for index, group in enumerate(members.values()):
-        by_function = {name: tuple(one for one in group if one.role.function == name) for name in FUNCTIONS}
+        by_function = {
+            name: tuple(instance for instance in group if instance.role.function == name) for name in FUNCTIONS
+        }
         if bool(by_function["prefill"]) != bool(by_function["decode"]):
             raise group[0].refuse("prefill and decode need each other", "plan both roles for the model")
         model = scene.model_name(group[0])
-        groups.append(Group(index, model, by_function["colocated"], by_function["prefill"], by_function["decode"]))
+        groups.append(
+            RouterGroup(index, model, by_function["colocated"], by_function["prefill"], by_function["decode"])
+        )
     return groups
 
 
-def _check_transfers(scene: Scene, engine: Engine, groups: Sequence[Group]) -> None:
+def _check_transfers(scene: Scene, engine: ServingEngine, groups: Sequence[RouterGroup]) -> None:
     """Any prefill instance of a group may be asked to hand over to any decode instance of it."""
     for group in groups:
         senders = {instance.role.name: instance for instance in group.prefill}
@@ -247,7 +261,7 @@ def _check_transfers(scene: Scene, engine: Engine, groups: Sequence[Group]) -> N
                 engine.check_transfer(scene, sender, receiver)
 
 
-def _refuse_unequal_split(sender: Instance, receiver: Instance, engine: str) -> None:
+def _refuse_unequal_split(sender: EngineInstance, receiver: EngineInstance, engine: str) -> None:
     small, large = sorted((sender.role.parallelism.tp, receiver.role.parallelism.tp))
     if large % small:
         raise receiver.refuse(
@@ -257,7 +271,7 @@ def _refuse_unequal_split(sender: Instance, receiver: Instance, engine: str) -> 
         )
 
 
-def _node_header(scene: Scene, node: Node, groups: Sequence[Group]) -> Iterator[str]:
+def _node_header(scene: Scene, node: Node, groups: Sequence[RouterGroup]) -> Iterator[str]:
     yield f"Run this on {node.title}: node {node.number} of {len(scene.nodes)} that the plan uses."
     if len(scene.nodes) > 1:
         yield "Start the scripts of all nodes within minutes of each other."
@@ -269,7 +283,7 @@ def _node_header(scene: Scene, node: Node, groups: Sequence[Group]) -> Iterator[
             yield f'Clients of "{group.model}" talk to port {API_PORT + head.slot} of node {scene.node(head).number}.'
 
 
-def _node_parts(scene: Scene, engine: Engine, place: Place) -> tuple[list[tuple[str, Word]], list[Command]]:
+def _node_parts(scene: Scene, engine: ServingEngine, place: NodeId) -> tuple[list[tuple[str, Word]], list[Command]]:
     """The addresses and the commands of one node."""
     commands, used = [], {place}
     for instance in scene.instances:
@@ -280,7 +294,7 @@ def _node_parts(scene: Scene, engine: Engine, place: Place) -> tuple[list[tuple[
     return _addresses(scene, used), commands
 
 
-def _router_header(groups: Sequence[Group], decision: Decision) -> Iterator[str]:
+def _router_header(groups: Sequence[RouterGroup], decision: Decision) -> Iterator[str]:
     """Routers balance by load inside a group; shares between groups are for whoever calls them."""
     yield "Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:"
     for group in groups:
@@ -291,12 +305,34 @@ def _router_header(groups: Sequence[Group], decision: Decision) -> Iterator[str]
 
 
 def _router_parts(
-    scene: Scene, engine: Engine, groups: Sequence[Group]
+    scene: Scene, engine: ServingEngine, groups: Sequence[RouterGroup]
 ) -> tuple[list[tuple[str, Word]], list[Command]]:
     """The addresses and the commands of the routers."""
     heads = {instance.head.place for group in groups for instance in group.instances}
-    return _addresses(scene, heads), [engine.router(scene, group) for group in groups]
+    return _addresses(scene, heads), [_router(scene, engine, group) for group in groups]
 
 
-def _addresses(scene: Scene, places: set[Place]) -> list[tuple[str, Word]]:
+def _router(scene: Scene, engine: ServingEngine, group: RouterGroup) -> Command:
+    if group.prefill:
+        workers: tuple[Flag, ...] = (
+            (engine.disaggregated, None),
+            *(("--prefill", engine.prefill_address(scene, instance)) for instance in group.prefill),
+            *(("--decode", scene.url(instance)) for instance in group.decode),
+        )
+    else:
+        workers = (("--worker-urls", Word(" ".join(scene.url(instance) for instance in group.colocated))),)
+    return Command(
+        title=group.title,
+        program=engine.router,
+        flags=(
+            ("--host", word("0.0.0.0")),
+            ("--port", word(ROUTER_PORT + group.index)),
+            ("--prometheus-port", word(METRICS_PORT + group.index)),
+            ("--policy", word("power_of_two")),
+            *workers,
+        ),
+    )
+
+
+def _addresses(scene: Scene, places: set[NodeId]) -> list[tuple[str, Word]]:
     return [(scene.nodes[place].variable, scene.nodes[place].default) for place in sorted(places)]

@@ -10,30 +10,26 @@ weights and KV cache.
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from planner.emit.registry import Target
-from planner.emit.serving.checkpoints import load_quantisation
-from planner.emit.serving.instances import Instance
+from planner.emit.serving.checkpoints import published_name
+from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scripts import (
     API_PORT,
     BOOTSTRAP_PORT,
-    METRICS_PORT,
     RENDEZVOUS_PORT,
-    ROUTER_PORT,
-    Engine,
-    Group,
     Scene,
+    ServingEngine,
     emit_serving,
     experts_spread,
+    format_flags,
     limit,
-    refuse_context_parallelism,
     require_equal_parts,
     two_batches,
-    visible_devices,
 )
-from planner.emit.serving.speculation import check_handover, sglang_flags, verified_tokens
-from planner.emit.shell import Command, Word, argument, word
-from planner.plan.schema import Decision, Envelope
+from planner.emit.serving.speculation import check_handover, draft_quantisation, drafter_of, verified_tokens
+from planner.emit.shell import Command, Flag, Word, argument, word
 
 _QUANTISATION = {"fp8": "fp8"}
 _KV_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3"}  # fp16 follows from the model's own type
@@ -42,14 +38,11 @@ _PREFILL_TOKENS = 16384  # the default cap on a prefill batch, whatever the chun
 _DISPATCH_TOKENS = 128  # decoding tokens of a rank that DeepEP's buffers hold by default
 _MAX_DISPATCH_TOKENS = 1024  # and the most they can hold
 
-Flags = Iterator[tuple[str, Word | None]]
 
-
-def _launch(scene: Scene, instance: Instance, index: int) -> Command:
+def _launch(scene: Scene, instance: EngineInstance, index: int) -> Command:
     part = instance.parts[index]
-    title = instance.title if len(instance.parts) == 1 else f"{instance.title}, node {index} of {len(instance.parts)}"
     return Command(
-        title=title,
+        title=instance.title_of(index),
         program=(word("python3"), word("-m"), word("sglang.launch_server")),
         flags=(
             ("--model-path", argument(scene.model_name(instance), what="model name")),
@@ -58,15 +51,14 @@ def _launch(scene: Scene, instance: Instance, index: int) -> Command:
             *_parallelism(scene, instance, index),
             *_limits(instance),
             *_memory(scene, instance),
-            *sglang_flags(scene, instance),
+            *_speculation(scene, instance),
             *_transfer(instance),
         ),
-        settings=(("CUDA_VISIBLE_DEVICES", word(visible_devices(part))), *_dispatch_buffers(instance)),
+        settings=(("CUDA_VISIBLE_DEVICES", word(part.visible_devices)), *_dispatch_buffers(instance)),
     )
 
 
-def _parallelism(scene: Scene, instance: Instance, index: int) -> Flags:
-    refuse_context_parallelism(instance, "SGLang")
+def _parallelism(scene: Scene, instance: EngineInstance, index: int) -> Iterator[Flag]:
     parallelism = instance.role.parallelism
     replicated = _is_replicated(instance)
     yield "--tp-size", word(parallelism.tp if replicated else parallelism.tp * parallelism.dp)
@@ -86,7 +78,7 @@ def _parallelism(scene: Scene, instance: Instance, index: int) -> Flags:
     yield "--dist-init-addr", scene.address(instance.head, after=f":{port}") if len(instance.parts) > 1 else local
 
 
-def _is_replicated(instance: Instance) -> bool:
+def _is_replicated(instance: EngineInstance) -> bool:
     """Whether data-parallel ranks are whole copies of a dense model."""
     parallelism = instance.role.parallelism
     if parallelism.dp == 1 or experts_spread(instance):
@@ -99,7 +91,7 @@ def _is_replicated(instance: Instance) -> bool:
     return True
 
 
-def _experts(instance: Instance) -> Flags:
+def _experts(instance: EngineInstance) -> Iterator[Flag]:
     parallelism, halves = instance.role.parallelism, two_batches(instance, "SGLang")
     if not experts_spread(instance) or parallelism.ep == 1:
         return
@@ -111,14 +103,14 @@ def _experts(instance: Instance) -> Flags:
         yield "--enable-two-batch-overlap", None
 
 
-def _dispatches(instance: Instance) -> bool:
+def _dispatches(instance: EngineInstance) -> bool:
     """Whether tokens go to experts by all-to-all kernels, which need every expert whole on one rank: to other nodes."""
     parallelism = instance.role.parallelism
     far = len(instance.parts) > 1 or two_batches(instance, "SGLang")
     return far and parallelism.ep > 1 and parallelism.moe_tp == 1
 
 
-def _dispatch_buffers(instance: Instance) -> Iterator[tuple[str, Word]]:
+def _dispatch_buffers(instance: EngineInstance) -> Iterator[tuple[str, Word]]:
     """Room for the decoding batch in DeepEP's low-latency buffers where the default is too small."""
     batch = limit(instance, "max_batch") or 0
     tokens = batch * verified_tokens(instance)
@@ -133,7 +125,7 @@ def _dispatch_buffers(instance: Instance) -> Iterator[tuple[str, Word]]:
     yield "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", word(tokens)
 
 
-def _limits(instance: Instance) -> Flags:
+def _limits(instance: EngineInstance) -> Iterator[Flag]:
     parallelism = instance.role.parallelism
     batch, chunk = limit(instance, "max_batch"), limit(instance, "chunk_tokens")
     context = limit(instance, "max_context_tokens")
@@ -150,20 +142,12 @@ def _limits(instance: Instance) -> Flags:
             yield "--max-prefill-tokens", word(chunk)
 
 
-def _memory(scene: Scene, instance: Instance) -> Flags:
-    model = scene.model(instance)
+def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--mem-fraction-static", word(_static_fraction(scene, instance))
-    where = f"inputs.models.{scene.model_key(instance)}"
-    quantisation = load_quantisation(model, _QUANTISATION, "SGLang", f"{where}.weights")
-    if quantisation is not None:
-        yield "--quantization", word(quantisation)
-    if "fp16" in (model.weights, model.kv_cache):
-        yield "--dtype", word("float16")
-    if model.kv_cache in _KV_CACHE:
-        yield "--kv-cache-dtype", word(_KV_CACHE[model.kv_cache])
+    yield from format_flags(scene, instance, "SGLang", _QUANTISATION, _KV_CACHE)
 
 
-def _static_fraction(scene: Scene, instance: Instance) -> float:
+def _static_fraction(scene: Scene, instance: EngineInstance) -> float:
     """The share of device memory left to weights and KV cache once activations and workspace are set aside."""
     share = scene.cluster.problem.engine.memory_utilisation
     memory = instance.role.memory
@@ -174,7 +158,7 @@ def _static_fraction(scene: Scene, instance: Instance) -> float:
     return math.floor(share * 1000 + 1e-6) / 1000
 
 
-def _transfer(instance: Instance) -> Flags:
+def _transfer(instance: EngineInstance) -> Iterator[Flag]:
     if instance.role.function == "colocated":
         return
     yield "--disaggregation-mode", word(instance.role.function)
@@ -183,33 +167,39 @@ def _transfer(instance: Instance) -> Flags:
         yield "--disaggregation-bootstrap-port", word(BOOTSTRAP_PORT + instance.head.slot)
 
 
-def _router(scene: Scene, group: Group) -> Command:
-    if group.prefill:
-        workers: tuple[tuple[str, Word | None], ...] = (
-            ("--pd-disaggregation", None),
-            *(("--prefill", _with_bootstrap(scene, instance)) for instance in group.prefill),
-            *(("--decode", scene.url(instance)) for instance in group.decode),
+def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
+    """`--speculative-algorithm` and what belongs to it."""
+    drafter = drafter_of(scene, instance)
+    if drafter is None:
+        return
+    algorithm = {"mtp": "NEXTN", "model": "STANDALONE"}.get(drafter.spec.method, str(drafter.spec.algorithm).upper())
+    yield "--speculative-algorithm", word(algorithm)
+    if algorithm == "NGRAM":
+        yield "--speculative-num-draft-tokens", word(drafter.tokens + 1)
+        yield "--speculative-ngram-max-bfs-breadth", word(1)
+        return
+    if algorithm == "STANDALONE" and instance.role.parallelism.dp > 1:
+        raise instance.refuse(
+            "SGLang drafts with a model of its own only without data-parallel ranks", "plan with dp 1"
         )
+    if drafter.model is not None:
+        path = published_name(drafter.model)
+        quantised = draft_quantisation(drafter, "SGLang") or "unquant"
+        yield "--speculative-draft-model-path", argument(path, what="draft model name")
+        yield "--speculative-draft-model-quantization", word(quantised)
     else:
-        workers = (("--worker-urls", Word(" ".join(scene.url(instance) for instance in group.colocated))),)
-    return Command(
-        title=group.title,
-        program=(word("python3"), word("-m"), word("sglang_router.launch_router")),
-        flags=(
-            ("--host", word("0.0.0.0")),
-            ("--port", word(ROUTER_PORT + group.index)),
-            ("--prometheus-port", word(METRICS_PORT + group.index)),
-            ("--policy", word("power_of_two")),
-            *workers,
-        ),
-    )
+        path = drafter.spec.checkpoint or scene.model_name(instance)
+        yield "--speculative-draft-model-path", argument(path, what="drafter")
+    yield "--speculative-num-steps", word(drafter.tokens)
+    yield "--speculative-eagle-topk", word(1)
+    yield "--speculative-num-draft-tokens", word(drafter.tokens + 1)
 
 
-def _with_bootstrap(scene: Scene, instance: Instance) -> Word:
+def _with_bootstrap(scene: Scene, instance: EngineInstance) -> Word:
     return Word(f"{scene.url(instance)} {word(BOOTSTRAP_PORT + instance.head.slot)}")
 
 
-def _check_transfer(scene: Scene, sender: Instance, receiver: Instance) -> None:
+def _check_transfer(scene: Scene, sender: EngineInstance, receiver: EngineInstance) -> None:
     """The rule of disaggregation/common/conn.py of SGLang 0.5.23."""
     check_handover(scene, sender, receiver)
     stages = sender.role.parallelism.pp
@@ -220,13 +210,21 @@ def _check_transfer(scene: Scene, sender: Instance, receiver: Instance) -> None:
         )
 
 
-_ENGINE = Engine("SGLang", "0.5.23", ("pp", "dp", "tp"), _launch, _router, _check_transfer)
-
-
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    return emit_serving(envelope, decision, _ENGINE)
-
-
+_ENGINE = ServingEngine(
+    name="SGLang",
+    version="0.5.23",
+    rank_order=("pp", "dp", "tp"),
+    launch=_launch,
+    router=(word("python3"), word("-m"), word("sglang_router.launch_router")),
+    disaggregated="--pd-disaggregation",
+    prefill_address=_with_bootstrap,
+    check_transfer=_check_transfer,
+)
 TARGETS = (
-    Target("sglang", "bash scripts that run `sglang.launch_server` on each node, and routers", ("serve",), _emit),
+    Target(
+        "sglang",
+        "bash scripts that run `sglang.launch_server` on each node, and routers",
+        ("serve",),
+        partial(emit_serving, engine=_ENGINE),
+    ),
 )

@@ -6,31 +6,28 @@ it each expert is cut over all of them; batch limits hold per data-parallel rank
 decoding and prefill tokens together. NIXL listens on the base port plus the data-parallel rank.
 """
 
+import json
 from collections.abc import Iterator
+from functools import partial
 
 from planner.emit.registry import Target
-from planner.emit.serving.checkpoints import kv_heads, load_quantisation
-from planner.emit.serving.instances import Instance
+from planner.emit.serving.checkpoints import kv_heads, published_name
+from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scripts import (
     API_PORT,
-    METRICS_PORT,
     RENDEZVOUS_PORT,
-    ROUTER_PORT,
     SIDE_CHANNEL_PORT,
-    Engine,
-    Group,
     Scene,
+    ServingEngine,
     emit_serving,
     experts_spread,
+    format_flags,
     limit,
-    refuse_context_parallelism,
     require_equal_parts,
     two_batches,
-    visible_devices,
 )
-from planner.emit.serving.speculation import check_handover, verified_tokens, vllm_flags
-from planner.emit.shell import Command, Word, argument, word
-from planner.plan.schema import Decision, Envelope
+from planner.emit.serving.speculation import check_handover, draft_quantisation, drafter_of, verified_tokens
+from planner.emit.shell import Command, Flag, Word, argument, word
 
 _QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
 _KV_CACHE = {"bf16": "bfloat16", "fp8": "fp8"}  # fp16 follows from the model's own type
@@ -44,32 +41,29 @@ _GRAPH_BATCH = 512  # the largest decode batch that vLLM captures in CUDA graphs
 _BUDGET_TOKENS = 2048  # the least that vLLM itself allows a step; it refuses a batch above its budget
 _LOW_LATENCY_BUDGET_TOKENS = 256  # the same with low-latency kernels, whose buffers grow with it
 
-Flags = Iterator[tuple[str, Word | None]]
 
-
-def _launch(scene: Scene, instance: Instance, index: int) -> Command:
+def _launch(scene: Scene, instance: EngineInstance, index: int) -> Command:
     part = instance.parts[index]
-    title = instance.title if len(instance.parts) == 1 else f"{instance.title}, node {index} of {len(instance.parts)}"
     return Command(
-        title=title,
+        title=instance.title_of(index),
         program=(word("vllm"), word("serve"), argument(scene.model_name(instance), what="model name")),
         flags=(
             *_listen(instance, index),
             *_parallelism(scene, instance, index),
             *_limits(instance),
             *_memory(scene, instance),
-            *vllm_flags(scene, instance),
+            *_speculation(scene, instance),
             *_transfer(instance),
         ),
         settings=(
-            ("CUDA_VISIBLE_DEVICES", word(visible_devices(part))),
+            ("CUDA_VISIBLE_DEVICES", word(part.visible_devices)),
             *((("VLLM_HOST_IP", scene.address(part)),) if len(instance.parts) > 1 else ()),
             *_side_channel(scene, instance, index),
         ),
     )
 
 
-def _listen(instance: Instance, index: int) -> Flags:
+def _listen(instance: EngineInstance, index: int) -> Iterator[Flag]:
     if index == 0:
         yield "--host", word("0.0.0.0")
         yield "--port", word(API_PORT + instance.head.slot)
@@ -77,8 +71,7 @@ def _listen(instance: Instance, index: int) -> Flags:
         yield "--headless", None
 
 
-def _parallelism(scene: Scene, instance: Instance, index: int) -> Flags:
-    refuse_context_parallelism(instance, "vLLM")
+def _parallelism(scene: Scene, instance: EngineInstance, index: int) -> Iterator[Flag]:
     parallelism = instance.role.parallelism
     yield "--tensor-parallel-size", word(parallelism.tp)
     if parallelism.pp > 1:
@@ -90,7 +83,7 @@ def _parallelism(scene: Scene, instance: Instance, index: int) -> Flags:
     yield from _experts(instance)
 
 
-def _across_nodes(scene: Scene, instance: Instance, index: int) -> Flags:
+def _across_nodes(scene: Scene, instance: EngineInstance, index: int) -> Iterator[Flag]:
     """Data-parallel ranks whole on their nodes, or one tensor and pipeline group over several nodes."""
     parallelism = instance.role.parallelism
     port = RENDEZVOUS_PORT + 100 * instance.head.slot
@@ -115,7 +108,7 @@ def _across_nodes(scene: Scene, instance: Instance, index: int) -> Flags:
         yield "--data-parallel-start-rank", word(sum(ranks[:index]))
 
 
-def _experts(instance: Instance) -> Flags:
+def _experts(instance: EngineInstance) -> Iterator[Flag]:
     parallelism, halves = instance.role.parallelism, two_batches(instance, "vLLM")
     if not experts_spread(instance) or parallelism.ep == 1:
         return
@@ -135,14 +128,14 @@ def _experts(instance: Instance) -> Flags:
         yield "--enable-dbo", None
 
 
-def _all_to_all(instance: Instance) -> str | None:
+def _all_to_all(instance: EngineInstance) -> str | None:
     """The kernels that move tokens to experts on other nodes, or in two batches; None leaves the engine's own."""
     parallelism = instance.role.parallelism
     across = len(instance.parts) > 1 and parallelism.dp > 1 and parallelism.ep > 1
     return _ALL_TO_ALL[instance.role.function] if across or two_batches(instance, "vLLM") else None
 
 
-def _limits(instance: Instance) -> Flags:
+def _limits(instance: EngineInstance) -> Iterator[Flag]:
     batch, context = limit(instance, "max_batch"), limit(instance, "max_context_tokens")
     if context is not None:
         yield "--max-model-len", word(context)
@@ -155,7 +148,7 @@ def _limits(instance: Instance) -> Flags:
         yield "--max-num-batched-tokens", word(budget)
 
 
-def _budget_tokens(instance: Instance, batch: int) -> int | None:
+def _budget_tokens(instance: EngineInstance, batch: int) -> int | None:
     """Tokens of one step that decodes `batch`; None leaves vLLM's own: a decode instance computes no prefill."""
     chunk = limit(instance, "chunk_tokens")
     if instance.role.function == "decode":
@@ -166,24 +159,17 @@ def _budget_tokens(instance: Instance, batch: int) -> int | None:
     return max(chunk, batch) if instance.role.function == "prefill" else chunk + batch
 
 
-def _memory(scene: Scene, instance: Instance) -> Flags:
-    model = scene.model(instance)
+def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--gpu-memory-utilization", word(scene.cluster.problem.engine.memory_utilisation)
-    quantisation = load_quantisation(model, _QUANTISATION, "vLLM", f"inputs.models.{scene.model_key(instance)}.weights")
-    if quantisation is not None:
-        yield "--quantization", word(quantisation)
-    if "fp16" in (model.weights, model.kv_cache):
-        yield "--dtype", word("float16")
-    if model.kv_cache in _KV_CACHE:
-        yield "--kv-cache-dtype", word(_KV_CACHE[model.kv_cache])
+    yield from format_flags(scene, instance, "vLLM", _QUANTISATION, _KV_CACHE)
 
 
-def _transfer(instance: Instance) -> Flags:
+def _transfer(instance: EngineInstance) -> Iterator[Flag]:
     if instance.role.function != "colocated":
         yield "--kv-transfer-config", word(_TRANSFER)
 
 
-def _side_channel(scene: Scene, instance: Instance, index: int) -> Iterator[tuple[str, Word]]:
+def _side_channel(scene: Scene, instance: EngineInstance, index: int) -> Iterator[tuple[str, Word]]:
     """Where the KV handshakes of a part's ranks listen; the engine adds the data-parallel rank."""
     if instance.role.function == "colocated":
         return
@@ -192,29 +178,26 @@ def _side_channel(scene: Scene, instance: Instance, index: int) -> Iterator[tupl
     yield "VLLM_NIXL_SIDE_CHANNEL_PORT", word(SIDE_CHANNEL_PORT + 100 * part.slot)
 
 
-def _router(scene: Scene, group: Group) -> Command:
-    if group.prefill:
-        workers: tuple[tuple[str, Word | None], ...] = (
-            ("--vllm-pd-disaggregation", None),
-            *(("--prefill", scene.url(instance)) for instance in group.prefill),
-            *(("--decode", scene.url(instance)) for instance in group.decode),
-        )
+def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
+    """`--speculative-config`."""
+    drafter = drafter_of(scene, instance)
+    if drafter is None:
+        return
+    data: dict[str, str | int] = {"num_speculative_tokens": drafter.tokens}
+    if drafter.spec.method == "mtp":
+        data["method"] = "mtp"
+    elif drafter.model is not None:
+        data |= {"method": "draft_model", "model": published_name(drafter.model)}
+        data["draft_tensor_parallel_size"] = instance.role.parallelism.tp
+        quantisation = draft_quantisation(drafter, "vLLM")
+        data |= {"quantization": quantisation} if quantisation is not None else {}
     else:
-        workers = (("--worker-urls", Word(" ".join(scene.url(instance) for instance in group.colocated))),)
-    return Command(
-        title=group.title,
-        program=(word("vllm-router"),),
-        flags=(
-            ("--host", word("0.0.0.0")),
-            ("--port", word(ROUTER_PORT + group.index)),
-            ("--prometheus-port", word(METRICS_PORT + group.index)),
-            ("--policy", word("power_of_two")),
-            *workers,
-        ),
-    )
+        data["method"] = str(drafter.spec.algorithm)
+        data |= {"model": drafter.spec.checkpoint} if drafter.spec.checkpoint is not None else {}
+    yield "--speculative-config", argument(json.dumps(data, sort_keys=True), what="drafter")
 
 
-def _check_transfer(scene: Scene, sender: Instance, receiver: Instance) -> None:
+def _check_transfer(scene: Scene, sender: EngineInstance, receiver: EngineInstance) -> None:
     """The NIXL connector's rules (distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py of vLLM 0.33.0)."""
     check_handover(scene, sender, receiver)
     if receiver.role.parallelism.pp > 1:
@@ -231,11 +214,21 @@ def _check_transfer(scene: Scene, sender: Instance, receiver: Instance) -> None:
         )
 
 
-_ENGINE = Engine("vLLM", "0.33", ("dp", "pp", "tp"), _launch, _router, _check_transfer)
-
-
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    return emit_serving(envelope, decision, _ENGINE)
-
-
-TARGETS = (Target("vllm", "bash scripts that run `vllm serve` on every node, and the router", ("serve",), _emit),)
+_ENGINE = ServingEngine(
+    name="vLLM",
+    version="0.33",
+    rank_order=("dp", "pp", "tp"),
+    launch=_launch,
+    router=(word("vllm-router"),),
+    disaggregated="--vllm-pd-disaggregation",
+    prefill_address=Scene.url,
+    check_transfer=_check_transfer,
+)
+TARGETS = (
+    Target(
+        "vllm",
+        "bash scripts that run `vllm serve` on every node, and the router",
+        ("serve",),
+        partial(emit_serving, engine=_ENGINE),
+    ),
+)

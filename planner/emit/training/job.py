@@ -1,15 +1,18 @@
 """A training plan as launchers see it: its model, its ranks node by node, and the order in which they count."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.emit.nodes import Cluster, Place, read_cluster
+from planner.emit.documents import plan_title
+from planner.emit.nodes import Cluster, NodeId, read_cluster
+from planner.emit.refusals import raise_first
+from planner.emit.registry import Target
 from planner.errors import PlannerError
 from planner.kinds.train.check import legal
 from planner.kinds.train.decision import StageRun, TrainDecision, TrainOptions
 from planner.models.architecture import Architecture
 from planner.plan.placement import devices, require_countable
 from planner.plan.schema import Axis, Block, Decision, Envelope, Parallelism, Role
-from planner.plan.store import plan_digest, plan_json
 from planner.problem.recorded import recorded_model, recorded_options
 
 PIPELINE_OUTSIDE, DATA_OUTSIDE = ("pp", "dp", "cp", "tp"), ("dp", "pp", "cp", "tp")
@@ -25,7 +28,7 @@ class TrainJob:
     options: TrainOptions
     model: Architecture
     cluster: Cluster
-    nodes: tuple[Place, ...]
+    nodes: tuple[NodeId, ...]
     gpus_per_node: int
     order: tuple[str, ...]  # of the dimensions, outermost first
 
@@ -49,20 +52,37 @@ class TrainJob:
         return self.model.num_mtp_heads if any("mtp" in run.parts for run in self.decision.stage_runs) else 0
 
     @property
+    def data_ranks(self) -> int:
+        """Ranks that hold the same weights and see other tokens."""
+        return self.shape.dp * self.shape.cp
+
+    @property
     def zero_shards(self) -> int:
         """Ranks that share out the sharded states."""
-        whole = self.shape.dp * self.shape.cp
-        return whole if self.decision.zero_shards is None else self.decision.zero_shards
+        return self.data_ranks if self.decision.zero_shards is None else self.decision.zero_shards
 
     @property
     def header(self) -> tuple[str, ...]:
-        digest = plan_digest(plan_json(self.envelope))
-        lines: tuple[str, ...] = (
-            f'Plan "{self.envelope.name}", {digest}, by planner {self.envelope.software.planner}',
-        )
-        if self.decision.recompute_rows:
-            lines += ("All inputs recompute what the longest do: the plan's rows by length have no setting here.",)
-        return lines
+        rows = "All inputs recompute what the longest do: the plan's rows by length have no setting here."
+        return (plan_title(self.envelope), *([rows] if self.decision.recompute_rows else []))
+
+    def recomputes(self, granularity: str) -> bool:
+        """Whether any stage recomputes so: `full` layers, or `selective` modules."""
+        return any(run.recompute.granularity == granularity for run in self.decision.stage_runs)
+
+    def common_recompute(self, launcher: str) -> str:
+        """What every stage with layers recomputes: none, selective or full; PlannerError where they differ."""
+        kinds = {run.recompute.granularity for run in self.stages if run.num_layers}
+        if len(kinds) > 1:
+            names = " and ".join(f"`{kind}`" for kind in sorted(kinds))
+            hint = f"{launcher} has one setting: plan the same everywhere"
+            raise refuse(f"stages recompute {names}", "stage_runs", hint)
+        return kinds.pop()
+
+
+def training_target(name: str, purpose: str, files: Callable[[TrainJob], dict[str, str]]) -> Target:
+    """A target for training plans; `files` gives names and texts."""
+    return Target(name, purpose, ("train",), lambda envelope, decision: files(read_job(envelope, decision)))
 
 
 def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
@@ -74,12 +94,32 @@ def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
     """
     assert isinstance(decision, TrainDecision)
     _require_legal(envelope, decision)
-    if decision.layer_runs:
-        hint = "no launcher here shares ranks out anew at every layer: solve without `search.layerwise`"
-        raise refuse("layers have strategies of their own", "layer_runs", hint)
-    if "tp_fused" in decision.overlap and decision.degrees.tp > 1:
-        hint = "solve with `tp_comm`, or put the kernels (github.com/bytedance/flux) into the training code by hand"
-        raise refuse("no launcher here has products fused with their exchange, `tp_fused`", "overlap", hint)
+    raise_first(
+        (
+            bool(decision.layer_runs),
+            refuse(
+                "layers have strategies of their own",
+                "layer_runs",
+                "no launcher here shares ranks out anew at every layer: solve without `search.layerwise`",
+            ),
+        ),
+        (
+            "tp_fused" in decision.overlap and decision.degrees.tp > 1,
+            refuse(
+                "no launcher here has products fused with their exchange, `tp_fused`",
+                "overlap",
+                "solve with `tp_comm`, or put the kernels (github.com/bytedance/flux) into the training code by hand",
+            ),
+        ),
+        (
+            decision.pools == "replicas",
+            refuse(
+                "no launcher gives replicas in several pools different numbers of micro-batches",
+                "pools",
+                "write `search: {pools: [one, stages]}` into the options",
+            ),
+        ),
+    )
     cluster = read_cluster(envelope)
     options = recorded_options(cluster.problem, TrainOptions)
     if options is None:
@@ -87,14 +127,9 @@ def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
     role = decision.roles[0]
     model = recorded_model(cluster.problem, role.model)
     if model is None:
-        hint = "name a model of `planner models list`"
-        raise PlannerError(
-            f"the catalog does not know the model of role `{role.name}`", where="inputs.models", hint=hint
-        )
-    if decision.pools == "replicas":
-        hint = "write `search: {pools: [one, stages]}` into the options"
-        raise refuse("no launcher gives replicas in several pools different numbers of micro-batches", "pools", hint)
-    blocks = [block for one in decision.roles for block in decision.placement if block.role == one.name]
+        what = f"the catalog does not know the model of role `{role.name}`"
+        raise PlannerError(what, where="inputs.models", hint="name a model of `planner models list`")
+    blocks = [block for member in decision.roles for block in decision.placement if block.role == member.name]
     require_countable(blocks)
     nodes, gpus_per_node = _nodes(role, blocks, cluster)
     return TrainJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, _order(decision, blocks))
@@ -122,14 +157,14 @@ def _order(decision: TrainDecision, blocks: list[Block]) -> tuple[str, ...]:
     for role, block in zip(decision.roles, blocks, strict=True):
         _require_whole(block.axes, role.parallelism)
     names = [[axis.name for axis in block.axes if axis.size > 1] for block in blocks]
-    found = list(dict.fromkeys(name for own in names for name in own))
+    axes = list(dict.fromkeys(name for own in names for name in own))
     if len(blocks) > 1:
-        found = ["pp", *(name for name in found if name != "pp")]
+        axes = ["pp", *(name for name in axes if name != "pp")]
     for order in (PIPELINE_OUTSIDE, DATA_OUTSIDE):
-        if [name for name in order if name in found] == found:
+        if [name for name in order if name in axes] == axes:
             return order
     wanted = " or ".join(", ".join(order) for order in (PIPELINE_OUTSIDE, DATA_OUTSIDE))
-    raise refuse(f"ranks count {', '.join(found)}, outermost first", "placement", f"place them {wanted}")
+    raise refuse(f"ranks count {', '.join(axes)}, outermost first", "placement", f"place them {wanted}")
 
 
 def _require_whole(axes: tuple[Axis, ...], shape: Parallelism) -> None:
@@ -145,7 +180,7 @@ def _require_whole(axes: tuple[Axis, ...], shape: Parallelism) -> None:
             raise refuse(what, "placement", "check the plan with `planner check`")
 
 
-def _nodes(role: Role, blocks: list[Block], cluster: Cluster) -> tuple[tuple[Place, ...], int]:
+def _nodes(role: Role, blocks: list[Block], cluster: Cluster) -> tuple[tuple[NodeId, ...], int]:
     """The nodes in rank order, each filled by consecutive ranks, and how many ranks each holds."""
     placed = [(cluster.pool(block.pool), device) for block in blocks for device in devices(block)]
     places = [cluster.place(pool, device) for pool, device in placed]

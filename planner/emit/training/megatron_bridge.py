@@ -4,15 +4,22 @@ Megatron-Bridge 0.3 (megatron/bridge/training/config.py). The model comes from i
 carry what the plan decided.
 """
 
-from planner.emit.registry import Target
+from planner.emit.documents import commented, yaml_document
 from planner.emit.serving.checkpoints import published_name
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import rampup, steps
-from planner.emit.training.job import DATA_OUTSIDE, TrainJob, read_job, refuse
+from planner.emit.training.job import DATA_OUTSIDE, TrainJob, refuse, training_target
 from planner.emit.training.megatron_model import Fields
-from planner.emit.training.megatron_plan import environment, layout, needs_layout, parallel_fields
+from planner.emit.training.megatron_plan import (
+    OPTIMIZERS,
+    SHARDED,
+    environment,
+    layout,
+    needs_layout,
+    parallel_fields,
+    require_optimizer,
+)
 from planner.emit.training.torch_launch import launch_script
-from planner.plan.schema import Decision, Envelope
 
 NOTES = ("It runs train.py from the folder that it is started in.",)
 PRECISIONS = {
@@ -21,7 +28,6 @@ PRECISIONS = {
     "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",
 }
-_SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
 _PROGRAM = '''"""Trains as planned; tokenizer, data and learning rate are arguments such as `optimizer.lr=3e-4`."""
 
 import sys
@@ -51,7 +57,10 @@ if __name__ == "__main__":
 
 def sections(job: TrainJob) -> dict[str, Fields]:
     """The overrides by section of the configuration."""
-    _require_bridge(job)
+    require_optimizer(job, "Megatron-Bridge")
+    if job.options.task == "lora":
+        what = "adapters (task `lora`) have no configuration here"
+        raise refuse(what, "roles", "start from a PEFT recipe of Megatron-Bridge and merge the plan's degrees into it")
     decision, options, shape = job.decision, job.options, job.shape
     model = parallel_fields(job) | {"seq_length": options.sequence_tokens}
     if needs_layout(job):
@@ -78,7 +87,7 @@ def sections(job: TrainJob) -> dict[str, Fields]:
         "dataset": {"seq_length": options.sequence_tokens},
         "ddp": _ddp(job),
         "optimizer": {
-            "optimizer": {"adamw": "adam", "sgd": "sgd"}[options.optimizer],
+            "optimizer": OPTIMIZERS[options.optimizer],
             "use_distributed_optimizer": decision.zero_stage > 0,
             "optimizer_cpu_offload": "optimizer" in decision.offload,
         },
@@ -87,29 +96,17 @@ def sections(job: TrainJob) -> dict[str, Fields]:
 
 
 def _ddp(job: TrainJob) -> Fields:
-    decision, ranks = job.decision, job.shape.dp * job.shape.cp
+    decision = job.decision
     fields: Fields = {
         "use_distributed_optimizer": decision.zero_stage > 0,
         "overlap_grad_reduce": "grad_reduce" in decision.overlap,
         "overlap_param_gather": "param_gather" in decision.overlap and decision.zero_stage > 0,
     }
-    if decision.zero_stage and job.zero_shards != ranks:
-        fields["num_distributed_optimizer_instances"] = ranks // job.zero_shards
-    if decision.zero_stage in _SHARDED:
-        fields["use_megatron_fsdp"] = True
-        fields["data_parallel_sharding_strategy"] = _SHARDED[decision.zero_stage]
+    if decision.zero_stage and job.zero_shards != job.data_ranks:
+        fields["num_distributed_optimizer_instances"] = job.data_ranks // job.zero_shards
+    if decision.zero_stage in SHARDED:
+        fields |= {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": SHARDED[decision.zero_stage]}
     return fields
-
-
-def _require_bridge(job: TrainJob) -> None:
-    if job.options.optimizer == "lamb":
-        raise refuse("Megatron-Bridge has no optimizer `lamb`", "roles", "set `options.optimizer` to adamw or sgd")
-    if job.options.task == "lora":
-        what = "adapters (task `lora`) have no configuration here"
-        raise refuse(what, "roles", "start from a PEFT recipe of Megatron-Bridge and merge the plan's degrees into it")
-    if (job.shape.dp * job.shape.cp) % job.zero_shards:
-        what = f"{job.zero_shards} shards of the optimizer on {job.shape.dp * job.shape.cp} ranks"
-        raise refuse(what, "zero_shards", "use a number that divides the ranks")
 
 
 def _program(job: TrainJob) -> str:
@@ -119,17 +116,12 @@ def _program(job: TrainJob) -> str:
     return _PROGRAM.replace("HERE = Path(__file__).parent\n", f"HERE = Path(__file__).parent\n{constants}")
 
 
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    import yaml
-
-    job = read_job(envelope, decision)
-    header = "".join(f"# {line}\n" for line in job.header)
-    program = word("train.py")
+def _files(job: TrainJob) -> dict[str, str]:
     return {
-        "launch.sh": launch_script(job, (program,), (), NOTES, settings=environment(job)),
-        "overrides.yaml": header + yaml.safe_dump(sections(job), sort_keys=False),
-        "train.py": header + _program(job),
+        "launch.sh": launch_script(job, (word("train.py"),), (), NOTES, settings=environment(job)),
+        "overrides.yaml": yaml_document(job.header, sections(job)),
+        "train.py": commented(job.header) + _program(job),
     }
 
 
-TARGETS = (Target("megatron-bridge", "overrides for Megatron-Bridge, and a program that trains", ("train",), _emit),)
+TARGETS = (training_target("megatron-bridge", "overrides for Megatron-Bridge, and a program that trains", _files),)

@@ -5,14 +5,21 @@ Flags are named after the fields of the configuration classes but for those belo
 
 from collections.abc import Iterator
 
-from planner.emit.registry import Target
 from planner.emit.shell import reference
 from planner.emit.training.batch_ramp import rampup, samples, steps
-from planner.emit.training.job import DATA_OUTSIDE, TrainJob, read_job, refuse
+from planner.emit.training.job import DATA_OUTSIDE, TrainJob, refuse, training_target
 from planner.emit.training.megatron_model import Value, model_fields
-from planner.emit.training.megatron_plan import environment, layout, needs_layout, parallel_fields, precision_fields
+from planner.emit.training.megatron_plan import (
+    OPTIMIZERS,
+    PRECISIONS,
+    SHARDED,
+    environment,
+    layout,
+    needs_layout,
+    parallel_fields,
+    require_optimizer,
+)
 from planner.emit.training.torch_launch import Flag, launch_script
-from planner.plan.schema import Decision, Envelope
 
 NOTES = (
     "It runs Megatron-LM's pretrain_gpt.py. Tokenizer, data and learning rate are no part of a plan: give their flags",
@@ -20,15 +27,14 @@ NOTES = (
 )
 NEEDS = {"MEGATRON_LM": "the folder that holds pretrain_gpt.py"}
 _NAMES = {"num_moe_experts": "num-experts", "gated_linear_unit": "swiglu", "fp8": "fp8-format", "fp4": "fp4-format"}
-_SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 def flags(job: TrainJob) -> list[Flag]:
     """All flags of the plan."""
     _require_megatron_lm(job)
-    fields = model_fields(job) | parallel_fields(job) | precision_fields(job.decision.precision)
-    found = [flag for name, value in fields.items() for flag in _flag(name, value)]
-    return found + list(_job_flags(job)) + list(_data_parallel_flags(job)) + list(_checkpoint_flags(job))
+    fields = model_fields(job) | parallel_fields(job) | PRECISIONS[job.decision.precision]
+    model = [flag for name, value in fields.items() for flag in _flag(name, value)]
+    return [*model, *_job_flags(job), *_data_parallel_flags(job), *_checkpoint_flags(job)]
 
 
 def _flag(name: str, value: Value) -> Iterator[Flag]:
@@ -41,7 +47,7 @@ def _flag(name: str, value: Value) -> Iterator[Flag]:
         case "window_size", [before, after]:
             yield flag, (f"({before}, {after})",)
         case "moe_layer_freq", list():
-            yield flag, (_pattern([int(one) for one in value]),)
+            yield flag, (_pattern([int(kind) for kind in value]),)
         case "num_query_groups", _:
             yield "--group-query-attention", ()
             yield flag, (str(value),)
@@ -80,7 +86,7 @@ def _job_flags(job: TrainJob) -> Iterator[Flag]:
     if options.train_tokens is not None:
         yield ("--train-iters", (str(steps(job)),)) if ramp is None else ("--train-samples", (str(samples(job)),))
     yield "--bf16", ()
-    yield "--optimizer", ({"adamw": "adam", "sgd": "sgd"}[options.optimizer],)
+    yield "--optimizer", (OPTIMIZERS[options.optimizer],)
     if needs_layout(job):
         yield "--pipeline-model-parallel-layout", (layout(job),)
         if "p2p" not in decision.overlap and job.shape.vpp > 1:
@@ -93,15 +99,15 @@ def _job_flags(job: TrainJob) -> Iterator[Flag]:
 
 def _data_parallel_flags(job: TrainJob) -> Iterator[Flag]:
     """ZeRO 1 is the distributed optimizer; 2 and 3 are Megatron's FSDP."""
-    decision, ranks = job.decision, job.shape.dp * job.shape.cp
-    if decision.zero_stage in _SHARDED:
+    decision = job.decision
+    if decision.zero_stage in SHARDED:
         yield "--use-megatron-fsdp", ()
-        yield "--data-parallel-sharding-strategy", (_SHARDED[decision.zero_stage],)
+        yield "--data-parallel-sharding-strategy", (SHARDED[decision.zero_stage],)
         yield "--ckpt-format", ("fsdp_dtensor",)
     if decision.zero_stage:
         yield "--use-distributed-optimizer", ()
-        if job.zero_shards != ranks:
-            yield "--num-distributed-optimizer-instances", (str(ranks // job.zero_shards),)
+        if job.zero_shards != job.data_ranks:
+            yield "--num-distributed-optimizer-instances", (str(job.data_ranks // job.zero_shards),)
     if "grad_reduce" in decision.overlap:
         yield "--overlap-grad-reduce", ()
     if "param_gather" in decision.overlap and decision.zero_stage:
@@ -123,17 +129,12 @@ def _checkpoint_flags(job: TrainJob) -> Iterator[Flag]:
 
 def _require_megatron_lm(job: TrainJob) -> None:
     """Raises PlannerError for jobs that Megatron-LM has no flags for."""
-    options, decision = job.options, job.decision
-    if options.optimizer == "lamb":
-        raise refuse("Megatron-LM has no optimizer `lamb`", "roles", "set `options.optimizer` to adamw or sgd")
-    if options.task == "lora":
+    require_optimizer(job, "Megatron-LM")
+    if job.options.task == "lora":
         raise refuse("Megatron-LM trains no adapters", "roles", "use `--target megatron-bridge`")
-    if "optimizer" in decision.offload and not decision.zero_stage:
+    if "optimizer" in job.decision.offload and not job.decision.zero_stage:
         hint = "plan ZeRO 1, which Megatron-LM asks for with the optimizer on the host"
         raise refuse("the optimizer is offloaded and not sharded", "zero_stage", hint)
-    if (job.shape.dp * job.shape.cp) % job.zero_shards:
-        what = f"{job.zero_shards} shards of the optimizer on {job.shape.dp * job.shape.cp} ranks"
-        raise refuse(what, "zero_shards", "use a number that divides the ranks")
 
 
 def script(job: TrainJob) -> str:
@@ -143,10 +144,10 @@ def script(job: TrainJob) -> str:
     )
 
 
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    return {"launch.sh": script(read_job(envelope, decision))}
+def _files(job: TrainJob) -> dict[str, str]:
+    return {"launch.sh": script(job)}
 
 
 TARGETS = (
-    Target("megatron-lm", "the script that runs Megatron-LM's `pretrain_gpt.py` on every node", ("train",), _emit),
+    training_target("megatron-lm", "the script that runs Megatron-LM's `pretrain_gpt.py` on every node", _files),
 )

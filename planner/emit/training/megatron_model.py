@@ -23,11 +23,6 @@ def model_fields(job: TrainJob) -> Fields:
     return fields
 
 
-def is_latent(model: Architecture) -> bool:
-    """Whether the model takes the configuration class of latent attention."""
-    return isinstance(model.layers[0].mixer, LatentAttention)
-
-
 def _require_gpt(model: Architecture) -> None:
     """Raises PlannerError where layers differ in more than being dense or a mixture of experts."""
     mixers = {layer.mixer for layer in model.layers}

@@ -1,8 +1,9 @@
 """A training plan in the words of Megatron-Core: fields of its `ModelParallelConfig` and `TransformerConfig`."""
 
+from planner.emit.refusals import raise_first
 from planner.emit.training.job import TrainJob, refuse
 from planner.emit.training.megatron_model import Fields
-from planner.kinds.train.decision import Recompute, StageRun
+from planner.kinds.train.decision import StageRun
 
 SCHEDULES = ("1f1b", "interleaved")
 MODULES = {
@@ -13,12 +14,14 @@ MODULES = {
     "layernorm": "layernorm",
     "mla_up_projection": "mla_up_proj",
 }
-_PRECISIONS: dict[str, Fields] = {
+PRECISIONS: dict[str, Fields] = {  # fields for the formats of matrix products; the rest is bf16
     "bf16": {},
     "fp8": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
     "mxfp8": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
     "nvfp4": {"fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
+OPTIMIZERS = {"adamw": "adam", "sgd": "sgd"}
+SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # what Megatron's FSDP shards, by ZeRO stage; 1 is not FSDP
 CONTEXT = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"}
 
 
@@ -41,12 +44,10 @@ def parallel_fields(job: TrainJob) -> Fields:
         fields["tp_comm_overlap"] = True
     if "ep_comm" in decision.overlap and shape.ep > 1:
         fields["overlap_moe_expert_parallel_comm"] = True
-    return fields | recompute_fields(job) | _experts_need_sequence(job)
-
-
-def precision_fields(precision: str) -> Fields:
-    """The formats of the matrix products; the rest is bf16."""
-    return dict(_PRECISIONS[precision])
+    if shape.ep * shape.moe_tp > 1 and shape.tp > 1 and not decision.sequence_parallel:
+        what = f"experts over ep {shape.ep} with tp {shape.tp} and no sequence parallelism"
+        raise refuse(what, "sequence_parallel", "turn sequence parallelism on: Megatron-Core asks for it")
+    return fields | recompute_fields(job)
 
 
 def layout(job: TrainJob) -> str:
@@ -63,23 +64,41 @@ def needs_layout(job: TrainJob) -> bool:
 
 def recompute_fields(job: TrainJob) -> Fields:
     """What every stage recomputes; PlannerError where stages differ beyond what one setting says of all."""
-    held = [stage for stage in job.stages if stage.num_layers]
-    kinds = {stage.recompute.granularity for stage in held}
-    if len(kinds) > 1:
-        names = " and ".join(f"`{kind}`" for kind in sorted(kinds))
-        raise refuse(f"stages recompute {names}", "stage_runs", "Megatron has one setting: plan the same everywhere")
-    first = held[0].recompute
-    if first.granularity == "none":
+    kind = job.common_recompute("Megatron")
+    stages = [stage for stage in job.stages if stage.num_layers]
+    if kind == "none":
         return {}
-    if first.granularity == "selective":
-        return _selective(held, first)
-    most = max(stage.recompute.num_layers for stage in held)
-    if all(stage.recompute.num_layers == stage.num_layers for stage in held):
+    if kind == "selective":
+        return _selective(stages)
+    most = max(stage.recompute.num_layers for stage in stages)
+    if all(stage.recompute.num_layers == stage.num_layers for stage in stages):
         return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-    if any(stage.recompute.num_layers != min(most, stage.num_layers) for stage in held):
+    if any(stage.recompute.num_layers != min(most, stage.num_layers) for stage in stages):
         what = "stages recompute different numbers of layers"
         raise refuse(what, "stage_runs", "Megatron has one number for all stages: plan the same everywhere")
     return {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": most}
+
+
+def require_optimizer(job: TrainJob, launcher: str) -> None:
+    """Raises PlannerError for optimizers, and shards of them, that neither launcher of Megatron-Core has."""
+    raise_first(
+        (
+            job.options.optimizer not in OPTIMIZERS,
+            refuse(
+                f"{launcher} has no optimizer `{job.options.optimizer}`",
+                "roles",
+                "set `options.optimizer` to adamw or sgd",
+            ),
+        ),
+        (
+            job.data_ranks % job.zero_shards > 0,
+            refuse(
+                f"{job.zero_shards} shards of the optimizer on {job.data_ranks} ranks",
+                "zero_shards",
+                "use a number that divides the ranks",
+            ),
+        ),
+    )
 
 
 def require_schedule(job: TrainJob) -> None:
@@ -105,42 +124,28 @@ def _require_overlaps(job: TrainJob) -> None:
     decision, shape = job.decision, job.shape
     names = set(decision.overlap)
     tensors, experts = "tp_comm" in names and shape.tp > 1, "ep_comm" in names and shape.ep > 1
-    whole = any(run.recompute.granularity == "full" for run in decision.stage_runs)
     problems = (
         (tensors and not decision.sequence_parallel, "`tp_comm` without sequence parallelism"),
         (experts and shape.pp > 1 and shape.vpp == 1, "`ep_comm` in a pipeline with vpp 1"),
-        (experts and whole, "`ep_comm` with layers recomputed whole"),
+        (experts and job.recomputes("full"), "`ep_comm` with layers recomputed whole"),
         (shape.vpp > 1 and shape.pp == 2 and "p2p" not in names, "interleaving over pp 2 without `p2p`"),
     )
-    for found, what in problems:
-        if found:
-            raise refuse(f"overlap of {what}", "overlap", "Megatron-Core refuses it: change `options.overlap`")
+    hint = "Megatron-Core refuses it: change `options.overlap`"
+    raise_first(*((applies, refuse(f"overlap of {what}", "overlap", hint)) for applies, what in problems))
 
 
-def _selective(held: list[StageRun], first: Recompute) -> Fields:
-    if any(set(stage.recompute.modules) != set(first.modules) for stage in held):
+def _selective(stages: list[StageRun]) -> Fields:
+    modules = stages[0].recompute.modules
+    if any(set(stage.recompute.modules) != set(modules) for stage in stages):
         what = "stages recompute different modules"
         raise refuse(what, "stage_runs", "Megatron has one list for all stages: plan the same everywhere")
-    return {"recompute_granularity": "selective", "recompute_modules": [MODULES[name] for name in first.modules]}
-
-
-def _experts_need_sequence(job: TrainJob) -> Fields:
-    """Megatron-Core refuses experts under tensor parallelism without sequence parallelism."""
-    shape = job.shape
-    if shape.ep * shape.moe_tp > 1 and shape.tp > 1 and not job.decision.sequence_parallel:
-        what = f"experts over ep {shape.ep} with tp {shape.tp} and no sequence parallelism"
-        raise refuse(what, "sequence_parallel", "turn sequence parallelism on: Megatron-Core asks for it")
-    return {}
+    return {"recompute_granularity": "selective", "recompute_modules": [MODULES[name] for name in modules]}
 
 
 def _stage(run: StageRun, heads: int) -> str:
     layers = "" if not run.num_layers else "t" if run.num_layers == 1 else f"t*{run.num_layers}"
-    return ("E" if "embedding" in run.parts else "") + layers + _tail(run, heads)
-
-
-def _tail(run: StageRun, heads: int) -> str:
     mtp = ("m" if heads == 1 else f"m*{heads}") if "mtp" in run.parts and heads else ""
-    return mtp + ("L" if "loss" in run.parts else "")
+    return ("E" if "embedding" in run.parts else "") + layers + mtp + ("L" if "loss" in run.parts else "")
 
 
 def _run(stage: str, count: int, last: bool) -> str:

@@ -1,10 +1,8 @@
 """Training under Slurm: a batch file that starts the Megatron-LM script of the plan on every node, in rank order."""
 
-from planner.emit.registry import Target
-from planner.emit.shell import comment
-from planner.emit.training.job import TrainJob, read_job, refuse
-from planner.emit.training.megatron_lm import script
-from planner.plan.schema import Decision, Envelope
+from planner.emit.shell import comment, required
+from planner.emit.training.job import TrainJob, refuse, training_target
+from planner.emit.training.megatron_lm import NEEDS, script
 
 _BARE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
 
@@ -12,22 +10,23 @@ _BARE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
 def batch(job: TrainJob) -> str:
     """Text of the batch file."""
     name = "".join(letter if letter in _BARE else "-" for letter in job.envelope.name).strip("-") or "plan"
-    lines = ["#!/bin/bash", *(comment(line) for line in job.header)]
+    hosts = _hosts(job)
     options = [
         f"--job-name={name}",
         f"--nodes={len(job.nodes)}",
         "--ntasks-per-node=1",
         f"--gpus-per-node={job.gpus_per_node}",
         "--exclusive",
+        *([f"--nodelist={','.join(hosts)}"] if hosts else []),
     ]
-    hosts = _hosts(job)
-    options += [f"--nodelist={','.join(hosts)}"] if hosts else []
-    lines += [f"#SBATCH {option}" for option in options]
-    lines += [
+    lines = [
+        "#!/bin/bash",
+        *map(comment, job.header),
+        *(f"#SBATCH {option}" for option in options),
         "set -euo pipefail",
         "",
         comment("Submit this from the folder that holds launch.sh; its arguments are handed on to the program."),
-        ': "${MEGATRON_LM:?set MEGATRON_LM to the folder that holds pretrain_gpt.py}"',
+        *required(NEEDS),
         "export MEGATRON_LM",
         *_start(hosts),
     ]
@@ -49,21 +48,17 @@ def _start(hosts: list[str]) -> list[str]:
 
 def _hosts(job: TrainJob) -> list[str]:
     """The names of the nodes in rank order; none where the pool does not name them."""
-    names = []
-    for place in job.nodes:
-        spec = job.cluster.problem.cluster.pools[place.pool]
-        if spec.node_names is None:
-            return []
-        names.append(spec.node_names[place.node])
+    pools = job.cluster.problem.cluster.pools
+    known = [(pools[place.pool].node_names, place.node) for place in job.nodes]
+    names = [names[node] for names, node in known if names is not None]
     for name in names:
         if not set(name) <= _BARE or name.startswith("-"):
             raise refuse(f"Slurm knows no node `{name}`", "placement", "use letters, digits, `.`, `_` and `-`")
-    return names
+    return names if len(names) == len(known) else []
 
 
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    job = read_job(envelope, decision)
+def _files(job: TrainJob) -> dict[str, str]:
     return {"launch.sh": script(job), "train.sbatch": batch(job)}
 
 
-TARGETS = (Target("slurm", "a Slurm batch file that trains with Megatron-LM", ("train",), _emit),)
+TARGETS = (training_target("slurm", "a Slurm batch file that trains with Megatron-LM", _files),)

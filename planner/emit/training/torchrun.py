@@ -2,11 +2,9 @@
 
 import json
 
-from planner.emit.registry import Target
 from planner.emit.shell import reference
-from planner.emit.training.job import TrainJob, read_job
+from planner.emit.training.job import TrainJob, training_target
 from planner.emit.training.torch_launch import launch_script
-from planner.plan.schema import Decision, Envelope
 
 NEEDS = {"TRAIN": "the program that trains, which is given --plan-mesh"}
 
@@ -52,10 +50,9 @@ def _rank(job: TrainJob, stage: int) -> int:
     return job.shape.pp - 1 - place if back else place
 
 
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    job = read_job(envelope, decision)
+def _files(job: TrainJob) -> dict[str, str]:
     script = launch_script(job, (reference("TRAIN"),), (("--plan-mesh", ("mesh.json",)),), (), NEEDS)
     return {"launch.sh": script, "mesh.json": json.dumps(mesh(job), indent=1) + "\n"}
 
 
-TARGETS = (Target("torchrun", "a script that starts any program, and the plan's mesh as JSON", ("train",), _emit),)
+TARGETS = (training_target("torchrun", "a script that starts any program, and the plan's mesh as JSON", _files),)

@@ -6,12 +6,12 @@ registry; what the plan decided replaces training, parallelism and recomputation
 
 from dataclasses import dataclass
 
-from planner.emit.registry import Target
+from planner.emit.documents import commented
+from planner.emit.refusals import raise_first
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import require_constant
-from planner.emit.training.job import PIPELINE_OUTSIDE, TrainJob, read_job, refuse
+from planner.emit.training.job import PIPELINE_OUTSIDE, TrainJob, refuse, training_target
 from planner.emit.training.torch_launch import launch_script
-from planner.plan.schema import Decision, Envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def module(job: TrainJob) -> str:
     require_constant(job, "torchtitan")
     known, decision = MODELS[job.model.name], job.decision
     quantisation, converter = CONVERTERS[decision.precision]
-    recompute = RECOMPUTE[_kind(job)]
+    recompute = RECOMPUTE[job.common_recompute("torchtitan")]
     return _TEXT.format(
         quantisation=quantisation,
         package=known.package,
@@ -104,7 +104,7 @@ def module(job: TrainJob) -> str:
 def _training(job: TrainJob) -> dict[str, object]:
     decision, options = job.decision, job.options
     batch = decision.micro_batch * (decision.num_micro_batches if job.shape.pp > 1 else 1)
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "local_batch_size": batch,
         "global_batch_size": options.global_batch,
         "seq_len": options.sequence_tokens,
@@ -112,14 +112,14 @@ def _training(job: TrainJob) -> dict[str, object]:
         "disable_cuda_graphs": True,
     }
     if options.train_tokens is not None:
-        found["steps"] = -(-int(options.train_tokens) // (options.global_batch * options.sequence_tokens))
-    return found
+        fields["steps"] = -(-int(options.train_tokens) // (options.global_batch * options.sequence_tokens))
+    return fields
 
 
 def _parallelism(job: TrainJob) -> dict[str, object]:
     decision, shape = job.decision, job.shape
     shard = job.zero_shards // shape.cp if decision.zero_stage else 1
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "data_parallel_replicate_degree": shape.dp // shard,
         "data_parallel_shard_degree": shard,
         "fsdp_reshard_after_forward": RESHARD[decision.zero_stage],
@@ -130,9 +130,9 @@ def _parallelism(job: TrainJob) -> dict[str, object]:
         "expert_parallel_degree": shape.ep,
     }
     if shape.pp > 1:
-        found["pipeline_parallel_schedule"] = SCHEDULES[decision.schedule]
-        found["pipeline_parallel_microbatch_size"] = decision.micro_batch
-    return found
+        fields["pipeline_parallel_schedule"] = SCHEDULES[decision.schedule]
+        fields["pipeline_parallel_microbatch_size"] = decision.micro_batch
+    return fields
 
 
 def _stages(job: TrainJob) -> str:
@@ -149,21 +149,14 @@ def _stages(job: TrainJob) -> str:
     return "[\n" + "".join(rows) + "]"
 
 
-def _kind(job: TrainJob) -> str:
-    """What every stage with layers recomputes; PlannerError where they differ."""
-    kinds = {run.recompute.granularity for run in job.stages if run.num_layers}
-    if len(kinds) > 1:
-        names = " and ".join(f"`{kind}`" for kind in sorted(kinds))
-        raise refuse(f"stages recompute {names}", "stage_runs", "torchtitan has one setting: plan the same everywhere")
-    return kinds.pop()
-
-
 def _require_torchtitan(job: TrainJob) -> None:
     """Raises PlannerError for what torchtitan's configuration cannot say."""
     decision, shape, model = job.decision, job.shape, job.model.name
     if model not in MODELS:
         able = ", ".join(f"`{name}`" for name in MODELS)
         raise refuse(f"torchtitan has no configuration of `{model}` here", "roles", f"it has {able}")
+    whole = [run for run in job.stages if run.recompute.granularity == "full"]
+    parts_of_layers = any(run.recompute.num_layers != run.num_layers for run in whole)
     problems = (
         (decision.schedule not in SCHEDULES and shape.pp > 1, "schedule", f"no schedule `{decision.schedule}`"),
         (decision.zero_stage not in RESHARD, "zero_stage", "no ZeRO 1, which shards optimizer states alone"),
@@ -177,32 +170,23 @@ def _require_torchtitan(job: TrainJob) -> None:
         (job.zero_shards % shape.cp > 0, "zero_shards", f"no shards that cut the {shape.cp} context-parallel ranks"),
         (decision.zero_stage == 0 and shape.cp > 1, "zero_stage", "no context parallelism without sharded states"),
         (job.order != PIPELINE_OUTSIDE, "placement", "no data parallelism outside the pipeline"),
-        (_part_of_the_layers(job), "stage_runs", "no recomputation of a part of the layers whole"),
+        (parts_of_layers, "stage_runs", "no recomputation of a part of the layers whole"),
     )
-    for found, where, what in problems:
-        if found:
-            raise refuse(f"torchtitan has {what}", where, "plan without it, or use `--target megatron-lm`")
-
-
-def _part_of_the_layers(job: TrainJob) -> bool:
-    return any(run.recompute.granularity == "full" and run.recompute.num_layers != run.num_layers for run in job.stages)
+    hint = "plan without it, or use `--target megatron-lm`"
+    raise_first(*((applies, refuse(f"torchtitan has {what}", where, hint)) for applies, where, what in problems))
 
 
 def _lines(fields: dict[str, object]) -> str:
     return "".join(f"            {name}={value!r},\n".replace("'", '"') for name, value in fields.items())
 
 
-def _emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    job = read_job(envelope, decision)
+def _files(job: TrainJob) -> dict[str, str]:
     flags = (("--module", ("plan",)), ("--config", ("plan",)))
     notes = ["Run it from the folder that holds plan.py."]
-    if any(run.recompute.granularity == "selective" for run in job.decision.stage_runs):
+    if job.recomputes("selective"):
         notes.append("torchtitan recomputes by operator: its selective setting stands for the modules of the plan.")
-    header = "".join(f"# {line}\n" for line in job.header)
     program = (word("-m"), word("torchtitan.train"))
-    return {"launch.sh": launch_script(job, program, flags, notes), "plan.py": header + module(job)}
+    return {"launch.sh": launch_script(job, program, flags, notes), "plan.py": commented(job.header) + module(job)}
 
 
-TARGETS = (
-    Target("torchtitan", "a configuration module of torchtitan, and the script that runs it", ("train",), _emit),
-)
+TARGETS = (training_target("torchtitan", "a configuration module of torchtitan, and the script that runs it", _files),)

@@ -36,13 +36,13 @@ def causal_attention(
 
 def _by_chunk(query: Tensor, key: Tensor, value: Tensor, scale: float, size: int, sinks: Tensor | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
     new, context = query.shape[2], key.shape[2]
-    at = context - new
-    while at < context:
-        start = at // size * size
+    first = context - new
+    while first < context:
+        start = first // size * size
         stop = min(start + size, context)
-        part = query[:, :, at - context + new : stop - context + new]
+        part = query[:, :, first - context + new : stop - context + new]
         yield _all_past(part, key[:, :, start:stop], value[:, :, start:stop], scale, sinks)
-        at = stop
+        first = stop
 
 
 def _all_past(query: Tensor, key: Tensor, value: Tensor, scale: float, sinks: Tensor | None) -> Tensor:

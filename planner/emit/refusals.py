@@ -1,0 +1,10 @@
+"""What a launcher cannot express, as tables of conditions and errors."""
+
+from planner.errors import PlannerError
+
+
+def raise_first(*rules: tuple[bool, PlannerError]) -> None:
+    """Raises the error of the first rule that applies."""
+    for applies, error in rules:
+        if applies:
+            raise error
