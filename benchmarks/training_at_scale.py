@@ -11,7 +11,7 @@ from pathlib import Path
 from planner.documents.read import given_document
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import job_of
-from planner.kinds.train.search.search import Search
+from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.whole_run.recompute_table import recompute_table
 from planner.load.problems import resolve_document
 from planner.progress import Limits
@@ -116,7 +116,7 @@ def _plan(model: str, search: dict[str, int]) -> Evaluation:
             "search": {**search, "cp": 1, "micro_batch": 1, "zero_stage": 1},
         },
     }
-    found = Search(job_of(resolve_document(given_document(data, "problem"), Path())), Limits()).run().best
+    found = OnePoolSearch(job_of(resolve_document(given_document(data, "problem"), Path())), Limits()).run().best
     assert found is not None
     return found
 

@@ -70,13 +70,13 @@ def rule_of_thumb(case: Case) -> float | None:
     from planner import load_problem
     from planner.errors import Infeasible
     from planner.kinds.train.job import job_of
-    from planner.kinds.train.search.search import Search
+    from planner.kinds.train.search.one_pool import OnePoolSearch
     from planner.progress import Limits
 
     for fixed in _rules(case):
         resolved = load_problem(EXAMPLES / case.problem, overrides=[*case.overrides, *fixed])
         try:
-            found = Search(job_of(resolved), Limits()).run()
+            found = OnePoolSearch(job_of(resolved), Limits()).run()
         except Infeasible:
             continue
         if found.best is not None:
@@ -144,7 +144,7 @@ def layer_table() -> None:
     from planner.documents.read import given_document
     from planner.kinds.train.job import job_of
     from planner.kinds.train.search.layerwise import plan_layers
-    from planner.kinds.train.search.search import Search
+    from planner.kinds.train.search.one_pool import OnePoolSearch
     from planner.load.problems import resolve_document
     from planner.progress import Limits
 
@@ -159,7 +159,7 @@ def layer_table() -> None:
             "options": {"global_batch": 256, "sequence_tokens": 8192, "memory_utilisation": share},
         }
         job = job_of(resolve_document(given_document(data, "problem"), Path()))
-        uniform_s = Search(job, Limits()).run().value
+        uniform_s = OnePoolSearch(job, Limits()).run().value
         started_s = time.process_time()
         mixes = plan_layers(job)
         took_s = time.process_time() - started_s

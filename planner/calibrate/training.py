@@ -13,7 +13,7 @@ from planner.calibrate.training_replay import Replay, replay
 from planner.costs.training.config import TrainingConfig
 from planner.costs.training.intervals import run_class
 from planner.costs.training.rates import Rates
-from planner.costs.training.shapes import Shape, main_shape
+from planner.costs.training.shapes import LayerShape, main_shape
 from planner.errors import PlannerError
 from planner.estimate.training_rows import completed, config_of_row
 
@@ -64,7 +64,7 @@ class Runs:
     measured: Floats
     weights: Floats
     groups: NDArray[np.str_]
-    shapes: tuple[Shape, ...]
+    shapes: tuple[LayerShape, ...]
 
     @classmethod
     def of(cls, runs: Sequence[MeasuredRun]) -> "Runs":
@@ -124,17 +124,17 @@ def spreads(errors: Floats, classes: NDArray[np.str_], groups: NDArray[np.str_])
         member = (groups == group) & (classes == name)
         weights[member] = 1.0 / np.sqrt(member.sum())
     everything = _quantiles(errors, weights)
-    found = {"all": everything}
+    interval_of = {"all": everything}
     for name in sorted(set(classes.tolist())):
         member = classes == name
         count = float(weights[member].sum())
         own, share = _quantiles(errors[member], weights[member]), count / (count + COMMON_RUNS)
-        found[name] = _mixed(own, everything, share)
+        interval_of[name] = _mixed(own, everything, share)
     for factor in np.arange(1.0, 3.0, 0.02):
-        bounds = np.array([found[name] for name in classes]) * factor
+        bounds = np.array([interval_of[name] for name in classes]) * factor
         if np.mean((errors >= bounds[:, 0]) & (errors <= bounds[:, 1])) >= COVERED:
             break
-    return {name: (float(low * factor), float(high * factor)) for name, (low, high) in found.items()}
+    return {name: (float(low * factor), float(high * factor)) for name, (low, high) in interval_of.items()}
 
 
 def _mixed(own: tuple[float, float], common: tuple[float, float], share: float) -> tuple[float, float]:

@@ -14,7 +14,7 @@ import numpy as np
 from planner.arrays import Bools, Floats
 from planner.calibrate.training_replay import Replay
 from planner.costs.training.rates import Rates
-from planner.costs.training.shapes import MeasuredShape, MeasuredShapes, Shape, ShapeKind, nearness
+from planner.costs.training.shapes import LayerShape, MeasuredShape, MeasuredShapes, ShapeKind, nearness
 from planner.documents.read import parse_document
 
 SCALE = 0.08  # ln of an error beyond which a run counts linearly
@@ -49,8 +49,8 @@ class Prior:
 def prior() -> Prior:
     """The start values that come with the package."""
     text = resources.files("planner.calibrate").joinpath("training_prior.yaml").read_text(encoding="utf-8")
-    found = parse_document(text, "prior of the training costs").data
-    return Prior(*({name: float(value) for name, value in found[key].items()} for key in ("rates", "fixed")))
+    document = parse_document(text, "prior of the training costs").data
+    return Prior(*({name: float(value) for name, value in document[key].items()} for key in ("rates", "fixed")))
 
 
 def spread_of(name: str) -> float:
@@ -94,22 +94,22 @@ def fit_rates(
         return np.concatenate([root * robust, (x - centre) / spread])
 
     def jacobian(x: Floats) -> Floats:
-        at = residuals(x)
-        return np.stack([(residuals(x + _STEP * row) - at) / _STEP for row in np.eye(len(x))], axis=1)
+        here = residuals(x)
+        return np.stack([(residuals(x + _STEP * row) - here) / _STEP for row in np.eye(len(x))], axis=1)
 
     inside = np.minimum(centre if start is None else start, upper - 1e-6)
     bounds = (np.full(len(inside), -np.inf), upper)
-    found = least_squares(residuals, inside, jac=jacobian, bounds=bounds, max_nfev=evaluations, xtol=1e-4, ftol=1e-4)
-    x = np.asarray(found.x, dtype=np.float64)
+    solution = least_squares(residuals, inside, jac=jacobian, bounds=bounds, max_nfev=evaluations, xtol=1e-4, ftol=1e-4)
+    x = np.asarray(solution.x, dtype=np.float64)
     sensitivity = jacobian(x)
     errors = np.sqrt(np.diag(np.linalg.inv(sensitivity.T @ sensitivity)))
     return Fit(x, errors, known.rates(x))
 
 
-def fit_shapes(shapes: Sequence[Shape], errors: Floats) -> MeasuredShapes:
+def fit_shapes(shapes: Sequence[LayerShape], errors: Floats) -> MeasuredShapes:
     """What shapes tell beyond the formulas: `errors` are ln(measured / predicted) of a run with that shape each."""
-    found: list[MeasuredShape] = []
-    by_kind: dict[ShapeKind, dict[Shape, list[float]]] = {}
+    measured: list[MeasuredShape] = []
+    by_kind: dict[ShapeKind, dict[LayerShape, list[float]]] = {}
     for shape, error in zip(shapes, np.clip(errors, -LARGEST_FACTOR, LARGEST_FACTOR), strict=True):
         by_kind.setdefault(shape.kind, {}).setdefault(shape, []).append(float(error))
     for group in by_kind.values():
@@ -118,8 +118,8 @@ def fit_shapes(shapes: Sequence[Shape], errors: Floats) -> MeasuredShapes:
         noise = SHAPE_NOISE**2 * (0.3 + 0.7 / repeats)  # part of it is common to all runs of a shape
         kernel = SHAPE_SPREAD**2 * nearness(group, group)
         weights = SHAPE_SPREAD**2 * np.linalg.solve(kernel + np.diag(noise), middle)
-        found += [MeasuredShape(shape, round(float(w), 5)) for shape, w in zip(group, weights, strict=True)]
-    return MeasuredShapes(tuple(found))
+        measured += [MeasuredShape(shape, round(float(w), 5)) for shape, w in zip(group, weights, strict=True)]
+    return MeasuredShapes(tuple(measured))
 
 
 def with_shapes(rates: Rates, shapes: MeasuredShapes) -> Rates:

@@ -15,7 +15,7 @@ from planner.costs.training.kernels import FORWARD, PASSES, KernelTable, sums
 from planner.costs.training.layer_costs import embedding_table, jitter, layer_table, loss_table, mtp_table, together
 from planner.costs.training.parameters import rank_parameters
 from planner.costs.training.rates import Rates
-from planner.costs.training.shapes import NONE, Shape, shape_of
+from planner.costs.training.shapes import NONE, LayerShape, shape_of
 from planner.costs.training.step import SCHEDULES, StepParts, rank_contents
 from planner.costs.training.volumes import DataParallelVolume, data_parallel_volume, message_volume
 from planner.models.architecture import Layer
@@ -36,7 +36,7 @@ class Kernels:
     jitter_U: Floats
     chosen_K: Ints  # kernels that some selective recomputation runs again, by their index
     choice_K: Ints  # which selection that is for
-    shape_U: tuple[Shape | None, ...]  # of decoder layers
+    shape_U: tuple[LayerShape | None, ...]  # of decoder layers
     table_of_choice: list[int]
 
     def seconds(self, rates: Rates) -> tuple[Floats, Floats]:
@@ -139,7 +139,7 @@ class _Builder:
         self.tables: dict[KernelTable, int] = {}
         self.hosts: list[int] = []
         self.jitters: list[float] = []
-        self.shapes: list[Shape | None] = []
+        self.shapes: list[LayerShape | None] = []
         self.generation: list[str] = []
         self.choices: dict[tuple[int, tuple[str, ...]], int] = {}
         self.entries: list[tuple[int, int, float, float]] = []
@@ -254,8 +254,8 @@ class _Builder:
 
 def _largest_volume(config: TrainingConfig) -> tuple[float, ...]:
     """Of the first and the last pipeline rank, the one that exchanges more."""
-    found = [_columns(data_parallel_volume(config, rank_parameters(config, rank))) for rank in (0, config.pp - 1)]
-    return max(found, key=sum)
+    columns = [_columns(data_parallel_volume(config, rank_parameters(config, rank))) for rank in (0, config.pp - 1)]
+    return max(columns, key=sum)
 
 
 def _columns(volume: DataParallelVolume) -> tuple[float, ...]:

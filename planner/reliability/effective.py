@@ -59,18 +59,18 @@ def at_scale(job: Job, tier: Tier, *, interval: int | None = None, spares: int |
 
     Raises PlannerError where a state cannot be durable before the next one is due.
     """
-    found = hazards(tier, job.faults, job.fleet, job.state, job.storage)
+    classes = hazards(tier, job.faults, job.fleet, job.state, job.storage)
     how = saving(tier, job.state, job.storage, job.step_s)
     if interval is None:
-        interval = best_interval(found, how, MOST_STEPS).solution
+        interval = best_interval(classes, how, MOST_STEPS).solution
         if interval is None:
             what = f"a checkpoint takes {how.durable_after_s:.3g} s to reach remote storage, longer than any interval"
             raise PlannerError(what, where="remote storage", hint="name a faster one")
-    shares = time_shares(found, how, [interval])
+    shares = time_shares(classes, how, [interval])
     spares, waiting = _spares(job, float(shares.effective[0]), spares)
     speed = _speed(job)
     effective = float(shares.effective[0]) * (1.0 - waiting) * speed
-    rate = sum(hazard.rate_per_s for hazard in found)
+    rate = sum(hazard.rate_per_s for hazard in classes)
     parts = [float(part[0]) * (1.0 - waiting) for part in (shares.pause, shares.rework, shares.restart)]
     return AtScale(
         tier=tier,
@@ -92,7 +92,7 @@ def at_scale(job: Job, tier: Tier, *, interval: int | None = None, spares: int |
 def best_tier(job: Job, *, spares: int | None = None) -> SolveResult[AtScale]:
     """The tier, interval and spares with the best machine yield; each is solved, so the bound is the objective."""
     solved = [at_scale(job, tier, spares=spares) for tier in TIERS]
-    best = max(solved, key=lambda one: one.machine_yield)
+    best = max(solved, key=lambda run: run.machine_yield)
     value = best.machine_yield
     return SolveResult(Status.OPTIMAL, "finished", best, value, value, 0.0, "enumeration")
 
@@ -114,7 +114,7 @@ def _spares(job: Job, effective: float, spares: int | None) -> tuple[int, float]
     def machine_yield(count: int, short: float) -> float:
         return effective * (1.0 - short) * nodes / (nodes + count) if spares is None or count == spares else -1.0
 
-    mean = sum(one.load * one.units for one in away)
+    mean = sum(outage.load * outage.units for outage in away)
     most = (
         spares if spares is not None else min(nodes, int(4.0 * mean + 12.0 * max((a.units for a in away), default=1)))
     )

@@ -46,22 +46,22 @@ def place_workers(workers: int, gpus: Sequence[GpuKind], exchange_s: float = 0.0
     if not task_s or workers < 1:
         raise PlannerError(f"{workers} workers on {len(task_s)} GPUs", where="gpus", hint="give at least one of each")
     most = [kind.most_workers for kind in gpus for _ in range(kind.count)]
-    found = spread_tasks(workers, task_s, most)
-    if found.solution is None or found.objective is None:
-        return SolveResult(found.status, found.stop_reason, None, None, None, found.solve_s, found.solver)
-    busy_s = sum(count * seconds for count, seconds in zip(found.solution, task_s, strict=True))
-    step_s = found.objective + exchange_s
+    result = spread_tasks(workers, task_s, most)
+    if result.solution is None or result.objective is None:
+        return SolveResult(result.status, result.stop_reason, None, None, None, result.solve_s, result.solver)
+    busy_s = sum(count * seconds for count, seconds in zip(result.solution, task_s, strict=True))
+    step_s = result.objective + exchange_s
     bound_s = workers / sum(1.0 / seconds for seconds in task_s) + exchange_s
-    idle = 1.0 - busy_s / (len(task_s) * found.objective)
-    value = Elastic(_rows(gpus, found.solution), step_s, idle, bound_s)
-    return SolveResult(found.status, found.stop_reason, value, step_s, step_s, found.solve_s, found.solver)
+    idle = 1.0 - busy_s / (len(task_s) * result.objective)
+    value = Elastic(_rows(gpus, result.solution), step_s, idle, bound_s)
+    return SolveResult(result.status, result.stop_reason, value, step_s, step_s, result.solve_s, result.solver)
 
 
 def _rows(gpus: Sequence[GpuKind], counts: Sequence[int]) -> tuple[tuple[str, int, int], ...]:
     rows: dict[tuple[str, int], int] = {}
-    at = 0
+    first = 0
     for kind in gpus:
-        for count in counts[at : at + kind.count]:
+        for count in counts[first : first + kind.count]:
             rows[kind.name, count] = rows.get((kind.name, count), 0) + 1
-        at += kind.count
+        first += kind.count
     return tuple((name, count, number) for (name, count), number in sorted(rows.items()))

@@ -140,7 +140,7 @@ def _count(problem: Problem, name: str) -> int:
 
 
 def _node(problem: Problem, pool: str) -> NodeType:
-    spec = next((one for one in problem.cluster.pools if one.label == pool), problem.cluster.pools[0])
+    spec = next((pool_spec for pool_spec in problem.cluster.pools if pool_spec.label == pool), problem.cluster.pools[0])
     node = find_node(spec.gpu)
     return node.of_size(spec.gpus_per_node) if spec.gpus_per_node else node
 

@@ -108,21 +108,21 @@ def _lost_cells(running: Running, lost_nodes: Collection[int]) -> tuple[list[set
 
 def _stages(running: Running) -> list[tuple[int, int]]:
     """(replica, stage) of every rank, from the axes of its block."""
-    found = []
+    coordinates = []
     for block in running.blocks:
         sizes = [(axis.name, axis.size) for axis in block.axes]
         total = 1
         for _, size in sizes:
             total *= size
         for rank in range(total):
-            at = {"dp": 0, "pp": 0}
+            coordinate = {"dp": 0, "pp": 0}
             rest = total
             for name, size in sizes:
                 rest //= size
                 index = rank // rest % size
-                at[name] = at.get(name, 0) * size + index
-            found.append((at["dp"], at["pp"]))
-    return found
+                coordinate[name] = coordinate.get(name, 0) * size + index
+            coordinates.append((coordinate["dp"], coordinate["pp"]))
+    return coordinates
 
 
 def _optimizer(running: Running, lost: Sequence[Collection[int]], replicas: int) -> tuple[float, float]:
@@ -135,10 +135,10 @@ def _optimizer(running: Running, lost: Sequence[Collection[int]], replicas: int)
     moved = gone = 0.0
     for replicas_lost in lost:
         left = {replica % shards for replica in range(shape.dp) if replica not in replicas_lost}
-        found = recut(shards, sorted(set(range(shards)) - left), max(1, min(shards, replicas))).solution
-        assert found is not None
-        moved += found.moved / shape.pp
-        gone += found.lost / shape.pp
+        shards_left = recut(shards, sorted(set(range(shards)) - left), max(1, min(shards, replicas))).solution
+        assert shards_left is not None
+        moved += shards_left.moved / shape.pp
+        gone += shards_left.lost / shape.pp
     return moved, gone
 
 

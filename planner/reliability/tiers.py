@@ -64,14 +64,14 @@ def hazards(
     tier: Tier, faults: Sequence[FaultClass], fleet: Fleet, state: State, storage: Storage
 ) -> tuple[Hazard, ...]:
     """Each class of faults as what it takes and how long the restart is, split by whether copies are left."""
-    found = []
+    rows = []
     for fault in faults:
         rate = fault.rate_per_gpu_s * fleet.num_gpus
         kept = state.kept(fault.takes)
         for share, copied in ((kept, True), (1.0 - kept, False)):
             if rate * share > 0.0:
-                found.append(hazard(tier, fault, copied, rate * share, state, storage))
-    return tuple(found)
+                rows.append(hazard(tier, fault, copied, rate * share, state, storage))
+    return tuple(rows)
 
 
 def hazard(tier: Tier, fault: FaultClass, copied: bool, rate_per_s: float, state: State, storage: Storage) -> Hazard:

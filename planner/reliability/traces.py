@@ -52,7 +52,7 @@ def generate(
     expected = sum(fault.rate_per_gpu_s for fault in faults) * fleet.num_gpus * duration_s
     if expected > MOST_FAULTS or shape <= 0.0:
         raise PlannerError(f"a trace of about {expected:.3g} faults", hint="ask for a shorter time or fewer faults")
-    found: list[Fault] = []
+    trace: list[Fault] = []
     for fault in faults:
         sources = 1 if fault.takes is Takes.PROCESS else max(1, fleet.num_nodes // fleet.nodes_taken(fault.takes))
         gap_s = sources / (fault.rate_per_gpu_s * fleet.num_gpus) if fault.rate_per_gpu_s else math.inf
@@ -60,8 +60,8 @@ def generate(
             repair_s = float(rng.exponential(fault.repair_s)) if fault.repair_s else 0.0
             copied = bool(rng.random() < state.kept(fault.takes))
             nodes = fleet.nodes_taken(fault.takes)
-            found.append(Fault(float(time_s), fault.name, fault.takes, nodes, copied, fault.detect_s, repair_s))
-    return sorted(found, key=lambda fault: fault.time_s)
+            trace.append(Fault(float(time_s), fault.name, fault.takes, nodes, copied, fault.detect_s, repair_s))
+    return sorted(trace, key=lambda fault: fault.time_s)
 
 
 def _times(rng: np.random.Generator, sources: int, gap_s: float, duration_s: float, shape: float) -> Floats:
@@ -70,12 +70,12 @@ def _times(rng: np.random.Generator, sources: int, gap_s: float, duration_s: flo
         return rng.uniform(0.0, duration_s, rng.poisson(sources * duration_s / gap_s))
     scale_s = gap_s / math.gamma(1.0 + 1.0 / shape)
     now_S = rng.uniform(size=sources) * scale_s * _length_biased(rng, sources, shape)
-    found = []
+    arrivals = []
     while np.any(now_S < duration_s):
         now_S = now_S[now_S < duration_s]
-        found.append(now_S)
+        arrivals.append(now_S)
         now_S = now_S + scale_s * rng.weibull(shape, len(now_S))
-    return np.concatenate(found) if found else np.zeros(0)
+    return np.concatenate(arrivals) if arrivals else np.zeros(0)
 
 
 def _length_biased(rng: np.random.Generator, count: int, shape: float) -> Floats:
@@ -83,8 +83,8 @@ def _length_biased(rng: np.random.Generator, count: int, shape: float) -> Floats
 
     The rest of such a gap is uniform over it, so a process that starts in its middle is stationary.
     """
-    found: Floats = rng.gamma(1.0 + 1.0 / shape, size=count) ** (1.0 / shape)
-    return found
+    gaps: Floats = rng.gamma(1.0 + 1.0 / shape, size=count) ** (1.0 / shape)
+    return gaps
 
 
 def to_csv(trace: Sequence[Fault]) -> str:
@@ -116,8 +116,8 @@ def read_csv(text: str, *, where: str) -> list[Fault]:
     missing = [name for name in wanted if name not in (reader.fieldnames or [])]
     if missing:
         raise PlannerError(f"no column `{missing[0]}`", where=where, hint=f"the columns are {', '.join(wanted)}")
-    found = [_fault(row, f"{where}:{line}") for line, row in enumerate(reader, start=2)]
-    return sorted(found, key=lambda fault: fault.time_s)
+    trace = [_fault(row, f"{where}:{line}") for line, row in enumerate(reader, start=2)]
+    return sorted(trace, key=lambda fault: fault.time_s)
 
 
 def _fault(row: dict[str, str | None], where: str) -> Fault:
@@ -144,9 +144,9 @@ def _number(row: dict[str, str | None], name: str, where: str) -> float:
 def classes_of(trace: Sequence[Fault], fleet: Fleet) -> tuple[FaultClass, ...]:
     """The classes of the faults of a trace, with their mean rates and times."""
     duration_s = max((fault.time_s for fault in trace), default=0.0)
-    found: dict[tuple[str, Takes], list[Fault]] = {}
+    of_class: dict[tuple[str, Takes], list[Fault]] = {}
     for fault in trace:
-        found.setdefault((fault.name, fault.takes), []).append(fault)
+        of_class.setdefault((fault.name, fault.takes), []).append(fault)
     return tuple(
         FaultClass(
             name,
@@ -155,5 +155,5 @@ def classes_of(trace: Sequence[Fault], fleet: Fleet) -> tuple[FaultClass, ...]:
             sum(fault.detect_s for fault in faults) / len(faults),
             sum(fault.repair_s for fault in faults) / len(faults),
         )
-        for (name, takes), faults in found.items()
+        for (name, takes), faults in of_class.items()
     )

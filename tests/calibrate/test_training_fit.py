@@ -10,7 +10,7 @@ from planner.calibrate.training_fit import fit_rates, fit_shapes, limit_of, prio
 from planner.calibrate.training_replay import replay
 from planner.costs.training.config import TrainingConfig, machine_of
 from planner.costs.training.rates import Rates, default_rates
-from planner.costs.training.shapes import Shape, main_shape, nearness, read, written
+from planner.costs.training.shapes import LayerShape, main_shape, nearness, read, written
 from planner.hardware.library import find_node
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, Precisions
 
@@ -21,7 +21,7 @@ def configuration(hidden: int = 4096, micro_batch: int = 1, tp: int = 1) -> Trai
     return TrainingConfig(arch, machine_of(find_node("hgx_h100")), 4096, 64, micro_batch, tp=tp, dp=8)
 
 
-def shapes() -> list[Shape]:
+def shapes() -> list[LayerShape]:
     return [main_shape(configuration(tp=tp, micro_batch=size)) for tp in (1, 2, 8) for size in (1, 4)]
 
 

@@ -13,6 +13,7 @@ from planner.costs.training.config import (
     FRAMEWORKS,
     Machine,
     Recompute,
+    Schedule,
     Shard,
     TrainingConfig,
     even_layout,
@@ -141,15 +142,28 @@ def test_equal_stages_have_the_bubble_of_the_formula(schedule: str, vpp: int) ->
     assert pipeline[0] == pytest.approx(m * 6.0 + (p - 1) * 6.0 / vpp)
 
 
-def test_zero_bubble_schedules_have_the_bubbles_of_their_paper() -> None:
-    """(p - 1)(F + B - W) and (p - 1)(F + B - 2W), never below zero (arXiv:2401.10241, table 2)."""
-    for schedule, times, left in (
-        ("zb_h1", (2.0, 2.0, 1.0), 3.0),
-        ("zb_h2", (2.0, 2.0, 1.0), 2.0),
-        ("zb_h2", (1.0, 2.0, 3.0), 0.0),
-    ):
-        bubble = _equal_stages(4, 8, 1, schedule, times).parts(default_rates())[1]
-        assert bubble[0] == pytest.approx(3 * left)
+CLOSED_BUBBLES: list[tuple[str, int, tuple[float, float, float], float]] = [
+    # schedule, chunks, (F, B, W), bubble of 4 ranks: B is the gradient of inputs, W that of weights
+    ("1f1b", 1, (1.0, 2.0, 3.0), 3 * 6.0),  # (p - 1)(F + B + W), arXiv:2104.04473, section 2.2
+    ("interleaved", 2, (1.0, 2.0, 3.0), 3 * 6.0 / 2),  # the same over v, section 2.2.2
+    ("zb_h1", 1, (2.0, 2.0, 1.0), 3 * 3.0),  # (p - 1)(F + B - W), arXiv:2401.10241, table 2
+    ("zb_h2", 1, (2.0, 2.0, 1.0), 3 * 2.0),  # (p - 1)(F + B - 2W), the same
+    ("zb_h2", 1, (1.0, 2.0, 3.0), 0.0),  # never below zero
+    ("zb_v", 2, (1.0, 1.0, 1.0), 0.0),  # none where the three are equal, section 6
+    ("zb_v", 2, (2.0, 2.0, 1.0), 3 * 2.0 / 2),  # half of ZB-H2's, its stages half as long
+    ("dualpipe", 1, (1.0, 1.0, 1.0), 2.0 / 1.0),  # (PP/2 - 1)(F&B + B - 3W), its README: B the whole backward pass
+    ("dualpipe", 1, (2.0, 2.0, 1.0), 5.0 + 3.0 - 3.0),
+    ("dualpipev", 2, (2.0, 2.0, 1.0), 3 * 5.0 / 2),  # the same for 2 p stages, each half as long
+]
+
+
+@pytest.mark.parametrize(("schedule", "vpp", "times", "bubble"), CLOSED_BUBBLES)
+def test_every_schedule_takes_its_micro_batches_and_the_bubble_of_its_paper(
+    schedule: str, vpp: int, times: tuple[float, float, float], bubble: float
+) -> None:
+    pipeline, waited, _ = _equal_stages(4, 8, vpp, schedule, times).parts(default_rates())
+    assert waited[0] == pytest.approx(bubble)
+    assert pipeline[0] == pytest.approx(8 * sum(times) + bubble)
 
 
 def _equal_stages(
@@ -161,7 +175,7 @@ def _equal_stages(
         ranks_NK=np.array([[float(p)]]),
         micro_batches=m * one,
         vpp=vpp * one,
-        schedule=np.array([("1f1b", "interleaved", "zb_h1", "zb_h2").index(schedule)]),
+        schedule=np.array([("1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev").index(schedule)]),
         message_s=0.0 * one,
         p2p_overlapped=yes,
         reduce_s=0.0 * one,
@@ -173,12 +187,36 @@ def _equal_stages(
     )
 
 
-def test_micro_batches_in_flight_are_those_of_the_schedule() -> None:
-    assert chunks_in_flight(configuration(pp=4, dp=2), 0) == (4.0,)
-    assert chunks_in_flight(configuration(pp=4, dp=2), 3) == (1.0,)
-    interleaved = configuration(pp=4, vpp=2, dp=2, schedule="interleaved")
-    assert sum(chunks_in_flight(interleaved, 0)) == 4 * (2 - 1) + 2 * 4 - 1  # arXiv:2104.04473, section 2.2.2
-    assert chunks_in_flight(configuration(pp=4, dp=2, schedule="zb_h2"), 0) == (7.0,)
+IN_FLIGHT: list[tuple[Schedule, int, list[float]]] = [
+    # schedule, chunks a rank, chunks in flight by rank of 4 with 16 micro-batches
+    ("1f1b", 1, [4, 3, 2, 1]),  # p - i, arXiv:2104.04473, section 2.2.1
+    ("interleaved", 2, [4 + 8 - 1, 4 + 6 - 1, 4 + 4 - 1, 4 + 2 - 1]),  # p (v - 1) + 2 (p - i) - 1, section 2.2.2
+    ("interleaved", 3, [8 + 8 - 1, 8 + 6 - 1, 8 + 4 - 1, 8 + 2 - 1]),
+    ("zb_h1", 1, [4, 4, 4, 4]),  # p, arXiv:2401.10241, table 2
+    ("zb_h2", 1, [7, 7, 7, 7]),  # 2 p - 1, the same
+    ("zb_v", 2, [4, 4, 4, 4]),  # p whole ranks' worth, half of it in each chunk: arXiv:2405.15362, section 3
+    ("dualpipe", 1, [5, 5, 5, 5]),  # PP + 1, its README
+    ("dualpipev", 2, [10, 10, 10, 10]),  # its README has 2 p + 1 chunks, here both chunks count the larger of theirs
+]
+
+
+@pytest.mark.parametrize(("schedule", "vpp", "chunks_R"), IN_FLIGHT)
+def test_micro_batches_in_flight_are_those_of_every_schedule(
+    schedule: Schedule, vpp: int, chunks_R: list[float]
+) -> None:
+    config = configuration(pp=4, vpp=vpp, dp=2, global_batch=32, schedule=schedule)
+    assert config.num_micro_batches == 16
+    assert [sum(chunks_in_flight(config, rank)) for rank in range(4)] == chunks_R
+    assert all(len(chunks_in_flight(config, rank)) == vpp for rank in range(4))
+    few = replace(config, global_batch=4)
+    assert max(chunk for rank in range(4) for chunk in chunks_in_flight(few, rank)) <= 2.0
+
+
+def test_interleaved_chunks_in_flight_fill_the_first_stages_of_a_rank() -> None:
+    """Rounds of p micro-batches go through each stage of the rank in turn: 11 chunks are 4 of the first, then 4, 3."""
+    config = configuration(pp=4, vpp=3, dp=2, global_batch=32, schedule="interleaved")
+    assert chunks_in_flight(config, 2) == (4.0, 4.0, 3.0)
+    assert chunks_in_flight(config, 0) == (7.0, 4.0, 4.0)
 
 
 def test_a_batch_of_one_micro_batch_is_all_there_is_in_flight() -> None:

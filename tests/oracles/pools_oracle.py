@@ -3,36 +3,43 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations, product
+from typing import Any
 
-from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, fits, lay_out, load_of
-from planner.kinds.train.job import Job
+from train_problems import offloads, recomputations, runs, shardings
+
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, fits, lay_out, layout_problem
+from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
-from planner.kinds.train.space.space import Shape, axis_values, offloads, schedules, shardings, zero_stages
-from planner.kinds.train.space.tables import Table, sharing_of, ways_of
+from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.tables import CostTable, sharing_of
 
 
-def every_pipeline(pools: tuple[Job, ...]) -> Iterator[Evaluation]:
+def every_pipeline(pools: tuple[TrainJob, ...]) -> Iterator[Evaluation]:
     """One pipeline over two pools, in either order."""
     for jobs in permutations(pools):
-        axes = axis_values(jobs[0])
-        names = ("tp", "cp", "micro_batch", "pp", "dp")
-        for tp, cp, size, pp, dp in product(*(axes[name] for name in names)):
-            for first in range(1, pp):
+        search, batch = jobs[0].options.search, jobs[0].options.global_batch
+        for tp, cp, size, pp in product(*_axes(jobs[0])):
+            for first, dp in product(range(1, pp), search.dp or range(1, batch + 1)):
                 ranks = (first, pp - first)
                 room = all(n * tp * cp * dp <= job.num_gpus for n, job in zip(ranks, jobs, strict=True))
-                if room and jobs[0].options.global_batch % (dp * size) == 0:
-                    yield from _pipelines(jobs, Shape(tp, cp, 1, 1, size), dp, ranks)
+                if room and batch % (dp * size) == 0:
+                    yield from _pipelines(jobs, ShardShape(tp, cp, 1, 1, size), dp, ranks)
 
 
-def _pipelines(jobs: tuple[Job, ...], shape: Shape, dp: int, ranks: tuple[int, ...]) -> Iterator[Evaluation]:
-    tables, pp = [Table(job, shape) for job in jobs], sum(ranks)
+def _axes(job: TrainJob) -> list[Any]:
+    search = job.options.search
+    return [search.tp, search.cp, search.micro_batch, search.pp]
+
+
+def _pipelines(jobs: tuple[TrainJob, ...], shape: ShardShape, dp: int, ranks: tuple[int, ...]) -> Iterator[Evaluation]:
+    tables, pp = [CostTable(job, shape) for job in jobs], sum(ranks)
     batches = jobs[0].options.global_batch // (dp * shape.micro_batch)
-    for schedule, vpp in schedules(jobs[0], pp, batches, axis_values(jobs[0])["vpp"]):
+    for schedule, vpp in runs(jobs[0], pp, batches):
         for (stage, shards), offload in product(shardings(jobs[0], shape, dp), offloads(jobs[0])):
-            for mode, whole in ways_of(tables[0], pp * vpp, vpp).modes:
+            for mode, whole in recomputations(tables[0], pp * vpp):
                 parts = [
-                    Choice(
+                    PlanChoice(
                         table,
                         sharing_of(table, dp, stage, offload, shards),
                         pp,
@@ -47,35 +54,33 @@ def _pipelines(jobs: tuple[Job, ...], shape: Shape, dp: int, ranks: tuple[int, .
                     )
                     for table in tables
                 ]
-                found = StagesAcross(tuple(parts), ranks).priced()
-                if found is not None and fits(found):
-                    yield found
+                evaluation = StagesAcross(tuple(parts), ranks).priced()
+                if evaluation is not None and fits(evaluation):
+                    yield evaluation
 
 
-def every_spread(jobs: tuple[Job, ...]) -> Iterator[Evaluation]:
+def every_spread(jobs: tuple[TrainJob, ...]) -> Iterator[Evaluation]:
     """Replicas in two pools."""
-    axes = axis_values(jobs[0])
-    for tp, cp, size, pp in product(*(axes[name] for name in ("tp", "cp", "micro_batch", "pp"))):
+    for tp, cp, size, pp in product(*_axes(jobs[0])):
         most = [job.num_gpus // (tp * cp * pp) for job in jobs]
         for taken in product(*(range(1, number + 1) for number in most)):
-            yield from _spreads(jobs, Shape(tp, cp, 1, 1, size), pp, taken)
+            yield from _spreads(jobs, ShardShape(tp, cp, 1, 1, size), pp, taken)
 
 
-def _spreads(jobs: tuple[Job, ...], shape: Shape, pp: int, taken: tuple[int, ...]) -> Iterator[Evaluation]:
-    tables = [Table(job, shape) for job in jobs]
+def _spreads(jobs: tuple[TrainJob, ...], shape: ShardShape, pp: int, taken: tuple[int, ...]) -> Iterator[Evaluation]:
+    tables = [CostTable(job, shape) for job in jobs]
     batches = jobs[0].options.global_batch // shape.micro_batch
     shares = [
         (own, (batches - own * taken[0]) // taken[1])
         for own in range(1, batches // taken[0] + 1)
         if batches > own * taken[0] and (batches - own * taken[0]) % taken[1] == 0
     ]
-    runs = schedules(jobs[0], pp, 4 * pp, axis_values(jobs[0])["vpp"])
-    stages = [stage for stage in zero_stages(jobs[0]) if stage < 2]
-    for (schedule, vpp), stage in product(runs, stages):
+    stages = [stage for stage in jobs[0].options.search.zero_stage or (0, 1) if stage < 2]
+    for (schedule, vpp), stage in product(list(runs(jobs[0], pp, 4 * pp)), stages):
         sharing = joined_sharing(tables, pp, sum(taken), stage, frozenset())
-        for mode, whole in ways_of(tables[0], pp * vpp, vpp).modes:
+        for mode, whole in recomputations(tables[0], pp * vpp):
             parts = tuple(
-                Choice(
+                PlanChoice(
                     table,
                     sharing,
                     pp,
@@ -96,11 +101,11 @@ def _spreads(jobs: tuple[Job, ...], shape: Shape, pp: int, taken: tuple[int, ...
 def _shared(across: ReplicasAcross, shares: list[tuple[int, int]], unit: int) -> Iterator[Evaluation]:
     room_R = [job.table.job.capacity_bytes for job in across.parts]
     for part in across.parts:
-        load = load_of(part)
+        load = layout_problem(part)
         least = replace(load, room_R=load.room_R + min(room_R) - part.table.job.capacity_bytes)
         counts = lay_out(part, least)
         for share in shares:
             if counts is not None and all(number % unit == 0 for number in share):
-                found = across.evaluated(counts, share)
-                if fits(found):
-                    yield found
+                evaluation = across.evaluated(counts, share)
+                if fits(evaluation):
+                    yield evaluation

@@ -16,7 +16,7 @@ BF16 = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LayerActivations:
     """Bytes by what recomputation can name; `input_bytes` is what a layer computed again whole still keeps."""
 
     input_bytes: float
@@ -32,7 +32,7 @@ class Kept:
 
 
 @lru_cache(maxsize=65536)
-def layer_activations(layer: Layer, shard: Shard) -> Kept:
+def layer_activations(layer: Layer, shard: Shard) -> LayerActivations:
     """What one layer keeps of one micro-batch on one rank."""
     kept: dict[str, float] = {}
     width = shard.tokens * shard.hidden * BF16 / shard.spread
@@ -51,7 +51,7 @@ def layer_activations(layer: Layer, shard: Shard) -> Kept:
             _experts(kept, layer.ffn, shard)
         case None:
             pass
-    return Kept(width, kept)
+    return LayerActivations(width, kept)
 
 
 def kept_bytes(config: TrainingConfig, layer: Layer, *, full: bool) -> float:

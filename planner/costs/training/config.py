@@ -229,10 +229,10 @@ def layer_runs(layers: tuple[Layer, ...], counts: tuple[int, ...]) -> tuple[tupl
     stages: list[tuple[tuple[Layer, int], ...]] = []
     start = 0
     for count in counts:
-        found: dict[Layer, int] = {}
+        count_of: dict[Layer, int] = {}
         for layer in layers[start : start + count]:
-            found[layer] = found.get(layer, 0) + 1
-        stages.append(tuple(found.items()))
+            count_of[layer] = count_of.get(layer, 0) + 1
+        stages.append(tuple(count_of.items()))
         start += count
     return tuple(stages)
 

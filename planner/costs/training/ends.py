@@ -26,9 +26,9 @@ def loss_kernels(machine: Machine, shard: Shard, vocab: int) -> Iterator[Kernel]
     width = shard.tokens * shard.hidden * ACTIVATION_BYTES
     yield memory_pass(machine, "elementwise", FORWARD, "loss", 2.0 * width / shard.spread, 1.0)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "loss", 3.0 * width / shard.spread, 1.0)
-    mine, kind = padded_vocabulary(vocab, shard.tp)
-    yield from linear_kernels(machine, "loss", shard, shard.hidden, mine, precision="bf16", kind=kind)
-    values = shard.tokens * mine
+    columns, kind = padded_vocabulary(vocab, shard.tp)
+    yield from linear_kernels(machine, "loss", shard, shard.hidden, columns, precision="bf16", kind=kind)
+    values = shard.tokens * columns
     yield memory_pass(machine, "elementwise", FORWARD, "loss", values * 16.0, 4.0)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "loss", values * 8.0, 2.0)
     if shard.tp > 1:

@@ -42,16 +42,16 @@ class RankMemory:
 def memory(config: TrainingConfig, rates: Rates | None = None) -> RankMemory:
     """The fullest pipeline rank."""
     ranks = {0, min(1, config.pp - 1), config.pp - 1}
-    return max((rank_memory(config, rank, rates) for rank in ranks), key=lambda found: found.total_bytes)
+    return max((rank_memory(config, rank, rates) for rank in ranks), key=lambda usage: usage.total_bytes)
 
 
 def rank_memory(config: TrainingConfig, rank: int, rates: Rates | None = None) -> RankMemory:
     """One pipeline rank."""
     known = rates or default_rates()
-    held = rank_parameters(config, rank)
+    parameters = rank_parameters(config, rank)
     last = rank == (config.pp * config.vpp - 1) % config.pp
     return RankMemory(
-        state=state_bytes(config, held) + lora_state_bytes(config, held),
+        state=state_bytes(config, parameters) + lora_state_bytes(config, parameters),
         activations_bytes=activations_bytes(config, rank),
         ends_bytes=ends_bytes(config) if last else 0.0,
         buffers_bytes=buffers_bytes(config, rank),
@@ -87,16 +87,16 @@ def chunks_in_flight(config: TrainingConfig, rank: int) -> tuple[float, ...]:
             chunks = min(p * (v - 1) + 2 * (p - rank) - 1, m * v)
             return tuple(float(n) for n in _interleaved(chunks, min(p, m), v))
         case "zb_h1":
-            held = p
+            in_flight = p
         case "zb_h2":
-            held = 2 * p - 1
+            in_flight = 2 * p - 1
         case "zb_v":
             return tuple(min(m, p / v) for _ in range(v)) if v > 1 else (float(min(m, p)),)
         case "dualpipe" | "dualpipev":
-            held = p + 1
+            in_flight = p + 1
         case _:
-            held = p - rank
-    return tuple(float(min(m, held)) for _ in range(v))
+            in_flight = p - rank
+    return tuple(float(min(m, in_flight)) for _ in range(v))
 
 
 def _interleaved(chunks: int, group: int, v: int) -> list[int]:
@@ -153,8 +153,8 @@ def buffers_bytes(config: TrainingConfig, rank: int) -> float:
     shard = config.shard
     size = max(working_bytes(layer, shard) + gathered_kv_bytes(layer, shard) for layer in layers)
     if config.zero_stage == 3:
-        held = [layer_parameters(x, config.arch.hidden_size, config.tp, config.ep, config.etp) for x in layers]
-        size += max(p.total for p in held) * (2.0 * BF16 + config.framework.reduce_bytes)
+        parameters = [layer_parameters(x, config.arch.hidden_size, config.tp, config.ep, config.etp) for x in layers]
+        size += max(p.total for p in parameters) * (2.0 * BF16 + config.framework.reduce_bytes)
     if config.recompute.granularity == "full":
         size += max(layer_activations(layer, shard).total_bytes for layer in layers)
     return size

@@ -76,25 +76,25 @@ def rank_parameters(config: TrainingConfig, rank: int) -> Parameters:
     """Elements on a rank of pipeline rank `rank`: its vpp stages, with embedding and output matrix at the ends."""
     counts = stage_layers(config)
     runs = layer_runs(config.arch.layers, counts)
-    found = Parameters()
+    total = Parameters()
     for stage in range(rank, len(runs), config.pp):
         for layer, count in runs[stage]:
-            found += layer_parameters(layer, config.arch.hidden_size, config.tp, config.ep, config.etp).times(count)
+            total += layer_parameters(layer, config.arch.hidden_size, config.tp, config.ep, config.etp).times(count)
     if rank == 0:
-        found += embedding_parameters(config)
+        total += embedding_parameters(config)
     if rank == (len(runs) - 1) % config.pp:
-        found += output_parameters(config) + mtp_parameters(config)
-    return found
+        total += output_parameters(config) + mtp_parameters(config)
+    return total
 
 
 def mtp_parameters(config: TrainingConfig) -> Parameters:
     """Multi-token-prediction layers with the matrix that joins hidden state and embedding."""
-    found = Parameters()
+    total = Parameters()
     hidden = config.arch.hidden_size
     for layer in config.arch.mtp_layers:
-        found += layer_parameters(layer, hidden, config.tp, config.ep, config.etp)
-        found += Parameters(2.0 * hidden * hidden)
-    return found
+        total += layer_parameters(layer, hidden, config.tp, config.ep, config.etp)
+        total += Parameters(2.0 * hidden * hidden)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def sharing_ranks(config: TrainingConfig) -> Parameters:
     return Parameters(alike.dense / copies, max(alike.expert / copies, 1.0))
 
 
-def state_bytes(config: TrainingConfig, held: Parameters) -> StateBytes:
+def state_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:
     """What one rank keeps of its parameters by ZeRO stage (arXiv:1910.02054, section 3; 2 + 4 + 12 bytes in Megatron).
 
     Stage 1 shards the optimizer over the ranks that hold the same parameters, 2 the gradients too, 3 the weights too.
@@ -144,8 +144,8 @@ def state_bytes(config: TrainingConfig, held: Parameters) -> StateBytes:
 
     def share(from_stage: int) -> float:
         if config.zero_stage < from_stage:
-            return held.total
-        return held.dense / ranks.dense + held.expert / ranks.expert
+            return parameters.total
+        return parameters.dense / ranks.dense + parameters.expert / ranks.expert
 
     framework = config.framework
     if config.task == "lora":  # frozen weights stay in the format that products read
@@ -157,14 +157,14 @@ def state_bytes(config: TrainingConfig, held: Parameters) -> StateBytes:
     return StateBytes(share(3) * framework.parameter_bytes, share(2) * framework.gradient_bytes, share(1) * master)
 
 
-def lora_parameters(config: TrainingConfig, held: Parameters) -> Parameters:
+def lora_parameters(config: TrainingConfig, parameters: Parameters) -> Parameters:
     """Adapters of rank r on every matrix: about 2 r / hidden of its elements."""
-    return Parameters(held.dense * 2.0 * config.lora_rank / config.arch.hidden_size)
+    return Parameters(parameters.dense * 2.0 * config.lora_rank / config.arch.hidden_size)
 
 
-def lora_state_bytes(config: TrainingConfig, held: Parameters) -> StateBytes:
+def lora_state_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:
     """Weights, gradients and optimizer state of the adapters; none without LoRA."""
     if config.task != "lora":
         return StateBytes(0.0, 0.0, 0.0)
-    count = lora_parameters(config, held).total
+    count = lora_parameters(config, parameters).total
     return StateBytes(count * config.framework.parameter_bytes, count * config.framework.gradient_bytes, 12.0 * count)

@@ -65,13 +65,13 @@ class Rates:
 def default_rates() -> Rates:
     """The calibration that comes with the package."""
     text = resources.files("planner.costs.training").joinpath("calibration.yaml").read_text(encoding="utf-8")
-    found = parse_document(text, "training calibration").data
+    document = parse_document(text, "training calibration").data
     return Rates(
-        {name: float(value) for name, value in found["rates"].items()},
-        source=str(found["source"]),
-        date=str(found["date"]),
-        data=str(found["data"]),
-        errors={name: float(value) for name, value in found.get("errors", {}).items()},
+        {name: float(value) for name, value in document["rates"].items()},
+        source=str(document["source"]),
+        date=str(document["date"]),
+        data=str(document["data"]),
+        errors={name: float(value) for name, value in document.get("errors", {}).items()},
         shapes=default_shapes(),
-        spread={name: (float(low), float(high)) for name, (low, high) in found.get("spread", {}).items()},
+        spread={name: (float(low), float(high)) for name, (low, high) in document.get("spread", {}).items()},
     )

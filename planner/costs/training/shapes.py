@@ -37,7 +37,7 @@ class ShapeKind(NamedTuple):
     adapted: bool
 
 
-class Shape(NamedTuple):
+class LayerShape(NamedTuple):
     """A layer on one rank."""
 
     kind: ShapeKind
@@ -48,27 +48,27 @@ class Shape(NamedTuple):
 class MeasuredShape(NamedTuple):
     """A shape that was measured, with its weight in the process."""
 
-    shape: Shape
+    shape: LayerShape
     weight: float
 
 
-def main_shape(config: TrainingConfig) -> Shape:
+def main_shape(config: TrainingConfig) -> LayerShape:
     """Of the layer that most of the model is made of."""
-    layer, _ = max(config.arch.layer_groups(), key=lambda found: found[1])
+    layer, _ = max(config.arch.layer_groups(), key=lambda group: group[1])
     return shape_of(config.machine, layer, config.shard)
 
 
 @lru_cache(maxsize=65536)
-def shape_of(machine: Machine, layer: Layer, shard: Shard) -> Shape:
+def shape_of(machine: Machine, layer: Layer, shard: Shard) -> LayerShape:
     """The shape of one layer."""
     code = f"{shard.attention}/{shard.host}/{'fused' if shard.fused else 'unfused'}"
     ffn = "moe" if isinstance(layer.ffn, MoeFfn) else "dense"
     kind = ShapeKind(code, machine.generation, shard.precision, ffn, shard.lora_rank > 0)
     sizes = (shard.hidden, shard.tp, shard.tokens, shard.sequence_tokens, shard.cp, shard.ep)
-    return Shape(kind, machine.node.accelerator.name, tuple(float(size) for size in sizes))
+    return LayerShape(kind, machine.node.accelerator.name, tuple(float(size) for size in sizes))
 
 
-def nearness(shapes: Iterable[Shape], others: Iterable[Shape]) -> Floats:
+def nearness(shapes: Iterable[LayerShape], others: Iterable[LayerShape]) -> Floats:
     """The kernel between shapes [A] of one kind and others [B] of the same: [A, B]."""
     left, right = tuple(shapes), tuple(others)
     sizes_A, sizes_B = (np.log2(np.array([shape.sizes for shape in side])) for side in (left, right))
@@ -83,27 +83,27 @@ class MeasuredShapes:
     """All measured shapes, by kind."""
 
     measured: tuple[MeasuredShape, ...]
-    _of_kind: dict[ShapeKind, tuple[tuple[Shape, ...], Floats]] = field(default_factory=dict, repr=False)
+    _of_kind: dict[ShapeKind, tuple[tuple[LayerShape, ...], Floats]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         grouped: dict[ShapeKind, list[MeasuredShape]] = {}
-        for one in self.measured:
-            grouped.setdefault(one.shape.kind, []).append(one)
-        for kind, found in grouped.items():
-            weights = np.array([one.weight for one in found])
-            self._of_kind[kind] = tuple(one.shape for one in found), weights
+        for measured in self.measured:
+            grouped.setdefault(measured.shape.kind, []).append(measured)
+        for kind, known in grouped.items():
+            weights = np.array([measured.weight for measured in known])
+            self._of_kind[kind] = tuple(measured.shape for measured in known), weights
 
-    def factor(self, shape: Shape) -> float:
+    def factor(self, shape: LayerShape) -> float:
         """Measured over predicted seconds of a layer of this shape; 1 where nothing near was measured."""
-        found = self._of_kind.get(shape.kind)
-        if found is None:
+        known = self._of_kind.get(shape.kind)
+        if known is None:
             return 1.0
-        return float(np.exp(nearness((shape,), found[0])[0] @ found[1]))
+        return float(np.exp(nearness((shape,), known[0])[0] @ known[1]))
 
-    def knows(self, shape: Shape) -> bool:
+    def knows(self, shape: LayerShape) -> bool:
         """Whether a shape next to this one was measured."""
-        found = self._of_kind.get(shape.kind)
-        return found is not None and bool(nearness((shape,), found[0]).max() > NEAR)
+        known = self._of_kind.get(shape.kind)
+        return known is not None and bool(nearness((shape,), known[0]).max() > NEAR)
 
 
 NONE = MeasuredShapes(())
@@ -126,7 +126,7 @@ def read(lines: Iterable[str]) -> MeasuredShapes:
 def _measured(row: dict[str, str]) -> MeasuredShape:
     kind = ShapeKind(row["code"], row["generation"], row["precision"], row["ffn"], row["adapted"] == "True")
     sizes = tuple(float(row[name]) for name in ("hidden", "tp", "tokens", "sequence", "cp", "ep"))
-    return MeasuredShape(Shape(kind, row["accelerator"], sizes), float(row["weight"]))
+    return MeasuredShape(LayerShape(kind, row["accelerator"], sizes), float(row["weight"]))
 
 
 @cache

@@ -16,6 +16,7 @@ from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_
 from planner.costs.training.parameters import Parameters, rank_parameters
 from planner.costs.training.rates import Rates, default_rates
 from planner.costs.training.volumes import data_parallel_volume, message_volume
+from planner.costs.training.zero_overlap import beside, exposed_s
 from planner.models.architecture import Layer
 
 
@@ -67,19 +68,19 @@ def step_time(config: TrainingConfig, rates: Rates | None = None) -> StepTime:
 def stage_cost(config: TrainingConfig, rank: int, rates: Rates) -> StageCost:
     """Seconds of one micro-batch on pipeline rank `rank`."""
     machine, shard, vocab = config.machine, config.shard, config.arch.vocab_size
-    found = StageCost()
+    cost_of_rank = StageCost()
     for part, layer, count, full in rank_contents(config, rank):
         match part, layer:
             case "layer", Layer():
                 cost = layer_cost(machine, layer, shard, rates)
-                found = found.plus(cost, count, recompute_s(config, cost, full, count))
+                cost_of_rank = cost_of_rank.plus(cost, count, recompute_s(config, cost, full, count))
             case "mtp", Layer():
-                found = found.plus(mtp_cost(machine, layer, shard, vocab, rates), count)
+                cost_of_rank = cost_of_rank.plus(mtp_cost(machine, layer, shard, vocab, rates), count)
             case "embedding", _:
-                found = found.plus(embedding_cost(machine, shard, rates), count)
+                cost_of_rank = cost_of_rank.plus(embedding_cost(machine, shard, rates), count)
             case _:
-                found = found.plus(loss_cost(machine, shard, vocab, rates), count)
-    return found
+                cost_of_rank = cost_of_rank.plus(loss_cost(machine, shard, vocab, rates), count)
+    return cost_of_rank
 
 
 def rank_contents(config: TrainingConfig, rank: int) -> tuple[tuple[str, Layer | None, float, float], ...]:
@@ -88,17 +89,17 @@ def rank_contents(config: TrainingConfig, rank: int) -> tuple[tuple[str, Layer |
     runs = layer_runs(config.arch.layers, stage_layers(config))
     left = config.recompute.num_layers or config.arch.num_layers
     left = left if config.recompute.granularity == "full" else 0
-    found: list[tuple[str, Layer | None, float, float]] = []
+    contents: list[tuple[str, Layer | None, float, float]] = []
     for stage in range(rank, len(runs), config.pp):
         for layer, count in runs[stage]:
-            found.append(("layer", layer, float(count), float(min(count, max(left, 0)))))
+            contents.append(("layer", layer, float(count), float(min(count, max(left, 0)))))
             left -= count
     if rank == 0:
-        found.append(("embedding", None, 1.0, 0.0))
+        contents.append(("embedding", None, 1.0, 0.0))
     if rank == (len(runs) - 1) % config.pp:
-        found.append(("loss", None, 1.0, 0.0))
-        found += [("mtp", layer, 1.0, 0.0) for layer in config.arch.mtp_layers]
-    return tuple(found)
+        contents.append(("loss", None, 1.0, 0.0))
+        contents += [("mtp", layer, 1.0, 0.0) for layer in config.arch.mtp_layers]
+    return tuple(contents)
 
 
 def recompute_s(config: TrainingConfig, cost: LayerCost, full_layers: float, layers: float) -> float:
@@ -124,9 +125,9 @@ class DataParallel:
     optimizer_s: float
 
 
-def data_parallel(config: TrainingConfig, held: Parameters, rates: Rates) -> DataParallel:
+def data_parallel(config: TrainingConfig, parameters: Parameters, rates: Rates) -> DataParallel:
     """The exchange of a pipeline rank that holds these parameters."""
-    volume, generation = data_parallel_volume(config, held), config.machine.generation
+    volume, generation = data_parallel_volume(config, parameters), config.machine.generation
     link, fabric = rates.get("link.dp", generation), rates.get("fabric.dp", generation)
     return DataParallel(
         volume.reduce_inside_s / link + volume.reduce_outside_s / fabric,
@@ -172,11 +173,11 @@ class StepParts:
     ) -> "StepParts":
         """Columns of configurations with the costs of their pipeline ranks and of the exchanges of the end ranks."""
         kinds = [_kinds(stages) for _, stages, _ in rows]
-        width = max(len(found) for found in kinds)
+        width = max(len(kinds_of_row) for kinds_of_row in kinds)
         stage = np.zeros((len(rows), width, 3))
         ranks = np.zeros((len(rows), width))
-        for row, found in enumerate(kinds):
-            for kind, (cost, count) in enumerate(found):
+        for row, kinds_of_row in enumerate(kinds):
+            for kind, (cost, count) in enumerate(kinds_of_row):
                 stage[row, kind] = (cost.forward_s, cost.backward_input_s, cost.backward_weight_s)
                 ranks[row, kind] = count
         configs = [config for config, _, _ in rows]
@@ -209,8 +210,8 @@ class StepParts:
         total_NK = stage_NK3.sum(axis=2)
         slowest = total_NK.max(axis=1)
         rest = (total_NK * self.ranks_NK).sum(axis=1) - slowest
-        at = total_NK.argmax(axis=1)
-        forward, backward, weight = (stage_NK3[np.arange(len(at)), at, p] for p in range(3))
+        slowest_kind = total_NK.argmax(axis=1)
+        forward, backward, weight = (stage_NK3[np.arange(len(slowest_kind)), slowest_kind, p] for p in range(3))
         share = self._bubble_share(forward, backward, weight)
         hops = self.ranks_NK.sum(axis=1) - 1.0
         exposed = np.where(self.p2p_overlapped, rates.get("exposed.p2p.overlapped"), rates.get("exposed.p2p"))
@@ -220,47 +221,32 @@ class StepParts:
         return pipeline, bubble, self._shown(forward, backward + weight, rates)
 
     def _bubble_share(self, forward: Floats, backward: Floats, weight: Floats) -> Floats:
-        """Bubble of the schedule over that of 1F1B, (p - 1)(F + B + W)."""
-        whole = forward + backward + weight
+        """Bubble of the schedule over that of 1F1B, (p - 1)(F + B + W); DualPipe's is (PP/2 - 1)(F&B + B - 3W), where
+        B is the whole backward pass and F&B is taken as their sum."""
+        whole, ranks = forward + backward + weight, self.ranks_NK.sum(axis=1)
+        chunk = np.maximum(2.0 * whole - forward - 3.0 * weight, 0.0) / whole
         shares = [
             np.ones_like(whole),
             1.0 / self.vpp,
             np.maximum(whole - 2.0 * weight, 0.0) / whole,
             np.maximum(whole - 3.0 * weight, 0.0) / whole,
             np.maximum(whole - 3.0 * weight, 0.0) / whole / 2.0,
-            _dualpipe(whole, forward, weight, self.ranks_NK.sum(axis=1)),
-            _dualpipe(whole, forward, weight, 2.0 * self.ranks_NK.sum(axis=1)),
+            chunk * np.maximum(ranks / 2.0 - 1.0, 0.0) / np.maximum(ranks - 1.0, 1.0),
+            chunk / 2.0,  # of 2 p stages, each half as long as what a rank holds: (p - 1) chunk / 2
         ]
         return np.choose(self.schedule, shares)
 
     def _gathered(self, rates: Rates) -> Floats:
-        """Stages under ZeRO-3: gathers beside forward and backward, the reduction beside the backward."""
+        """Stages under ZeRO-3."""
         hidden = self.reduce_overlapped & self.gather_overlapped
-        contention = np.where(hidden, rates.get("contention.zero3"), 1.0)[:, None]
-        forward, back_in, back_w = (self.stage_NK3[:, :, p] for p in range(3))
-        back = back_in + back_w
-        gather, both = self.gather_s[:, None], (self.gather_s + self.reduce_s)[:, None]
-        longer_f = np.maximum(forward, gather) + contention * np.minimum(forward, gather)
-        longer_b = np.maximum(back, both) + contention * np.minimum(back, both)
-        return np.stack([longer_f, longer_b - back_w, back_w], axis=2)
+        lost_N1 = np.where(hidden, rates.get("contention.zero3"), 1.0)[:, None]
+        return beside(self.stage_NK3, self.gather_s[:, None], self.reduce_s[:, None], lost_N1)
 
     def _shown(self, forward: Floats, backward: Floats, rates: Rates) -> Floats:
         """What shows of reductions beside the last backward, and of gathers beside the first forward."""
-        tail, room = rates.get("dp.tail"), rates.get("dp.room")
-        reduced = _exposed(self.reduce_s, backward, self.reduce_overlapped, tail, room)
-        gathered = _exposed(self.gather_s, forward, self.gather_overlapped, tail, room)
+        reduced = np.where(self.reduce_overlapped, exposed_s(self.reduce_s, backward, rates), self.reduce_s)
+        gathered = np.where(self.gather_overlapped, exposed_s(self.gather_s, forward, rates), self.gather_s)
         return np.where(self.zero_3, 0.0, reduced + gathered)
-
-
-def _exposed(moved: Floats, beside: Floats, overlapped: Bools, tail: float, room: float) -> Floats:
-    shown = tail * moved + np.maximum((1.0 - tail) * moved - room * beside, 0.0)
-    return np.where(overlapped, shown, moved)
-
-
-def _dualpipe(whole: Floats, forward: Floats, weight: Floats, ranks: Floats) -> Floats:
-    """(PP/2 - 1)(F&B + B - 3W) over (PP - 1)(F + B); F&B is taken as their sum."""
-    chunk = np.maximum(2.0 * whole - forward - 3.0 * weight, 0.0)
-    return np.maximum(ranks / 2.0 - 1.0, 0.0) * chunk / (np.maximum(ranks - 1.0, 1.0) * whole)
 
 
 def _kinds(stages: Sequence[StageCost]) -> list[tuple[StageCost, int]]:

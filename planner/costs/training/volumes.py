@@ -21,13 +21,13 @@ class DataParallelVolume:
     offload_s: float
 
 
-def data_parallel_volume(config: TrainingConfig, held: Parameters) -> DataParallelVolume:
+def data_parallel_volume(config: TrainingConfig, parameters: Parameters) -> DataParallelVolume:
     """The exchange of a pipeline rank that holds these parameters."""
-    trained = held if config.task != "lora" else lora_parameters(config, held)
+    trained = parameters if config.task != "lora" else lora_parameters(config, parameters)
     inside, outside = _swept(config, trained, config.framework.reduce_bytes)
     more = _replicated(config, trained) if config.zero_ranks else (0.0, 0.0)
     reduced = inside + more[0], outside + more[1]
-    gathered = _swept(config, held if config.zero_stage == 3 else trained, BF16_BYTES)
+    gathered = _swept(config, parameters if config.zero_stage == 3 else trained, BF16_BYTES)
     if config.zero_stage == 0:  # an all-reduce: gradients gathered again, and no weights
         reduced, gathered = (2.0 * reduced[0], 2.0 * reduced[1]), (0.0, 0.0)
     return DataParallelVolume(*reduced, *gathered, *_updated(config, trained))
@@ -46,25 +46,25 @@ def _replicated(config: TrainingConfig, elements: Parameters) -> tuple[float, fl
     """All-reduce of gradient shards over the replicas of hybrid sharding."""
     alike, ranks, width = replicas(config), sharing_ranks(config), config.framework.reduce_bytes
     inside = outside = 0.0
-    for held, each, all_ranks, stride in (
+    for size_of_one, each, all_ranks, stride in (
         (elements.dense, ranks.dense, alike.dense, config.tp),
         (elements.expert, ranks.expert, alike.expert, config.ep * config.etp),
     ):
-        size, copies = held / each * width, all_ranks / each
-        found = sweep(config.machine, "dp", 0, "", size, copies, stride * each, 2.0)
-        inside, outside = inside + found.inside_s, outside + found.outside_s
+        size, copies = size_of_one / each * width, all_ranks / each
+        kernel = sweep(config.machine, "dp", 0, "", size, copies, stride * each, 2.0)
+        inside, outside = inside + kernel.inside_s, outside + kernel.outside_s
     return inside, outside
 
 
 def _updated(config: TrainingConfig, trained: Parameters) -> tuple[float, float]:
     """Adam over the shard of a rank: state read and written, gradients read, cleared, and their norm."""
     ranks, machine = sharing_ranks(config), config.machine
-    mine = trained.total
+    own = trained.total
     if config.zero_stage >= 1:
-        mine = trained.dense / ranks.dense + trained.expert / ranks.expert
-    gradients = (mine if config.zero_stage >= 2 else trained.total) * 2.0 * config.framework.gradient_bytes
-    moved = mine * (2.0 * MASTER_BYTES + BF16_BYTES + config.framework.gradient_bytes) + gradients
-    offload_s = mine * 2.0 * MASTER_BYTES / machine.host_bytes_per_s if "optimizer" in config.offload else 0.0
+        own = trained.dense / ranks.dense + trained.expert / ranks.expert
+    gradients = (own if config.zero_stage >= 2 else trained.total) * 2.0 * config.framework.gradient_bytes
+    moved = own * (2.0 * MASTER_BYTES + BF16_BYTES + config.framework.gradient_bytes) + gradients
+    offload_s = own * 2.0 * MASTER_BYTES / machine.host_bytes_per_s if "optimizer" in config.offload else 0.0
     return moved / machine.memory_bandwidth_bytes_per_s, offload_s
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from planner.documents.units import format_si
 from planner.kinds.train.decision import TrainDecision, TrainOptions
+from planner.kinds.train.figures import ROUNDING, agree, stated
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Memory, Parallelism, Role
@@ -11,8 +12,6 @@ from planner.problem.recorded import recorded_model, recorded_options, recorded_
 
 _CHUNKS = {"zb_v": 2, "dualpipev": 2}
 """Model chunks per pipeline rank where the schedule fixes them (Qi et al., arXiv:2405.15362; DeepSeek DualPipe)."""
-REL_TOL, REPRICED_TOL = 1e-9, 1e-6
-"""Of sums of the plan's own figures, and of figures derived again from its decision."""
 _SINGLE_CHUNK = ("1f1b", "zb_h1", "zb_h2", "dualpipe")
 
 
@@ -64,9 +63,9 @@ def _stages(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
     what = f"{stages} stages laid out, pp {shape.pp} x vpp {shape.vpp} = {wanted}"
     yield Finding("train.stages", stages == wanted, what, "stage_runs", "lay out as many stages as the pipeline has")
     runs = decision.stage_runs
-    held = [part for run in runs for part in run.parts for _ in range(min(run.stages, 2))]
+    parts = [part for run in runs for part in run.parts for _ in range(min(run.stages, 2))]
     ends = "embedding" in runs[0].parts and "loss" in runs[-1].parts
-    right = ends and held.count("embedding") == held.count("loss") == 1 and held.count("mtp") <= 1
+    right = ends and parts.count("embedding") == parts.count("loss") == 1 and parts.count("mtp") <= 1
     what = "the first stage holds the embedding and the last one the loss, each once"
     hint = "put `embedding` first and `loss` last, each in a run of one stage"
     yield Finding("train.ends", right, what, "stage_runs", hint)
@@ -130,17 +129,17 @@ def _ranks(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
         return
     first = 0
     for index, role in enumerate(decision.roles):
-        mine = ranks[first : first + role.parallelism.pp]
+        own = ranks[first : first + role.parallelism.pp]
         first += role.parallelism.pp
-        yield from _fullest(role, index, max((rank.memory for rank in mine), key=lambda memory: memory.used_bytes))
+        yield from _fullest(role, index, max((rank.memory for rank in own), key=lambda memory: memory.used_bytes))
 
 
 def _fullest(role: Role, index: int, fullest: Memory) -> Iterator[Finding]:
     """Whether the fullest rank of a role fits, and is what the role states."""
-    over = fullest.used_bytes > fullest.capacity_bytes * (1 + REL_TOL)
+    over = fullest.used_bytes > fullest.capacity_bytes * (1 + ROUNDING)
     what = f"the fullest needs {format_si(fullest.used_bytes, 'B')}, may use {format_si(fullest.capacity_bytes, 'B')}"
     yield Finding("train.rank_memory", not over, what, "pipeline_ranks", "recompute more, or spread over more GPUs")
-    same = role.memory is None or abs(role.memory.used_bytes - fullest.used_bytes) <= REL_TOL * fullest.used_bytes
+    same = role.memory is None or abs(role.memory.used_bytes - fullest.used_bytes) <= ROUNDING * fullest.used_bytes
     what = f"the role's memory is {'' if same else 'not '}that of its fullest rank"
     hint = "state the memory of the fullest rank"
     yield Finding("train.role_memory", same, what, f"roles.{index}.memory", hint)
@@ -220,32 +219,30 @@ def _layer_runs(decision: TrainDecision, model: Architecture, shape: Parallelism
 
 def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
     """The step time and the fullest rank's memory, derived again from the decision by the costs of this version."""
-    stated = {prediction.metric: prediction.value for prediction in envelope.predictions}
-    if envelope.certificate.status == "stated" or "step_time_s" not in stated:
+    value = stated(envelope).get("step_time_s")
+    if envelope.certificate.status == "stated" or value is None:
         return
     from planner.kinds.train.proof.proof import proof_findings
     from planner.kinds.train.proof.reprice import repriced
     from planner.kinds.train.whole_run.lengths import check_lengths
     from planner.kinds.train.whole_run.ramp import check_ramp
 
-    found = repriced(envelope, decision)
-    if isinstance(found, str):
+    priced = repriced(envelope, decision)
+    if isinstance(priced, str):
         for rule, where in (("train.step_time", "predictions"), ("certificate.proof", "certificate")):
-            yield Finding(rule, True, f"not judged: {found}", where, skipped=True)
+            yield Finding(rule, True, f"not judged: {priced}", where, skipped=True)
         return
-    yield from proof_findings(envelope, found)
-    yield from check_lengths(envelope, decision.recompute_rows, found)
-    yield from check_ramp(envelope, decision.planned_batches, found)
-    value = stated["step_time_s"]
-    what = f"states a step of {format_si(value, 's')}, its decision gives {format_si(found.step_s, 's')}"
-    right = abs(found.step_s - value) <= REPRICED_TOL * value
-    yield Finding("train.step_time", right, what, "predictions", "solve again with the costs of this version")
-    for index, (role, part) in enumerate(zip(decision.roles, found.parts, strict=True)):
+    yield from proof_findings(envelope, priced)
+    yield from check_lengths(envelope, decision.recompute_rows, priced)
+    yield from check_ramp(envelope, decision.planned_batches, priced)
+    what = f"states a step of {format_si(value, 's')}, its decision gives {format_si(priced.step_s, 's')}"
+    hint = "solve again with the costs of this version"
+    yield Finding("train.step_time", agree(value, priced.step_s), what, "predictions", hint)
+    for index, (role, part) in enumerate(zip(decision.roles, priced.parts, strict=True)):
         if role.memory is not None:
-            used, derived = role.memory.used_bytes, float(found.memory.total_R[list(part.rows)].max())
+            used, derived = role.memory.used_bytes, float(priced.memory.total_R[list(part.rows)].max())
             what = f"states {format_si(used, 'B')} on the fullest rank, its decision gives {format_si(derived, 'B')}"
-            right, hint = abs(used - derived) <= REPRICED_TOL * derived, "solve again with the costs of this version"
-            yield Finding("train.memory", right, what, f"roles.{index}.memory", hint)
+            yield Finding("train.memory", agree(used, derived), what, f"roles.{index}.memory", hint)
 
 
 def _checkpoints(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
@@ -268,7 +265,7 @@ def _job(decision: TrainDecision, options: TrainOptions, shape: Parallelism) -> 
     yield Finding("train.batch", batch == options.global_batch, what, "num_micro_batches", hint)
     pieces = 2 * shape.cp if shape.cp > 1 and decision.context_parallel != "ulysses" else shape.cp
     pieces *= shape.tp if decision.sequence_parallel else 1
-    odd = [size for size in (options.sequence_tokens, *(one.tokens for one in options.lengths)) if size % pieces]
+    odd = [size for size in (options.sequence_tokens, *(length.tokens for length in options.lengths)) if size % pieces]
     what = f"sequences of {(odd or [options.sequence_tokens])[0]} tokens in {pieces} equal pieces"
     hint = f"use a multiple of {pieces} tokens, or a smaller cp"
     yield Finding("train.sequence", not odd, what, "parallelism.cp", hint)

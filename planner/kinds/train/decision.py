@@ -30,7 +30,7 @@ Counts = Annotated[tuple[Count, ...], BeforeValidator(_listed)]
 Shards = Annotated[tuple[Count | Literal["all"], ...], BeforeValidator(_listed)]
 
 
-class Search(Spec):
+class SearchSpec(Spec):
     """The values that each decision may take; one value fixes it, none given leaves it free."""
 
     tp: Counts | None = None
@@ -98,7 +98,7 @@ class TrainOptions(Spec):
     lengths: tuple[InputLength, ...] = Field(
         default=(), description="of inputs, where they vary: the plan then says what to recompute at each"
     )
-    search: Search = Search()
+    search: SearchSpec = SearchSpec()
     reliability: Reliability | None = Field(
         default=None, description="where checkpoints go and what fails; a plan then decides its checkpoints"
     )
@@ -111,13 +111,13 @@ class TrainOptions(Spec):
     @property
     def common_tokens(self) -> int:
         """What every length is a multiple of."""
-        return gcd(self.sequence_tokens, *(one.tokens for one in self.lengths))
+        return gcd(self.sequence_tokens, *(length.tokens for length in self.lengths))
 
     @model_validator(mode="after")
     def made_for_the_longest(self) -> "TrainOptions":
         if not self.lengths:
             return self
-        sizes = [one.tokens for one in self.lengths]
+        sizes = [length.tokens for length in self.lengths]
         if max(sizes) != self.sequence_tokens:
             what = f"the longest input has {max(sizes)} tokens, `sequence_tokens` is {self.sequence_tokens}"
             raise refuse(what, f"write `sequence_tokens: {max(sizes)}`", "lengths")
@@ -173,7 +173,7 @@ class PipelineRank(Spec):
     memory: Memory
 
 
-class Group(Spec):
+class RankGroup(Spec):
     """Ranks that talk to each other along one dimension: `size` of them, `stride` devices apart."""
 
     name: Literal["tp", "cp", "dp", "pp", "ep", "moe_tp", "expert_dp", "zero"]
@@ -245,7 +245,7 @@ class TrainDecision(Decision):
     offload: tuple[Offload, ...] = ()
     overlap: tuple[Overlap, ...] = ()
     pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")
-    groups: tuple[Group, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
+    groups: tuple[RankGroup, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
     checkpointing: Checkpointing | None = Field(default=None, description="where the problem says what may fail")
     planned_batches: tuple[PlannedBatch, ...] = Field(
         default=(), description="before the last, in order, where the batch grows during the run"

@@ -16,7 +16,7 @@ GOALS = ("step_time", "tokens_per_s_per_gpu")
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainJob:
     """Everything that stays as it is while plans are compared."""
 
     resolved: Resolved
@@ -59,7 +59,7 @@ class Job:
         return self.machine.memory_bytes * self.options.memory_utilisation
 
 
-def job_of(resolved: Resolved) -> Job:
+def job_of(resolved: Resolved) -> TrainJob:
     """The job of a problem with one pool; raises PlannerError for what no plan of this kind can be made for."""
     jobs = jobs_of(resolved)
     if len(resolved.pools) != 1:
@@ -68,7 +68,7 @@ def job_of(resolved: Resolved) -> Job:
     return jobs[0]
 
 
-def jobs_of(resolved: Resolved) -> tuple[Job, ...]:
+def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     """The job of a problem on each of its pools alone that computes in the precision asked for.
 
     Raises PlannerError for what no plan of this kind can be made for.
@@ -92,11 +92,11 @@ def jobs_of(resolved: Resolved) -> tuple[Job, ...]:
     return tuple(_job(resolved, options, key, pool) for pool in able)
 
 
-def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool) -> Job:
+def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool) -> TrainJob:
     problem, run = resolved.problem, pool.device_run
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
     sequence_parallel = options.search.sequence_parallel or (True,)
-    return Job(
+    return TrainJob(
         resolved=resolved,
         options=options,
         key=key,
@@ -118,7 +118,7 @@ def _precisions(pool: Pool) -> list[str]:
 
 def _no_precision(options: TrainOptions, pools: tuple[Pool, ...], where: str) -> PlannerError:
     """No pool computes in the precision asked for."""
-    pool = max(pools, key=lambda one: len(_precisions(one)))
+    pool = max(pools, key=lambda pool: len(_precisions(pool)))
     known = _precisions(pool)
     what = f"{pool.node.accelerator.display_name} of pool `{pool.name}` does not compute in {options.precision}"
     return PlannerError(what, where=where, hint=f"write `precision: {known[-1]}`; it computes in {', '.join(known)}")

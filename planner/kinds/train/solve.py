@@ -5,12 +5,13 @@ from dataclasses import replace
 
 from planner.errors import Stopped
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.job import Job, jobs_of
+from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.plan.decode import decode
 from planner.kinds.train.pools.weigh import best_use
 from planner.kinds.train.search.conflicts import explain
 from planner.kinds.train.search.layerwise import plan_layers, require_dense
-from planner.kinds.train.search.search import Found, Search
+from planner.kinds.train.search.one_pool import OnePoolSearch
+from planner.kinds.train.search.search import SearchResult
 from planner.kinds.train.whole_run.at_scale import with_checkpoints
 from planner.kinds.train.whole_run.lengths import with_lengths
 from planner.kinds.train.whole_run.ramp import with_ramp
@@ -26,16 +27,16 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     is legal or fits in memory, and Stopped where the time ran out before any plan was found.
     """
     jobs = jobs_of(resolved)
-    job, found = jobs[0], best_plan(jobs, limits)
-    if found.best is None:
-        if found.stop_reason != "finished":
-            raise Stopped(found.stop_reason, bound=found.bound)
-        raise explain(job, found)
-    envelope = with_ramp(with_lengths(decode(job, found), found.best), found.best)
+    job, result = jobs[0], best_plan(jobs, limits)
+    if result.best is None:
+        if result.stop_reason != "finished":
+            raise Stopped(result.stop_reason, bound=result.bound)
+        raise explain(job, result)
+    envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
     return with_checkpoints(envelope, TrainDecision.model_validate(envelope.decision))
 
 
-def best_plan(jobs: Sequence[Job], limits: Limits, value: float = float("inf")) -> Found:
+def best_plan(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> SearchResult:
     """The best plan of all that the job allows on its pools, better than `value`."""
     if len(jobs) > 1:
         return best_use(jobs, limits, value)
@@ -43,17 +44,22 @@ def best_plan(jobs: Sequence[Job], limits: Limits, value: float = float("inf")) 
     layerwise = job.options.search.layerwise
     if layerwise:
         require_dense(job)
-    found = Search(job, limits, value).run()
-    return _or_mixed(job, found, value) if layerwise else found
+    result = OnePoolSearch(job, limits, value).run()
+    return _or_mixed(job, result, value) if layerwise else result
 
 
-def _or_mixed(job: Job, found: Found, value: float) -> Found:
+def _or_mixed(job: TrainJob, uniform: SearchResult, value: float) -> SearchResult:
     """The best plan whose layers have strategies of their own where it beats what was found; mixes use all GPUs."""
     gpus = job.num_gpus if job.per_gpu else 1
-    mixes = plan_layers(job, min(value if found.value is None else found.value, value) / gpus)
-    bound = min(found.bound, mixes.bound * gpus)
+    mixes = plan_layers(job, min(value if uniform.value is None else uniform.value, value) / gpus)
+    bound = min(uniform.bound, mixes.bound * gpus)
     if mixes.best is None:
-        return replace(found, bound=bound, mixes=mixes)
+        return replace(uniform, bound=bound, mixes=mixes)
     return replace(
-        found, best=mixes.best, value=mixes.value * gpus, bound=bound, second=found.best or found.second, mixes=mixes
+        uniform,
+        best=mixes.best,
+        value=mixes.value * gpus,
+        bound=bound,
+        second=uniform.best or uniform.second,
+        mixes=mixes,
     )

@@ -25,13 +25,14 @@ from planner.rl.curves import DecodeCurve
 from planner.rl.plan import GenerationGroup
 from planner.rl.rollouts.assignment import Assigned, Assignments
 from planner.rl.rollouts.rollout import RolloutWorker, simulate
-from planner.rl.search.best_first import BestFirst
+from planner.rl.search.best_first import ConfigurationSearch
 from planner.rl.search.bounds import SLACK
 from planner.rl.search.pricing import FullPricing
 from planner.rl.search.search import RlSolution, proven_status
 from planner.rl.search.space import NO_GROUP, RlSpace, training_choices
 from planner.rl.training import Rollout, TrainingTable
 from planner.rl.trajectories import Trajectories
+from planner.solvers.best_first import search_all
 from planner.solvers.result import Status
 
 
@@ -61,8 +62,8 @@ def solve_agentic(
     space = _space(problem, configs)
     rollouts = _Rollouts(problem, configs)
     pricing = FullPricing(space)
-    search = BestFirst(pricing, rollouts.rollout, gap)
-    reason = search.run(started + time_limit_s if time_limit_s is not None else np.inf)
+    search = ConfigurationSearch(pricing, rollouts.rollout)
+    reason = search_all([search], gap, started + time_limit_s if time_limit_s is not None else np.inf)
     loose = [float(pricing.bound_MT(config).min(initial=np.inf)) for config in rollouts.unproven]
     bound = min([search.bound, *loose])
     seen, pruned = search.seen, pricing.total - search.seen

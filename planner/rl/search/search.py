@@ -16,10 +16,11 @@ from planner.rl.partial import partial_rollout
 from planner.rl.plan import Fusion, LateReplicas, RlEvaluation, RlPlan
 from planner.rl.problem import RlProblem, validate
 from planner.rl.rollouts.rollout import RolloutPolicy
-from planner.rl.search.best_first import BestFirst
+from planner.rl.search.best_first import ConfigurationSearch
 from planner.rl.search.pricing import pricing_of
 from planner.rl.search.space import RlSpace, build_space
 from planner.rl.training import Rollout, fused_rollout_of, rollout_of
+from planner.solvers.best_first import search_all
 from planner.solvers.result import Status, relative_gap
 
 Plan = TypeVar("Plan")
@@ -67,8 +68,8 @@ def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float =
     validate(problem)
     started = time.perf_counter()
     space = build_space(problem)
-    search = BestFirst(pricing_of(space), Simulations(space).rollout, gap)
-    reason = search.run(started + time_limit_s if time_limit_s is not None else np.inf)
+    search = ConfigurationSearch(pricing_of(space), Simulations(space).rollout)
+    reason = search_all([search], gap, started + time_limit_s if time_limit_s is not None else np.inf)
     plan = _plan(space, search.best_at)
     seen, pruned, took = search.seen, search.pricing.total - search.seen, time.perf_counter() - started
     if plan is None and reason == "time_limit":

@@ -8,17 +8,24 @@ from train_problems import job, problem
 
 from planner.costs.training.config import Schedule
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, evaluate, even_layers
-from planner.kinds.train.space.space import Shape
-from planner.kinds.train.space.tables import Table, sharing_of
-from planner.kinds.train.whole_run.recompute_table import WHOLE, RecomputeTable, Row, options, recompute_table, sized
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, even_layers
+from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.tables import CostTable, sharing_of
+from planner.kinds.train.whole_run.recompute_table import (
+    WHOLE,
+    RecomputeTable,
+    SizeRow,
+    options,
+    recompute_table,
+    sized,
+)
 
 SIZES = (2048, 8192, 16384, 24576, 32768)
 
 
 def _plan(
     model: str,
-    shape: Shape,
+    shape: ShardShape,
     dp: int,
     pp: int = 1,
     vpp: int = 1,
@@ -37,23 +44,23 @@ def _plan(
     found = job(asked)
     if num_layers:
         found = replace(found, arch=replace(found.arch, layers=found.arch.layers[:num_layers]))
-    table = Table(found, shape)
+    table = CostTable(found, shape)
     schedule: Schedule = "interleaved" if vpp > 1 else "1f1b"
     sharing = sharing_of(table, dp, 1, frozenset())
-    choice = Choice(table, sharing, pp, dp, schedule, vpp, 1, frozenset(), table.modes[-1])
+    choice = PlanChoice(table, sharing, pp, dp, schedule, vpp, 1, frozenset(), table.modes[-1])
     counts = even_layers(found.arch.num_layers, pp * vpp)
     assert counts is not None
     return evaluate(choice, counts)
 
 
-DENSE = _plan("meta-llama/Llama-3.1-8B", Shape(2, 1, 1, 1, 1), dp=4)
-MOE = _plan("Qwen/Qwen3-30B-A3B", Shape(1, 1, 8, 1, 1), dp=32)
-PIPELINE = _plan("meta-llama/Llama-3.1-70B", Shape(8, 1, 1, 1, 1), dp=4, pp=2)
-ROUNDS = _plan("meta-llama/Llama-3.1-70B", Shape(8, 1, 1, 1, 1), dp=4, pp=2, vpp=4)
+DENSE = _plan("meta-llama/Llama-3.1-8B", ShardShape(2, 1, 1, 1, 1), dp=4)
+MOE = _plan("Qwen/Qwen3-30B-A3B", ShardShape(1, 1, 8, 1, 1), dp=32)
+PIPELINE = _plan("meta-llama/Llama-3.1-70B", ShardShape(8, 1, 1, 1, 1), dp=4, pp=2)
+ROUNDS = _plan("meta-llama/Llama-3.1-70B", ShardShape(8, 1, 1, 1, 1), dp=4, pp=2, vpp=4)
 PLANS = [DENSE, MOE, PIPELINE, ROUNDS]
 
 
-def _bytes(found: Evaluation, row: Row, longest: Row) -> float:
+def _bytes(found: Evaluation, row: SizeRow, longest: SizeRow) -> float:
     """What the rank holds, its layers counted one by one, with all in flight of one size and what the longest needs."""
     memory = found.memory
     again = found.choice.table.again_bytes  # of the plan itself, which recomputes all layers
@@ -79,12 +86,12 @@ def test_no_row_exceeds_memory_and_each_counts_every_layer(found: Evaluation) ->
 @pytest.mark.parametrize("tokens", [8192, 32768])
 def test_every_row_is_that_of_trying_all_sets(model: str, tokens: int) -> None:
     """On four layers, within the room that would hold half of the activations of the longest."""
-    found = _plan(model, Shape(1, 1, 1, 1, 1), dp=8, num_layers=4)
+    found = _plan(model, ShardShape(1, 1, 1, 1, 1), dp=8, num_layers=4)
     table = found.choice.table
     plain = float(found.memory.total_R[0] - found.memory.activations_R[0]) - table.again_bytes
-    capacity = plain + 2.0 * table.kept[0].total_bytes
+    capacity = plain + 2.0 * table.activations[0].total_bytes
     job_of_less = replace(table.job, machine=replace(table.job.machine, memory_bytes=capacity / 0.94))
-    less = replace(found, choice=replace(found.choice, table=Table(job_of_less, table.shape)))
+    less = replace(found, choice=replace(found.choice, table=CostTable(job_of_less, table.shape)))
 
     def best(size: int, reserve: float, whole: bool) -> float | None:
         able = options(sized(table, size), 0)
@@ -124,7 +131,7 @@ def test_short_inputs_recompute_nothing_and_longer_ones_never_less() -> None:
 
 
 def test_ways_to_recompute_that_the_problem_leaves_out_are_left_out() -> None:
-    found = _plan("meta-llama/Llama-3.1-8B", Shape(2, 1, 1, 1, 1), dp=4, recompute=("none", "full"))
+    found = _plan("meta-llama/Llama-3.1-8B", ShardShape(2, 1, 1, 1, 1), dp=4, recompute=("none", "full"))
     rows: RecomputeTable = recompute_table(found, SIZES)
     assert {names for row in rows.rows for names in row.layers_of_set} <= {(), (WHOLE,)}
 

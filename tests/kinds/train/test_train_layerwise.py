@@ -16,10 +16,10 @@ from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation, Strategy, evaluate, fits
-from planner.kinds.train.evaluation.mixes import Ground, evaluate_mix
-from planner.kinds.train.job import Job
+from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
+from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import plan_layers
-from planner.kinds.train.search.search import Search
+from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 
@@ -33,27 +33,27 @@ FEW: dict[str, Any] = {
 }
 
 
-def _small(layers: int, memory_utilisation: float, **search: Any) -> Job:  # noqa: ANN401
+def _small(layers: int, memory_utilisation: float, **search: Any) -> TrainJob:  # noqa: ANN401
     """The first layers of a model on 8 GPUs, with few strategies and little memory."""
     data = problem(QWEN, nodes=1, global_batch=32, memory_utilisation=memory_utilisation, search=FEW | search)
     found = job(data)
     return replace(found, arch=replace(found.arch, layers=found.arch.layers[:layers]))
 
 
-def _every_mix(small: Job, counts: tuple[int, ...]) -> Iterator[Evaluation]:
+def _every_mix(small: TrainJob, counts: tuple[int, ...]) -> Iterator[Evaluation]:
     """Every strategy of every layer for every size of micro-batch, those that fit."""
     ranks = small.num_gpus // len(counts)
     for sequences in (2, 4, 8, 16, 32):
-        ground = Ground(small, len(counts), 1, "ring", ranks, sequences)
+        space = LayerwiseSpace(small, len(counts), 1, "ring", ranks, sequences)
         able = [tp for tp in (1, 2) if sequences * tp % ranks == 0 and sequences * tp // ranks in (2, 4)]
         options = [
             Strategy(tp, ranks // tp, zero, mode.recompute)
             for tp in able
             for zero in (1, 3)
-            for mode in ground.table(tp).modes
+            for mode in space.table(tp).modes
         ]
         for chosen in itertools.product(options, repeat=sum(counts)):
-            found = evaluate_mix(ground, counts, chosen)
+            found = evaluate_mix(space, counts, chosen)
             if fits(found):
                 yield found
 
@@ -79,12 +79,16 @@ def test_no_mix_of_two_stages_beats_the_bound_and_the_plan_is_near_it() -> None:
 
 
 def test_one_strategy_for_all_layers_costs_no_less_as_a_mix() -> None:
-    found = Search(job(problem(QWEN, global_batch=64, search={"cp": 1, "pp": 1, "zero_stage": 1})), Limits()).run().best
+    found = (
+        OnePoolSearch(job(problem(QWEN, global_batch=64, search={"cp": 1, "pp": 1, "zero_stage": 1})), Limits())
+        .run()
+        .best
+    )
     assert found is not None
     choice = found.choice
-    ground = Ground(choice.table.job, 1, 1, "ring", choice.num_gpus, choice.dp * choice.table.shape.micro_batch)
+    space = LayerwiseSpace(choice.table.job, 1, 1, "ring", choice.num_gpus, choice.dp * choice.table.shape.micro_batch)
     one = Strategy(choice.table.shape.tp, choice.dp, choice.zero_stage, choice.mode.recompute)
-    mixed = evaluate_mix(ground, (28,), (one,) * 28)
+    mixed = evaluate_mix(space, (28,), (one,) * 28)
     plain = evaluate(choice, (28,))
     assert plain.step_s <= mixed.step_s * (1 + 1e-9)
     assert mixed.step_s == pytest.approx(plain.step_s, rel=0.01)

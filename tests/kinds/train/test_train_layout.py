@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.costs.training.flops import model_flop_per_token
-from planner.kinds.train.evaluation.layout import Load, deal_layers, least_layers, spread_over_stages
+from planner.kinds.train.evaluation.layout import LayoutProblem, deal_layers, least_layers, spread_over_stages
 from planner.models.library import find_model
 from planner.solvers.schedules.pipeline import stages_of_ranks
 
@@ -23,7 +23,9 @@ def test_dealt_layers_make_the_slowest_rank_as_fast_as_any_deal_does(
 
     more, room, depth = drawn(3), drawn(20), drawn(3)
     each = np.array(data.draw(st.lists(st.integers(1, 3), min_size=ranks, max_size=ranks)), dtype=np.float64)
-    load = Load(np.repeat(each[:, None], layers, axis=1), np.full(layers, 1.0), np.full(layers, 1.0), more, room, depth)
+    load = LayoutProblem(
+        np.repeat(each[:, None], layers, axis=1), np.full(layers, 1.0), np.full(layers, 1.0), more, room, depth
+    )
     least = tuple(data.draw(st.lists(st.integers(0, 1), min_size=ranks, max_size=ranks)))
     found = deal_layers(load, least)
     legal = [

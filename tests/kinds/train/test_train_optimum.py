@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from train_problems import ALL_SCHEDULES, every_plan, job, problem
+from train_problems import ALL_SCHEDULES, every_candidate, every_plan, job, problem
 
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.search.bounds import Floor, floor_s
-from planner.kinds.train.search.search import Search
+from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.progress import Limits
 
 MOE, MIXED = "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V2-Lite"
@@ -81,13 +81,14 @@ SMALL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", SMALL)
 def test_the_plan_is_the_best_of_all_plans_and_none_beats_its_bounds(case: str) -> None:
     small = job(SMALL[case])
-    search = Search(small, Limits())
-    found = search.run()
+    search = OnePoolSearch(small, Limits())
+    result = search.run()
     plans = list(every_plan(small))
-    best = min(search.weigh(plan.step_s, plan.choice.num_gpus) for plan in plans)
-    assert found.value == pytest.approx(best, rel=1e-9)
-    assert found.bound == pytest.approx(best, rel=1e-6)
-    tally = found.tally
+    best = min(plan.objective for plan in plans)
+    assert result.value == pytest.approx(best, rel=1e-9)
+    assert result.bound == pytest.approx(best, rel=1e-6)
+    tally = result.tally
+    assert tally.candidates == sum(1 for _ in every_candidate(small))
     assert tally.candidates == tally.evaluated + tally.unfit + sum(tally.bounded.values())
     for plan in plans:
         _bounds_hold(plan)

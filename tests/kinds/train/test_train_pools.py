@@ -15,15 +15,15 @@ from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.execute.shards.spec import role_spec
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.evaluation.evaluate import Choice, evaluate
+from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.pools.search import PoolsSearch, ReplicasSearch, StagesSearch
 from planner.kinds.train.pools.weigh import best_use
-from planner.kinds.train.search.best_first import prove
+from planner.kinds.train.search.search import prove
 from planner.kinds.train.solve import solve
-from planner.kinds.train.space.space import Shape
-from planner.kinds.train.space.tables import Table, sharing_of
+from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.tables import CostTable, sharing_of
 from planner.load.problems import resolve_document
 from planner.plan.reader import read_plan
 from planner.plan.schema import Envelope
@@ -69,7 +69,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def _proven(searches: list[PoolsSearch]) -> tuple[float | None, float]:
     prove(searches, Limits())
-    found = [search.found("finished") for search in searches]
+    found = [search.result("finished") for search in searches]
     values = [one.value for one in found if one.value is not None]
     for one in found:
         tally = one.tally
@@ -83,7 +83,7 @@ def test_a_pipeline_across_pools_is_the_best_of_all(case: str) -> None:
     searches = [StagesSearch(order, Limits()) for order in (pools, pools[::-1])]
     value, bound = _proven(list(searches))
     plans = list(every_pipeline(pools))
-    best = min(searches[0].weigh(plan.step_s, plan.choice.num_gpus) for plan in plans)
+    best = min(plan.objective for plan in plans)
     assert value == pytest.approx(best, rel=1e-9)
     assert bound == pytest.approx(best, rel=1e-6)
     for plan in plans:
@@ -102,18 +102,18 @@ def test_replicas_across_pools_are_the_best_of_all(case: str) -> None:
     search = ReplicasSearch(pools, Limits())
     value, bound = _proven([search])
     plans = list(every_spread(pools))
-    best = min((search.weigh(plan.step_s, plan.choice.num_gpus) for plan in plans), default=None)
+    best = min((plan.objective for plan in plans), default=None)
     assert value == (None if best is None else pytest.approx(best, rel=1e-9))
     assert best is None or bound == pytest.approx(best, rel=1e-6)
 
 
-def _same_gpus(schedule: Any, pp: int, vpp: int) -> tuple[list[Choice], Choice]:  # noqa: ANN401
+def _same_gpus(schedule: Any, pp: int, vpp: int) -> tuple[list[PlanChoice], PlanChoice]:  # noqa: ANN401
     """A choice on each of two equal pools, and on one pool of all their nodes."""
     equal = {"pools": [{"gpu": "h100_sxm", "nodes": 1, "name": name} for name in ("a", "b")]}
-    tables = [Table(one, Shape(2, 1, 1, 1, 1)) for one in (*jobs(problem(cluster=equal)), job(problem()))]
+    tables = [CostTable(one, ShardShape(2, 1, 1, 1, 1)) for one in (*jobs(problem(cluster=equal)), job(problem()))]
     dp = 8 // pp
     found = [
-        Choice(table, sharing_of(table, dp, 1, frozenset()), pp, dp, schedule, vpp, 1, frozenset(), table.modes[0])
+        PlanChoice(table, sharing_of(table, dp, 1, frozenset()), pp, dp, schedule, vpp, 1, frozenset(), table.modes[0])
         for table in tables
     ]
     return found[:2], found[2]

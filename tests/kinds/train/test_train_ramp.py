@@ -11,7 +11,7 @@ from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.search.search import Search
+from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 
@@ -56,7 +56,7 @@ def test_steps_of_a_stage_are_those_of_a_plan_with_that_batch(plan: Plan) -> Non
         "vpp": shape.vpp,
         "recompute": list(recompute),
     }
-    alone = Search(job(problem(global_batch=32, search=fixed)), Limits()).run().best
+    alone = OnePoolSearch(job(problem(global_batch=32, search=fixed)), Limits()).run().best
     assert alone is not None
     assert decision.planned_batches[1].step_time_s == pytest.approx(alone.step_s, rel=0.02)
 

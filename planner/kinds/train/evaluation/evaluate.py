@@ -11,17 +11,19 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.rates.overlap import slowed_by_exchange
 from planner.costs.training.config import Recompute, Schedule, TrainingConfig
+from planner.costs.training.zero_overlap import beside, each_micro_batch, exposed_s, lost_share
 from planner.kinds.train.evaluation.layout import (
     Counts,
-    Load,
+    LayoutProblem,
     cut_layers,
     deal_layers,
     least_layers,
     spread_over_stages,
 )
 from planner.kinds.train.evaluation.pipes import ROUNDS_TO_FILL, Pipe, pipe_of
-from planner.kinds.train.job import Job
-from planner.kinds.train.space.tables import Mode, Sharing, Table
+from planner.kinds.train.figures import ROUNDING
+from planner.kinds.train.job import TrainJob
+from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing
 from planner.solvers.schedules.pipeline import StageTimes, orders, peak_resident, simulate
 
 VALIDATED_LATER = ("zb_h1", "zb_h2", "zb_v")
@@ -29,10 +31,10 @@ VALIDATED_LATER = ("zb_h1", "zb_h2", "zb_v")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlanChoice:
     """Every discrete decision but the layout; `full_layers`: layers of each stage computed again whole."""
 
-    table: Table
+    table: CostTable
     sharing: Sharing
     pp: int
     dp: int
@@ -40,7 +42,7 @@ class Choice:
     vpp: int
     zero_stage: int
     offload: frozenset[str]
-    mode: Mode
+    mode: RecomputeMode
     full_layers: int = 0
     shards: int = 0  # ranks that share out what ZeRO shards; 0 = all dp x cp of them
     batches: int = 0  # micro-batches of a rank where these ranks do a part of the batch; 0 = they do all of it
@@ -84,7 +86,7 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Memory:
+class RankBytes:
     """Bytes by rank [R]."""
 
     weights_R: Floats
@@ -100,10 +102,10 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PoolShare:
     """What one of several pools does: priced there, and which of the ranks of an evaluation lie on it."""
 
-    choice: Choice
+    choice: PlanChoice
     rows: range
 
 
@@ -115,23 +117,32 @@ class Evaluation:
     pipeline, or those of the pipelines of each pool one after the other.
     """
 
-    choice: Choice
+    choice: PlanChoice
     counts_S: Counts
-    step_s: float
     pipeline_s: float
     exchange_s: float  # what shows of the exchange between data-parallel ranks
     optimizer_s: float
     pass_R3: Floats  # of one micro-batch on each rank
     busy_R: Floats
     peak_R: Floats  # micro-batches in flight
-    memory: Memory
+    memory: RankBytes
     strategies: tuple[Strategy, ...] = ()  # of each layer, where they have their own; `choice` is then the first one's
-    across: tuple[Part, ...] = ()  # the pools, where there are several
+    across: tuple[PoolShare, ...] = ()  # the pools, where there are several
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def step_s(self) -> float:
+        """The whole step."""
+        return self.pipeline_s + self.exchange_s + self.optimizer_s + self.choice.table.job.rates.get("step_s")
+
+    @property
+    def objective(self) -> float:
+        """What a search minimises: seconds, or seconds times GPUs where the goal counts time by GPU."""
+        return self.step_s * self.choice.num_gpus if self.choice.table.job.per_gpu else self.step_s
+
+    @property
+    def parts(self) -> tuple[PoolShare, ...]:
         """The pools, each with its ranks."""
-        return self.across or (Part(self.choice, range(len(self.busy_R))),)
+        return self.across or (PoolShare(self.choice, range(len(self.busy_R))),)
 
     @property
     def capacity_R(self) -> Floats:
@@ -139,7 +150,7 @@ class Evaluation:
         return np.concatenate([np.full(len(part.rows), part.choice.table.job.capacity_bytes) for part in self.parts])
 
 
-def room_of(choice: Choice) -> Floats:
+def room_of(choice: PlanChoice) -> Floats:
     """Bytes of each unit left for its layers, fixed parts taken off."""
     table, job, pipe = choice.table, choice.table.job, choice.pipe
     room_U = np.full(len(pipe.units), job.capacity_bytes - _workspace(choice))
@@ -151,7 +162,7 @@ def room_of(choice: Choice) -> Floats:
     return room_U
 
 
-def _workspace(choice: Choice) -> float:
+def _workspace(choice: PlanChoice) -> float:
     """What driver and libraries hold, layers gathered, and a layer at work again: on every rank."""
     table = choice.table
     size = table.job.rates.get("memory.context_bytes") + table.gathered_kv_bytes
@@ -162,14 +173,14 @@ def _workspace(choice: Choice) -> float:
     return size
 
 
-def layer_held_bytes(choice: Choice) -> tuple[float, ...]:
+def layer_held_bytes(choice: PlanChoice) -> tuple[float, ...]:
     """Bytes of a micro-batch in flight by kind of layer, where `full_layers` is 0."""
     if "activations" in choice.offload:
-        return (0.0,) * len(choice.table.kept)
+        return (0.0,) * len(choice.table.activations)
     return choice.mode.held_bytes
 
 
-def load_of(choice: Choice) -> Load:
+def layout_problem(choice: PlanChoice) -> LayoutProblem:
     """What a layout of the choice's layers has to spread over the units of its pipeline."""
     table, job, pipe = choice.table, choice.table.job, choice.pipe
     kind_L = np.array(job.kind_of_layer)
@@ -181,18 +192,18 @@ def load_of(choice: Choice) -> Load:
     more_U[pipe.last] += sum(table.last.pass_s)
     room_U = room_of(choice)
     if choice.full_layers and "activations" not in choice.offload:
-        saved = np.array([kept.total_bytes - kept.input_bytes for kept in table.kept]).min()
+        saved = np.array([kept.total_bytes - kept.input_bytes for kept in table.activations]).min()
         room_U = room_U + choice.full_layers * np.array([len(stages) for stages in pipe.units]) * pipe.depth_U * saved
     time_UL = np.broadcast_to(time_K[kind_L], (len(pipe.units), len(kind_L)))
-    return Load(time_UL, held_K[kind_L], state_K[kind_L], more_U, room_U, pipe.depth_U)
+    return LayoutProblem(time_UL, held_K[kind_L], state_K[kind_L], more_U, room_U, pipe.depth_U)
 
 
-def lay_out(choice: Choice, load: Load | None = None) -> Counts | None:
+def lay_out(choice: PlanChoice, load: LayoutProblem | None = None) -> Counts | None:
     """Layers of every stage, `load` given where it is not that of the choice alone; None where they do not fit."""
     job, pipe = choice.table.job, choice.pipe
     if job.options.search.layers == "even":
         return even_layers(job.arch.num_layers, pipe.num_stages)
-    load = load or load_of(choice)
+    load = load or layout_problem(choice)
     if len(job.kinds) > 1 and all(len(stages) == 1 for stages in pipe.units):
         return cut_layers(load)
     dealt = deal_layers(load, least_layers(pipe.units))
@@ -206,7 +217,7 @@ def even_layers(num_layers: int, num_stages: int) -> Counts | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spent:
+class StageCosts:
     """What each stage of a layout takes of one micro-batch, and holds."""
 
     pass_S3: Floats  # seconds of forward, gradients of inputs and of weights
@@ -214,58 +225,66 @@ class Spent:
     activations_S: Floats  # bytes in flight
     joined_S: Floats  # seconds saved where a forward pass runs beside a backward pass
 
-    def by_rank(self, choice: Choice) -> tuple[Floats, Floats]:
+    def by_rank(self, choice: PlanChoice) -> tuple[Floats, Floats]:
         """The passes [R, 3] and the elements [R, 2] of each rank of the pipeline."""
         stage_RC = choice.pipe.stage_RC
         return self.pass_S3[stage_RC].sum(axis=1) / _copies(choice), self.held_S2[stage_RC].sum(axis=1)
 
 
-def spent(choice: Choice, counts_S: Sequence[int]) -> Spent:
+def stage_costs(choice: PlanChoice, counts_S: Sequence[int]) -> StageCosts:
     """What the stages of a layout take and hold."""
     held_S2 = _held(choice, counts_S)
     pass_S3, activations_S = _stages(choice, counts_S)
-    pass_S3 = _with_exchange(choice, pass_S3, held_S2)
+    batches = choice.num_micro_batches
+    pass_S3 = with_exchange(choice.table.job, choice.sharing, choice.zero_stage, batches, pass_S3, held_S2)
     joins = choice.schedule.startswith("dualpipe")
     joined_S = _joined(choice, counts_S, pass_S3) if joins else np.zeros(len(pass_S3))
-    return Spent(pass_S3, held_S2, activations_S, joined_S)
+    return StageCosts(pass_S3, held_S2, activations_S, joined_S)
 
 
-def evaluate(choice: Choice, counts_S: Sequence[int]) -> Evaluation:
+def evaluate(choice: PlanChoice, counts_S: Sequence[int]) -> Evaluation:
     """Step time and memory of a layout."""
-    job, pipe = choice.table.job, choice.pipe
-    stages = spent(choice, counts_S)
-    message_s, exposed = handover(choice)
-    pipeline_s, busy_R = played(choice, stages, np.full(max(len(counts_S) - 1, 0), message_s), exposed)
+    message_B = np.full(max(len(counts_S) - 1, 0), handover(choice)[0])
+    return evaluate_stages(choice, counts_S, stage_costs(choice, counts_S), message_B)
+
+
+def evaluate_stages(
+    choice: PlanChoice,
+    counts_S: Sequence[int],
+    stages: StageCosts,
+    message_B: Floats,
+    across: tuple[PoolShare, ...] = (),
+) -> Evaluation:
+    """Step time and memory of stages that take and hold this, with hand-overs between each and the next of so many
+    seconds; `across`: the pools that share the ranks, where there are several."""
+    pipeline_s, busy_R = simulated(choice, stages, message_B, handover(choice)[1])
     pass_R3, held_R2 = stages.by_rank(choice)
-    exchange_s = shown_s(choice, held_R2, pass_R3)
-    optimizer_s = choice.sharing.most("optimizer_s", held_R2)
-    step_s = pipeline_s + exchange_s + optimizer_s + job.rates.get("step_s")
-    memory = memory_of(choice, stages)
+    shares = [(share.choice, list(share.rows)) for share in across] or [(choice, list(range(len(busy_R))))]
     return Evaluation(
         choice,
         tuple(counts_S),
-        step_s,
         pipeline_s,
-        exchange_s,
-        optimizer_s,
-        pass_R3,
-        busy_R,
-        pipe.peak_R,
-        memory,
+        exchange_s=max(shown_s(own, held_R2[rows], pass_R3[rows]) for own, rows in shares),
+        optimizer_s=max(own.sharing.most("optimizer_s", held_R2[rows]) for own, rows in shares),
+        pass_R3=pass_R3,
+        busy_R=busy_R,
+        peak_R=choice.pipe.peak_R,
+        memory=memory_of(choice, stages),
+        across=across,
     )
 
 
-def fits(found: Evaluation) -> bool:
+def fits(evaluation: Evaluation) -> bool:
     """Whether every rank stays within what the job may use."""
-    return bool((found.memory.total_R <= found.capacity_R * (1.0 + 1e-9)).all())
+    return bool((evaluation.memory.total_R <= evaluation.capacity_R * (1.0 + ROUNDING)).all())
 
 
-def _copies(choice: Choice) -> float:
+def _copies(choice: PlanChoice) -> float:
     """Ranks that share the micro-batches of a stage."""
     return 2.0 if choice.schedule == "dualpipe" else 1.0
 
 
-def _kinds_of_stages(job: Job, counts_S: Sequence[int]) -> Floats:
+def _kinds_of_stages(job: TrainJob, counts_S: Sequence[int]) -> Floats:
     """How many layers of each kind a stage has [S, K]."""
     kinds = np.array(job.kind_of_layer)
     edges = np.concatenate([[0], np.cumsum(counts_S)])
@@ -273,7 +292,7 @@ def _kinds_of_stages(job: Job, counts_S: Sequence[int]) -> Floats:
     return np.asarray(one_LK[edges[1:]] - one_LK[edges[:-1]])
 
 
-def _stages(choice: Choice, counts_S: Sequence[int]) -> tuple[Floats, Floats]:
+def _stages(choice: PlanChoice, counts_S: Sequence[int]) -> tuple[Floats, Floats]:
     """Seconds of the three passes of every stage [S, 3], and its bytes of one micro-batch in flight [S]."""
     table, job = choice.table, choice.table.job
     count_SK = _kinds_of_stages(job, counts_S)
@@ -283,7 +302,7 @@ def _stages(choice: Choice, counts_S: Sequence[int]) -> tuple[Floats, Floats]:
     if choice.full_layers:
         first_SK = _first_layers(job, counts_S, choice.full_layers)
         pass_S3[:, 1] += first_SK @ np.array([cost.forward_s for cost in table.layers])
-        bytes_S -= first_SK @ np.array([kept.total_bytes - kept.input_bytes for kept in table.kept])
+        bytes_S -= first_SK @ np.array([kept.total_bytes - kept.input_bytes for kept in table.activations])
     else:
         pass_S3[:, 1] += again_SK @ np.array(choice.mode.extra_s)
     pass_S3[0] += table.first.pass_s
@@ -296,18 +315,18 @@ def _stages(choice: Choice, counts_S: Sequence[int]) -> tuple[Floats, Floats]:
     return pass_S3, bytes_S
 
 
-def _first_layers(job: Job, counts_S: Sequence[int], most: int) -> Floats:
+def _first_layers(job: TrainJob, counts_S: Sequence[int], most: int) -> Floats:
     """Of the first `most` layers of each stage, how many are of each kind [S, K]."""
-    found = np.zeros((len(counts_S), len(job.kinds)))
+    count_SK = np.zeros((len(counts_S), len(job.kinds)))
     first = 0
     for stage, count in enumerate(counts_S):
         for layer in range(first, first + min(count, most)):
-            found[stage, job.kind_of_layer[layer]] += 1.0
+            count_SK[stage, job.kind_of_layer[layer]] += 1.0
         first += count
-    return found
+    return count_SK
 
 
-def _held(choice: Choice, counts_S: Sequence[int]) -> Floats:
+def _held(choice: PlanChoice, counts_S: Sequence[int]) -> Floats:
     """Elements of every stage [S, 2]."""
     table = choice.table
     held_S2 = _kinds_of_stages(table.job, counts_S) @ table.held_K2
@@ -318,45 +337,19 @@ def _held(choice: Choice, counts_S: Sequence[int]) -> Floats:
     return np.asarray(held_S2)
 
 
-def _with_exchange(choice: Choice, pass_S3: Floats, held_S2: Floats) -> Floats:
-    """Passes of the stages with what is exchanged every micro-batch beside them."""
-    return with_exchange(
-        choice.table.job, choice.sharing, choice.zero_stage, choice.num_micro_batches, pass_S3, held_S2
-    )
-
-
-def each_micro_batch(zero_stage: int, num_micro_batches: int) -> bool:
-    """Whether gradients are scattered behind every micro-batch, not once a step."""
-    return zero_stage == 3 or (zero_stage == 2 and num_micro_batches > 1)
-
-
 def with_exchange(
-    job: Job, sharing: Sharing, zero_stage: int, num_micro_batches: int, pass_S3: Floats, held_S2: Floats
+    job: TrainJob, sharing: Sharing, zero_stage: int, num_micro_batches: int, pass_S3: Floats, held_S2: Floats
 ) -> Floats:
-    """Passes that wait for weights to be gathered (ZeRO-3), or for gradients to be scattered each micro-batch (ZeRO-2).
-
-    The shorter of the two is hidden but for what both lose by sharing the device.
-    """
+    """Passes of stages with what is exchanged every micro-batch beside them: gathers with ZeRO-3, reductions with it
+    and ZeRO-2."""
     if not each_micro_batch(zero_stage, num_micro_batches):
         return pass_S3
-    overlap = job.options.overlap
-    hidden = "grad_reduce" in overlap and ("param_gather" in overlap or zero_stage == 2)
-    lost = job.rates.get("contention.zero3") if hidden else 1.0
     reduce_S = sharing.of("reduce_s", held_S2)
     gather_S = sharing.of("gather_s", held_S2) if zero_stage == 3 else np.zeros_like(reduce_S)
-    return beside(pass_S3, gather_S, reduce_S, lost)
+    return beside(pass_S3, gather_S, reduce_S, lost_share(job.rates, job.options.overlap, zero_stage))
 
 
-def beside(pass_S3: Floats, gather_S: Floats, reduce_S: Floats, lost: float) -> Floats:
-    """Passes with gathers beside forward and backward, and reductions beside the backward pass."""
-    forward, back, weight = pass_S3[:, 0], pass_S3[:, 1] + pass_S3[:, 2], pass_S3[:, 2]
-    both_S = gather_S + reduce_S
-    longer_f = np.maximum(forward, gather_S) + lost * np.minimum(forward, gather_S)
-    longer_b = np.maximum(back, both_S) + lost * np.minimum(back, both_S)
-    return np.stack([longer_f, longer_b - weight, weight], axis=1)
-
-
-def played(choice: Choice, stages: Spent, message_B: Floats, exposed: float) -> tuple[float, Floats]:
+def simulated(choice: PlanChoice, stages: StageCosts, message_B: Floats, exposed: float) -> tuple[float, Floats]:
     """Seconds of all micro-batches, and of each rank at work.
 
     message_B: seconds of a hand-over between a stage and the next; ranks spend the share `exposed` of it on each pass.
@@ -365,7 +358,7 @@ def played(choice: Choice, stages: Spent, message_B: Floats, exposed: float) -> 
     if choice.pp == 1:
         busy_s = batches * float(pass_S3.sum())
         return busy_s, np.array([busy_s])
-    rank_of_stage = {stage: rank for rank, held in enumerate(choice.pipe.stages_of_rank) for stage in held}
+    rank_of_stage = {stage: rank for rank, stages in enumerate(choice.pipe.stages_of_rank) for stage in stages}
     apart_B = np.array([float(rank_of_stage[s] != rank_of_stage[s + 1]) for s in range(len(message_B))])
     if choice.schedule == "dualpipe":
         apart_B = np.ones(len(message_B))
@@ -374,13 +367,13 @@ def played(choice: Choice, stages: Spent, message_B: Floats, exposed: float) -> 
     times = StageTimes(
         pass_S3[:, 0] + more_S, pass_S3[:, 1] + more_S, pass_S3[:, 2], (1.0 - exposed) * message_B * apart_B, joined_S
     )
-    found = simulate(orders(choice.schedule, choice.pp, choice.vpp, batches), times)
+    timeline = simulate(orders(choice.schedule, choice.pp, choice.vpp, batches), times)
     if choice.schedule in VALIDATED_LATER:
-        return float((found.end_s_R - found.first_s_R).max()), found.busy_s_R
-    return found.makespan_s, found.busy_s_R
+        return float((timeline.end_s_R - timeline.first_s_R).max()), timeline.busy_s_R
+    return timeline.makespan_s, timeline.busy_s_R
 
 
-def handover(choice: Choice) -> tuple[float, float]:
+def handover(choice: PlanChoice) -> tuple[float, float]:
     """Seconds of one hand-over between stages, and the share of it that a rank spends on each pass."""
     if choice.pp == 1:
         return 0.0, 0.0
@@ -390,7 +383,7 @@ def handover(choice: Choice) -> tuple[float, float]:
     return choice.table.message_s(choice.pp, choice.dp), share
 
 
-def _joined(choice: Choice, counts_S: Sequence[int], pass_S3: Floats) -> Floats:
+def _joined(choice: PlanChoice, counts_S: Sequence[int], pass_S3: Floats) -> Floats:
     """Seconds saved where a forward pass of each stage runs beside a backward pass [S].
 
     The exchange between experts of both runs beside the products of both, which have fewer multiprocessors then.
@@ -403,7 +396,7 @@ def _joined(choice: Choice, counts_S: Sequence[int], pass_S3: Floats) -> Floats:
     return np.asarray(np.clip(total_S - together_S, 0.0, pass_S3[:, 0]))
 
 
-def shown_s(choice: Choice, held_R2: Floats, pass_R3: Floats) -> float:
+def shown_s(choice: PlanChoice, held_R2: Floats, pass_R3: Floats) -> float:
     """What shows of the exchange between data-parallel ranks once a step, beside the slowest rank's passes."""
     slowest_13 = pass_R3[[pass_R3.sum(axis=1).argmax()]]
     gather_1, reduce_1 = (np.array([choice.sharing.most(name, held_R2)]) for name in ("gather_s", "reduce_s"))
@@ -412,25 +405,19 @@ def shown_s(choice: Choice, held_R2: Floats, pass_R3: Floats) -> float:
 
 
 def shown(
-    job: Job, zero_stage: int, num_micro_batches: int, gather_X: Floats, reduce_X: Floats, pass_X3: Floats
+    job: TrainJob, zero_stage: int, num_micro_batches: int, gather_X: Floats, reduce_X: Floats, pass_X3: Floats
 ) -> Floats:
     """What shows of gathers and reductions once a step, each beside its passes [X]."""
-    tail, room = job.rates.get("dp.tail"), job.rates.get("dp.room")
-
-    def exposed(moved_X: Floats, beside_X: Floats, name: str) -> Floats:
-        if name not in job.options.overlap:
-            return moved_X
-        return np.asarray(tail * moved_X + np.maximum((1.0 - tail) * moved_X - room * beside_X, 0.0))
-
-    shown_X = np.zeros(len(pass_X3))
+    overlap, shown_X = job.options.overlap, np.zeros(len(pass_X3))
     if zero_stage != 3:
-        shown_X = shown_X + exposed(gather_X, pass_X3[:, 0], "param_gather")
+        shown_X += exposed_s(gather_X, pass_X3[:, 0], job.rates) if "param_gather" in overlap else gather_X
     if not each_micro_batch(zero_stage, num_micro_batches):
-        shown_X = shown_X + exposed(reduce_X, pass_X3[:, 1] + pass_X3[:, 2], "grad_reduce")
+        backward_X = pass_X3[:, 1] + pass_X3[:, 2]
+        shown_X += exposed_s(reduce_X, backward_X, job.rates) if "grad_reduce" in overlap else reduce_X
     return shown_X
 
 
-def memory_of(choice: Choice, stages: Spent) -> Memory:
+def memory_of(choice: PlanChoice, stages: StageCosts) -> RankBytes:
     """Bytes of each rank at its fullest moment."""
     held_R2 = stages.by_rank(choice)[1]
     names = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
@@ -440,4 +427,4 @@ def memory_of(choice: Choice, stages: Spent) -> Memory:
     kept_R = peak_resident(order, stages.activations_S, stages.activations_S)
     pipe = choice.pipe
     workspace_R = _workspace(choice) + np.where(np.array(pipe.unit_of_rank) == pipe.last, choice.table.ends_bytes, 0.0)
-    return Memory(weights_R, gradients_R, optimizer_R, kept_R, workspace_R)
+    return RankBytes(weights_R, gradients_R, optimizer_R, kept_R, workspace_R)

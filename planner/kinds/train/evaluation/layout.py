@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
+from planner.kinds.train.figures import ROUNDING
 from planner.solvers.partition import PartitionProblem, partition
 
 Counts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load:
+class LayoutProblem:
     """Time and bytes of layers and ranks that a layout has to spread."""
 
     time_RL: Floats  # seconds of a micro-batch in each layer on each rank
@@ -29,7 +30,7 @@ class Load:
     depth_R: Floats  # micro-batches in flight
 
 
-def cut_layers(load: Load, *, first_may_be_empty: bool = False) -> Counts | None:
+def cut_layers(load: LayoutProblem, *, first_may_be_empty: bool = False) -> Counts | None:
     """Layers of each rank, one stage a rank; None where they do not fit."""
     ranks = len(load.room_R)
     least = np.ones(ranks, np.int64)
@@ -48,16 +49,16 @@ def cut_layers(load: Load, *, first_may_be_empty: bool = False) -> Counts | None
         least_S=least,
         time_SL=load.time_RL,
     )
-    found = partition(problem).solution
-    return None if found is None else found.counts
+    solution = partition(problem).solution
+    return None if solution is None else solution.counts
 
 
-def deal_layers(load: Load, least_R: Sequence[int]) -> Counts | None:
+def deal_layers(load: LayoutProblem, least_R: Sequence[int]) -> Counts | None:
     """Layers of each rank, all layers taken as their mean; None where they do not fit."""
     layers = len(load.held_L)
-    each_R, held, state = load.time_RL.mean(axis=1), float(load.held_L.mean()), float(load.state_L.mean())
-    per_layer_R = state + load.depth_R * held
-    most_R = np.floor(np.maximum(load.room_R, 0.0) / np.maximum(per_layer_R, 1e-9) + 1e-9).astype(np.int64)
+    each_R, activations, state = load.time_RL.mean(axis=1), float(load.held_L.mean()), float(load.state_L.mean())
+    per_layer_R = state + load.depth_R * activations
+    most_R = np.floor(np.maximum(load.room_R, 0.0) / np.maximum(per_layer_R, 1e-9) + ROUNDING).astype(np.int64)
     counts = list(least_R)
     if (load.room_R < 0).any() or any(count > most for count, most in zip(counts, most_R, strict=True)):
         return None
@@ -80,14 +81,14 @@ def deal_layers(load: Load, least_R: Sequence[int]) -> Counts | None:
 def spread_over_stages(counts_R: Counts, stages_of_rank: Sequence[Sequence[int]]) -> Counts:
     """Layers of each stage from those of each rank; stages at the ends of the model get the smaller shares."""
     num_stages = max(max(stages) for stages in stages_of_rank) + 1
-    found = [0] * num_stages
+    counts_S = [0] * num_stages
     for count, stages in zip(counts_R, stages_of_rank, strict=True):
         each, over = divmod(count, len(stages))
         first = [stage for stage in reversed(stages) if stage not in (0, num_stages - 1)]
         order = first + [stage for stage in stages if stage in (0, num_stages - 1)]
         for place, stage in enumerate(order):
-            found[stage] = each + (place < over)
-    return tuple(found)
+            counts_S[stage] = each + (place < over)
+    return tuple(counts_S)
 
 
 def least_layers(stages_of_rank: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -17,34 +17,34 @@ from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import ContextParallel, Recompute
 from planner.costs.training.sizes import scatter
 from planner.kinds.train.evaluation.evaluate import (
-    Choice,
     Evaluation,
-    Memory,
-    Spent,
+    PlanChoice,
+    RankBytes,
+    StageCosts,
     Strategy,
     handover,
-    played,
     shown,
+    simulated,
     with_exchange,
 )
-from planner.kinds.train.job import Job
-from planner.kinds.train.space.space import Shape
-from planner.kinds.train.space.tables import Mode, Sharing, Table, sharing_of
+from planner.kinds.train.job import TrainJob
+from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, sharing_of
 
 VALUE_BYTES = 2.0
 
 
 @dataclass(frozen=True)
-class Ground:
+class LayerwiseSpace:
     """What all strategies of a plan share: its ranks, and the sequences of a micro-batch on all ranks of a stage."""
 
-    job: Job
+    job: TrainJob
     pp: int
     cp: int
     context: ContextParallel
     ranks: int  # of a stage
     sequences: int
-    tables: dict[Shape, Table] = field(default_factory=dict)  # kept, also by others
+    tables: dict[ShardShape, CostTable] = field(default_factory=dict)  # kept, also by others
 
     @property
     def num_micro_batches(self) -> int:
@@ -54,11 +54,11 @@ class Ground:
         """Data-parallel ranks beside this tp."""
         return self.ranks // (tp * self.cp)
 
-    def table(self, tp: int) -> Table:
+    def table(self, tp: int) -> CostTable:
         """Costs of layers under this tp."""
-        shape = Shape(tp, self.cp, 1, 1, self.sequences // self.dp(tp), self.context)
+        shape = ShardShape(tp, self.cp, 1, 1, self.sequences // self.dp(tp), self.context)
         if shape not in self.tables:
-            self.tables[shape] = Table(self.job, shape)
+            self.tables[shape] = CostTable(self.job, shape)
         return self.tables[shape]
 
     def sharing(self, tp: int, zero_stage: int) -> Sharing:
@@ -79,7 +79,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class LayerRows:
     """Layers by kind and by what stands at them of the ends of the model [X]."""
 
     kind_X: Ints
@@ -87,19 +87,19 @@ class Rows:
     last_X: Floats  # 1 with the loss
 
     @classmethod
-    def of_model(cls, job: Job) -> "Rows":
+    def of_model(cls, job: TrainJob) -> "LayerRows":
         """All layers in order."""
         first_L, last_L = np.zeros(job.arch.num_layers), np.zeros(job.arch.num_layers)
         first_L[0], last_L[-1] = 1.0, 1.0
         return cls(np.array(job.kind_of_layer), first_L, last_L)
 
-    def at(self, where: Bools | Ints) -> "Rows":
+    def at(self, where: Bools | Ints) -> "LayerRows":
         """Some of them."""
-        return Rows(self.kind_X[where], self.first_X[where], self.last_X[where])
+        return LayerRows(self.kind_X[where], self.first_X[where], self.last_X[where])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class StrategyCosts:
     """What layers cost and hold under one tp and ZeRO stage [X]."""
 
     pass_X3: Floats  # of a micro-batch, exchanges beside them
@@ -108,9 +108,11 @@ class Priced:
     state_X3: Floats  # bytes of weights, gradients and optimizer
 
 
-def priced(ground: Ground, tp: int, zero_stage: int, sharing: Sharing, rows: Rows, mode: Mode) -> Priced:
+def strategy_costs(
+    space: LayerwiseSpace, tp: int, zero_stage: int, sharing: Sharing, rows: LayerRows, mode: RecomputeMode
+) -> StrategyCosts:
     """Layers under one strategy."""
-    table, job, batches = ground.table(tp), ground.job, ground.num_micro_batches
+    table, job, batches = space.table(tp), space.job, space.num_micro_batches
     pass_X3 = table.pass_K3[rows.kind_X]
     pass_X3[:, 1] += np.array(mode.extra_s)[rows.kind_X]
     held_X2 = table.held_K2[rows.kind_X]
@@ -119,7 +121,7 @@ def priced(ground: Ground, tp: int, zero_stage: int, sharing: Sharing, rows: Row
         held_X2 = held_X2 + here_X[:, None] * end.held_2
     pass_X3 = with_exchange(job, sharing, zero_stage, batches, pass_X3, held_X2)
     gather_X, reduce_X = sharing.of("gather_s", held_X2), sharing.of("reduce_s", held_X2)
-    return Priced(
+    return StrategyCosts(
         pass_X3,
         shown(job, zero_stage, batches, gather_X, reduce_X, pass_X3),
         sharing.of("optimizer_s", held_X2),
@@ -127,20 +129,20 @@ def priced(ground: Ground, tp: int, zero_stage: int, sharing: Sharing, rows: Row
     )
 
 
-def evaluate_mix(ground: Ground, counts_S: Sequence[int], strategies: Sequence[Strategy]) -> Evaluation:
+def evaluate_mix(space: LayerwiseSpace, counts_S: Sequence[int], strategies: Sequence[Strategy]) -> Evaluation:
     """Step time and memory of layers cut into these stages, each layer under its strategy; 1F1B runs the pipeline."""
-    job = ground.job
-    layers = _all_layers(ground, strategies)
+    job = space.job
+    layers = _all_layers(space, strategies)
     stage_L = np.repeat(np.arange(len(counts_S)), counts_S)
     sum_SL = (stage_L[None, :] == np.arange(len(counts_S))[:, None]).astype(np.float64)
     pass_L3 = layers.priced.pass_X3
-    half_L = np.array([0.0, *(ground.change_s(a.tp, b.tp) for a, b in pairwise(strategies))])
+    half_L = np.array([0.0, *(space.change_s(a.tp, b.tp) for a, b in pairwise(strategies))])
     pass_L3 = pass_L3 + half_L[:, None] * np.array([1.0, 1.0, 0.0])
-    choice = _first_choice(ground, strategies[0])
+    choice = _first_choice(space, strategies[0])
     pass_S3 = sum_SL @ pass_L3
-    spent = Spent(pass_S3, np.zeros((len(counts_S), 2)), sum_SL @ layers.held_L, np.zeros(len(counts_S)))
+    stages = StageCosts(pass_S3, np.zeros((len(counts_S), 2)), sum_SL @ layers.held_L, np.zeros(len(counts_S)))
     message_s, exposed = handover(choice)
-    pipeline_s, busy_R = played(choice, spent, np.full(ground.pp - 1, message_s), exposed)
+    pipeline_s, busy_R = simulated(choice, stages, np.full(space.pp - 1, message_s), exposed)
     exchange_s = float((sum_SL @ layers.priced.shown_X).max())
     optimizer_s = float((sum_SL @ layers.priced.optimizer_X).max())
     state_S3 = sum_SL @ layers.priced.state_X3
@@ -148,18 +150,17 @@ def evaluate_mix(ground: Ground, counts_S: Sequence[int], strategies: Sequence[S
     workspace_S = job.rates.get("memory.context_bytes") + np.array(
         [max(layers.gathered_L[stage_L == stage]) + max(layers.again_L[stage_L == stage]) for stage in set(stage_L)]
     )
-    workspace_S[-1] += ground.table(strategies[-1].tp).ends_bytes
+    workspace_S[-1] += space.table(strategies[-1].tp).ends_bytes
     return Evaluation(
         choice=choice,
         counts_S=tuple(counts_S),
-        step_s=pipeline_s + exchange_s + optimizer_s + job.rates.get("step_s"),
         pipeline_s=pipeline_s,
         exchange_s=exchange_s,
         optimizer_s=optimizer_s,
         pass_R3=pass_S3,
         busy_R=busy_R,
         peak_R=peak_R,
-        memory=Memory(state_S3[:, 0], state_S3[:, 1], state_S3[:, 2], peak_R * spent.activations_S, workspace_S),
+        memory=RankBytes(state_S3[:, 0], state_S3[:, 1], state_S3[:, 2], peak_R * stages.activations_S, workspace_S),
         strategies=tuple(strategies),
     )
 
@@ -168,33 +169,33 @@ def evaluate_mix(ground: Ground, counts_S: Sequence[int], strategies: Sequence[S
 class _Layers:
     """All layers of a plan, each under its strategy [L]."""
 
-    priced: Priced
+    priced: StrategyCosts
     held_L: Floats  # bytes of a micro-batch
     gathered_L: Floats
     again_L: Floats
 
 
-def _all_layers(ground: Ground, strategies: Sequence[Strategy]) -> _Layers:
-    rows, count = Rows.of_model(ground.job), len(strategies)
-    found = Priced(np.zeros((count, 3)), np.zeros(count), np.zeros(count), np.zeros((count, 3)))
+def _all_layers(space: LayerwiseSpace, strategies: Sequence[Strategy]) -> _Layers:
+    rows, count = LayerRows.of_model(space.job), len(strategies)
+    costs = StrategyCosts(np.zeros((count, 3)), np.zeros(count), np.zeros(count), np.zeros((count, 3)))
     held_L, gathered_L, again_L = np.zeros(count), np.zeros(count), np.zeros(count)
     for strategy in dict.fromkeys(strategies):
-        here = np.array([one == strategy for one in strategies])
-        table = ground.table(strategy.tp)
+        here = np.array([other == strategy for other in strategies])
+        table = space.table(strategy.tp)
         mode = table.mode(strategy.recompute)
-        sharing = ground.sharing(strategy.tp, strategy.zero_stage)
-        part = priced(ground, strategy.tp, strategy.zero_stage, sharing, rows.at(here), mode)
-        for name in Priced.__slots__:
-            getattr(found, name)[here] = getattr(part, name)
+        sharing = space.sharing(strategy.tp, strategy.zero_stage)
+        part = strategy_costs(space, strategy.tp, strategy.zero_stage, sharing, rows.at(here), mode)
+        for name in StrategyCosts.__slots__:
+            getattr(costs, name)[here] = getattr(part, name)
         held_L[here] = np.array(mode.held_bytes)[rows.kind_X[here]]
         gathered_L[here] = table.gathered_bytes if strategy.zero_stage == 3 else 0.0
         again_L[here] = table.again_bytes if strategy.recompute.granularity == "full" else 0.0
-    return _Layers(found, held_L, gathered_L, again_L)
+    return _Layers(costs, held_L, gathered_L, again_L)
 
 
-def _first_choice(ground: Ground, first: Strategy) -> Choice:
+def _first_choice(space: LayerwiseSpace, first: Strategy) -> PlanChoice:
     """The strategy of the first layer as if all layers had it, without recomputation."""
-    table = ground.table(first.tp)
-    sharing = ground.sharing(first.tp, first.zero_stage)
+    table = space.table(first.tp)
+    sharing = space.sharing(first.tp, first.zero_stage)
     mode = table.mode(Recompute())
-    return Choice(table, sharing, ground.pp, first.dp, "1f1b", 1, first.zero_stage, frozenset(), mode)
+    return PlanChoice(table, sharing, space.pp, first.dp, "1f1b", 1, first.zero_stage, frozenset(), mode)

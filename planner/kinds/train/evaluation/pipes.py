@@ -34,11 +34,13 @@ def pipe_of(schedule: str, pp: int, vpp: int, num_micro_batches: int) -> Pipe:
 @lru_cache(maxsize=8192)
 def _kept(schedule: str, pp: int, vpp: int, num_micro_batches: int) -> Pipe:
     order = orders(schedule, pp, vpp, num_micro_batches)
-    held = order.stages_of_rank
-    units = tuple(dict.fromkeys(held))
-    unit_of_rank = tuple(units.index(stages) for stages in held)
-    one = np.ones(order.num_stages)
-    peak_R = peak_resident(order, one, one) / np.array([len(stages) for stages in held])
+    stages_of_rank = order.stages_of_rank
+    units = tuple(dict.fromkeys(stages_of_rank))
+    unit_of_rank = tuple(units.index(stages) for stages in stages_of_rank)
+    ones = np.ones(order.num_stages)
+    peak_R = peak_resident(order, ones, ones) / np.array([len(stages) for stages in stages_of_rank])
     depth_U = np.array([max(peak_R[r] for r, u in enumerate(unit_of_rank) if u == unit) for unit in range(len(units))])
     last = next(unit for unit, stages in enumerate(units) if order.num_stages - 1 in stages)
-    return Pipe(order.num_stages, held, np.array(held, np.int64), units, unit_of_rank, depth_U, peak_R, last)
+    return Pipe(
+        order.num_stages, stages_of_rank, np.array(stages_of_rank, np.int64), units, unit_of_rank, depth_U, peak_R, last
+    )

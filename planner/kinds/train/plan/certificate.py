@@ -3,9 +3,9 @@
 from pydantic import JsonValue
 
 from planner.kinds.train.evaluation.evaluate import Evaluation
-from planner.kinds.train.job import Job
+from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import MIXES_RULE
-from planner.kinds.train.search.search import LAYOUT_RULE, Found
+from planner.kinds.train.search.search import LAYOUT_RULE, SearchResult
 from planner.kinds.train.space.space import LAUNCHABLE, context_methods, offloads, zero_stages
 from planner.plan.schema import Certificate, Objective
 
@@ -13,15 +13,15 @@ METHOD = "branch_and_bound"
 TOLERANCE = 1e-6
 
 
-def certificate(job: Job, found: Found) -> Certificate:
+def certificate(job: TrainJob, result: SearchResult) -> Certificate:
     """Objective, bound and gap with every axis and every count."""
-    assert found.value is not None
-    value, bound = in_metric(job, found.value), in_metric(job, found.bound)
+    assert result.value is not None
+    value, bound = in_metric(job, result.value), in_metric(job, result.bound)
     gap = abs(value - bound) / max(abs(value), 1e-9)
     closed = gap <= TOLERANCE
-    axes = axes_of(job, found)
+    axes = axes_of(job, result)
     claim = "no plan of these axes is faster under the costs" if closed else "no plan of these axes beats the bound"
-    tally, mixes = found.tally, found.mixes
+    tally, mixes = result.tally, result.mixes
     pruned = {f"illegal: {name}": count for name, count in tally.illegal.items()}
     pruned |= {f"bound: {name}": count for name, count in tally.bounded.items()}
     pruned |= {"memory": tally.unfit} if tally.unfit else {}
@@ -29,7 +29,7 @@ def certificate(job: Job, found: Found) -> Certificate:
     return Certificate(
         claim=claim,
         status="optimal" if closed else "feasible",
-        stop_reason=found.stop_reason,
+        stop_reason=result.stop_reason,
         objective=Objective(metric=metric, sense="maximize" if job.per_gpu else "minimize", value=value),
         bound=bound,
         gap=gap,
@@ -49,43 +49,42 @@ def certificate(job: Job, found: Found) -> Certificate:
             **({"cuts_of_mixes": mixes.cuts, "cuts_solved": mixes.solved} if mixes else {}),
             "least_bound_left": bound,
         },
-        next_best=None if found.second is None else _alternative(job, found.second, found.value),
+        next_best=None if result.second is None else _alternative(job, result.second, result.value),
     )
 
 
-def in_metric(job: Job, value: float) -> float:
+def in_metric(job: TrainJob, value: float) -> float:
     """The goal's own figure of what the search minimises, and the other way round."""
     if not job.per_gpu:
         return value
     return job.options.global_batch * job.options.sequence_tokens / value
 
 
-def axes_of(job: Job, found: Found) -> dict[str, list[JsonValue]]:
+def axes_of(job: TrainJob, result: SearchResult) -> dict[str, list[JsonValue]]:
     """Every axis with its values."""
     search = job.options.search
-    axes: dict[str, list[JsonValue]] = {name: list(values) for name, values in found.space.axes.items()}
+    axes: dict[str, list[JsonValue]] = {name: list(values) for name, values in result.space.axes.items()}
     axes["schedule"] = list(search.schedule or LAUNCHABLE)
     axes["zero_stage"] = list(zero_stages(job))
     axes["zero_shards"] = list(search.zero_shards or ("all", "those of one NVLink domain"))
     axes["context_parallel"] = list(context_methods(job))
     axes["offload"] = [sorted(some) for some in offloads(job)]  # type: ignore[misc]  # lists of names
     axes["recompute"] = [f"{name}: the fastest that fits" for name in search.recompute or ("none", "selective", "full")]
-    if found.uses:
-        axes["pools"] = list(found.uses)
-    if found.mixes:
+    if result.uses:
+        axes["pools"] = list(result.uses)
+    if result.mixes:
         axes["strategies_by_layer"] = [MIXES_RULE]
     axes["layers"] = ["equally many in every stage" if search.layers == "even" else LAYOUT_RULE]
     return axes
 
 
-def _alternative(job: Job, second: Evaluation, value: float) -> JsonValue:
+def _alternative(job: TrainJob, second: Evaluation, value: float) -> JsonValue:
     """The best plan of another shape that the search came by, and what it loses."""
     choice = second.choice
     shape = choice.table.shape
-    other = second.step_s * choice.num_gpus if job.per_gpu else second.step_s
     what = f"tp {shape.tp}, cp {shape.cp}, pp {choice.pp} x {choice.vpp}, dp {choice.dp}, ep {shape.ep}"
     what += f" by {shape.context}" if shape.cp > 1 else ""
     what += f", micro-batch {shape.micro_batch}, {choice.schedule}"
     if len(choice.table.job.resolved.pools) > 1:
         what += f", on {' and '.join(part.choice.table.job.pool.name for part in second.parts)}"
-    return {"plan": what, "objective": in_metric(job, other), "loss": other / value - 1.0}
+    return {"plan": what, "objective": in_metric(job, second.objective), "loss": second.objective / value - 1.0}

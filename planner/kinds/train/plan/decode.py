@@ -14,11 +14,12 @@ from planner.kinds.train.decision import (
     StageRun,
     TrainDecision,
 )
-from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, Part
-from planner.kinds.train.job import Job
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
+from planner.kinds.train.figures import DAY_S
+from planner.kinds.train.job import TrainJob
 from planner.kinds.train.plan.certificate import certificate
 from planner.kinds.train.plan.roles import groups, own_choice, placement, pool_use, role_name, roles
-from planner.kinds.train.search.search import Found
+from planner.kinds.train.search.search import SearchResult
 from planner.plan.schema import (
     SCHEMA,
     Digests,
@@ -31,7 +32,6 @@ from planner.plan.schema import (
 )
 from planner.problem.resolve import normalised
 
-SECONDS_A_DAY = 86400.0
 ASSUMPTIONS = (
     "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool",
     "ranks lie with tp innermost, then cp, dp and pp, as Megatron-LM places them",
@@ -40,9 +40,9 @@ ASSUMPTIONS = (
 )
 
 
-def decode(job: Job, found: Found) -> Envelope:
+def decode(job: TrainJob, result: SearchResult) -> Envelope:
     """The plan of a search that found one."""
-    best = found.best
+    best = result.best
     assert best is not None
     inputs = normalised(job.resolved)
     known = job.resolved.digests()
@@ -62,7 +62,7 @@ def decode(job: Job, found: Found) -> Envelope:
         inputs=inputs,
         decision=decision_of(best).model_dump(mode="json", exclude_none=True),
         predictions=tuple(predictions(best)),
-        certificate=certificate(job, found),
+        certificate=certificate(job, result),
         evidence=_evidence(best),
         assumptions=tuple(_assumptions(job, best)),
     )
@@ -117,14 +117,14 @@ def stage_runs(best: Evaluation) -> Iterator[StageRun]:
     stages = []
     for stage, layers in enumerate(best.counts_S):
         heads = stage == last and bool(choice.table.job.arch.mtp_layers)
-        held = (("embedding", stage == 0), ("mtp", heads), ("loss", stage == last))
-        parts = tuple(name for name, here in held if here)
+        ends = (("embedding", stage == 0), ("mtp", heads), ("loss", stage == last))
+        parts = tuple(name for name, here in ends if here)
         stages.append((layers, parts, _recompute(choice, layers)))
     for (layers, parts, recompute), run in groupby(stages):
         yield StageRun(stages=len(list(run)), num_layers=layers, parts=parts, recompute=recompute)  # type: ignore[arg-type]  # names of parts
 
 
-def _recompute(choice: Choice, layers: int) -> Recompute:
+def _recompute(choice: PlanChoice, layers: int) -> Recompute:
     mode = choice.mode.recompute
     if not layers:
         return Recompute()
@@ -175,7 +175,7 @@ def predictions(best: Evaluation) -> Iterator[Prediction]:
     yield Prediction(metric="memory_bytes", statistic="max", value=float(best.memory.total_R.max()))
     yield Prediction(metric="gpus", value=float(choice.num_gpus))
     if options.train_tokens is not None:
-        days = options.train_tokens / tokens / SECONDS_A_DAY
+        days = options.train_tokens / tokens / DAY_S
         yield Prediction(metric="train_days", value=days * best.step_s, interval=(days * low_s, days * high_s))
 
 
@@ -200,7 +200,7 @@ def _evidence(best: Evaluation) -> Evidence:
     )
 
 
-def _seconds(best: Evaluation, part: Part) -> dict[str, float]:
+def _seconds(best: Evaluation, part: PoolShare) -> dict[str, float]:
     """The step of the slowest rank on a pool by what it does."""
     pass_R3 = best.pass_R3[list(part.rows)]
     slowest = pass_R3[pass_R3.sum(axis=1).argmax()] * part.choice.num_micro_batches
@@ -215,7 +215,7 @@ def _seconds(best: Evaluation, part: Part) -> dict[str, float]:
     }
 
 
-def _assumptions(job: Job, best: Evaluation) -> Iterator[str]:
+def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     yield from ASSUMPTIONS
     if best.choice.schedule.startswith("zb_"):
         yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"

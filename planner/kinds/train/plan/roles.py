@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.kinds.train.decision import Group, PoolUse
-from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, Part
+from planner.kinds.train.decision import PoolUse, RankGroup
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Role
 
 ROLE = "job"
@@ -23,12 +23,12 @@ def pool_use(best: Evaluation) -> PoolUse:
     return "stages" if best.across[0].choice.dp == best.choice.dp else "replicas"
 
 
-def role_name(best: Evaluation, part: Part) -> str:
+def role_name(best: Evaluation, part: PoolShare) -> str:
     """Roles are called by their pools where there are several."""
     return part.choice.table.job.pool.name if best.across else ROLE
 
 
-def own_choice(part: Part) -> Choice:
+def own_choice(part: PoolShare) -> PlanChoice:
     """The part of the job that lies on this pool."""
     return replace(part.choice, pp=len(part.rows))
 
@@ -65,27 +65,27 @@ def placement(best: Evaluation) -> Iterator[Block]:
         yield Block(role=role_name(best, part), pool=job.pool.name, first_device=job.first_device, axes=tuple(axes))
 
 
-def groups(best: Evaluation) -> Iterator[Group]:
+def groups(best: Evaluation) -> Iterator[RankGroup]:
     """Ranks that talk to each other along every dimension; those across pools count stage by stage through them."""
     dimensions = _groups_of_mix(best) if best.strategies else _groups_of_all(best.choice)
     for name, size, stride in dimensions:
         if size > 1:
             level = _level_of(best, name, size, stride)
-            yield Group(name=name, size=size, stride=stride, level=level)  # type: ignore[arg-type]  # one of its names
+            yield RankGroup(name=name, size=size, stride=stride, level=level)  # type: ignore[arg-type]  # one of its names
 
 
 def _groups_of_mix(best: Evaluation) -> list[tuple[str, int, int]]:
     """(name, size, stride) of the groups of every strategy, each once."""
     pp, cp = best.choice.pp, best.choice.table.shape.cp
-    found = {("pp", pp, best.choice.num_gpus // pp)}
-    for one in best.strategies:
-        found |= {("tp", one.tp, 1), ("cp", cp, one.tp), ("dp", one.dp, one.tp * cp)}
-        if one.zero_stage:
-            found.add(("zero", one.dp * cp, one.tp))
-    return sorted(found)
+    groups = {("pp", pp, best.choice.num_gpus // pp)}
+    for strategy in best.strategies:
+        groups |= {("tp", strategy.tp, 1), ("cp", cp, strategy.tp), ("dp", strategy.dp, strategy.tp * cp)}
+        if strategy.zero_stage:
+            groups.add(("zero", strategy.dp * cp, strategy.tp))
+    return sorted(groups)
 
 
-def _groups_of_all(choice: Choice) -> list[tuple[str, int, int]]:
+def _groups_of_all(choice: PlanChoice) -> list[tuple[str, int, int]]:
     """(name, size, stride) of the groups of every dimension."""
     shape = choice.table.shape
     stage = choice.num_gpus // choice.pp
@@ -115,7 +115,7 @@ def _level_of(best: Evaluation, name: str, size: int, stride: int) -> str:
     return max(_level(own, *each) for own, each in zip(owns, sizes, strict=True))[1]
 
 
-def _level(choice: Choice, size: int, stride: int) -> tuple[int, str]:
+def _level(choice: PlanChoice, size: int, stride: int) -> tuple[int, str]:
     """The index and the name of the smallest level of the pool's topology that holds every such group."""
     job = choice.table.job
     topology = job.pool.topology()

@@ -11,33 +11,33 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.training.volumes import BF16_BYTES, message_bytes
-from planner.kinds.train.evaluation.evaluate import Choice
-from planner.kinds.train.job import Job
-from planner.kinds.train.space.tables import SHARED, Sharing, Table, sharing_of
+from planner.kinds.train.evaluation.evaluate import PlanChoice
+from planner.kinds.train.job import TrainJob
+from planner.kinds.train.space.tables import SHARED, CostTable, Sharing, sharing_of
 from planner.problem.schema import PoolLinkSpec
 
 
-def stated_link(one: Job, other: Job) -> PoolLinkSpec | None:
+def stated_link(job: TrainJob, other: TrainJob) -> PoolLinkSpec | None:
     """The link that the problem states between two pools."""
-    names = {one.pool.name, other.pool.name}
-    return next((link for link in one.resolved.problem.cluster.links if set(link.pools) == names), None)
+    names = {job.pool.name, other.pool.name}
+    return next((link for link in job.resolved.problem.cluster.links if set(link.pools) == names), None)
 
 
-def crossing_s(one: Choice, other: Choice) -> float:
+def crossing_s(sender: PlanChoice, receiver: PlanChoice) -> float:
     """Seconds of one hand-over between a stage on one pool and the next on another, all its ranks at once."""
-    rates, size = one.table.job.rates, message_bytes(one.config)
+    rates, size = sender.table.job.rates, message_bytes(sender.config)
     moved_s = max(
         size / machine.fabric_bytes_per_s / rates.get("fabric.p2p", machine.generation)
-        for machine in (one.table.job.machine, other.table.job.machine)
+        for machine in (sender.table.job.machine, receiver.table.job.machine)
     )
-    link = stated_link(one.table.job, other.table.job)
+    link = stated_link(sender.table.job, receiver.table.job)
     if link is not None:
-        ranks = one.num_gpus // one.pp
+        ranks = sender.num_gpus // sender.pp
         moved_s = max(moved_s, size * ranks / link.bandwidth_bytes_per_s + link.latency_s)
     return moved_s + rates.get("start.p2p")
 
 
-def joined_sharing(tables: Sequence[Table], pp: int, dp: int, zero_stage: int, offload: frozenset[str]) -> Sharing:
+def joined_sharing(tables: Sequence[CostTable], pp: int, dp: int, zero_stage: int, offload: frozenset[str]) -> Sharing:
     """Per element, for data-parallel ranks over several pools: the slowest of their fabrics and links counts."""
     rate_PF2 = np.array([sharing_of(table, dp, zero_stage, offload).rate_F2 for table in tables])
     rate_F2 = rate_PF2.max(axis=0)
@@ -52,13 +52,13 @@ def joined_sharing(tables: Sequence[Table], pp: int, dp: int, zero_stage: int, o
     return Sharing(rate_F2)
 
 
-def _narrowest(tables: Sequence[Table]) -> float | None:
+def _narrowest(tables: Sequence[CostTable]) -> float | None:
     """Of the links stated between the pools."""
-    links = [stated_link(one.job, other.job) for one, other in combinations(tables, 2)]
+    links = [stated_link(table.job, other.job) for table, other in combinations(tables, 2)]
     return min((link.bandwidth_bytes_per_s for link in links if link is not None), default=None)
 
 
-def _crossing_bytes(table: Table, pp: int, dp: int) -> Floats:
+def _crossing_bytes(table: CostTable, pp: int, dp: int) -> Floats:
     """Values that cross from pool to pool for each element that a rank holds [2], in one sweep over a ring of ranks.
 
     Every ring carries what its ranks hold but for the part of one of them; there is one for each rank of a stage that

@@ -17,13 +17,13 @@ from functools import cached_property
 import numpy as np
 
 from planner.arrays import Floats
-from planner.kinds.train.evaluation.evaluate import Choice
+from planner.kinds.train.evaluation.evaluate import PlanChoice
 from planner.kinds.train.search.bounds import Floor
-from planner.kinds.train.space.tables import Mode, Table
+from planner.kinds.train.space.tables import CostTable, RecomputeMode
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PoolFloor:
     """Least seconds of the pipelines of one pool by the number of micro-batches of each."""
 
     each_s: float
@@ -44,7 +44,7 @@ class Speeds:
 
     @classmethod
     def of(
-        cls, tables: Sequence[Table], pp: int, modes: Sequence[Mode | None], full_layers: int, heads: bool
+        cls, tables: Sequence[CostTable], pp: int, modes: Sequence[RecomputeMode | None], full_layers: int, heads: bool
     ) -> "Speeds":
         """`heads`: whether heads of multi-token prediction count."""
         pairs = zip(tables, modes, strict=True)
@@ -105,10 +105,10 @@ class Speeds:
         return np.asarray(np.maximum(shared_M, value_C[enough_MC.argmax(axis=1)]))
 
 
-def pool_line(choice: Choice, floor: Floor, more_s: float) -> Line:
+def pool_floor(choice: PlanChoice, floor: Floor, more_s: float) -> PoolFloor:
     """Least seconds of the pipelines of one pool; `more_s` of every micro-batch on every rank."""
     each_s = floor.slowest_s + more_s
     if choice.schedule != "1f1b" or choice.pp == 1:
-        return Line(each_s)
+        return PoolFloor(each_s)
     least = 1.0 + (choice.pp - 1) * floor.forward_share
-    return Line(each_s, max(floor.work_s - least * each_s, 0.0), least)
+    return PoolFloor(each_s, max(floor.work_s - least * each_s, 0.0), least)

@@ -5,18 +5,17 @@ from dataclasses import replace
 from itertools import combinations, permutations
 
 from planner.errors import PlannerError
-from planner.kinds.train.job import Job
+from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.search import ReplicasSearch, StagesSearch, merged_axes
-from planner.kinds.train.search.best_first import Tally, prove
-from planner.kinds.train.search.search import Found, Search
+from planner.kinds.train.search.one_pool import OnePoolSearch
+from planner.kinds.train.search.search import PlanSearch, SearchResult, Tally, prove
 from planner.progress import Limits
 
 MOST_JOINED = 3
 """Pools that one plan takes up."""
-Searches = Search | StagesSearch | ReplicasSearch
 
 
-def best_use(jobs: Sequence[Job], limits: Limits, value: float = float("inf")) -> Found:
+def best_use(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> SearchResult:
     """The best plan over all uses of the pools that beats `value`, searched together.
 
     Raises PlannerError for wishes that hold on one pool only.
@@ -32,35 +31,35 @@ def best_use(jobs: Sequence[Job], limits: Limits, value: float = float("inf")) -
             raise PlannerError(f"`{name}` with several pools", where=where(("options", name)), hint=hint)
     uses = list(_uses(jobs, limits, value))
     reason = prove([search for _, search in uses], limits)
-    return merged([replace(search.found(reason), uses=(name,)) for name, search in uses])
+    return merged([replace(search.result(reason), uses=(name,)) for name, search in uses])
 
 
-def merged(founds: Sequence[Found]) -> Found:
-    """One answer of several searches; the next best plan is the best of another use of the pools."""
-    values = [(found.value, at) for at, found in enumerate(founds) if found.value is not None]
-    best = founds[min(values)[1]] if values else max(founds, key=lambda found: found.tally.candidates)
-    others = [found.best for found in founds if found.best is not None and found is not best]
+def merged(results: Sequence[SearchResult]) -> SearchResult:
+    """One answer of several searches; the next best plan is the best that another of them came by, or the same one."""
+    values = [(result.value, index) for index, result in enumerate(results) if result.value is not None]
+    best = results[min(values)[1]] if values else max(results, key=lambda result: result.tally.candidates)
+    others = [result.second if result is best else result.best for result in results]
     tally = Tally()
-    for found in founds:
-        tally.add(found.tally)
-    needed = [found.needed_bytes for found in founds if found.needed_bytes]
+    for result in results:
+        tally.add(result.tally)
+    needed = [result.needed_bytes for result in results if result.needed_bytes]
     return replace(
         best,
-        bound=min(found.bound for found in founds),
-        second=best.second if best.second is not None else next(reversed(others), None),
+        bound=min(result.bound for result in results),
+        second=min((other for other in others if other), key=lambda other: other.objective, default=None),
         tally=tally,
-        space=replace(best.space, axes=merged_axes([found.space.axes for found in founds])),
+        space=replace(best.space, axes=merged_axes([result.space.axes for result in results])),
         needed_bytes=min(needed, default=0.0),
-        uses=tuple(use for found in founds for use in found.uses),
+        uses=tuple(use for result in results for use in result.uses),
     )
 
 
-def _uses(jobs: Sequence[Job], limits: Limits, value: float) -> Iterator[tuple[str, Searches]]:
+def _uses(jobs: Sequence[TrainJob], limits: Limits, value: float) -> Iterator[tuple[str, PlanSearch]]:
     """Every use of the pools with its search."""
     wanted = jobs[0].options.search.pools
     groups = [some for size in range(2, min(len(jobs), MOST_JOINED) + 1) for some in combinations(jobs, size)]
     if "one" in wanted:
-        yield from ((f"{job.pool.name} alone", Search(job, limits, value)) for job in jobs)
+        yield from ((f"{job.pool.name} alone", OnePoolSearch(job, limits, value)) for job in jobs)
     if "replicas" in wanted:
         yield from ((f"replicas in {_names(some, ' and ')}", ReplicasSearch(some, limits, value)) for some in groups)
     if "stages" in wanted:
@@ -68,5 +67,5 @@ def _uses(jobs: Sequence[Job], limits: Limits, value: float) -> Iterator[tuple[s
             yield f"stages on {_names(order, ', then ')}", StagesSearch(order, limits, value)
 
 
-def _names(pools: Sequence[Job], between: str) -> str:
+def _names(pools: Sequence[TrainJob], between: str) -> str:
     return between.join(job.pool.name for job in pools)

@@ -5,13 +5,13 @@ from dataclasses import replace
 from planner.costs.training.config import Recompute as Recomputed
 from planner.errors import PlannerError
 from planner.kinds.train.decision import StageRun, TrainDecision
-from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, Strategy, evaluate
-from planner.kinds.train.evaluation.mixes import Ground, evaluate_mix
-from planner.kinds.train.job import Job, jobs_of
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, Strategy, evaluate
+from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
+from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
-from planner.kinds.train.space.space import Shape
-from planner.kinds.train.space.tables import Mode, Table, sharing_of
+from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
 from planner.plan.schema import Envelope
 from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve
@@ -47,7 +47,7 @@ def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
     return _across(decision, tuple(priced), counts)
 
 
-def _across(decision: TrainDecision, parts: tuple[Choice, ...], counts: tuple[int, ...]) -> Evaluation:
+def _across(decision: TrainDecision, parts: tuple[PlanChoice, ...], counts: tuple[int, ...]) -> Evaluation:
     """A job over several pools; the rule `train.role` holds."""
     if decision.pools == "stages":
         return StagesAcross(parts, tuple(role.parallelism.pp for role in decision.roles)).evaluated(counts)
@@ -57,7 +57,7 @@ def _across(decision: TrainDecision, parts: tuple[Choice, ...], counts: tuple[in
     return ReplicasAcross(tuple(own)).evaluated(counts, decision.batches)
 
 
-def _as_decided(job: Job, decision: TrainDecision) -> Job:
+def _as_decided(job: TrainJob, decision: TrainDecision) -> TrainJob:
     """The job with what the plan decides of its surroundings."""
     options = job.options.model_copy(update={"overlap": decision.overlap})
     runs = decision.layer_runs
@@ -66,29 +66,31 @@ def _as_decided(job: Job, decision: TrainDecision) -> Job:
     return replace(job, options=options, framework=framework)
 
 
-def _mixed(job: Job, decision: TrainDecision, counts: tuple[int, ...]) -> Evaluation:
+def _mixed(job: TrainJob, decision: TrainDecision, counts: tuple[int, ...]) -> Evaluation:
     """Layers under strategies of their own; the rules of `train.layer_runs` hold."""
     degrees = decision.roles[0].parallelism
     ranks = degrees.tp * degrees.cp * degrees.dp
-    ground = Ground(job, degrees.pp, degrees.cp, _shape(decision).context, ranks, decision.micro_batch * degrees.dp)
+    space = LayerwiseSpace(
+        job, degrees.pp, degrees.cp, _shape(decision).context, ranks, decision.micro_batch * degrees.dp
+    )
     strategies = [
         Strategy(run.tp, run.dp, run.zero_stage, Recomputed(run.recompute, run.modules))
         for run in decision.layer_runs
         for _ in range(run.layers)
     ]
-    return evaluate_mix(ground, counts, strategies)
+    return evaluate_mix(space, counts, strategies)
 
 
-def _choice(job: Job, decision: TrainDecision) -> Choice | str:
+def _choice(job: TrainJob, decision: TrainDecision) -> PlanChoice | str:
     """The decision as the search knows it, or why it knows no such one."""
     degrees = decision.degrees
-    table = Table(job, _shape(decision))
+    table = CostTable(job, _shape(decision))
     mode = _mode(table, decision)
     if isinstance(mode, str):
         return mode
     shards = decision.zero_shards if decision.zero_shards != degrees.dp * degrees.cp else None
     offload = frozenset(decision.offload)
-    return Choice(
+    return PlanChoice(
         table=table,
         sharing=sharing_of(table, degrees.dp, decision.zero_stage, offload, shards or 0),
         pp=degrees.pp,
@@ -103,13 +105,13 @@ def _choice(job: Job, decision: TrainDecision) -> Choice | str:
     )
 
 
-def _shape(decision: TrainDecision) -> Shape:
+def _shape(decision: TrainDecision) -> ShardShape:
     degrees = decision.degrees
     context = decision.context_parallel if degrees.cp > 1 else "ring"
-    return Shape(degrees.tp, degrees.cp, degrees.ep, degrees.moe_tp, decision.micro_batch, context)
+    return ShardShape(degrees.tp, degrees.cp, degrees.ep, degrees.moe_tp, decision.micro_batch, context)
 
 
-def _mode(table: Table, decision: TrainDecision) -> tuple[Mode, int] | str:
+def _mode(table: CostTable, decision: TrainDecision) -> tuple[RecomputeMode, int] | str:
     """What all stages recompute, and how many layers of each whole where that is not all of them."""
     runs = [run for run in decision.stage_runs if run.num_layers]
     if len({_kind(run) for run in runs}) > 1:

@@ -16,17 +16,18 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.kinds.train.evaluation.evaluate import Choice, each_micro_batch, handover
-from planner.kinds.train.space.tables import Mode, Table
+from planner.costs.training.zero_overlap import beside, each_micro_batch, lost_share
+from planner.kinds.train.evaluation.evaluate import PlanChoice, handover
+from planner.kinds.train.space.tables import CostTable, RecomputeMode
 
 
 @dataclass(frozen=True)
 class Floor:
     """Least seconds of a micro-batch on the slowest rank, for one shape, number of ranks and mode of recomputation."""
 
-    table: Table
+    table: CostTable
     pp: int
-    mode: Mode | None = None  # none: nothing is computed again
+    mode: RecomputeMode | None = None  # none: nothing is computed again
     full_layers: int = 0  # of each rank, the least
     further_heads: bool = True  # of multi-token prediction, whose costs take long to make
     paired: bool = False  # a rank shares the stages of another: it need not hold whole layers on average
@@ -67,7 +68,7 @@ class Floor:
         return float(max(row[0] / max(sum(row), 1e-30) for row in rows))
 
 
-def floor_s(choice: Choice, floor: Floor) -> float:
+def floor_s(choice: PlanChoice, floor: Floor) -> float:
     """Least seconds of a step of this choice under any layout."""
     batches, pp = choice.num_micro_batches, choice.pp
     reduce_s, gather_s, optimizer_s = (choice.sharing.rate_F2[:3] @ (choice.table.model_2 / pp)).tolist()
@@ -85,7 +86,7 @@ def floor_s(choice: Choice, floor: Floor) -> float:
     return float(pipeline_s + once_s(choice, reduce_s, gather_s, optimizer_s))
 
 
-def once_s(choice: Choice, reduce_s: float, gather_s: float, optimizer_s: float) -> float:
+def once_s(choice: PlanChoice, reduce_s: float, gather_s: float, optimizer_s: float) -> float:
     """Least seconds beside the pipeline once a step, where a rank's exchange and update take so long."""
     rates, overlap = choice.table.job.rates, choice.table.job.options.overlap
     often = each_micro_batch(choice.zero_stage, choice.num_micro_batches)
@@ -98,21 +99,17 @@ def once_s(choice: Choice, reduce_s: float, gather_s: float, optimizer_s: float)
     return shown_s + optimizer_s + rates.get("step_s")
 
 
-def exchanging_s(choice: Choice, floor: Floor, reduce_s: float, gather_s: float) -> float:
+def exchanging_s(choice: PlanChoice, floor: Floor, reduce_s: float, gather_s: float) -> float:
     """The mean rank's micro-batch with gathers and reductions beside its passes."""
-    options, rates = choice.table.job.options, choice.table.job.rates
-    hidden = "grad_reduce" in options.overlap and ("param_gather" in options.overlap or choice.zero_stage == 2)
-    lost = rates.get("contention.zero3") if hidden else 1.0
-    gather = gather_s if choice.zero_stage == 3 else 0.0
-    both = reduce_s + gather
-    table = choice.table
+    job, table = choice.table.job, choice.table
+    lost = lost_share(job.rates, job.options.overlap, choice.zero_stage)
     forward_s = (float(table.layers_3[0]) + table.first.pass_s[0] + table.last.pass_s[0]) / choice.pp
-    back_s = floor.work_s / choice.pp - forward_s
-    longer = max(forward_s, gather) + lost * min(forward_s, gather)
-    return longer + max(back_s, both) + lost * min(back_s, both)
+    pass_3 = np.array([forward_s, floor.work_s / choice.pp - forward_s, 0.0])
+    gather = np.array(gather_s if choice.zero_stage == 3 else 0.0)
+    return float(beside(pass_3, gather, np.array(reduce_s), lost).sum())
 
 
-def _saved(choice: Choice) -> float:
+def _saved(choice: PlanChoice) -> float:
     """The most that passes run together can save: all of the exchange between experts."""
     if not choice.schedule.startswith("dualpipe"):
         return 0.0

@@ -9,8 +9,9 @@ import numpy as np
 from planner.documents.units import format_si
 from planner.errors import Conflict, Infeasible
 from planner.kinds.train.decision import TrainOptions
-from planner.kinds.train.job import Job
-from planner.kinds.train.search.search import Found, Search
+from planner.kinds.train.job import TrainJob
+from planner.kinds.train.search.one_pool import OnePoolSearch
+from planner.kinds.train.search.search import SearchResult
 from planner.kinds.train.space.space import NUMERIC_AXES, Space, axis_values, divisors, offloads, schedules, space_of
 from planner.progress import Limits
 from planner.solvers.conflicts import minimal_conflict
@@ -32,34 +33,34 @@ class LegalLimit:
     value: str
 
 
-def explain(job: Job, found: Found) -> Infeasible:
+def explain(job: TrainJob, result: SearchResult) -> Infeasible:
     """The conflict behind a search that found no plan."""
-    if not len(found.space) or not found.tally.candidates:
+    if not len(result.space) or not result.tally.candidates:
         return Infeasible(_legal_conflict(job), proved=True)
-    return Infeasible(_memory_conflict(job, found), proved=found.stop_reason == "finished")
+    return Infeasible(_memory_conflict(job, result), proved=result.stop_reason == "finished")
 
 
-def has_candidates(job: Job) -> bool:
+def has_candidates(job: TrainJob) -> bool:
     """Whether any combination of the axes is legal."""
     space = space_of(job)
     return bool(len(space)) and any(_has_schedule(job, space))
 
 
-def _has_schedule(job: Job, space: Space) -> Iterator[bool]:
+def _has_schedule(job: TrainJob, space: Space) -> Iterator[bool]:
     chunks = axis_values(job)["vpp"]
     batches_N = job.options.global_batch // (space.dp * space.micro_batch)
     for pp, batches in np.unique(np.stack([space.pp, batches_N]), axis=1).T:
         yield any(True for _ in schedules(job, int(pp), int(batches), chunks))
 
 
-def _legal_conflict(job: Job) -> list[Conflict]:
+def _legal_conflict(job: TrainJob) -> list[Conflict]:
     """An irreducible set of the problem's limits that leaves no combination, with what each alone would have to be."""
     limits = list(_limits(job))
     chosen = minimal_conflict(limits, lambda kept: has_candidates(_without(job, set(limits) - kept)))
     return [{"limit": f"{limit.name} = {limit.value}", "nearest": _nearest(job, limit)} for limit in chosen]
 
 
-def _limits(job: Job) -> Iterator[LegalLimit]:
+def _limits(job: TrainJob) -> Iterator[LegalLimit]:
     """Facts of the job first: a conflict keeps earlier limits longest."""
     yield LegalLimit("gpus", str(job.num_gpus))
     yield LegalLimit("global_batch", str(job.options.global_batch))
@@ -67,7 +68,7 @@ def _limits(job: Job) -> Iterator[LegalLimit]:
         yield LegalLimit("batch_ramp", ", ".join(str(stage.global_batch) for stage in job.options.batch_ramp))
     yield LegalLimit("sequence_tokens", str(job.options.sequence_tokens))
     if job.options.lengths:
-        yield LegalLimit("lengths", ", ".join(str(one.tokens) for one in job.options.lengths))
+        yield LegalLimit("lengths", ", ".join(str(length.tokens) for length in job.options.lengths))
     search = job.options.search
     for name in (*NUMERIC_AXES, "schedule", "zero_shards"):
         values = getattr(search, name)
@@ -75,42 +76,42 @@ def _limits(job: Job) -> Iterator[LegalLimit]:
             yield LegalLimit(name, ", ".join(map(str, values)))
 
 
-def _without(job: Job, dropped: set[LegalLimit]) -> Job:
+def _without(job: TrainJob, dropped: set[LegalLimit]) -> TrainJob:
     """The job with these limits set aside: axes free, and batch, sequence and GPUs such that all values divide."""
     names = {limit.name for limit in dropped}
     search = job.options.search.model_copy(update=dict.fromkeys(names - set(LIMIT_NAMES)))
     options = job.options.model_copy(update={"search": search})
-    found = replace(job, options=options)
+    free = replace(job, options=options)
     if "gpus" in names:
-        found = replace(found, num_gpus=max(_product(found), found.num_gpus))
+        free = replace(free, num_gpus=max(_product(free), free.num_gpus))
     options = options.model_copy(update=dict.fromkeys(names & set(LISTED), ()))
     if "global_batch" in names:
-        unit = _least(found, ("dp", "micro_batch", "pp")) * ROUNDS
+        unit = _least(free, ("dp", "micro_batch", "pp")) * ROUNDS
         options = options.model_copy(update={"global_batch": _above(options.global_batch, unit)})
     if "sequence_tokens" in names:
-        unit = 2 * _least(found, ("tp", "cp"))
+        unit = 2 * _least(free, ("tp", "cp"))
         options = options.model_copy(update={"sequence_tokens": _above(options.sequence_tokens, unit)})
-    return replace(found, options=options)
+    return replace(free, options=options)
 
 
 def _above(value: int, unit: int) -> int:
     return max(-(-value // unit), 1) * unit
 
 
-def _least(job: Job, names: tuple[str, ...]) -> int:
+def _least(job: TrainJob, names: tuple[str, ...]) -> int:
     """Product of the least values that the problem allows these axes."""
-    found = 1
+    product = 1
     for name in names:
         values = getattr(job.options.search, name)
-        found *= min(values) if values is not None else 1
-    return found
+        product *= min(values) if values is not None else 1
+    return product
 
 
-def _product(job: Job) -> int:
+def _product(job: TrainJob) -> int:
     return _least(job, ("tp", "cp", "pp", "dp"))
 
 
-def _nearest(job: Job, limit: LegalLimit) -> str:
+def _nearest(job: TrainJob, limit: LegalLimit) -> str:
     """The nearest value that works with all other limits as they are; empty where none does."""
     if limit.name == "global_batch":
         return _nearest_number(job, limit, lambda value: {"global_batch": value}, job.options.global_batch)
@@ -134,11 +135,11 @@ def _nearest(job: Job, limit: LegalLimit) -> str:
         space_of(freed), "etp" if limit.name == "moe_tp" else limit.name, np.array(axis_values(freed)["vpp"])
     )
     tried = sorted({int(value) for value in legal}, key=lambda value: abs(value - current))
-    found = next((value for value in tried if has_candidates(_fixed(job, limit.name, value))), None)
-    return "" if found is None else f"{limit.name} {found}"
+    nearest = next((value for value in tried if has_candidates(_fixed(job, limit.name, value))), None)
+    return "" if nearest is None else f"{limit.name} {nearest}"
 
 
-def _nearest_listed(job: Job, name: str) -> str:
+def _nearest_listed(job: TrainJob, name: str) -> str:
     """Batches of the ramp, or lengths, rounded to multiples of the least number that works."""
     options = job.options
     field, last = (
@@ -146,10 +147,10 @@ def _nearest_listed(job: Job, name: str) -> str:
     )
     for unit in divisors(last):
         rounded = tuple(
-            one.model_copy(update={field: max(round(getattr(one, field) / unit), 1) * unit})
-            for one in getattr(options, name)
+            entry.model_copy(update={field: max(round(getattr(entry, field) / unit), 1) * unit})
+            for entry in getattr(options, name)
         )
-        sizes = [getattr(one, field) for one in rounded]
+        sizes = [getattr(entry, field) for entry in rounded]
         if len(set(sizes)) < len(sizes) or (name == "batch_ramp" and max(sizes) >= last):
             continue
         if has_candidates(replace(job, options=options.model_copy(update={name: rounded}))):
@@ -157,12 +158,12 @@ def _nearest_listed(job: Job, name: str) -> str:
     return ""
 
 
-def _fixed(job: Job, axis: str, value: object) -> Job:
+def _fixed(job: TrainJob, axis: str, value: object) -> TrainJob:
     search = job.options.search.model_copy(update={axis: (value,)})
     return replace(job, options=job.options.model_copy(update={"search": search}))
 
 
-def _nearest_number(job: Job, limit: LegalLimit, update: Callable[[int], dict[str, int]], current: int) -> str:
+def _nearest_number(job: TrainJob, limit: LegalLimit, update: Callable[[int], dict[str, int]], current: int) -> str:
     for step in range(1, MOST_TRIED):
         for value in (current - step, current + step):
             if value >= 1 and has_candidates(replace(job, options=job.options.model_copy(update=update(value)))):
@@ -170,10 +171,10 @@ def _nearest_number(job: Job, limit: LegalLimit, update: Callable[[int], dict[st
     return ""
 
 
-def _memory_conflict(job: Job, found: Found) -> list[Conflict]:
+def _memory_conflict(job: TrainJob, result: SearchResult) -> list[Conflict]:
     """Memory of a GPU against what the leanest plan needs, and the freedoms that were not given; what is named nearest
     has been searched and fits, but for the memory itself."""
-    need, room = found.needed_bytes, job.capacity_bytes
+    need, room = result.needed_bytes, job.capacity_bytes
     memory: Conflict = {
         "limit": f"memory of a GPU = {format_si(room, 'B')}",
         "nearest": f"about {format_si(need, 'B')}" if need > room else "",
@@ -194,17 +195,17 @@ def _memory_conflict(job: Job, found: Found) -> list[Conflict]:
     return conflict
 
 
-def _searching(job: Job, **wishes: object) -> TrainOptions:
+def _searching(job: TrainJob, **wishes: object) -> TrainOptions:
     search = job.options.search.model_copy(update=wishes)
     return job.options.model_copy(update={"search": search})
 
 
-def _fits(job: Job) -> bool:
+def _fits(job: TrainJob) -> bool:
     """Whether any plan fits in memory."""
-    return has_candidates(job) and Search(job, ANY_PLAN).run().best is not None
+    return has_candidates(job) and OnePoolSearch(job, ANY_PLAN).run().best is not None
 
 
-def _nearest_gpus(job: Job, need: float) -> str:
+def _nearest_gpus(job: TrainJob, need: float) -> str:
     """GPUs doubled until a plan fits, from where they would hold what is needed; empty where none would."""
     if need <= job.capacity_bytes or job.capacity_bytes <= job.rates.get("memory.context_bytes"):
         return ""
@@ -216,7 +217,7 @@ def _nearest_gpus(job: Job, need: float) -> str:
     return ""
 
 
-def _nearest_share(job: Job, need: float) -> str:
+def _nearest_share(job: TrainJob, need: float) -> str:
     """A share of the memory near what is needed under which a plan fits; empty where all of it is too little."""
     least = max(round(need / job.machine.memory_bytes * 100.0), int(job.options.memory_utilisation * 100.0) + 1)
     for percent in (least + more for more in MORE_PERCENT if least + more <= 100):

@@ -24,13 +24,14 @@ from planner.arrays import Floats, Ints
 from planner.costs.training.config import even_layout
 from planner.errors import PlannerError
 from planner.kinds.train.evaluation.evaluate import Evaluation, Strategy, fits
-from planner.kinds.train.evaluation.mixes import Ground, Rows, evaluate_mix, priced
+from planner.kinds.train.evaluation.mixes import LayerRows, LayerwiseSpace, evaluate_mix, strategy_costs
 from planner.kinds.train.evaluation.pipes import pipe_of
-from planner.kinds.train.job import Job
+from planner.kinds.train.figures import MARGIN
+from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.contexts import method_costs, unbeaten
 from planner.kinds.train.space.space import (
     LAUNCHABLE,
-    Shape,
+    ShardShape,
     axis_values,
     context_methods,
     context_suits,
@@ -39,12 +40,11 @@ from planner.kinds.train.space.space import (
     kv_head_counts,
     zero_stages,
 )
-from planner.kinds.train.space.tables import Mode, Table
+from planner.kinds.train.space.tables import CostTable, RecomputeMode
 from planner.solvers.chain import Chain, ChainProblem, solve_chain
 from planner.solvers.result import Status
 
 Counts = tuple[int, ...]
-DUST = 1e-9
 MIXES_RULE = "of these tp, dp, ZeRO stages and recomputation by layer, with 1F1B, on all GPUs, stages cut evenly"
 
 
@@ -59,7 +59,7 @@ class Mixes:
     solved: int  # of them, those that no bound left out
 
 
-def require_dense(job: Job) -> None:
+def require_dense(job: TrainJob) -> None:
     """Raises PlannerError where layers have experts: ranks that share these out stay the same for all layers."""
     if job.num_experts:
         where = job.resolved.where(("options", "search", "layerwise"))
@@ -67,36 +67,36 @@ def require_dense(job: Job) -> None:
         raise PlannerError(what, where=where, hint="leave `layerwise` out")
 
 
-def plan_layers(job: Job, cutoff_s: float = np.inf) -> Mixes:
+def plan_layers(job: TrainJob, cutoff_s: float = np.inf) -> Mixes:
     """The fastest mix whose step takes less than `cutoff_s`."""
     best: Evaluation | None = None
     value, bound, solved = cutoff_s, np.inf, 0
     cuts = sorted(_cuts(job), key=lambda cut: cut.floor_s)
     for cut in cuts:
-        if cut.floor_s >= value * (1.0 - DUST):
+        if cut.floor_s >= value * (1.0 - MARGIN):
             break
         solved += 1
-        found, least_s = cut.planned(value)
+        mix, least_s = cut.planned(value)
         bound = min(bound, least_s)
-        if found is not None and found.step_s < value and fits(found):
-            best, value = found, found.step_s
+        if mix is not None and mix.step_s < value and fits(mix):
+            best, value = mix, mix.step_s
     return Mixes(best, value, min(bound, value), len(cuts), solved)
 
 
-def _cuts(job: Job) -> Iterator["Cut"]:
+def _cuts(job: TrainJob) -> Iterator["LayerCut"]:
     """Every size of micro-batch with every cp and number of stages, layers cut as evenly as can be."""
-    tables: dict[Shape, Table] = {}
+    tables: dict[ShardShape, CostTable] = {}
     for pp in _pipelines(job):
         layouts = dict.fromkeys(even_layout(job.arch.num_layers, pp, ends) for ends in (False, True))
         whole = [counts for counts in layouts if min(counts) >= 1]
         if job.options.search.layers == "even":
             whole = [counts for counts in whole if len(set(counts)) == 1]
         for cp, sequences in product(axis_values(job)["cp"], divisors(job.options.common_batch)):
-            ground = Ground(job, pp, cp, "ring", job.num_gpus // pp, sequences, tables)
-            yield from (Cut(options, counts) for options in _methods(ground) for counts in whole)
+            space = LayerwiseSpace(job, pp, cp, "ring", job.num_gpus // pp, sequences, tables)
+            yield from (LayerCut(options, counts) for options in _methods(space) for counts in whole)
 
 
-def _pipelines(job: Job) -> Iterator[int]:
+def _pipelines(job: TrainJob) -> Iterator[int]:
     """Numbers of stages that divide the GPUs: one, or several where 1F1B may run them.
 
     Mixes have one stage a rank, and share states out over all data-parallel ranks.
@@ -110,53 +110,53 @@ def _pipelines(job: Job) -> Iterator[int]:
             yield pp
 
 
-def _methods(ground: Ground) -> Iterator["Options"]:
-    """The ground under every method of context parallelism that no other beats wherever the two can be used."""
-    methods = context_methods(ground.job) if ground.cp > 1 else (ground.context,)
-    by_degrees: dict[tuple[int, ...], list[Options]] = {}
+def _methods(space: LayerwiseSpace) -> Iterator["StrategyOptions"]:
+    """The space under every method of context parallelism that no other beats wherever the two can be used."""
+    methods = context_methods(space.job) if space.cp > 1 else (space.context,)
+    by_degrees: dict[tuple[int, ...], list[StrategyOptions]] = {}
     for method in methods:
-        options = Options(replace(ground, context=method))
+        options = StrategyOptions(replace(space, context=method))
         if options.degrees:
             by_degrees.setdefault(options.degrees, []).append(options)
     for degrees, alike in by_degrees.items():
-        costs = [np.concatenate([method_costs(one.ground.table(tp)) for tp in degrees]) for one in alike]
-        yield from (one for one, kept in zip(alike, unbeaten(costs), strict=True) if kept)
+        costs = [np.concatenate([method_costs(options.space.table(tp)) for tp in degrees]) for options in alike]
+        yield from (options for options, kept in zip(alike, unbeaten(costs), strict=True) if kept)
 
 
 @dataclass(frozen=True)
-class Options:
-    """What every item costs under every strategy of one ground."""
+class StrategyOptions:
+    """What every item costs under every strategy of one space."""
 
-    ground: Ground
+    space: LayerwiseSpace
 
     @cached_property
     def degrees(self) -> tuple[int, ...]:
         """Every tp that divides heads and ranks, and whose dp and micro-batch are on the axes of the problem [G]."""
-        job, ground = self.ground.job, self.ground
+        job, space = self.space.job, self.space
         axes, heads, kv_heads = axis_values(job), head_counts(job), kv_head_counts(job)
         return tuple(
             tp
             for tp in axes["tp"]
-            if ground.ranks % (tp * ground.cp) == 0
-            and (dp := ground.dp(tp)) in axes["dp"]
-            and ground.sequences % dp == 0
-            and ground.sequences // dp in axes["micro_batch"]
+            if space.ranks % (tp * space.cp) == 0
+            and (dp := space.dp(tp)) in axes["dp"]
+            and space.sequences % dp == 0
+            and space.sequences // dp in axes["micro_batch"]
             and all(count % tp == 0 for count in heads)
             and all(count % tp == 0 or tp % count == 0 for count in kv_heads)
-            and bool(context_suits(job, ground.context, np.array(tp), np.array(ground.cp)))
+            and bool(context_suits(job, space.context, np.array(tp), np.array(space.cp)))
         )
 
     @cached_property
-    def strategies(self) -> tuple[tuple[tuple[int, Mode], ...], ...]:
+    def strategies(self) -> tuple[tuple[tuple[int, RecomputeMode], ...], ...]:
         """ZeRO stage and recomputation of each option [G][O]."""
-        stages = zero_stages(self.ground.job)
-        tables = [self.ground.table(tp) for tp in self.degrees]
+        stages = zero_stages(self.space.job)
+        tables = [self.space.table(tp) for tp in self.degrees]
         return tuple(tuple((zero, mode) for zero in stages for mode in table.modes) for table in tables)
 
     @cached_property
-    def items(self) -> tuple[Rows, Ints]:
+    def items(self) -> tuple[LayerRows, Ints]:
         """The distinct items [N], and which each layer is [L]."""
-        rows = Rows.of_model(self.ground.job)
+        rows = LayerRows.of_model(self.space.job)
         columns = np.stack([rows.kind_X, rows.first_X.astype(np.int64), rows.last_X.astype(np.int64)])
         _, first_N, item_L = np.unique(columns, axis=1, return_index=True, return_inverse=True)
         return rows.at(first_N), item_L.ravel()
@@ -167,7 +167,7 @@ class Options:
         rows, item_L = self.items
         least_N = np.full(len(rows.kind_X), np.inf)
         for tp in self.degrees:
-            table = self.ground.table(tp)
+            table = self.space.table(tp)
             extra_K = np.array([mode.extra_s for mode in table.modes]).min(axis=0)
             pass_N = (table.pass_K3.sum(axis=1) + extra_K)[rows.kind_X]
             pass_N = pass_N + rows.first_X * sum(table.first.pass_s) + rows.last_X * sum(table.last.pass_s)
@@ -175,27 +175,27 @@ class Options:
         return np.asarray(least_N[item_L])
 
     @cached_property
-    def costs(self) -> "Costs":
+    def costs(self) -> "ItemCosts":
         """Every item under every strategy; infinite seconds where a tp has fewer options."""
-        ground, rows = self.ground, self.items[0]
+        space, rows = self.space, self.items[0]
         shape = (len(rows.kind_X), len(self.degrees), max(len(options) for options in self.strategies))
         once, state, held = (np.zeros(shape) for _ in range(3))
-        found = Costs(np.full(shape, np.inf), once, state, held, np.zeros(shape[1:]), np.zeros(shape[1:]))
+        costs = ItemCosts(np.full(shape, np.inf), once, state, held, np.zeros(shape[1:]), np.zeros(shape[1:]))
         for g, tp in enumerate(self.degrees):
-            table = ground.table(tp)
-            sharings = {zero: ground.sharing(tp, zero) for zero in zero_stages(ground.job)}
+            table = space.table(tp)
+            sharings = {zero: space.sharing(tp, zero) for zero in zero_stages(space.job)}
             for o, (zero, mode) in enumerate(self.strategies[g]):
-                row = priced(ground, tp, zero, sharings[zero], rows, mode)
-                found.pass_NGO[:, g, o] = row.pass_X3.sum(axis=1)
-                found.once_NGO[:, g, o] = row.shown_X + row.optimizer_X
-                found.state_NGO[:, g, o] = row.state_X3.sum(axis=1)
-                found.held_NGO[:, g, o] = np.array(mode.held_bytes)[rows.kind_X]
-                found.gathered_GO[g, o] = table.gathered_bytes if zero == 3 else 0.0
-                found.again_GO[g, o] = table.again_bytes if mode.recompute.granularity == "full" else 0.0
-                found.forward_share = max(
-                    found.forward_share, float((row.pass_X3[:, 0] / row.pass_X3.sum(axis=1)).max())
+                row = strategy_costs(space, tp, zero, sharings[zero], rows, mode)
+                costs.pass_NGO[:, g, o] = row.pass_X3.sum(axis=1)
+                costs.once_NGO[:, g, o] = row.shown_X + row.optimizer_X
+                costs.state_NGO[:, g, o] = row.state_X3.sum(axis=1)
+                costs.held_NGO[:, g, o] = np.array(mode.held_bytes)[rows.kind_X]
+                costs.gathered_GO[g, o] = table.gathered_bytes if zero == 3 else 0.0
+                costs.again_GO[g, o] = table.again_bytes if mode.recompute.granularity == "full" else 0.0
+                costs.forward_share = max(
+                    costs.forward_share, float((row.pass_X3[:, 0] / row.pass_X3.sum(axis=1)).max())
                 )
-        return found
+        return costs
 
     @property
     def forward_share(self) -> float:
@@ -205,17 +205,17 @@ class Options:
     @cached_property
     def change_GG(self) -> Floats:
         """Seconds of a micro-batch, there and back, where neighbours have these tp."""
-        return np.array([[2.0 * self.ground.change_s(a, b) for b in self.degrees] for a in self.degrees])
+        return np.array([[2.0 * self.space.change_s(a, b) for b in self.degrees] for a in self.degrees])
 
     def strategy(self, state: int, option: int) -> Strategy:
         """One of them by its place."""
         tp = self.degrees[state]
         zero, mode = self.strategies[state][option]
-        return Strategy(tp, self.ground.dp(tp), zero, mode.recompute)
+        return Strategy(tp, self.space.dp(tp), zero, mode.recompute)
 
 
 @dataclass(slots=True, eq=False)
-class Costs:
+class ItemCosts:
     """Figures of every item under every strategy."""
 
     pass_NGO: Floats  # seconds of a micro-batch
@@ -228,10 +228,10 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """One ground with its layers cut into stages."""
+class LayerCut:
+    """One space with its layers cut into stages."""
 
-    options: Options
+    options: StrategyOptions
     counts: Counts
 
     @cached_property
@@ -242,14 +242,14 @@ class Cut:
     @cached_property
     def floor_s(self) -> float:
         """Least seconds of a step, memory set aside."""
-        ground = self.options.ground
+        space = self.options.space
         before_S = np.concatenate([[0.0], np.cumsum(self.least_S)[:-1]])
-        return float((ground.num_micro_batches * self.least_S + before_S).max()) + ground.job.rates.get("step_s")
+        return float((space.num_micro_batches * self.least_S + before_S).max()) + space.job.rates.get("step_s")
 
     def planned(self, cutoff_s: float) -> tuple[Evaluation | None, float]:
         """The plan of the best chain of every stage, where it may beat the cutoff, and a bound on every plan."""
-        ground, bound = self.options.ground, self.floor_s
-        fixed_s = ground.job.rates.get("step_s")
+        space, bound = self.options.space, self.floor_s
+        fixed_s = space.job.rates.get("step_s")
         chosen: list[Strategy] = []
         for stage in range(len(self.counts)):
             others = tuple(self._others(stage))
@@ -258,14 +258,14 @@ class Cut:
                 return None, max(bound, cutoff_s)
             bound = max(bound, *(fixed_s + rest_s + share * seconds for rest_s, share in others))
             chosen += self._chosen(stage, chain)
-        return evaluate_mix(ground, self.counts, chosen), bound
+        return evaluate_mix(space, self.counts, chosen), bound
 
     def _chosen(self, stage: int, chain: Chain) -> Iterator[Strategy]:
         """Strategies of a stage's layers; equal neighbours of one tp in the order of their options, since theirs is
         all the same."""
         first = sum(self.counts[:stage])
         items = self.options.items[1][first : first + self.counts[stage]].tolist()
-        alike = groupby(zip(items, chain.states, chain.options, strict=True), key=lambda one: one[:2])
+        alike = groupby(zip(items, chain.states, chain.options, strict=True), key=lambda layer: layer[:2])
         for (_, state), run in alike:
             yield from (self.options.strategy(state, option) for option in sorted(option for _, _, option in run))
 
@@ -273,7 +273,7 @@ class Cut:
         """Seconds of a step beside those of this stage, and the share of its own that counts, by either bound."""
         before_s = float(self.least_S[:stage].sum())
         yield before_s, 1.0
-        behind, batches = len(self.counts) - 1 - stage, self.options.ground.num_micro_batches
+        behind, batches = len(self.counts) - 1 - stage, self.options.space.num_micro_batches
         share = 1.0 - behind * self.options.forward_share / batches
         if behind and share > 0.0:
             yield float(self.least_S.sum() - self.least_S[stage]), share
@@ -302,18 +302,18 @@ class Cut:
     def _chain(self, stage: int) -> "_Stage":
         """The layers of a stage under every strategy."""
         options, first = self.options, sum(self.counts[:stage])
-        ground, item_L = options.ground, options.items[1][first : first + self.counts[stage]]
-        costs, batches = options.costs, ground.num_micro_batches
-        depth = float(pipe_of("1f1b", ground.pp, 1, batches).peak_R[stage])
+        space, item_L = options.space, options.items[1][first : first + self.counts[stage]]
+        costs, batches = options.costs, space.num_micro_batches
+        depth = float(pipe_of("1f1b", space.pp, 1, batches).peak_R[stage])
         size_NGO = costs.state_NGO + depth * costs.held_NGO
         size_LGO = size_NGO[item_L]
         if stage == len(self.counts) - 1:
-            size_LGO[-1] += np.array([ground.table(tp).ends_bytes for tp in options.degrees])[:, None]
+            size_LGO[-1] += np.array([space.table(tp).ends_bytes for tp in options.degrees])[:, None]
         return _Stage(
             (batches * costs.pass_NGO + costs.once_NGO)[item_L],
             size_LGO,
             batches * options.change_GG,
-            ground.job.capacity_bytes - ground.job.rates.get("memory.context_bytes"),
+            space.job.capacity_bytes - space.job.rates.get("memory.context_bytes"),
             costs.gathered_GO,
             costs.again_GO,
         )

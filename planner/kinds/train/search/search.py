@@ -3,47 +3,60 @@
 Three levels: (1) tp, cp, ep, moe_tp, micro-batch, pp, dp, bounded by computing alone; (2) schedule with stages per
 rank, ZeRO stage with the ranks that share its states, and offload, bounded by what is exchanged as well; (3) the
 recomputation, from the fastest choice that memory can hold on. The plan at a leaf has its layers laid out and its
-pipeline played. The node with the least bound is opened next; the search ends when the least bound left is no less than
-the best plan, so that what is left out is proven to hold nothing better.
+pipeline simulated. What level 1 and 2 are is said by a subclass: on one pool (`one_pool`), or across several
+(`planner.kinds.train.pools.search`).
 """
 
-from dataclasses import dataclass, replace
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.arrays import Bools, Floats
-from planner.kinds.train.evaluation.evaluate import (
-    Choice,
-    Evaluation,
-    evaluate,
-    fits,
-    lay_out,
-    room_of,
-)
-from planner.kinds.train.job import Job
-from planner.kinds.train.search.best_first import DUST, EXCHANGE, RECOMPUTATION, BestFirst, Tally, prove
-from planner.kinds.train.search.bounds import Floor, floor_s
+from planner.arrays import Bools, Floats, Ints
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, fits
+from planner.kinds.train.figures import MARGIN, ROUNDING
+from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import Mixes
-from planner.kinds.train.space.contexts import undominated
-from planner.kinds.train.space.space import (
-    LAUNCHABLE,
-    Shape,
-    Space,
-    axis_values,
-    offloads,
-    schedules,
-    shape_of,
-    shardings,
-    space_of,
-)
-from planner.kinds.train.space.tables import Sharing, Table, Ways, sharing_of, ways_of
+from planner.kinds.train.space.space import ShardShape, Space, axis_values
+from planner.kinds.train.space.tables import CostTable, RecomputeMode, Ways, ways_of
 from planner.progress import Limits
+from planner.solvers.best_first import BestFirst, search_all
 
 LAYOUT_RULE = "contiguous, the slowest rank as fast as can be, then the least sum of squares"
+COMPUTING, EXCHANGE, RECOMPUTATION = "computing", "computing and exchange", "recomputation"
+"""Bounds, by what they take into account."""
+DOMINATED = "no better anywhere than another of its kind"
 
 
 @dataclass(slots=True)
-class Found:
+class Tally:
+    """What became of the candidates: a candidate is a combination of all axes but recomputation and layout."""
+
+    candidates: int = 0
+    illegal: Counter[str] = field(default_factory=Counter)
+    bounded: Counter[str] = field(default_factory=Counter)
+    unfit: int = 0
+    evaluated: int = 0
+
+    def leave(self, reason: str, number: int) -> None:
+        """Candidates left out by a bound."""
+        if number:
+            self.bounded[reason] += number
+
+    def add(self, other: "Tally") -> None:
+        """The candidates of another search as well."""
+        self.candidates += other.candidates
+        self.unfit += other.unfit
+        self.evaluated += other.evaluated
+        self.bounded.update(other.bounded)
+        self.illegal.update(other.illegal)
+
+
+@dataclass(slots=True)
+class SearchResult:
     """The best plan, the next best one of another shape, the least bound of what was not opened, and the tally."""
 
     best: Evaluation | None
@@ -58,157 +71,42 @@ class Found:
     uses: tuple[str, ...] = ()  # of several pools, that were weighed
 
 
-class Search(BestFirst["Leaf"]):
-    """Plans on one pool; what is minimised is seconds, or seconds times GPUs."""
+@dataclass(frozen=True)
+class Candidate(ABC):
+    """A job of level 2, under one recomputation: everything but its layout. One part for each pool that it runs on."""
 
-    def __init__(self, job: Job, limits: Limits, value: float = float("inf")) -> None:
-        super().__init__(limits.tell, value)
-        self.job, self.limits = job, limits
-        self.space = space_of(job)
-        self.chunks = axis_values(job)["vpp"]
-        self.tally.illegal |= self.space.illegal
-        self.tables: dict[Shape, Table] = {}
-        self.ways: dict[tuple[Shape, int, int], Ways] = {}
-        self.shared: dict[tuple[Shape, int, int, int, frozenset[str]], Sharing] = {}
-        self.best: Evaluation | None = None
-        self.second: Evaluation | None = None
-        self.needed_bytes = 0.0
-        self._plant()
+    parts: tuple[PlanChoice, ...]
 
-    def run(self) -> Found:
-        """The best plan, proven."""
-        return self.found(prove([self], self.limits))
+    @property
+    @abstractmethod
+    def whole(self) -> PlanChoice:
+        """The whole job as priced on the first pool."""
 
-    def found(self, stop_reason: str) -> Found:
-        """What a search that stopped has found."""
-        value = None if self.best is None else self.weigh(self.best.step_s, self.best.choice.num_gpus)
-        return Found(self.best, value, self.bound, self.second, self.tally, self.space, stop_reason, self.needed_bytes)
+    @abstractmethod
+    def room_U(self) -> Floats:
+        """Bytes of each unit of the pipeline for its layers."""
 
-    def weigh(self, step_s: float, gpus: int) -> float:
-        """What is minimised."""
-        return step_s * gpus if self.job.per_gpu else step_s
+    @abstractmethod
+    def floor_s(self, mode: RecomputeMode | None, full_layers: int) -> float:
+        """Least seconds of a step under any layout, where at least this is computed again."""
 
-    def table(self, shape: Shape) -> Table:
-        """The costs of a shape, made once."""
-        found = self.tables.get(shape)
-        if found is None:
-            found = self.tables[shape] = Table(self.job, shape)
-        return found
+    @abstractmethod
+    def priced(self) -> Evaluation | None:
+        """The job laid out and simulated; None where its layers do not fit."""
 
-    def _plant(self) -> None:
-        """Bounds of all combinations of level 1, in ascending order."""
-        space, batch = self.space, self.job.options.global_batch
-        batches_N = batch // (space.dp * space.micro_batch)
-        gpus_N = space.tp * space.cp * space.pp * space.dp
-        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context, space.pp])
-        kept_N = undominated(space, lambda shape: (self.table(shape),))
-        columns = columns[:, kept_N]
-        kinds, kind_N = np.unique(columns, axis=1, return_inverse=True)
-        slowest = np.array([self._slowest(*(int(value) for value in kind)) for kind in kinds.T])
-        slowest_N = np.full(len(space), np.inf)
-        slowest_N[kept_N] = slowest[kind_N.ravel()] if len(space) else slowest_N
-        pairs, pair_N = np.unique(np.stack([space.pp, batches_N]), axis=1, return_inverse=True)
-        runs = [len(list(schedules(self.job, int(pp), int(m), self.chunks))) for pp, m in pairs.T]
-        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.dp])
-        ranks, ranks_N = np.unique(columns, axis=1, return_inverse=True)
-        each = np.array([self._num_shardings(*row) for row in ranks.T.tolist()], np.int64) * len(offloads(self.job))
-        bound_N = batches_N * slowest_N + self.job.rates.get("step_s")
-        children_N = each[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
-        self.set_nodes(bound_N * gpus_N if self.job.per_gpu else bound_N, children_N, kept_N)
-
-    def _num_shardings(self, tp: int, cp: int, ep: int, etp: int, dp: int) -> int:
-        return len(shardings(self.job, Shape(tp, cp, ep, etp, 1), dp))
-
-    def _slowest(self, tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int, pp: int) -> float:
-        table = self.table(shape_of(tp, cp, ep, etp, micro_batch, context))
-        paired = "dualpipe" in (self.job.options.search.schedule or LAUNCHABLE)
-        return Floor(table, pp, further_heads=False, paired=paired).slowest_s
-
-    def open(self, node: int) -> None:
-        """Level 2 of a combination of level 1."""
-        space = self.space
-        table, pp, dp = self.table(space.shape(node)), int(space.pp[node]), int(space.dp[node])
-        floors = {paired: Floor(table, pp, paired=paired) for paired in (False, True)}
-        batches = self.job.options.global_batch // (dp * table.shape.micro_batch)
-        runs = list(schedules(self.job, pp, batches, self.chunks))
-        for zero_stage, shards in shardings(self.job, table.shape, dp):
-            for offload in offloads(self.job):
-                sharing = self._sharing(table, dp, zero_stage, shards, offload)
-                least_bytes = float(table.model_2 @ sharing.state_2) / pp
-                if least_bytes > self.job.capacity_bytes:
-                    self.tally.unfit += len(runs)
-                    self._remember(least_bytes)
-                    continue
-                for schedule, vpp in runs:
-                    choice = Choice(
-                        table, sharing, pp, dp, schedule, vpp, zero_stage, offload, table.modes[0], shards=shards
-                    )
-                    self._push(Leaf(choice, -1), floors[schedule == "dualpipe"])
-
-    def _push(self, leaf: "Leaf", floor: Floor) -> None:
-        self.push(self.weigh(floor_s(leaf.choice, floor), leaf.choice.num_gpus), leaf)
-
-    def _sharing(self, table: Table, dp: int, zero_stage: int, shards: int, offload: frozenset[str]) -> Sharing:
-        key = (table.shape, dp, zero_stage, shards, offload)
-        found = self.shared.get(key)
-        if found is None:
-            found = self.shared[key] = sharing_of(table, dp, zero_stage, offload, shards)
-        return found
-
-    def play(self, leaf: "Leaf") -> None:
-        """The fastest recomputation that may fit is bounded again, then laid out and played."""
-        if leaf.place >= 0:
-            found = lay_and_play(leaf.choice)
-            if found is not None and fits(found):
-                self.tally.evaluated += 1
-                self._keep(found)
-                return
-            if found is not None:
-                self._remember(float(found.memory.total_R.max()))
-        following = self._following(leaf)
-        if following is None:
-            self.tally.unfit += 1
-            return
-        choice = following.choice
-        mode = None if choice.full_layers else choice.mode
-        whole, paired = choice.full_layers * choice.vpp, choice.schedule == "dualpipe"
-        self._push(following, Floor(choice.table, choice.pp, mode, whole, paired=paired))
-
-    def _following(self, leaf: "Leaf") -> "Leaf | None":
-        """The choice under its next way to recompute that may fit."""
-        choice = leaf.choice
-        key = (choice.table.shape, choice.pp * choice.vpp, choice.vpp)
-        ways = self.ways.get(key)
-        if ways is None:
-            ways = self.ways[key] = ways_of(choice.table, key[1], key[2])
-        may_M, least_bytes = ways_that_may_fit(choice, ways, room_of(choice))
-        if not may_M.any():
-            self._remember(least_bytes)
-        later = np.flatnonzero(may_M[leaf.place + 1 :])
-        if not len(later):
-            return None
-        place = leaf.place + 1 + int(later[0])
-        mode, whole = ways.modes[place]
-        return Leaf(replace(choice, mode=mode, full_layers=whole), place)
-
-    def _remember(self, used_bytes: float) -> None:
-        if not self.needed_bytes or used_bytes < self.needed_bytes:
-            self.needed_bytes = used_bytes
-
-    def _keep(self, found: Evaluation) -> None:
-        value = self.weigh(found.step_s, found.choice.num_gpus)
-        if value < self.value * (1.0 - DUST):
-            if self.best is not None and self.best.choice.table.shape != found.choice.table.shape:
-                self.second = self.best
-            self.best, self.value = found, value
-            self.tell(f"step {found.step_s:.4g} s with {found.choice.num_gpus} GPUs")
+    def under(self, mode: RecomputeMode, full_layers: int) -> "Candidate":
+        """The job with another recomputation."""
+        parts = tuple(
+            replace(part, mode=part.table.mode(mode.recompute), full_layers=full_layers) for part in self.parts
+        )
+        return replace(self, parts=parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A choice of level 2 at one of its modes of recomputation; `place` counts through them, -1 before the first."""
+    """A candidate at one of its ways to recompute; `place` counts through them, -1 before the first."""
 
-    choice: Choice
+    candidate: Candidate
     place: int
 
     @property
@@ -217,13 +115,128 @@ class Leaf:
         return EXCHANGE if self.place < 0 else RECOMPUTATION
 
 
-def lay_and_play(choice: Choice) -> Evaluation | None:
-    """The choice with its layers laid out; None where they do not fit."""
-    counts_S = lay_out(choice)
-    return None if counts_S is None else evaluate(choice, counts_S)
+class PlanSearch(BestFirst[Leaf]):
+    """Plans on the pools of `jobs`; what is minimised is seconds, or seconds times GPUs.
+
+    Subclasses bound the nodes of level 1 as they are made, with `set_nodes` and `set_children`.
+    """
+
+    def __init__(self, jobs: Sequence[TrainJob], job: TrainJob, limits: Limits, value: float = float("inf")) -> None:
+        """`job`: what is legal on all pools, with all their GPUs."""
+        super().__init__(value, MARGIN)
+        self.jobs, self.job, self.limits = tuple(jobs), job, limits
+        self.chunks = axis_values(job)["vpp"]
+        self.tally = Tally()
+        self.tables_of_shape: dict[ShardShape, tuple[CostTable, ...]] = {}
+        self.ways: dict[tuple[ShardShape, int, int], Ways] = {}
+        self.best: Evaluation | None = None
+        self.second: Evaluation | None = None
+        self.needed_bytes = 0.0
+        self.space = self.plant()
+
+    @abstractmethod
+    def plant(self) -> Space:
+        """Level 1, its bounds set."""
+
+    @abstractmethod
+    def candidates(self, node: int) -> Iterator[Candidate]:
+        """Level 2 of a node."""
+
+    def set_children(self, bound_N: Floats, children_N: Ints, kept_N: Bools | None = None) -> None:
+        """The nodes of level 1, each with its bound and the candidates below it; those not kept are dominated."""
+        self.set_nodes(bound_N, kept_N)
+        self.children_N = children_N
+        self.tally.candidates = int(children_N.sum())
+        self.tally.leave(DOMINATED, self.tally.candidates - int(children_N[self.queue].sum()))
+
+    def run(self) -> SearchResult:
+        """The best plan, proven."""
+        return self.result(prove([self], self.limits))
+
+    def result(self, stop_reason: str) -> SearchResult:
+        """What a search that stopped came to."""
+        value = None if self.best is None else self.best.objective
+        return SearchResult(
+            self.best, value, self.bound, self.second, self.tally, self.space, stop_reason, self.needed_bytes
+        )
+
+    def weigh(self, step_s: float, gpus: int) -> float:
+        """What is minimised."""
+        return step_s * gpus if self.job.per_gpu else step_s
+
+    def tables(self, shape: ShardShape) -> tuple[CostTable, ...]:
+        """The costs of a shape on each pool, made once."""
+        if shape not in self.tables_of_shape:
+            self.tables_of_shape[shape] = tuple(CostTable(job, shape) for job in self.jobs)
+        return self.tables_of_shape[shape]
+
+    def open(self, node: int) -> None:
+        most_bytes = max(job.capacity_bytes for job in self.jobs)
+        for candidate in self.candidates(node):
+            whole = candidate.whole
+            least_bytes = float(whole.table.model_2 @ whole.sharing.state_2) / whole.pp
+            if least_bytes > most_bytes:
+                self.tally.unfit += 1
+                self._remember(least_bytes)
+            else:
+                self.push(self.weigh(candidate.floor_s(None, 0), whole.num_gpus), Leaf(candidate, -1))
+
+    def close(self, leaf: Leaf) -> None:
+        """The plan of the leaf, laid out; where it does not fit, the fastest recomputation that may, bounded again."""
+        candidate, whole = leaf.candidate, leaf.candidate.whole
+        evaluation = candidate.priced() if leaf.place >= 0 else None
+        if evaluation is not None and fits(evaluation):
+            self.tally.evaluated += 1
+            self._keep(evaluation)
+            return
+        if evaluation is not None:
+            self._remember(float(evaluation.memory.total_R.max()))
+        key = (whole.table.shape, whole.pp * whole.vpp, whole.vpp)
+        if key not in self.ways:
+            self.ways[key] = ways_of(whole.table, key[1], key[2])
+        ways = self.ways[key]
+        may_M, least_bytes = ways_that_may_fit(whole, ways, candidate.room_U())
+        if not may_M.any():
+            self._remember(least_bytes)
+        later = np.flatnonzero(may_M[leaf.place + 1 :])
+        if not len(later):
+            self.tally.unfit += 1
+            return
+        place = leaf.place + 1 + int(later[0])
+        mode, full_layers = ways.modes[place]
+        bound_s = candidate.floor_s(None if full_layers else mode, full_layers * whole.vpp)
+        self.push(self.weigh(bound_s, whole.num_gpus), Leaf(candidate.under(mode, full_layers), place))
+
+    def leave(self, leaf: Leaf) -> None:
+        self.tally.leave(leaf.bounded_by, 1)
+
+    def leave_rest(self) -> None:
+        """Count what waits as left out by its bound."""
+        self.tally.leave(COMPUTING, int(self.children_N[self.queue[self.opened :]].sum()))
+        for _, _, leaf in self.heap:
+            self.leave(leaf)
+
+    def _remember(self, used_bytes: float) -> None:
+        self.needed_bytes = min(self.needed_bytes or used_bytes, used_bytes)
+
+    def _keep(self, evaluation: Evaluation) -> None:
+        if evaluation.objective < self.value * (1.0 - MARGIN):
+            if self.best is not None and self.best.choice.table.shape != evaluation.choice.table.shape:
+                self.second = self.best
+            self.best, self.value = evaluation, evaluation.objective
+            self.limits.tell(f"step {evaluation.step_s:.4g} s with {evaluation.choice.num_gpus} GPUs")
 
 
-def ways_that_may_fit(choice: Choice, ways: Ways, room_U: Floats) -> tuple[Bools, float]:
+def prove(searches: Sequence[PlanSearch], limits: Limits) -> str:
+    """Search on wherever the least bound is left, until no search can beat the best value of all; why it stopped."""
+    deadline = float("inf") if limits.time_limit_s is None else time.perf_counter() + limits.time_limit_s
+    reason = search_all(searches, max(MARGIN, limits.gap), deadline)
+    for search in searches:
+        search.leave_rest()
+    return reason
+
+
+def ways_that_may_fit(choice: PlanChoice, ways: Ways, room_U: Floats) -> tuple[Bools, float]:
     """Which ways to recompute leave room for all layers of each kind [M], and about the least bytes that any needs.
 
     room_U: bytes of each unit of the pipeline for its layers. Each is given as many layers of one kind as it has room
@@ -238,11 +251,11 @@ def ways_that_may_fit(choice: Choice, ways: Ways, room_U: Floats) -> tuple[Bools
     used_MU = -room_MU
     for kind, number in enumerate(table.job.count_of_kind):
         held_M = np.zeros(len(fits_M)) if moved else ways.held_MK[:, kind]
-        kept = table.kept[kind]
+        kept = table.activations[kind]
         saved = 0.0 if moved else kept.total_bytes - kept.input_bytes
         more_MU = ways.whole_M[:, None] * (stages_U * pipe.depth_U)[None, :] * saved
         each_MU = np.maximum(state_K[kind] + pipe.depth_U[None, :] * held_M[:, None], 1e-9)
-        most_MU = np.floor((room_MU + more_MU) / each_MU + 1e-9)
+        most_MU = np.floor((room_MU + more_MU) / each_MU + ROUNDING)
         fits_M &= most_MU.clip(0, number).sum(axis=1) >= number
         used_MU = used_MU + each_MU * number / choice.pp - more_MU * number / table.job.arch.num_layers
     return fits_M, float(table.job.capacity_bytes + used_MU.max(axis=1).min())

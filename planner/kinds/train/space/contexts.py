@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner.arrays import Bools, Floats
-from planner.kinds.train.space.space import Shape, Space, shape_of
-from planner.kinds.train.space.tables import Table
+from planner.kinds.train.space.space import ShardShape, Space, shard_shape
+from planner.kinds.train.space.tables import CostTable
 
 
-def undominated(space: Space, tables_of: Callable[[Shape], Sequence[Table]]) -> Bools:
+def undominated(space: Space, tables_of: Callable[[ShardShape], Sequence[CostTable]]) -> Bools:
     """Combinations of a space whose method no other beats in every pass and byte, on all pools of `tables_of` [N]."""
     columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context])
     kinds, kind_N = np.unique(columns, axis=1, return_inverse=True)
@@ -19,9 +19,9 @@ def undominated(space: Space, tables_of: Callable[[Shape], Sequence[Table]]) -> 
     kept = np.ones(kinds.shape[1], np.bool_)
     for group in alike.values():
         if len(group) > 1:
-            shapes = [shape_of(*kinds[:, kind].tolist()) for kind in group]
+            shapes = [shard_shape(*kinds[:, kind].tolist()) for kind in group]
             kept[group] = unbeaten(
-                [np.concatenate([method_costs(one) for one in tables_of(shape)]) for shape in shapes]
+                [np.concatenate([method_costs(table) for table in tables_of(shape)]) for shape in shapes]
             )
     return np.asarray(kept[kind_N.ravel()])
 
@@ -30,15 +30,15 @@ def unbeaten(costs: Sequence[Floats]) -> list[bool]:
     """Whether each row is beaten by no other; the first of equal ones counts."""
     return [
         not any(
-            (other <= cost).all() and ((other < cost).any() or at < mine)
-            for at, other in enumerate(costs)
-            if at != mine
+            (other <= cost).all() and ((other < cost).any() or rival < row)
+            for rival, other in enumerate(costs)
+            if rival != row
         )
-        for mine, cost in enumerate(costs)
+        for row, cost in enumerate(costs)
     ]
 
 
-def method_costs(table: Table) -> Floats:
+def method_costs(table: CostTable) -> Floats:
     """What a method changes: seconds of the passes and of the attention alone, and what is gathered."""
     attention = [cost.forward_of_module.get("core_attention", 0.0) for cost in table.layers]
     return np.array([*table.pass_K3.ravel(), *attention, table.gathered_kv_bytes])

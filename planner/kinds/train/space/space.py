@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.arrays import Bools, Ints
 from planner.costs.training.config import ContextParallel, Schedule
-from planner.kinds.train.job import Job
+from planner.kinds.train.job import TrainJob
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.solvers.pass_orders import CHUNKS
 
@@ -32,7 +32,7 @@ SAME_STAGES: tuple[tuple[Schedule, ...], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ShardShape:
     """What the costs of a layer hang on."""
 
     tp: int
@@ -61,15 +61,15 @@ class Space:
     def __len__(self) -> int:
         return len(self.tp)
 
-    def shape(self, node: int) -> Shape:
+    def shape(self, node: int) -> ShardShape:
         """The shape of one combination."""
         columns = (self.tp, self.cp, self.ep, self.etp, self.micro_batch, self.context)
-        return shape_of(*(int(column[node]) for column in columns))
+        return shard_shape(*(int(column[node]) for column in columns))
 
 
-def shape_of(tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int) -> Shape:
+def shard_shape(tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int) -> ShardShape:
     """The shape of these values of the columns of a space."""
-    return Shape(tp, cp, ep, etp, micro_batch, CONTEXTS[context])
+    return ShardShape(tp, cp, ep, etp, micro_batch, CONTEXTS[context])
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -83,25 +83,25 @@ def powers(most: int) -> tuple[int, ...]:
     return tuple(1 << bit for bit in range(max(most, 1).bit_length()))
 
 
-def head_counts(job: Job) -> tuple[int, ...]:
+def head_counts(job: TrainJob) -> tuple[int, ...]:
     """Numbers of heads that tensor parallelism must divide, key-value heads where these are not replicated."""
-    found: set[int] = set()
+    counts: set[int] = set()
     for layer in job.kinds:
         match layer.mixer:
             case GroupedQueryAttention() | LatentAttention():
-                found.add(layer.mixer.num_heads)
+                counts.add(layer.mixer.num_heads)
             case LinearAttention():
-                found |= {layer.mixer.num_key_heads, layer.mixer.num_value_heads}
-    return tuple(sorted(found))
+                counts |= {layer.mixer.num_key_heads, layer.mixer.num_value_heads}
+    return tuple(sorted(counts))
 
 
-def kv_head_counts(job: Job) -> tuple[int, ...]:
+def kv_head_counts(job: TrainJob) -> tuple[int, ...]:
     """Numbers of key-value heads: a tp must divide them, or be a multiple of them."""
     mixers = (layer.mixer for layer in job.kinds)
     return tuple(sorted({mixer.num_kv_heads for mixer in mixers if isinstance(mixer, GroupedQueryAttention)}))
 
 
-def axis_values(job: Job) -> dict[str, tuple[int, ...]]:
+def axis_values(job: TrainJob) -> dict[str, tuple[int, ...]]:
     """Values of every numeric axis: those of the problem, else all that can be legal."""
     search, options, domain = job.options.search, job.options, job.machine.domain_gpus
     batch, layers = options.common_batch, job.arch.num_layers
@@ -120,12 +120,12 @@ def axis_values(job: Job) -> dict[str, tuple[int, ...]]:
     return {name: tuple(sorted(set(given[name]))) if given[name] is not None else free[name] for name in free}
 
 
-def _long_enough(job: Job, cp: int) -> bool:
+def _long_enough(job: TrainJob, cp: int) -> bool:
     tokens = job.options.sequence_tokens
     return tokens % (2 * cp) == 0 and tokens // cp >= LEAST_PIECE_TOKENS
 
 
-def space_of(job: Job, part_dp: tuple[int, ...] = ()) -> Space:
+def space_of(job: TrainJob, part_dp: tuple[int, ...] = ()) -> Space:
     """All legal combinations of tp, cp, ep, moe_tp, micro-batch, pp and dp.
 
     `part_dp`: values of dp where these ranks do no more than a part of the batch.
@@ -149,18 +149,18 @@ def space_of(job: Job, part_dp: tuple[int, ...] = ()) -> Space:
     return Space(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7], axes, counts)
 
 
-def _with_methods(job: Job, columns: list[Ints], tp: Ints, cp: Ints) -> list[Ints]:
+def _with_methods(job: TrainJob, columns: list[Ints], tp: Ints, cp: Ints) -> list[Ints]:
     """Combinations with every method of context parallelism that suits them, where they have such."""
     alone = cp == 1
-    found = [[*(column[alone] for column in columns), np.zeros(int(alone.sum()), np.int64)]]
+    rows = [[*(column[alone] for column in columns), np.zeros(int(alone.sum()), np.int64)]]
     for method in context_methods(job):
         able = ~alone & context_suits(job, method, tp, cp)
-        found.append([*(column[able] for column in columns), np.full(int(able.sum()), CONTEXTS.index(method))])
-    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+        rows.append([*(column[able] for column in columns), np.full(int(able.sum()), CONTEXTS.index(method))])
+    return [np.concatenate(parts) for parts in zip(*rows, strict=True)]
 
 
 def _rules(
-    job: Job, of_batch: Ints, tp: Ints, cp: Ints, ep: Ints, etp: Ints, pp: Ints, dp: Ints
+    job: TrainJob, of_batch: Ints, tp: Ints, cp: Ints, ep: Ints, etp: Ints, pp: Ints, dp: Ints
 ) -> Iterator[tuple[str, Bools]]:
     """(name, what is legal) of every rule, cheapest first; arrays broadcast. `of_batch` must divide the batch."""
     options = job.options
@@ -191,12 +191,12 @@ def _rules(
         yield "expert groups", tiled & ((etp == 1) | (etp == tp))
 
 
-def context_methods(job: Job) -> tuple[ContextParallel, ...]:
+def context_methods(job: TrainJob) -> tuple[ContextParallel, ...]:
     """Methods of context parallelism that may be used."""
     return job.options.search.context_parallel or CONTEXTS
 
 
-def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> Bools:
+def context_suits(job: TrainJob, method: ContextParallel, tp: Ints, cp: Ints) -> Bools:
     """Where a method can cut the sequence; arrays broadcast.
 
     Ring and all-gather cut it into 2 cp pieces, so that causal work is even, and Ulysses gives each rank whole heads
@@ -212,7 +212,9 @@ def context_suits(job: Job, method: ContextParallel, tp: Ints, cp: Ints) -> Bool
     return suits
 
 
-def schedules(job: Job, pp: int, num_micro_batches: int, chunks: tuple[int, ...]) -> Iterator[tuple[Schedule, int]]:
+def schedules(
+    job: TrainJob, pp: int, num_micro_batches: int, chunks: tuple[int, ...]
+) -> Iterator[tuple[Schedule, int]]:
     """Schedules with their stages per rank that run `num_micro_batches` over `pp` ranks.
 
     Where the batch grows up to these, a schedule of the same stages runs the fewer ones of every smaller batch.
@@ -237,7 +239,7 @@ def schedules(job: Job, pp: int, num_micro_batches: int, chunks: tuple[int, ...]
                 yield schedule, vpp
 
 
-def same_stages(job: Job, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> tuple[Schedule, ...]:
+def same_stages(job: TrainJob, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> tuple[Schedule, ...]:
     """Schedules that may be used, have the stages of this one on the same ranks, and run so many micro-batches."""
     from planner.solvers.schedules.pipeline import size_conflict
 
@@ -248,12 +250,12 @@ def same_stages(job: Job, schedule: Schedule, pp: int, vpp: int, num_micro_batch
     return tuple(s for s in alike if s in allowed and size_conflict(s, pp, vpp, num_micro_batches) is None)
 
 
-def zero_stages(job: Job) -> tuple[int, ...]:
+def zero_stages(job: TrainJob) -> tuple[int, ...]:
     """ZeRO stages that may be used."""
     return job.options.search.zero_stage or (0, 1, 2, 3)
 
 
-def shard_counts(job: Job, tp: int) -> tuple[int | Literal["all"], ...]:
+def shard_counts(job: TrainJob, tp: int) -> tuple[int | Literal["all"], ...]:
     """Numbers of ranks that may share out the sharded states: all of them, or as many as one NVLink domain holds."""
     if job.options.search.zero_shards is not None:
         return job.options.search.zero_shards
@@ -261,7 +263,7 @@ def shard_counts(job: Job, tp: int) -> tuple[int | Literal["all"], ...]:
     return ("all", inside) if inside > 1 else ("all",)
 
 
-def shardings(job: Job, shape: Shape, dp: int) -> tuple[tuple[int, int], ...]:
+def shardings(job: TrainJob, shape: ShardShape, dp: int) -> tuple[tuple[int, int], ...]:
     """(ZeRO stage, ranks that share out its states) over the data- and context-parallel ranks; 0 stands for all.
 
     Fewer than all is hybrid sharding (HSDP, Zhao et al., arXiv:2304.11277, section 3.2.2), which ZeRO 0 cannot have.
@@ -270,24 +272,24 @@ def shardings(job: Job, shape: Shape, dp: int) -> tuple[tuple[int, int], ...]:
     experts = np.array(max(shape.tp * ranks // (shape.ep * shape.etp), 1))
     fewer = sorted({part for part in asked if part != "all" and part < ranks})
     parts = [part for part in fewer if _whole_copies(job, part, np.array(ranks), experts)]
-    found = [(stage, 0) for stage in stages if "all" in asked or (stage and ranks in asked)]
-    return (*found, *((stage, part) for stage in stages if stage for part in parts))
+    whole = [(stage, 0) for stage in stages if "all" in asked or (stage and ranks in asked)]
+    return (*whole, *((stage, part) for stage in stages if stage for part in parts))
 
 
-def _whole_copies(job: Job, part: int, ranks: Ints, expert_ranks: Ints) -> Bools:
+def _whole_copies(job: TrainJob, part: int, ranks: Ints, expert_ranks: Ints) -> Bools:
     """Where so many ranks can share the states: copies divide the ranks, and those that hold the same experts."""
     copies = np.maximum(ranks // part, 1)
     whole = ranks % part == 0
     return np.asarray(whole & (expert_ranks % copies == 0) if job.num_experts else whole)
 
 
-def offloads(job: Job) -> tuple[frozenset[str], ...]:
+def offloads(job: TrainJob) -> tuple[frozenset[str], ...]:
     """Every choice of what is moved to host memory."""
     allowed = job.options.search.offload
     return tuple(frozenset(some) for size in range(len(allowed) + 1) for some in combinations(allowed, size))
 
 
-def _shared_out(job: Job, ranks: Ints, expert_ranks: Ints) -> Bools:
+def _shared_out(job: TrainJob, ranks: Ints, expert_ranks: Ints) -> Bools:
     """Where `shardings` finds any."""
     asked = job.options.search.zero_shards or ("all",)
     legal = np.full(np.broadcast_shapes(ranks.shape, expert_ranks.shape), "all" in asked)

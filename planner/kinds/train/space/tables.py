@@ -11,7 +11,7 @@ from typing import get_args
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.training.activations import Kept, layer_activations
+from planner.costs.training.activations import LayerActivations, layer_activations
 from planner.costs.training.config import Recompute, Shard, TrainingConfig
 from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_cost, loss_cost, mtp_cost
 from planner.costs.training.memory import ends_bytes, gathered_kv_bytes
@@ -26,8 +26,9 @@ from planner.costs.training.parameters import (
 )
 from planner.costs.training.step import data_parallel, message_seconds
 from planner.kinds.train.decision import Module
-from planner.kinds.train.job import Job
-from planner.kinds.train.space.space import Shape
+from planner.kinds.train.figures import ROUNDING
+from planner.kinds.train.job import TrainJob
+from planner.kinds.train.space.space import ShardShape
 from planner.models.architecture import MoeFfn
 
 GATHERED_BYTES = 4.0  # of an element of two layers gathered in bf16
@@ -35,7 +36,7 @@ PASSES = ("forward_s", "backward_input_s", "backward_weight_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ModelEnd:
     """Seconds of the three passes, and elements, of what stands at one end of the model."""
 
     pass_s: tuple[float, float, float]
@@ -43,7 +44,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class RecomputeMode:
     """A choice of what is computed again, with what it adds to a layer of each kind and what it leaves of its bytes."""
 
     recompute: Recompute  # `full` with num_layers 0: every layer
@@ -52,11 +53,11 @@ class Mode:
 
 
 @dataclass(frozen=True)
-class Table:
+class CostTable:
     """Costs of one shape."""
 
-    job: Job
-    shape: Shape
+    job: TrainJob
+    shape: ShardShape
 
     @cached_property
     def config(self) -> TrainingConfig:
@@ -105,10 +106,10 @@ class Table:
         return np.array([cost.exchange_s.get("ep", 0.0) for cost in self.layers])
 
     @cached_property
-    def first(self) -> Ends:
+    def first(self) -> ModelEnd:
         """The embedding."""
         cost = embedding_cost(self.job.machine, self.dense_shard, self.job.rates)
-        return Ends(_passes(cost), elements(embedding_parameters(self.config)))
+        return ModelEnd(_passes(cost), elements(embedding_parameters(self.config)))
 
     @cached_property
     def loss_s(self) -> tuple[float, float, float]:
@@ -116,13 +117,13 @@ class Table:
         return _passes(loss_cost(self.job.machine, self.dense_shard, self.job.arch.vocab_size, self.job.rates))
 
     @cached_property
-    def last(self) -> Ends:
+    def last(self) -> ModelEnd:
         """The loss, and heads of multi-token prediction."""
-        job, found = self.job, np.array(self.loss_s)
+        job, pass_3 = self.job, np.array(self.loss_s)
         for layer in job.arch.mtp_layers:
-            found += _passes(mtp_cost(job.machine, layer, self.config.shard, job.arch.vocab_size, job.rates))
-        held = output_parameters(replace(self.config, pp=2)) + mtp_parameters(self.config)
-        return Ends((float(found[0]), float(found[1]), float(found[2])), elements(held))
+            pass_3 += _passes(mtp_cost(job.machine, layer, self.config.shard, job.arch.vocab_size, job.rates))
+        parameters = output_parameters(replace(self.config, pp=2)) + mtp_parameters(self.config)
+        return ModelEnd((float(pass_3[0]), float(pass_3[1]), float(pass_3[2])), elements(parameters))
 
     @cached_property
     def tied_2(self) -> Floats:
@@ -130,7 +131,7 @@ class Table:
         return elements(output_parameters(replace(self.config, pp=2))) - elements(output_parameters(self.config))
 
     @cached_property
-    def kept(self) -> tuple[Kept, ...]:
+    def activations(self) -> tuple[LayerActivations, ...]:
         """Bytes of a micro-batch in a layer of each kind."""
         return tuple(layer_activations(layer, self.config.shard) for layer in self.job.kinds)
 
@@ -143,8 +144,8 @@ class Table:
     def held_K2(self) -> Floats:
         """Elements of a layer of each kind on one rank."""
         shape, hidden = self.shape, self.job.arch.hidden_size
-        held = [layer_parameters(layer, hidden, shape.tp, shape.ep, shape.etp) for layer in self.job.kinds]
-        return np.array([elements(one) for one in held])
+        parameters = [layer_parameters(layer, hidden, shape.tp, shape.ep, shape.etp) for layer in self.job.kinds]
+        return np.array([elements(parameter) for parameter in parameters])
 
     @cached_property
     def model_2(self) -> Floats:
@@ -165,7 +166,7 @@ class Table:
     @cached_property
     def again_bytes(self) -> float:
         """A layer that is computed again whole."""
-        return max(kept.total_bytes for kept in self.kept)
+        return max(kept.total_bytes for kept in self.activations)
 
     @cached_property
     def layers_3(self) -> Floats:
@@ -185,31 +186,31 @@ class Table:
         return self.messages_s[key]
 
     @cached_property
-    def modes(self) -> tuple[Mode, ...]:
+    def modes(self) -> tuple[RecomputeMode, ...]:
         """Ways to recompute that no other beats in both time and bytes, without those of some layers; fastest first."""
         allowed = self.job.options.search.recompute or ("none", "selective", "full")
         counts = np.array(self.job.count_of_kind)
-        found = [mode for mode in self._all_modes() if mode.recompute.granularity in allowed]
-        found.sort(key=lambda mode: (float(counts @ mode.extra_s), float(counts @ mode.held_bytes)))
-        best: list[Mode] = []
-        for mode in found:
-            if not best or counts @ mode.held_bytes < counts @ best[-1].held_bytes * (1.0 - 1e-9):
+        modes = [mode for mode in self._all_modes() if mode.recompute.granularity in allowed]
+        modes.sort(key=lambda mode: (float(counts @ mode.extra_s), float(counts @ mode.held_bytes)))
+        best: list[RecomputeMode] = []
+        for mode in modes:
+            if not best or counts @ mode.held_bytes < counts @ best[-1].held_bytes * (1.0 - ROUNDING):
                 best.append(mode)
         return tuple(best)
 
-    def mode(self, recompute: Recompute) -> Mode:
+    def mode(self, recompute: Recompute) -> RecomputeMode:
         """What a choice of what is computed again adds to each kind of layer, and leaves of its bytes."""
         kinds = range(len(self.job.kinds))
         if recompute.granularity == "full":
             extra = [self.layers[k].forward_s for k in kinds]
-            held = [self.kept[k].input_bytes for k in kinds]
+            kept = [self.activations[k].input_bytes for k in kinds]
         else:
             extra = [sum(self.layers[k].forward_of_module.get(m, 0.0) for m in recompute.modules) for k in kinds]
-            held = [self.kept[k].without(recompute.modules) for k in kinds]
-        return Mode(recompute, tuple(extra), tuple(held))
+            kept = [self.activations[k].without(recompute.modules) for k in kinds]
+        return RecomputeMode(recompute, tuple(extra), tuple(kept))
 
-    def _all_modes(self) -> list[Mode]:
-        names = [name for name in get_args(Module) if any(name in kept.of_module for kept in self.kept)]
+    def _all_modes(self) -> list[RecomputeMode]:
+        names = [name for name in get_args(Module) if any(name in kept.of_module for kept in self.activations)]
         names = [name for name in names if any(cost.forward_of_module.get(name, 0.0) > 0.0 for cost in self.layers)]
         sets = [chosen for size in range(1, len(names) + 1) for chosen in combinations(names, size)]
         some = [self.mode(Recompute("selective", chosen)) for chosen in sets]
@@ -220,29 +221,31 @@ class Table:
 class Ways:
     """Every way to recompute of one shape and number of stages, fastest first [M]."""
 
-    modes: tuple[tuple[Mode, int], ...]  # with the layers of each stage that are computed again whole, beside the mode
+    modes: tuple[
+        tuple[RecomputeMode, int], ...
+    ]  # with the layers of each stage that are computed again whole, beside the mode
     held_MK: Floats  # bytes of a micro-batch in a layer of each kind
     whole_M: Floats
     again_M: Floats  # bytes of a layer at work again
 
 
-def ways_of(table: Table, stages: int, stages_of_rank: int) -> Ways:
+def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
     """Modes for all layers, and `full` for some of the layers of each stage."""
     job = table.job
     allowed = job.options.search.recompute or ("none", "selective", "full")
     counts = np.array(job.count_of_kind)
     ranks = stages / stages_of_rank
-    found = [(float(counts @ mode.extra_s) / ranks, mode, 0) for mode in table.modes]
+    ways = [(float(counts @ mode.extra_s) / ranks, mode, 0) for mode in table.modes]
     if "full" in allowed:
         none = table.mode(Recompute())
         each = float(table.pass_K3[:, 0].max()) * stages_of_rank
-        found += [(each * whole, none, whole) for whole in range(1, job.arch.num_layers // stages)]
-    found.sort(key=lambda row: (row[0], row[2]))
-    again = [table.again_bytes if whole or mode.recompute.granularity == "full" else 0.0 for _, mode, whole in found]
+        ways += [(each * whole, none, whole) for whole in range(1, job.arch.num_layers // stages)]
+    ways.sort(key=lambda row: (row[0], row[2]))
+    again = [table.again_bytes if whole or mode.recompute.granularity == "full" else 0.0 for _, mode, whole in ways]
     return Ways(
-        tuple((mode, whole) for _, mode, whole in found),
-        np.array([mode.held_bytes for _, mode, _ in found]),
-        np.array([float(whole) for _, _, whole in found]),
+        tuple((mode, whole) for _, mode, whole in ways),
+        np.array([mode.held_bytes for _, mode, _ in ways]),
+        np.array([float(whole) for _, _, whole in ways]),
         np.array(again),
     )
 
@@ -273,21 +276,21 @@ class Sharing:
 UNIT = 1e9  # elements; figures are linear in them
 
 
-def sharing_of(table: Table, dp: int, zero_stage: int, offload: frozenset[str], shards: int = 0) -> Sharing:
+def sharing_of(table: CostTable, dp: int, zero_stage: int, offload: frozenset[str], shards: int = 0) -> Sharing:
     """Per element, for these data-parallel ranks, `shards` of which share out the sharded states; 0 = all."""
     config = replace(table.config, dp=dp, zero_stage=zero_stage, zero_ranks=shards, offload=offload)
     rows = []
     for unit in (Parameters(UNIT, 0.0), Parameters(0.0, UNIT)):
         exchange = data_parallel(config, unit, table.job.rates)
-        kept = state_bytes(config, unit) + lora_state_bytes(config, unit)
+        state = state_bytes(config, unit) + lora_state_bytes(config, unit)
         seconds = (exchange.reduce_s, exchange.gather_s, exchange.optimizer_s)
-        rows.append((*seconds, kept.weights_bytes, kept.gradients_bytes, kept.optimizer_bytes))
+        rows.append((*seconds, state.weights_bytes, state.gradients_bytes, state.optimizer_bytes))
     return Sharing(np.array(rows).T / UNIT)
 
 
-def elements(held: Parameters) -> Floats:
+def elements(parameters: Parameters) -> Floats:
     """Dense elements and those of experts [2]."""
-    return np.array([held.dense, held.expert])
+    return np.array([parameters.dense, parameters.expert])
 
 
 def _passes(cost: LayerCost) -> tuple[float, float, float]:

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from planner.errors import PlannerError
 from planner.kinds.train.decision import RecomputeRow, RecomputeSet, TrainOptions
 from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.figures import DAY_S, agree, scaled, stated
 from planner.kinds.train.whole_run.recompute_table import WHOLE, Names, RecomputeTable, recompute_table
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Prediction
 
-SECONDS_A_DAY = 86400.0
 ONE_LENGTH = "a micro-batch holds inputs of one length, and its ranks share out its time as they do the mean's"
-REL_TOL = 1e-6
 
 
 def with_lengths(envelope: Envelope, best: Evaluation) -> Envelope:
@@ -19,17 +18,17 @@ def with_lengths(envelope: Envelope, best: Evaluation) -> Envelope:
     options = best.choice.table.job.options
     if not options.lengths:
         return envelope
-    table = recompute_table(best, [one.tokens for one in options.lengths])
+    table = recompute_table(best, [length.tokens for length in options.lengths])
     rows = [row.model_dump(mode="json", exclude_defaults=True) for row in _decided(table)]
-    found = list(_predicted(table, options))
-    days = next((one for one in envelope.predictions if one.metric == "train_days"), None)
-    if days is not None and days.interval is not None:
-        ratio = found[-1].value / days.value
-        found[-1] = found[-1].model_copy(update={"interval": (days.interval[0] * ratio, days.interval[1] * ratio)})
+    predicted = {prediction.metric: prediction for prediction in _predicted(table, options)}
+    for prediction in envelope.predictions:
+        if prediction.metric == "train_days":
+            predicted["train_days"] = scaled(prediction, predicted["train_days"].value)
+    kept = (prediction for prediction in envelope.predictions if prediction.metric not in predicted)
     return envelope.model_copy(
         update={
             "decision": {**envelope.decision, "recompute_rows": rows},
-            "predictions": (*(one for one in envelope.predictions if one.metric != "train_days"), *found),
+            "predictions": (*kept, *predicted.values()),
             "assumptions": (*envelope.assumptions, ONE_LENGTH),
         }
     )
@@ -41,23 +40,22 @@ def check_lengths(envelope: Envelope, rows: tuple[RecomputeRow, ...], priced: Ev
     if not options.lengths:
         return
     try:
-        table = recompute_table(priced, [one.tokens for one in options.lengths])
+        table = recompute_table(priced, [length.tokens for length in options.lengths])
     except PlannerError as error:
         yield Finding("train.recompute_rows", False, error.what, where, error.hint)
         return
     hint = "solve again with the costs of this version"
     wanted = tuple(_decided(table))
-    wrong = [at for at, (one, other) in enumerate(zip(rows, wanted, strict=False)) if not _same(one, other)]
+    wrong = [row for stated_row, row in zip(rows, wanted, strict=False) if not _same(stated_row, row)]
     what = f"{len(rows)} rows, one for each of {len(options.lengths)} lengths on every rank of the pipeline"
     if wrong:
-        row = wanted[wrong[0]]
-        what = f"rank {row.rank} recomputes otherwise at {row.tokens} tokens, at least time within its memory"
+        what = f"rank {wrong[0].rank} recomputes otherwise at {wrong[0].tokens} tokens, at least time within its memory"
     yield Finding("train.recompute_rows", not wrong and len(rows) == len(wanted), what, where, hint)
-    stated = {one.metric: one.value for one in envelope.predictions}
-    for one in _predicted(table, options):
-        value = stated.get(one.metric)
-        right = one.metric == "train_days" or (value is not None and abs(value - one.value) <= REL_TOL * abs(one.value))
-        what = f"states {one.metric} {value}, its rows give {one.value:.6g}"
+    figures = stated(envelope)
+    for derived in _predicted(table, options):
+        value = figures.get(derived.metric)
+        right = derived.metric == "train_days" or (value is not None and agree(value, derived.value))
+        what = f"states {derived.metric} {value}, its rows give {derived.value:.6g}"
         yield Finding("train.mean_step", right, what, "predictions", hint)
 
 
@@ -79,20 +77,19 @@ def _set(names: Names, layers: int) -> RecomputeSet:
     return RecomputeSet(layers=layers, recompute="selective" if names else "none", modules=names)  # type: ignore[arg-type]  # names of Module
 
 
-def _same(one: RecomputeRow, other: RecomputeRow) -> bool:
-    alike = (one.rank, one.tokens, set(one.sets)) == (other.rank, other.tokens, set(other.sets))
-    figures = ((one.recompute_s, other.recompute_s), (one.memory_bytes, other.memory_bytes))
-    return alike and all(abs(a - b) <= REL_TOL * max(abs(b), 1e-12) for a, b in figures)
+def _same(row: RecomputeRow, other: RecomputeRow) -> bool:
+    alike = (row.rank, row.tokens, set(row.sets)) == (other.rank, other.tokens, set(other.sets))
+    return alike and agree(row.recompute_s, other.recompute_s) and agree(row.memory_bytes, other.memory_bytes)
 
 
 def _predicted(table: RecomputeTable, options: TrainOptions) -> Iterator[Prediction]:
     """Figures over all lengths in their shares."""
-    share_of = {one.tokens: one.share for one in options.lengths}
+    share_of = {length.tokens: length.share for length in options.lengths}
     shares = [share_of[tokens] for tokens in table.sizes]
     step_s = table.step_s(shares)
-    tokens = options.global_batch * sum(one.tokens * one.share for one in options.lengths) / sum(shares)
+    tokens = options.global_batch * sum(length.tokens * length.share for length in options.lengths) / sum(shares)
     yield Prediction(metric="mean_step_time_s", value=step_s)
     yield Prediction(metric="mean_tokens_per_s", value=tokens / step_s)
     yield Prediction(metric="recompute_rows_gain", value=table.gain(shares))
     if options.train_tokens is not None:
-        yield Prediction(metric="train_days", value=options.train_tokens / tokens * step_s / SECONDS_A_DAY)
+        yield Prediction(metric="train_days", value=options.train_tokens / tokens * step_s / DAY_S)

@@ -9,14 +9,12 @@ from dataclasses import replace
 
 from planner.kinds.train.decision import PlannedBatch, TrainOptions
 from planner.kinds.train.evaluation.evaluate import Evaluation, evaluate, fits
-from planner.kinds.train.evaluation.mixes import Ground, evaluate_mix
+from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
+from planner.kinds.train.figures import DAY_S, agree, scaled, stated
 from planner.kinds.train.space.space import same_stages
-from planner.kinds.train.space.tables import Table
+from planner.kinds.train.space.tables import CostTable
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Prediction
-
-SECONDS_A_DAY = 86400.0
-REL_TOL = 1e-6
 
 
 def with_ramp(envelope: Envelope, best: Evaluation) -> Envelope:
@@ -34,13 +32,13 @@ def with_ramp(envelope: Envelope, best: Evaluation) -> Envelope:
 def planned_batches(best: Evaluation) -> Iterator[PlannedBatch]:
     """Every stage before the last, in order."""
     for stage in best.choice.table.job.options.batch_ramp:
-        found = at_batch(best, stage.global_batch)
+        evaluation = at_batch(best, stage.global_batch)
         yield PlannedBatch(
             global_batch=stage.global_batch,
             tokens=stage.tokens,
-            num_micro_batches=found.choice.num_micro_batches,
-            schedule=found.choice.schedule,
-            step_time_s=found.step_s,
+            num_micro_batches=evaluation.choice.num_micro_batches,
+            schedule=evaluation.choice.schedule,
+            step_time_s=evaluation.step_s,
         )
 
 
@@ -52,12 +50,12 @@ def at_batch(best: Evaluation, global_batch: int) -> Evaluation:
     if best.strategies:
         shape = choice.table.shape
         sequences = choice.dp * shape.micro_batch
-        ground = Ground(job, choice.pp, shape.cp, shape.context, choice.num_gpus // choice.pp, sequences)
-        return evaluate_mix(ground, best.counts_S, best.strategies)
-    smaller = replace(choice, table=Table(job, choice.table.shape))
+        space = LayerwiseSpace(job, choice.pp, shape.cp, shape.context, choice.num_gpus // choice.pp, sequences)
+        return evaluate_mix(space, best.counts_S, best.strategies)
+    smaller = replace(choice, table=CostTable(job, choice.table.shape))
     able = same_stages(job, choice.schedule, choice.pp, choice.vpp, smaller.num_micro_batches)
-    found = [evaluate(replace(smaller, schedule=schedule), best.counts_S) for schedule in able]
-    return min((one for one in found if fits(one)), key=lambda one: one.step_s)
+    evaluations = [evaluate(replace(smaller, schedule=schedule), best.counts_S) for schedule in able]
+    return min((evaluation for evaluation in evaluations if fits(evaluation)), key=lambda evaluation: evaluation.step_s)
 
 
 def check_ramp(envelope: Envelope, stages: tuple[PlannedBatch, ...], priced: Evaluation) -> Iterator[Finding]:
@@ -66,56 +64,43 @@ def check_ramp(envelope: Envelope, stages: tuple[PlannedBatch, ...], priced: Eva
     if not options.batch_ramp:
         return
     wanted = tuple(planned_batches(priced))
-    wrong = [other for one, other in zip(stages, wanted, strict=False) if not _same(one, other)]
+    wrong = [other for stage, other in zip(stages, wanted, strict=False) if not _same(stage, other)]
     what = f"{len(stages)} batches before the last are planned, the problem has {len(wanted)}"
     if wrong:
         seconds = f"{wrong[0].step_time_s:.6g} s under `{wrong[0].schedule}`"
         what = f"batch {wrong[0].global_batch} is planned otherwise; its decision gives steps of {seconds}"
     yield Finding("train.planned_batches", not wrong and len(stages) == len(wanted), what, "planned_batches", hint)
-    stated = {one.metric: one.value for one in envelope.predictions}
-    share = stated.get("effective_share", 1.0)
-    for metric, days in (
-        ("ramp_days", _ramp_days(options, wanted)),
-        ("train_days", _days(options, wanted, priced.step_s)),
-    ):
-        value = stated.get(metric)
-        derived = days / share if metric == "train_days" else days
-        if value is not None:
-            right = abs(value - derived) <= REL_TOL * derived
-            yield Finding(
-                f"train.{metric}", right, f"states {value:.6g}, its batches give {derived:.6g}", "predictions", hint
-            )
+    figures = stated(envelope)
+    share = figures.get("effective_share", 1.0)
+    derived = {"ramp_days": _ramp_days(options, wanted), "train_days": _days(options, wanted, priced.step_s) / share}
+    for metric, days in derived.items():
+        if metric in figures:
+            what = f"states {figures[metric]:.6g}, its batches give {days:.6g}"
+            yield Finding(f"train.{metric}", agree(figures[metric], days), what, "predictions", hint)
 
 
-def _same(one: PlannedBatch, other: PlannedBatch) -> bool:
-    near = abs(one.step_time_s - other.step_time_s) <= REL_TOL * other.step_time_s
-    return near and one.model_copy(update={"step_time_s": other.step_time_s}) == other
+def _same(batch: PlannedBatch, other: PlannedBatch) -> bool:
+    near = agree(batch.step_time_s, other.step_time_s)
+    return near and batch.model_copy(update={"step_time_s": other.step_time_s}) == other
 
 
 def _longer(
     predictions: tuple[Prediction, ...], options: TrainOptions, stages: tuple[PlannedBatch, ...], step_s: float
 ) -> Iterator[Prediction]:
     """Predictions with the days of all batches in place of those of the last."""
-    for one in predictions:
-        if one.metric == "train_days":
-            days = _days(options, stages, step_s)
-            ratio = days / one.value
-            interval = one.interval and (one.interval[0] * ratio, one.interval[1] * ratio)
-            yield one.model_copy(update={"value": days, "interval": interval})
-        else:
-            yield one
+    for prediction in predictions:
+        whole = prediction.metric == "train_days"
+        yield scaled(prediction, _days(options, stages, step_s)) if whole else prediction
     yield Prediction(metric="ramp_days", value=_ramp_days(options, stages))
 
 
 def _ramp_days(options: TrainOptions, stages: tuple[PlannedBatch, ...]) -> float:
     """Until the last batch is reached."""
     steps = ((stage.tokens / (stage.global_batch * options.sequence_tokens), stage.step_time_s) for stage in stages)
-    return sum(number * step_s for number, step_s in steps) / SECONDS_A_DAY
+    return sum(number * step_s for number, step_s in steps) / DAY_S
 
 
 def _days(options: TrainOptions, stages: tuple[PlannedBatch, ...], step_s: float) -> float:
     """Of the whole run."""
     left = (options.train_tokens or 0.0) - sum(stage.tokens for stage in stages)
-    return (
-        _ramp_days(options, stages) + left / (options.global_batch * options.sequence_tokens) * step_s / SECONDS_A_DAY
-    )
+    return _ramp_days(options, stages) + left / (options.global_batch * options.sequence_tokens) * step_s / DAY_S

@@ -18,9 +18,16 @@ from planner.arrays import Floats
 from planner.costs.training.config import Recompute
 from planner.errors import PlannerError
 from planner.kinds.train.decision import Module
-from planner.kinds.train.evaluation.evaluate import Choice, Evaluation, Spent, handover, played, shown_s, spent
+from planner.kinds.train.evaluation.evaluate import (
+    Evaluation,
+    PlanChoice,
+    StageCosts,
+    evaluate_stages,
+    handover,
+    stage_costs,
+)
 from planner.kinds.train.evaluation.pipes import ROUNDS_TO_FILL
-from planner.kinds.train.space.tables import Table
+from planner.kinds.train.space.tables import CostTable
 from planner.solvers.choices import ChoiceProblem, ItemClass, best_choices, total_bytes
 from planner.solvers.schedules.pipeline import orders, peak_resident
 
@@ -29,7 +36,7 @@ Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SizeRow:
     """One input size on one rank: how many layers of each kind recompute each set of modules, and what that takes."""
 
     rank: int
@@ -42,19 +49,19 @@ class Row:
     @property
     def layers_of_set(self) -> Mapping[Names, int]:
         """Layers by what they recompute, whatever their kind."""
-        found: dict[Names, int] = {}
+        layers_of: dict[Names, int] = {}
         for _, names, layers in self.sets:
-            found[names] = found.get(names, 0) + layers
-        return found
+            layers_of[names] = layers_of.get(names, 0) + layers
+        return layers_of
 
 
 @dataclass(frozen=True)
 class RecomputeTable:
     """Rows by rank, then by size rising; the longest is what a plan with one set is made for."""
 
-    found: Evaluation
-    tables: tuple[Table, ...]  # costs of layers by size
-    rows: tuple[Row, ...]
+    plan: Evaluation
+    tables: tuple[CostTable, ...]  # costs of layers by size
+    rows: tuple[SizeRow, ...]
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -75,49 +82,49 @@ class RecomputeTable:
     def step_s(self, shares: Sequence[float], *, static: bool = False) -> float:
         """A step whose micro-batches come in these shares of the sizes, all as long as their mean."""
         again_NR = self.static_NR if static else self.table_NR
-        parts = [_stages(self.found, table, again_R) for table, again_R in zip(self.tables, again_NR, strict=True)]
-        return _mean_step_s(self.found, parts, np.array(shares) / sum(shares))
+        parts = [_stages(self.plan, table, again_R) for table, again_R in zip(self.tables, again_NR, strict=True)]
+        return _mean_step_s(self.plan, parts, np.array(shares) / sum(shares))
 
     def gain(self, shares: Sequence[float]) -> float:
         """By how much the plan for the longest input takes longer: 0.05 is 5 %."""
         return self.step_s(shares, static=True) / self.step_s(shares) - 1.0
 
 
-def recompute_table(found: Evaluation, sizes: Sequence[int]) -> RecomputeTable:
+def recompute_table(plan: Evaluation, sizes: Sequence[int]) -> RecomputeTable:
     """The table of a plan made for the longest of these sizes.
 
     Raises PlannerError where a size does not fit even with every layer recomputed whole.
     """
-    tables = tuple(sized(found.choice.table, tokens) for tokens in sorted(set(sizes)))
-    known: dict[_Rank, tuple[Row, ...]] = {}
-    rows: list[Row] = []
-    for rank, held in enumerate(_ranks(found)):
-        if held not in known:
-            known[held] = tuple(_rows(found, held, tables))
-        rows += [replace(row, rank=rank) for row in known[held]]
-    return RecomputeTable(found, tables, tuple(rows))
+    tables = tuple(sized(plan.choice.table, tokens) for tokens in sorted(set(sizes)))
+    known: dict[_Rank, tuple[SizeRow, ...]] = {}
+    rows: list[SizeRow] = []
+    for rank, figures in enumerate(_ranks(plan)):
+        if figures not in known:
+            known[figures] = tuple(_rows(plan, figures, tables))
+        rows += [replace(row, rank=rank) for row in known[figures]]
+    return RecomputeTable(plan, tables, tuple(rows))
 
 
-def sized(table: Table, tokens: int) -> Table:
+def sized(table: CostTable, tokens: int) -> CostTable:
     """The costs of the same shape with sequences of this length."""
     if tokens == table.job.options.sequence_tokens:
         return table
     options = table.job.options.model_copy(update={"sequence_tokens": tokens})
-    return Table(replace(table.job, options=options), table.shape)
+    return CostTable(replace(table.job, options=options), table.shape)
 
 
-def options(table: Table, kind: int) -> dict[Names, tuple[float, float]]:
+def options(table: CostTable, kind: int) -> dict[Names, tuple[float, float]]:
     """Seconds and bytes of one micro-batch in one layer by what it recomputes; experts take their activation along."""
-    cost, kept = table.layers[kind], table.kept[kind]
+    cost, kept = table.layers[kind], table.activations[kind]
     allowed = table.job.options.search.recompute or ("none", "selective", "full")
     able = [name for name in get_args(Module) if name in kept.of_module and name in cost.forward_of_module]
-    found: dict[Names, tuple[float, float]] = {}
+    costs_of_set: dict[Names, tuple[float, float]] = {}
     for names in _subsets(able):
         if ("selective" if names else "none") in allowed:
-            found[names] = (sum(cost.forward_of_module[name] for name in names), kept.without(names))
+            costs_of_set[names] = (sum(cost.forward_of_module[name] for name in names), kept.without(names))
     if "full" in allowed:
-        found[(WHOLE,)] = (cost.forward_s, kept.input_bytes)
-    return found
+        costs_of_set[(WHOLE,)] = (cost.forward_s, kept.input_bytes)
+    return costs_of_set
 
 
 def _subsets(names: Sequence[str]) -> Iterator[Names]:
@@ -136,30 +143,30 @@ class _Rank:
     fixed_bytes: float  # beside activations, without a layer that is computed again whole
 
 
-def _ranks(found: Evaluation) -> Iterator[_Rank]:
-    choice, counts_S = found.choice, np.array(found.counts_S, np.float64)
+def _ranks(plan: Evaluation) -> Iterator[_Rank]:
+    choice, counts_S = plan.choice, np.array(plan.counts_S, np.float64)
     job, pipe = choice.table.job, choice.pipe
     order = orders(choice.schedule, choice.pp, choice.vpp, min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp))
     held_R = peak_resident(order, counts_S, counts_S)
     again = choice.table.again_bytes if choice.mode.recompute.granularity == "full" or choice.full_layers else 0.0
-    fixed_R = found.memory.total_R - found.memory.activations_R - again
-    edges = np.concatenate([[0], np.cumsum(found.counts_S)])
+    fixed_R = plan.memory.total_R - plan.memory.activations_R - again
+    edges = np.concatenate([[0], np.cumsum(plan.counts_S)])
     for rank, stages in enumerate(pipe.stages_of_rank):
         kinds = [kind for stage in stages for kind in job.kind_of_layer[edges[stage] : edges[stage + 1]]]
         depth = float(held_R[rank]) / max(len(kinds), 1)
         yield _Rank(tuple(kinds.count(kind) for kind in range(len(job.kinds))), depth, float(fixed_R[rank]))
 
 
-def _rows(found: Evaluation, rank: _Rank, tables: Sequence[Table]) -> Iterator[Row]:
+def _rows(plan: Evaluation, rank: _Rank, tables: Sequence[CostTable]) -> Iterator[SizeRow]:
     """A row a size; layers are recomputed whole only where they are at the longest, whose room this takes."""
-    choice, longest = found.choice, tables[-1]
+    choice, longest = plan.choice, tables[-1]
     capacity = longest.job.capacity_bytes
     room = capacity - rank.fixed_bytes
-    cases = [
-        (one[0], reserve, whole)
-        for reserve, whole in ((longest.again_bytes, True), (0.0, False))
-        if (one := _solved(longest, rank, room - reserve, choice, whole))
-    ]
+    cases = []
+    for reserve, whole in ((longest.again_bytes, True), (0.0, False)):
+        row = _solved(longest, rank, room - reserve, choice, whole)
+        if row is not None:
+            cases.append((row[0], reserve, whole))
     if not cases:
         tokens = longest.job.options.sequence_tokens
         what = f"sequences of {tokens} tokens leave {room / 1e9:.3g} GB for activations, with all layers recomputed"
@@ -170,17 +177,17 @@ def _rows(found: Evaluation, rank: _Rank, tables: Sequence[Table]) -> Iterator[R
         assert row is not None  # less is held than at the longest
         seconds, sets, used = row
         tokens = table.job.options.sequence_tokens
-        yield Row(0, tokens, sets, seconds, rank.fixed_bytes + reserve + used, capacity)
+        yield SizeRow(0, tokens, sets, seconds, rank.fixed_bytes + reserve + used, capacity)
 
 
 def _solved(
-    table: Table, rank: _Rank, room: float, choice: Choice, whole: bool
+    table: CostTable, rank: _Rank, room: float, choice: PlanChoice, whole: bool
 ) -> tuple[float, tuple[tuple[int, Names, int], ...], float] | None:
     """Seconds, sets and bytes of the fastest sets of one size within the room; None where none fits."""
     groups, names = [], []
     depth = 0.0 if "activations" in choice.offload else rank.depth
     for kind, layers in enumerate(rank.layers_K):
-        able = {name: at for name, at in options(table, kind).items() if whole or name != (WHOLE,)}
+        able = {name: cost for name, cost in options(table, kind).items() if whole or name != (WHOLE,)}
         if not able:
             return None
         names.append(list(able))
@@ -198,33 +205,29 @@ def _solved(
     return result.objective, sets, total_bytes(problem, result.solution)
 
 
-def _seconds(table: Table, sets: Sequence[tuple[int, Names, int]]) -> float:
+def _seconds(table: CostTable, sets: Sequence[tuple[int, Names, int]]) -> float:
     """Seconds of recomputing these sets at the size of the table."""
     return sum(layers * options(table, kind)[names][0] for kind, names, layers in sets)
 
 
-def _stages(found: Evaluation, table: Table, again_R: Floats) -> tuple[Choice, Spent]:
+def _stages(plan: Evaluation, table: CostTable, again_R: Floats) -> tuple[PlanChoice, StageCosts]:
     """What stages take at one size, recomputation spread over the stages of a rank by their layers."""
-    choice = replace(found.choice, table=table, mode=table.mode(Recompute()), full_layers=0)
-    plain = spent(choice, found.counts_S)
-    pass_S3, counts_S = plain.pass_S3.copy(), np.array(found.counts_S, np.float64)
+    choice = replace(plan.choice, table=table, mode=table.mode(Recompute()), full_layers=0)
+    plain = stage_costs(choice, plan.counts_S)
+    pass_S3, counts_S = plain.pass_S3.copy(), np.array(plan.counts_S, np.float64)
     for again_s, stages in zip(again_R, choice.pipe.stages_of_rank, strict=True):
-        held = list(stages)
-        pass_S3[held, 1] += again_s * counts_S[held] / max(float(counts_S[held].sum()), 1.0)
+        indices = list(stages)
+        pass_S3[indices, 1] += again_s * counts_S[indices] / max(float(counts_S[indices].sum()), 1.0)
     return choice, replace(plain, pass_S3=pass_S3)
 
 
-def _mean_step_s(found: Evaluation, parts: Sequence[tuple[Choice, Spent]], share_N: Floats) -> float:
+def _mean_step_s(plan: Evaluation, parts: Sequence[tuple[PlanChoice, StageCosts]], share_N: Floats) -> float:
     """The step of stages that take the mean of these."""
-    choice, job = found.choice, found.choice.table.job
     stages = replace(
         parts[-1][1],
         pass_S3=sum(share * part.pass_S3 for share, (_, part) in zip(share_N, parts, strict=True)),
         joined_S=sum(share * part.joined_S for share, (_, part) in zip(share_N, parts, strict=True)),
     )
-    message_s = float(sum(share * handover(one)[0] for share, (one, _) in zip(share_N, parts, strict=True)))
-    exposed = handover(choice)[1]
-    pipeline_s, _ = played(choice, stages, np.full(max(len(found.counts_S) - 1, 0), message_s), exposed)
-    pass_R3, held_R2 = stages.by_rank(choice)
-    once_s = shown_s(choice, held_R2, pass_R3) + choice.sharing.most("optimizer_s", held_R2)
-    return pipeline_s + once_s + job.rates.get("step_s")
+    message_s = float(sum(share * handover(at_size)[0] for share, (at_size, _) in zip(share_N, parts, strict=True)))
+    message_B = np.full(max(len(plan.counts_S) - 1, 0), message_s)
+    return evaluate_stages(plan.choice, plan.counts_S, stages, message_B).step_s

@@ -1,0 +1,40 @@
+"""What gathers of weights and reductions of gradients take beside the passes of a rank (ZeRO, arXiv:1910.02054).
+
+Exchanged every micro-batch (ZeRO-3, and ZeRO-2 with several micro-batches), gathers run beside the forward pass, and
+gathers and reductions beside the backward pass: the shorter of both is hidden, but for the share of it that is lost as
+both use the device. Exchanged once a step, an overlapping exchange shows its last bucket, and what is more than its
+pass has room for. Array suffixes: X any rows, 3 forward pass, gradients of inputs and of weights.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.costs.training.rates import Rates
+
+
+def each_micro_batch(zero_stage: int, num_micro_batches: int) -> bool:
+    """Whether gradients are scattered behind every micro-batch, not once a step."""
+    return zero_stage == 3 or (zero_stage == 2 and num_micro_batches > 1)
+
+
+def lost_share(rates: Rates, overlap: Collection[str], zero_stage: int) -> float:
+    """The share of the shorter of pass and exchange that is not hidden; all of it where they do not overlap."""
+    hidden = "grad_reduce" in overlap and ("param_gather" in overlap or zero_stage == 2)
+    return rates.get("contention.zero3") if hidden else 1.0
+
+
+def beside(pass_X3: Floats, gather_X: Floats, reduce_X: Floats, lost: float | Floats) -> Floats:
+    """Passes with gathers beside forward and backward, and reductions beside the backward pass [..., 3]."""
+    forward, weight = pass_X3[..., 0], pass_X3[..., 2]
+    back, both_X = pass_X3[..., 1] + weight, gather_X + reduce_X
+    longer_f = np.maximum(forward, gather_X) + lost * np.minimum(forward, gather_X)
+    longer_b = np.maximum(back, both_X) + lost * np.minimum(back, both_X)
+    return np.stack([longer_f, longer_b - weight, weight], axis=-1)
+
+
+def exposed_s(moved_X: Floats, pass_X: Floats, rates: Rates) -> Floats:
+    """What shows of an exchange once a step that runs beside a pass."""
+    tail, room = rates.get("dp.tail"), rates.get("dp.room")
+    return np.asarray(tail * moved_X + np.maximum((1.0 - tail) * moved_X - room * pass_X, 0.0))

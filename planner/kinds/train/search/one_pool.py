@@ -1,0 +1,108 @@
+"""The search of a job on one pool: its nodes are the legal combinations of a space, each with one candidate a choice of
+schedule, sharding and offload."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, lay_out, room_of
+from planner.kinds.train.job import TrainJob
+from planner.kinds.train.search.bounds import Floor, floor_s
+from planner.kinds.train.search.search import Candidate, PlanSearch
+from planner.kinds.train.space.contexts import undominated
+from planner.kinds.train.space.space import (
+    LAUNCHABLE,
+    ShardShape,
+    Space,
+    offloads,
+    schedules,
+    shard_shape,
+    shardings,
+    space_of,
+)
+from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, sharing_of
+from planner.progress import Limits
+
+
+@dataclass(frozen=True)
+class OnePool(Candidate):
+    """A job on one pool; `floor` is of its plain passes, nothing computed again."""
+
+    floor: Floor
+
+    @property
+    def whole(self) -> PlanChoice:
+        return self.parts[0]
+
+    def room_U(self) -> Floats:
+        return room_of(self.whole)
+
+    def floor_s(self, mode: RecomputeMode | None, full_layers: int) -> float:
+        floor = self.floor
+        if mode is not None or full_layers:
+            floor = Floor(floor.table, floor.pp, mode, full_layers, paired=floor.paired)
+        return floor_s(self.whole, floor)
+
+    def priced(self) -> Evaluation | None:
+        counts_S = lay_out(self.whole)
+        return None if counts_S is None else evaluate(self.whole, counts_S)
+
+
+class OnePoolSearch(PlanSearch):
+    """Plans on one pool."""
+
+    def __init__(self, job: TrainJob, limits: Limits, value: float = float("inf")) -> None:
+        self.shared: dict[tuple[ShardShape, int, int, int, frozenset[str]], Sharing] = {}
+        super().__init__((job,), job, limits, value)
+
+    def plant(self) -> Space:
+        space, job = space_of(self.job), self.job
+        self.tally.illegal.update(space.illegal)
+        batches_N = job.options.global_batch // (space.dp * space.micro_batch)
+        gpus_N = space.tp * space.cp * space.pp * space.dp
+        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context, space.pp])
+        kept_N = undominated(space, self.tables)
+        kinds, kind_N = np.unique(columns[:, kept_N], axis=1, return_inverse=True)
+        slowest = np.array([self._slowest(*(int(value) for value in kind)) for kind in kinds.T])
+        slowest_N = np.full(len(space), np.inf)
+        slowest_N[kept_N] = slowest[kind_N.ravel()] if len(space) else slowest_N
+        pairs, pair_N = np.unique(np.stack([space.pp, batches_N]), axis=1, return_inverse=True)
+        runs = [len(list(schedules(job, int(pp), int(m), self.chunks))) for pp, m in pairs.T]
+        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.dp])
+        ranks, ranks_N = np.unique(columns, axis=1, return_inverse=True)
+        each = [
+            len(shardings(job, ShardShape(tp, cp, ep, etp, 1), dp)) * len(offloads(job))
+            for tp, cp, ep, etp, dp in ranks.T.tolist()
+        ]
+        bound_N = batches_N * slowest_N + job.rates.get("step_s")
+        children_N = np.array(each, np.int64)[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
+        self.set_children(bound_N * gpus_N if job.per_gpu else bound_N, children_N, kept_N)
+        return space
+
+    def _slowest(self, tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int, pp: int) -> float:
+        (table,) = self.tables(shard_shape(tp, cp, ep, etp, micro_batch, context))
+        paired = "dualpipe" in (self.job.options.search.schedule or LAUNCHABLE)
+        return Floor(table, pp, further_heads=False, paired=paired).slowest_s
+
+    def candidates(self, node: int) -> Iterator[Candidate]:
+        space = self.space
+        (table,), pp, dp = self.tables(space.shape(node)), int(space.pp[node]), int(space.dp[node])
+        floors = {paired: Floor(table, pp, paired=paired) for paired in (False, True)}
+        batches = self.job.options.global_batch // (dp * table.shape.micro_batch)
+        runs = list(schedules(self.job, pp, batches, self.chunks))
+        for stage, shards in shardings(self.job, table.shape, dp):
+            for offload in offloads(self.job):
+                sharing = self._sharing(table, dp, stage, shards, offload)
+                for schedule, vpp in runs:
+                    choice = PlanChoice(
+                        table, sharing, pp, dp, schedule, vpp, stage, offload, table.modes[0], shards=shards
+                    )
+                    yield OnePool((choice,), floors[schedule == "dualpipe"])
+
+    def _sharing(self, table: CostTable, dp: int, zero_stage: int, shards: int, offload: frozenset[str]) -> Sharing:
+        key = (table.shape, dp, zero_stage, shards, offload)
+        if key not in self.shared:
+            self.shared[key] = sharing_of(table, dp, zero_stage, offload, shards)
+        return self.shared[key]
