@@ -4,7 +4,7 @@ Published figures: Jiang et al., "MegaScale", NSDI 2024, tables 1 to 3 and secti
 width 12,288 with 128 heads, TP 8, PP 8, six chunks a rank, 2,048 tokens, vocabulary 64,000, ZeRO 2, A100s with one
 200 Gb/s adapter each). Its MFU counts causal attention by half and the logits, 6 P + 6 L h s + 6 h V flop a token,
 which table 2 confirms to 0.1 %. Not published are the width of the sliding window (taken as a quarter of the sequence)
-and what a read of a sample takes (`planner.costs.training.idle`). No rate was fitted to these figures.
+and what a read of a sample takes (`host_idle.py`). No rate was fitted to these figures.
 
 Run with: make bench-training, or .venv/bin/python benchmarks/training_megascale.py
 """
@@ -13,8 +13,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from host_idle import HostHabits, idle_s
+
 from planner.costs.training.config import FRAMEWORKS, MEGATRON, TrainingConfig, machine_of
-from planner.costs.training.idle import HostHabits, idle_s
 from planner.costs.training.rates import default_rates
 from planner.costs.training.step import step_time
 from planner.hardware.library import find_node

@@ -1,16 +1,21 @@
 """Switches of the training costs that MegaScale's ablation turns: what each one changes, and by how much it may."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from planner.costs.training.config import FRAMEWORKS, MEGATRON, TrainingConfig, machine_of
-from planner.costs.training.idle import READ_S, HostHabits, idle_s
 from planner.costs.training.layer_costs import layer_cost
 from planner.costs.training.rates import default_rates
 from planner.costs.training.step import step_time
 from planner.hardware.library import find_node
 from planner.models.library import find_model
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from host_idle import READ_S, HostHabits, idle_s
 
 RATES = default_rates()
 CONFIG = TrainingConfig(
