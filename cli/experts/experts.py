@@ -184,10 +184,10 @@ def size(
     from planner.cli.output import write_data, write_json
     from planner.experts.sizing import size as sizes
 
-    found, chosen = loads_of(loads, array, ranks, model)
+    load, chosen = loads_of(loads, array, ranks, model)
     costs = costs_of(model, gpu, chosen, ranks_per_node, tokens_per_rank)
-    rows = list(sizes(found, chosen, ranks_per_node=ranks_per_node or 8, most_extra=most_extra, costs=costs))
-    verdict = None if costs is None else verdict_of(found, chosen, ranks_per_node, rows, costs, steps)
+    rows = list(sizes(load, chosen, ranks_per_node=ranks_per_node or 8, most_extra=most_extra, costs=costs))
+    verdict = None if costs is None else verdict_of(load, chosen, ranks_per_node, rows, costs, steps)
     if as_json:
         document: dict[str, object] = {"schema": "planner.experts-size/1", "sizes": [asdict(row) for row in rows]}
         if verdict is not None:
@@ -245,7 +245,7 @@ def replay(
     fits = not uneven and int(instance.ranks.slots_R.min()) >= homes
     able = {"realtime": fits, "worthwhile": costs is not None, "hindsight": costs is not None}
     chosen = policies or [policy for policy in POLICIES if able.get(policy, True)]
-    found = [
+    replays = [
         replay_policy(
             load, instance.ranks, policy, groups=instance.groups, expert_bytes=instance.expert_bytes, costs=costs,
             steps_per_window=steps,
@@ -253,13 +253,13 @@ def replay(
         for policy in chosen
     ]  # fmt: skip
     if plot is not None:
-        write_data(draw(found, instance.expert_bytes or (costs.expert_bytes if costs else 0.0)), plot)
+        write_data(draw(replays, instance.expert_bytes or (costs.expert_bytes if costs else 0.0)), plot)
     if as_json:
-        rows = [replayed(row, costs) for row in found]
+        rows = [replayed(row, costs) for row in replays]
         write_json({"schema": "planner.experts-replay/1", "policies": rows}, output)
     else:
         each = instance.expert_bytes or (costs.expert_bytes if costs else 0.0)
-        write_data(replay_table(found, each, costs), output)
+        write_data(replay_table(replays, each, costs), output)
     return 0
 
 
@@ -312,11 +312,11 @@ def tradeoff(
         load, _ = loads_of(loads, array, instance.ranks.num_ranks, model)
         costs = costs_of(model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
         start = np.tile(linear_layout(instance.ranks, instance.num_experts), (load.shape[1], 1))
-        found = tradeoffs(
+        choices = tradeoffs(
             load[-1], instance.ranks, start if resident is None else read_resident(resident),
             more_slots=range(most_extra + 1), costs=costs, expert_bytes=instance.expert_bytes, steps=steps,
         )  # fmt: skip
-        rows, show = tradeoff_rows(found, costs, instance.expert_bytes), tradeoff_table
+        rows, show = tradeoff_rows(choices, costs, instance.expert_bytes), tradeoff_table
     if as_json:
         write_json({"schema": "planner.experts-tradeoff/1", "choices": rows}, output)
         return 0

@@ -35,24 +35,24 @@ def instance_of(
         if extra:
             raise PlannerError("an instance says so itself", where=extra[0], hint=f"leave {extra[0]} out")
         return read_instance(path)
-    found = _read(path, array, model)
+    recorded = _read(path, array, model)
     for flag, value in (("--ranks", ranks), ("--slots-per-rank", slots)):
         if value is None:
             raise PlannerError("is needed: the loads do not say", where=flag, hint=f"write for example `{flag} 8`")
     assert ranks is not None
     assert slots is not None
-    windows = len(found.load_WLE)
+    windows = len(recorded.load_WLE)
     return ExpertsInstance(
         name=path,
         kind="drift" if windows > 1 else "static",
-        array=found.load_WLE if windows > 1 else found.load_WLE[0],
+        array=recorded.load_WLE if windows > 1 else recorded.load_WLE[0],
         ranks=make_ranks(
             ranks,
             [int(count) for count in _by_rank(slots, ranks, "--slots-per-rank", whole=True)],
             speeds=None if speeds is None else _by_rank(speeds, ranks, "--rank-speeds"),
             ranks_per_node=min(ranks_per_node or 8, ranks),
         ),
-        num_experts=found.load_WLE.shape[2],
+        num_experts=recorded.load_WLE.shape[2],
         groups=groups,
         expert_bytes=0.0 if model is None else expert_bytes(model_of(model)),
     )
@@ -61,7 +61,7 @@ def instance_of(
 def _by_rank(text: str, ranks: int, flag: str, *, whole: bool = False) -> list[float]:
     """`9` for every rank, or one figure for each of them as `9,9,8`."""
     wanted = "a whole number of at least 1" if whole else "a positive number"
-    found = []
+    figures = []
     for part in text.split(","):
         try:
             value = float(int(part)) if whole else float(part)
@@ -69,10 +69,10 @@ def _by_rank(text: str, ranks: int, flag: str, *, whole: bool = False) -> list[f
             value = 0.0
         if not 0.0 < value < float("inf"):
             raise PlannerError(f"must be {wanted}, or one for every rank, found `{text}`", where=flag)
-        found.append(value)
-    if len(found) not in (1, ranks):
-        raise PlannerError(f"{len(found)} figures for {ranks} ranks", where=flag, hint=f"give one, or {ranks}")
-    return found if len(found) == ranks else found * ranks
+        figures.append(value)
+    if len(figures) not in (1, ranks):
+        raise PlannerError(f"{len(figures)} figures for {ranks} ranks", where=flag, hint=f"give one, or {ranks}")
+    return figures if len(figures) == ranks else figures * ranks
 
 
 def _read(path: str, array: str | None, model: str | None) -> "Loads":
@@ -81,10 +81,10 @@ def _read(path: str, array: str | None, model: str | None) -> "Loads":
     from planner.experts.model_layers import layers_of
     from planner.experts.readers import read_loads
 
-    found = read_loads(path, array=array, model=None if model is None else layers_of(model_of(model)))
-    if model is None and found.layer_ids[0] > 0:
-        say(f"layers before {found.layer_ids[0]} record no load and are left out as dense")
-    return found
+    recorded = read_loads(path, array=array, model=None if model is None else layers_of(model_of(model)))
+    if model is None and recorded.layer_ids[0] > 0:
+        say(f"layers before {recorded.layer_ids[0]} record no load and are left out as dense")
+    return recorded
 
 
 def model_of(name: str) -> "Architecture":

@@ -156,7 +156,7 @@ def tokens_per_s(row: "Replayed", costs: "MoeCosts | None") -> float | None:
     return costs.tokens_per_rank * costs.ranks / row.mean_step_s
 
 
-def replay_table(found: "list[Replayed]", expert_bytes: float, costs: "MoeCosts | None") -> str:
+def replay_table(replays: "list[Replayed]", expert_bytes: float, costs: "MoeCosts | None") -> str:
     from planner.cli.render.plan import table
     from planner.documents.units import format_si
 
@@ -170,7 +170,7 @@ def replay_table(found: "list[Replayed]", expert_bytes: float, costs: "MoeCosts 
             "-" if row.mean_step_s is None else f"{1e3 * row.mean_step_s:.2f} ms",
             "-" if costs is None else f"{tokens_per_s(row, costs):.4g}",
         ]
-        for row in found
+        for row in replays
     ]
     return table(("policy", "mean", "worst", "copies moved", "bytes moved", "step", "tokens/s"), rows)
 
@@ -215,7 +215,7 @@ def verdict_of(
     }
 
 
-def tradeoff_rows(found: "list[Tradeoff]", costs: "MoeCosts | None", expert_bytes: float) -> list[dict[str, Any]]:
+def tradeoff_rows(choices: "list[Tradeoff]", costs: "MoeCosts | None", expert_bytes: float) -> list[dict[str, Any]]:
     """Choices as plain data; seconds where costs are known."""
     each = expert_bytes or (costs.expert_bytes if costs is not None else 0.0)
     return [
@@ -232,7 +232,7 @@ def tradeoff_rows(found: "list[Tradeoff]", costs: "MoeCosts | None", expert_byte
             "move_s": None if choice.verdict is None else choice.verdict.cost_s,
             "pays": None if choice.verdict is None else choice.verdict.pays,
         }
-        for choice in found
+        for choice in choices
     ]
 
 
@@ -260,7 +260,7 @@ def tradeoff_table(rows: list[dict[str, Any]]) -> str:
     return table(header, cells)
 
 
-def token_rows(found: "list[TokenLayout]") -> list[dict[str, Any]]:
+def token_rows(layouts: "list[TokenLayout]") -> list[dict[str, Any]]:
     """Choices between nodes a token and balance, as plain data."""
     return [
         {
@@ -268,7 +268,7 @@ def token_rows(found: "list[TokenLayout]") -> list[dict[str, Any]]:
             "imbalance_mean": float(row.imbalance_L.mean()),
             "fresh_imbalance_mean": float(row.fresh_imbalance_L.mean()),
         }
-        for row in found
+        for row in layouts
     ]
 
 

@@ -69,8 +69,13 @@ def evaluate_document(document: "Document", plan: "Document", *, as_json: bool) 
 
 def _evaluation_document(evaluation: "HorizonEvaluation") -> dict[str, Any]:
     periods = [
-        {"objective": one.objective, "iteration_s": one.iteration_s, "cost_usd": one.cost_usd, "changed": list(changed)}
-        for one, changed in zip(evaluation.evaluations, evaluation.changed, strict=True)
+        {
+            "objective": priced.objective,
+            "iteration_s": priced.iteration_s,
+            "cost_usd": priced.cost_usd,
+            "changed": list(changed),
+        }
+        for priced, changed in zip(evaluation.evaluations, evaluation.changed, strict=True)
     ]
     return {
         "objective": evaluation.total,
@@ -107,7 +112,7 @@ def _solution_document(
 def _solution_text(given: "HorizonProblem", optimum: "HorizonPlan", evaluation: "HorizonEvaluation") -> str:
     from math import isfinite
 
-    one = _beside(optimum.fixed_total, optimum.total) if isfinite(optimum.fixed_total) else "no plan does all periods"
+    fixed = _beside(optimum.fixed_total, optimum.total) if isfinite(optimum.fixed_total) else "no plan does all periods"
     return "\n".join(
         [
             f"{len(given.periods)} periods, {optimum.changes} changes: {optimum.status}",
@@ -115,7 +120,7 @@ def _solution_text(given: "HorizonProblem", optimum: "HorizonPlan", evaluation: 
             _periods_table(given, optimum.plans, evaluation),
             "",
             _total_line(given, evaluation),
-            f"  one plan for all periods: {one}   "
+            f"  one plan for all periods: {fixed}   "
             f"best of every period: {_beside(optimum.greedy_total, optimum.total)}   ({optimum.states} plans a period)",
         ]
     )
@@ -135,8 +140,8 @@ def _periods_table(given: "HorizonProblem", plans: "tuple[RlPlan, ...]", evaluat
     from planner.cli.render.plan import table
 
     rows = [
-        (str(index), str(period.iterations), *_roles(plan), f"{one.iteration_s:.4g} s", ", ".join(changed) or "-")
-        for index, (period, plan, one, changed) in enumerate(
+        (str(index), str(period.iterations), *_roles(plan), f"{priced.iteration_s:.4g} s", ", ".join(changed) or "-")
+        for index, (period, plan, priced, changed) in enumerate(
             zip(given.periods, plans, evaluation.evaluations, evaluation.changed, strict=True)
         )
     ]
@@ -144,7 +149,7 @@ def _periods_table(given: "HorizonProblem", plans: "tuple[RlPlan, ...]", evaluat
 
 
 def _roles(plan: "RlPlan") -> tuple[str, str, str]:
-    groups = " + ".join(f"{one.replicas} x tp{one.option.tp} {one.option.pool}" for one in plan.groups)
+    groups = " + ".join(f"{group.replicas} x tp{group.option.tp} {group.option.pool}" for group in plan.groups)
     assert plan.training is not None
     option = plan.training.option
     training = f"{plan.training.dp} x tp{option.tp} pp{option.pp} {option.pool}"

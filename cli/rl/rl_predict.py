@@ -32,7 +32,7 @@ def predict(
 
     measured = Measurement.read(load_document(step))
     modes: tuple[tuple[Asynchrony, float], ...] = (("one_step", 1.0), ("fully", staleness))
-    found = [entry for asynchrony, ahead in modes for entry in measured.splits(asynchrony, ahead)]
+    entries = [entry for asynchrony, ahead in modes for entry in measured.splits(asynchrony, ahead)]
     colocated_s = measured.times.step_s
     rows = [
         {
@@ -43,7 +43,7 @@ def predict(
             "step_s": step_s,
             "speed_up": colocated_s / step_s,
         }
-        for split, step_s in sorted(found, key=lambda entry: entry[1])
+        for split, step_s in sorted(entries, key=lambda entry: entry[1])
     ]
     if as_json:
         write_json({"schema": "planner.rl_prediction/1", "colocated_step_s": colocated_s, "splits": rows})

@@ -27,8 +27,12 @@ def timeline(
     from planner.rl.timeline import as_svg, as_text, rows
 
     envelope, decision = load_plan(plan)
-    found = {one.metric: one.value for one in envelope.predictions if one.statistic == "mean" and not one.of}
-    iteration_s = found.get("iteration_time_s")
+    predicted = {
+        prediction.metric: prediction.value
+        for prediction in envelope.predictions
+        if prediction.statistic == "mean" and not prediction.of
+    }
+    iteration_s = predicted.get("iteration_time_s")
     if iteration_s is None or not decision.phases:
         hint = "give a plan of kind `rl` that was solved"
         raise PlannerError("the plan has no timeline of an iteration", where="decision.phases", hint=hint)

@@ -63,12 +63,12 @@ def plan_ahead(
         raise PlannerError(f"must be at least 0, found {move_slack}", where="move slack")
     problems = spread_problems(history[-1], ranks)
     resident = None if resident_LP is None else require_resident(resident_LP, problems, ranks)
-    found = []
+    spreads = []
     for layer, problem in enumerate(problems):
         before_P = None if resident is None else resident[layer]
         item_P = _plan(problem, uncertainty_of(history[:, layer], groups), before_P, move_slack)
-        found.append(Spread(item_P, equal_shares(item_P, len(problem.weight_E))))
-    layout = assemble(problems, ranks, found, "equal")
+        spreads.append(Spread(item_P, equal_shares(item_P, len(problem.weight_E))))
+    layout = assemble(problems, ranks, spreads, "equal")
     if resident_LP is None:
         return layout
     return replace(layout, moved_experts=copies_moved(ranks, np.asarray(resident_LP), layout.expert_LP))

@@ -29,8 +29,8 @@ def draw(replays: Sequence[Replayed], expert_bytes: float = 0.0) -> str:
         ' font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
     ]
-    for at, (title, lines, low) in enumerate(panels):
-        parts += [f'<g transform="translate(0 {at * HEIGHT})">', *_panel(title, lines, low), "</g>"]
+    for index, (title, lines, low) in enumerate(panels):
+        parts += [f'<g transform="translate(0 {index * HEIGHT})">', *_panel(title, lines, low), "</g>"]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -50,15 +50,15 @@ def _panel(title: str, lines: dict[str, list[float]], low: float) -> list[str]:
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>')
     for index, (policy, values) in enumerate(lines.items()):
         colour = COLOURS[index % len(COLOURS)]
-        points = " ".join(f"{_x(at, count):.1f},{_y(value, low, top):.1f}" for at, value in enumerate(values))
+        points = " ".join(f"{_x(window, count):.1f},{_y(value, low, top):.1f}" for window, value in enumerate(values))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         y = TOP + 16 * (index + 1)
         parts.append(f'<text x="{WIDTH - RIGHT + 12}" y="{y}" fill="{colour}">{escape(policy)}</text>')
     return parts
 
 
-def _x(at: int, count: int) -> float:
-    return LEFT + (WIDTH - RIGHT - LEFT) * at / max(count - 1, 1)
+def _x(window: int, count: int) -> float:
+    return LEFT + (WIDTH - RIGHT - LEFT) * window / max(count - 1, 1)
 
 
 def _y(value: float, low: float, top: float) -> float:

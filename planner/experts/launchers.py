@@ -74,8 +74,8 @@ def ascend_map(expert_LP: Ints, ranks: int) -> str:
             "layer_id": layer,
             "device_count": ranks,
             "device_list": [
-                {"device_id": rank, "device_expert": held}
-                for rank, held in enumerate(row_P.reshape(ranks, -1).tolist())
+                {"device_id": rank, "device_expert": experts}
+                for rank, experts in enumerate(row_P.reshape(ranks, -1).tolist())
             ],
         }
         for layer, row_P in enumerate(expert_LP)

@@ -83,11 +83,11 @@ def plan_layout(
     if resident_LP is None:
         if most_moves is not None:
             raise PlannerError("moves are counted from a resident layout", where="resident", hint="give it")
-        found = [_fresh(problem, shares, tolerance, steps, seed, layer) for layer, problem in enumerate(problems)]
-        return assemble(problems, ranks, found, shares)
+        spreads = [_fresh(problem, shares, tolerance, steps, seed, layer) for layer, problem in enumerate(problems)]
+        return assemble(problems, ranks, spreads, shares)
     resident = require_resident(resident_LP, problems, ranks)
-    found = _near(problems, resident, shares, tolerance, most_moves, seed)
-    layout = assemble(problems, ranks, found, shares)
+    spreads = _near(problems, resident, shares, tolerance, most_moves, seed)
+    layout = assemble(problems, ranks, spreads, shares)
     return replace(layout, moved_experts=copies_moved(ranks, np.asarray(resident_LP), layout.expert_LP))
 
 
@@ -131,11 +131,11 @@ def _fresh(
     solver: Callable[..., SolveResult[Spread]] = solve_spread if shares == "equal" else solve_free
     if steps is None:
         steps = STEPS if float(problem.slots_R.mean()) >= FEW_SLOTS else MORE_STEPS
-    found = solver(problem, tolerance=tolerance, steps=steps, seed=seed).solution
-    if found is None:
+    spread = solver(problem, tolerance=tolerance, steps=steps, seed=seed).solution
+    if spread is None:
         hint = "allow experts on more ranks, or give the ranks more slots"
         raise PlannerError(f"no layout was found for layer {layer}", where="layout", hint=hint)
-    return found
+    return spread
 
 
 def require_resident(resident_LP: npt.ArrayLike, problems: list[SpreadProblem], ranks: Ranks) -> list[Ints]:
@@ -175,9 +175,9 @@ def _filled(problem: SpreadProblem, ranks: Ranks, row_P: Ints) -> Ints:
     rows = []
     for rank, slots in enumerate(problem.slots_R):
         first = int(ranks.first_R[rank])
-        held = [int(expert) for expert in row_P[first : first + slots]]
-        spare = (int(expert) for expert in heaviest if int(expert) not in held)
-        rows += [expert if expert >= 0 else next(spare) for expert in held]
+        experts = [int(expert) for expert in row_P[first : first + slots]]
+        spare = (int(expert) for expert in heaviest if int(expert) not in experts)
+        rows += [expert if expert >= 0 else next(spare) for expert in experts]
     return np.array(rows, np.int64)
 
 
@@ -190,40 +190,40 @@ def _near(
     seed: int,
 ) -> list[Spread]:
     """Layouts near the resident ones: `tolerance` above the bound, or as little above as the moves allow."""
-    found = _at_slack(problems, resident, shares, tolerance, seed)
-    if most_moves is None or _moves(problems, resident, found) <= most_moves:
-        return found
+    spreads = _at_slack(problems, resident, shares, tolerance, seed)
+    if most_moves is None or _moves(problems, resident, spreads) <= most_moves:
+        return spreads
     low, high = tolerance, MOST_SLACK
     best = [
         Spread(row_P, _shares(problem, row_P, shares, 0.0)) for problem, row_P in zip(problems, resident, strict=True)
     ]
     for _ in range(BISECTIONS):
         middle = (low * high) ** 0.5
-        found = _at_slack(problems, resident, shares, middle, seed)
-        if _moves(problems, resident, found) <= most_moves:
-            best, high = found, middle
+        spreads = _at_slack(problems, resident, shares, middle, seed)
+        if _moves(problems, resident, spreads) <= most_moves:
+            best, high = spreads, middle
         else:
             low = middle
     return best
 
 
-def _moves(problems: list[SpreadProblem], resident: list[Ints], found: list[Spread]) -> int:
-    rows = zip(problems, resident, found, strict=True)
+def _moves(problems: list[SpreadProblem], resident: list[Ints], spreads: list[Spread]) -> int:
+    rows = zip(problems, resident, spreads, strict=True)
     return sum(num_moves(problem, before, after.item_P) for problem, before, after in rows)
 
 
 def _at_slack(
     problems: list[SpreadProblem], resident: list[Ints], shares: Shares, slack: float, seed: int
 ) -> list[Spread]:
-    found = []
+    spreads = []
     for problem, row_P in zip(problems, resident, strict=True):
         goal = time_bound(problem) * (1.0 + slack)
         poured = _shares(problem, row_P, shares, goal)
         if shares == "free" and float(bin_times(problem, row_P, poured).max()) <= goal:
-            found.append(Spread(row_P, poured))
+            spreads.append(Spread(row_P, poured))
             continue
-        found.append(_changed(problem, row_P, shares, goal, seed))
-    return found
+        spreads.append(_changed(problem, row_P, shares, goal, seed))
+    return spreads
 
 
 def _changed(problem: SpreadProblem, row_P: Ints, shares: Shares, goal: float, seed: int) -> Spread:
@@ -244,15 +244,15 @@ def _shares(problem: SpreadProblem, item_P: Ints, shares: Shares, goal: float) -
     return pour(problem, item_P, goal=goal)
 
 
-def assemble(problems: list[SpreadProblem], ranks: Ranks, found: list[Spread], shares: Shares) -> Layout:
+def assemble(problems: list[SpreadProblem], ranks: Ranks, spreads: list[Spread], shares: Shares) -> Layout:
     """One layout of all layers, with imbalance and bound as ratios to the mean time."""
     expert_LP = np.full((len(problems), ranks.num_slots), -1, np.int64)
     quota_LP = np.zeros((len(problems), ranks.num_slots))
     mean_L, time_L, bound_L = (np.zeros(len(problems)) for _ in range(3))
-    for layer, (problem, spread) in enumerate(zip(problems, found, strict=True)):
-        at = at_slots(ranks, problem.slots_R)
-        expert_LP[layer, at] = spread.item_P
-        quota_LP[layer, at] = spread.share_P
+    for layer, (problem, spread) in enumerate(zip(problems, spreads, strict=True)):
+        slots = at_slots(ranks, problem.slots_R)
+        expert_LP[layer, slots] = spread.item_P
+        quota_LP[layer, slots] = spread.share_P
         mean_L[layer] = problem.weight_E.sum() / problem.speed_R.sum()
         time_L[layer] = bin_times(problem, spread.item_P, spread.share_P).max()
         bound_L[layer] = min(time_bound(problem), time_L[layer])

@@ -85,27 +85,27 @@ def read_loads(path: str | Path, *, array: str | None = None, model: ModelLayers
         ) from None
 
 
-def _loads(found: Counts, model: ModelLayers | None) -> Loads:
+def _loads(recorded: Counts, model: ModelLayers | None) -> Loads:
     """Counts checked; dense layers, and windows without any load, left out."""
-    counts = np.asarray(found.counts)
+    counts = np.asarray(recorded.counts)
     if counts.dtype.kind not in "iuf":
         raise PlannerError(f"holds no counts but `{counts.dtype}`", where="load", hint="give whole or real numbers")
     load = counts.astype(np.float64)
     load = load[None] if load.ndim == 2 else load
     if load.ndim != 3 or load.size == 0:
         hint = "give [layer, expert] or [window, layer, expert]"
-        raise PlannerError(f"has the shape {np.shape(found.counts)}", where="load", hint=hint)
+        raise PlannerError(f"has the shape {np.shape(recorded.counts)}", where="load", hint=hint)
     wrong = ~np.isfinite(load) | (load < 0)
     if wrong.any():
-        at = [int(index) for index in np.argwhere(wrong)[0]]
-        raise PlannerError(f"is {load[tuple(at)]} at {at}", where="load", hint="loads are finite and at least 0")
+        entry = [int(index) for index in np.argwhere(wrong)[0]]
+        raise PlannerError(f"is {load[tuple(entry)]} at {entry}", where="load", hint="loads are finite and at least 0")
     if not load.any():
         raise PlannerError("every load is 0", where="load", hint="record while the engine serves")
     if load.max() > MOST_TOKENS:
         raise PlannerError(f"is {load.max():.3g}, more than {MOST_TOKENS:.0e}", where="load", hint="give tokens")
-    ids = tuple(range(load.shape[1])) if found.layer_ids is None else found.layer_ids
+    ids = tuple(range(load.shape[1])) if recorded.layer_ids is None else recorded.layer_ids
     load = load[load.any(axis=(1, 2))]
-    load, ids = _without_dense(load, ids) if model is None else _of_model(load, ids, model, sparse=found.sparse)
+    load, ids = _without_dense(load, ids) if model is None else _of_model(load, ids, model, sparse=recorded.sparse)
     require_loads(load, "window,layer,expert")
     return Loads(np.ascontiguousarray(load), ids)
 
@@ -194,14 +194,14 @@ def _parquet(path: Path, _: str | None) -> Counts:
 
 def _whole(values: npt.ArrayLike, where: str) -> Ints:
     """Whole numbers; PlannerError for others, for missing ones and for text."""
-    found = np.asarray(values)
-    if found.dtype.kind in "iu" or found.size == 0:
-        return found.astype(np.int64)
-    if found.dtype.kind != "f" or not np.isfinite(found).all() or (found != np.floor(found)).any():
+    numbers = np.asarray(values)
+    if numbers.dtype.kind in "iu" or numbers.size == 0:
+        return numbers.astype(np.int64)
+    if numbers.dtype.kind != "f" or not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any():
         raise PlannerError(
             "holds values that are no whole numbers", where=where, hint="layers and experts count from 0"
         )
-    return found.astype(np.int64)
+    return numbers.astype(np.int64)
 
 
 def _scattered(window: Ints, layer: Ints, expert: Ints, load: Floats) -> Floats:
@@ -267,15 +267,15 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _of_records(records: Iterator[dict[str, Any]]) -> Counts:
-    found = list(records)
-    stats = [record for record in found if record.get("record_type") == "eplb_load_stats"]
+    all_records = list(records)
+    stats = [record for record in all_records if record.get("record_type") == "eplb_load_stats"]
     if stats:
         windows = [_vllm_window(record) for record in stats]
         layers, experts = (max(window.shape[axis] for window in windows) for axis in range(2))
         if any(len(window) != layers for window in windows):
             raise PlannerError("has records of different numbers of layers", where="expert_load", hint="name one run")
         return Counts(np.array([np.pad(row, ((0, 0), (0, experts - row.shape[1]))) for row in windows]), sparse=True)
-    routed = [record for record in found if "top_indices" in record]
+    routed = [record for record in all_records if "top_indices" in record]
     if routed:
         return _megatron(routed)
     raise PlannerError(
@@ -285,7 +285,7 @@ def _of_records(records: Iterator[dict[str, Any]]) -> Counts:
 
 
 def _vllm_window(record: dict[str, Any]) -> Floats:
-    """[L, E] one record: loads of slots, added up by the expert that each slot held then."""
+    """[L, E] one record: loads of slots, added up by the expert that each slot had then."""
     load_LP, expert_LP = np.array(record["expert_load"], np.float64), _whole(record["p2l_map"], "p2l_map")
     if load_LP.shape != expert_LP.shape or load_LP.ndim != 2:
         what = f"has loads {load_LP.shape} for slots {expert_LP.shape} at step {record.get('step')}"

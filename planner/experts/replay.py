@@ -100,14 +100,14 @@ def replay(
 
 def served_imbalance(ranks: Ranks, expert_LP: Ints, load_LE: Floats) -> Floats:
     """[L] slowest rank over the mean when copies share equally; empty slots (-1) take nothing."""
-    found = np.empty(len(load_LE))
+    imbalance_L = np.empty(len(load_LE))
     for layer, (row_P, load_E) in enumerate(zip(expert_LP, load_LE, strict=True)):
         filled = row_P >= 0
         copies_E = np.bincount(row_P[filled], minlength=len(load_E))
         each_E = load_E / np.maximum(copies_E, 1)
         load_R = np.bincount(ranks.rank_P[filled], weights=each_E[row_P[filled]], minlength=ranks.num_ranks)
-        found[layer] = (load_R / ranks.speed_R).max() / (load_R.sum() / ranks.speed_R.sum())
-    return found
+        imbalance_L[layer] = (load_R / ranks.speed_R).max() / (load_R.sum() / ranks.speed_R.sum())
+    return imbalance_L
 
 
 def _linear(load_WLE: Floats, ranks: Ranks, _: PolicyInputs) -> Iterator[WindowLayout]:
@@ -152,11 +152,11 @@ def _worthwhile(load_WLE: Floats, ranks: Ranks, terms: PolicyInputs) -> Iterator
         best_s = 0.0
         before_LP = layout_LP
         for slack in SLACKS:
-            found = plan_layout(load_LE, ranks, resident_LP=before_LP, tolerance=slack)
-            saved_s = (costs.step_s(staying_L) - costs.step_s(found.imbalance_L)) * terms.steps_per_window
-            net_s = saved_s - costs.move_s((found.moved_experts or 0) * terms.expert_bytes)
+            layout = plan_layout(load_LE, ranks, resident_LP=before_LP, tolerance=slack)
+            saved_s = (costs.step_s(staying_L) - costs.step_s(layout.imbalance_L)) * terms.steps_per_window
+            net_s = saved_s - costs.move_s((layout.moved_experts or 0) * terms.expert_bytes)
             if net_s > best_s:
-                best_s, layout_LP = net_s, found.expert_LP
+                best_s, layout_LP = net_s, layout.expert_LP
 
 
 def _hindsight(load_WLE: Floats, ranks: Ranks, terms: PolicyInputs) -> Iterator[WindowLayout]:

@@ -70,7 +70,7 @@ def tradeoffs(
     points = np.array(
         [[row.imbalance_mean, row.leaving_share, row.moved_experts, row.redundant_slots] for row in choices]
     )
-    kept = [choices[at] for at in non_dominated(points.round(6), maximise=(False,) * 4)]
+    kept = [choices[index] for index in non_dominated(points.round(6), maximise=(False,) * 4)]
     if costs is not None:
         staying_L = served_imbalance(ranks, resident, load_LE)
         kept = [_weighed(row, costs, staying_L, expert_bytes or costs.expert_bytes, steps) for row in kept]
@@ -120,7 +120,7 @@ def token_tradeoffs(
     expert_NLK: npt.ArrayLike, ranks: Ranks, num_experts: int, *, prices: Sequence[float] = PRICES, seed: int = 0
 ) -> list[TokenLayout]:
     """Layouts of which none has both fewer nodes a token and better balance on fresh tokens; fewest nodes first."""
-    found = [plan_tokens(expert_NLK, ranks, num_experts, imbalance_price=price, seed=seed) for price in prices]
-    points = np.array([[row.nodes_per_token_L.mean(), row.fresh_imbalance_L.mean()] for row in found])
-    kept = [found[at] for at in non_dominated(points, maximise=(False, False))]
+    layouts = [plan_tokens(expert_NLK, ranks, num_experts, imbalance_price=price, seed=seed) for price in prices]
+    points = np.array([[row.nodes_per_token_L.mean(), row.fresh_imbalance_L.mean()] for row in layouts])
+    kept = [layouts[index] for index in non_dominated(points, maximise=(False, False))]
     return sorted(kept, key=lambda row: float(row.nodes_per_token_L.mean()))

@@ -89,7 +89,7 @@ def token_parts(problem: AgenticProblem) -> Floats:
 
 
 def check_agentic(problem: AgenticProblem) -> None:
-    """Raises PlannerError for what no plan can mend, with the nearest value that works."""
+    """Raises PlannerError for what no plan can fix, with the nearest value that works."""
     validate(problem.curves)
     for batch in problem.batches:
         require_divisible(batch.size, problem.curves.minibatches)
@@ -151,14 +151,14 @@ def _broken(problem: AgenticProblem, plan: AgenticPlan, whole: RlPlan, workers: 
 def _broken_places(problem: AgenticProblem, plan: AgenticPlan, workers: int) -> list[str]:
     """Every trajectory must fit where it may start; where all share a queue, on every worker."""
     capacity = [group.option.curve.kv_tokens for group in plan.groups for _ in range(group.replicas)]
-    for at, batch in enumerate(problem.batches):
+    for index, batch in enumerate(problem.batches):
         if plan.dispatch != "assigned":
             if batch.final_context_N.max() > min(capacity):
                 return [f"a trajectory of {batch.final_context_N.max()} tokens exceeds the {min(capacity)} of a worker"]
             continue
-        places = plan.assignment[at] if at < len(plan.assignment) else ()
+        places = plan.assignment[index] if index < len(plan.assignment) else ()
         if len(places) != batch.size or not all(0 <= place < workers for place in places):
-            return [f"batch {at} does not give each trajectory one of {workers} workers"]
+            return [f"batch {index} does not give each trajectory one of {workers} workers"]
         for place, need in zip(places, batch.final_context_N, strict=True):
             if need > capacity[place]:
                 return [f"a trajectory of {need} tokens exceeds the {capacity[place]} of its worker"]

@@ -172,7 +172,7 @@ def _broken_late(problem: RlProblem, plan: RlPlan, late: LateReplicas) -> Iterat
         yield "late replicas are others of the same GPUs, of one group, without over-sampling"
     if late.threshold not in problem.late_thresholds or plan.fusion is not None:
         yield f"a share of {late.threshold:g} left is no threshold of other replicas, or they would score too"
-    if any(one is None for one in late_done_s(problem, early, late)):
+    if any(done_s is None for done_s in late_done_s(problem, early, late)):
         yield f"the samples left at a share of {late.threshold:g} do not fit on the late replicas"
 
 
@@ -183,10 +183,10 @@ def _broken_fusion(problem: RlProblem, plan: RlPlan, fusion: Fusion) -> Iterator
         yield f"a share of {fusion.threshold:g} left is no threshold that is allowed"
     if not 0 < fusion.kept < plan.groups[0].replicas:
         yield f"{fusion.kept} of {plan.groups[0].replicas} replicas are kept"
-    found = fused_times_of(problem, plan)
-    if found is None:
+    times = fused_times_of(problem, plan)
+    if times is None:
         yield f"nothing is scored on pool `{plan.groups[0].option.pool}`"
-    elif None in found:
+    elif None in times:
         yield f"the samples left at a share of {fusion.threshold:g} do not fit on {fusion.kept} replicas"
 
 

@@ -135,11 +135,11 @@ class Measurement:
         """Every split into whole nodes (into GPUs within one node) with its predicted step, seconds."""
         whole = self.times.gpus
         unit = self.gpus_per_node if whole > self.gpus_per_node and whole % self.gpus_per_node == 0 else 1
-        found = []
+        splits = []
         for generating in range(unit, whole, unit):
             split = PoolSplit(generating, whole - generating, asynchrony, staleness, self.calls)
-            found.append((split, predict_step_s(self.times, split, self.parameters)))
-        return found
+            splits.append((split, predict_step_s(self.times, split, self.parameters)))
+        return splits
 
 
 def _stretch(unshortened: float, share: float) -> float:

@@ -38,7 +38,7 @@ class Pair:
 
     @classmethod
     def of(cls, problem: RlProblem, choice: TrainingChoice, critic: Critic) -> "Pair":
-        sizes = [float(one.tokens_N.mean()) for one in problem.batches]
+        sizes = [float(batch.tokens_N.mean()) for batch in problem.batches]
         mean = sum(sizes) / len(sizes) * problem.trained_samples / problem.minibatches / choice.dp
         replicas = choice.option.gpus // critic.gpus
         actor_jobs, critic_jobs = (
@@ -68,7 +68,7 @@ class Pair:
         job_s = self.tokens / self.actor_jobs / option.gpus
         forward, backward = job_s * critic.actor_forward_gpu_s, job_s * critic.actor_backward_gpu_s
         stages = tuple(range(option.pp))
-        found = [_pipeline(stages, self.actor_jobs, forward, backward, critic.actor_held_bytes)]
+        pipelines = [_pipeline(stages, self.actor_jobs, forward, backward, critic.actor_held_bytes)]
         side_by_side = option.gpus // option.pp // (critic.gpus // critic.pp)
         blocks = option.pp // critic.pp
         job_s = self.tokens / (blocks * side_by_side * self.critic_jobs) / critic.gpus
@@ -76,12 +76,12 @@ class Pair:
         for block in range(blocks):
             first = block * critic.pp
             machines = tuple(range(first + critic.pp - 1, first - 1, -1))
-            found.append(_pipeline(machines, self.critic_jobs, forward, backward, critic.held_bytes))
-        return FusedProblem(tuple(found), (critic.room_bytes,) * option.pp)
+            pipelines.append(_pipeline(machines, self.critic_jobs, forward, backward, critic.held_bytes))
+        return FusedProblem(tuple(pipelines), (critic.room_bytes,) * option.pp)
 
 
-def _pipeline(machines: tuple[int, ...], jobs: int, forward: float, backward: float, held: float) -> Pipeline:
-    return Pipeline(machines, jobs, (forward,) * len(machines), (backward,) * len(machines), held)
+def _pipeline(machines: tuple[int, ...], jobs: int, forward: float, backward: float, job_bytes: float) -> Pipeline:
+    return Pipeline(machines, jobs, (forward,) * len(machines), (backward,) * len(machines), job_bytes)
 
 
 Critics = Mapping[TrainingOption, Critic]
@@ -89,12 +89,12 @@ Critics = Mapping[TrainingOption, Critic]
 
 def pairs(problem: RlProblem, choices: Sequence[TrainingChoice], critics: Critics) -> dict[TrainingChoice, Pair]:
     """Choices whose critic can run through their stages."""
-    found = {}
+    pair_of = {}
     for choice in choices:
         critic = critics.get(choice.option)
         if critic is not None and pairs_with(critic.gpus, critic.pp, choice.option.gpus, choice.option.pp):
-            found[choice] = Pair.of(problem, choice, critic)
-    return found
+            pair_of[choice] = Pair.of(problem, choice, critic)
+    return pair_of
 
 
 def least_bubble(pair: Pair) -> float:
@@ -138,9 +138,9 @@ def read_order(pair: Pair, texts: Sequence[str]) -> ShopSchedule:
 def _letters(pair: Pair) -> list[dict[int, str]]:
     """By stage, the letter of each of its four types of passes."""
     problem = pair.pipelines()
-    found: list[dict[int, str]] = [{} for _ in range(pair.option.pp)]
+    letter_of: list[dict[int, str]] = [{} for _ in range(pair.option.pp)]
     for task, (pipeline, machine, forward) in enumerate(
         zip(problem.pipeline_T.tolist(), problem.shop.machine_T.tolist(), problem.shop.forward_T.tolist(), strict=True)
     ):
-        found[machine][task] = LETTERS[2 * min(pipeline, 1) + (0 if forward else 1)]
-    return found
+        letter_of[machine][task] = LETTERS[2 * min(pipeline, 1) + (0 if forward else 1)]
+    return letter_of

@@ -50,7 +50,7 @@ def successive(
     With `keep`, unfinished trajectories are carried over, those under way before those that had not started. Samples
     are taken as they finish, so that short ones are over-represented when they are not kept.
     """
-    found: list[Iteration] = []
+    iterations: list[Iteration] = []
     carried: Trajectories | None = None
     made_before, age = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for batch in fresh:
@@ -66,7 +66,7 @@ def successive(
         total_N = pool.remaining_T[pool.first_N[:-1]]
         left_N = pool.remaining_T[pool.first_N[:-1] + result.turn_N] - result.made_N
         made_N = total_N - np.where(is_done_N, 0, left_N)
-        found.append(
+        iterations.append(
             Iteration(
                 generation_s=result.end_s,
                 tokens=int((total_N + made_before)[done].sum()),
@@ -81,7 +81,7 @@ def successive(
         carried = remainder(pool, result, rest) if keep and len(rest) else None
         made_before = (made_before + made_N)[rest] if carried is not None else np.zeros(0, np.int64)
         age = np.where(made_before > 0, age[rest] + 1, 0) if carried is not None else np.zeros(0, np.int64)
-    return found
+    return iterations
 
 
 def partial_iterations(problem: RlProblem, group: GenerationGroup) -> list[Iteration]:
@@ -92,11 +92,11 @@ def partial_iterations(problem: RlProblem, group: GenerationGroup) -> list[Itera
 
 def partial_rollout(problem: RlProblem, group: GenerationGroup) -> Rollout:
     """What training needs of them."""
-    found = partial_iterations(problem, group)
-    parts = [minibatches_of(one.done_s_D, one.context_D, problem.minibatches) for one in found]
+    iterations = partial_iterations(problem, group)
+    parts = [minibatches_of(iteration.done_s_D, iteration.context_D, problem.minibatches) for iteration in iterations]
     rollout = Rollout(
-        np.array([one.generation_s for one in found]),
+        np.array([iteration.generation_s for iteration in iterations]),
         np.stack([tokens for tokens, _ in parts]).astype(float),
         np.stack([ready for _, ready in parts]),
     )
-    return replace(rollout, oldest=max(one.oldest for one in found))
+    return replace(rollout, oldest=max(iteration.oldest for iteration in iterations))

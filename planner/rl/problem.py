@@ -70,7 +70,7 @@ class RlProblem:
 
 
 def validate(problem: RlProblem) -> None:
-    """Raises PlannerError for the first thing in `problem` that no plan can mend, with the nearest value that works."""
+    """Raises PlannerError for the first thing in `problem` that no plan can fix, with the nearest value that works."""
     _counts(problem)
     _modes(problem)
     _partial(problem)
@@ -81,7 +81,7 @@ def validate(problem: RlProblem) -> None:
 
 def _counts(problem: RlProblem) -> None:
     names = [pool.name for pool in problem.pools]
-    used = {one.pool for one in problem.generation} | {one.pool for one in problem.training}
+    used = {option.pool for option in problem.generation} | {option.pool for option in problem.training}
     for name in sorted(used - set(names)):
         raise PlannerError(f"no pool is called `{name}`", where="pools", hint=f"known: {', '.join(names)}")
     if not problem.batches or not all(batch.size for batch in problem.batches):
@@ -162,8 +162,8 @@ def _training_fits(problem: RlProblem) -> None:
 def _networks(problem: RlProblem) -> None:
     if not problem.training or any(mode.placement != "disaggregated" for mode in problem.modes):
         return
-    pairs = {(one.pool, other.pool) for one in problem.generation for other in problem.training}
+    pairs = {(replica.pool, trainer.pool) for replica in problem.generation for trainer in problem.training}
     if not pairs & set(problem.weight_sync_s):
-        one, other = min(pairs)
-        what = f"`{one}` and `{other}` have no network in common, so new weights cannot reach the generators"
+        generating, training = min(pairs)
+        what = f"`{generating}` and `{training}` have no network in common, so new weights cannot reach the generators"
         raise PlannerError(what, where="weight_sync_s", hint="state what synchronisation takes, or allow `colocated`")

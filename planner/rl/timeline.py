@@ -36,16 +36,16 @@ def rows(decision: Decision) -> list[TimelineRow]:
         sharing = [group for group in groups if any(devices[other] & devices[role.name] for other in group)]
         merged = [name for group in sharing for name in group]
         groups = [group for group in groups if group not in sharing] + [[*merged, role.name]]
-    found = []
+    timeline = []
     for group in groups:
-        held = set[tuple[str, int]]().union(*(devices[name] for name in group))
-        pools = sorted({pool for pool, _ in held})
+        shared = set[tuple[str, int]]().union(*(devices[name] for name in group))
+        pools = sorted({pool for pool, _ in shared})
         here = tuple(phase for phase in decision.phases if set(phase.roles) & set(group))
-        found.append(TimelineRow(f"{len(held)} x {', '.join(pools)}", len(held), here))
+        timeline.append(TimelineRow(f"{len(shared)} x {', '.join(pools)}", len(shared), here))
     waiting = tuple(phase for phase in decision.phases if not phase.roles)
     return [
         TimelineRow(row.label, row.gpus, tuple(sorted((*row.phases, *waiting), key=lambda p: p.start_s)))
-        for row in found
+        for row in timeline
     ]
 
 
@@ -67,9 +67,9 @@ def as_text(decision: Decision, iteration_s: float) -> str:
 
 def as_svg(decision: Decision, iteration_s: float, *, title: str = "", iterations: int = 2) -> str:
     """A drawing of `iterations` iterations; the second and later ones are paler."""
-    found = rows(decision)
-    names = list(dict.fromkeys(phase.name for row in found for phase in row.phases))
-    height = TOP + len(found) * (BAR + GAP) + 46 + 18 * -(-len(names) // 4)
+    timeline = rows(decision)
+    names = list(dict.fromkeys(phase.name for row in timeline for phase in row.phases))
+    height = TOP + len(timeline) * (BAR + GAP) + 46 + 18 * -(-len(names) // 4)
     scale = (WIDTH - LEFT - RIGHT) / (iterations * iteration_s)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif"'
@@ -77,29 +77,31 @@ def as_svg(decision: Decision, iteration_s: float, *, title: str = "", iteration
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         f'<text x="{LEFT}" y="20" font-size="14">{escape(title)}</text>',
     ]
-    bottom = TOP + len(found) * (BAR + GAP)
-    for at in range(iterations + 1):
-        x = LEFT + at * iteration_s * scale
+    bottom = TOP + len(timeline) * (BAR + GAP)
+    for iteration in range(iterations + 1):
+        x = LEFT + iteration * iteration_s * scale
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{bottom}" stroke="#999" stroke-dasharray="3"/>'
         )
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{at * iteration_s:.4g} s</text>')
-    for index, row in enumerate(found):
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{iteration * iteration_s:.4g} s</text>')
+    for index, row in enumerate(timeline):
         y = TOP + index * (BAR + GAP)
         parts.append(f'<text x="{LEFT - 10}" y="{y + 19}" text-anchor="end">{escape(row.label)}</text>')
         parts += [
-            bar for at in range(iterations) for bar in _bars(row, names, y, LEFT + at * iteration_s * scale, scale, at)
+            bar
+            for iteration in range(iterations)
+            for bar in _bars(row, names, y, LEFT + iteration * iteration_s * scale, scale, iteration)
         ]
     parts += _legend(names, bottom + 36)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _bars(row: TimelineRow, names: list[str], y: int, left: float, scale: float, at: int) -> Iterator[str]:
+def _bars(row: TimelineRow, names: list[str], y: int, left: float, scale: float, iteration: int) -> Iterator[str]:
     for phase in row.phases:
         width = (phase.duration_s or 0.0) * scale
         top, height = _lane(phase, row)
         colour = COLOURS[names.index(phase.name) % len(COLOURS)]
-        x, opacity = left + phase.start_s * scale, 1.0 if at == 0 else 0.45
+        x, opacity = left + phase.start_s * scale, 1.0 if iteration == 0 else 0.45
         yield f'<rect x="{x:.1f}" y="{y + top}" width="{max(width, 0.5):.1f}" height="{height}" fill="{colour}"'
         yield f' fill-opacity="{opacity}"><title>{escape(phase.name)}: {phase.duration_s or 0.0:.4g} s</title></rect>'
 

@@ -79,8 +79,10 @@ def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: Horizo
 
 def _axes(formulated: FormulatedRl) -> dict[str, list[JsonValue]]:
     problem = formulated.problem
-    generation = sorted({f"{one.pool} tp{one.tp} pp{one.pp} ep{one.ep}" for one in problem.generation})
-    training = sorted({f"{one.pool} tp{one.tp} pp{one.pp} {one.label}".strip() for one in problem.training})
+    generation = sorted({f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep}" for option in problem.generation})
+    training = sorted(
+        {f"{option.pool} tp{option.tp} pp{option.pp} {option.label}".strip() for option in problem.training}
+    )
     return {
         "mode": [mode_name(mode) for mode in problem.modes],
         "generating replica": [*generation],
@@ -90,8 +92,10 @@ def _axes(formulated: FormulatedRl) -> dict[str, list[JsonValue]]:
         "tail_fraction": [*problem.tail_fractions],
         "groups": [*range(1, problem.max_groups + 1)],
         "scoring fused with generation from a share left of": [*problem.fusion_thresholds],
-        "priority of samples that come back": [*sorted({priority_of(one) for one in problem.policies} or {"fifo"})],
-        "moves in tool calls": [*sorted({moves_of(one) for one in problem.policies} or {"never"})],
+        "priority of samples that come back": [
+            *sorted({priority_of(policy) for policy in problem.policies} or {"fifo"})
+        ],
+        "moves in tool calls": [*sorted({moves_of(policy) for policy in problem.policies} or {"never"})],
         "other replicas late, from a share left of": [*problem.late_thresholds],
         "actor and critic": ["in turn", *(["at the same time"] if formulated.curves.critics else [])],
     }
@@ -107,14 +111,14 @@ def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
     value = objective(solved)[1]
     for name, space in asked:
         try:
-            found = search(space, time_limit_s=share_s, gap=max(limits.gap, 1e-3))
+            solution = search(space, time_limit_s=share_s, gap=max(limits.gap, 1e-3))
         except PlannerError:
             continue
-        if found.plan is None or found.evaluation is None:
+        if solution.plan is None or solution.evaluation is None:
             yield {"plan": name, "objective": None, "loss": None}
             continue
-        reached = objective(replace(solved, plan=found.plan, evaluation=found.evaluation))[1]
-        name = name if found.plan.fusion is None else f"{name}, scoring fused with generation"
+        reached = objective(replace(solved, plan=solution.plan, evaluation=solution.evaluation))[1]
+        name = name if solution.plan.fusion is None else f"{name}, scoring fused with generation"
         yield {"plan": name, "objective": reached, "loss": abs(reached - value) / max(abs(value), 1e-9)}
 
 

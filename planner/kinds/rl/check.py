@@ -92,9 +92,9 @@ def _arrangement(decision: RlDecision, devices: Devices) -> Finding:
     generating = set[tuple[str, int]]().union(*(devices[role.name] for role in _of(decision, "rollout")))
     training = set[tuple[str, int]]().union(*(devices[role.name] for role in _of(decision, "actor")))
     common = len(generating & training)
-    found = "disaggregated" if not common else "colocated" if generating == training else "hybrid"
-    what = f"says `{decision.arrangement}`; {common} devices both generate and train, which is `{found}`"
-    return Finding("rl.arrangement", decision.arrangement == found, what, "arrangement", f"write `{found}`")
+    arrangement = "disaggregated" if not common else "colocated" if generating == training else "hybrid"
+    what = f"says `{decision.arrangement}`; {common} devices both generate and train, which is `{arrangement}`"
+    return Finding("rl.arrangement", decision.arrangement == arrangement, what, "arrangement", f"write `{arrangement}`")
 
 
 def _residency(decision: RlDecision, devices: Devices) -> Iterator[Finding]:
@@ -128,11 +128,15 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
 
 def _promises(envelope: Envelope, decision: RlDecision, problem: Problem, options: RlOptions) -> Iterator[Finding]:
     """What the plan predicts beside its own timeline, its prices, its deadline and the network between its pools."""
-    found = {one.metric: one.value for one in envelope.predictions if not one.of and one.statistic == "mean"}
-    iteration = found.get("iteration_time_s")
+    predicted = {
+        prediction.metric: prediction.value
+        for prediction in envelope.predictions
+        if not prediction.of and prediction.statistic == "mean"
+    }
+    iteration = predicted.get("iteration_time_s")
     if iteration is not None and decision.phases:
         yield _timeline(decision, iteration)
-        yield from _cost(decision, problem, iteration, found.get("usd_per_iteration"))
+        yield from _cost(decision, problem, iteration, predicted.get("usd_per_iteration"))
     if options.max_iteration_s is not None and iteration is not None:
         what = f"an iteration takes {format_si(iteration, 's')}, at most {format_si(options.max_iteration_s, 's')}"
         right = iteration <= options.max_iteration_s * (1 + REL_TOL)
@@ -196,16 +200,15 @@ def _context(decision: RlDecision, problem: Problem) -> Iterator[Finding]:
     from planner.costs.operators.work import Shards
     from planner.costs.serving.memory import kv_cache_bytes
 
+    hint = "cap the samples, or generate with a larger tp"
     for role in _of(decision, "rollout"):
         tokens, model = role.limits.get("max_context_tokens"), recorded_model(problem, role.model)
         if role.memory is None or model is None or not isinstance(tokens, int):
             continue
         shape = role.parallelism
         shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
-        needed = float(kv_cache_bytes(model, shards, [float(tokens)])[0])
-        held = role.memory.kv_cache_bytes
+        needed, room = float(kv_cache_bytes(model, shards, [float(tokens)])[0]), role.memory.kv_cache_bytes
         what = (
-            f"a sample of {tokens} tokens takes {format_si(needed, 'B')} of KV cache, {format_si(held, 'B')} are there"
+            f"a sample of {tokens} tokens takes {format_si(needed, 'B')} of KV cache, {format_si(room, 'B')} are there"
         )
-        hint = "cap the samples, or generate with a larger tp"
-        yield Finding("rl.context", needed <= held * (1 + REL_TOL), what, f"roles.{role.name}.limits", hint)
+        yield Finding("rl.context", needed <= room * (1 + REL_TOL), what, f"roles.{role.name}.limits", hint)

@@ -187,14 +187,14 @@ def _actor(solved: Solved) -> Role:
 def _trained_memory(solved: Solved, trainer: Trainer, dp: int) -> Memory | None:
     if trainer.config is None:
         return None
-    held = trainer.memory(dp)
+    memory = trainer.memory(dp)
     capacity = solved.pool(trainer.option.pool).node.accelerator.memory_bytes * MEMORY_SHARE
     return Memory(
-        weights_bytes=held.state.weights_bytes,
-        gradients_bytes=held.state.gradients_bytes,
-        optimizer_bytes=held.state.optimizer_bytes,
-        activations_bytes=held.activations_bytes + max(held.ends_bytes, held.buffers_bytes),
-        workspace_bytes=held.context_bytes,
+        weights_bytes=memory.state.weights_bytes,
+        gradients_bytes=memory.state.gradients_bytes,
+        optimizer_bytes=memory.state.optimizer_bytes,
+        activations_bytes=memory.activations_bytes + max(memory.ends_bytes, memory.buffers_bytes),
+        workspace_bytes=memory.context_bytes,
         capacity_bytes=capacity,
     )
 
@@ -294,7 +294,7 @@ def timeline(solved: Solved) -> Iterator[Phase]:
         clock = evaluation.generation_s
     if fused is not None:
         yield from _in_turn(_scores(solved), fused.free_s, fused.scored_s - fused.free_s)
-    turns = _turns(solved) if fused is None else [one for one in _turns(solved) if one not in _scores(solved)]
+    turns = _turns(solved) if fused is None else [turn for turn in _turns(solved) if turn not in _scores(solved)]
     trained = list(_in_turn(turns, clock, evaluation.training_s))
     yield from trained if solved.fused_training is None else _together(trained)
     action = "take turns" if solved.takes_turns else "send weights to rollout"
@@ -342,16 +342,16 @@ def _together(phases: list[Phase]) -> Iterator[Phase]:
 
 
 def _scores(solved: Solved) -> list[Turn]:
-    return [(f"score by {one.part}", one.part, one.forward_gpu_s) for one in solved.trainer.helpers]
+    return [(f"score by {helper.part}", helper.part, helper.forward_gpu_s) for helper in solved.trainer.helpers]
 
 
 def _turns(solved: Solved) -> list[Turn]:
     """Training split by what each model's part of a token costs."""
     train, forward = solved.trainer.actor_gpu_s
-    learners = [one for one in solved.trainer.helpers if one.train_gpu_s > 0]
+    learners = [helper for helper in solved.trainer.helpers if helper.train_gpu_s > 0]
     return [
         ("log-probabilities", "actor", forward),
         *_scores(solved),
-        *((f"{TRAIN}{one.part}", one.part, one.train_gpu_s) for one in learners),
+        *((f"{TRAIN}{helper.part}", helper.part, helper.train_gpu_s) for helper in learners),
         (f"{TRAIN}actor", "actor", train),
     ]

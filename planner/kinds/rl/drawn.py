@@ -25,7 +25,7 @@ def generated(options: RlOptions) -> int:
 
 def draw_periods(problem: Problem, options: RlOptions) -> list[tuple[SampleBatch, ...]]:
     """Lengths of every period of the horizon: the same draw, outputs scaled; of one period without a horizon."""
-    scales = [one.output_scale for one in options.horizon.periods] if options.horizon is not None else [1.0]
+    scales = [period.output_scale for period in options.horizon.periods] if options.horizon is not None else [1.0]
     return [draw_batches(problem, options, scale) for scale in scales]
 
 

@@ -42,20 +42,20 @@ def formulate(setting: RlSetting) -> FormulatedRl:
     context = float(np.mean([(b.prompt_tokens_N + b.output_tokens_N / 2).mean() for b in batches]))
     generators = list(measured_generators(setting))
     trainers = list(measured_trainers(setting))
-    known, taught = {one.option.pool for one in generators}, {one.option.pool for one in trainers}
+    known, taught = {curve.option.pool for curve in generators}, {curve.option.pool for curve in trainers}
     _require_pools(setting, known | taught)
     for pool in setting.pools:
         if pool.name not in known:
             generators += list(modelled_generators(setting, pool, context))
         if pool.name not in taught:
             trainers += list(modelled_trainers(setting, pool, lengths))
-    trainers = [one for one in trainers if one.option.min_dp < NEVER_FITS]
+    trainers = [trainer for trainer in trainers if trainer.option.min_dp < NEVER_FITS]
     _require_replicas(setting, generators, lengths)
     _require_trainers(setting, trainers, lengths)
     kv_token_bytes = _kv_token_bytes(setting, context)
     curves = Curves(
-        generation=tuple(one.option for one in generators),
-        training=tuple(one.option for one in trainers),
+        generation=tuple(generator.option for generator in generators),
+        training=tuple(trainer.option for trainer in trainers),
         weight_sync_s=_weight_sync_s(setting),
         switch_s=_switch_s(setting),
         move_s=MOVE_S,
@@ -65,7 +65,11 @@ def formulate(setting: RlSetting) -> FormulatedRl:
     )
     problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
     return FormulatedRl(
-        problem, curves, {one.option: one for one in generators}, {one.option: one for one in trainers}, lengths
+        problem,
+        curves,
+        {generator.option: generator for generator in generators},
+        {trainer.option: trainer for trainer in trainers},
+        lengths,
     )
 
 
@@ -94,12 +98,12 @@ def _weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
 
     The weights leave one training replica through the adapters of a node at once; between pools, over their link.
     """
-    options, links = setting.options, setting.resolved.problem.cluster.links
-    size = _actor_bytes(setting)
-    found = {}
+    stated_s, size = setting.options.weight_sync_s, _actor_bytes(setting)
+    link_of = {frozenset(link.pools): link for link in reversed(setting.resolved.problem.cluster.links)}
+    seconds = {}
     for generating in setting.pools:
         for training in setting.pools:
-            link = next((one for one in links if set(one.pools) == {generating.name, training.name}), None)
+            link = link_of.get(frozenset((generating.name, training.name)))
             if generating.name == training.name:
                 rate, latency = training.node.nic_bandwidth_bytes_per_s * training.node.num_gpus, 0.0
                 if training.num_nodes == 1:
@@ -109,8 +113,8 @@ def _weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
             else:
                 continue
             transfer = START_S + latency + size / rate
-            found[generating.name, training.name] = transfer if options.weight_sync_s is None else options.weight_sync_s
-    return found
+            seconds[generating.name, training.name] = transfer if stated_s is None else stated_s
+    return seconds
 
 
 def _actor_bytes(setting: RlSetting) -> float:
@@ -141,32 +145,32 @@ def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float)
 
     Raises PlannerError where nothing scores on any pool.
     """
-    found = {}
+    scoring = {}
     for pool in setting.pools:
-        here = [one for one in trainers if one.option.pool == pool.name and one.option.score_gpu_s > 0]
+        here = [trainer for trainer in trainers if trainer.option.pool == pool.name and trainer.option.score_gpu_s > 0]
         if here:
-            loaded = sum(one.weights_bytes for one in here[0].helpers if one.forward_gpu_s > 0)
-            found[pool.name] = Scoring(
-                gpu_s=min(one.option.score_gpu_s for one in here),
+            loaded = sum(helper.weights_bytes for helper in here[0].helpers if helper.forward_gpu_s > 0)
+            scoring[pool.name] = Scoring(
+                gpu_s=min(trainer.option.score_gpu_s for trainer in here),
                 load_s=loaded / pool.node.pcie_bandwidth_bytes_per_s,
                 move_s=MOVE_S,
                 move_token_s=kv_token_bytes / pool.node.nic_bandwidth_bytes_per_s,
             )
-    if not found:
+    if not scoring:
         where = setting.resolved.where(("options", "fusion_thresholds"))
         hint = "name a `reference` or `reward` model, or leave `fusion_thresholds` out"
         raise PlannerError("nothing scores that could be fused with generation", where=where, hint=hint)
-    return found
+    return scoring
 
 
 def _critics(setting: RlSetting, trainers: list[Trainer]) -> dict[TrainingOption, Critic]:
     """Critics that can train at the same time as the actor. Raises PlannerError where training is measured alone."""
-    found = {one.option: one.critic for one in trainers if one.critic is not None}
-    if not found:
+    critics = {trainer.option: trainer.critic for trainer in trainers if trainer.critic is not None}
+    if not critics:
         what = "measured training curves do not say what the critic takes of them"
         hint = "leave `fused_training` out, or the training curves of a pool"
         raise PlannerError(what, where=setting.resolved.where(("options", "fused_training")), hint=hint)
-    return found
+    return critics
 
 
 def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], lengths: Lengths) -> None:
@@ -181,7 +185,7 @@ def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], leng
         gpus = -(-int(size / (0.8 * memory) + 1) // largest.node.num_gpus) * largest.node.num_gpus
         hint = f"give pool `{largest.name}` at least {gpus} GPUs, or choose a smaller model or format"
         raise PlannerError(what, where=where(("models", setting.keys["actor"])), hint=hint)
-    most = max(one.option.curve.kv_tokens for one in generators)
+    most = max(generator.option.curve.kv_tokens for generator in generators)
     if lengths.longest > most:
         what = f"the longest sample has {lengths.longest} tokens, the KV cache of any replica holds {most}"
         cut = int(max(1, most - max(int(b) for b in (setting.workload.input.max_tokens,))))
@@ -212,7 +216,7 @@ def _trained_tokens(setting: RlSetting, lengths: Lengths) -> int | None:
     while (tokens := tokens // 2) >= SHORTEST:
         shorter = Lengths(tokens, min(lengths.typical, tokens))
         for pool in setting.pools:
-            if any(one.option.min_dp < NEVER_FITS for one in modelled_trainers(setting, pool, shorter)):
+            if any(trainer.option.min_dp < NEVER_FITS for trainer in modelled_trainers(setting, pool, shorter)):
                 return tokens
     return None
 

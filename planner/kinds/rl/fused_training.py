@@ -49,7 +49,7 @@ def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) 
     while solution.plan is not None and (choice := solution.plan.training) in pair_of and choice not in solved:
         assert choice is not None
         if len(solved) == ROUNDS or _left_s(limits, started) <= 0:
-            bubbles = {one: bubbles[one] for one in solved}  # the others train in turn
+            bubbles = {choice: bubbles[choice] for choice in solved}  # the others train in turn
         else:
             share_s = min(SCHEDULE_S, _left_s(limits, started))
             schedule = solve_pair(pair_of[choice], time_limit_s=share_s, seed=seed).solution
@@ -60,7 +60,7 @@ def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) 
                 bubbles[choice] = pair_of[choice].bubble(schedule.makespan)
         left_s = None if limits.time_limit_s is None else max(1.0, _left_s(limits, started))
         solution = search(replace(problem, bubbles=bubbles), time_limit_s=left_s, gap=limits.gap)
-    known = {one: bubbles[one] for one in solved}
+    known = {choice: bubbles[choice] for choice in solved}
     training = None
     if solution.plan is not None and solution.plan.training in solved:
         choice = solution.plan.training
@@ -108,12 +108,12 @@ def stated(pair: Pair, schedule: ShopSchedule) -> FusedTraining:
     )
 
 
-def replayed(problem: RlProblem, curves: Curves, plan: RlPlan, found: FusedTraining) -> tuple[RlProblem, FusedTraining]:
+def replayed(problem: RlProblem, curves: Curves, plan: RlPlan, fused: FusedTraining) -> tuple[RlProblem, FusedTraining]:
     """The problem with the bubble of the plan's own schedule, and what the plan should state of it.
 
     Raises PlannerError where the order is no schedule of the plan's training, or holds more than there is room for.
     """
     assert plan.training is not None
     pair = pairs(problem, [plan.training], curves.critics)[plan.training]
-    schedule = read_order(pair, found.order)
+    schedule = read_order(pair, fused.order)
     return replace(problem, bubbles={plan.training: pair.bubble(schedule.makespan)}), stated(pair, schedule)

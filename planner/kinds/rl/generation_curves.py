@@ -65,11 +65,10 @@ def modelled_generators(setting: RlSetting, pool: Pool, mean_context: float) -> 
 
 def measured_generators(setting: RlSetting) -> Iterator[GeneratorCurve]:
     """The curves that the problem brings along."""
-    for one in setting.options.costs.generation:
-        curve = DecodeCurve(
-            one.step_s, one.sequence_s, one.token_s, one.prefill_tokens_per_s, one.max_running, one.kv_tokens
-        )
-        option = GenerationOption(one.pool, one.tp * one.pp, curve, one.tp, one.pp, one.ep)
+    for measured in setting.options.costs.generation:
+        curve = DecodeCurve(**measured.model_dump(exclude={"pool", "tp", "pp", "ep"}))
+        gpus = measured.tp * measured.pp
+        option = GenerationOption(measured.pool, gpus, curve, measured.tp, measured.pp, measured.ep)
         yield GeneratorCurve(option, None, 0.0, {"measured": 1.0})
 
 
@@ -168,6 +167,6 @@ def _fit(batch_P: Floats, context_P: Floats, seconds_P: Floats) -> tuple[float, 
 
     columns = np.stack([np.ones_like(batch_P), batch_P, batch_P * context_P], axis=1) / seconds_P[:, None]
     scale = columns.max(axis=0)
-    found, _ = nnls(columns / scale, np.ones(len(seconds_P)))
-    step, sequence, token = (float(value) for value in found / scale)
+    coefficients, _ = nnls(columns / scale, np.ones(len(seconds_P)))
+    step, sequence, token = (float(value) for value in coefficients / scale)
     return step, sequence, token

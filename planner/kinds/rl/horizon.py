@@ -77,8 +77,8 @@ def steps_of(options: RlOptions, plans: tuple[RlPlan, ...], evaluation: HorizonE
 
 def plan_named(stated: Running, searched: RlProblem) -> RlPlan | None:
     """The plan of `searched` that these words stand for; None where there is none."""
-    mode = next((one for one in searched.modes if mode_name(one) == stated.mode), None)
-    choice = next((one for one in training_choices(searched) if choice_name(one) == stated.training), None)
+    mode = next((mode for mode in searched.modes if mode_name(mode) == stated.mode), None)
+    choice = next((choice for choice in training_choices(searched) if choice_name(choice) == stated.training), None)
     for option in searched.generation:
         for replicas in range(1, searched.pool_of[option.pool].gpus // option.gpus + 1):
             group = GenerationGroup(option, replicas)

@@ -70,7 +70,7 @@ def proof_findings(envelope: Envelope, decision: RlDecision, problem: Problem, o
     except PlannerError as error:
         yield Finding("certificate.proof", False, error.what, "certificate.proof", _HINT)
         return
-    same = certificate.proof.get("lengths") == digest_of(tuple(one for period in periods for one in period))
+    same = certificate.proof.get("lengths") == digest_of(tuple(batch for period in periods for batch in period))
     what = "the seed draws the lengths of the proof" if same else "the seed draws other lengths than the proof has"
     yield Finding("certificate.lengths", same, what, "certificate.proof.lengths", _HINT)
     if not same:
@@ -87,10 +87,10 @@ def proof_findings(envelope: Envelope, decision: RlDecision, problem: Problem, o
 
 
 def _part(proof: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
-    found = proof.get(key)
-    if not isinstance(found, dict):
+    part = proof.get(key)
+    if not isinstance(part, dict):
         raise PlannerError(f"the proof has no `{key}`", hint=_HINT)
-    return found
+    return part
 
 
 def _objective(
@@ -106,16 +106,18 @@ def _objective(
         searched, trained = replayed(searched, curves, plan, decision.fused_training)
         if not _same(decision.fused_training, trained):
             return Finding("rl.fused_training", False, "replayed, other times come out", "fused_training", _HINT)
-    found = evaluate(searched, plan)
-    if found.broken:
-        return Finding(rule, False, found.broken[0], where, _HINT)
-    if not _same(decision.fused_scoring, fused_scoring(searched, plan)):
-        return Finding("rl.fused_scoring", False, "played again, other times come out", "fused_scoring", _HINT)
-    if not _same(decision.late_rollout, late_rollout(searched, plan)):
-        return Finding("rl.late_rollout", False, "played again, other times come out", "late_rollout", _HINT)
-    if not _same(decision.partial_rollouts, partial_rollouts(searched, plan)):
-        return Finding("rl.partial_rollouts", False, "played again, others are carried over", "partial_rollouts", _HINT)
-    worth = _metrics(found, trained_tokens(searched.batches, options)).get(stated.metric)
+    evaluation = evaluate(searched, plan)
+    if evaluation.broken:
+        return Finding(rule, False, evaluation.broken[0], where, _HINT)
+    simulated = {
+        "fused_scoring": (decision.fused_scoring, fused_scoring(searched, plan)),
+        "late_rollout": (decision.late_rollout, late_rollout(searched, plan)),
+        "partial_rollouts": (decision.partial_rollouts, partial_rollouts(searched, plan)),
+    }
+    for name, (part, again) in simulated.items():
+        if not _same(part, again):
+            return Finding(f"rl.{name}", False, "simulated again, something else comes out", name, _HINT)
+    worth = _metrics(evaluation, trained_tokens(searched.batches, options)).get(stated.metric)
     right = worth is not None and stated.value is not None and abs(worth - stated.value) <= REL_TOL * abs(worth)
     return Finding(rule, right, f"priced again {worth!r} {stated.metric}, stated {stated.value!r}", where, _HINT)
 
@@ -126,7 +128,7 @@ def _horizon(
     """The plans of all periods are worth what the certificate says, and no sequence is worth more."""
     certificate, where = envelope.certificate, "certificate.objective"
     named = [plan_named(step, searched) for step in decision.horizon]
-    plans = tuple(one for one in named if one is not None)
+    plans = tuple(plan for plan in named if plan is not None)
     running = plan_named(decision.running, searched) if decision.running is not None else None
     known = len(plans) == len(options.horizon.periods if options.horizon is not None else ()) == len(named)
     if not known or (decision.running is not None and running is None) or plan_of(decision, searched) != plans[0]:
@@ -139,7 +141,7 @@ def _horizon(
     steps = steps_of(options, plans, evaluation)
     right = value is not None and isclose(evaluation.total, value, rel_tol=REL_TOL) and not evaluation.broken
     right = right and stated.metric == METRICS[searched.objective]
-    right = right and all(_same(one, other) for one, other in zip(decision.horizon, steps, strict=True))
+    right = right and all(_same(step, other) for step, other in zip(decision.horizon, steps, strict=True))
     what = (
         evaluation.broken[0]
         if evaluation.broken
@@ -153,21 +155,21 @@ def _horizon(
     yield Finding("certificate.proof", proven, what, "certificate.proof", "solve again: the stated bound does not hold")
 
 
-def _same(stated: Spec | None, played: Spec | None) -> bool:
-    """Whether what a plan states of a fusion is what comes out when it is played again, but for rounding."""
-    if stated is None or played is None:
-        return stated is played
-    one, other = stated.model_dump(), played.model_dump()
+def _same(stated: Spec | None, simulated: Spec | None) -> bool:
+    """Whether what a plan states of a fusion is what comes out when it is simulated again, but for rounding."""
+    if stated is None or simulated is None:
+        return stated is simulated
+    again = simulated.model_dump()
     return all(
-        isclose(value, other[key], rel_tol=REL_TOL) if isinstance(value, float) else value == other[key]
-        for key, value in one.items()
+        isclose(value, again[key], rel_tol=REL_TOL) if isinstance(value, float) else value == again[key]
+        for key, value in stated.model_dump().items()
     )
 
 
-def _metrics(found: RlEvaluation, tokens: float) -> dict[str, float]:
-    known = {"iteration_time_s": found.iteration_s}
-    if found.cost_usd > 0:
-        known |= {"usd_per_iteration": found.cost_usd, "tokens_per_usd": tokens / found.cost_usd}
+def _metrics(evaluation: RlEvaluation, tokens: float) -> dict[str, float]:
+    known = {"iteration_time_s": evaluation.iteration_s}
+    if evaluation.cost_usd > 0:
+        known |= {"usd_per_iteration": evaluation.cost_usd, "tokens_per_usd": tokens / evaluation.cost_usd}
     return known
 
 
@@ -228,7 +230,7 @@ def _policy(decision: RlDecision, searched: RlProblem) -> RolloutPolicy | None:
     wanted = (decision.priority == "longest_first", threshold)
     if not searched.policies and wanted == (False, inf):
         return None
-    known = [one for one in searched.policies if (one.longest_first, one.move_threshold) == wanted]
+    known = [policy for policy in searched.policies if (policy.longest_first, policy.move_threshold) == wanted]
     return known[0] if known else RolloutPolicy(True, *wanted)
 
 
@@ -239,8 +241,8 @@ def _late(decision: RlDecision, group: GenerationGroup | None) -> LateReplicas |
 def _group(role: Role, searched: RlProblem) -> GenerationGroup | None:
     shape = role.parallelism
     wanted = (role.pool, shape.tp, shape.pp, shape.ep)
-    option = next((one for one in searched.generation if (one.pool, one.tp, one.pp, one.ep) == wanted), None)
-    return GenerationGroup(option, role.replicas) if option is not None else None
+    known = {(option.pool, option.tp, option.pp, option.ep): option for option in reversed(searched.generation)}
+    return GenerationGroup(known[wanted], role.replicas) if wanted in known else None
 
 
 def _training(role: Role, searched: RlProblem) -> TrainingChoice | None:
@@ -251,5 +253,5 @@ def _training(role: Role, searched: RlProblem) -> TrainingChoice | None:
         known = option.pool == role.pool and option.tp == shape.tp and option.pp == shape.pp
         return known and option.label in ("", f"cp{shape.cp}ep{shape.ep}-{role.limits.get('recompute')}")
 
-    option = next((one for one in searched.training if matches(one)), None)
+    option = next((option for option in searched.training if matches(option)), None)
     return TrainingChoice(option, gpus // option.gpus) if option is not None else None

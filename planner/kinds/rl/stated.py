@@ -19,7 +19,7 @@ def stated_problem(
 ) -> RlProblem:
     """What is searched. `check` makes it again from the problem and the curves that a plan carries."""
     return RlProblem(
-        pools=tuple(CurvePool(one.name, usable_gpus(problem, one), one.usd_per_gpu_hour or 0.0) for one in pools),
+        pools=tuple(CurvePool(pool.name, usable_gpus(problem, pool), pool.usd_per_gpu_hour or 0.0) for pool in pools),
         generation=curves.generation,
         training=curves.training,
         batches=batches,
@@ -66,14 +66,14 @@ def usable_gpus(problem: Problem, pool: Pool) -> int:
 def modes(options: RlOptions) -> tuple[RlMode, ...]:
     """Arrangements with the synchrony that goes with them; none where nothing does."""
     synchrony = options.synchrony or ("synchronous", "stream", "asynchronous")
-    found: list[RlMode] = []
+    allowed: list[RlMode] = []
     if "colocated" in options.arrangements and "synchronous" in synchrony:
-        found.append(RlMode("colocated", "sync"))
+        allowed.append(RlMode("colocated", "sync"))
     if "hybrid" in options.arrangements and "synchronous" in synchrony:
-        found.append(RlMode("hybrid", "sync"))
+        allowed.append(RlMode("hybrid", "sync"))
     if "disaggregated" in options.arrangements:
-        found += [RlMode("disaggregated", "sync")] if "synchronous" in synchrony else []
-        found += [RlMode("disaggregated", "stream_sync")] if "stream" in synchrony else []
+        allowed += [RlMode("disaggregated", "sync")] if "synchronous" in synchrony else []
+        allowed += [RlMode("disaggregated", "stream_sync")] if "stream" in synchrony else []
         ahead = range(1, options.max_staleness + 1) if "asynchronous" in synchrony else ()
-        found += [RlMode("disaggregated", "k_step_async", staleness) for staleness in ahead]
-    return tuple(found)
+        allowed += [RlMode("disaggregated", "k_step_async", staleness) for staleness in ahead]
+    return tuple(allowed)

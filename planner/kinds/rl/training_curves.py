@@ -87,8 +87,8 @@ class Trainer:
     def actor_gpu_s(self) -> tuple[float, float]:
         """GPU seconds of a token in training and in log-probabilities, the actor alone."""
         option = self.option
-        train = option.gpus / option.train_tokens_per_s - sum(one.train_gpu_s for one in self.helpers)
-        return train, option.gpus / option.forward_tokens_per_s - sum(one.forward_gpu_s for one in self.helpers)
+        train = option.gpus / option.train_tokens_per_s - sum(helper.train_gpu_s for helper in self.helpers)
+        return train, option.gpus / option.forward_tokens_per_s - sum(helper.forward_gpu_s for helper in self.helpers)
 
 
 def modelled_trainers(setting: RlSetting, pool: Pool, lengths: Lengths) -> Iterator[Trainer]:
@@ -119,7 +119,7 @@ class _Learners:
     def __init__(self, learners: list[Trainer], setting: RlSetting, pool: Pool) -> None:
         self._fused = setting.options.fused_training
         self._learners = learners
-        self._kept = {id(one): _critic(one, pool.num_gpus).kept_bytes for one in learners}
+        self._kept = {id(learner): _critic(learner, pool.num_gpus).kept_bytes for learner in learners}
         self._room = pool.node.accelerator.memory_bytes * HELPER_SHARE
         self.fastest = self._best(learners)
 
@@ -128,15 +128,15 @@ class _Learners:
         assert self.fastest is not None
         if not self._fused:
             return self.fastest
-        paired = [one for one in self._learners if pairs_with(one.option.gpus, one.option.pp, gpus, pp)]
+        paired = [learner for learner in self._learners if pairs_with(learner.option.gpus, learner.option.pp, gpus, pp)]
         return self._best(paired) or self.fastest
 
     def _best(self, learners: list[Trainer]) -> Trainer | None:
         """The fastest of those that keep little of a device, else the one that keeps least."""
-        small = [one for one in learners if self._kept[id(one)] <= self._room]
+        small = [learner for learner in learners if self._kept[id(learner)] <= self._room]
         if small:
-            return min(small, key=lambda one: one.option.gpus / one.option.train_tokens_per_s)
-        return min(learners, key=lambda one: self._kept[id(one)], default=None)
+            return min(small, key=lambda learner: learner.option.gpus / learner.option.train_tokens_per_s)
+        return min(learners, key=lambda learner: self._kept[id(learner)], default=None)
 
 
 def _critic(learner: Trainer, gpus: int) -> Helper:
@@ -144,7 +144,7 @@ def _critic(learner: Trainer, gpus: int) -> Helper:
     option = learner.option
     config = learner.at(max(learner.option.min_dp, gpus // option.gpus))
     states = [state_bytes(config, rank_parameters(config, rank)) for rank in (0, config.pp - 1)]
-    kept, weights = max(one.total_bytes for one in states), max(one.weights_bytes for one in states)
+    kept, weights = max(state.total_bytes for state in states), max(state.weights_bytes for state in states)
     train, forward = option.gpus / option.train_tokens_per_s, option.gpus / option.forward_tokens_per_s
     return Helper("critic", option.tp, option.pp, train, forward, weights, kept, config.cp, config.ep)
 
@@ -165,13 +165,13 @@ def _with_critic(trainer: Trainer, learner: Trainer, pool: Pool) -> Trainer:
     option, other = trainer.option, learner.option
     assert trainer.config is not None
     assert learner.config is not None
-    shares = {one.part: one.train_gpu_s * option.train_tokens_per_s / option.gpus for one in trainer.helpers}
+    shares = {helper.part: helper.train_gpu_s * option.train_tokens_per_s / option.gpus for helper in trainer.helpers}
     micro_batches = option.gpus * other.micro_tokens / (other.gpus * option.micro_tokens)  # of the actor to one of its
     bubble = (other.pp - 1) * shares["critic"] * micro_batches
     train, forward = trainer.actor_gpu_s
     critic_forward = other.gpus / other.forward_tokens_per_s
-    held = trainer.memory(option.min_dp)
-    room = pool.node.accelerator.memory_bytes * MEMORY_SHARE - sum(one.kept_bytes for one in trainer.helpers)
+    memory = trainer.memory(option.min_dp)
+    room = pool.node.accelerator.memory_bytes * MEMORY_SHARE - sum(helper.kept_bytes for helper in trainer.helpers)
     critic = Critic(
         pp=other.pp,
         gpus=other.gpus,
@@ -182,7 +182,7 @@ def _with_critic(trainer: Trainer, learner: Trainer, pool: Pool) -> Trainer:
         actor_backward_gpu_s=train - forward,
         held_bytes=_held_bytes(learner.config),
         actor_held_bytes=_held_bytes(trainer.config),
-        room_bytes=room - (held.total_bytes - held.activations_bytes),
+        room_bytes=room - (memory.total_bytes - memory.activations_bytes),
     )
     return replace(trainer, option=replace(option, critic_share=shares["critic"], critic_bubble=bubble), critic=critic)
 
@@ -194,24 +194,11 @@ def _held_bytes(config: TrainingConfig) -> float:
 
 def measured_trainers(setting: RlSetting) -> Iterator[Trainer]:
     """The curves that the problem brings along."""
-    for one in setting.options.costs.training:
-        yield Trainer(
-            TrainingOption(
-                pool=one.pool,
-                gpus=one.tp * one.pp,
-                train_tokens_per_s=one.train_tokens_per_s,
-                forward_tokens_per_s=one.forward_tokens_per_s,
-                micro_tokens=one.micro_tokens,
-                tp=one.tp,
-                pp=one.pp,
-                min_dp=one.min_dp,
-                optimizer_s=one.optimizer_s,
-                offload_s=one.offload_s,
-                offload_sharded_s=one.offload_sharded_s,
-                score_gpu_s=one.tp * one.pp / one.score_tokens_per_s if one.score_tokens_per_s is not None else 0.0,
-            ),
-            None,
-        )
+    for measured in setting.options.costs.training:
+        gpus, scores = measured.tp * measured.pp, measured.score_tokens_per_s
+        stated = measured.model_dump(exclude={"score_tokens_per_s"})
+        score_gpu_s = gpus / scores if scores is not None else 0.0
+        yield Trainer(TrainingOption(gpus=gpus, score_gpu_s=score_gpu_s, **stated), None)
 
 
 def _trainers(
@@ -225,7 +212,7 @@ def _trainers(
     for base, inner in _configs(arch, setting, pool, lengths):
         gpus = base.num_gpus * inner
         helpers = beside(gpus, base.pp)
-        room = pool.node.accelerator.memory_bytes * MEMORY_SHARE - sum(one.kept_bytes for one in helpers)
+        room = pool.node.accelerator.memory_bytes * MEMORY_SHARE - sum(helper.kept_bytes for helper in helpers)
         most = pool.num_gpus // gpus
         granularities: tuple[Recomputed, ...] = ("none", "full")
         for recomputed in granularities:
@@ -240,14 +227,14 @@ def _trainers(
 def _with_helpers(option: TrainingOption, helpers: tuple[Helper, ...], pool: Pool) -> TrainingOption:
     """The option when helpers take their turns on the same GPUs, and leave them too while generators are in turn."""
     host = pool.node.pcie_bandwidth_bytes_per_s
-    train = sum(one.train_gpu_s for one in helpers) / option.gpus
-    forward = sum(one.forward_gpu_s for one in helpers) / option.gpus
+    train = sum(helper.train_gpu_s for helper in helpers) / option.gpus
+    forward = sum(helper.forward_gpu_s for helper in helpers) / option.gpus
     return replace(
         option,
         train_tokens_per_s=1.0 / (1.0 / option.train_tokens_per_s + train),
         forward_tokens_per_s=1.0 / (1.0 / option.forward_tokens_per_s + forward),
         score_gpu_s=forward * option.gpus,
-        offload_s=option.offload_s + 2.0 * sum(one.kept_bytes for one in helpers) / host,
+        offload_s=option.offload_s + 2.0 * sum(helper.kept_bytes for helper in helpers) / host,
     )
 
 
@@ -303,7 +290,7 @@ def _option(config: TrainingConfig, inner: int, pool: Pool, least: int, most: in
     forward = max(stage.forward_s for stage in stages) + hop / 2.0
     tokens = config.micro_batch * config.sequence_tokens * inner
     exchange = [data_parallel(whole, rank_parameters(whole, rank), rates) for rank in (0, config.pp - 1)]
-    optimizer = max(one.reduce_s + one.gather_s + one.optimizer_s for one in exchange)
+    optimizer = max(rank.reduce_s + rank.gather_s + rank.optimizer_s for rank in exchange)
     alone = state_bytes(_with_dp(config, inner), rank_parameters(config, 0))
     host = pool.node.pcie_bandwidth_bytes_per_s
     return TrainingOption(

@@ -6,16 +6,16 @@ from numba import njit
 @njit(cache=True)
 def push(keys, items, base, size, key, item):
     """Adds to the heap of `size` entries that starts at `base`; the caller counts one more."""
-    at = size
-    while at > 0:
-        above = (at - 1) // 2
+    place = size
+    while place > 0:
+        above = (place - 1) // 2
         if keys[base + above] < key or (keys[base + above] == key and items[base + above] < item):
             break
-        keys[base + at] = keys[base + above]
-        items[base + at] = items[base + above]
-        at = above
-    keys[base + at] = key
-    items[base + at] = item
+        keys[base + place] = keys[base + above]
+        items[base + place] = items[base + above]
+        place = above
+    keys[base + place] = key
+    items[base + place] = item
 
 
 @njit(cache=True)
@@ -23,9 +23,9 @@ def drop(keys, items, base, size):
     """Removes the first of the heap of `size` entries that starts at `base`; the caller counts one less."""
     last = size - 1
     key, item = keys[base + last], items[base + last]
-    at = 0
+    place = 0
     while True:
-        below = 2 * at + 1
+        below = 2 * place + 1
         if below >= last:
             break
         right = below + 1
@@ -36,8 +36,8 @@ def drop(keys, items, base, size):
             below = right
         if key < keys[base + below] or (key == keys[base + below] and item < items[base + below]):
             break
-        keys[base + at] = keys[base + below]
-        items[base + at] = items[base + below]
-        at = below
-    keys[base + at] = key
-    items[base + at] = item
+        keys[base + place] = keys[base + below]
+        items[base + place] = items[base + below]
+        place = below
+    keys[base + place] = key
+    items[base + place] = item

@@ -42,8 +42,8 @@ def _cost_s(s, w, steps):
     """Seconds of `steps` decode steps from the start of the segment of worker `w`."""
     size = s.count_W[w, RUNNING]
     linear = s.curve_W[w, STEP_S] + s.curve_W[w, SEQUENCE_S] * size
-    held = steps * s.time_W[w, CONTEXT] + size * steps * (steps - 1) / 2
-    return steps * linear + s.curve_W[w, TOKEN_S] * held
+    context = steps * s.time_W[w, CONTEXT] + size * steps * (steps - 1) / 2
+    return steps * linear + s.curve_W[w, TOKEN_S] * context
 
 
 @njit(cache=True)
@@ -66,7 +66,7 @@ def _steps_until(s, w, time_s):
 
 @njit(cache=True)
 def _room(s, w, i):
-    """Whether worker `w` has a slot and, where none is held yet, KV for trajectory `i`."""
+    """Whether worker `w` has a slot and, where none is reserved yet, KV for trajectory `i`."""
     if s.count_W[w, RUNNING] >= s.limit_W[w, MAX_RUNNING]:
         return False
     reserved = s.count_W[w, RESERVED]
@@ -93,10 +93,10 @@ def _admit(s, w, i):
 
 
 @njit(cache=True)
-def _goes_before(s, one, other):
-    if s.trajectory[one, HOLDS] != s.trajectory[other, HOLDS]:
-        return s.trajectory[one, HOLDS] > s.trajectory[other, HOLDS]
-    return s.key[one] < s.key[other] or (s.key[one] == s.key[other] and one < other)
+def _goes_before(s, first, other):
+    if s.trajectory[first, HOLDS] != s.trajectory[other, HOLDS]:
+        return s.trajectory[first, HOLDS] > s.trajectory[other, HOLDS]
+    return s.key[first] < s.key[other] or (s.key[first] == s.key[other] and first < other)
 
 
 @njit(cache=True)
@@ -260,21 +260,21 @@ def _deal(s):
             if s.count_W[w, QUEUE] == q:
                 workers[num] = w
                 num += 1
-        refused = at = 0
+        refused = position = 0
         while refused < num and s.queue_head[q] < s.queue_end[q]:
             i = s.queue[s.queue_head[q]]
-            if _room(s, workers[at], i):
-                _admit(s, workers[at], i)
+            if _room(s, workers[position], i):
+                _admit(s, workers[position], i)
                 s.queue_head[q] += 1
                 refused = 0
             else:
                 refused += 1
-            at = (at + 1) % num
+            position = (position + 1) % num
 
 
 @njit(cache=True)
 def run_trajectories(s, stop_after, arrival_s):
-    """Plays until `stop_after` trajectories are done, or all; returns when the last event was.
+    """Simulates until `stop_after` trajectories are done, or all; returns when the last event was.
 
     Finite entries of `arrival_s` [N] come to worker AT of their trajectory at that time and are in no queue.
     """
@@ -315,10 +315,10 @@ def _cut(s, now):
         last_s = s.time_W[w, SEGMENT_S] + _cost_s(s, w, steps)
         _advance(s, w, steps)
         base = w * (len(s.finish) // len(s.count_W))
-        for at in range(s.count_W[w, RUNNING]):
-            i = s.running[base + at]
+        for place in range(s.count_W[w, RUNNING]):
+            i = s.running[base + place]
             output = s.turn_tokens[s.trajectory[i, NOW], OUTPUT]
-            made = output - int(s.finish[base + at] - s.time_W[w, STEPS])
+            made = output - int(s.finish[base + place] - s.time_W[w, STEPS])
             s.trajectory[i, HELD] += made - s.trajectory[i, MADE]
             s.trajectory[i, MADE] = made
             s.key[i] = last_s

@@ -14,7 +14,7 @@ from planner.rl.agentic import (
     check_agentic,
     require_divisible,
 )
-from planner.rl.formats.benchmark_plan import group_of, training_of
+from planner.rl.formats.benchmark_plan import group_of, groups_document, training_document, training_of
 from planner.rl.formats.benchmark_problem import placed_errors, read_curves
 from planner.rl.formats.document_part import DocumentPart
 from planner.rl.plan import Placement, RlMode
@@ -38,7 +38,7 @@ def read_agentic(document: Document) -> AgenticProblem:
     for batch in batches:
         where = f"{document.where(('workload', 'minibatches'))}: workload.minibatches"
         require_divisible(batch.size, workload.count("minibatches"), where)
-    plain = tuple(SampleBatch(one.final_context_N - _outputs(one), _outputs(one)) for one in batches)
+    plain = tuple(SampleBatch(batch.final_context_N - _outputs(batch), _outputs(batch)) for batch in batches)
     curves = replace(read_curves(top, plain, full=True), modes=_modes(allowed))
     move = rollout.part("move") if "move" in rollout else None
     problem = AgenticProblem(
@@ -82,24 +82,24 @@ def _thresholds(allowed: DocumentPart) -> tuple[float, ...]:
     if not isinstance(values, list) or not values:
         raise allowed.refuse("must be a list", "write `[null, 1.2]`", "move_threshold")
     numbers = [inf if value is None else value for value in values]
-    for at, value in enumerate(numbers):
+    for index, value in enumerate(numbers):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 1:
-            raise allowed.refuse(f"must be at least 1, or null, found `{value}`", "write 1.2", "move_threshold", at)
+            raise allowed.refuse(f"must be at least 1, or null, found `{value}`", "write 1.2", "move_threshold", index)
     return tuple(sorted({float(value) for value in numbers}, reverse=True))
 
 
 def _batch(part: DocumentPart) -> Trajectories:
     prompts, first, turns, predicted = [], [0], [], []
-    for one in part.parts("trajectories"):
-        prompts.append(one.count("prompt", least=0))
-        own = [_turn(one, at) for at in range(_length(one))]
+    for trajectory in part.parts("trajectories"):
+        prompts.append(trajectory.count("prompt", least=0))
+        own = [_turn(trajectory, index) for index in range(_length(trajectory))]
         turns += own
         first.append(len(turns))
         left = np.cumsum([turn[0] for turn in own][::-1])[::-1].astype(float)
-        given = one.numbers("predicted") if "predicted" in one else left
+        given = trajectory.numbers("predicted") if "predicted" in trajectory else left
         if len(given) != len(own):
             what = f"{len(given)} predictions for {len(own)} turns"
-            raise one.refuse(what, "give the tokens left before each turn", "predicted")
+            raise trajectory.refuse(what, "give the tokens left before each turn", "predicted")
         predicted += given.tolist()
     output, tool_s, observation = (np.array(column) for column in zip(*turns, strict=True))
     return Trajectories(
@@ -112,33 +112,32 @@ def _batch(part: DocumentPart) -> Trajectories:
     )
 
 
-def _length(one: DocumentPart) -> int:
-    value = one.data.get("turns")
+def _length(trajectory: DocumentPart) -> int:
+    value = trajectory.data.get("turns")
     if not isinstance(value, list) or not value:
-        raise one.refuse("needs at least one turn", "write `turns: [[output, tool_s, observation]]`", "turns")
+        raise trajectory.refuse("needs at least one turn", "write `turns: [[output, tool_s, observation]]`", "turns")
     return len(value)
 
 
-def _turn(one: DocumentPart, at: int) -> tuple[int, float, int]:
-    turn = DocumentPart(one.document, dict(enumerate(one.data["turns"])), (*one.path, "turns"))
-    values = turn.numbers(at)
+def _turn(trajectory: DocumentPart, index: int) -> tuple[int, float, int]:
+    turn = DocumentPart(trajectory.document, dict(enumerate(trajectory.data["turns"])), (*trajectory.path, "turns"))
+    values = turn.numbers(index)
     if len(values) != 3 or values[0] < 1 or min(values) < 0 or values[0] % 1 or values[2] % 1:
         hint = "write [output tokens, tool seconds, observation tokens], such as [120, 0.5, 30]"
-        raise turn.refuse("is no turn", hint, at)
+        raise turn.refuse("is no turn", hint, index)
     return int(values[0]), float(values[1]), int(values[2])
 
 
 def agentic_plan_document(plan: AgenticPlan) -> dict[str, object]:
     """`plan` as a JSON document."""
-    option = plan.training.option
     document: dict[str, object] = {
         "placement": plan.mode.placement,
         "staleness": plan.mode.staleness,
-        "gen": [{"pool": one.option.pool, "tp": one.option.tp, "replicas": one.replicas} for one in plan.groups],
+        "gen": groups_document(plan.groups),
         "dispatch": plan.dispatch,
         "priority": plan.priority,
         "move_threshold": None if plan.move_threshold == inf else plan.move_threshold,
-        "train": {"pool": option.pool, "tp": option.tp, "pp": option.pp, "dp": plan.training.dp},
+        "train": training_document(plan.training),
     }
     if plan.dispatch == "assigned":
         document["assignment"] = [list(workers) for workers in plan.assignment]
@@ -157,7 +156,7 @@ def read_agentic_plan(document: Document, problem: AgenticProblem) -> AgenticPla
         if not isinstance(rows, list):
             raise top.refuse("`assignment` is missing", "give each trajectory of each batch its worker")
         batches = DocumentPart(document, dict(enumerate(rows)), ("assignment",))
-        assignment = tuple(tuple(batches.counts(at, least=0).tolist()) for at in range(len(rows)))
+        assignment = tuple(tuple(batches.counts(batch, least=0).tolist()) for batch in range(len(rows)))
     return AgenticPlan(
         RlMode(top.one_of("placement", PLACEMENTS), "k_step_async" if steps else "sync", steps),
         groups,

@@ -13,15 +13,23 @@ def plan_document(plan: RlPlan) -> PlanDocument:
     document: PlanDocument = {
         "placement": plan.mode.placement,
         "sync": plan.mode.sync,
-        "gen": [{"pool": one.option.pool, "tp": one.option.tp, "replicas": one.replicas} for one in plan.groups],
+        "gen": groups_document(plan.groups),
     }
     if len(plan.groups) > 1:
         document["tail_fraction"] = plan.tail_fraction
-    document["train"] = None
-    if plan.training is not None:
-        option = plan.training.option
-        document["train"] = {"pool": option.pool, "tp": option.tp, "pp": option.pp, "dp": plan.training.dp}
+    document["train"] = None if plan.training is None else training_document(plan.training)
     return document
+
+
+def groups_document(groups: tuple[GenerationGroup, ...]) -> list[dict[str, object]]:
+    """Replicas as data."""
+    return [{"pool": group.option.pool, "tp": group.option.tp, "replicas": group.replicas} for group in groups]
+
+
+def training_document(training: TrainingChoice) -> dict[str, object]:
+    """Training as data."""
+    option = training.option
+    return {"pool": option.pool, "tp": option.tp, "pp": option.pp, "dp": training.dp}
 
 
 def read_plan(document: Document, problem: RlProblem) -> RlPlan:
@@ -31,11 +39,10 @@ def read_plan(document: Document, problem: RlProblem) -> RlPlan:
 
 def plan_of(top: DocumentPart, problem: RlProblem) -> RlPlan:
     """The plan in `top` on the curves of `problem`; raises PlannerError as `read_plan` does."""
-    mode = next(
-        (one for one in problem.modes if (one.placement, one.sync) == (top.text("placement"), top.text("sync"))), None
-    )
+    wanted = (top.text("placement"), top.text("sync"))
+    mode = next((mode for mode in problem.modes if (mode.placement, mode.sync) == wanted), None)
     if mode is None and problem.training:
-        known = ", ".join(f"{one.placement} with {one.sync}" for one in problem.modes)
+        known = ", ".join(f"{mode.placement} with {mode.sync}" for mode in problem.modes)
         raise top.refuse("this placement and synchrony are not allowed together", f"use {known}", "sync")
     groups = tuple(group_of(part, problem) for part in top.parts("gen"))
     if len(groups) > 2:

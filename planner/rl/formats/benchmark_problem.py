@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -143,7 +144,7 @@ def _curve(part: DocumentPart) -> DecodeCurve:
 
 
 def _training(train: DocumentPart, top: DocumentPart, names: list[str]) -> tuple[TrainingOption, ...]:
-    found: dict[tuple[str, int, int], TrainingOption] = {}
+    options: dict[tuple[str, int, int], TrainingOption] = {}
     missing_gb = []
     for pool, part in train.entries():
         _known_pool(part, pool, names)
@@ -151,13 +152,13 @@ def _training(train: DocumentPart, top: DocumentPart, names: list[str]) -> tuple
         for curve in part.parts("curves") if part.data.get("curves") else []:
             option, missing = _training_option(pool, part, curve, top, memory_gb)
             missing_gb.append(missing)
-            found.setdefault((pool, option.tp, option.pp), option)
-    if not found:
+            options.setdefault((pool, option.tp, option.pp), option)
+    if not options:
         raise train.refuse("no pool has a training curve", "give `curves` of at least one pool")
     if min(missing_gb) > 0:
         hint = f"use GPUs with more than {min(missing_gb):.4g} GB in addition, or a curve with larger tp and pp"
         raise train.refuse("training fits in the memory of no pool at any data parallelism", hint)
-    return tuple(found.values())
+    return tuple(options.values())
 
 
 def _training_option(
@@ -207,7 +208,7 @@ def _weight_sync(wsync: DocumentPart, names: list[str]) -> dict[tuple[str, str],
     """Seconds by (generating pool, training pool); pools have no network in common where cross_gbs is absent or 0."""
     base_s, model_gb = wsync.number("base_s"), wsync.number("model_gb")
     intra, cross = wsync.number("intra_gbs", positive=True), wsync.number("cross_gbs", 0.0)
-    rates = {(one, other): intra if one == other else cross for one in names for other in names}
+    rates = {pair: intra if pair[0] == pair[1] else cross for pair in product(names, names)}
     return {pair: base_s + model_gb / rate for pair, rate in rates.items() if rate > 0}
 
 
@@ -247,11 +248,11 @@ def _modes(top: DocumentPart, full: bool) -> tuple[RlMode, ...]:
     if not full:
         placement: Placement = "disaggregated" if "disaggregated" in placements else placements[0]
         return (RlMode(placement, "sync" if "sync" in syncs else syncs[0]),)
-    pairs = [(one, other) for one in placements for other in syncs if one != "colocated" or other == "sync"]
+    pairs = [pair for pair in product(placements, syncs) if pair[0] != "colocated" or pair[1] == "sync"]
     if not pairs:
         hint = "allow `sync`, or the placement `disaggregated`"
         raise allowed.refuse(f"`colocated` takes turns and cannot be `{syncs[0]}`", hint, "sync")
-    return tuple(RlMode(one, other, int(other == "one_step_async")) for one, other in pairs)
+    return tuple(RlMode(placement, sync, int(sync == "one_step_async")) for placement, sync in pairs)
 
 
 def _tail_fractions(top: DocumentPart) -> tuple[float, ...]:
@@ -262,5 +263,5 @@ def _tail_fractions(top: DocumentPart) -> tuple[float, ...]:
     part = DocumentPart(top.document, space, ("search_space",))
     for key in space:
         if ("tail" in str(key) or "fraction" in str(key)) and isinstance(space[key], list):
-            return tuple(sorted({float(one) for one in part.numbers(key) if 0 < one < 1}))
+            return tuple(sorted({float(fraction) for fraction in part.numbers(key) if 0 < fraction < 1}))
     return TAIL_FRACTIONS

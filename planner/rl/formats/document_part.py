@@ -114,9 +114,9 @@ class DocumentPart:
         values = self.numbers(key)
         wrong = np.flatnonzero((values != np.floor(values)) | (values < least))
         if len(wrong):
-            at = int(wrong[0])
+            index = int(wrong[0])
             hint = f"write whole numbers of at least {least}"
-            raise self.refuse(f"must be at least {least} and whole, found {values[at]:g}", hint, key, at)
+            raise self.refuse(f"must be at least {least} and whole, found {values[index]:g}", hint, key, index)
         return values.astype(np.int64)
 
     def _get(self, key: Key) -> Any:  # noqa: ANN401 - plain data

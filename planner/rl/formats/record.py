@@ -17,7 +17,7 @@ T = TypeVar("T")
 def curves_record(curves: Curves) -> dict[str, JsonValue]:
     """Tables with the names of their columns."""
     return {
-        "decoding": _table(DecodeCurve, [one.curve for one in curves.generation]),
+        "decoding": _table(DecodeCurve, [option.curve for option in curves.generation]),
         "generation": _table(GenerationOption, curves.generation, without="curve"),
         "training": _table(TrainingOption, curves.training),
         "weight_sync_s": [[*pair, seconds] for pair, seconds in curves.weight_sync_s.items()],
@@ -57,12 +57,12 @@ def _critics(record: Mapping[str, JsonValue], training: tuple[TrainingOption, ..
     places, rows = record.get("critic_options"), _rows(record, "critics", Critic)
     if not isinstance(places, list) or len(places) != len(rows):
         raise PlannerError("`critic_options` does not name the trainings of `critics`", hint=_HINT)
-    found = {}
+    critics = {}
     for place, row in zip(places, rows, strict=True):
         if not isinstance(place, int) or not 0 <= place < len(training) or not row["pp"] or not row["gpus"]:
             raise PlannerError(f"found {place!r} where a critic names its training", hint=_HINT)
-        found[training[place]] = Critic(**row)
-    return found
+        critics[training[place]] = Critic(**row)
+    return critics
 
 
 def _scoring(record: Mapping[str, JsonValue]) -> dict[str, Scoring]:
@@ -73,7 +73,7 @@ def _scoring(record: Mapping[str, JsonValue]) -> dict[str, Scoring]:
 
 
 def _table(kind: type[T], rows: Sequence[T], without: str = "") -> JsonValue:
-    names = [one.name for one in fields(kind) if one.name != without]  # type: ignore[arg-type]  # dataclasses all
+    names = [column.name for column in fields(kind) if column.name != without]  # type: ignore[arg-type]  # dataclasses all
     return {"columns": [*names], "rows": [[getattr(row, name) for name in names] for row in rows]}
 
 
@@ -82,15 +82,15 @@ def _rows(record: Mapping[str, JsonValue], key: str, kind: type[Any], without: s
     table = record.get(key)
     columns = table.get("columns") if isinstance(table, dict) else None
     rows = table.get("rows") if isinstance(table, dict) else None
-    known = {one.name: one.type for one in fields(kind) if one.name != without}
+    known = {column.name: column.type for column in fields(kind) if column.name != without}
     if not isinstance(columns, list) or not isinstance(rows, list) or set(map(str, columns)) != set(known):
         raise PlannerError(f"`{key}` is no table of {', '.join(known)}", hint=_HINT)
-    found = []
+    typed = []
     for row in rows:
         if not isinstance(row, list) or len(row) != len(columns):
             raise PlannerError(f"a row of `{key}` has not {len(columns)} entries", hint=_HINT)
-        found.append({str(name): _typed(value, known[str(name)]) for name, value in zip(columns, row, strict=True)})
-    return found
+        typed.append({str(name): _typed(value, known[str(name)]) for name, value in zip(columns, row, strict=True)})
+    return typed
 
 
 def _typed(value: JsonValue, kind: Any) -> str | int | float:  # noqa: ANN401 - the type of a field

@@ -51,7 +51,8 @@ class Assignments:
             return self._partition(curves)
         if moves and len(curves) ** count <= MOST_SIMULATED:
             every = product(range(len(curves)), repeat=count)
-            return min((Assigned(self._end_s(curves, one), one, True) for one in every), key=lambda one: one.end_s)
+            assigned = (Assigned(self._end_s(curves, worker_N), worker_N, True) for worker_N in every)
+            return min(assigned, key=lambda assignment: assignment.end_s)
         return self._heuristic(curves)
 
     def _end_s(self, curves: tuple[DecodeCurve, ...], worker_N: tuple[int, ...]) -> float:
@@ -70,7 +71,7 @@ class Assignments:
         worker_N = np.zeros(self._trajectories.size, np.int64)
         for worker, queue in enumerate(queues):
             worker_N[queue] = worker
-        chosen = tuple(int(one) for one in worker_N)
+        chosen = tuple(int(worker) for worker in worker_N)
         return Assigned(self._end_s(curves, chosen), chosen, False)
 
     def _partition(self, curves: tuple[DecodeCurve, ...]) -> Assigned:
@@ -79,15 +80,15 @@ class Assignments:
         mask = (1 << self._trajectories.size) - 1
         end_s = float(self._best_S(kinds)[mask])
         worker_N = [0] * self._trajectories.size
-        for at in range(len(kinds) - 1, -1, -1):
+        for last in range(len(kinds) - 1, -1, -1):
             chosen = mask
-            if at:
+            if last:
                 below = self._below(mask)
-                before, own = self._best_S(kinds[:at]), self._ends_S(kinds[at])
+                before, own = self._best_S(kinds[:last]), self._ends_S(kinds[last])
                 chosen = int(below[np.argmin(np.maximum(before[mask ^ below], own[below]))])
-            for one in range(len(worker_N)):
-                if chosen >> one & 1:
-                    worker_N[one] = chain[at]
+            for trajectory in range(len(worker_N)):
+                if chosen >> trajectory & 1:
+                    worker_N[trajectory] = chain[last]
             mask ^= chosen
         return Assigned(end_s, tuple(worker_N), True)
 
@@ -122,7 +123,7 @@ class Assignments:
             need_N = self._trajectories.final_context_N
             ends = np.zeros(1 << count)
             for mask in range(1, 1 << count):
-                members = np.array([one for one in self._order if mask >> int(one) & 1])
+                members = np.array([trajectory for trajectory in self._order if mask >> int(trajectory) & 1])
                 if need_N[members].max() > curve.kv_tokens:
                     ends[mask] = np.inf
                 else:

@@ -101,7 +101,7 @@ def split_simulated(
         for tail_workers in range(1, len(curves)) if count else ():
             workers = tuple(RolloutWorker(curve, int(index >= tail_workers)) for index, curve in enumerate(curves))
             choices.append(Dispatched(workers, [order[:count], order[count:]]))
-    ends_s = [sum(simulate(one.workers, drawn, one.queues).end_s for drawn in samples) for one in choices]
+    ends_s = [sum(simulate(choice.workers, drawn, choice.queues).end_s for drawn in samples) for choice in choices]
     return choices[int(np.argmin(ends_s))]
 
 
@@ -119,8 +119,8 @@ def placed(
     (at most max_running) that hold `context_share` of the mean predicted length, times the waves that n needs.
     """
     kinds = list(dict.fromkeys(curves))
-    held = prompt + context_share * float(predicted_N.mean())
-    rates = [_interference(curve, len(predicted_N), held) for curve in kinds]
+    context = prompt + context_share * float(predicted_N.mean())
+    rates = [_interference(curve, len(predicted_N), context) for curve in kinds]
     order = np.argsort(-predicted_N, kind="stable")
     runs = solve_presorted(predicted_N, [curves.count(kind) for kind in kinds], rates).solution or ()
     used = dict.fromkeys(range(len(kinds)), 0)
@@ -132,10 +132,10 @@ def placed(
     return Dispatched(tuple(RolloutWorker(curve, index) for index, curve in enumerate(curves)), queues)
 
 
-def _interference(curve: DecodeCurve, most: int, held: float) -> Floats:
+def _interference(curve: DecodeCurve, most: int, context: float) -> Floats:
     count = np.arange(1, most + 1)
-    slots = max(1, min(curve.max_running, int(curve.kv_tokens // max(held, 1.0))))
-    step_s = curve.step_s + (curve.sequence_s + curve.token_s * held) * np.minimum(count, slots)
+    slots = max(1, min(curve.max_running, int(curve.kv_tokens // max(context, 1.0))))
+    step_s = curve.step_s + (curve.sequence_s + curve.token_s * context) * np.minimum(count, slots)
     return np.asarray(step_s * np.ceil(count / slots))
 
 

@@ -70,12 +70,12 @@ def fuse(
         cut = cut_at(workers, trajectories, queues, threshold, policy)
         for kept in range(1, len(workers)) if cut is not None else ():
             assert cut is not None
-            found = fused_times(workers, trajectories, cut, kept, inference, move, policy)
-            if found is None:
+            times = fused_times(workers, trajectories, cut, kept, inference, move, policy)
+            if times is None:
                 continue
             seen += 1
-            if found.end_s < best.end_s:
-                best = BestFusion(threshold, kept, found.end_s, found.generation_s, unfused_s, seen)
+            if times.end_s < best.end_s:
+                best = BestFusion(threshold, kept, times.end_s, times.generation_s, unfused_s, seen)
     return BestFusion(best.threshold, best.kept, best.end_s, best.generation_s, unfused_s, seen)
 
 
@@ -141,22 +141,26 @@ def _moved_together(
     worker_N, ready_s_N = cut.worker_N.copy(), cut.ready_s_N.copy()
     need_N = trajectories.final_context_N
     moving = []
-    for one in under_way(cut):
-        if int(cut.worker_N[one]) in slots:
-            slots[int(cut.worker_N[one])] -= 1
-            room[int(cut.worker_N[one])] -= int(need_N[one])
+    for trajectory in under_way(cut):
+        if int(cut.worker_N[trajectory]) in slots:
+            slots[int(cut.worker_N[trajectory])] -= 1
+            room[int(cut.worker_N[trajectory])] -= int(need_N[trajectory])
         else:
-            moving.append(int(one))
-    for one in sorted(moving, key=lambda one: (-left_N[one], one)):
-        fitting = [worker for worker in slots if slots[worker] > 0 and room[worker] >= need_N[one]]
+            moving.append(int(trajectory))
+    for trajectory in sorted(moving, key=lambda trajectory: (-left_N[trajectory], trajectory)):
+        fitting = [worker for worker in slots if slots[worker] > 0 and room[worker] >= need_N[trajectory]]
         if not fitting:
             return None
         target = max(fitting, key=lambda worker: (slots[worker], room[worker], -worker))
         slots[target] -= 1
-        room[target] -= int(need_N[one])
-        worker_N[one] = target
-        sent_s = max(cut.end_s, float(cut.ready_s_N[one])) + move.base_s + move.token_s * float(cut.held_N[one])
-        ready_s_N[one] = sent_s
+        room[target] -= int(need_N[trajectory])
+        worker_N[trajectory] = target
+        sent_s = (
+            max(cut.end_s, float(cut.ready_s_N[trajectory]))
+            + move.base_s
+            + move.token_s * float(cut.held_N[trajectory])
+        )
+        ready_s_N[trajectory] = sent_s
     return resume(trajectories, cut, workers, worker_N, ready_s_N, cut.prefill_N, policy, same_workers=True)
 
 
@@ -172,8 +176,8 @@ def inference_end_s(
     rate = inference.tokens_per_s * (workers - kept)
     clock, left = free_s, 0.0
     if rate > 0:
-        for one in order:
-            clock = max(clock, float(done_s_N[one])) + float(tokens_N[one]) / rate
+        for sample in order:
+            clock = max(clock, float(done_s_N[sample])) + float(tokens_N[sample]) / rate
         left = max(0.0, clock - max(generation_s + inference.start_s, free_s)) * rate
         if clock <= generation_s + inference.start_s:
             return clock
@@ -211,9 +215,9 @@ def change_workers(
     best = WorkerChange(0, unchanged_s, unchanged_s)
     for threshold in sorted(set(thresholds)):
         cut = cut_at(early, trajectories, queues, threshold, policy)
-        found = changed_times(late, trajectories, cut, change_s, recompute=recompute, policy=policy) if cut else None
-        if found is not None and float(found.max()) < best.end_s:
-            best = WorkerChange(threshold, float(found.max()), unchanged_s)
+        done_s_N = changed_times(late, trajectories, cut, change_s, recompute=recompute, policy=policy) if cut else None
+        if done_s_N is not None and float(done_s_N.max()) < best.end_s:
+            best = WorkerChange(threshold, float(done_s_N.max()), unchanged_s)
     return best
 
 
@@ -228,10 +232,14 @@ def changed_times(
 ) -> Floats | None:
     """When each sample is done [N] with the workers `late` after `cut`; None where a sample does not fit them."""
     left_N = tokens_left(trajectories, cut)
-    moving = sorted((int(one) for one in under_way(cut)), key=lambda one: (-left_N[one], one))
+    moving = sorted(
+        (int(trajectory) for trajectory in under_way(cut)), key=lambda trajectory: (-left_N[trajectory], trajectory)
+    )
     worker_N = cut.worker_N.copy()
     worker_N[moving] = np.arange(len(moving)) % len(late)
-    if any(trajectories.final_context_N[one] > late[worker_N[one]].curve.kv_tokens for one in moving):
+    if any(
+        trajectories.final_context_N[trajectory] > late[worker_N[trajectory]].curve.kv_tokens for trajectory in moving
+    ):
         return None
     ready_s_N = np.maximum(cut.ready_s_N, cut.end_s) + change_s
     prefill_N = cut.held_N if recompute else cut.prefill_N

@@ -78,7 +78,7 @@ def resume(
 
 def subset(trajectories: Trajectories, chosen: Ints) -> Trajectories:
     """Some of the trajectories, whole."""
-    spans = [np.arange(trajectories.first_N[one], trajectories.first_N[one + 1]) for one in chosen]
+    spans = [np.arange(trajectories.first_N[trajectory], trajectories.first_N[trajectory + 1]) for trajectory in chosen]
     turns = np.concatenate(spans) if spans else np.zeros(0, np.int64)
     first = np.cumsum([0, *(len(span) for span in spans)])
     return Trajectories(

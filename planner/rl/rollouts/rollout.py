@@ -97,7 +97,7 @@ def simulate(
     stop_after: int | None = None,
     arrivals: Arrivals | None = None,
 ) -> RolloutResult:
-    """Plays the rollout until `stop_after` trajectories are done, or all.
+    """Simulates the rollout until `stop_after` trajectories are done, or all.
 
     `queues` hold the trajectories that start, in order, by the queue numbers of workers; missing ones are empty. Raises
     PlannerError for a trajectory that does not fit a worker of its queue.
@@ -154,8 +154,8 @@ def _state(
     ends = np.cumsum([len(queue) for queue in queues])
     posts = len(workers) + 6 * turns + num + 16  # each arrival posts itself and at most two events of its worker
     curve_W = [
-        (one.curve.step_s, one.curve.sequence_s, one.curve.token_s, 1 / one.curve.prefill_tokens_per_s)
-        for one in workers
+        (worker.curve.step_s, worker.curve.sequence_s, worker.curve.token_s, 1 / worker.curve.prefill_tokens_per_s)
+        for worker in workers
     ]
     count_W = np.zeros((len(workers), 6), np.int64)
     count_W[:, program.HEAD] = program.NONE
@@ -168,7 +168,7 @@ def _state(
         np.add.at(count_W[:, program.RESERVED], arrivals.worker_N, held_N)
     return program.State(
         curve_W=np.array(curve_W, float),
-        limit_W=np.array([(one.curve.max_running, one.curve.kv_tokens) for one in workers], np.int64),
+        limit_W=np.array([(worker.curve.max_running, worker.curve.kv_tokens) for worker in workers], np.int64),
         time_W=time_W,
         count_W=count_W,
         trajectory=rows,

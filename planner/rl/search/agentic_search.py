@@ -93,7 +93,7 @@ def _configurations(problem: AgenticProblem, max_kinds: int) -> list[_Config]:
     curves = problem.curves
     largest = max(int(batch.final_context_N.max()) for batch in problem.batches)
     options = [option for option in curves.generation if option.gpus <= curves.pool_of[option.pool].gpus]
-    found = []
+    configurations = []
     policies = list(product(problem.dispatches, problem.priorities, problem.move_thresholds))
     for number in range(1, max_kinds + 1):
         for kinds in combinations(options, number):
@@ -104,12 +104,12 @@ def _configurations(problem: AgenticProblem, max_kinds: int) -> list[_Config]:
                     continue
                 smallest = min(kind.curve.kv_tokens for kind in kinds)
                 enough = max(kind.curve.kv_tokens for kind in kinds) >= largest
-                found += [
+                configurations += [
                     _Config(groups, *policy)
                     for policy in policies
                     if (enough if policy[0] == "assigned" else smallest >= largest)
                 ]
-    return found
+    return configurations
 
 
 def _fits(problem: AgenticProblem, groups: tuple[GenerationGroup, ...]) -> bool:
@@ -168,9 +168,9 @@ def mixed_bound_s(batch: Trajectories, groups: tuple[GenerationGroup, ...]) -> f
         shared.append(own + output * curve.step_s / curve.max_running)
     tools_T = np.where(is_last_T, 0.0, batch.tool_s_T)
     longest = np.bincount(turn_of_T, np.min(alone, axis=0) + tools_T).max()
-    speed = np.array([1 / one.sum() for one in shared])
-    weight = speed / sum(group.replicas * one for group, one in zip(groups, speed, strict=True))
-    busy = np.min([share * one for share, one in zip(weight, shared, strict=True)], axis=0).sum()
+    speed = np.array([1 / busy_s.sum() for busy_s in shared])
+    weight = speed / sum(group.replicas * rate for group, rate in zip(groups, speed, strict=True))
+    busy = np.min([share * busy_s for share, busy_s in zip(weight, shared, strict=True)], axis=0).sum()
     return float(max(longest, busy)) * SLACK
 
 
@@ -187,25 +187,25 @@ class _Rollouts:
     def rollout(self, index: int) -> Rollout:
         """The rollout of a configuration over all batches."""
         config = self._configs[index]
-        ends = [self._end_s(index, config, at) for at in range(len(self._problem.batches))]
+        ends = [self._end_s(index, config, batch) for batch in range(len(self._problem.batches))]
         return Rollout(np.array(ends), self._tokens_BK, np.zeros((0, 0)))
 
     def assignment(self, index: int) -> tuple[tuple[int, ...], ...]:
         """Workers by batch and trajectory of a configuration that was simulated; empty where it has a shared queue."""
-        return tuple(found.worker_N for found in self._found.get(index, []))
+        return tuple(assigned.worker_N for assigned in self._found.get(index, []))
 
-    def _end_s(self, index: int, config: _Config, at: int) -> float:
-        batch = self._problem.batches[at]
+    def _end_s(self, index: int, config: _Config, batch_index: int) -> float:
+        batch = self._problem.batches[batch_index]
         policy = policy_of(self._problem, config.priority, config.move_threshold)
         if config.dispatch == "assigned":
-            key = (at, config.priority, config.move_threshold)
+            key = (batch_index, config.priority, config.move_threshold)
             if key not in self._assignments:
                 self._assignments[key] = Assignments(batch, predicted_N(batch), policy)
-            found = self._assignments[key].best(config.curves)
-            self._found.setdefault(index, []).append(found)
-            if not found.proven and index not in self.unproven:
+            assigned = self._assignments[key].best(config.curves)
+            self._found.setdefault(index, []).append(assigned)
+            if not assigned.proven and index not in self.unproven:
                 self.unproven.append(index)
-            return found.end_s
+            return assigned.end_s
         of_worker, queues = queues_for(config.dispatch, batch, len(config.curves), ())
         workers = tuple(RolloutWorker(curve, queue) for curve, queue in zip(config.curves, of_worker, strict=True))
         return simulate(workers, batch, queues, policy).end_s

@@ -60,7 +60,7 @@ def work_bound_s(
     update each with their own, and t / M >= min(t, m / 2). The whole has at least the tokens of the smallest samples, a
     minibatch at least those of the smallest samples that fill it.
     """
-    total = np.sort(np.concatenate([one.tokens_N for one in batches])).astype(float)
+    total = np.sort(np.concatenate([batch.tokens_N for batch in batches])).astype(float)
     all_tokens = total[: samples * len(batches)].sum() / len(batches)
     part_tokens = total[: samples // minibatches].sum()
     seconds_per_token = table.forward_s_T + 1 / table.train_T

@@ -157,7 +157,7 @@ def evaluate_horizon(horizon: HorizonProblem, plans: Sequence[RlPlan]) -> Horizo
 
 def changes_on_the_way(running: RlPlan | None, plans: Sequence[RlPlan]) -> tuple[tuple[Changed, ...], ...]:
     """What changes on entering each period; nothing on entering the first where it is not known what runs."""
-    return tuple(changes_between(one, other) for one, other in pairwise((running or plans[0], *plans)))
+    return tuple(changes_between(before, after) for before, after in pairwise((running or plans[0], *plans)))
 
 
 def changes_between(before: RlPlan, after: RlPlan) -> tuple[Changed, ...]:
@@ -204,14 +204,14 @@ class _Prices:
         training = -1
         if plan.mode in self.modes and plan.training in self.choices:
             training = self.modes.index(plan.mode) * len(self.choices) + self.choices.index(plan.training)
-        one, other = plan.groups[0], plan.training
-        row = [self.pools.index(one.option.pool), one.gpus, self.pools.index(other.option.pool), other.gpus]
+        roles = _gpus_of_roles(plan)
+        row = [size for pool, gpus in (roles[0], roles[-1]) for size in (self.pools.index(pool), gpus)]
         split = np.flatnonzero((self.split_KA == row).all(axis=1))
         return np.array([group, training, int(split[0]) if len(split) and len(plan.groups) == 1 else -1], np.int64)
 
     def plan(self, state: int) -> RlPlan:
         shape = (len(self.groups), len(self.modes), len(self.choices))
-        group, mode, choice = (int(one) for one in np.unravel_index(state, shape))
+        group, mode, choice = (int(index) for index in np.unravel_index(state, shape))
         return RlPlan(self.modes[mode], (self.groups[group],), self.choices[choice])
 
 
@@ -228,7 +228,7 @@ def _prices(problem: RlProblem) -> _Prices:
         price[group] = pricing.exact_MT(config, simulations.rollout(config))
     group_S, mode_S, choice_S = (axis.reshape(-1) for axis in np.indices(shape))
     gpus_G = np.array([group.gpus for group in space.groups])
-    pool_G = np.array([[one.name for one in problem.pools].index(group.option.pool) for group in space.groups])
+    pool_G = np.array([[pool.name for pool in problem.pools].index(group.option.pool) for group in space.groups])
     sizes = np.column_stack(
         [pool_G[group_S], gpus_G[group_S], space.table.pool_T[choice_S], space.table.gpus_T[choice_S]]
     )

@@ -69,10 +69,10 @@ class FullPricing:
         alike_C = np.column_stack([space.gpus_CP, self._fused_C])
         used, count = np.unique(alike_C, axis=0, return_counts=True)
         first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(alike_C)))}
-        at = [first[row.tobytes()] for row in used]
+        config_of_kind = [first[row.tobytes()] for row in used]
         self.total = sum(
             int(self._usable_T(config, mode).sum()) * int(times)
-            for config, times in zip(at, count, strict=True)
+            for config, times in zip(config_of_kind, count, strict=True)
             for mode in problem.modes
         )
         self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
@@ -160,7 +160,7 @@ class _Trainings:
     @classmethod
     def of(cls, table: TrainingTable, problem: RlProblem) -> "_Trainings":
         samples, parts = problem.trained_samples, problem.minibatches
-        works = [work_bound_s(table, [one], samples, parts) for one in problem.batches]
+        works = [work_bound_s(table, [batch], samples, parts) for batch in problem.batches]
         if problem.partial:
             works = [work_bound_s(table, problem.batches, samples, parts)] * len(problem.batches)
         return cls(

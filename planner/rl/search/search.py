@@ -92,8 +92,8 @@ def _nearest_s(problem: RlProblem, time_limit_s: float | None) -> float | None:
     return evaluation.iteration_s if evaluation is not None else None
 
 
-def _plan(space: RlSpace, at: tuple[int, int, int]) -> RlPlan | None:
-    config, mode, choice = at
+def _plan(space: RlSpace, best: tuple[int, int, int]) -> RlPlan | None:
+    config, mode, choice = best
     if config < 0:
         return None
     problem = space.problem

@@ -92,10 +92,10 @@ class RlSpace:
         """Seconds of sending weights from each training pool; infinite without a network. Kept by generating pools."""
         key = (self.gpus_CP[config] > 0).tobytes()
         if key not in self.known_sync_s_P:
-            names = [one.name for one in self.problem.pools]
+            names = [pool.name for pool in self.problem.pools]
             generating = {names[used] for used in np.flatnonzero(self.gpus_CP[config])}
-            found = [weight_sync_s(self.problem, generating, name) for name in names]
-            self.known_sync_s_P[key] = np.array([np.inf if one is None else one for one in found])
+            sync_s = [weight_sync_s(self.problem, generating, name) for name in names]
+            self.known_sync_s_P[key] = np.array([np.inf if seconds is None else seconds for seconds in sync_s])
         return self.known_sync_s_P[key]
 
     def handover_s_T(self, config: int, mode: RlMode) -> Floats:
@@ -215,9 +215,9 @@ def _queue_bounds(
 
 def _partial_bound_s(problem: RlProblem, curve: DecodeCurve, replicas_G: Floats) -> Floats:
     """No mean iteration that carries samples over is shorter [G]: all together train on the shortest of all samples."""
-    first = [one.prompt_tokens_N if one.turns is None else one.turns.prompt_N for one in problem.batches]
-    prompt_N = np.concatenate([one.prompt_tokens_N for one in problem.batches])
-    output_N = np.concatenate([one.output_tokens_N for one in problem.batches])
+    first = [batch.prompt_tokens_N if batch.turns is None else batch.turns.prompt_N for batch in problem.batches]
+    prompt_N = np.concatenate([batch.prompt_tokens_N for batch in problem.batches])
+    output_N = np.concatenate([batch.output_tokens_N for batch in problem.batches])
     if (prompt_N + output_N).max() > curve.kv_tokens:
         return np.full(len(replicas_G), np.inf)
     count = len(problem.batches)
@@ -257,9 +257,9 @@ def _lates(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: li
     rows, bounds = [], []
     pairs = [
         (early, late)
-        for early, one in enumerate(groups)
+        for early, group in enumerate(groups)
         for late, other in enumerate(groups)
-        if early != late and (one.option.pool, one.gpus) == (other.option.pool, other.gpus)
+        if early != late and (group.option.pool, group.gpus) == (other.option.pool, other.gpus)
     ]
     for early, late in pairs if problem.late_thresholds and problem.samples is None else ():
         bound_B = _pair_bound_s(problem, groups[early], groups[late], queues_B)
@@ -273,19 +273,19 @@ def _lates(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: li
 
 def _pair_bound_s(problem: RlProblem, early: GenerationGroup, late: GenerationGroup, queues_B: list[Ints]) -> Floats:
     """[B] seconds; infinite where a sample does not fit the early replicas, which all of them start on."""
-    one, other = early.option.curve, late.option.curve
+    first, other = early.option.curve, late.option.curve
     better = DecodeCurve(
-        min(one.step_s, other.step_s),
-        min(one.sequence_s, other.sequence_s),
-        min(one.token_s, other.token_s),
-        max(one.prefill_tokens_per_s, other.prefill_tokens_per_s),
-        max(one.max_running, other.max_running),
-        max(one.kv_tokens, other.kv_tokens),
+        min(first.step_s, other.step_s),
+        min(first.sequence_s, other.sequence_s),
+        min(first.token_s, other.token_s),
+        max(first.prefill_tokens_per_s, other.prefill_tokens_per_s),
+        max(first.max_running, other.max_running),
+        max(first.kv_tokens, other.kv_tokens),
     )
     option = GenerationOption(early.option.pool, early.option.gpus, better, early.option.tp)
     group = GenerationGroup(option, max(early.replicas, late.replicas))
     bound_B = _queue_bounds(problem, (group,), queues_B)[0]
-    fits_B = [int(batch.tokens_N.max()) <= one.kv_tokens for batch in problem.batches]
+    fits_B = [int(batch.tokens_N.max()) <= first.kv_tokens for batch in problem.batches]
     return np.where(fits_B, bound_B, np.inf)
 
 
@@ -315,10 +315,10 @@ def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: 
         full = (idle >= 0).all(axis=2) & ((idle < largest) | untouched).all(axis=2)
         for index in range(len(problem.tail_fractions)):
             main, tail = (np.isfinite(bound_QGB[side + 2 * index]).all(axis=1) for side in (1, 2))
-            one, other = np.nonzero(full & main[:, None] & tail[None])
-            first.append(one)
-            second.append(other)
-            fraction.append(np.full(len(one), index))
+            main_group, tail_group = np.nonzero(full & main[:, None] & tail[None])
+            first.append(main_group)
+            second.append(tail_group)
+            fraction.append(np.full(len(main_group), index))
     columns = np.concatenate(first), np.concatenate(second), np.concatenate(fraction)
     none = np.full(len(columns[0]), NO_GROUP)
     return (*columns, none, none, none, none)
