@@ -2,7 +2,7 @@
 
 Four steps are priced for every case: decoding at its full batch and at half of it, one prompt, and a step full of
 prompts. Decoding is linear in the batch between the first two, prefill in tokens through the others. Every loop is
-settled in the mean (`closed_loop.settle`); the times of a closed one, with its opening burst and its queues, are those
+settled in the mean (`mean_field.settle`); the times of a closed one, with its opening burst and its queues, are those
 of the benchmark simulated request by request (`estimate.closed_loop`), and its rate follows from them.
 """
 
@@ -22,8 +22,8 @@ from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weigh
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.closed_loop import simulate_loops
 from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loop_of, pace_of, settled, taken
+from planner.estimate.mean_field import Settled
 from planner.hardware.profiles.store import ProfileStore
-from planner.kinds.serve.steady.closed_loop import Settled
 from planner.kinds.serve.steady.demand import link_bytes_per_s
 from planner.kinds.serve.steady.formulas import Costs, pad_graph_batch
 from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule

@@ -10,7 +10,7 @@ from planner.arrays import Floats
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.step import launched_share
 from planner.estimate.closed_loop import ClosedLoops
-from planner.kinds.serve.steady.closed_loop import Dynamics, Settled, settle
+from planner.estimate.mean_field import Dynamics, Settled, settle
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.estimate import estimate_jsonl, estimate_measured
-from planner.kinds.serve.steady.closed_loop import Dynamics, settle
+from planner.estimate.mean_field import Dynamics, settle
 
 MEASURED = Path(__file__).parents[3] / "shared" / "data" / "serving" / "measured.csv"
 COLUMNS = ("ttft_s", "tpot_s", "ttft_s_interval", "tpot_s_interval", "output_tokens_per_s_per_gpu", "memory_bytes")

@@ -3,6 +3,8 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.heaps import drop, push
+
 MOST_REQUESTS = 6000  # simulated of one run; those of later rounds count for the others
 LEAST_ROUNDS = 3  # of all clients
 LEAST_REQUESTS = 8
@@ -11,38 +13,10 @@ LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at l
 
 
 @njit(cache=True)
-def _push(keys, values, size, key, value):
-    at = size
-    while at > 0 and keys[(at - 1) >> 1] > key:
-        keys[at], values[at] = keys[(at - 1) >> 1], values[(at - 1) >> 1]
-        at = (at - 1) >> 1
-    keys[at], values[at] = key, value
-    return size + 1
-
-
-@njit(cache=True)
-def _pop(keys, values, size):
-    size -= 1
-    key, value, at = keys[size], values[size], 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and keys[child + 1] < keys[child]:
-            child += 1
-        if key <= keys[child]:
-            break
-        keys[at], values[at] = keys[child], values[child]
-        at = child
-    keys[at], values[at] = key, value
-    return size
-
-
-@njit(cache=True)
-def _send(request, at, free, frontend, delay, sent_at, ready):
+def _send(request, begins, free, frontend, delay, sent_at, ready):
     """The next request on its way; returns when the front end is free."""
-    sent_at[request] = at
-    free = max(free, at) + frontend
+    sent_at[request] = begins
+    free = max(free, begins) + frontend
     ready[request] = free + delay[request]
     if request > 0:
         ready[request] = max(ready[request], ready[request - 1])
@@ -76,11 +50,11 @@ def _colocated(
         waits = head < sent and ready[head] <= now and decoding < most
         if waits and decoding > 0 and before == 0.0 and steps % poll != 0:
             waits = False
-        held = 0
+        left = 0
         if waits and hold > 0 and decoding > 0 and before == 0.0:
             since = steps if since < 0 else since
-            held = hold - (steps - since)
-            if held > 0 and _waiting_tokens(head, sent, now, ready, isl, FULL * step_tokens) < FULL * step_tokens:
+            left = hold - (steps - since)
+            if left > 0 and _waiting_tokens(head, sent, now, ready, isl, FULL * step_tokens) < FULL * step_tokens:
                 waits = False
         if waits:
             since = -1
@@ -102,12 +76,13 @@ def _colocated(
             for request in range(begin, head):
                 first[request] = now
                 ttft[request] = now - sent_at[request] + output * (base + slope * decoding)
-                decoding = _push(keys, values, decoding, steps + max(osl[request] - 1.0, 0.0), request)
+                push(keys, values, 0, decoding, steps + max(osl[request] - 1.0, 0.0), request)
+                decoding += 1
         elif decoding > 0:
             step = base + slope * decoding
             ahead = max(int(np.ceil(keys[0] - steps)), 1)
-            if held > 0:
-                ahead = min(ahead, held)
+            if left > 0:
+                ahead = min(ahead, left)
             if head < sent and decoding < most:
                 until = max(int(np.ceil((ready[head] - now) / step)), 1)
                 until += (poll - (steps + until) % poll) % poll
@@ -122,7 +97,8 @@ def _colocated(
             now = stagger * started / clients
         while decoding > 0 and keys[0] <= steps:
             request = values[0]
-            decoding = _pop(keys, values, decoding)
+            drop(keys, values, 0, decoding)
+            decoding -= 1
             done += 1
             tpot[request] = (now - first[request]) / max(osl[request] - 1.0, 1.0)
             if sent + starting - started < count:
@@ -146,7 +122,8 @@ def _prefill(
     servers[server] = max(arrives, servers[server]) + max(start * shared + token * isl[request], least * shared)
     arrives = servers[server] + moved
     ttft[request] = arrives - sent_at[request]
-    return free, _push(keys, values, size, arrives, request)
+    push(keys, values, 0, size, arrives, request)
+    return free, size + 1
 
 
 @njit(cache=True)
@@ -181,18 +158,20 @@ def _disaggregated(
         if arrives < finishes:
             now = max(arrives, now)
             request = movers[0]
-            on_way = _pop(moving, movers, on_way)
-            at = request % instances
-            if heads[at] < 0:
-                heads[at] = request
+            drop(moving, movers, 0, on_way)
+            on_way -= 1
+            home = request % instances
+            if heads[home] < 0:
+                heads[home] = request
             else:
-                following[tails[at]] = request
-            tails[at] = request
+                following[tails[home]] = request
+            tails[home] = request
         else:
             now, tokens, request = finishes, keys[0], values[0]
-            decoding = _pop(keys, values, decoding)
-            at = request % instances
-            present[at] -= 1
+            drop(keys, values, 0, decoding)
+            decoding -= 1
+            home = request % instances
+            present[home] -= 1
             done += 1
             tpot[request] = (now - first[request]) / max(osl[request] - 1.0, 1.0)
             if sent + starting - started < count:
@@ -202,13 +181,14 @@ def _disaggregated(
                     moving, movers, on_way,
                 )  # fmt: skip
                 sent += 1
-        while heads[at] >= 0 and present[at] < slots:
-            request = heads[at]
-            heads[at] = following[request]
-            present[at] += 1
+        while heads[home] >= 0 and present[home] < slots:
+            request = heads[home]
+            heads[home] = following[request]
+            present[home] += 1
             first[request] = now
             ttft[request] = max(ttft[request], now - sent_at[request])
-            decoding = _push(keys, values, decoding, tokens + max(osl[request] - 1.0, 1.0), request)
+            push(keys, values, 0, decoding, tokens + max(osl[request] - 1.0, 1.0), request)
+            decoding += 1
 
 
 @njit(cache=True)

@@ -7,7 +7,7 @@ sequences holding S tokens take k (step + sequence b) + token (k S + b k (k - 1)
 import numpy as np
 from numba import njit
 
-from planner.rl.compiled.heaps import drop, push
+from planner.solvers.compiled.heaps import drop, push
 
 
 @njit(cache=True)

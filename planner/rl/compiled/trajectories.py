@@ -9,7 +9,7 @@ from collections import namedtuple
 import numpy as np
 from numba import njit
 
-from planner.rl.compiled.heaps import drop, push
+from planner.solvers.compiled.heaps import drop, push
 
 NONE = -1
 DECODING = -2  # in NEXT of trajectories that run when a rollout is cut

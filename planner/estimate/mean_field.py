@@ -1,5 +1,6 @@
-"""Closed and open loop at given decisions: the load that settles, and the times that come with it, over arrays [N].
+"""The mean field of a loop at given decisions: the load that settles if every request is the mean one, arrays [N].
 
+What a benchmark does besides, its opening burst and the queues of unequal requests, `estimate.closed_loop` simulates.
 Requests come from C clients that each wait for their answer (closed loop), or at a rate (open loop). With X requests
 per second of the whole deployment and t_dec(D) = a + b D linear between two priced batches:
     colocated      TPOT = a + (b + s_pre / osl) D,   disaggregated   TPOT = a + b D,   D = X / ranks (osl - 1) TPOT
