@@ -82,11 +82,11 @@ def print_speed(table: KernelTable) -> None:
     rng = np.random.default_rng(0)
     points = tuple(np.exp2(rng.uniform(np.log2(a[0]), np.log2(a[-1]), QUERIES)) for a in grid.axes)
     reference_s = np.ones(grid.latency_s.shape)
-    found, ratio = corners(grid, points), grid.filled(reference_s)
+    place, ratio = corners(grid, points), grid.filled(reference_s)
     print(f"{QUERIES} points on a grid {grid.latency_s.shape}: ", end="")
     print(f"corners {milliseconds(lambda: corners(grid, points)):.2f} ms, ", end="")
     print(f"ratio table {milliseconds(lambda: grid.filled(reference_s)):.2f} ms, ", end="")
-    print(f"interpolate {milliseconds(lambda: found.interpolate(ratio)):.2f} ms")
+    print(f"interpolate {milliseconds(lambda: place.interpolate(ratio)):.2f} ms")
 
 
 def main() -> None:

@@ -123,9 +123,11 @@ def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
 
 def predict(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
     """Times by row as `planner estimate` predicts them now."""
-    found = zip(cases, evaluate(cases, open_store(profile_paths(()))), strict=True)
+    predictions = zip(cases, evaluate(cases, open_store(profile_paths(()))), strict=True)
     return {
-        case.id: {name: getattr(one, name, None) for name in TIMES} for case, one in found if isinstance(one, Estimate)
+        case.id: {name: getattr(one, name, None) for name in TIMES}
+        for case, one in predictions
+        if isinstance(one, Estimate)
     }
 
 
@@ -295,8 +297,8 @@ def main() -> int:
         print(line(SAYS[name], captured), flush=True)
         if given.by_family:
             for one in families:
-                mine = [one == group.family for group in groups for _ in QUANTILES]
-                print(line(f"    {one}", (c for c, keep in zip(captured, mine, strict=True) if keep)))
+                own = [one == group.family for group in groups for _ in QUANTILES]
+                print(line(f"    {one}", (c for c, keep in zip(captured, own, strict=True) if keep)))
     return 0
 
 

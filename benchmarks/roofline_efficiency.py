@@ -73,9 +73,9 @@ def roofline_fit(share: Shares) -> str:
         difference: Floats = np.log(model_s) - log_latency
         return difference
 
-    found = least_squares(error, np.log([8e-6, 1.6, 1.3]), loss="soft_l1", f_scale=0.2)
-    floor_s, slow_compute, slow_memory = np.exp(found.x)
-    median = 100 * np.median(np.abs(np.expm1(error(found.x))))
+    solved = least_squares(error, np.log([8e-6, 1.6, 1.3]), loss="soft_l1", f_scale=0.2)
+    floor_s, slow_compute, slow_memory = np.exp(solved.x)
+    median = 100 * np.median(np.abs(np.expm1(error(solved.x))))
     return f"{floor_s * 1e6:7.1f}{1 / slow_compute:7.2f}{1 / slow_memory:7.2f}{median:6.0f}"
 
 

@@ -85,12 +85,12 @@ def main() -> int:
         Path(sys.argv[sys.argv.index("--left-out") + 1]).write_text("".join(lines), encoding="utf-8")
     if "--write" in sys.argv:
         everything = np.ones(len(data.rows), dtype=bool)
-        found = fit(terms, data.measured, start, everything)
+        fitted = fit(terms, data.measured, start, everything)
         if "--profiles" in sys.argv:
             store = open_store((sys.argv[sys.argv.index("--profiles") + 1],))
-            trusted = fit_trust(DeploymentTerms.of(data.cases, store), data.measured, found.parameters, everything)
-            found = Fitted(trusted, found.standard_errors)
-        write(Path(sys.argv[sys.argv.index("--write") + 1]), found, data, families)
+            trusted = fit_trust(DeploymentTerms.of(data.cases, store), data.measured, fitted.parameters, everything)
+            fitted = Fitted(trusted, fitted.standard_errors)
+        write(Path(sys.argv[sys.argv.index("--write") + 1]), fitted, data, families)
     for names in (("mode",), ("backend",), ("system",), ("mode", "backend", "system")):
         breakdown(data, families.played, data.column(*names))
     show("system left out", data, left_out(data, terms, start, data.column("system")))
@@ -106,15 +106,15 @@ def left_out(
 ) -> LeftOut:
     """Every group predicted by a fit to all others; with `chosen`, only groups that have such rows."""
     ttft, tpot = np.full(len(group), np.nan), np.full(len(group), np.nan)
-    found = np.zeros((len(group), 3))
+    features_DF = np.zeros((len(group), 3))
     for name in np.unique(group if chosen is None else group[chosen]):
         held = group == name
         print(f"... without {name}", file=sys.stderr, flush=True)
         parameters = fit(terms, data.measured, start, ~held).parameters
         played = predict(terms, parameters)
         ttft[held], tpot[held] = played.ttft_s[held], played.tpot_s[held]
-        found[held] = features(terms, parameters, played)[held]
-    return LeftOut(MeanTimes(ttft, tpot), found, group)
+        features_DF[held] = features(terms, parameters, played)[held]
+    return LeftOut(MeanTimes(ttft, tpot), features_DF, group)
 
 
 def errors(data: Data, played: MeanTimes, chosen: Bools) -> str:
@@ -133,16 +133,16 @@ def worst(data: Data, played: MeanTimes, chosen: Bools) -> Bools:
     return np.asarray(np.arange(len(error)) == np.nanargmax(error))
 
 
-def show(title: str, data: Data, found: LeftOut, chosen: Bools | None = None) -> None:
+def show(title: str, data: Data, predictions: LeftOut, chosen: Bools | None = None) -> None:
     """One protocol: all rows, each group, and the best constant."""
-    rows = np.ones(len(found.group), dtype=bool) if chosen is None else chosen
+    rows = np.ones(len(predictions.group), dtype=bool) if chosen is None else chosen
     print(f"{title}, {rows.sum()} rows: error in percent, mean / median")
-    print(f"  {'all':34} {errors(data, found.played, rows)}")
-    others = rows & ~worst(data, found.played, rows)
-    print(f"  {'all but the row of the worst TTFT':34} {errors(data, found.played, others)}")
-    print(f"  {'one constant an engine and mode':34} {errors(data, constants(data, found.group), rows)}")
-    for name in np.unique(found.group[rows]):
-        print(f"  {name:34} {errors(data, found.played, rows & (found.group == name))}")
+    print(f"  {'all':34} {errors(data, predictions.played, rows)}")
+    others = rows & ~worst(data, predictions.played, rows)
+    print(f"  {'all but the row of the worst TTFT':34} {errors(data, predictions.played, others)}")
+    print(f"  {'one constant an engine and mode':34} {errors(data, constants(data, predictions.group), rows)}")
+    for name in np.unique(predictions.group[rows]):
+        print(f"  {name:34} {errors(data, predictions.played, rows & (predictions.group == name))}")
 
 
 def constants(data: Data, group: Texts) -> MeanTimes:
@@ -166,16 +166,19 @@ def breakdown(data: Data, played: MeanTimes, kind: Texts) -> None:
         print(f"  {name:34} {errors(data, played, rows)}   n={rows.sum()}")
 
 
-def intervals(data: Data, found: LeftOut) -> dict[str, tuple[Floats, Floats]]:
+def intervals(data: Data, predictions: LeftOut) -> dict[str, tuple[Floats, Floats]]:
     """80 % intervals of every group from the errors of the others; prints how good they are."""
     bounds = {}
-    pairs = (("tpot", data.measured.tpot_s, found.played.tpot_s), ("ttft", data.measured.ttft_s, found.played.ttft_s))
+    pairs = (
+        ("tpot", data.measured.tpot_s, predictions.played.tpot_s),
+        ("ttft", data.measured.ttft_s, predictions.played.ttft_s),
+    )
     for name, measured, predicted in pairs:
         low, high = np.zeros_like(measured), np.zeros_like(measured)
-        for group in np.unique(found.group):
-            held = found.group == group
-            spread = fit_spread(measured[~held], predicted[~held], found.features[~held])
-            low[held], high[held] = spread.bounds(predicted[held], found.features[held])
+        for group in np.unique(predictions.group):
+            held = predictions.group == group
+            spread = fit_spread(measured[~held], predicted[~held], predictions.features[~held])
+            low[held], high[held] = spread.bounds(predicted[held], predictions.features[held])
         width = np.exp(np.quantile(np.abs(np.log(measured / predicted)), 0.8))
         constant = winkler(measured, predicted / width, predicted * width).mean()
         gain = 100.0 * (1.0 - winkler(measured, low, high).mean() / constant)
@@ -200,8 +203,8 @@ def decisions(path: str, data: Data, played: MeanTimes, bounds: dict[str, tuple[
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(prediction_lines(data, played.ttft_s, tpot))
             file.flush()
-            found = score.decisions(score.read(path, file.name))
-        shares = ", ".join(f"{name} {got:.2f} ({100 * bad:.0f} % break it)" for name, (got, bad, _) in found.items())
+            captured = score.decisions(score.read(path, file.name))
+        shares = ", ".join(f"{name} {got:.2f} ({100 * bad:.0f} % break it)" for name, (got, bad, _) in captured.items())
         print(f"  captured, {title}: {shares}")
 
 
@@ -213,7 +216,7 @@ def prediction_lines(data: Data, ttft_s: Floats, tpot_s: Floats) -> list[str]:
     ]
 
 
-def write(path: Path, found: Fitted, data: Data, families: LeftOut) -> None:
+def write(path: Path, fitted: Fitted, data: Data, families: LeftOut) -> None:
     """A calibration file of all rows, with the intervals of groups left out."""
     from planner.calibrate.deployments import document_of
     from planner.calibrate.history import text_of
@@ -224,7 +227,7 @@ def write(path: Path, found: Fitted, data: Data, families: LeftOut) -> None:
         "ttft": fit_spread(measured.ttft_s, families.played.ttft_s, families.features),
         "tpot": fit_spread(measured.tpot_s, families.played.tpot_s, families.features),
     }
-    document = document_of(found, spreads, rows=len(data.rows), data=digest({"rows": data.rows}))
+    document = document_of(fitted, spreads, rows=len(data.rows), data=digest({"rows": data.rows}))
     path.write_text(text_of(document), encoding="utf-8")
 
 

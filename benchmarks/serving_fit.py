@@ -55,12 +55,12 @@ def fit(terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameter
     """The parameters that the chosen rows [D] support, by the first three fits."""
     ruled = engines_with_rows(terms, chosen)
     start = replace(start, engines={k: v for k, v in start.engines.items() if "<" not in k or k in ruled})
-    found, errors = start, dict[str, float]()
+    parameters, errors = start, dict[str, float]()
     for _ in range(ROUNDS):
-        costs, errors = fit_costs(terms, measured, start, found, chosen)
-        found = fit_first_tokens(terms, measured, costs, chosen)
-    found = fit_rates(terms, measured, found, chosen)
-    return Fitted(fit_first_tokens(terms, measured, found, chosen), errors)
+        costs, errors = fit_costs(terms, measured, start, parameters, chosen)
+        parameters = fit_first_tokens(terms, measured, costs, chosen)
+    parameters = fit_rates(terms, measured, parameters, chosen)
+    return Fitted(fit_first_tokens(terms, measured, parameters, chosen), errors)
 
 
 def fit_rates(
@@ -70,7 +70,7 @@ def fit_rates(
     from scipy.optimize import least_squares
 
     names = [("", name) for name in NAMES if "_flop" in name or name in ("experts_width", "experts_rows")]
-    at = np.array([log_of(start, *name) for name in names])
+    expected = np.array([log_of(start, *name) for name in names])
     low, high = log_limits(names)
     prior = np.array([prior_of(name) for _, name in names])
     unqueued = chosen & ~measured.queued
@@ -78,12 +78,14 @@ def fit_rates(
     def residuals(x: Floats) -> Floats:
         played = predict(terms, with_logs(start, names, x))
         tpot, ttft = np.log(played.tpot_s / measured.tpot_s), np.log(played.ttft_s / measured.ttft_s)
-        return np.concatenate([soft_l1(tpot[chosen] / NOISE), soft_l1(ttft[unqueued] / TTFT_NOISE), (x - at) / prior])
+        return np.concatenate(
+            [soft_l1(tpot[chosen] / NOISE), soft_l1(ttft[unqueued] / TTFT_NOISE), (x - expected) / prior]
+        )
 
-    inside = np.clip(at, low + 1e-6, high - 1e-6)
+    inside = np.clip(expected, low + 1e-6, high - 1e-6)
     step = np.full(len(names), COARSE_STEP)
-    found = least_squares(residuals, inside, bounds=(low, high), x_scale=0.2, max_nfev=MOST_RATE_STEPS, diff_step=step)
-    return with_logs(start, names, found.x)
+    solved = least_squares(residuals, inside, bounds=(low, high), x_scale=0.2, max_nfev=MOST_RATE_STEPS, diff_step=step)
+    return with_logs(start, names, solved.x)
 
 
 def fit_trust(
@@ -99,13 +101,13 @@ def fit_trust(
         return replace(start, trust=TableTrust(**dict(zip(names, map(float, x), strict=True))))
 
     def residuals(x: Floats) -> Floats:
-        found = settled_tpot_s(terms, trusted(x), tables=True)[chosen]
-        return soft_l1((np.log(found) - wanted) / NOISE)
+        tpot_s = settled_tpot_s(terms, trusted(x), tables=True)[chosen]
+        return soft_l1((np.log(tpot_s) - wanted) / NOISE)
 
-    found = least_squares(
+    solved = least_squares(
         residuals, np.full(len(names), 0.3), bounds=(0.01, 1.0), diff_step=np.full(len(names), 0.02), max_nfev=10
     )
-    return trusted(found.x)
+    return trusted(solved.x)
 
 
 def features(terms: DeploymentTerms, parameters: ServingParameters, played: MeanTimes) -> Floats:
@@ -147,5 +149,5 @@ def _bound(measured: Floats, predicted: Floats, features_NF: Floats, side: float
 
     start = np.zeros(features_NF.shape[1])
     start[0] = 0.3 * side
-    found = minimize(score, start, method="Nelder-Mead", options={"maxfev": 2000, "xatol": 1e-3, "fatol": 1e-6})
-    return np.asarray(found.x, dtype=np.float64)
+    solved = minimize(score, start, method="Nelder-Mead", options={"maxfev": 2000, "xatol": 1e-3, "fatol": 1e-6})
+    return np.asarray(solved.x, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Reads entries of a hardware file through tables of fields; every error names file, line, key and mend."""
+"""Reads entries of a hardware file through tables of fields; every error names file, line, key and fix."""
 
 import math
 import re
@@ -26,12 +26,12 @@ def quantity(units: dict[str, float], *, minimum: float = 0.0) -> Reader:
 
     def read(document: Document, path: Path, value: object) -> float:
         try:
-            found = parse_quantity(value, units)
+            amount = parse_quantity(value, units)
         except PlannerError as problem:
             raise error(document, path, problem.what, problem.hint) from None
-        if not (0 < found < math.inf and found >= minimum):
+        if not (0 < amount < math.inf and amount >= minimum):
             raise error(document, path, f'must be above zero and finite, found "{value}"', "correct the figure")
-        return found
+        return amount
 
     return read
 

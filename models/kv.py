@@ -62,8 +62,8 @@ def kv_bytes(arch: Architecture, context_tokens: Sizes, tp: Sizes = 1) -> Floats
     total = np.zeros(np.broadcast_shapes(tokens.shape, np.shape(tp)))
     for layer, times in arch.layer_groups():
         window = layer.mixer.window_tokens if isinstance(layer.mixer, GroupedQueryAttention) else 0
-        held = np.minimum(tokens, window) if window else tokens
-        total = total + held * layer_kv_bytes_per_token(layer, arch, tp) * times
+        kept = np.minimum(tokens, window) if window else tokens
+        total = total + kept * layer_kv_bytes_per_token(layer, arch, tp) * times
     return total
 
 

@@ -108,25 +108,25 @@ def precisions_from_data(base: Precisions, data: object, where: str) -> Precisio
 def run_lengths(names: Sequence[str]) -> list[object]:
     """`names` with repeated runs folded into `{times, of}`, longest cover first; `_expand` undoes it."""
     folded: list[object] = []
-    at = 0
-    while at < len(names):
-        best = max(range(1, _MAX_RUN + 1), key=lambda size: (_repeats(names, at, size) * size, -size))
-        times = _repeats(names, at, best)
+    index = 0
+    while index < len(names):
+        best = max(range(1, _MAX_RUN + 1), key=lambda size: (_repeats(names, index, size) * size, -size))
+        times = _repeats(names, index, best)
         if times == 1:
-            folded.append(names[at])
-            at += 1
+            folded.append(names[index])
+            index += 1
         else:
-            folded.append({"times": times, "of": list(names[at : at + best])})
-            at += times * best
+            folded.append({"times": times, "of": list(names[index : index + best])})
+            index += times * best
     return folded
 
 
-def _repeats(names: Sequence[str], at: int, size: int) -> int:
+def _repeats(names: Sequence[str], index: int, size: int) -> int:
     """How often the run of `size` from `at` comes in a row; 1 for a run that does not repeat, 0 for a short tail."""
-    if at + size > len(names):
+    if index + size > len(names):
         return 0
-    run, times = names[at : at + size], 1
-    while names[at + times * size : at + (times + 1) * size] == run:
+    run, times = names[index : index + size], 1
+    while names[index + times * size : index + (times + 1) * size] == run:
         times += 1
     return times if times > 1 or size == 1 else 0
 

@@ -57,12 +57,12 @@ def find_model(name: str) -> Architecture:
     own = _spellings(tuple(user.models.values())).get(spelling)
     if own is not None:
         return load_user_model(own.name, user)
-    found = _names().get(spelling)
-    if found is None:
+    entry = _names().get(spelling)
+    if entry is None:
         listed = list_models()
         known = [model.name for model in listed] + [alias for model in listed for alias in model.aliases]
         raise unknown_name("model", name, known, otherwise=_LIST_HINT)
-    return _load(found.name, found.family)
+    return _load(entry.name, entry.family)
 
 
 def load_model(path: str | Path) -> Architecture:
@@ -94,15 +94,15 @@ def model_facts(arch: Architecture) -> dict[str, object]:
 def read_user_models(documents: list[Document]) -> UserModels:
     """The entries of users' files. Raises PlannerError for a file that is no mapping of entries, and for bad names."""
     models: dict[str, CatalogModel] = {}
-    held: dict[str, Document] = {}
+    origins: dict[str, Document] = {}
     for document in documents:
         if not isinstance(document.data, dict):
             hint = "write `organisation/model:` and the entry below it"
             raise PlannerError("must map names to models", where=document.where(), hint=hint)
         for name in document.data:
             models[name] = CatalogModel(name, aliases_of(document, name), Path(document.source).stem, users_own=True)
-            held[name] = document
-    return UserModels(models, held)
+            origins[name] = document
+    return UserModels(models, origins)
 
 
 def load_user_model(name: str, user: UserModels) -> Architecture:
@@ -122,17 +122,17 @@ def _own(name: str, user: UserModels, above: tuple[str, ...]) -> Architecture:
     def find(other: str) -> Architecture:
         if other in above or other == name:
             raise PlannerError(f"is like `{other}`, which is like itself", hint="write one of them out")
-        return _own(other, user, (*above, name)) if other in user.models else _found_in_catalog(other)
+        return _own(other, user, (*above, name)) if other in user.models else _catalog_model(other)
 
     return entry_of_document(user.documents[name], name, find)
 
 
-def _found_in_catalog(name: str) -> Architecture:
-    found = _names().get(name.strip().casefold())
-    if found is None:
+def _catalog_model(name: str) -> Architecture:
+    entry = _names().get(name.strip().casefold())
+    if entry is None:
         known = [model.name for model in _index()]
         raise PlannerError(f"is like the unknown model `{name}`", hint=did_you_mean(name, known, otherwise=_LIST_HINT))
-    return _load(found.name, found.family)
+    return _load(entry.name, entry.family)
 
 
 @cache

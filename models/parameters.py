@@ -194,8 +194,8 @@ def _decoder_tensors(arch: Architecture) -> Iterator[tuple[Tensor, int]]:
 def _active_experts(layer: Layer, arch: Architecture) -> int:
     if not isinstance(layer.ffn, MoeFfn):
         return 0
-    held = sum(t.elements for t in _moe(layer.ffn, arch.hidden_size) if t.part == "experts")
-    return round(held * layer.ffn.experts_per_token / layer.ffn.num_experts)
+    stored = sum(t.elements for t in _moe(layer.ffn, arch.hidden_size) if t.part == "experts")
+    return round(stored * layer.ffn.experts_per_token / layer.ffn.num_experts)
 
 
 def _hollow_mixers(arch: Architecture) -> list[str]:

@@ -49,10 +49,10 @@ def find_sources(path: Path) -> list[Source]:
     """All tables under a directory or in a wheel, in order of their names; raises PlannerError when there are none."""
     if path.is_dir():
         root = os.path.abspath(path)
-        found = [_source(file, Path(file), None) for file in sorted(_files(root))]
+        members = [_source(file, Path(file), None) for file in sorted(_files(root))]
     else:
-        found = [_source(member, path, member) for member in sorted(_wheel_members(path))]
-    sources = [source for source in found if source is not None]
+        members = [_source(member, path, member) for member in sorted(_wheel_members(path))]
+    sources = [source for source in members if source is not None]
     if not sources:
         raise PlannerError("no kernel tables found", where=str(path), hint=_HINT)
     return sources
@@ -60,13 +60,13 @@ def find_sources(path: Path) -> list[Source]:
 
 def _files(root: str) -> list[str]:
     """Parquet files below `root`; hidden folders are left out, links to folders are not followed."""
-    found = []
+    paths = []
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
         if folder.count(os.sep) - root.count(os.sep) >= _DEEPEST:
             folders.clear()
-        found += [os.path.join(folder, name) for name in files if name.endswith(_SUFFIX)]
-    return found
+        paths += [os.path.join(folder, name) for name in files if name.endswith(_SUFFIX)]
+    return paths
 
 
 def _wheel_members(path: Path) -> list[str]:

@@ -93,10 +93,10 @@ class Refinement:
         total = 0.0
         for corner in corners(cell.low, cell.high):
             weight = 1.0
-            for axis, low, high, size, at in zip(self.axes, cell.low, cell.high, sizes, corner, strict=True):
+            for axis, low, high, size, index in zip(self.axes, cell.low, cell.high, sizes, corner, strict=True):
                 if high > low:
                     fraction = float(np.log(size / axis[low]) / np.log(axis[high] / axis[low]))
-                    weight *= fraction if at == high else 1.0 - fraction
+                    weight *= fraction if index == high else 1.0 - fraction
             if weight:
                 total += weight * self.log_ratio(corner)
         return total
@@ -111,8 +111,8 @@ class Refinement:
     def split(self, cell: GridCell, axis: int) -> tuple[GridCell, GridCell]:
         """Replaces a cell by its halves once the corners of the cut are measured."""
         cut = list(self.cut(cell, axis))
-        found = max(abs(self.log_ratio(p) - self._interpolate(cell, tuple(map(float, self.sizes(p))))) for p in cut)
-        errors = tuple(found * _QUARTER if a == axis else error for a, error in enumerate(cell.errors))
+        largest = max(abs(self.log_ratio(p) - self._interpolate(cell, tuple(map(float, self.sizes(p))))) for p in cut)
+        errors = tuple(largest * _QUARTER if a == axis else error for a, error in enumerate(cell.errors))
         middle = cut[0][axis]
         halves = (
             GridCell(cell.low, _with(cell.high, axis, middle), errors),

@@ -51,7 +51,8 @@ def pack(profile: Path, output: Path, *, facts: Mapping[str, object]) -> None:
     for name in (CARD, JOURNAL):
         if (profile / name).resolve() != (output / name).resolve():
             shutil.copyfile(profile / name, output / name)
-    files = {one.name: _digest(one) for one in sorted(output.iterdir()) if one.is_file() and one.name != SUMMARY}
+    papers = [path for path in sorted(output.iterdir()) if path.is_file() and path.name != SUMMARY]
+    files = {path.name: _digest(path) for path in papers}
     if len(files) >= MOST_FILES:
         raise PlannerError(f"{len(files) + 1} files, more than {MOST_FILES}", where=str(output), hint="empty it first")
     summary = {"schema": SUMMARY_SCHEMA, "files": files, **facts}
@@ -61,9 +62,9 @@ def pack(profile: Path, output: Path, *, facts: Mapping[str, object]) -> None:
 def _table_files(profile: Path) -> list[str]:
     """Files of the tables that the index names, relative to the store."""
     return [
-        one.relative_to(profile).as_posix()
+        entry.relative_to(profile).as_posix()
         for folder in sorted(read_index(profile))
-        for one in sorted((profile / folder).iterdir())
+        for entry in sorted((profile / folder).iterdir())
     ]
 
 
@@ -100,13 +101,13 @@ def adopt(result: Path, root: Path) -> Adopted:
 def _json(path: Path, schema: str) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        found = data["schema"]
+        stated = data["schema"]
     except OSError:
         raise PlannerError("is missing: the result is not whole", where=str(path), hint=_HINT) from None
     except (ValueError, KeyError, TypeError):
         raise PlannerError("is no document of a profile", where=str(path), hint=_HINT) from None
-    if found != schema:
-        raise PlannerError(f"schema must be {schema}, found {found}", where=str(path), hint=_HINT)
+    if stated != schema:
+        raise PlannerError(f"schema must be {schema}, found {stated}", where=str(path), hint=_HINT)
     return data
 
 
@@ -152,12 +153,12 @@ def _check_tables(store: Path, accelerator: str) -> tuple[str, ...]:
     """The tables of the store, every one of which can be read; raises PlannerError when one is missing."""
     opened = ProfileStore.open([store])
     identities = opened.identities()
-    for one in identities:
-        if one.accelerator != accelerator:
-            what = f"holds a table of `{one.accelerator}`, the card speaks of `{accelerator}`"
+    for identity in identities:
+        if identity.accelerator != accelerator:
+            what = f"holds a table of `{identity.accelerator}`, the card speaks of `{accelerator}`"
             raise PlannerError(what, where=str(store), hint=_HINT)
-        opened.select(accelerator=accelerator, table=one.table, engine=one.engine, version=one.version)
-    tables = tuple(sorted({one.table for one in identities}))
+        opened.select(accelerator=accelerator, table=identity.table, engine=identity.engine, version=identity.version)
+    tables = tuple(sorted({identity.table for identity in identities}))
     missing = [name for name in NEEDED_TABLES if name not in tables]
     if missing:
         raise PlannerError(f"has no table {', '.join(missing)}: half a profile", where=str(store), hint=_HINT)

@@ -61,12 +61,12 @@ def measure_collectives(families: Sequence[Family], journal: ProfileJournal, *, 
         return ""
     world = max(int(sizes["group"]) for _, _, sizes in work)
     with tempfile.TemporaryDirectory(prefix="planner-collectives-") as folder:
-        found = Path(folder) / "timings.jsonl"
-        arguments = (world, device, _free_port(), [sizes for _, _, sizes in work], str(found))
+        results = Path(folder) / "timings.jsonl"
+        arguments = (world, device, _free_port(), [sizes for _, _, sizes in work], str(results))
         start: Any = start_processes  # untyped
         context = start(_rank, args=arguments, nprocs=world, join=False, start_method="spawn")
         reason = _wait(context, time.monotonic() + budget_s)
-        lines = found.read_text(encoding="utf-8").splitlines() if found.is_file() else []
+        lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
     for (name, point, _), line in zip(work, lines, strict=False):
         journal.add((name, point), KernelTiming(**json.loads(line)))
     return reason

@@ -87,9 +87,9 @@ class ProfileJournal:
             return
         began = (self.rates.accelerator, self.rates.device.get("name"))
         if began != (rates.accelerator, rates.device.get("name")):
-            found = f"{rates.accelerator} ({rates.device.get('name')})"
+            own = f"{rates.accelerator} ({rates.device.get('name')})"
             hint = "name a new folder for this device"
-            raise PlannerError(f"begun on {began[0]} ({began[1]}), not on {found}", where=str(self.path), hint=hint)
+            raise PlannerError(f"begun on {began[0]} ({began[1]}), not on {own}", where=str(self.path), hint=hint)
 
     def add(self, key: Key, timing: KernelTiming) -> None:
         """Keeps one point."""

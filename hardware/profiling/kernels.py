@@ -81,11 +81,11 @@ def _fp8_gemm(shape: GemmShape, device: "torch.device", *, fp8: bool) -> Prepare
         raise UnsupportedShapeError("8-bit products need n and k that are multiples of 16")
     inputs = random_values(device, shape.m, shape.k)
     weights = random_values(device, shape.n, shape.k).to(torch.float8_e4m3fn).t()
-    one = torch.ones((), device=device)
+    scale = torch.ones((), device=device)
 
     def run() -> object:
         quantised = inputs.to(torch.float8_e4m3fn)
-        return torch._scaled_mm(quantised, weights, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        return torch._scaled_mm(quantised, weights, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
 
     return PreparedKernel(run, "torch cast and scaled_mm")
 

@@ -166,13 +166,13 @@ def measure(
 
 def _collectives(families: Sequence[Family], session: _Session, budget_s: float) -> None:
     """Measures all collectives in processes of their own; the choice of points then finds them in the journal."""
-    wanted = [family for family in families if family.kind == "collective"]
-    if wanted:
+    collectives = [family for family in families if family.kind == "collective"]
+    if collectives:
         kind, share_s = session.device.type, budget_s * _COLLECTIVES_SHARE
         before = len(session.journal.timings)
-        reason = measure_collectives(wanted, session.journal, device=kind, budget_s=share_s)
+        reason = measure_collectives(collectives, session.journal, device=kind, budget_s=share_s)
         session.new_points += len(session.journal.timings) - before
-        session.failures.update({family.name: reason for family in wanted if reason})
+        session.failures.update({family.name: reason for family in collectives if reason})
 
 
 def _refine(families: list[Family], session: _Session, budget_s: float, tolerance: float) -> list[Refinement]:

@@ -56,8 +56,8 @@ def _norm_backward(shape: MemoryPassShape, device: "torch.device") -> PreparedKe
     back = _gradient(torch.nn.functional.rms_norm(inputs, (shape.width,), gain), leaves)
 
     def run() -> object:
-        found: Any = back()
-        return found[0] + residual
+        gradients: Any = back()
+        return gradients[0] + residual
 
     return PreparedKernel(run, "torch rms_norm backward", capturable=False)
 

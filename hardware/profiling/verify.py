@@ -51,7 +51,7 @@ def verify(
         raise PlannerError("holds no profile of these shapes", where=str(folder), hint="profile them first")
     where = open_device(device)
     facts, draw = describe(where), random.Random(seed)
-    held: list[VerifiedPoint] = []
+    points: list[VerifiedPoint] = []
     with one_thread(where):
         while time.monotonic() < deadline_s:
             refinement = draw.choice(refined)
@@ -63,8 +63,8 @@ def verify(
             except (UnsupportedShapeError, RuntimeError):  # such as too little memory beside what is still held
                 continue
             profile_s = refinement.predict_s(tuple(map(float, point)))
-            held.append(VerifiedPoint(refinement.family.name, point, profile_s, timing.median_s, point in known))
-    return held
+            points.append(VerifiedPoint(refinement.family.name, point, profile_s, timing.median_s, point in known))
+    return points
 
 
 def replay(families: Sequence[Family], journal: ProfileJournal) -> list[Refinement]:
@@ -105,20 +105,20 @@ def _between(refinement: Refinement, draw: random.Random) -> Point:
     return tuple(point)
 
 
-def summary(held: Sequence[VerifiedPoint]) -> dict[str, object]:
+def summary(points: Sequence[VerifiedPoint]) -> dict[str, object]:
     """Median, 90th percentile and worst |error| of points between and of repetitions, by kind of kernel; JSON."""
     kinds: dict[str, dict[str, object]] = {}
-    for kind in sorted({one.family.split(" ")[0] for one in held}):
-        of_kind = [one for one in held if one.family.split(" ")[0] == kind]
+    for kind in sorted({point.family.split(" ")[0] for point in points}):
+        of_kind = [point for point in points if point.family.split(" ")[0] == kind]
         parts = {
-            "between": [one for one in of_kind if not one.repeated],
-            "repeated": [o for o in of_kind if o.repeated],
+            "between": [point for point in of_kind if not point.repeated],
+            "repeated": [point for point in of_kind if point.repeated],
         }
         kinds[kind] = {name: _errors(part) for name, part in parts.items() if part}
-    return {"schema": SCHEMA, "kinds": kinds, "points": [asdict(one) for one in held]}
+    return {"schema": SCHEMA, "kinds": kinds, "points": [asdict(point) for point in points]}
 
 
-def _errors(held: Sequence[VerifiedPoint]) -> dict[str, float]:
-    errors = [abs(one.error) for one in held]
+def _errors(points: Sequence[VerifiedPoint]) -> dict[str, float]:
+    errors = [abs(point.error) for point in points]
     p90 = float(np.percentile(errors, 90))
     return {"points": len(errors), "median": float(np.median(errors)), "p90": p90, "worst": max(errors)}

@@ -76,14 +76,14 @@ def quantise(arch: Architecture, config: ConfigFields, *, plain: str) -> Archite
     notes: dict[str, str] = {}
     for part, names in modules.items():
         base = Format(plain, plain) if scheme.experts_only and part != "experts" else scheme.base
-        found = Counter(
+        counts = Counter(
             _format(scheme, base, _names(names, index), ignores, plain)
             for index, layer in enumerate(arch.layers)
             if holds(layer, part)
         )
-        formats[part] = found.most_common(1)[0][0] if found else Format(plain, plain)
-        if len(found) > 1:
-            notes[f"precision.{part}"] = ", ".join(f"{fmt.weights} in {count} layers" for fmt, count in found.items())
+        formats[part] = counts.most_common(1)[0][0] if counts else Format(plain, plain)
+        if len(counts) > 1:
+            notes[f"precision.{part}"] = ", ".join(f"{fmt.weights} in {count} layers" for fmt, count in counts.items())
     precisions = Precisions(
         **{part: form.weights for part, form in formats.items()},
         embedding=plain,

@@ -48,12 +48,12 @@ def agreement(records: ServingRecords, calibration: str, store: ProfileStore | N
     """The errors of `calibration` (a name or a file) over all rows."""
     rows = records.rows
     results = evaluate([replace(row.case, calibration=calibration) for row in rows], store)
-    pairs = [(row, one) for row, one in zip(rows, results, strict=True) if isinstance(one, Estimate)]
-    refused = tuple(f"{one.id}: {one.reason}" for one in results if isinstance(one, Refused))
-    ttft = [(one.ttft_s, row.ttft_s) for row, one in pairs if row.ttft_s is not None and not row.saturated]
-    tpot = [(one.tpot_s, row.tpot_s) for row, one in pairs if row.tpot_s is not None]
+    pairs = [(row, result) for row, result in zip(rows, results, strict=True) if isinstance(result, Estimate)]
+    refused = tuple(f"{result.id}: {result.reason}" for result in results if isinstance(result, Refused))
+    ttft = [(result.ttft_s, row.ttft_s) for row, result in pairs if row.ttft_s is not None and not row.saturated]
+    tpot = [(result.tpot_s, row.tpot_s) for row, result in pairs if row.tpot_s is not None]
     return Agreement(calibration, records.by_reader, _errors(ttft), _errors(tpot), refused)
 
 
 def _errors(pairs: Sequence[tuple[float, float]]) -> RelativeErrors | None:
-    return RelativeErrors.of([found for found, _ in pairs], [wanted for _, wanted in pairs]) if pairs else None
+    return RelativeErrors.of(*zip(*pairs, strict=True)) if pairs else None

@@ -118,7 +118,7 @@ class ServingParameters:
 def paced(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> tuple[Pace, Added]:
     """Step times [D] under given parameters; with `tables`, terms that hold table times count by their trust."""
     engines = {name: parameters.engine(name) for name in set(terms.engine_D)}
-    trust = {one.name: getattr(parameters.trust, one.name) for one in fields(TableTrust)} if tables else None
+    trust = {table.name: getattr(parameters.trust, table.name) for table in fields(TableTrust)} if tables else None
     added = Added.of([engines[name] for name in terms.engine_D])
     seconds_DS = terms.device_s(parameters.efficiencies, engines, trust) + terms.host_s(added)
     return pace_of(terms.frame, list(seconds_DS.T), added), added
@@ -143,34 +143,34 @@ def fit_costs(
     """What kernels reach and what engines add to steps, with relative standard errors.
 
     `start` is where the prior stands, `now` where the search begins: at rest, times are taken to differ from those
-    played by the factor that they differ by there.
+    simulated by the factor that they differ by there.
     """
     from scipy.optimize import least_squares
 
     engines = engines_with_rows(terms, chosen)
     names = [("", name) for name in NAMES] + [(engine, name) for engine in engines for name in _ENGINE]
-    at, begin = (np.array([log_of(one, *name) for name in names]) for one in (start, now))
+    expected_start, begin = (np.array([log_of(given, *name) for name in names]) for given in (start, now))
     older = np.array([_newest(names, i) for i in range(len(names))])
     prior = np.array([prior_of(name) for _, name in names])
     release = np.array([LOOSE_PRIOR if name in _STARTS else min(prior_of(name), RELEASE_PRIOR) for _, name in names])
     prior = np.where(older >= 0, release, prior)
     low, high = log_limits(names)
-    played = predict(terms, now).tpot_s / settled_tpot_s(terms, now)
-    wanted = np.log(measured.tpot_s / played)[chosen]
+    replayed = predict(terms, now).tpot_s / settled_tpot_s(terms, now)
+    wanted = np.log(measured.tpot_s / replayed)[chosen]
 
     def residuals(x: Floats) -> Floats:
-        found = settled_tpot_s(terms, with_logs(now, names, x))[chosen]
-        expected = np.where(older >= 0, x[older], at)
-        return np.concatenate([soft_l1((np.log(found) - wanted) / NOISE), (x - expected) / prior])
+        tpot_s = settled_tpot_s(terms, with_logs(now, names, x))[chosen]
+        expected = np.where(older >= 0, x[older], expected_start)
+        return np.concatenate([soft_l1((np.log(tpot_s) - wanted) / NOISE), (x - expected) / prior])
 
     inside = np.clip(begin, low + 1e-6, high - 1e-6)
-    found = least_squares(
+    solved = least_squares(
         residuals, inside, bounds=(low, high), x_scale=0.2, max_nfev=MOST_STEPS, diff_step=np.full(len(names), _STEP)
     )
-    jacobian = np.asarray(found.jac)
+    jacobian = np.asarray(solved.jac)
     spread = np.sqrt(np.diag(np.linalg.pinv(jacobian.T @ jacobian)))
-    errors = {".".join(filter(None, name)): float(one) for name, one in zip(names, spread, strict=True)}
-    return with_logs(now, names, found.x), errors
+    errors = {".".join(filter(None, name)): float(given) for name, given in zip(names, spread, strict=True)}
+    return with_logs(now, names, solved.x), errors
 
 
 def fit_first_tokens(
@@ -183,19 +183,19 @@ def fit_first_tokens(
     apart = loops.disaggregated > 0
     frame, engines = terms.frame, dict(start.engines)
     for name in ("default", *engines_with_rows(terms, usable & ~apart)):
-        mine = usable if name == "default" else usable & (engine_D == name)
-        if np.sum(mine & ~apart) < FEWEST_ALONE:
-            mine = usable & np.isin(engine_D, (name, neighbour_of(name)))
-        engines[name] = _descend(frame, loops, measured, engines[name], mine & ~apart, _FIRST)
-        if np.sum(mine & apart) >= FEWEST:
-            engines[name] = _descend(frame, loops, measured, engines[name], mine & apart, _APART)
+        counted = usable if name == "default" else usable & (engine_D == name)
+        if np.sum(counted & ~apart) < FEWEST_ALONE:
+            counted = usable & np.isin(engine_D, (name, neighbour_of(name)))
+        engines[name] = _descend(frame, loops, measured, engines[name], counted & ~apart, _FIRST)
+        if np.sum(counted & apart) >= FEWEST:
+            engines[name] = _descend(frame, loops, measured, engines[name], counted & apart, _APART)
     return replace(start, engines=engines)
 
 
 def predict(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> MeanTimes:
     """Times [D] of every deployment's benchmark under these parameters."""
-    found = run(terms.frame, *paced(terms, parameters, tables=tables))
-    return MeanTimes(found.ttft_s, found.tpot_s)
+    replayed = run(terms.frame, *paced(terms, parameters, tables=tables))
+    return MeanTimes(replayed.ttft_s, replayed.tpot_s)
 
 
 def _descend(
@@ -210,24 +210,24 @@ def _descend(
     if not rows.any():
         return engine
     ttft_s, tpot_s = measured.ttft_s[rows], measured.tpot_s[rows]
-    mine, mine_frame = taken(loops, rows), taken(frame, rows)
-    polled, stepped = mine_frame.poll_steps > 0, mine_frame.chunk_tokens > 0  # set by the recipe of the run
-    handed = np.maximum(mine.moved_s - engine.handover_s, 0.0)
+    own_loops, own_frame = taken(loops, rows), taken(frame, rows)
+    polled, stepped = own_frame.poll_steps > 0, own_frame.chunk_tokens > 0  # set by the recipe of the run
+    handed = np.maximum(own_loops.moved_s - engine.handover_s, 0.0)
 
     def error(candidate: EngineOverheads) -> float:
-        played = simulate_loops(
+        replayed = simulate_loops(
             replace(
-                mine,
-                frontend_s=np.where(mine.disaggregated > 0, candidate.router_s, candidate.frontend_s),
+                own_loops,
+                frontend_s=np.where(own_loops.disaggregated > 0, candidate.router_s, candidate.frontend_s),
                 arrival_s=np.full(len(ttft_s), candidate.arrival_s),
-                poll_steps=np.where(polled, mine.poll_steps, candidate.poll_steps),
+                poll_steps=np.where(polled, own_loops.poll_steps, candidate.poll_steps),
                 output_steps=np.full(len(ttft_s), candidate.output_steps),
-                least_s=launching_s(mine_frame, candidate),
-                step_tokens=np.where(stepped, mine.step_tokens, candidate.step_tokens),
-                moved_s=np.where(mine.disaggregated > 0, handed + candidate.handover_s, 0.0),
+                least_s=launching_s(own_frame, candidate),
+                step_tokens=np.where(stepped, own_loops.step_tokens, candidate.step_tokens),
+                moved_s=np.where(own_loops.disaggregated > 0, handed + candidate.handover_s, 0.0),
             )
         )
-        ttft, tpot = np.abs(played.ttft_s / ttft_s - 1.0), np.abs(played.tpot_s / tpot_s - 1.0)
+        ttft, tpot = np.abs(replayed.ttft_s / ttft_s - 1.0), np.abs(replayed.tpot_s / tpot_s - 1.0)
         return float(np.mean(np.minimum(ttft, CAP)) + np.mean(np.minimum(tpot, CAP)))
 
     best = error(engine)
@@ -235,8 +235,8 @@ def _descend(
         for name, values in grids.items():
             for value in values:
                 other = replace(engine, **{name: value})
-                if (found := error(other)) < best:
-                    best, engine = found, other
+                if (candidate_error := error(other)) < best:
+                    best, engine = candidate_error, other
     return engine
 
 
@@ -306,12 +306,12 @@ def soft_l1(r: Floats) -> Floats:
     return np.sign(r) * np.sqrt(2.0 * (np.sqrt(1.0 + r**2) - 1.0))
 
 
-def document_of(found: Fitted, spreads: dict[str, ErrorSpread], *, rows: int, data: str) -> dict[str, Any]:
+def document_of(fitted: Fitted, spreads: dict[str, ErrorSpread], *, rows: int, data: str) -> dict[str, Any]:
     """The calibration file as plain data: values, what they rest on, and how sure they are."""
-    parameters = found.parameters
+    parameters = fitted.parameters
 
     def numbers(of: Any) -> dict[str, float]:  # noqa: ANN401 - a dataclass of numbers
-        return {one.name: float(f"{getattr(of, one.name):.4g}") for one in fields(of)}
+        return {parameter.name: float(f"{getattr(of, parameter.name):.4g}") for parameter in fields(of)}
 
     return {
         "schema": "planner.calibration/1",
@@ -325,5 +325,5 @@ def document_of(found: Fitted, spreads: dict[str, ErrorSpread], *, rows: int, da
             name: {side: [float(f"{v:.4g}") for v in getattr(spread, side)] for side in ("low", "high")}
             for name, spread in spreads.items()
         },
-        "standard_errors": {name: float(f"{error:.2g}") for name, error in found.standard_errors.items()},
+        "standard_errors": {name: float(f"{error:.2g}") for name, error in fitted.standard_errors.items()},
     }

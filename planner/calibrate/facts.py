@@ -26,7 +26,7 @@ _MODES = ("agg", "disagg")
 
 def read_facts(given: Sequence[str]) -> dict[str, str]:
     """`NAME=VALUE` texts by name; raises PlannerError for names that are unknown and values that do not fit."""
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for text in given:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
@@ -36,8 +36,8 @@ def read_facts(given: Sequence[str]) -> dict[str, str]:
             hint = did_you_mean(name, list(NAMES), otherwise=f"known are {', '.join(NAMES)}")
             raise PlannerError(f"unknown fact `{name}`", where="--fact", hint=hint)
         require_fitting(name, value, "--fact")
-        found[name] = value
-    return found
+        facts[name] = value
+    return facts
 
 
 def require_fitting(name: str, value: str, where: str) -> None:

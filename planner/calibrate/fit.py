@@ -37,7 +37,7 @@ class RelativeErrors:
 
     @classmethod
     def of(cls, predicted_s: Sequence[float] | Floats, measured_s: Sequence[float]) -> "RelativeErrors":
-        sizes = [abs(found / wanted - 1.0) for found, wanted in zip(predicted_s, measured_s, strict=True)]
+        sizes = [abs(predicted / measured - 1.0) for predicted, measured in zip(predicted_s, measured_s, strict=True)]
         return cls(float(median(sizes)), float(fmean(sizes)))
 
     def as_json(self) -> dict[str, float]:
@@ -80,7 +80,7 @@ def fit(steps: Sequence[ExecutedStep], base: Efficiencies) -> EfficiencyFit:
             hint="execute more roles or plans with `planner check PLAN --level execute`",
         )
     terms = ExecutedTerms.of(steps, base)
-    found, errors = _solve(terms, base)
+    fitted, errors = _solve(terms, base)
     if not errors:
         raise PlannerError(
             "the executed steps hang on no parameter of the cost model: kernel tables price all of them",
@@ -89,10 +89,10 @@ def fit(steps: Sequence[ExecutedStep], base: Efficiencies) -> EfficiencyFit:
     measured = [step.measured_s for step in steps]
     groups = tuple(sorted({step.group for step in steps}))
     return EfficiencyFit(
-        efficiencies=found,
+        efficiencies=fitted,
         standard_errors=errors,
         before=RelativeErrors.of(_step_seconds(terms, base), measured),
-        after=RelativeErrors.of(_step_seconds(terms, found), measured),
+        after=RelativeErrors.of(_step_seconds(terms, fitted), measured),
         held_out=_held_out(steps, base, groups),
         num_steps=len(steps),
         num_operators=sum(len(step.operators_s) for step in steps),
@@ -109,8 +109,8 @@ def _held_out(steps: Sequence[ExecutedStep], base: Efficiencies, groups: Sequenc
     for group in groups:
         rest = [step for step in steps if step.group != group]
         left = [step for step in steps if step.group == group]
-        found, _ = _solve(ExecutedTerms.of(rest, base), base)
-        predicted += list(_step_seconds(ExecutedTerms.of(left, base), found))
+        fitted, _ = _solve(ExecutedTerms.of(rest, base), base)
+        predicted += list(_step_seconds(ExecutedTerms.of(left, base), fitted))
         measured += [step.measured_s for step in left]
     return RelativeErrors.of(predicted, measured)
 
@@ -163,17 +163,17 @@ def _solve(terms: ExecutedTerms, base: Efficiencies) -> tuple[Efficiencies, dict
     """Fitted efficiencies, and relative standard errors of those that the rows inform."""
     rows = _Rows.of(terms)
     moving = [name for name, depends_T in zip(NAMES, terms.depends_PT, strict=True) if depends_T.any()]
-    found, jacobian = _minimise(terms, rows, base, moving)
+    fitted, jacobian = _minimise(terms, rows, base, moving)
     told = np.sum(jacobian**2, axis=0) * PRIOR**2 if moving else np.zeros(0)
     names = [name for name, information in zip(moving, told, strict=True) if information > _SILENT]
     if names != moving:
-        found, jacobian = _minimise(terms, rows, base, names)
+        fitted, jacobian = _minimise(terms, rows, base, names)
     if not names:
         return base, {}
-    left = rows.residuals(terms.seconds(found))
+    left = rows.residuals(terms.seconds(fitted))
     variance = float(np.sum(left**2)) / max(len(left) - len(names), 1)
     covariance = np.linalg.inv(jacobian.T @ jacobian + np.eye(len(names)) / PRIOR**2) * max(variance, 1e-12)
-    return found, dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True))
+    return fitted, dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True))
 
 
 def _minimise(
@@ -190,13 +190,13 @@ def _minimise(
 
     def data_jacobian(x: Floats) -> Floats:
         seconds_T = terms.seconds(with_vector(base, names, x))
-        at = rows.residuals(seconds_T)
+        unmoved = rows.residuals(seconds_T)
         columns = []
         for parameter, depends_T in enumerate(depends_PT):
             moved = x.copy()
             moved[parameter] += _STEP
             changed_T = np.where(depends_T, terms.seconds(with_vector(base, names, moved), depends_T), seconds_T)
-            columns.append((rows.residuals(changed_T) - at) / _STEP)
+            columns.append((rows.residuals(changed_T) - unmoved) / _STEP)
         return np.array(columns).T
 
     def residuals(x: Floats) -> Floats:

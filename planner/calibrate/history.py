@@ -45,8 +45,8 @@ def _ends(spread: ErrorSpread) -> dict[str, list[float]]:
 
 
 def _rounded(fit: EfficiencyFit) -> dict[str, float]:
-    found = asdict(fit.efficiencies)
-    return {name: float(f"{found[name]:.{_DIGITS}g}") for name in fit.standard_errors}
+    values = asdict(fit.efficiencies)
+    return {name: float(f"{values[name]:.{_DIGITS}g}") for name in fit.standard_errors}
 
 
 def text_of(document: dict[str, Any]) -> str:

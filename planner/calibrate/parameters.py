@@ -50,15 +50,16 @@ class ExecutedTerms:
     @classmethod
     def of(cls, steps: Sequence[ExecutedStep], base: Efficiencies) -> "ExecutedTerms":
         """The terms, with dependencies found by pricing each with each parameter moved far."""
-        found = list(operators_of(steps))
-        index = np.array([step for step, _ in found], dtype=np.intp)
-        bare = cls(tuple(steps), index, tuple(op.name for _, op in found), np.zeros((len(NAMES), len(found)), np.bool_))
-        at = to_vector(base, NAMES)
-        start = bare.seconds(with_vector(base, NAMES, at))
+        operators = list(operators_of(steps))
+        index = np.array([step for step, _ in operators], dtype=np.intp)
+        names, nothing = tuple(op.name for _, op in operators), np.zeros((len(NAMES), len(operators)), np.bool_)
+        bare = cls(tuple(steps), index, names, nothing)
+        logs = to_vector(base, NAMES)
+        start = bare.seconds(with_vector(base, NAMES, logs))
         depends = bare.depends_PT.copy()
         for parameter in range(len(NAMES)):
             for factor in _PROBES:
-                moved = at.copy()
+                moved = logs.copy()
                 moved[parameter] += math.log(factor)
                 seconds = bare.seconds(with_vector(base, NAMES, moved))
                 depends[parameter] |= np.abs(seconds - start) > _CHANGE * start

@@ -82,9 +82,9 @@ def read_records(paths: Sequence[str], base: Calibration, *, profiles: Sequence[
     for path in paths:
         execution = _execution(path)
         reader = _Reader(path, _plan_beside(Path(path), str(execution.get("plan"))), execution, base, store)
-        found = [reader.step(data) for data in execution.get("steps", ())]
-        steps += [one for one in found if isinstance(one, ExecutedStep)]
-        left_out += [f"{path}: {one}" for one in found if isinstance(one, str)]
+        results = [reader.step(data) for data in execution.get("steps", ())]
+        steps += [result for result in results if isinstance(result, ExecutedStep)]
+        left_out += [f"{path}: {result}" for result in results if isinstance(result, str)]
         dates.append(str(execution.get("date") or _day(path)))
     return Records(tuple(steps), max(dates, default=""), tuple(left_out))
 

@@ -83,10 +83,10 @@ def refit(rows: Sequence[ServingRow], base: Calibration) -> Refit:
     start = ServingParameters.of(base, terms.engine_D)
     everything = np.ones(len(usable), dtype=bool)
     costs, errors = fit_costs(terms, measured, start, start, everything)
-    found = fit_first_tokens(terms, measured, costs, everything)
-    before, after = (_errors(predict(terms, one), measured) for one in (start, found))
+    fitted = fit_first_tokens(terms, measured, costs, everything)
+    before, after = (_errors(predict(terms, tried), measured) for tried in (start, fitted))
     ttft = None if measured.queued.all() else (before[1], after[1])
-    return Refit(Fitted(found, errors), (before[0], after[0]), ttft, len(usable))
+    return Refit(Fitted(fitted, errors), (before[0], after[0]), ttft, len(usable))
 
 
 def _case(row: ServingRow) -> Case:
@@ -95,12 +95,12 @@ def _case(row: ServingRow) -> Case:
     return row.case if told is None else replace(row.case, requests_per_client=told)
 
 
-def _errors(played: MeanTimes, measured: MeasuredTimes) -> tuple[RelativeErrors, RelativeErrors]:
+def _errors(replayed: MeanTimes, measured: MeasuredTimes) -> tuple[RelativeErrors, RelativeErrors]:
     """Of the time per output token, and of the time to first token where it is not queueing (else of nothing: zero)."""
     told = ~measured.queued
-    tpot = RelativeErrors.of(list(played.tpot_s), list(measured.tpot_s))
+    tpot = RelativeErrors.of(list(replayed.tpot_s), list(measured.tpot_s))
     ttft = (
-        RelativeErrors.of(list(played.ttft_s[told]), list(measured.ttft_s[told]))
+        RelativeErrors.of(list(replayed.ttft_s[told]), list(measured.ttft_s[told]))
         if told.any()
         else RelativeErrors(0.0, 0.0)
     )

@@ -81,14 +81,14 @@ def read_serving(paths: Sequence[str], facts: Mapping[str, str], deploy: Deploy 
     reports instead (`planner.calibrate.planned`). Tables hold all of it themselves. Raises PlannerError for a file that
     no reader knows, and for a fact that nobody tells.
     """
-    found = _Found([], [], [])
+    records = _Found([], [], [])
     for path in paths:
         text = report_text(path)
         if _is_table(text):
-            _read_table(text, path, found)
+            _read_table(text, path, records)
         else:
-            _read_report(text, path, deploy or _deploy_by(facts), facts, found)
-    return ServingRecords(tuple(found.rows), tuple(found.left_out), max(found.dates, default=""))
+            _read_report(text, path, deploy or _deploy_by(facts), facts, records)
+    return ServingRecords(tuple(records.rows), tuple(records.left_out), max(records.dates, default=""))
 
 
 def _is_table(text: str) -> bool:
@@ -96,20 +96,20 @@ def _is_table(text: str) -> bool:
     return len(names & {*REQUIRED, "ttft_ms", "tpot_ms"}) >= 3
 
 
-def _read_table(text: str, path: str, found: _Found) -> None:
+def _read_table(text: str, path: str, records: _Found) -> None:
     for row in rows_of_table(io.StringIO(text, newline=""), path):
         try:
             case = case_of_row(row)
             times = [_milliseconds(row, name) for name in ("ttft_ms", "tpot_ms")]
         except PlannerError as error:
-            found.left_out.append(f"{path}: {row.get('id') or ''}: {error.what}")
+            records.left_out.append(f"{path}: {row.get('id') or ''}: {error.what}")
             continue
         if case.draft_tokens:
-            found.left_out.append(f"{path}: {case.id}: it speculates, and drafts are no part of the fit")
+            records.left_out.append(f"{path}: {case.id}: it speculates, and drafts are no part of the fit")
             continue
-        found.rows.append(ServingRow(case, times[0], times[1], row.get("saturated") == "1", TABLE, path))
+        records.rows.append(ServingRow(case, times[0], times[1], row.get("saturated") == "1", TABLE, path))
         if row.get("measured"):
-            found.dates.append(row["measured"])
+            records.dates.append(row["measured"])
 
 
 def _milliseconds(row: Mapping[str, str], name: str) -> float | None:
@@ -121,7 +121,7 @@ def _milliseconds(row: Mapping[str, str], name: str) -> float | None:
     return value if 0 < value < 1e6 else None
 
 
-def _read_report(text: str, path: str, deploy: Deploy, facts: Mapping[str, str], found: _Found) -> None:
+def _read_report(text: str, path: str, deploy: Deploy, facts: Mapping[str, str], records: _Found) -> None:
     runs = runs_of(text, path, OTHERS)
     for number, run in enumerate(runs, 1):
         name = path if len(runs) == 1 else f"{path} run {number}"
@@ -129,15 +129,15 @@ def _read_report(text: str, path: str, deploy: Deploy, facts: Mapping[str, str],
         if reason is None and len(runs) > 1 and run.load.concurrency is None and run.load.rate_per_s is None:
             reason = "neither requests at a time nor a second are told" if not _has_load(facts) else None
         if reason is not None:
-            found.left_out.append(f"{name}: {reason}")
+            records.left_out.append(f"{name}: {reason}")
             continue
         case = deploy(run, path, name)
         ttft_s, tpot_s = (_typical(run, metric) for metric in ("ttft_s", "tpot_s"))
         saturated = ttft_s is not None and ttft_s > SATURATED * (ttft_s + (tpot_s or 0.0) * max(case.osl - 1.0, 0.0))
         each = (run.completed + run.failed) / case.clients if case.clients else None
-        found.rows.append(ServingRow(case, ttft_s, tpot_s, saturated, run.generator, path, each))
+        records.rows.append(ServingRow(case, ttft_s, tpot_s, saturated, run.generator, path, each))
         if run.date is not None:
-            found.dates.append(run.date)
+            records.dates.append(run.date)
 
 
 def _has_load(facts: Mapping[str, str]) -> bool:

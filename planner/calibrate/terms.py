@@ -97,7 +97,7 @@ class DeploymentTerms:
         collectives = np.concatenate([np.arange(b, b + len(piece.place_T)) for b, piece in moving])
         routes = [piece.route for _, piece in moving]
         joined = CollectiveRoute(
-            *(np.concatenate([getattr(one, field.name) for one in routes]) for field in fields(CollectiveRoute))
+            *(np.concatenate([getattr(route, field.name) for route in routes]) for field in fields(CollectiveRoute))
         )
         return cls(
             engine_D=tuple(case.section for case in cases),
@@ -125,7 +125,7 @@ class DeploymentTerms:
         flop, bandwidth, start, quantising = values[self.names_T]
         sections = list(engines)
         of_D = np.array([sections.index(name) for name in self.engine_D])
-        scales = np.array([[one.start_of(name) for name in (*NAMES, "")] for one in engines.values()])
+        scales = np.array([[engine.start_of(name) for name in (*NAMES, "")] for engine in engines.values()])
         of_T = of_D[self.place_T // STEPS]
         starts_T = self.kernels_T * (start * scales[of_T, self.names_T[2]] + quantising * scales[of_T, self.names_T[3]])
         flop_s_T, move_s_T = self.flop_s_T.copy(), self.move_s_T.copy()

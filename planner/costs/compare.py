@@ -80,14 +80,14 @@ def compare(
     Without the data sheet of the accelerator nothing is said of utilisation. Raises PlannerError when the first
     has none.
     """
-    wanted = [one for one in first.identities() if one.accelerator == name]
+    wanted = [identity for identity in first.identities() if identity.accelerator == name]
     if not wanted:
         known = ", ".join(first.accelerators())
         raise PlannerError(f"no tables of `{name}`", where=places[0], hint=f"it has tables of {known}")
     lines, notes = [], []
     if accelerator is None:
         notes.append(f"the catalog does not know `{name}`: nothing can be said of utilisation")
-    for table in sorted({one.table for one in wanted}):
+    for table in sorted({identity.table for identity in wanted}):
         ours, theirs = _newest(first, name, table), _newest(second, name, table, engine)
         assert ours is not None
         if theirs is None:
@@ -98,13 +98,14 @@ def compare(
 
 def _newest(store: ProfileStore, accelerator: str, table: str, engine: str | None = None) -> KernelTable | None:
     """The table with most rows of those a store has, of `engine` alone where one is named."""
-    engines = {one.engine for one in store.identities() if (one.accelerator, one.table) == (accelerator, table)}
+    known = store.identities()
+    engines = {each.engine for each in known if (each.accelerator, each.table) == (accelerator, table)}
     engines = engines if engine is None else engines & {engine}
-    found = [
+    selections = [
         store.select(accelerator=accelerator, table=table, engine=engine, version=None) for engine in sorted(engines)
     ]
-    tables = [selection.table for selection in found if selection is not None]
-    return max(tables, key=lambda one: one.header.rows_kept, default=None)
+    tables = [selection.table for selection in selections if selection is not None]
+    return max(tables, key=lambda table: table.header.rows_kept, default=None)
 
 
 def _line(name: str, ours: KernelTable, theirs: KernelTable | None, accelerator: Accelerator | None) -> TableComparison:

@@ -70,11 +70,12 @@ def shape_list(
     if not tp or min(*tp, *ep, 1) < 1:
         raise ValueError(f"degrees must be positive, found tp {tuple(tp)}, ep {tuple(ep)}")
     shardings = (*(_tensor(degree) for degree in tp), *(_wide(degree) for degree in ep if degree > 1))
-    known = list(archs)
-    served = [one for arch in known for shards in shardings for one in _of(_inference(arch, shards), arch)]
-    trained = [one for arch in known for shards in shardings if training for one in _of(_gradients(arch, shards), arch)]
-    found = dict.fromkeys(one for one in (*served, *_common(), *trained) if isinstance(one, Family))
-    return ShapeList(tuple(found), tuple(dict.fromkeys(one for one in (*served, *trained) if isinstance(one, str))))
+    pairs = [(arch, shards) for arch in archs for shards in shardings]
+    served = [entry for arch, shards in pairs for entry in _of(_inference(arch, shards), arch)]
+    trained = [entry for arch, shards in pairs if training for entry in _of(_gradients(arch, shards), arch)]
+    entries = dict.fromkeys((*served, *_common(), *trained))
+    families = tuple(entry for entry in entries if isinstance(entry, Family))
+    return ShapeList(families, tuple(entry for entry in entries if isinstance(entry, str)))
 
 
 def _of(operators: Iterable[Operator], arch: Architecture) -> Iterator[Family | str]:

@@ -42,22 +42,22 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> EfficiencyFit:
 
 
 def test_known_efficiencies_are_recovered(exact: EfficiencyFit) -> None:
-    found = exact
+    fit = exact
     for name in ("gemm_flop", "gemm_bandwidth", "attention_flop", "attention_bandwidth", "elementwise_bandwidth"):
-        assert getattr(found.efficiencies, name) == pytest.approx(getattr(TRUTH, name), rel=0.02), name
-    assert found.after.mean < 0.01 < found.before.mean
+        assert getattr(fit.efficiencies, name) == pytest.approx(getattr(TRUTH, name), rel=0.02), name
+    assert fit.after.mean < 0.01 < fit.before.mean
 
 
 def test_recovery_survives_noise(tmp_path: Path) -> None:
-    found = fitted(write_executed(tmp_path, DENSE, TRUTH, noise=0.05))
+    fit = fitted(write_executed(tmp_path, DENSE, TRUTH, noise=0.05))
     for name in ("gemm_flop", "gemm_bandwidth", "attention_bandwidth"):
-        assert getattr(found.efficiencies, name) == pytest.approx(getattr(TRUTH, name), rel=0.08), name
+        assert getattr(fit.efficiencies, name) == pytest.approx(getattr(TRUTH, name), rel=0.08), name
 
 
 def test_recovery_survives_outliers(tmp_path: Path) -> None:
-    found = fitted(write_executed(tmp_path, DENSE, TRUTH, outliers=1, steps=(STEPS[1], *STEPS)))
+    fit = fitted(write_executed(tmp_path, DENSE, TRUTH, outliers=1, steps=(STEPS[1], *STEPS)))
     for name in ("gemm_flop", "gemm_bandwidth", "attention_bandwidth"):
-        assert getattr(found.efficiencies, name) == pytest.approx(getattr(TRUTH, name), rel=0.08), name
+        assert getattr(fit.efficiencies, name) == pytest.approx(getattr(TRUTH, name), rel=0.08), name
 
 
 def test_standard_errors_grow_with_noise(tmp_path: Path) -> None:
@@ -70,30 +70,30 @@ def test_standard_errors_grow_with_noise(tmp_path: Path) -> None:
 
 
 def test_parameters_that_the_data_do_not_inform_keep_their_values(exact: EfficiencyFit) -> None:
-    found = exact
+    fit = exact
     for name in ("experts_flop", "experts_bandwidth", "fabric_bandwidth"):
-        assert name not in found.standard_errors
-        assert getattr(found.efficiencies, name) == getattr(BASE.efficiencies, name)
+        assert name not in fit.standard_errors
+        assert getattr(fit.efficiencies, name) == getattr(BASE.efficiencies, name)
 
 
 def test_a_mixture_of_experts_informs_the_efficiencies_of_experts(tmp_path: Path) -> None:
     truth = replace(TRUTH, experts_bandwidth=0.4)
-    found = fitted(write_executed(tmp_path, MIXTURE, truth))
-    assert found.efficiencies.experts_bandwidth == pytest.approx(0.4, rel=0.05)
+    fit = fitted(write_executed(tmp_path, MIXTURE, truth))
+    assert fit.efficiencies.experts_bandwidth == pytest.approx(0.4, rel=0.05)
 
 
 def test_groups_left_out_are_predicted_by_the_others(tmp_path: Path) -> None:
     dense = write_executed(tmp_path, DENSE, TRUTH, name="dense")
-    found = fitted(dense, write_executed(tmp_path, MIXTURE, TRUTH, name="mixture"))
-    assert len(found.groups) == 6
-    assert found.held_out is not None
-    assert found.held_out.mean < found.before.mean
+    fit = fitted(dense, write_executed(tmp_path, MIXTURE, TRUTH, name="mixture"))
+    assert len(fit.groups) == 6
+    assert fit.held_out is not None
+    assert fit.held_out.mean < fit.before.mean
 
 
 def test_times_that_already_fit_move_nothing(tmp_path: Path) -> None:
-    found = fitted(write_executed(tmp_path, DENSE, BASE.efficiencies))
-    for name in found.standard_errors:
-        assert getattr(found.efficiencies, name) == pytest.approx(getattr(BASE.efficiencies, name), rel=1e-3), name
+    fit = fitted(write_executed(tmp_path, DENSE, BASE.efficiencies))
+    for name in fit.standard_errors:
+        assert getattr(fit.efficiencies, name) == pytest.approx(getattr(BASE.efficiencies, name), rel=1e-3), name
 
 
 def test_too_few_steps_are_refused_by_number(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_too_few_steps_are_refused_by_number(tmp_path: Path) -> None:
 
 def test_a_fit_is_worse_when_steps_that_it_has_not_seen_get_worse() -> None:
     good, bad = RelativeErrors(0.1, 0.1), RelativeErrors(0.2, 0.2)
-    found = EfficiencyFit(BASE.efficiencies, {}, good, good, None, 3, 0, ())
-    assert not found.worse
-    assert replace(found, after=bad).worse
-    assert replace(found, held_out=bad).worse
-    assert not replace(found, after=RelativeErrors(0.05, 0.12)).worse
+    fit = EfficiencyFit(BASE.efficiencies, {}, good, good, None, 3, 0, ())
+    assert not fit.worse
+    assert replace(fit, after=bad).worse
+    assert replace(fit, held_out=bad).worse
+    assert not replace(fit, after=RelativeErrors(0.05, 0.12)).worse
 
 
 def test_steps_of_which_little_was_executed_are_left_out_by_name(tmp_path: Path) -> None:
@@ -205,6 +205,6 @@ def test_a_solve_uses_the_file_and_names_its_digest(tmp_path: Path, capsys: pyte
 
 
 def test_efficiencies_stay_within_their_bounds(tmp_path: Path) -> None:
-    found = fitted(write_executed(tmp_path, DENSE, Efficiencies(gemm_flop=40.0, gemm_bandwidth=40.0)))
-    assert found.efficiencies.gemm_flop <= 1.5
-    assert found.efficiencies.gemm_bandwidth <= 1.5
+    fit = fitted(write_executed(tmp_path, DENSE, Efficiencies(gemm_flop=40.0, gemm_bandwidth=40.0)))
+    assert fit.efficiencies.gemm_flop <= 1.5
+    assert fit.efficiencies.gemm_bandwidth <= 1.5

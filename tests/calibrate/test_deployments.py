@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-pytest.importorskip("numba", reason="benchmarks are played by a loop that numba compiles")
+pytest.importorskip("numba", reason="benchmarks are simulated by a loop that numba compiles")
 
 from planner.arrays import Floats
 from planner.calibrate.deployments import (
@@ -72,8 +72,8 @@ def parameters(**changes: float) -> ServingParameters:
 
 
 def measured(terms: DeploymentTerms, truth: ServingParameters) -> MeasuredTimes:
-    played = predict(terms, truth)
-    return MeasuredTimes(played.ttft_s, played.tpot_s, np.zeros(len(played.ttft_s), dtype=bool))
+    simulated = predict(terms, truth)
+    return MeasuredTimes(simulated.ttft_s, simulated.tpot_s, np.zeros(len(simulated.ttft_s), dtype=bool))
 
 
 def everything(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -83,8 +83,8 @@ def everything(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 def test_terms_price_deployments_as_estimates_do(cases: list[Case], terms: DeploymentTerms) -> None:
     """Two ways to one number: flat arrays of all operators, and the cost model batch by batch."""
     shipped = load_calibration()
-    played = predict(terms, ServingParameters.of(shipped, ["vllm"]))
-    for one, ttft_s, tpot_s in zip(evaluate(cases, None), played.ttft_s, played.tpot_s, strict=True):
+    simulated = predict(terms, ServingParameters.of(shipped, ["vllm"]))
+    for one, ttft_s, tpot_s in zip(evaluate(cases, None), simulated.ttft_s, simulated.tpot_s, strict=True):
         assert isinstance(one, Estimate)
         assert (one.ttft_s, one.tpot_s) == pytest.approx((ttft_s, tpot_s), rel=1e-9)
 
@@ -96,21 +96,21 @@ def test_terms_weigh_tables_as_estimates_do(cases: list[Case]) -> None:
         pytest.skip("needs the kernel tables of ../shared")
     store = open_store((str(tables),))
     shipped = load_calibration()
-    played = predict(DeploymentTerms.of(cases, store), ServingParameters.of(shipped, ["vllm"]), tables=True)
+    simulated = predict(DeploymentTerms.of(cases, store), ServingParameters.of(shipped, ["vllm"]), tables=True)
     alone = predict(DeploymentTerms.of(cases, store), ServingParameters.of(shipped, ["vllm"]))
-    found = evaluate(cases, store)
-    assert [one.tpot_s for one in found if isinstance(one, Estimate)] == pytest.approx(played.tpot_s, rel=1e-9)
-    assert np.max(np.abs(played.tpot_s / alone.tpot_s - 1.0)) > 0.01
+    estimates = evaluate(cases, store)
+    assert [one.tpot_s for one in estimates if isinstance(one, Estimate)] == pytest.approx(simulated.tpot_s, rel=1e-9)
+    assert np.max(np.abs(simulated.tpot_s / alone.tpot_s - 1.0)) > 0.01
 
 
 def test_slower_memory_and_starts_are_found_again(terms: DeploymentTerms) -> None:
     truth = parameters(gemm_bandwidth=0.6, gemm_start_s=4e-6)
     seen = measured(terms, truth)
     before = np.abs(predict(terms, parameters()).tpot_s / seen.tpot_s - 1.0)
-    found, errors = fit_costs(terms, seen, parameters(), parameters(), everything(seen.tpot_s))
-    after = np.abs(predict(terms, found).tpot_s / seen.tpot_s - 1.0)
+    fitted, errors = fit_costs(terms, seen, parameters(), parameters(), everything(seen.tpot_s))
+    after = np.abs(predict(terms, fitted).tpot_s / seen.tpot_s - 1.0)
     assert np.median(after) < 0.2 * np.median(before)
-    assert found.efficiencies.gemm_bandwidth < 0.7
+    assert fitted.efficiencies.gemm_bandwidth < 0.7
     assert all(error > 0 for error in errors.values())
 
 
@@ -130,8 +130,8 @@ def test_older_releases_of_an_engine_have_overheads_of_their_own_once_rows_tell_
     start = ServingParameters.of(PRIOR, both.engine_D)
     seen = measured(both, start)
     slow = replace(seen, tpot_s=seen.tpot_s * np.where(np.arange(2 * FEWEST) < FEWEST, 1.5, 1.0))
-    found = fit(both, slow, start, everything(seen.tpot_s)).parameters
-    assert found.engine("vllm<0.14").kernel_start > found.engine("vllm").kernel_start
+    fitted = fit(both, slow, start, everything(seen.tpot_s)).parameters
+    assert fitted.engine("vllm<0.14").kernel_start > fitted.engine("vllm").kernel_start
     new = fit(both, slow, start, np.arange(2 * FEWEST) >= FEWEST).parameters
     assert new.engine("vllm<0.14") == new.engine("vllm")
 
@@ -141,8 +141,8 @@ def test_what_an_engine_adds_before_the_first_token_is_found_nearly_again(terms:
     slow = replace(start.engine("vllm"), frontend_s=0.016, output_steps=6.0)
     truth = replace(start, engines={**start.engines, "vllm": slow})
     seen = measured(terms, truth)
-    found = fit_first_tokens(terms, seen, start, everything(seen.ttft_s))
-    before, after = (np.abs(predict(terms, one).ttft_s / seen.ttft_s - 1.0) for one in (start, found))
+    fitted = fit_first_tokens(terms, seen, start, everything(seen.ttft_s))
+    before, after = (np.abs(predict(terms, one).ttft_s / seen.ttft_s - 1.0) for one in (start, fitted))
     assert np.median(after) < 0.4 * np.median(before)
 
 
@@ -171,5 +171,5 @@ def test_a_fit_is_a_calibration_file(tmp_path: Path, terms: DeploymentTerms) -> 
     assert loaded.efficiencies == fitted.parameters.efficiencies
     assert loaded.engine("vllm") == fitted.parameters.engine("vllm")
     assert loaded.spreads == spreads
-    played = predict(terms, fitted.parameters)
-    assert features(terms, fitted.parameters, played).shape == (len(played.ttft_s), 3)
+    simulated = predict(terms, fitted.parameters)
+    assert features(terms, fitted.parameters, simulated).shape == (len(simulated.ttft_s), 3)

@@ -121,7 +121,10 @@ def test_a_plan_of_several_deployments_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="the table of measured deployments is not here")
 def test_every_row_of_the_table_is_taken() -> None:
-    found = read_serving([str(MEASURED), str(REPORTS / "vllm_bench.json")], FACTS)
-    assert found.left_out == ()
-    assert found.by_reader == {TABLE: len(MEASURED.read_text(encoding="utf-8").splitlines()) - 1, "vllm bench serve": 1}
-    assert all(row.ttft_s and row.tpot_s for row in found.rows)
+    records = read_serving([str(MEASURED), str(REPORTS / "vllm_bench.json")], FACTS)
+    assert records.left_out == ()
+    assert records.by_reader == {
+        TABLE: len(MEASURED.read_text(encoding="utf-8").splitlines()) - 1,
+        "vllm bench serve": 1,
+    }
+    assert all(row.ttft_s and row.tpot_s for row in records.rows)

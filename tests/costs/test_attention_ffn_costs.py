@@ -193,4 +193,4 @@ def test_ranks_that_bring_less_make_feed_forward_shorter_and_attention_no_shorte
         unit_step(STEP3, SHIPPED, ENGINE, unit, replace(work, rank_tokens=mean)) for mean in (None, np.array([50.0]))
     )
     assert uneven.stages[0][0] == even.stages[0][0]
-    assert all(uneven.stages[at][0] < even.stages[at][0] for at in (1, 2, 3))
+    assert all(uneven.stages[stage][0] < even.stages[stage][0] for stage in (1, 2, 3))

@@ -45,16 +45,16 @@ def test_older_releases_have_a_section_of_their_own(tmp_path: Path, version: str
 
 
 def test_each_of_several_older_releases_has_its_section() -> None:
-    found = [section_of("trtllm", version) for version in ("1.0.0rc3", "1.1.0rc2", "1.2.0rc6", None)]
-    assert found == ["trtllm<1.1", "trtllm<1.2", "trtllm", "trtllm"]
+    sections = [section_of("trtllm", version) for version in ("1.0.0rc3", "1.1.0rc2", "1.2.0rc6", None)]
+    assert sections == ["trtllm<1.1", "trtllm<1.2", "trtllm", "trtllm"]
 
 
 def test_an_engine_lengthens_starts_by_the_kind_of_kernel() -> None:
     known = Efficiencies(gemm_start_s=1.0, experts_start_s=1.0, latent_start_s=1.0, quantise_fp8_s=1.0)
     engine = EngineOverheads(kernel_start=2.0, experts_start=3.0, latent_start=5.0, quantise_start=7.0)
-    found = known.with_starts(engine)
-    assert (found.gemm_start_s, found.experts_start_s, found.latent_start_s) == (2.0, 6.0, 10.0)
-    assert found.quantise_fp8_s == 14.0
+    started = known.with_starts(engine)
+    assert (started.gemm_start_s, started.experts_start_s, started.latent_start_s) == (2.0, 6.0, 10.0)
+    assert started.quantise_fp8_s == 14.0
 
 
 def test_without_a_section_older_releases_take_that_of_the_newest(tmp_path: Path) -> None:

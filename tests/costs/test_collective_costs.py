@@ -40,7 +40,7 @@ def _bundles(group: int, stride: int, topology: Topology) -> list[int]:
     return parties
 
 
-def _play_all_reduce(size: float, group: int, stride: int, topology: Topology) -> float:
+def _simulate_all_reduce(size: float, group: int, stride: int, topology: Topology) -> float:
     """Ring reduce-scatter at every level from inside out, each on the part that the level before left to a rank,
     then ring all-gather back: step by step."""
     total, part = 0.0, size
@@ -70,8 +70,8 @@ def test_a_hierarchical_all_reduce_takes_as_long_as_its_steps(name: str, group: 
     topology = TOPOLOGIES[name]
     if group * stride > topology.levels[-1].size:
         group = topology.levels[-1].size // stride
-    played = _play_all_reduce(64e6, group, stride, topology)
-    assert _seconds("all_reduce", 64e6, group, stride, topology) == pytest.approx(played, rel=1e-12)
+    simulated = _simulate_all_reduce(64e6, group, stride, topology)
+    assert _seconds("all_reduce", 64e6, group, stride, topology) == pytest.approx(simulated, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])

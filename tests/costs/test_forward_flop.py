@@ -155,10 +155,10 @@ def test_experts_under_tensor_parallel_attention_end_in_one_all_reduce() -> None
 
 def test_tensor_parallel_experts_under_data_parallel_attention_gather_and_scatter() -> None:
     operators = forward(find_model("Qwen/Qwen3-235B-A22B"), Shards.of(2, 1, 4, 8, 1), Work.decode(10.0, 100.0))
-    found = {op.kind: op for op in operators if isinstance(op, Collective) and op.name.startswith("moe_")}
-    assert set(found) == {"all_gather", "reduce_scatter"}
-    assert found["all_gather"].size_bytes.tolist() == [4 * 10 * 4096 * 2]
-    assert (found["all_gather"].group.tolist(), found["all_gather"].stride.tolist()) == ([4.0], [2.0])
+    exchanges = {op.kind: op for op in operators if isinstance(op, Collective) and op.name.startswith("moe_")}
+    assert set(exchanges) == {"all_gather", "reduce_scatter"}
+    assert exchanges["all_gather"].size_bytes.tolist() == [4 * 10 * 4096 * 2]
+    assert (exchanges["all_gather"].group.tolist(), exchanges["all_gather"].stride.tolist()) == ([4.0], [2.0])
 
 
 def test_stages_hand_over_once_at_each_boundary() -> None:

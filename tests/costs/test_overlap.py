@@ -1,4 +1,4 @@
-"""Exchanges hidden behind the work next to them: what holds for every shape, and a line of pieces played one by one."""
+"""Exchanges hidden behind the work next to them: what holds for every shape, and a line simulated piece by piece."""
 
 import sys
 from pathlib import Path
@@ -26,7 +26,7 @@ SECONDS = st.floats(1e-7, 1e-1)
 H100 = find_node("h100_sxm").accelerator.num_multiprocessors
 
 
-def played_s(compute_s: float, transfer_s: float, pieces: int) -> float:
+def simulated_s(compute_s: float, transfer_s: float, pieces: int) -> float:
     """A line of two machines, piece after piece."""
     computed = moved = 0.0
     for _ in range(pieces):
@@ -37,8 +37,8 @@ def played_s(compute_s: float, transfer_s: float, pieces: int) -> float:
 
 @given(SECONDS, SECONDS, st.integers(1, 200))
 def test_the_line_takes_as_long_as_its_pieces_played_one_by_one(compute: float, transfer: float, pieces: int) -> None:
-    assert float(flow_line_s(compute, transfer, pieces)) == pytest.approx(played_s(compute, transfer, pieces))
-    assert float(flow_line_s(transfer, compute, pieces)) == pytest.approx(played_s(compute, transfer, pieces))
+    assert float(flow_line_s(compute, transfer, pieces)) == pytest.approx(simulated_s(compute, transfer, pieces))
+    assert float(flow_line_s(transfer, compute, pieces)) == pytest.approx(simulated_s(compute, transfer, pieces))
 
 
 @given(SECONDS, SECONDS, st.integers(1, 1000))

@@ -100,10 +100,10 @@ def test_a_prediction_head_has_the_bytes_of_its_tensors() -> None:
     arch = find_model("deepseek-ai/DeepSeek-V3")
     drafter = drafter_of(MTP, arch, {}, "options.speculation")
     assert drafter is not None
-    found = drafter.weight_bytes(Shards.of(np.ones(4)), np.array([0.0, 1.0, 2.0, 3.0]))
+    sizes = drafter.weight_bytes(Shards.of(np.ones(4)), np.array([0.0, 1.0, 2.0, 3.0]))
     own = [one for one in mtp_tensors(arch) if not one.name.endswith((".embedding", ".lm_head"))]
-    assert found[0] == 0.0
-    assert found[1:] == pytest.approx(np.full(3, sum(tensor_bytes(one, arch) for one in own)), rel=1e-4)
+    assert sizes[0] == 0.0
+    assert sizes[1:] == pytest.approx(np.full(3, sum(tensor_bytes(one, arch) for one in own)), rel=1e-4)
 
 
 def test_every_further_draft_is_one_more_pass_and_a_draft_model_reads_its_weights_in_each() -> None:
@@ -157,8 +157,8 @@ def test_heads_in_another_format_are_priced_in_it() -> None:
     wide = replace(arch, precisions=replace(arch.precisions, mtp="bf16"))
     one = Shards.of(1.0)
     narrow_bytes, wide_bytes = (
-        float(found.weight_bytes(one, np.ones(1))[0])
+        float(drafter.weight_bytes(one, np.ones(1))[0])
         for model in (arch, wide)
-        if (found := drafter_of(MTP, model, {}, "")) is not None
+        if (drafter := drafter_of(MTP, model, {}, "")) is not None
     )
     assert wide_bytes == pytest.approx(2.0 * narrow_bytes, rel=0.01)

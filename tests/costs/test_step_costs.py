@@ -84,12 +84,12 @@ def test_a_step_with_prompts_takes_no_less_than_its_launches() -> None:
         Work.decode(8.0, 1000.0),
     )
     for work, hurried in ((few, True), (many, False), (decode, False)):
-        found = step_time(arch, H200, one, work, slow)
+        times = step_time(arch, H200, one, work, slow)
         kernels, _ = launches(list(forward(arch, one, work)))
         plain = step_time(arch, H200, one, work, EngineOverheads())
         least = 5e-5 * float(np.max(kernels)) if hurried else 0.0
-        assert found.seconds[0] == pytest.approx(max(plain.seconds[0], least))
-        assert not hurried or found.seconds[0] > plain.seconds[0]
+        assert times.seconds[0] == pytest.approx(max(plain.seconds[0], least))
+        assert not hurried or times.seconds[0] > plain.seconds[0]
 
 
 def test_steps_that_graphs_hold_launch_but_a_part_of_their_kernels() -> None:

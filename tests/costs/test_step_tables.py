@@ -89,8 +89,8 @@ def test_lookup_is_linear_along_each_axis() -> None:
     grids = np.meshgrid(*axes, indexing="ij")
     seconds = 1.0 + grids[0] + 2 * grids[1] + 3 * grids[2] + 4 * grids[3] + 5 * grids[0] * grids[1]
     plane = StepTable((axes[0], axes[1], axes[2], axes[3]), seconds, {})
-    found = plane.lookup((1.0, 3.0, 7.0, [5.0, 10.0]))
-    assert found == pytest.approx([1 + 1 + 6 + 21 + 20 + 15, 1 + 1 + 6 + 21 + 40 + 15])
+    seconds_N = plane.lookup((1.0, 3.0, 7.0, [5.0, 10.0]))
+    assert seconds_N == pytest.approx([1 + 1 + 6 + 21 + 20 + 15, 1 + 1 + 6 + 21 + 40 + 15])
 
 
 def test_an_axis_of_one_value_is_held_there(h100: Roofline) -> None:

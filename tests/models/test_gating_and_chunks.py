@@ -75,9 +75,9 @@ def test_a_mean_between_two_numbers_reaches_places_between_theirs(places: float,
 @given(new=st.integers(1, 300), context=st.integers(0, 300), chunk=st.integers(1, 64))
 def test_pairs_inside_chunks_are_counted_exactly(new: int, context: int, chunk: int) -> None:
     counted = sum(position % chunk + 1 for position in range(context, context + new))
-    found = chunk_pairs(np.array([float(new)]), np.array([float(context)]), float(chunk))
-    assert found[0] == counted
-    assert found[0] <= causal_pairs(np.array([float(new)]), np.array([float(context)]), float(chunk))[0]
+    pairs = chunk_pairs(np.array([float(new)]), np.array([float(context)]), float(chunk))
+    assert pairs[0] == counted
+    assert pairs[0] <= causal_pairs(np.array([float(new)]), np.array([float(context)]), float(chunk))[0]
 
 
 def test_a_decoding_token_sees_its_chunk_and_half_of_it_on_average() -> None:

@@ -25,9 +25,9 @@ def _bare(arch: Architecture) -> Architecture:
 def test_every_published_config_equals_its_catalog_entry(config_folders: list[Path]) -> None:
     for folder in config_folders:
         imported = load_model(folder)
-        found = find_model(imported.name)
-        assert found.name == imported.name
-        assert _bare(found) == _bare(imported), imported.name
+        entry = find_model(imported.name)
+        assert entry.name == imported.name
+        assert _bare(entry) == _bare(imported), imported.name
 
 
 def test_the_index_and_the_family_files_name_the_same_models() -> None:

@@ -133,8 +133,8 @@ def test_counts_agree_with_rounded_figures_at_their_own_rounding(
     name: str, figure: str, which: str, source: str
 ) -> None:
     decimals = len(figure.rstrip("B").partition(".")[2])
-    found = getattr(parameter_counts(find_model(name)), which) / 1e9
-    assert f"{found:.{decimals}f}B" == figure, source
+    billions = getattr(parameter_counts(find_model(name)), which) / 1e9
+    assert f"{billions:.{decimals}f}B" == figure, source
 
 
 @pytest.mark.parametrize("model", [model.name for model in list_models()])

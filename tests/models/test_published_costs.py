@@ -98,13 +98,13 @@ def _cache_bytes(op: Operator) -> float:
 def _one_token(model: str, context: int) -> dict[str, float]:
     name, cache = MODELS[model]
     arch = with_precision(find_model(name), None, cache)
-    found = dict.fromkeys(("kv_bytes", "attn_flop", "linear_flop", "ffn_flop"), 0.0)
+    demands = dict.fromkeys(("kv_bytes", "attn_flop", "linear_flop", "ffn_flop"), 0.0)
     for op in _computes(forward(arch, Shards.of(1), Work.decode(1, context))):
         count = float(np.ravel(op.count)[0])
-        found["kv_bytes"] += count * _cache_bytes(op)
+        demands["kv_bytes"] += count * _cache_bytes(op)
         if part := _part(op):
-            found[part] += count * float(demand(op).flop[0])
-    return found
+            demands[part] += count * float(demand(op).flop[0])
+    return demands
 
 
 def _computes(operators: list[Operator]) -> Iterator[Gemm | BatchedGemm | DecodeAttention | Recurrence | Experts]:

@@ -53,8 +53,8 @@ def chosen(family: Family, cost_s: Callable[[Point], float], points: int) -> Ref
         taken += 1
         return cost_s(point)
 
-    (found,) = refine([family], {family.name: flat_s}, measure, tolerance=0.0, enough=lambda: taken >= points)
-    return found
+    (refinement,) = refine([family], {family.name: flat_s}, measure, tolerance=0.0, enough=lambda: taken >= points)
+    return refinement
 
 
 def mean_error(predict_s: Callable[[float], float]) -> float:
@@ -65,53 +65,53 @@ def mean_error(predict_s: Callable[[float], float]) -> float:
 
 @pytest.mark.parametrize("points", [6, 9, 12, 16, 24])
 def test_chosen_points_interpolate_better_than_as_many_even_ones(points: int) -> None:
-    found = chosen(LINE, stepped_s, points)
-    assert len(found.measured_s) == points
+    refinement = chosen(LINE, stepped_s, points)
+    assert len(refinement.measured_s) == points
     even = np.unique(np.geomspace(SIZES[0], SIZES[-1], points).round())
     even_s = np.array([stepped_s((int(m),)) for m in even])
 
     def even_grid_s(m: float) -> float:
         return float(np.exp(np.interp(np.log(m), np.log(even), np.log(even_s))))
 
-    assert mean_error(lambda m: found.predict_s((m,))) < mean_error(even_grid_s)
+    assert mean_error(lambda m: refinement.predict_s((m,))) < mean_error(even_grid_s)
 
 
 def test_points_gather_at_a_jump() -> None:
-    found = chosen(LINE, stepped_s, 16)
-    measured = sorted(found.sizes(index)[0] for index in found.measured_s)
+    refinement = chosen(LINE, stepped_s, 16)
+    measured = sorted(refinement.sizes(index)[0] for index in refinement.measured_s)
     near = [m for m in measured if 1400 <= m <= 1600]
     assert len(near) >= 2
     assert any(a <= 1500 < b and b - a <= 160 for a, b in pairwise(measured))
 
 
 def test_measured_points_of_two_axes_are_given_back_exactly() -> None:
-    found = chosen(PLANE, bent_s, 40)
-    for index in found.measured_s:
-        sizes = found.sizes(index)
-        assert found.predict_s(tuple(map(float, sizes))) == pytest.approx(bent_s(sizes), rel=1e-12)
+    refinement = chosen(PLANE, bent_s, 40)
+    for index in refinement.measured_s:
+        sizes = refinement.sizes(index)
+        assert refinement.predict_s(tuple(map(float, sizes))) == pytest.approx(bent_s(sizes), rel=1e-12)
 
 
 def test_a_tolerance_that_is_met_everywhere_ends_the_measuring() -> None:
     def power_law_s(point: Point) -> float:
         return 1e-6 * math.pow(point[0], 0.7)
 
-    (found,) = refine([LINE], {LINE.name: flat_s}, lambda _, point: power_law_s(point), tolerance=0.01)
-    assert len(found.measured_s) == 3  # two ends, and the middle that shows the straight line
+    (refinement,) = refine([LINE], {LINE.name: flat_s}, lambda _, point: power_law_s(point), tolerance=0.01)
+    assert len(refinement.measured_s) == 3  # two ends, and the middle that shows the straight line
 
 
 def test_a_family_with_a_corner_that_cannot_run_is_left_out_and_others_stay() -> None:
     def measure(family: Family, point: Point) -> float | None:
         return None if family is PLANE and point[1] > 60_000 else 1e-5
 
-    found = refine([PLANE, LINE], {PLANE.name: flat_s, LINE.name: flat_s}, measure)
-    assert [one.family for one in found] == [LINE]
+    refined = refine([PLANE, LINE], {PLANE.name: flat_s, LINE.name: flat_s}, measure)
+    assert [refinement.family for refinement in refined] == [LINE]
 
 
 @given(st.floats(16, 4096), st.floats(0.2, 1.2))
 def test_prediction_lies_between_the_measured_corners_of_its_cell(m: float, power: float) -> None:
-    found = chosen(LINE, lambda point: 1e-6 * math.pow(point[0], power), 6)
-    around = sorted(found.measured_s.values())
-    assert around[0] * (1 - 1e-9) <= found.predict_s((m,)) <= around[-1] * (1 + 1e-9)
+    refinement = chosen(LINE, lambda point: 1e-6 * math.pow(point[0], power), 6)
+    around = sorted(refinement.measured_s.values())
+    assert around[0] * (1 - 1e-9) <= refinement.predict_s((m,)) <= around[-1] * (1 + 1e-9)
 
 
 def test_families_survive_json() -> None:

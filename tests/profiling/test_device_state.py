@@ -189,10 +189,10 @@ def test_kernels_under_100_us_are_replayed_from_a_graph_without_the_hosts_share(
 ) -> None:
     clock = Clock(monkeypatch, kernel_ms, host_ms=0.01)
     kernels = [PreparedKernel(clock.run, "played", capturable) for _ in range(3)]
-    found = timing.time_on_cuda(kernels)
-    assert found.method == method
-    assert found.median_s == pytest.approx(seconds, rel=1e-9)
-    assert 9 <= found.samples <= 101
+    timed = timing.time_on_cuda(kernels)
+    assert timed.method == method
+    assert timed.median_s == pytest.approx(seconds, rel=1e-9)
+    assert 9 <= timed.samples <= 101
 
 
 def test_a_kernel_that_cannot_be_captured_is_timed_by_events(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,19 +34,19 @@ def examples(tmp_path: Path) -> Examples:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
     """Plan, role and hardware of every role that is executed; role `decode` cannot be."""
-    found: list[tuple[str, str, str]] = []
+    executed: list[tuple[str, str, str]] = []
 
     def execute(plan: Path, options: Any) -> SimpleNamespace:  # noqa: ANN401 - options of the executor
         (role,) = options.roles
         gpu = json.loads(plan.read_text())["inputs"]["cluster"]["pools"][0]["gpu"]
-        found.append((plan.stem, role, gpu))
+        executed.append((plan.stem, role, gpu))
         if role == "decode":
             raise PlannerError("it has no executor")
         result = {"pricer": "tables", "device": {}, "cut": {}, "steps": [step(0.1, -0.02)], "faults": []}
         return SimpleNamespace(as_json=lambda: result)
 
     monkeypatch.setattr(subject, "execute_plan", execute)
-    return found
+    return executed
 
 
 def run(examples: Examples, tmp_path: Path, budget_s: float = 100.0) -> dict[str, Any]:
@@ -86,6 +86,6 @@ def test_roles_behind_the_end_of_the_time_are_named(
 
 
 def test_the_summary_counts_steps_with_a_claim_alone() -> None:
-    found = summary([{"steps": [step(-0.3), step(0.1), step(0.05), step(None)], "faults": [{"what": "gone"}]}])
-    assert (found["steps"], found["claimed"], found["faults"]) == (4, 3, 1)
-    assert (found["median_error"], found["worst_error"]) == (0.1, 0.3)
+    counts = summary([{"steps": [step(-0.3), step(0.1), step(0.05), step(None)], "faults": [{"what": "gone"}]}])
+    assert (counts["steps"], counts["claimed"], counts["faults"]) == (4, 3, 1)
+    assert (counts["median_error"], counts["worst_error"]) == (0.1, 0.3)

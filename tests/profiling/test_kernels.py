@@ -132,13 +132,13 @@ def test_a_latent_decoding_step_that_writes_its_scores_needs_memory_for_them() -
 @pytest.mark.parametrize("gated", [0, 1])
 def test_gradients_of_experts_have_the_sizes_of_what_they_are_gradients_of(side: str, gated: int) -> None:
     shape = ExpertsShape(16, **MOE, gated=gated, gradient=side)
-    found = experts(shape, CPU, fp8=False).run()
+    gradients = experts(shape, CPU, fp8=False).run()
     if side == "input":
-        assert isinstance(found, torch.Tensor)
-        assert found.shape == (sum(expert_loads(shape)), shape.hidden)
+        assert isinstance(gradients, torch.Tensor)
+        assert gradients.shape == (sum(expert_loads(shape)), shape.hidden)
         return
-    assert isinstance(found, tuple)
-    up, down = found
+    assert isinstance(gradients, tuple)
+    up, down = gradients
     assert up.shape == (shape.local_experts, shape.hidden, shape.intermediate * (1 + gated))
     assert down.shape == (shape.local_experts, shape.intermediate, shape.hidden)
 

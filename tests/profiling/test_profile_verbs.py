@@ -88,8 +88,8 @@ def test_a_profile_compared_with_itself_agrees_everywhere(profile: Path, capsys:
 def test_a_profile_that_is_slower_shows_by_how_much(profile: Path, tmp_path: Path) -> None:
     other = slower(tmp_path / "slow", profile, 1.3)
     stores = [ProfileStore.open([folder]) for folder in (profile, other)]
-    found = compare("h200_sxm", find_accelerator("h200_sxm"), stores[0], stores[1], ("fast", "slow"))
-    for line in found.lines:
+    comparison = compare("h200_sxm", find_accelerator("h200_sxm"), stores[0], stores[1], ("fast", "slow"))
+    for line in comparison.lines:
         assert line.ratio == pytest.approx(1.3, rel=0.02)
         assert line.within == 0.0
 
@@ -130,8 +130,8 @@ def test_shapes_that_the_other_profile_lacks_are_not_compared(profile: Path, tmp
     other = [replace(FAMILIES[0], sweep=(("m", (2, 5, 16)),))]
     measure(other, tmp_path, accelerator="h200_sxm", device="cpu", budget_s=20, version="2026.1.1")
     stores = [ProfileStore.open([folder]) for folder in (profile, tmp_path)]
-    found = compare("h200_sxm", None, stores[0], stores[1], ("first", "second"))
-    lines = {line.table: line for line in found.lines}
+    comparison = compare("h200_sxm", None, stores[0], stores[1], ("first", "second"))
+    lines = {line.table: line for line in comparison.lines}
     assert lines["gemm"].shared == 1  # m = 16
     assert lines["memory_pass"].shared == 0
     assert lines["memory_pass"].difference is None

@@ -164,8 +164,8 @@ def neighbour_of(section: str) -> str:
     """The section of the releases after those of a section, before them for the newest; itself where it is alone."""
     engine = section.partition("<")[0]
     sections = [*(f"{engine}<{bound}" for bound in OLDER_RELEASES.get(engine, ())), engine]
-    at = sections.index(section) if section in sections else 0
-    return sections[at + 1] if at + 1 < len(sections) else sections[at - 1]
+    index = sections.index(section) if section in sections else 0
+    return sections[index + 1] if index + 1 < len(sections) else sections[index - 1]
 
 
 def section_in(engines: Mapping[str, EngineOverheads], section: str) -> EngineOverheads:
@@ -177,8 +177,8 @@ def section_in(engines: Mapping[str, EngineOverheads], section: str) -> EngineOv
 
 
 def _release(version: str) -> tuple[int, ...]:
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(map(int, found.group().split("."))) if found else ()
+    number = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, number.group().split("."))) if number else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +231,9 @@ def _spreads(values: object, document: Document) -> dict[str, ErrorSpread]:
     spreads: dict[str, ErrorSpread] = {}
     for name, sides in _mapping(values, document, ("intervals",)).items():
         path = ("intervals", str(name))
-        found = _mapping(sides, document, path)
+        bounds = _mapping(sides, document, path)
         right = all(
-            isinstance(row := found.get(side), list)
+            isinstance(row := bounds.get(side), list)
             and len(row) == len(FEATURES)
             and all(isinstance(v, (int, float)) and math.isfinite(v) for v in row)
             for side in ("low", "high")
@@ -241,7 +241,7 @@ def _spreads(values: object, document: Document) -> dict[str, ErrorSpread]:
         if name not in ("ttft", "tpot") or not right:
             hint = f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers: {', '.join(FEATURES)}"
             raise PlannerError(f"`{name}` is no interval", where=document.where(path), hint=hint)
-        spreads[str(name)] = ErrorSpread(tuple(map(float, found["low"])), tuple(map(float, found["high"])))
+        spreads[str(name)] = ErrorSpread(tuple(map(float, bounds["low"])), tuple(map(float, bounds["high"])))
     return spreads
 
 

@@ -49,21 +49,21 @@ class TableChooser:
         wanted = list(keys)
         host_bound: ChosenTable | None = None
         for candidate in (OURS, engine or self.engine, *(() if engine else _ENGINES)):
-            found = self._of_engine(table, wanted, candidate)
-            if found is None or (host_bound is not None and found.selection is host_bound.selection):
+            chosen = self._of_engine(table, wanted, candidate)
+            if chosen is None or (host_bound is not None and chosen.selection is host_bound.selection):
                 continue
-            if table == "gemm" and float(np.nanmin(found.grid.latency_s)) > _SLOWEST_FLOOR_S:
-                host_bound = host_bound or found
+            if table == "gemm" and float(np.nanmin(chosen.grid.latency_s)) > _SLOWEST_FLOOR_S:
+                host_bound = host_bound or chosen
                 continue
-            return self._settled(table, found, host_bound)
+            return self._settled(table, chosen, host_bound)
         return None if host_bound is None else self._settled(table, host_bound, None)
 
     def selections(self, table: str) -> list[Selection]:
         """All versions of a table of the engine asked for, else of the first engine that has one."""
         for candidate in (OURS, self.engine, *_ENGINES):
-            found = list(self._candidates(table, candidate))
-            if found:
-                return found
+            candidates = list(self._candidates(table, candidate))
+            if candidates:
+                return candidates
         return []
 
     def _candidates(self, table: str, engine: str) -> Iterable[Selection]:
@@ -74,10 +74,10 @@ class TableChooser:
         selections = list(self._candidates(table, engine))
         for key in keys:
             grids = [(selection, selection.table.grid(**key)) for selection in selections]
-            found = [ChosenTable(selection, grid) for selection, grid in grids if grid is not None]
-            if found:
-                cells = [int(np.sum(~np.isnan(choice.grid.latency_s))) for choice in found]
-                return next(choice for choice, size in zip(found, cells, strict=True) if size >= _COMPLETE * max(cells))
+            tables = [ChosenTable(selection, grid) for selection, grid in grids if grid is not None]
+            if tables:
+                cells = [int(np.sum(~np.isnan(table.grid.latency_s))) for table in tables]
+                return next(table for table, size in zip(tables, cells, strict=True) if size >= _COMPLETE * max(cells))
         return None
 
     def _settled(self, table: str, chosen: ChosenTable, host_bound: ChosenTable | None) -> ChosenTable:

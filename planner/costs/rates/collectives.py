@@ -82,7 +82,7 @@ def route(op: Collective, topology: Topology) -> CollectiveRoute:
     parts = [_part(op, tier) * span for span, tier in zip(spans, tiers, strict=True)]
     concurrent = op.kind == "all_to_all"
     outside = np.maximum.reduce([none, *parts[1:]]) if concurrent else sum(parts[1:], none)
-    both, reduces = (np.full(len(none), one) for one in (concurrent, op.kind == "all_reduce"))
+    both, reduces = (np.full(len(none), value) for value in (concurrent, op.kind == "all_reduce"))
     packed = live * (concurrent and op.choices > 0 and topology.levels[0].size <= BOARD)
     return CollectiveRoute(parts[0], outside, sum(spans, none), sum(doublings, none), latency, both, reduces, packed)
 

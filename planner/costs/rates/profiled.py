@@ -152,8 +152,8 @@ class Profiled:
         rank, nope = float(op.n[0]), float(op.k[0])
 
         def like(tokens: Floats, heads: Floats) -> BatchedGemm:
-            one = np.ones_like(tokens)
-            return BatchedGemm(op.name, 1.0, heads, tokens, one * rank, one * nope, op.precision)
+            ones = np.ones_like(tokens)
+            return BatchedGemm(op.name, 1.0, heads, tokens, ones * rank, ones * nope, op.precision)
 
         keys = ({"op_name": side, "bmm_dtype": dtype} for dtype in (*_DTYPES[op.precision], "bfloat16"))
         table = self._table(("mla_bmm", side, op.precision, rank, nope), keys, like)

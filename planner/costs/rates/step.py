@@ -110,15 +110,18 @@ def _two_batches(halves: list[Operator], pricer: Pricer, work: Work) -> StepTime
     return StepTime(device_s, np.zeros(num_points), by_operator, by_basis)
 
 
-def _chosen(first: Bools, one: StepTime, other: StepTime) -> StepTime:
+def _chosen(first: Bools, chosen: StepTime, other: StepTime) -> StepTime:
     """The one or the other step at each point."""
     none = np.zeros(len(first))
-    names = dict.fromkeys((*other.by_operator, *one.by_operator))
+    names = dict.fromkeys((*other.by_operator, *chosen.by_operator))
     return StepTime(
-        np.where(first, one.device_s, other.device_s),
-        np.where(first, one.host_s, other.host_s),
-        {name: np.where(first, one.by_operator.get(name, none), other.by_operator.get(name, none)) for name in names},
-        np.where(first, one.by_basis, other.by_basis),
+        np.where(first, chosen.device_s, other.device_s),
+        np.where(first, chosen.host_s, other.host_s),
+        {
+            name: np.where(first, chosen.by_operator.get(name, none), other.by_operator.get(name, none))
+            for name in names
+        },
+        np.where(first, chosen.by_basis, other.by_basis),
     )
 
 
@@ -132,10 +135,10 @@ def joint_step(
     arch: Architecture, pricer: Pricer, shards: Shards, engine: EngineOverheads, rank_tokens: Floats
 ) -> tuple[Floats, Floats]:
     """Joint seconds [N] by the new tokens of the mean rank; the least of a step with prompts by those of a rank."""
-    one = shards.take(np.zeros(len(rank_tokens), dtype=np.intp))
+    rank_shards = shards.take(np.zeros(len(rank_tokens), dtype=np.intp))
     tokens = np.maximum(rank_tokens, 1.0)
-    times = step_time(arch, pricer, one, Work.prefill(tokens), engine.unhurried())
-    operators = list(forward(arch, one, Work.of(tokens, 1.0, 0.0, 1.0, 1.0)))
+    times = step_time(arch, pricer, rank_shards, Work.prefill(tokens), engine.unhurried())
+    operators = list(forward(arch, rank_shards, Work.of(tokens, 1.0, 0.0, 1.0, 1.0)))
     launching_s = engine.launching_s(*launches(operators)) * launched_share(tokens, engine.captured_tokens)
     least_s = np.where(launching_s > 0.0, times.host_s + launching_s, 0.0)
     return np.where(rank_tokens > 0, joint_of(times), 0.0), least_s

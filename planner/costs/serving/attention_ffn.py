@@ -64,7 +64,7 @@ class Units:
     ) -> "Units":  # fmt: skip
         """Broadcast the given numbers to one length."""
         given = (tp, ranks, ffn_tp, ep, micro_batches, stride)
-        return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in given)))
+        return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(number, dtype=np.float64)) for number in given)))
 
     @classmethod
     def within(
@@ -185,14 +185,14 @@ def ffn_side(arch: Architecture, pricer: Pricer, shards: Shards, tokens: Floats)
 def _inside_groups(arch: Architecture, shards: Shards, tokens: Floats) -> Iterator[Operator]:
     if np.all(shards.tp <= 1):
         return
-    one = np.ones(len(shards))
+    beside = np.ones(len(shards))
     for layer, count in arch.layer_groups():
         if layer.ffn is not None:
             copies, value = _copies(arch, layer.ffn, shards.ep)
             rows = tokens * copies / shards.ep * arch.hidden_size
-            yield Collective("ffn_all_gather", float(count), "all_gather", rows * value, shards.tp, one)
+            yield Collective("ffn_all_gather", float(count), "all_gather", rows * value, shards.tp, beside)
             yield Collective(
-                "ffn_reduce_scatter", float(count), "reduce_scatter", rows * ACTIVATION_BYTES, shards.tp, one
+                "ffn_reduce_scatter", float(count), "reduce_scatter", rows * ACTIVATION_BYTES, shards.tp, beside
             )
 
 

@@ -57,9 +57,9 @@ def weight_bytes(arch: Architecture, shards: Shards) -> Floats:
 def weight_divisors(arch: Architecture, shards: Shards) -> dict[str, Floats]:
     """By how much each way of splitting a tensor divides it [N]."""
     kv_heads = [m.num_kv_heads for layer in arch.layers if isinstance(m := layer.mixer, GroupedQueryAttention)]
-    one = np.ones(len(shards))
+    whole = np.ones(len(shards))
     return {
-        "replicated": one,
+        "replicated": whole,
         "heads": shards.tp,
         "kv_heads": np.minimum(shards.tp, float(min(kv_heads, default=1))),
         "ffn": shards.tp,

@@ -38,7 +38,7 @@ LOGITS = frozenset({"logits", "logits_all_gather", "sampling"})
 
 def tokens_per_step(draft_tokens: ArrayLike, acceptance: ArrayLike) -> Floats:
     """Expected tokens of a sequence in a step [N]: 1 + a + ... + a^k = (1 - a^(k+1)) / (1 - a) (eq. 1)."""
-    drafts, right = np.broadcast_arrays(*(np.asarray(one, dtype=np.float64) for one in (draft_tokens, acceptance)))
+    drafts, right = np.broadcast_arrays(*(np.asarray(given, dtype=np.float64) for given in (draft_tokens, acceptance)))
     total = np.ones(drafts.shape)
     for place in range(1, int(np.max(drafts, initial=0.0)) + 1):
         total = total + np.where(drafts >= place, right**place, 0.0)
@@ -69,12 +69,12 @@ class Drafter:
         if self.arch is None:
             return np.zeros(len(shards))
         whole, divisors = footprint(self.arch), weight_divisors(self.arch, _one_stage(shards))
-        found = sum((size / divisors[split] for split, size in whole.layers.items()), np.zeros(len(shards)))
+        layers = sum((size / divisors[split] for split, size in whole.layers.items()), np.zeros(len(shards)))
         if not self.heads:
-            found = found + sum(size / divisors[split] for split, size in whole.ends.items())
-            return np.where(draft_tokens > 0, found, 0.0)
+            layers = layers + sum(size / divisors[split] for split, size in whole.ends.items())
+            return np.where(draft_tokens > 0, layers, 0.0)
         join = 2.0 * self.arch.hidden_size**2 * BITS[self.arch.precisions.attention] / 8
-        return (found + join) * self._copies(draft_tokens)
+        return (layers + join) * self._copies(draft_tokens)
 
     def kv_bytes(self, shards: Shards, tokens: ArrayLike, draft_tokens: Floats) -> Floats:
         """Cache of one sequence of so many tokens on one device [N]."""
@@ -112,12 +112,12 @@ def drafting_step(drafter: Drafter, pricer: Pricer, shards: Shards, work: Work) 
         by_basis = np.zeros((len(Basis), num))
         by_basis[Basis.ANALYTICAL] = seconds
         return StepTime(seconds, np.zeros(num), {DRAFTING: seconds}, by_basis)
-    one = price_operators(drafter.passes(shards, work), pricer, num)
+    first_pass = price_operators(drafter.passes(shards, work), pricer, num)
     again = price_operators(
         drafter.passes(shards, Work.decode(work.decode_sequences, work.decode_context)), pricer, num
     )
-    seconds = np.where(first, one.device_s, 0.0) + later * again.device_s
-    by_basis = np.where(first, one.by_basis, 0.0) + later * again.by_basis
+    seconds = np.where(first, first_pass.device_s, 0.0) + later * again.device_s
+    by_basis = np.where(first, first_pass.by_basis, 0.0) + later * again.by_basis
     return StepTime(seconds, np.zeros(num), {DRAFTING: seconds}, by_basis)
 
 

@@ -25,38 +25,38 @@ FULL = log_plane(*np.meshgrid(*AXES, indexing="ij"))
 @given(st.lists(st.tuples(st.floats(1, 64), st.floats(0, 7)), min_size=1, max_size=20))
 def test_interpolation_reproduces_a_plane_in_the_logarithms_of_the_axes(points: list[tuple[float, float]]) -> None:
     a, b = np.array(points).T
-    found = corners(grid_of(FULL), (a, b))
-    np.testing.assert_allclose(found.interpolate(FULL), log_plane(a, b), atol=1e-9)
-    assert found.inside.all()
+    place = corners(grid_of(FULL), (a, b))
+    np.testing.assert_allclose(place.interpolate(FULL), log_plane(a, b), atol=1e-9)
+    assert place.inside.all()
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.01, 1000), st.floats(0, 100))
 def test_weights_are_a_mean_and_points_outside_are_clamped_and_said_to_be_outside(a: float, b: float) -> None:
-    found = corners(grid_of(FULL), (a, b))
-    assert (found.weights >= 0).all()
-    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0)
+    place = corners(grid_of(FULL), (a, b))
+    assert (place.weights >= 0).all()
+    np.testing.assert_allclose(place.weights.sum(axis=1), 1.0)
     expected = log_plane(np.array([min(max(a, 1.0), 64.0)]), np.array([min(b, 7.0)]))
-    np.testing.assert_allclose(found.interpolate(FULL), expected, atol=1e-9)
-    assert found.inside[0] == (1 <= a <= 64 and b <= 7)
+    np.testing.assert_allclose(place.interpolate(FULL), expected, atol=1e-9)
+    assert place.inside[0] == (1 <= a <= 64 and b <= 7)
 
 
 def test_a_point_on_a_grid_value_leans_on_that_cell_alone() -> None:
-    found = corners(grid_of(FULL), (np.array([8.0, 1.0]), np.array([1.0, 0.0])))
-    assert found.index.shape == (2, 1)
-    assert [np.unravel_index(i, FULL.shape) for i in found.index[:, 0]] == [(2, 1), (0, 0)]
+    place = corners(grid_of(FULL), (np.array([8.0, 1.0]), np.array([1.0, 0.0])))
+    assert place.index.shape == (2, 1)
+    assert [np.unravel_index(i, FULL.shape) for i in place.index[:, 0]] == [(2, 1), (0, 0)]
 
 
 def test_a_point_that_leans_on_an_unmeasured_cell_is_outside_and_its_exact_neighbours_are_not() -> None:
     latency_s = np.exp(FULL)
     latency_s[2, 1] = np.nan
-    found = corners(grid_of(latency_s), (np.array([8.0, 4.0, 2.0, 64.0]), np.array([1.0, 1.0, 1.0, 7.0])))
-    assert found.inside.tolist() == [False, False, True, True]
+    place = corners(grid_of(latency_s), (np.array([8.0, 4.0, 2.0, 64.0]), np.array([1.0, 1.0, 1.0, 7.0])))
+    assert place.inside.tolist() == [False, False, True, True]
 
 
 def test_scalars_broadcast_over_arrays_of_points() -> None:
-    found = corners(grid_of(FULL), (np.array([1.0, 3.0, 5.0]), 2.0))
-    np.testing.assert_allclose(found.interpolate(FULL), log_plane(np.array([1.0, 3.0, 5.0]), np.full(3, 2.0)))
+    place = corners(grid_of(FULL), (np.array([1.0, 3.0, 5.0]), 2.0))
+    np.testing.assert_allclose(place.interpolate(FULL), log_plane(np.array([1.0, 3.0, 5.0]), np.full(3, 2.0)))
 
 
 def test_a_wrong_number_of_coordinates_is_refused() -> None:

@@ -31,9 +31,9 @@ def test_a_gemm_table_holds_exactly_the_measured_rows(store: ProfileStore) -> No
     grid = table_of(store, "gemm", "vllm").grid(gemm_dtype="fp8")
     assert grid is not None
     assert int(np.isfinite(grid.latency_s).sum()) == len(rows)
-    found = corners(grid, tuple(np.array([row[name] for row in rows]) for name in grid.axis_names))
-    assert found.inside.all()
-    exact = found.index[np.arange(len(rows)), found.weights.argmax(axis=1)]
+    cells = corners(grid, tuple(np.array([row[name] for row in rows]) for name in grid.axis_names))
+    assert cells.inside.all()
+    exact = cells.index[np.arange(len(rows)), cells.weights.argmax(axis=1)]
     np.testing.assert_allclose(grid.latency_s.ravel()[exact], [row["latency"] / 1e3 for row in rows])
 
 
