@@ -22,13 +22,13 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
+from planner.solvers.pareto import DUST, efficient
 from planner.solvers.result import SolveResult, Status
 
 SOLVER = "chain dynamic program"
 PRICE_STEPS = 40  # bisections of the price, at most
 PRICE_GROWTH = 16.0
 PRICE_REL_TOL = 1e-4  # any price bounds; nearer ones hardly bound better
-DUST = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,12 +62,12 @@ class Chain:
 
 def chain_time(problem: ChainProblem, chain: Chain) -> float:
     """Time of all items and changes."""
-    found = 0.0
+    seconds = 0.0
     for item, (state, option) in enumerate(zip(chain.states, chain.options, strict=True)):
-        found += float(problem.time_LGO[item, state, option])
+        seconds += float(problem.time_LGO[item, state, option])
         if item:
-            found += float(problem.change_LGG[item, chain.states[item - 1], state])
-    return found
+            seconds += float(problem.change_LGG[item, chain.states[item - 1], state])
+    return seconds
 
 
 def chain_size(problem: ChainProblem, chain: Chain) -> float:
@@ -85,12 +85,12 @@ def solve_chain(problem: ChainProblem, cutoff: float = np.inf) -> SolveResult[Ch
         took_s = time.perf_counter() - started_s
         return SolveResult(Status.INFEASIBLE, "finished", None, None, None, took_s, solver=SOLVER)
     price, known, bound = _price(problem, cutoff)
-    found = _labels(problem, price, known, cutoff) if bound < cutoff else None
+    chain = _labels(problem, price, known, cutoff) if bound < cutoff else None
     took_s = time.perf_counter() - started_s
-    if found is None:
+    if chain is None:
         return SolveResult(Status.UNKNOWN, "cutoff", None, None, max(bound, cutoff), took_s, solver=SOLVER)
-    value = chain_time(problem, found)
-    return SolveResult(Status.OPTIMAL, "finished", found, value, value, took_s, solver=SOLVER)
+    value = chain_time(problem, chain)
+    return SolveResult(Status.OPTIMAL, "finished", chain, value, value, took_s, solver=SOLVER)
 
 
 def _priced(problem: ChainProblem, price: float) -> tuple[Floats, Ints]:
@@ -182,37 +182,26 @@ def _labels(problem: ChainProblem, price: float, known: Chain | None, cutoff: fl
         layers.append(_Layer(*(getattr(layer, name)[kept_P] for name in _Layer.__slots__)))
     if not len(layers[-1].time_P):
         return known if known is not None and chain_time(problem, known) < cutoff else None
-    found = _walked(layers)
-    return found if chain_time(problem, found) < cutoff else None
+    chain = _walked(layers)
+    return chain if chain_time(problem, chain) < cutoff else None
 
 
 def _grown(
     problem: ChainProblem, before: _Layer | None, item: int, state: int
 ) -> tuple[Floats, Floats, Ints, Ints, Ints]:
     """Labels of `item` in `state` that no other of that state beats."""
-    option_O = _efficient(problem.size_LGO[item, state], problem.time_LGO[item, state])
+    option_O = efficient(problem.size_LGO[item, state], problem.time_LGO[item, state])
     time_O, size_O = problem.time_LGO[item, state, option_O], problem.size_LGO[item, state, option_O]
     if before is None:
         size, seconds, option, origin = size_O, time_O, option_O, np.zeros(len(option_O), np.int64)
     else:
         came_P = before.time_P + problem.change_LGG[item][before.state_P, state]
-        first_P = _efficient(before.size_P, came_P)
+        first_P = efficient(before.size_P, came_P)
         size = (before.size_P[first_P][:, None] + size_O[None, :]).ravel()
         seconds = (came_P[first_P][:, None] + time_O[None, :]).ravel()
         option, origin = np.tile(option_O, len(first_P)), np.repeat(first_P, len(option_O))
-    kept = _efficient(size, seconds)
+    kept = efficient(size, seconds)
     return size[kept], seconds[kept], np.full(len(kept), state), option[kept], origin[kept]
-
-
-def _efficient(size_P: Floats, time_P: Floats) -> Ints:
-    """Labels that no other is at least as small and as fast as, smallest first."""
-    order = np.lexsort((time_P, size_P))
-    order = order[np.isfinite(time_P[order])]
-    if not len(order):
-        return order
-    fastest = np.minimum.accumulate(time_P[order])
-    kept = np.concatenate([[True], fastest[1:] < fastest[:-1] * (1.0 - DUST)])
-    return np.asarray(order[kept])
 
 
 def _walked(layers: list[_Layer]) -> Chain:

@@ -23,10 +23,10 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
+from planner.solvers.pareto import DUST, efficient
 from planner.solvers.result import SolveResult, Status
 
 SOLVER = "list of undominated sums"
-DUST = 1e-12  # of a figure; less is rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ class _Sums:
 
 def _corners(group: ItemClass) -> list[tuple[float, float]]:
     """The lower convex hull of the options as (bytes, time), bytes rising and time falling."""
-    found: list[tuple[float, float]] = []
+    corners: list[tuple[float, float]] = []
     for size, seconds in sorted((size, seconds) for seconds, size in group.options):
-        if found and seconds >= found[-1][1]:
+        if corners and seconds >= corners[-1][1]:
             continue
-        while len(found) > 1 and _above(found[-2], found[-1], (size, seconds)):
-            found.pop()
-        found.append((size, seconds))
-    return found
+        while len(corners) > 1 and _above(corners[-2], corners[-1], (size, seconds)):
+            corners.pop()
+        corners.append((size, seconds))
+    return corners
 
 
 def _above(first: tuple[float, float], middle: tuple[float, float], last: tuple[float, float]) -> bool:
@@ -129,30 +129,30 @@ def _above(first: tuple[float, float], middle: tuple[float, float], last: tuple[
 def _rests(problem: ChoiceProblem, items: Sequence[int]) -> list[_Hull]:
     """The relaxations of items k, k + 1, ... for k = 0 to all of them."""
     corners = [_corners(group) for group in problem.groups]
-    found = []
+    hulls = []
     for first in range(len(items) + 1):
         size = sum(corners[index][0][0] for index in items[first:])
         seconds = sum(corners[index][0][1] for index in items[first:])
         steps = sorted(_steps(corners, items[first:]))
         bytes_C = np.cumsum([size, *(more for _, more, _ in steps)])
         time_C = np.cumsum([seconds, *(-less for _, _, less in steps)])
-        found.append(_Hull(bytes_C, time_C))
-    return found
+        hulls.append(_Hull(bytes_C, time_C))
+    return hulls
 
 
 def _steps(corners: Sequence[Sequence[tuple[float, float]]], items: Sequence[int]) -> list[tuple[float, float, float]]:
     """Edges of the hulls of the items: (slope, bytes more, time less); steep ones first when sorted."""
-    found = []
+    steps = []
     for index in items:
         for (size, seconds), (larger, faster) in zip(corners[index], corners[index][1:], strict=False):
-            found.append(((faster - seconds) / (larger - size), larger - size, seconds - faster))
-    return found
+            steps.append(((faster - seconds) / (larger - size), larger - size, seconds - faster))
+    return steps
 
 
 def _rounded(problem: ChoiceProblem, items: Sequence[int]) -> float:
     """The time of a choice that fits: from the smallest options, edges of the hulls as long as they fit."""
     corners = [_corners(group) for group in problem.groups]
-    at = [0] * len(items)
+    corner_of = [0] * len(items)
     used = sum(corners[index][0][0] for index in items)
     edges = sorted(
         ((faster - seconds) / (larger - size), place, corner)
@@ -164,30 +164,27 @@ def _rounded(problem: ChoiceProblem, items: Sequence[int]) -> float:
     for _, place, corner in edges:
         hull = corners[items[place]]
         more = hull[corner + 1][0] - hull[corner][0]
-        if at[place] == corner and used + more <= problem.capacity:
-            used, at[place] = used + more, corner + 1
-    return sum(corners[index][at[place]][1] for place, index in enumerate(items))
+        if corner_of[place] == corner and used + more <= problem.capacity:
+            used, corner_of[place] = used + more, corner + 1
+    return sum(corners[index][corner_of[place]][1] for place, index in enumerate(items))
 
 
 def _sums(problem: ChoiceProblem, items: Sequence[int], hulls: Sequence[_Hull], best: float) -> list[_Sums]:
     """The undominated sums of the first k items that can still end within capacity and no later than `best`."""
     limit = problem.capacity * (1.0 + DUST)
-    found = [_Sums(np.zeros(1), np.zeros(1), np.full(1, -1), np.full(1, -1))]
+    layers = [_Sums(np.zeros(1), np.zeros(1), np.full(1, -1), np.full(1, -1))]
     for place, index in enumerate(items):
         option_O2 = np.array(problem.groups[index].options)
-        before, rest = found[-1], hulls[place + 1]
+        before, rest = layers[-1], hulls[place + 1]
         size = (before.bytes_P[:, None] + option_O2[None, :, 1]).ravel()
         seconds = (before.time_P[:, None] + option_O2[None, :, 0]).ravel()
         alive = size + rest.bytes_C[0] <= limit
         alive &= seconds + rest.bound(limit - size) <= best
-        order = np.flatnonzero(alive)
-        order = order[np.lexsort((seconds[order], size[order]))]
-        faster = np.minimum.accumulate(seconds[order])
-        kept = np.concatenate([[True], faster[1:] < faster[:-1] * (1.0 - DUST)])
-        chosen = order[kept]
+        kept = np.flatnonzero(alive)
+        chosen = kept[efficient(size[kept], seconds[kept])]
         last, source = chosen % len(option_O2), chosen // len(option_O2)
-        found.append(_Sums(size[chosen], seconds[chosen], last, source))
-    return found
+        layers.append(_Sums(size[chosen], seconds[chosen], last, source))
+    return layers
 
 
 def _read_off(problem: ChoiceProblem, items: Sequence[int], layers: Sequence[_Sums]) -> Chosen:

@@ -4,6 +4,7 @@ The solvers compute no infeasible subsystems (OR-Tools 9.15 refuses it for HiGHS
 asks a yes-or-no oracle. Feasibility must be monotone: dropping a limit never makes a feasible set infeasible.
 """
 
+import bisect
 import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -79,14 +80,8 @@ def nearest_value(
 
 def nearest_candidate(feasible_at: Callable[[T], bool], candidates: Sequence[T]) -> T | None:
     """The first feasible of `candidates`, which are ordered by distance and monotone, in O(log n) calls; else None."""
-    low, high = 0, len(candidates)
-    while low < high:
-        middle = (low + high) // 2
-        if feasible_at(candidates[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return candidates[low] if low < len(candidates) else None
+    first = bisect.bisect_left(candidates, True, key=feasible_at)
+    return candidates[first] if first < len(candidates) else None
 
 
 def _by_index(limits: Sequence[T], feasible: Callable[[frozenset[T]], bool]) -> Oracle:

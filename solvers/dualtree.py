@@ -262,10 +262,7 @@ def _elastic(model: LinearModel) -> LinearModel:
         form = Expr(dict(zip(row.columns, row.coefficients, strict=True)))
         elastic.add(Relation(form + shortfall - excess, row.lower, row.upper), f"row[{index}]")
         violations.extend((shortfall, excess))
-    if model.maximising:
-        elastic.maximise(-1.0 * total(violations))
-    else:
-        elastic.minimise(total(violations))
+    elastic.optimise(-_sign(model) * total(violations), maximising=model.maximising)
     return elastic
 
 

@@ -244,22 +244,29 @@ def _set_objective(
     """The objective, set on the model, and the unit it is in."""
     if problem.objective is MixObjective.SCALE:
         shared = [cap[w] / demand.share for w, demand in enumerate(problem.demands) if demand.share > 0.0]
-        t = model.continuous("t", 0.0, min(shared, default=0.0))
-        model.maximise(t)
-        return t, unit
-    if problem.objective is MixObjective.VALUE:
+        goal, goal_unit = model.continuous("t", 0.0, min(shared, default=0.0)), unit
+    elif problem.objective is MixObjective.VALUE:
         largest = max((abs(demand.value) for demand in problem.demands), default=0.0) or 1.0
-        value = total(demand.value / largest * served for demand, served in zip(problem.demands, d, strict=True))
-        model.maximise(value)
-        return value, largest * unit
-    if problem.objective is MixObjective.DEVICES:
-        devices = total(shape.devices * count for shape, count in zip(problem.shapes, n, strict=True))
-        model.minimise(devices)
-        return devices, 1.0
+        goal = total(demand.value / largest * served for demand, served in zip(problem.demands, d, strict=True))
+        goal_unit = largest * unit
+    elif problem.objective is MixObjective.DEVICES:
+        goal, goal_unit = _devices(problem, n), 1.0
+    else:
+        goal, goal_unit = _price(problem, n)
+    model.optimise(goal, maximising=problem.maximising)
+    return goal, goal_unit
+
+
+def _devices(problem: MixProblem, n: Sequence[Expr]) -> Expr:
+    return total(shape.devices * count for shape, count in zip(problem.shapes, n, strict=True))
+
+
+def _price(problem: MixProblem, n: Sequence[Expr]) -> tuple[Expr, float]:
+    """The price in units of the dearest shape's, and that unit."""
     dearest = max((shape.price_per_hour for shape in problem.shapes), default=0.0) or 1.0
-    price = total(shape.price_per_hour / dearest * count for shape, count in zip(problem.shapes, n, strict=True))
-    model.minimise(price)
-    return price, dearest
+    return total(
+        shape.price_per_hour / dearest * count for shape, count in zip(problem.shapes, n, strict=True)
+    ), dearest
 
 
 def _add_stages(
@@ -315,11 +322,9 @@ def _add_transfer(
 def _add_limits(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> None:
     limits, shapes = problem.limits, problem.shapes
     if limits.devices is not None:
-        devices = total(shape.devices * count for shape, count in zip(shapes, n, strict=True))
-        model.add(devices <= limits.devices, "C6[devices]")
+        model.add(_devices(problem, n) <= limits.devices, "C6[devices]")
     if limits.price_per_hour is not None:
-        dearest = max((shape.price_per_hour for shape in shapes), default=0.0) or 1.0
-        price = total(shape.price_per_hour / dearest * count for shape, count in zip(shapes, n, strict=True))
+        price, dearest = _price(problem, n)
         model.add(price <= limits.price_per_hour / dearest, "C6[price]")
     for role, number in limits.min_instances:
         model.add(total(n[c] for c, shape in enumerate(shapes) if shape.role is role) >= number, f"C6[min {role}]")

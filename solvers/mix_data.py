@@ -60,24 +60,24 @@ def problem_from_dict(data: Mapping[str, JsonValue]) -> MixProblem:
         raise PlannerError(f"malformed mix: {error}", where="certificate.proof.mix") from None
 
 
-def point_of(problem: MixProblem, kept: Sequence[int], found: Vars, solution: MixSolution) -> tuple[float, ...]:
+def point_of(problem: MixProblem, kept: Sequence[int], variables: Vars, solution: MixSolution) -> tuple[float, ...]:
     """The values of the model's columns at `solution`; shape i of `problem` is shape `kept[i]` of the solution's."""
-    unit = found.rate_unit_per_s
+    unit = variables.rate_unit_per_s
     values: dict[int, float] = {}
     for i, c in enumerate(kept):
-        values[found.n[i].column] = float(solution.counts[c])
-    for (i, w), busy in found.u.items():
+        values[variables.n[i].column] = float(solution.counts[c])
+    for (i, w), busy in variables.u.items():
         values[busy.column] = solution.load_per_s[kept[i]][w] / problem.shapes[i].rate_per_s[w]
-    for key, column in found.f.items():
+    for key, column in variables.f.items():
         values[column.column] = 0.0
         for flow in solution.flows:
             if (flow.source, flow.target, flow.demand, flow.channel) == key:
                 values[column.column] = flow.rate_per_s / unit
-    for w, served in enumerate(found.d):
+    for w, served in enumerate(variables.d):
         values[served.column] = solution.served_per_s[w] / unit
     if problem.objective is MixObjective.SCALE:
         shares = [(w, demand.share) for w, demand in enumerate(problem.demands) if demand.share > 0.0]
-        values[found.objective.column] = math.fsum(solution.served_per_s[w] for w, _ in shares) / (
+        values[variables.objective.column] = math.fsum(solution.served_per_s[w] for w, _ in shares) / (
             unit * math.fsum(share for _, share in shares)
         )
     return tuple(values[column] for column in range(len(values)))

@@ -34,14 +34,14 @@ def dominators(problem: MixProblem) -> dict[int, int]:
         MixObjective.PRICE,
     )
     moving = any(demand.transfer_bytes > 0.0 for demand in problem.demands)
-    found: dict[int, int] = {}
+    winner_of: dict[int, int] = {}
     for (role, _, _, aside), members in groups.items():
         shapes = [problem.shapes[c] for c in members]
         stay_NV = _stays(problem, shapes)
         one_for_one = role in limited or bool(aside)
         for loser, winner in _within(shapes, stay_NV, one_for_one=one_for_one, priced=priced, moving=moving).items():
-            found[members[loser]] = members[winner]
-    return found
+            winner_of[members[loser]] = members[winner]
+    return winner_of
 
 
 def _stays(problem: MixProblem, shapes: list[MixShape]) -> Floats:
@@ -83,7 +83,7 @@ def _within(
     # A dominator carries at least as much per device; sorted so, it precedes what it dominates (ties: canonical order,
     # which puts fewer devices, lower prices and higher rates first).
     order_N = np.argsort(-load_NW[:, :-1].sum(axis=1) / devices_N, kind="stable")
-    found: dict[int, int] = {}
+    winner_of: dict[int, int] = {}
     kept: list[int] = []
     for start in range(0, len(shapes), BLOCK):
         block = order_N[start : start + BLOCK]
@@ -97,11 +97,11 @@ def _within(
             earlier = len(rivals) - len(block) + column
             winners = np.flatnonzero(wins[:earlier, column])
             if len(winners):
-                found[c] = int(rivals[winners[0]])
+                winner_of[c] = int(rivals[winners[0]])
                 wins[earlier, :] = False
             else:
                 kept.append(c)
-    return found
+    return winner_of
 
 
 def _replaces(
@@ -124,5 +124,5 @@ def _replaces(
         fits = copies * devices_N[rivals][:, None] <= devices_N[block][None, :]
         cheap = copies * price_N[rivals][:, None] <= price_N[block][None, :]
     small = group_N[block][None, :] % group_N[rivals][:, None] == 0.0
-    possible: Bools = fits & cheap & small & np.isfinite(copies)
-    return possible & (copies == 1.0) if one_for_one else possible
+    possible = fits & cheap & small & np.isfinite(copies)
+    return np.asarray(possible & (copies == 1.0) if one_for_one else possible)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, JsonValue, LinearModel, Solution, check_feasible, total
-from planner.solvers.backends.solve import solve
+from planner.solvers.backends.solve import solve, vertex
 from planner.solvers.dualtree import DualTree, build_certificate, verify
 from planner.solvers.mix import Flow, MixObjective, MixProblem, MixRole, MixSolution, Vars, build
 from planner.solvers.mix_dominance import canonical_order, dominators
@@ -38,17 +38,17 @@ def solve_mix(
     """
     started_s = time.perf_counter()
     reduced, kept, _ = reduce(problem)
-    model, found = build(reduced)
+    model, variables = build(reduced)
     first = solve(model, backend=backend, time_limit_s=time_limit_s, node_limit=node_limit, gap=gap, seed=seed)
-    bound = None if first.bound is None else first.bound * found.objective_unit
+    bound = None if first.bound is None else first.bound * variables.objective_unit
     solution = objective = None
     if first.solution is not None and first.objective is not None:
         values: Sequence[float] = first.solution.values_by_column
         if tie_break and (time_limit_s is None or first.status is Status.OPTIMAL):
-            values = _second_criterion(reduced, model, found, first.objective, values, backend, seed)
-        values = _balanced(reduced, model, found, values)
-        objective = model.objective_at(values) * found.objective_unit
-        solution = _decode(problem, kept, reduced, found, Solution(model.names, values))
+            values = _second_criterion(reduced, model, variables, first.objective, values, backend, seed)
+        values = _balanced(reduced, model, variables, values)
+        objective = model.objective_at(values) * variables.objective_unit
+        solution = _decode(problem, kept, reduced, variables, Solution(model.names, values))
         bound = _outside(problem, objective, bound)
     elapsed_s = time.perf_counter() - started_s
     return SolveResult(first.status, first.stop_reason, solution, objective, bound, elapsed_s, first.solver)
@@ -80,10 +80,10 @@ def next_best(
         solve_mix(other, backend=backend, time_limit_s=time_limit_s, gap=gap, tie_break=False) for other in fewer
     ]
     sign = -1.0 if problem.maximising else 1.0
-    found = [result for result in results if result.objective is not None]
-    if not found:
+    feasible = [result for result in results if result.objective is not None]
+    if not feasible:
         return results[0] if results else SolveResult(Status.INFEASIBLE, "finished", None, None, None, 0.0)
-    return min(found, key=lambda result: sign * (result.objective or 0.0))
+    return min(feasible, key=lambda result: sign * (result.objective or 0.0))
 
 
 def reduce(problem: MixProblem) -> tuple[MixProblem, list[int], dict[int, int]]:
@@ -108,8 +108,8 @@ class MixCertificate:
 
     def matches(self, problem: MixProblem) -> bool:
         """Whether the certificate is about this problem: its model is the one that the problem builds."""
-        model, found = build(reduce(problem)[0])
-        return model.to_dict() == self.model.to_dict() and found.objective_unit == self.objective_unit
+        model, variables = build(reduce(problem)[0])
+        return model.to_dict() == self.model.to_dict() and variables.objective_unit == self.objective_unit
 
     def to_dict(self) -> dict[str, JsonValue]:
         """The certificate as JSON-serialisable data."""
@@ -135,9 +135,9 @@ class MixCertificate:
 def certify(problem: MixProblem, result: SolveResult[MixSolution], *, node_limit: int = 200) -> MixCertificate:
     """A certificate for the outcome of `solve_mix`; its bound is the weaker one at `node_limit`."""
     reduced, _, _ = reduce(problem)
-    model, found = build(reduced)
-    incumbent = None if result.objective is None else result.objective / found.objective_unit
-    return MixCertificate(model, build_certificate(model, incumbent, node_limit=node_limit), found.objective_unit)
+    model, variables = build(reduced)
+    incumbent = None if result.objective is None else result.objective / variables.objective_unit
+    return MixCertificate(model, build_certificate(model, incumbent, node_limit=node_limit), variables.objective_unit)
 
 
 def _limited(problem: MixProblem, most: Mapping[int, int]) -> MixProblem:
@@ -151,7 +151,7 @@ def _limited(problem: MixProblem, most: Mapping[int, int]) -> MixProblem:
 def _second_criterion(
     problem: MixProblem,
     model: LinearModel,
-    found: Vars,
+    variables: Vars,
     best: float,
     values: Sequence[float],
     backend: str,
@@ -160,52 +160,40 @@ def _second_criterion(
     """A solution as good as `best` in the objective with the least of the second criterion."""
     slack = TIE_TOLERANCE * max(1.0, abs(best))
     tied = model.restricted({}, {})
-    tied.add(found.objective >= best - slack if model.maximising else found.objective <= best + slack, "best")
+    tied.add(variables.objective >= best - slack if model.maximising else variables.objective <= best + slack, "best")
     second = [
         shape.price_per_hour if problem.objective is MixObjective.DEVICES else float(shape.devices)
         for shape in problem.shapes
     ]
     scale = max(second, default=0.0) or 1.0
-    tied.minimise(total(weight / scale * count for weight, count in zip(second, found.n, strict=True)))
+    tied.minimise(total(weight / scale * count for weight, count in zip(second, variables.n, strict=True)))
     result = solve(tied, backend=backend, node_limit=TIE_NODE_LIMIT, seed=seed)
     if result.solution is None:
         return values
-    counts = {n.column: result.solution.values_by_column[n.column] for n in found.n}
-    exact = _vertex(model, counts)
+    counts = {n.column: result.solution.values_by_column[n.column] for n in variables.n}
+    exact = vertex(model, counts)
     if exact is None:
         return values
     loss = best - model.objective_at(exact) if model.maximising else model.objective_at(exact) - best
     return exact if loss <= slack else values
 
 
-def _vertex(model: LinearModel, fixed: Mapping[int, float]) -> tuple[float, ...] | None:
-    """The exact optimum of the model with some columns fixed, as a vertex in its bounds; None when there is none."""
-    from planner.solvers.backends.mathopt import Relaxation
-
-    restricted = model.restricted(fixed, fixed)
-    answer = Relaxation(restricted).solve(restricted.lower, restricted.upper)
-    if answer.values is None:
-        return None
-    bounds = zip(answer.values, restricted.lower, restricted.upper, strict=True)
-    return tuple(min(max(value, low), high) for value, low, high in bounds)
-
-
-def _balanced(problem: MixProblem, model: LinearModel, found: Vars, values: Sequence[float]) -> Sequence[float]:
+def _balanced(problem: MixProblem, model: LinearModel, variables: Vars, values: Sequence[float]) -> Sequence[float]:
     """The same mix and the same service with the busiest shape of each role as idle as it can be."""
     even = model.restricted({}, {})
-    fixed = {e.column: values[e.column] for e in (*found.n, *found.d, found.objective) if len(e.terms) == 1}
+    fixed = {e.column: values[e.column] for e in (*variables.n, *variables.d, variables.objective) if len(e.terms) == 1}
     busiest: list[Expr] = []
     for role in MixRole:
-        shapes = [c for c, shape in enumerate(problem.shapes) if shape.role is role and values[found.n[c].column]]
+        shapes = [c for c, shape in enumerate(problem.shapes) if shape.role is role and values[variables.n[c].column]]
         if not shapes:
             continue
         rho = even.continuous(f"busiest[{role}]", 0.0, 1.0)
         busiest.append(rho)
         for c in shapes:
-            busy = total(u for (shape, _), u in found.u.items() if shape == c)
-            even.add(busy <= values[found.n[c].column] * rho, f"busy[{c}]")
+            busy = total(u for (shape, _), u in variables.u.items() if shape == c)
+            even.add(busy <= values[variables.n[c].column] * rho, f"busy[{c}]")
     even.minimise(total(busiest))
-    exact = _vertex(even, fixed)
+    exact = vertex(even, fixed)
     if exact is None:
         return values
     evened = exact[: len(values)]
@@ -213,24 +201,24 @@ def _balanced(problem: MixProblem, model: LinearModel, found: Vars, values: Sequ
 
 
 def _decode(
-    problem: MixProblem, kept: Sequence[int], reduced: MixProblem, found: Vars, solution: Solution
+    problem: MixProblem, kept: Sequence[int], reduced: MixProblem, variables: Vars, solution: Solution
 ) -> MixSolution:
     """The mix in the problem's own order of shapes and units."""
-    unit, demands = found.rate_unit_per_s, range(len(problem.demands))
+    unit, demands = variables.rate_unit_per_s, range(len(problem.demands))
     counts = [0] * len(problem.shapes)
     load = [[0.0] * len(demands) for _ in problem.shapes]
     for index, c in enumerate(kept):
-        counts[c] = round(solution.value(found.n[index]))
+        counts[c] = round(solution.value(variables.n[index]))
         for w in demands:
-            if (index, w) in found.u:
-                load[c][w] = solution.value(found.u[index, w]) * reduced.shapes[index].rate_per_s[w]
-    moved = ((key, solution.value(flow) * unit) for key, flow in found.f.items())
+            if (index, w) in variables.u:
+                load[c][w] = solution.value(variables.u[index, w]) * reduced.shapes[index].rate_per_s[w]
+    moved = ((key, solution.value(flow) * unit) for key, flow in variables.f.items())
     pairs = list(zip(problem.shapes, counts, strict=True))
     return MixSolution(
         tuple(counts),
         tuple(map(tuple, load)),
         tuple(Flow(*key, rate) for key, rate in moved if rate > 0.0),
-        tuple(solution.value(served) * unit for served in found.d),
+        tuple(solution.value(served) * unit for served in variables.d),
         sum(shape.devices * count for shape, count in pairs),
         math.fsum(shape.price_per_hour * count for shape, count in pairs),
     )

@@ -54,22 +54,11 @@ def pack(
     return tuple(placed)
 
 
-def fits(free_counts: Sequence[int], instances: Sequence[Bundle]) -> bool:
-    """Whether the slot inequalities hold: for every size s, groups of s or more take no more than the nodes have."""
-    sizes = _require_chain(instances)
-    return all(
-        sum(instance.groups * (instance.size // s) for instance in instances if instance.size >= s)
-        <= sum(count // s for count in free_counts)
-        for s in sizes
-    )
-
-
-def _require_chain(instances: Sequence[Bundle]) -> list[int]:
+def _require_chain(instances: Sequence[Bundle]) -> None:
     sizes = sorted({instance.size for instance in instances})
     for small, large in itertools.pairwise(sizes):
         if large % small:
             raise PlannerError(f"group sizes {small} and {large} do not divide each other", where="packing")
-    return sizes
 
 
 def _one_node(free: Sequence[int], room: Sequence[int], instance: Bundle) -> list[int] | None:

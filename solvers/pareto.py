@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from planner.arrays import Bools, Floats, Indices
 from planner.errors import PlannerError
 
+DUST = 1e-12  # of a figure; less is rounding
 BLOCK = 512  # points compared with the kept ones at a time; bounds the memory of one comparison
 
 
@@ -56,3 +57,12 @@ def _covered(by_KA: Floats, points_NA: Floats) -> Bools:
     for axis in range(points_NA.shape[1]):
         covered &= by_KA[:, axis][:, None] >= points_NA[:, axis][None, :]
     return covered
+
+
+def efficient(size_P: Floats, time_P: Floats) -> Indices:
+    """Indices of the points of finite time that no other is at least as small and as fast as, smallest first."""
+    order_P: Indices = np.lexsort((time_P, size_P))
+    order_P = order_P[np.isfinite(time_P[order_P])]
+    fastest_P = np.minimum.accumulate(time_P[order_P])
+    falls_P = np.append(True, fastest_P[1:] < fastest_P[:-1] * (1.0 - DUST))
+    return np.asarray(order_P[falls_P[: len(order_P)]])

@@ -18,10 +18,10 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
+from planner.solvers.pareto import DUST, efficient
 from planner.solvers.result import SolveResult, Status
 
 SOLVER = "partition dynamic program"
-DUST = 1e-12  # of a figure; less is rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,10 +94,12 @@ def partition(problem: PartitionProblem) -> SolveResult[Partition]:
         )
     counts = tuple(int(count) for count in count_S)
     options = (0,) * problem.num_items if frontiers is None else _options(problem, frontiers, counts)
-    found = Partition(counts, options)
-    value = float(stage_times(problem, found).max())
+    solution = Partition(counts, options)
+    value = float(stage_times(problem, solution).max())
     took_s = time.perf_counter() - started_s
-    return SolveResult(Status.OPTIMAL, "finished", found, value, min(float(bottleneck), value), took_s, solver=SOLVER)
+    return SolveResult(
+        Status.OPTIMAL, "finished", solution, value, min(float(bottleneck), value), took_s, solver=SOLVER
+    )
 
 
 def _single_costs(problem: PartitionProblem) -> Floats:
@@ -146,10 +148,7 @@ def _grown(before: Frontier, held_O: Floats, time_O: Floats) -> Frontier:
     P, O = len(before.held_P), len(held_O)
     held = (before.held_P[:, None] + held_O[None, :]).ravel()
     seconds = (before.time_P[:, None] + time_O[None, :]).ravel()
-    order = np.lexsort((seconds, held))
-    faster = np.minimum.accumulate(seconds[order])
-    kept = np.concatenate([[True], faster[1:] < faster[:-1] * (1.0 - DUST)])
-    chosen = order[kept]
+    chosen = efficient(held, seconds)
     return Frontier(held[chosen], seconds[chosen], np.tile(np.arange(O), P)[chosen], np.repeat(np.arange(P), O)[chosen])
 
 
@@ -181,10 +180,10 @@ def _options(problem: PartitionProblem, frontiers: list[list[Frontier]], counts:
     for stage, count in enumerate(counts):
         row = frontiers[first]
         point = int(_points(problem, row[count], first, first + count)[stage])
-        mine = []
+        own = []
         for place in range(count, 0, -1):
-            mine.append(int(row[place].last_P[point]))
+            own.append(int(row[place].last_P[point]))
             point = int(row[place].from_P[point])
-        chosen += reversed(mine)
+        chosen += reversed(own)
         first += count
     return tuple(chosen)

@@ -27,16 +27,16 @@ def cheapest_partition(
     """
     assert items <= MOST_ITEMS, "the table has 2^items entries"
     best: dict[int, int] = {}
-    for at, one in enumerate(sets):
-        mask = sum(1 << item for item in one)
-        if mask and (mask not in best or _before(at, best[mask], costs, ties)):
-            best[mask] = at
+    for index, items_of_set in enumerate(sets):
+        mask = sum(1 << item for item in items_of_set)
+        if mask and (mask not in best or _before(index, best[mask], costs, ties)):
+            best[mask] = index
     least, taken = {0: 0.0}, {0: -1}
     for covered in range(1, 1 << items):
         first = covered & -covered
         ways = [
-            (costs[at] + least[covered ^ mask], mask)
-            for mask, at in best.items()
+            (costs[index] + least[covered ^ mask], mask)
+            for mask, index in best.items()
             if mask & first and mask & covered == mask
         ]
         least[covered], taken[covered] = min(ways, default=(math.inf, 0))
@@ -60,25 +60,25 @@ def best_bottleneck(
 ) -> tuple[int, ...] | None:
     """The sets of a partition within the budget whose lowest value is the highest; None where there is no partition."""
     levels = sorted(set(values))
-    found: tuple[int, ...] | None = None
+    best: tuple[int, ...] | None = None
     low, high = 0, len(levels)
     while low < high:
         middle = (low + high) // 2
-        kept = [at for at, value in enumerate(values) if value >= levels[middle]]
+        kept = [index for index, value in enumerate(values) if value >= levels[middle]]
         chosen = cheapest_partition(
-            [sets[at] for at in kept],
-            [costs[at] for at in kept],
+            [sets[index] for index in kept],
+            [costs[index] for index in kept],
             items,
-            ties=None if ties is None else [ties[at] for at in kept],
+            ties=None if ties is None else [ties[index] for index in kept],
         )
-        if chosen is not None and sum(costs[kept[at]] for at in chosen) <= budget:
-            found, low = tuple(kept[at] for at in chosen), middle + 1
+        if chosen is not None and sum(costs[kept[index]] for index in chosen) <= budget:
+            best, low = tuple(kept[index] for index in chosen), middle + 1
         else:
             high = middle
-    return found
+    return best
 
 
-def _before(at: int, other: int, costs: Sequence[float], ties: Sequence[float] | None) -> bool:
-    if costs[at] != costs[other] or ties is None:
-        return costs[at] < costs[other]
-    return ties[at] > ties[other]
+def _before(index: int, other: int, costs: Sequence[float], ties: Sequence[float] | None) -> bool:
+    if costs[index] != costs[other] or ties is None:
+        return costs[index] < costs[other]
+    return ties[index] > ties[other]

@@ -147,11 +147,11 @@ class LinearModel:
 
     def minimise(self, expression: Expr) -> None:
         """Set the objective to the smallest value of `expression`."""
-        self._set_objective(expression, maximising=False)
+        self.optimise(expression, maximising=False)
 
     def maximise(self, expression: Expr) -> None:
         """Set the objective to the largest value of `expression`."""
-        self._set_objective(expression, maximising=True)
+        self.optimise(expression, maximising=True)
 
     def objective_at(self, values: Sequence[float]) -> float:
         """The objective recomputed at `values`, summed without rounding error."""
@@ -200,7 +200,8 @@ class LinearModel:
             raise PlannerError(f"name `{name}` is used twice in one model", where=name)
         self._taken.add(name)
 
-    def _set_objective(self, expression: Expr, *, maximising: bool) -> None:
+    def optimise(self, expression: Expr, *, maximising: bool) -> None:
+        """Set the objective and its sense; raises PlannerError for a coefficient that is not finite."""
         if not all(map(math.isfinite, (*expression.terms.values(), expression.constant))):
             raise PlannerError("objective has a coefficient that is not finite")
         self.objective = {column: value for column, value in sorted(expression.terms.items()) if value != 0.0}
@@ -272,21 +273,21 @@ class Violation:
 
 def check_feasible(model: LinearModel, values: Sequence[float], tolerance: float = 1e-6) -> list[Violation]:
     """What `values` violates by more than `tolerance` relative to the largest term of each row; uses no solver."""
-    found = [
+    violations = [
         Violation(name, INFINITY) for name, value in zip(model.names, values, strict=True) if not math.isfinite(value)
     ]
-    if found:
-        return found
+    if violations:
+        return violations
     for name, value, low, high, integer in zip(
         model.names, values, model.lower, model.upper, model.integer, strict=True
     ):
         off = max(low - value, value - high, abs(value - round(value)) if integer else 0.0)
         if not off <= tolerance * max(1.0, abs(value)):
-            found.append(Violation(name, off))
+            violations.append(Violation(name, off))
     for row in model.rows:
         activity = row.activity(values)
         scale = max((abs(a * values[j]) for j, a in zip(row.columns, row.coefficients, strict=True)), default=0.0)
         off = max(row.lower - activity, activity - row.upper)
         if not off <= tolerance * max(1.0, scale):
-            found.append(Violation(row.name, off))
-    return found
+            violations.append(Violation(row.name, off))
+    return violations

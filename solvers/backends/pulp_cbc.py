@@ -28,15 +28,15 @@ def load_pulp() -> ModuleType:
     if "pulp" in sys.modules:
         return sys.modules["pulp"]
     importlib.import_module("ortools.math_opt.python.mathopt")
-    found = sys.modules.get("highspy", _ABSENT)
+    installed = sys.modules.get("highspy", _ABSENT)
     # None makes `import highspy` fail and `find_spec("highspy")` say it is absent: both ways PuLP looks for it.
     sys.modules["highspy"] = None  # type: ignore[assignment]
     try:
         return importlib.import_module("pulp")
     finally:
         del sys.modules["highspy"]
-        if isinstance(found, ModuleType):
-            sys.modules["highspy"] = found
+        if isinstance(installed, ModuleType):
+            sys.modules["highspy"] = installed
 
 
 def run(model: LinearModel, limits: BackendLimits) -> BackendOutcome:

@@ -1,7 +1,7 @@
 """One way to solve a linear model, whichever backend does it: rounding, checking and honest statuses are ours."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from planner.errors import PlannerError
@@ -75,13 +75,17 @@ def _settle(model: LinearModel, raw: Sequence[float], *, coarse: bool) -> tuple[
     values = tuple(min(max(float(round(x)) if kind else x, low), high) for x, low, high, kind in columns)
     if all(model.integer) or not (coarse or _inexact(model, raw, values)):
         return values
+    return vertex(model, {j: values[j] for j, kind in enumerate(model.integer) if kind}) or values
+
+
+def vertex(model: LinearModel, fixed: Mapping[int, float]) -> tuple[float, ...] | None:
+    """The exact optimum of the model with some columns fixed, as a vertex in its bounds; None when there is none."""
     from planner.solvers.backends.mathopt import Relaxation
 
-    fixed = {j: values[j] for j, kind in enumerate(model.integer) if kind}
     restricted = model.restricted(fixed, fixed)
     answer = Relaxation(restricted).solve(restricted.lower, restricted.upper)
     if answer.values is None:
-        return values
+        return None
     bounds = zip(answer.values, restricted.lower, restricted.upper, strict=True)
     return tuple(min(max(x, low), high) for x, low, high in bounds)
 

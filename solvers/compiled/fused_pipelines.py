@@ -121,7 +121,7 @@ def _fits(shop, sequence_P, length, machine, count_T):
 
 
 @njit(cache=True)
-def _add_moves(sequence_P, first, last, machine, moves, found):
+def _add_moves(sequence_P, first, last, machine, moves, count):
     """Moves out of one critical block: the nearest tasks of other types to its front and to its end, and one swap."""
     for step in (1, -1):
         border, end = (first, last) if step == 1 else (last, first)
@@ -133,16 +133,16 @@ def _add_moves(sequence_P, first, last, machine, moves, found):
                     new = False
                     break
             if new:
-                moves[found, 0], moves[found, 1], moves[found, 2] = machine, p, border
-                found += 1
+                moves[count, 0], moves[count, 1], moves[count, 2] = machine, p, border
+                count += 1
                 types += 1
                 if types == FIRSTS:
                     break
     p = first + np.random.randint(last - first)
     if sequence_P[p] != sequence_P[p + 1]:
-        moves[found, 0], moves[found, 1], moves[found, 2] = machine, p + 1, p
-        found += 1
-    return found
+        moves[count, 0], moves[count, 1], moves[count, 2] = machine, p + 1, p
+        count += 1
+    return count
 
 
 @njit(cache=True)
@@ -162,7 +162,7 @@ def _critical_moves(shop, sequence_MP, length_M, first_T, start_O, job_MP, type_
             ends += 1
             if np.random.random() < 1.0 / ends:
                 task = o
-    found, last = 0, position_O[task]
+    count, last = 0, position_O[task]
     while True:
         t = type_O[task]
         m, p, start, k = machine_T[t], position_O[task], start_O[task], task - first_T[t]
@@ -179,9 +179,9 @@ def _critical_moves(shop, sequence_MP, length_M, first_T, start_O, job_MP, type_
             task = by_machine
             continue
         if last > p:
-            found = _add_moves(sequence_MP[m], p, last, m, moves, found)
+            count = _add_moves(sequence_MP[m], p, last, m, moves, count)
         if by_job < 0:
-            return found
+            return count
         task = by_job
         last = position_O[task]
 
@@ -217,20 +217,20 @@ def anneal(shop, sequence_MP, length_M, bound, iterations, hot, cold, seed):
     now = replay(shop, sequence_MP, length_M, first_T, start_O, job_MP)
     best, best_MP = now, sequence_MP.copy()
     temperature, factor = hot, (cold / hot) ** (1.0 / iterations)
-    stale, found = True, 0
+    stale, num_moves = True, 0
     for _ in range(iterations):
         if best <= bound + TOLERANCE:
             break
         temperature *= factor
         if stale:
-            found = _critical_moves(
+            num_moves = _critical_moves(
                 shop, sequence_MP, length_M, first_T, start_O, job_MP, type_O, now, position_O, moves
             )
             stale = False
-        if found == 0:
+        if num_moves == 0:
             stale = True
             continue
-        m, source, target = moves[np.random.randint(found)]
+        m, source, target = moves[np.random.randint(num_moves)]
         _move(sequence_MP[m], source, target)
         new = np.inf
         if _fits(shop, sequence_MP[m], length_M[m], m, seen_T):

@@ -20,14 +20,14 @@ def most_on_time(release_J, deadline_J, work_J, cap):
             continue
         best, best_gain, slack = count - 1, work_J[j], start[count - 1] - release_J[j]
         if start[count - 1] > release_J[j]:
-            at = count - 2
-            while at >= 0 and slack > best_gain:
-                k = kept[at]
+            place = count - 2
+            while place >= 0 and slack > best_gain:
+                k = kept[place]
                 gain = min(work_J[k], slack)
                 if gain > best_gain:
-                    best, best_gain = at, gain
-                slack = min(slack, start[at] - release_J[k])
-                at -= 1
+                    best, best_gain = place, gain
+                slack = min(slack, start[place] - release_J[k])
+                place -= 1
         left_out += 1
         if left_out > cap:
             return -1
@@ -41,8 +41,8 @@ def most_on_time(release_J, deadline_J, work_J, cap):
 def _drop(kept, start, best, count, release_J, work_J):
     """Takes the job at place `best` out; those behind it move up as far as their releases let them."""
     end = start[best - 1] + work_J[kept[best - 1]] if best > 0 else -np.inf
-    for at in range(best + 1, count):
-        k = kept[at]
+    for place in range(best + 1, count):
+        k = kept[place]
         moved = max(end, release_J[k])
-        kept[at - 1], start[at - 1] = k, moved
+        kept[place - 1], start[place - 1] = k, moved
         end = moved + work_J[k]

@@ -55,21 +55,21 @@ def simulate(row_RN3, count_R, batches, forward_S, input_S, weight_S, joined_S, 
                     if kind == 0 or kind == 4:
                         took += forward_S[s] - (joined_S[s] if kind == 4 else 0.0)
                         if s > 0:
-                            at = done_FS[0, s - 1, b]
-                            waits = waits or at < 0.0
-                            ready = max(ready, at + handover_S[s - 1])
+                            arrived = done_FS[0, s - 1, b]
+                            waits = waits or arrived < 0.0
+                            ready = max(ready, arrived + handover_S[s - 1])
                     elif kind == 3:
                         took += weight_S[s]
                     else:
                         took += input_S[s] + (weight_S[s] if kind == 1 else 0.0)
                         if s < S - 1:
-                            at = done_FS[1, s + 1, b]
-                            waits = waits or at < 0.0
-                            ready = max(ready, at + handover_S[s])
+                            arrived = done_FS[1, s + 1, b]
+                            waits = waits or arrived < 0.0
+                            ready = max(ready, arrived + handover_S[s])
                         else:
-                            at = done_FS[0, s, b]
-                            waits = waits or at < 0.0
-                            ready = max(ready, at)
+                            arrived = done_FS[0, s, b]
+                            waits = waits or arrived < 0.0
+                            ready = max(ready, arrived)
                 if waits:
                     break
                 end = ready + took

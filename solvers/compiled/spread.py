@@ -30,7 +30,7 @@ def greedy_copies(weight_E, num_slots, most_E):
 
 
 @njit(cache=True)
-def _fit(e, each, item_P, first_R, used_R, load_R, speed_R, held_ER, allowed_ER):
+def _fit(e, each, first_R, used_R, load_R, speed_R, held_ER, allowed_ER):
     """The bin that finishes first with one more copy of `e`; -1 where none may take it."""
     best, best_time = -1, np.inf
     for r in range(len(load_R)):
@@ -71,7 +71,7 @@ def _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, each_E):
 def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER, order_E):
     """Every copy, in the order of `order_E`, to the bin that then finishes first; no bin holds two copies of one item.
 
-    Returns (item_P, held_ER, load_R, complete): `complete` is False where some copy found no bin.
+    Returns (item_P with -1 in slots left free, complete): `complete` is False where some copy has no bin.
     """
     E, R = len(weight_E), len(speed_R)
     item_P = np.full(first_R[R], -1, np.int64)
@@ -81,7 +81,7 @@ def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER, order_E):
     complete = True
     for e in order_E:
         for _ in range(copies_E[e]):
-            r = _fit(e, each_E[e], item_P, first_R, used_R, load_R, speed_R, held_ER, allowed_ER)
+            r = _fit(e, each_E[e], first_R, used_R, load_R, speed_R, held_ER, allowed_ER)
             if r < 0:
                 r = _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, each_E)
             if r < 0:
@@ -91,30 +91,7 @@ def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER, order_E):
             used_R[r] += 1
             load_R[r] += each_E[e]
             held_ER[e, r] = True
-    return item_P, held_ER, load_R, complete
-
-
-@njit(cache=True)
-def place_once(weight_E, first_R, speed_R, allowed_ER, order_E):
-    """One copy of every item in `order_E`, each to the allowed bin that then ends first.
-
-    For items confined to some bins, where copies counted without regard to places may find none. Returns
-    (item_P with -1 in slots left free, complete).
-    """
-    E, R = len(weight_E), len(speed_R)
-    item_P, held_ER = np.full(first_R[R], -1, np.int64), np.zeros((E, R), np.bool_)
-    load_R, used_R = np.zeros(R), np.zeros(R, np.int64)
-    for e in order_E:
-        r = _fit(e, weight_E[e], item_P, first_R, used_R, load_R, speed_R, held_ER, allowed_ER)
-        if r < 0:
-            r = _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, weight_E)
-        if r < 0:
-            return item_P, False
-        item_P[first_R[r] + used_R[r]] = e
-        used_R[r] += 1
-        load_R[r] += weight_E[e]
-        held_ER[e, r] = True
-    return item_P, True
+    return item_P, complete
 
 
 @njit(cache=True)

@@ -66,8 +66,7 @@ class AffinityProblem:
 
     @property
     def slots_G(self) -> Ints:
-        counts: Ints = np.bincount(self.group_R, weights=self.slots_R).astype(np.int64)
-        return counts
+        return np.bincount(self.group_R, weights=self.slots_R).astype(np.int64)
 
     @property
     def weight_E(self) -> Floats:
@@ -143,8 +142,7 @@ def covariance(problem: AffinityProblem, home_E: Ints) -> Floats:
     for pairs_EE in (together_EE & apart_EE, ~together_EE):
         both_EE[pairs_EE] = _shrunk(counts_EE[pairs_EE], expected_EE[pairs_EE])
     np.fill_diagonal(both_EE, weight_E)
-    varying: Floats = both_EE - expected_EE
-    return varying
+    return np.asarray(both_EE - expected_EE)
 
 
 def _shrunk(count: Floats, expected: Floats) -> Floats:
@@ -154,8 +152,7 @@ def _shrunk(count: Floats, expected: Floats) -> Floats:
     lift = max(float(count.sum() / expected.sum()), 1e-9)
     spread = float(((count - lift * expected) ** 2 - lift * expected).sum() / (expected**2).sum())
     firmness = lift / max(spread, 1e-9)
-    shrunk: Floats = expected * (count + firmness * lift) / (expected + firmness)
-    return shrunk
+    return np.asarray(expected * (count + firmness * lift) / (expected + firmness))
 
 
 def solve_affinity(problem: AffinityProblem, *, steps: int = STEPS, seed: int = 0) -> SolveResult[AffinityLayout]:
@@ -170,14 +167,14 @@ def solve_affinity(problem: AffinityProblem, *, steps: int = STEPS, seed: int = 
     home_E = home_groups(problem)
     covariance_EE = covariance(problem, home_E) * problem.noise
     item_P = _start(problem, home_E)
-    found = judged(problem, item_P, covariance_EE)
+    layout = judged(problem, item_P, covariance_EE)
     if problem.items_NK.shape[1] <= MOST_BITS and len(problem.slots_G) <= MOST_BITS and len(problem.slots_R) > 1:
         other = judged(problem, _annealed(problem, item_P, home_E, covariance_EE, steps, seed), covariance_EE)
-        found = min((found, other), key=lambda layout: _objective(problem, layout))
-    objective = _objective(problem, found)
+        layout = min((layout, other), key=lambda layout: _objective(problem, layout))
+    objective = _objective(problem, layout)
     bound = -(-problem.items_NK.shape[1] // int(problem.slots_G.max())) + problem.price
     took = time.perf_counter() - started
-    return SolveResult(Status.FEASIBLE, "finished", found, objective, min(bound, objective), took, SOLVER)
+    return SolveResult(Status.FEASIBLE, "finished", layout, objective, min(bound, objective), took, SOLVER)
 
 
 def _objective(problem: AffinityProblem, layout: AffinityLayout) -> float:
@@ -203,8 +200,8 @@ def _start(problem: AffinityProblem, home_E: Ints) -> Ints:
     for group in range(len(slots_G)):
         held = np.concatenate([np.nonzero(home_E == group)[0], item_F[group_F == group]])
         bins = np.nonzero(problem.group_R == group)[0]
-        at = np.concatenate([np.arange(first_R[r], first_R[r + 1]) for r in bins])
-        item_P[at] = held[_pack((weight_E / copies_E)[held], problem.slots_R[bins], speed_R[bins])]
+        slot = np.concatenate([np.arange(first_R[r], first_R[r + 1]) for r in bins])
+        item_P[slot] = held[_pack((weight_E / copies_E)[held], problem.slots_R[bins], speed_R[bins])]
     return item_P
 
 
@@ -269,8 +266,8 @@ def expected_slowest(mean_R: Floats, deviation_R: Floats) -> float:
 
     deviation_R = np.maximum(deviation_R, 1e-12)
     low, high = float((mean_R - 8.0 * deviation_R).min()), float((mean_R + 8.0 * deviation_R).max())
-    at, step = np.linspace(low, high, 4001, retstep=True)
-    below = np.prod(ndtr((at[:, None] - mean_R) / deviation_R), axis=1)
+    time_T, step = np.linspace(low, high, 4001, retstep=True)
+    below = np.prod(ndtr((time_T[:, None] - mean_R) / deviation_R), axis=1)
     return float(high - step * (below.sum() - 0.5 * (below[0] + below[-1])))
 
 

@@ -54,8 +54,7 @@ def export_times(problem: ExportProblem, exports: Exports) -> Floats:
     taken: Bools = exports.item_RJ >= 0
     np.subtract.at(load_R, home_E[exports.item_RJ[taken]], exports.amount_RJ[taken])
     load_R += np.where(taken, exports.amount_RJ, 0.0).sum(axis=1)
-    times: Floats = load_R / problem.speed_R
-    return times
+    return np.asarray(load_R / problem.speed_R)
 
 
 def solve_export(problem: ExportProblem, *, tolerance: float = TOLERANCE, rounds: int = ROUNDS) -> SolveResult[Exports]:

@@ -24,8 +24,8 @@ def far_share(weight_E: Floats, group_P: Ints, item_P: Ints, share_P: Floats, so
     """
     groups, items = source_GE.shape
     filled = item_P >= 0
-    at, carried = group_P[filled] * items + item_P[filled], share_P[filled] * weight_E[item_P[filled]]
-    carried_GE = np.bincount(at, weights=carried, minlength=groups * items).reshape(groups, items)
+    cell, carried = group_P[filled] * items + item_P[filled], share_P[filled] * weight_E[item_P[filled]]
+    carried_GE = np.bincount(cell, weights=carried, minlength=groups * items).reshape(groups, items)
     return max(0.0, 1.0 - float(np.minimum(carried_GE, source_GE).sum()) / float(weight_E.sum()))
 
 

@@ -62,9 +62,8 @@ def fewest_moves(alive: Sequence[int], blank: int = 0, replicas: int | None = No
 
 @dataclass(frozen=True, slots=True)
 class Recut:
-    """New pieces over holders, and shares of the whole that each kind of move takes."""
+    """Shares of the whole: what new pieces over the holders that are left keep in place, move and lose."""
 
-    holder_of_piece: tuple[int | None, ...]  # index among the old pieces; None: someone who held none
     kept: float  # stays where it is
     moved: float  # comes from another holder that is left
     lost: float  # was held only by those who are gone
@@ -84,12 +83,9 @@ def recut(pieces: int, gone: Sequence[int], after: int) -> SolveResult[Recut]:
     overlap = overlaps(pieces, after)
     kept_LQ = overlap[left]
     rows, columns = linear_sum_assignment(kept_LQ, maximize=True)
-    holder: list[int | None] = [None] * after
-    for row, column in zip(rows, columns, strict=True):
-        holder[int(column)] = left[int(row)]
     kept = float(kept_LQ[rows, columns].sum())
     lost = len(set(gone)) / pieces
-    value = Recut(tuple(holder), kept, max(0.0, 1.0 - kept - lost), lost)
+    value = Recut(kept, max(0.0, 1.0 - kept - lost), lost)
     return SolveResult(
         Status.OPTIMAL, "finished", value, value.moved, value.moved, time.perf_counter() - started, "assignment"
     )

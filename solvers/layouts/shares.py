@@ -108,10 +108,10 @@ def _homes_and_exports(problem: SpreadProblem, tolerance: float, steps: int, see
     item_P[home_at] = item_H
     for r in range(len(home_R)):
         _fill_free(problem, r, int(home_R[r]), item_H, exported.solution.item_RJ[r], item_P)
-        for j, at in enumerate(exported.solution.item_RJ[r]):
-            if at >= 0:
+        for j, source in enumerate(exported.solution.item_RJ[r]):
+            if source >= 0:
                 amount = float(exported.solution.amount_RJ[r, j])
-                item = int(item_H[at])
+                item = int(item_H[source])
                 slot = _slot_of(problem, item_P, r, item)
                 share_P[slot] += amount / max(problem.weight_E[item], 1e-300)
                 left_E[item] -= amount
@@ -130,9 +130,9 @@ def _fill_free(problem: SpreadProblem, bin_: int, homes: int, item_H: Ints, piec
     """Free slots of a bin take the items handed to it, then the heaviest items it does not hold, with no share."""
     first, last = int(problem.first_R[bin_]), int(problem.first_R[bin_ + 1])
     held = list(item_P[first : first + homes])
-    for at in piece_J:
-        if at >= 0 and int(item_H[at]) not in held:
-            held.append(int(item_H[at]))
+    for piece in piece_J:
+        if piece >= 0 and int(item_H[piece]) not in held:
+            held.append(int(item_H[piece]))
     for item in np.argsort(-problem.weight_E, kind="stable"):
         if len(held) >= last - first:
             break

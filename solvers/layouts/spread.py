@@ -191,29 +191,31 @@ def construct(problem: SpreadProblem) -> Ints | None:
 
     if problem.allowed_ER is not None:
         return _construct_confined(problem)
-    found: Ints
     most_E = np.full(len(problem.weight_E), len(problem.slots_R))
     copies_E = greedy_copies(problem.weight_E, int(problem.first_R[-1]), most_E)
     order_E = np.argsort(-problem.weight_E / copies_E, kind="stable")
-    found, _, _, complete = longest_first(
+    item_P: Ints
+    item_P, complete = longest_first(
         problem.weight_E, copies_E, problem.first_R, problem.speed_R, problem.allowed, order_E
     )
-    return found if complete and (found >= 0).all() else None
+    return item_P if complete and (item_P >= 0).all() else None
 
 
 def _construct_confined(problem: SpreadProblem) -> Ints | None:
     """One copy of each item, confined ones first, then further copies; by matching where the greedy rule gets stuck."""
-    from planner.solvers.compiled.spread import fill_free, place_once
+    from planner.solvers.compiled.spread import fill_free, longest_first
 
     allowed_ER = problem.allowed
     order_E = np.lexsort((-problem.weight_E, allowed_ER.sum(axis=1)))
-    item_P, complete = place_once(problem.weight_E, problem.first_R, problem.speed_R, allowed_ER, order_E)
+    item_P: Ints | None
+    item_P, complete = longest_first(
+        problem.weight_E, np.ones_like(order_E), problem.first_R, problem.speed_R, allowed_ER, order_E
+    )
     if not complete:
         item_P = _match(problem, allowed_ER)
     if item_P is None or not fill_free(item_P, problem.bin_P, problem.weight_E, allowed_ER):
         return None
-    found: Ints = item_P
-    return found
+    return item_P
 
 
 def _match(problem: SpreadProblem, allowed_ER: Bools) -> Ints | None:

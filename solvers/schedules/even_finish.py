@@ -12,6 +12,7 @@ bits of one integer, in O(N sum (N / c_g) / 64). The least T is one of the value
 each group's; so f is asked for O(|G|^2 log^2 N) numbers only.
 """
 
+import bisect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,28 +35,28 @@ class Machines:
 def can_share(tasks: int, groups: Sequence[Machines]) -> bool:
     """Whether any numbers add up."""
     _require(tasks, groups)
-    return _reach(groups, [tasks // one.count for one in groups], tasks)[-1] >> tasks & 1 == 1
+    return _reach(groups, [tasks // group.count for group in groups], tasks)[-1] >> tasks & 1 == 1
 
 
 def share_tasks(tasks: int, groups: Sequence[Machines], done_s: Sequence[Done]) -> SolveResult[tuple[int, ...]]:
     """Tasks of a machine of each group, proven optimal; INFEASIBLE where no numbers add up."""
     started = time.perf_counter()
     _require(tasks, groups)
-    at = [cache(one) for one in done_s]
-    most = [tasks // one.count // one.unit for one in groups]  # in units
+    done_at = [cache(group) for group in done_s]
+    most = [tasks // group.count // group.unit for group in groups]  # in units
 
     def limits(value_s: float) -> list[int]:
-        return [_largest(at[g], one.unit, most[g], value_s) * one.unit for g, one in enumerate(groups)]
+        return [_largest(done_at[g], group.unit, most[g], value_s) * group.unit for g, group in enumerate(groups)]
 
     def works(value_s: float) -> bool:
         return bool(_reach(groups, limits(value_s), tasks)[-1] >> tasks & 1)
 
     best_s: float | None = None
-    for g, one in enumerate(groups):
+    for g, group in enumerate(groups):
         low, high = 1, most[g]
         while low <= high:
             middle = (low + high) // 2
-            value_s = at[g](middle * one.unit)
+            value_s = done_at[g](middle * group.unit)
             if (best_s is not None and value_s >= best_s) or works(value_s):
                 high = middle - 1
                 best_s = value_s if best_s is None else min(best_s, value_s)
@@ -64,47 +65,40 @@ def share_tasks(tasks: int, groups: Sequence[Machines], done_s: Sequence[Done]) 
     took_s = time.perf_counter() - started
     if best_s is None or not works(best_s):
         return SolveResult(Status.INFEASIBLE, "finished", None, None, None, took_s)
-    found = _numbers(groups, limits(best_s), tasks)
-    return SolveResult(Status.OPTIMAL, "finished", found, best_s, best_s, took_s, "subset sum and bisection")
+    numbers = _numbers(groups, limits(best_s), tasks)
+    return SolveResult(Status.OPTIMAL, "finished", numbers, best_s, best_s, took_s, "subset sum and bisection")
 
 
 def _largest(done_s: Done, unit: int, most: int, value_s: float) -> int:
     """The most units that a machine has done by `value_s`."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if done_s(middle * unit) <= value_s:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect.bisect_right(range(1, most + 1), value_s, key=lambda number: done_s(number * unit))
 
 
 def _reach(groups: Sequence[Machines], most: Sequence[int], tasks: int) -> list[int]:
     """Sums that the first groups can make, as bits, for no group, one, two, ..."""
     kept = (1 << tasks + 1) - 1
     sums = [1]
-    for one, limit in zip(groups, most, strict=True):
-        found = 0
-        for number in range(one.unit, limit + 1, one.unit):
-            found |= sums[-1] << one.count * number
-        sums.append(found & kept)
+    for group, limit in zip(groups, most, strict=True):
+        reached = 0
+        for number in range(group.unit, limit + 1, group.unit):
+            reached |= sums[-1] << group.count * number
+        sums.append(reached & kept)
     return sums
 
 
 def _numbers(groups: Sequence[Machines], most: Sequence[int], tasks: int) -> tuple[int, ...]:
     """Numbers up to `most` that add up, the largest for the last groups."""
-    sums, left, found = _reach(groups, most, tasks), tasks, []
+    sums, left, chosen = _reach(groups, most, tasks), tasks, []
     for g in reversed(range(len(groups))):
-        one = groups[g]
-        numbers = range(one.unit, min(most[g], left // one.count) + 1, one.unit)
-        number = next(n for n in reversed(numbers) if sums[g] >> left - one.count * n & 1)
-        found.append(number)
-        left -= one.count * number
-    return tuple(reversed(found))
+        group = groups[g]
+        numbers = range(group.unit, min(most[g], left // group.count) + 1, group.unit)
+        number = next(n for n in reversed(numbers) if sums[g] >> left - group.count * n & 1)
+        chosen.append(number)
+        left -= group.count * number
+    return tuple(reversed(chosen))
 
 
 def _require(tasks: int, groups: Sequence[Machines]) -> None:
-    if tasks < 1 or not groups or any(one.count < 1 or one.unit < 1 for one in groups):
+    if tasks < 1 or not groups or any(group.count < 1 or group.unit < 1 for group in groups):
         what = f"{tasks} tasks for {len(groups)} groups"
         raise PlannerError(what, where="machines", hint="give at least one task, group, machine and unit")

@@ -72,17 +72,17 @@ def _validate(cost_TS: Floats, attribute_SA: Ints, change_A: Floats, initial_A: 
 def _groups(attribute_SA: Ints, change_A: Floats) -> list[tuple[Ints, int, float]]:
     """For every set of attributes kept: the group of each state, how many groups, and the cost of changing the rest."""
     count = len(change_A)
-    found = []
+    groups = []
     for number in range(count + 1):
         for kept in combinations(range(count), number):
-            rest = float(sum(change_A[one] for one in range(count) if one not in kept))
+            rest = float(sum(change_A[attribute] for attribute in range(count) if attribute not in kept))
             if kept:
                 _, group_S = np.unique(attribute_SA[:, list(kept)], axis=0, return_inverse=True)
             else:
                 group_S = np.zeros(len(attribute_SA), np.int64)
             group_S = group_S.reshape(-1)
-            found.append((group_S, int(group_S.max()) + 1, rest))
-    return found
+            groups.append((group_S, int(group_S.max()) + 1, rest))
+    return groups
 
 
 def _reached(value_S: Floats, groups: list[tuple[Ints, int, float]]) -> Floats:

@@ -57,7 +57,7 @@ def ways_of(job: TaskJob, machines: Mapping[str, int]) -> tuple[Way, ...]:
     best: list[Way] = []
     for round_s in sorted({job.task_s[k] * m for k in job.task_s for m in range(1, min(job.tasks, job.most[k]) + 1)}):
         for way in _fewest(job, machines, round_s):
-            if not any(all(a <= b for a, b in zip(one.machines, way.machines, strict=True)) for one in best):
+            if not any(all(a <= b for a, b in zip(known.machines, way.machines, strict=True)) for known in best):
                 best.append(way)
     return tuple(best)
 
@@ -71,16 +71,16 @@ def share_machines(
     started = time.perf_counter()
     ways = [ways_of(job, machines) for job in jobs]
     model = build(jobs, ways, list(machines.values()))
-    found = solve(model, time_limit_s=time_limit_s)
+    result = solve(model, time_limit_s=time_limit_s)
     chosen, value = None, None
-    if found.solution is not None:
+    if result.solution is not None:
         chosen = tuple(
-            next((way for a, way in enumerate(own) if found.solution[f"y[{j},{a}]"] > 0.5), None)
+            next((way for a, way in enumerate(own) if result.solution[f"y[{j},{a}]"] > 0.5), None)
             for j, own in enumerate(ways)
         )
         value = sum(_speed(job, own, way) for job, own, way in zip(jobs, ways, chosen, strict=True) if way is not None)
     took_s = time.perf_counter() - started
-    return SolveResult(found.status, found.stop_reason, chosen, value, found.bound, took_s, found.solver)
+    return SolveResult(result.status, result.stop_reason, chosen, value, result.bound, took_s, result.solver)
 
 
 def build(jobs: Sequence[TaskJob], ways: Sequence[Sequence[Way]], machines: Sequence[int]) -> LinearModel:
@@ -104,14 +104,14 @@ def _fewest(job: TaskJob, machines: Mapping[str, int], busy_s: float) -> Iterato
     """Ways to do all tasks within `busy_s` with no machine to spare, as many of the last kind as the others leave."""
     holds = [_held(job, kind, busy_s) for kind in machines]
     ranges = [_range(job, number, held) for number, held in zip(machines.values(), holds, strict=True)]
-    last = max((at for at, held in enumerate(holds) if held), default=None)
+    last = max((index for index, held in enumerate(holds) if held), default=None)
     if last is None:
         return
-    for taken in product(*(values if at != last else range(1) for at, values in enumerate(ranges))):
+    for taken in product(*(values if index != last else range(1) for index, values in enumerate(ranges))):
         done = sum(number * held for number, held in zip(taken, holds, strict=True))
         more = max(math.ceil((job.tasks - done) / holds[last]), 0)
         if more in ranges[last]:
-            groups = [more if at == last else number for at, number in enumerate(taken)]
+            groups = [more if index == last else number for index, number in enumerate(taken)]
             yield Way(tuple(number * job.group for number in groups), busy_s + job.more_s)
 
 

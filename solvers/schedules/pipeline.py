@@ -85,9 +85,9 @@ def orders(schedule: str, ranks: int, chunks: int, batches: int) -> Orders:
         width = max(len(steps) for program, _ in programs for _, steps in program)
         program_RPK = np.zeros((ranks, max(len(program) for program, _ in programs), 2 + 2 * width), np.int64)
         for rank, (program, _) in enumerate(programs):
-            for at, (times, steps) in enumerate(program):
+            for index, (times, steps) in enumerate(program):
                 flat = [value for step in steps for value in step]
-                program_RPK[rank, at, : 2 + len(flat)] = [max(times, 0), len(steps), *flat]
+                program_RPK[rank, index, : 2 + len(flat)] = [max(times, 0), len(steps), *flat]
         arms_RA3 = np.array([arms for _, arms in programs], np.int64)
         row_RN3, count_R = pipeline.phases(program_RPK, arms_RA3, 3 * chunks * batches)
     return Orders(row_RN3, count_R, ranks * chunks, batches, stages_of_ranks(schedule, ranks, chunks))

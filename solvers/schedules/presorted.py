@@ -57,11 +57,11 @@ def solve_presorted(
         high = _slowest(runs, sorted_l, rates)
         while high - low > TOLERANCE * high:
             middle = 0.5 * (low + high)
-            found = _runs(middle, sorted_l, workers, rates)
-            if found is None:
+            shorter = _runs(middle, sorted_l, workers, rates)
+            if shorter is None:
                 low = middle
             else:
-                runs, high = found, min(_slowest(found, sorted_l, rates), middle)
+                runs, high = shorter, min(_slowest(shorter, sorted_l, rates), middle)
     objective = _slowest(runs, sorted_l, rates)
     took = time.perf_counter() - started
     return SolveResult(Status.OPTIMAL, "finished", runs, objective, min(low, objective), took, "presorted")

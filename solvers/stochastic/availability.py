@@ -56,9 +56,9 @@ def best_spares(
     missing = [max(0.0, float(1.0 - within)) for within in together]
     values = [value(spares, missing[spares]) for spares in range(most + 1)]
     best = int(np.argmax(values))
-    found = (best, missing[best])
+    solution = (best, missing[best])
     return SolveResult(
-        Status.OPTIMAL, "finished", found, values[best], values[best], time.perf_counter() - started, "enumeration"
+        Status.OPTIMAL, "finished", solution, values[best], values[best], time.perf_counter() - started, "enumeration"
     )
 
 
@@ -67,10 +67,13 @@ def mean_speed(slow: Sequence[Slowness]) -> float:
 
     The speed is at least v while no slowness below v is present, with chance exp(-sum of the loads below v).
     """
-    if any(not 0.0 < one.speed <= 1.0 for one in slow):
+    if any(not 0.0 < slowness.speed <= 1.0 for slowness in slow):
         raise PlannerError("a slow unit runs at a fraction of the speed of the others, above 0 and at most 1")
-    speeds = sorted({one.speed for one in slow} | {1.0})
-    absent = [math.exp(-sum(one.rate_per_s * one.lasting_s for one in slow if one.speed < speed)) for speed in speeds]
+    speeds = sorted({slowness.speed for slowness in slow} | {1.0})
+    absent = [
+        math.exp(-sum(slowness.rate_per_s * slowness.lasting_s for slowness in slow if slowness.speed < speed))
+        for speed in speeds
+    ]
     none_up_to = [*absent[1:], 0.0]
     slowest = [above - upto for above, upto in zip(absent, none_up_to, strict=True)]
     return sum(chance * speed for chance, speed in zip(slowest, speeds, strict=True))
@@ -78,20 +81,15 @@ def mean_speed(slow: Sequence[Slowness]) -> float:
 
 def _away(outages: Sequence[Outage], most: int) -> Floats:
     """The chance that exactly 0, 1, ..., `most` units are away."""
-    if any(one.rate_per_s < 0.0 or one.away_s < 0.0 or one.units < 1 for one in outages):
+    if any(outage.rate_per_s < 0.0 or outage.away_s < 0.0 or outage.units < 1 for outage in outages):
         raise PlannerError("outages need rates and times that are not negative, and take one unit or more")
     chances = np.zeros(most + 1)
     chances[0] = 1.0
-    for one in outages:
-        events = np.arange(most // one.units + 1)
-        logs = events * math.log(one.load) - one.load - _log_factorials(len(events)) if one.load else np.zeros(0)
-        single = np.zeros(most + 1)
-        single[0] = 1.0
-        if one.load:
-            single[:: one.units] = np.exp(logs)
-        chances = np.convolve(chances, single)[: most + 1]
+    for outage in outages:
+        if outage.load:
+            events = np.arange(most // outage.units + 1)
+            log_factorials = np.append(0.0, np.cumsum(np.log(events[1:])))
+            single = np.zeros(most + 1)
+            single[:: outage.units] = np.exp(events * math.log(outage.load) - outage.load - log_factorials)
+            chances = np.convolve(chances, single)[: most + 1]
     return chances
-
-
-def _log_factorials(count: int) -> Floats:
-    return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count))))) if count > 1 else np.zeros(count)

@@ -137,8 +137,7 @@ def _steps_kept(hazards: Sequence[Hazard], saving: Saving, rate: float, n: Float
     exponent = rate * saving.step_s
     reached, c = np.exp(-exponent * n), math.exp(-rate * saving.pause_s)
     partial = np.exp(-exponent) * np.expm1(-exponent * (n - 1.0)) / math.expm1(-exponent) - (n - 1.0) * reached
-    kept: Floats = n * c * reached * durable + saved * (partial + n * reached * (1.0 - c))
-    return kept
+    return np.asarray(n * c * reached * durable + saved * (partial + n * reached * (1.0 - c)))
 
 
 def _chances(hazards: Sequence[Hazard], saving: Saving, rate: float) -> tuple[float, float]:
@@ -179,11 +178,11 @@ def _narrowed(hazards: Sequence[Hazard], saving: Saving, low: int, high: int) ->
 
 def _require(hazards: Sequence[Hazard], saving: Saving, steps: Floats) -> None:
     times = [saving.pause_s, saving.durable_after_s]
-    times += [time for one in hazards for time in (one.rate_per_s, one.restart_s, one.saved_after_s)]
+    times += [time for hazard in hazards for time in (hazard.rate_per_s, hazard.restart_s, hazard.saved_after_s)]
     if saving.step_s <= 0.0 or any(not math.isfinite(value) or value < 0.0 for value in times):
         raise PlannerError("rates and times of failures and saves must be finite and not negative, a step above 0")
     least = saving.least_steps()
     if np.any(steps < least):
-        found = int(steps.min())
-        what = f"a snapshot every {found} steps, and it is durable after {saving.durable_after_s:g} s"
+        fewest = int(steps.min())
+        what = f"a snapshot every {fewest} steps, and it is durable after {saving.durable_after_s:g} s"
         raise PlannerError(what, hint=f"leave at least {least} steps of {saving.step_s:g} s between snapshots")

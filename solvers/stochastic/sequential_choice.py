@@ -27,7 +27,7 @@ from functools import cache
 
 import numpy as np
 
-from planner.arrays import Bools, Floats
+from planner.arrays import Floats
 from planner.errors import PlannerError
 
 LEAST_VARIANCE = 1e-12
@@ -57,8 +57,7 @@ class Belief:
 
     def effect_M(self, index: int) -> Floats:
         """How far the means move when the measurement of `index` is one deviation above its expectation [M]."""
-        found: Floats = self.covariance_MM[:, index] / math.sqrt(self.variance_M[index] + self.noise)
-        return found
+        return np.asarray(self.covariance_MM[:, index] / math.sqrt(self.variance_M[index] + self.noise))
 
     def measured(self, index: int, value: float) -> "Belief":
         """The belief after alternative `index` was measured at `value`: conditioning, O(M^2)."""
@@ -111,9 +110,9 @@ def gains(choice: BeliefState) -> Floats:
     """
     now = float(expected_rewards(choice).max())
     unseen = [m for m in range(len(choice.a_M)) if m not in choice.seen]
-    found_M = np.zeros(len(choice.a_M))
-    found_M[unseen] = [max(_mean_best(choice, m) - now, 0.0) for m in unseen]
-    return found_M
+    gain_M = np.zeros(len(choice.a_M))
+    gain_M[unseen] = [max(_mean_best(choice, m) - now, 0.0) for m in unseen]
+    return gain_M
 
 
 def next_measurements(choice: BeliefState, count: int, *, seed: int) -> list[int]:
@@ -127,7 +126,7 @@ def next_measurements(choice: BeliefState, count: int, *, seed: int) -> list[int
     possible = [choice]
     while len(chosen) < count and (index := _next(possible)) is not None:
         chosen.append(index)
-        possible = [_drawn(one, index, rng) for one in (possible * DRAWS if len(possible) == 1 else possible)]
+        possible = [_drawn(state, index, rng) for state in (possible * DRAWS if len(possible) == 1 else possible)]
     return chosen
 
 
@@ -150,16 +149,11 @@ def _next(possible: Sequence[BeliefState]) -> int | None:
     seen = possible[0].seen
     if len(seen) == len(possible[0].a_M):
         return None
-    gain_M = np.mean([gains(one) for one in possible], axis=0)
-    reward_M = np.mean([expected_rewards(one) for one in possible], axis=0)
+    gain_M = np.mean([gains(state) for state in possible], axis=0)
+    reward_M = np.mean([expected_rewards(state) for state in possible], axis=0)
     score_M = gain_M if gain_M.max() > NOTHING * reward_M.max() else reward_M
-    return int(np.argmax(np.where(_mask(seen, len(score_M)), -1.0, score_M)))
-
-
-def _mask(seen: frozenset[int], size: int) -> Bools:
-    found = np.zeros(size, dtype=np.bool_)
-    found[list(seen)] = True
-    return found
+    score_M[list(seen)] = -1.0
+    return int(np.argmax(score_M))
 
 
 def _drawn(choice: BeliefState, index: int, rng: np.random.Generator) -> BeliefState:
@@ -175,8 +169,7 @@ def _joint(belief: Belief, rng: np.random.Generator) -> Floats:
     """Joint draws [D, M]; by eigenvalues, as what was measured without noise has no variance left."""
     values_M, vectors_MM = np.linalg.eigh(belief.covariance_MM)
     root_MM = vectors_MM * np.sqrt(np.maximum(values_M, 0.0))
-    found: Floats = belief.mean_M + rng.standard_normal((DRAWS**2, len(values_M))) @ root_MM.T
-    return found
+    return np.asarray(belief.mean_M + rng.standard_normal((DRAWS**2, len(values_M))) @ root_MM.T)
 
 
 def _mean_best(choice: BeliefState, index: int) -> float:
@@ -195,15 +188,13 @@ def _outcomes(count: int) -> Floats:
     """Equally likely values of a standard normal: the middles of `count` equal shares."""
     from scipy.special import ndtri
 
-    found: Floats = ndtri((np.arange(count) + 0.5) / count)
-    return found
+    return np.asarray(ndtri((np.arange(count) + 0.5) / count))
 
 
 def _phi(value: Floats) -> Floats:
     from scipy.special import ndtr
 
-    found: Floats = ndtr(value)
-    return found
+    return np.asarray(ndtr(value))
 
 
 def _rewards(choice: BeliefState, mean_x: Floats, variance_x: Floats, mean_y: Floats, variance_y: Floats) -> Floats:
@@ -212,7 +203,7 @@ def _rewards(choice: BeliefState, mean_x: Floats, variance_x: Floats, mean_y: Fl
     total = np.exp(mean_y) + part_x
     w = part_x / total
     spread = np.exp((w * w * variance_x + (1.0 - w) ** 2 * variance_y) / 2.0)
-    found = choice.a_M / total * spread * _phi((choice.limit_x - mean_x + w * variance_x) / np.sqrt(variance_x))
+    rewards = choice.a_M / total * spread * _phi((choice.limit_x - mean_x + w * variance_x) / np.sqrt(variance_x))
     if choice.limit_y is not None:
-        found = found * _phi((choice.limit_y - mean_y + (1.0 - w) * variance_y) / np.sqrt(variance_y))
-    return found
+        rewards = rewards * _phi((choice.limit_y - mean_y + (1.0 - w) * variance_y) / np.sqrt(variance_y))
+    return rewards

@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 from mix_oracle import can_place
 
 from planner.errors import PlannerError
-from planner.solvers.packing import Bundle, fits, pack
+from planner.solvers.packing import Bundle, pack
+
+
+def fits(free_counts: list[int], instances: list[Bundle]) -> bool:
+    """Whether, for every size s, groups of s or more take no more than the nodes have."""
+    return all(
+        sum(instance.groups * (instance.size // s) for instance in instances if instance.size >= s)
+        <= sum(count // s for count in free_counts)
+        for s in {instance.size for instance in instances}
+    )
+
 
 CHAINS = st.sampled_from([(1, 2, 4), (2, 4, 8), (1, 3, 6), (4,), (1, 8)])
 
