@@ -72,17 +72,16 @@ class Mix:
         """The best solution of another mix problem; None where nothing is feasible."""
         return _solve(problem).solution
 
-    def limited(self, most: Mapping[int, int]) -> MixProblem:
-        """The problem with at most so many instances of some shapes."""
-        shapes = (
-            replace(shape, max_instances=most[c]) if c in most else shape for c, shape in enumerate(self.problem.shapes)
-        )
-        return replace(self.problem, shapes=tuple(shapes))
-
     def loss(self, objective: float) -> float:
         """By what share an objective is worse than the plan's."""
         worse = self.objective - objective if self.maximising else objective - self.objective
         return worse / max(abs(self.objective), 1e-12)
+
+
+def limited(problem: MixProblem, most: Mapping[int, int]) -> MixProblem:
+    """The problem with at most so many instances of some shapes."""
+    shapes = (replace(shape, max_instances=most.get(c, shape.max_instances)) for c, shape in enumerate(problem.shapes))
+    return replace(problem, shapes=tuple(shapes))
 
 
 def _solve(problem: MixProblem) -> SolveResult[MixSolution]:

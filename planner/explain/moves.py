@@ -1,11 +1,11 @@
 """What would change the plan: its mix solved again with whole instances as one thing moves at a time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.documents.units import significant
 from planner.explain.facts import Fact
-from planner.explain.mix import Mix, needs_rate
+from planner.explain.mix import Mix, limited, needs_rate
 from planner.solvers.mix import MixObjective, MixProblem, MixShape
 
 _SAME = 1e-6  # relative; objectives this near are equal
@@ -34,7 +34,7 @@ def replica_facts(mix: Mix, role: str) -> Iterator[Fact]:
         return
     count = mix.count(c)
     for most in sorted({count - 1, 0}, reverse=True):
-        yield _instances(mix, role, most, mix.best(mix.limited({c: most})))
+        yield _instances(mix, role, most, mix.best(limited(mix.problem, {c: most})))
 
 
 def _instances(mix: Mix, role: str, most: int, objective: float | None) -> Fact:
@@ -79,7 +79,7 @@ def _scaled_loads(mix: Mix) -> MixProblem:
 def _headroom(mix: Mix) -> Iterator[Fact]:
     """How much more load the instances of the plan can take."""
     counts = {c: mix.count(c) for c in range(len(mix.problem.shapes))}
-    most = mix.best(_capped(_scaled_loads(mix), counts))
+    most = mix.best(limited(_scaled_loads(mix), counts))
     if most and most >= 1.0 - _SAME:
         text = f"the instances of the plan hold {significant(100 * (most - 1.0))} % more load: {_load_text(mix, most)}"
         yield Fact("change", text, (*_names(mix), "requests_per_s"), figures={"load_factor": most})
@@ -98,11 +98,6 @@ def _slack(mix: Mix) -> Iterator[Fact]:
         less = significant(100 * (1.0 - least))
         what = f"with {less} % less load a better plan takes over: {_load_text(mix, least)}"
         yield Fact("change", what, (*_names(mix), "requests_per_s"), figures={"load_factor": least})
-
-
-def _capped(problem: MixProblem, most: Mapping[int, int]) -> MixProblem:
-    shapes = tuple(replace(shape, max_instances=most[c]) for c, shape in enumerate(problem.shapes))
-    return replace(problem, shapes=shapes)
 
 
 def _names(mix: Mix) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.points import Tally
-from planner.kinds.serve.steady.roles_in_use import roles_in_use
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, prepare, search
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -110,14 +109,13 @@ def _loosened(target: Target, factor: float) -> Target:
 
 def _colocated(setting: ServeSetting, target: Target) -> Iterator[Team]:
     """The shapes of most requests a second for a GPU (for its price, where pools have prices)."""
-    candidates = list_candidates(setting, (_loosened(target, LOOSENED),), Tally())
-    colocated = [
-        candidate for candidate in candidates if candidate.function == "colocated" and _rate(candidate, target) > 0.0
+    ranked = [
+        (candidate.rates_per_s[target.index] / (candidate.shape.devices * _price(setting, candidate)), candidate)
+        for candidate in list_candidates(setting, (_loosened(target, LOOSENED),), Tally())
+        if candidate.function == "colocated"
     ]
-    colocated.sort(
-        key=lambda candidate: -_rate(candidate, target) / (candidate.shape.devices * _price(setting, candidate))
-    )
-    yield from (Team(None, (candidate, 1)) for candidate in colocated[:SHAPES])
+    ranked.sort(key=lambda row: -row[0])
+    yield from (Team(None, (candidate, 1)) for reward, candidate in ranked[:SHAPES] if reward > 0.0)
 
 
 def _pairs(setting: ServeSetting, target: Target, patience: Limits) -> Iterator[Team]:
@@ -129,9 +127,9 @@ def _pairs(setting: ServeSetting, target: Target, patience: Limits) -> Iterator[
     known: set[tuple[str, ...]] = set()
     for factor in PAIRS:
         outcome = search(apart, (_loosened(target, factor),), patience, tie_break=False)
-        if not outcome.has_mix or outcome.result.solution is None:
+        if not outcome.has_mix:
             continue
-        used = roles_in_use(outcome.formulated.candidates, outcome.result.solution)
+        used = outcome.roles
         sides = [
             next((role for role in used if role.candidate.function == name), None) for name in ("prefill", "decode")
         ]
@@ -146,11 +144,6 @@ def _pairs(setting: ServeSetting, target: Target, patience: Limits) -> Iterator[
             yield team
 
 
-def _rate(candidate: Candidate, target: Target) -> float:
-    capacity = candidate.capacities[target.index]
-    return capacity.rate_per_s if capacity is not None else 0.0
-
-
 def _price(setting: ServeSetting, candidate: Candidate) -> float:
     """Of a GPU, where cost decides and all pools have prices; else 1."""
     prices = [pool.usd_per_gpu_hour for pool in setting.resolved.pools]
@@ -162,8 +155,7 @@ def _price(setting: ServeSetting, candidate: Candidate) -> float:
 def _cases(setting: ServeSetting, target: Target, team: Team) -> Iterator[Case]:
     """The team in closed loops of several sizes."""
     decode, count = team.decode
-    capacity = decode.capacities[target.index]
-    assert capacity is not None
+    capacity = decode.capacity(target)
     ranks = count * decode.shape.dp
     full = ranks * decode.max_batch if team.prefill is not None else capacity.rate_per_s * capacity.stay_s
     problem, workload = setting.resolved.problem, setting.resolved.workloads[0]

@@ -10,7 +10,7 @@ import pytest
 from planner.errors import PlannerError
 from planner.explain import explain_plan, field_names
 from planner.explain.facts import Fact
-from planner.explain.mix import Mix, read_mix
+from planner.explain.mix import Mix, limited, read_mix
 from planner.explain.moves import move_facts, replica_facts
 from planner.explain.rows import row_facts, used_share
 from planner.explain.worth import worth_facts
@@ -125,7 +125,7 @@ def test_a_node_more_and_a_node_fewer_are_those_of_mixes_with_them(solved: Solve
 def test_the_instances_hold_the_load_up_to_the_stated_one_and_no_more(solved: Solved) -> None:
     mix = mix_of(solved(CHEAP))
     factor = fact(list(move_facts(mix)), "hold").figures["load_factor"]
-    fixed = mix.limited({c: mix.count(c) for c in range(len(mix.problem.shapes))})
+    fixed = limited(mix.problem, {c: mix.count(c) for c in range(len(mix.problem.shapes))})
     assert factor > 1.0
     assert mix.best(with_rate(fixed, factor * 0.999)) == pytest.approx(mix.objective)
     assert mix.best(with_rate(fixed, factor * 1.001)) is None

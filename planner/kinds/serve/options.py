@@ -53,10 +53,14 @@ class ServeOptions(Spec):
     def plain_where_needed(self) -> "ServeOptions":
         if self.judged_by == "simulation" and max(self.searched_drafts):
             what = "simulation judges placements without drafts"
-            raise refuse(what, "take `judged_by: queueing`; `planner simulate` plays the plan's drafts", "speculation")
+            raise refuse(
+                what, "take `judged_by: queueing`; `planner simulate` simulates the plan's drafts", "speculation"
+            )
         if self.judged_by == "simulation" and self.overlap != ("off",):
             what = "simulation judges placements whose steps are whole"
-            raise refuse(what, "take `judged_by: queueing`; `planner simulate` plays the plan's two batches", "overlap")
+            raise refuse(
+                what, "take `judged_by: queueing`; `planner simulate` simulates the plan's two batches", "overlap"
+            )
         if "attention-ffn" in self.modes and 0 not in self.searched_drafts:
             what = "attention and feed-forward layers on devices of their own run without drafts"
             raise refuse(what, "add 0 to `draft_tokens`, or leave `attention-ffn` out of `modes`", "speculation")

@@ -7,7 +7,6 @@ from planner.kinds.serve.plan.decode import decode
 from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.steady.frontier import frontier
 from planner.kinds.serve.steady.limits import explain_infeasible
-from planner.kinds.serve.steady.roles_in_use import roles_in_use
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search, solve_problem
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -58,12 +57,10 @@ def _with_fewer(setting: ServeSetting, outcome: Outcome, error: Unplaceable, lim
 
     Raises `error` when there is none.
     """
-    assert outcome.result.solution is not None
-    candidates = outcome.formulated.candidates
-    (bad,) = (item for item in roles_in_use(candidates, outcome.result.solution) if item.role == error.role)
+    (bad,) = (item for item in outcome.roles if item.role == error.role)
     shapes = tuple(
         replace(shape, max_instances=bad.count - 1) if candidate is bad.candidate else shape
-        for shape, candidate in zip(outcome.searched.shapes, candidates, strict=True)
+        for shape, candidate in zip(outcome.searched.shapes, outcome.formulated.candidates, strict=True)
     )
     restricted = replace(outcome.searched, shapes=shapes)
     fewer = replace(outcome, searched=restricted, result=solve_problem(restricted, setting, limits, tie_break=True))

@@ -61,8 +61,7 @@ def _pruned(outcome: Outcome, dropped: list[int]) -> dict[str, int]:
 
 def _subject(outcome: Outcome, reduced: MixProblem, kept: list[int]) -> dict[str, JsonValue]:
     """What the proof is about: the mix that its model is built from, and the plan as a point of that model."""
-    assert outcome.result.solution is not None
-    point = point_of(reduced, kept, build(reduced)[1], outcome.result.solution)
+    point = point_of(reduced, kept, build(reduced)[1], outcome.solution)
     return {"mix": problem_to_dict(reduced), "values": list(point)}
 
 
@@ -120,8 +119,7 @@ def axes_of(setting: ServeSetting) -> dict[str, list[JsonValue]]:
 
 def _alternatives(outcome: Outcome) -> list[JsonValue]:
     """The best plans of another make, with what they lose: each mode alone, and the nearest different mix."""
-    problem, solution, value = outcome.formulated.problem, outcome.result.solution, outcome.objective
-    assert solution is not None
+    problem, solution, value = outcome.formulated.problem, outcome.solution, outcome.objective
     assert value is not None
     roles = {shape.role for shape, count in zip(problem.shapes, solution.counts, strict=True) if count}
     rows: list[JsonValue] = []
@@ -142,7 +140,7 @@ def _alternatives(outcome: Outcome) -> list[JsonValue]:
     halved = [c for c, candidate in enumerate(candidates) if candidate.shape.micro_batches > 1]
     if any(solution.counts[c] for c in halved):
         add("without two batches", next_best(problem, solution, forbid_shapes=halved))
-    apart = [c for c, candidate in enumerate(outcome.formulated.candidates) if candidate.ffn is not None]
+    apart = [c for c, candidate in enumerate(candidates) if candidate.ffn is not None]
     others = [c for c in range(len(problem.shapes)) if c not in apart and problem.shapes[c].role is not MixRole.FIRST]
     if any(solution.counts[c] for c in apart):
         add("without attention-ffn", next_best(problem, solution, forbid_shapes=apart))

@@ -17,7 +17,7 @@ from planner.kinds.serve.steady.attention_ffn import advice
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.predict import resting_scale, times
-from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
+from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.schema import (
@@ -36,7 +36,7 @@ from planner.plan.schema import (
     Software,
 )
 from planner.problem.resolve import normalised
-from planner.solvers.mix import Flow
+from planner.solvers.mix import Flow, MixSolution
 from planner.solvers.mix_solve import MixCertificate
 
 ASSUMPTIONS = (
@@ -67,8 +67,7 @@ def decode(
     setting: ServeSetting, outcome: Outcome, proof: MixCertificate, frontier: Sequence[FrontierPoint]
 ) -> Envelope:
     """The plan of a solved mix."""
-    used = _used(outcome)
-    predictions = tuple(_predictions(setting, outcome, used))
+    predictions = tuple(_predictions(setting, outcome))
     proven, assumed = certificate(setting, outcome, proof), tuple(_assumptions(setting, outcome))
     return envelope(setting, outcome, proven, predictions, assumed, frontier)
 
@@ -82,10 +81,9 @@ def envelope(
     frontier: Sequence[FrontierPoint] = (),
 ) -> Envelope:
     """The plan of a mix with what is proven and predicted of it."""
-    used = _used(outcome)
+    used, problem = outcome.roles, setting.resolved.problem
     decision = _decision(setting, outcome, used, frontier)
     inputs = normalised(setting.resolved)
-    problem = setting.resolved.problem
     return Envelope(
         schema=SCHEMA,
         kind="serve",
@@ -102,14 +100,9 @@ def envelope(
     )
 
 
-def _used(outcome: Outcome) -> list[RoleInUse]:
-    assert outcome.result.solution is not None
-    return roles_in_use(outcome.formulated.candidates, outcome.result.solution)
-
-
 def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
     """What the predictions and the optimum take for granted, in words."""
-    used = _used(outcome)
+    used = outcome.roles
     yield from ASSUMPTIONS
     drafting = _drafting(setting, used)
     yield PLAIN if drafting is None else DRAFTED
@@ -142,12 +135,10 @@ def _decision(
     setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInUse], frontier: Sequence[FrontierPoint]
 ) -> ServeDecision:
     functions = frozenset(item.candidate.function for item in used)
-    solution = outcome.result.solution
-    assert solution is not None
     drafted = {item.candidate.channel.index for item in used if item.candidate.channel and item.candidate.draft_tokens}
     moved = sum(
         flow.rate_per_s * (target.transfer_bytes + target.draft_bytes * (flow.channel in drafted))
-        for flow in solution.flows
+        for flow in outcome.solution.flows
         for target in (setting.targets[flow.demand],)
     )
     return ServeDecision(
@@ -275,8 +266,7 @@ def _parts(item: RoleInUse, pool: int) -> list[tuple[str, InstanceShape]]:
 
 def _routes(setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInUse]) -> list[Route]:
     """Shares of each workload: from the front door to first roles, and on from prefill to decode by pool flows."""
-    solution = outcome.result.solution
-    assert solution is not None
+    solution = outcome.solution
     routes: list[Route] = []
     for target in setting.targets:
         w, served_per_s = target.index, solution.served_per_s[target.index]
@@ -312,33 +302,36 @@ def _spread(target: Target, used: Sequence[RoleInUse], flow: Flow, share: float)
     ]
 
 
-def _predictions(setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInUse]) -> list[Prediction]:
+def _predictions(setting: ServeSetting, outcome: Outcome) -> Iterator[Prediction]:
     """Figures by workload, then of the whole plan; times of the slowest path of the workload."""
-    solution = outcome.result.solution
-    assert solution is not None
-    predictions: list[Prediction] = []
+    used = outcome.roles
     requests = tokens = 0.0
     for target in setting.targets:
         scale = 1.0
         if target.clients is not None and not outcome.formulated.problem.maximising:
             scale = resting_scale(used, target, setting.costs_of_pool)
-        rate = solution.served_per_s[target.index] * scale
+        rate = outcome.solution.served_per_s[target.index] * scale
         requests += rate
         tokens += rate * target.osl
-        predictions.append(Prediction(metric="requests_per_s", of=target.name, value=rate))
-        predictions.append(Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl))
-        predictions += times(used, target, setting.costs_of_pool, scale)
+        yield Prediction(metric="requests_per_s", of=target.name, value=rate)
+        yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl)
+        yield from times(used, target, setting.costs_of_pool, scale)
+    yield from whole_predictions(setting, outcome.solution, requests, tokens)
+
+
+def whole_predictions(
+    setting: ServeSetting, solution: MixSolution, requests_per_s: float, tokens_per_s: float
+) -> Iterator[Prediction]:
+    """Figures of the whole plan: requests and output tokens by GPU at hand, GPUs, and what both cost."""
     gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
-    predictions.append(Prediction(metric="goodput_per_gpu", value=requests / gpus))
-    predictions.append(Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus))
-    predictions.append(Prediction(metric="gpus", value=float(solution.devices)))
+    yield Prediction(metric="goodput_per_gpu", value=requests_per_s / gpus)
+    yield Prediction(metric="output_tokens_per_s_per_gpu", value=tokens_per_s / gpus)
+    yield Prediction(metric="gpus", value=float(solution.devices))
     if all(pool.usd_per_gpu_hour is not None for pool in setting.resolved.pools):
-        predictions.append(Prediction(metric="usd_per_hour", value=solution.price_per_hour))
-        if tokens > 0:
-            predictions.append(
-                Prediction(metric="usd_per_mtok", value=solution.price_per_hour / (tokens * 3600.0) * 1e6)
-            )
-    return predictions
+        yield Prediction(metric="usd_per_hour", value=solution.price_per_hour)
+        if tokens_per_s > 0:
+            usd_per_mtok = solution.price_per_hour / (tokens_per_s * 3600.0) * 1e6
+            yield Prediction(metric="usd_per_mtok", value=usd_per_mtok)
 
 
 def _digests(setting: ServeSetting, inputs: dict[str, JsonValue]) -> Digests:

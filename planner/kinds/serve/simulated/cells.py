@@ -11,7 +11,7 @@ from itertools import combinations
 from planner.kinds.serve.plan.decode import LEAST_SHARE
 from planner.kinds.serve.simulated.load_streams import LoadStreams
 from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Deployment, name_of, ranked
-from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
+from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.search import Outcome
 from planner.simulate.goodput.cells import Cell
 
@@ -24,15 +24,15 @@ def list_cells(streams: LoadStreams, outcome: Outcome) -> tuple[list[Deployment]
     """All cells, and the places of those that make up the mix that steady state prefers."""
     candidates = outcome.formulated.candidates
     sets, step = list(workload_sets(streams)), -(-streams.gpus // MOST_SIZES)
-    sizes = [streams.gpus - step * at for at in range(streams.gpus // step) if streams.gpus - step * at > 0]
+    sizes = [streams.gpus - step * row for row in range(streams.gpus // step) if streams.gpus - step * row > 0]
     most = max(MOST_PLACEMENTS // (len(sets) * len(sizes)), FEWEST_PLACEMENTS)
     deployments = {_key(deployment): deployment for deployment in _preferred(streams, outcome)}
-    favourite = tuple(range(len(deployments)))
+    incumbent = tuple(range(len(deployments)))
     for workloads in sets:
         for size in sizes:
             for deployment in ranked(candidates, size, workloads, streams.fractions)[:most]:
                 deployments.setdefault(_key(deployment), deployment)
-    return list(deployments.values()), favourite
+    return list(deployments.values()), incumbent
 
 
 def workload_sets(streams: LoadStreams) -> Iterator[tuple[int, ...]]:
@@ -46,7 +46,7 @@ def workload_sets(streams: LoadStreams) -> Iterator[tuple[int, ...]]:
 
 
 def cell_of(streams: LoadStreams, deployment: Deployment) -> Cell:
-    """A placement of some workloads as what the search plays."""
+    """A placement of some workloads as what the search simulates."""
     candidates = streams.builder.candidates
     return Cell(
         cell_name(streams, deployment),
@@ -69,16 +69,14 @@ def _key(deployment: Deployment) -> tuple[object, ...]:
 
 def _preferred(streams: LoadStreams, outcome: Outcome) -> Iterator[Deployment]:
     """The mix that steady state prefers, cut where no instance type serves both sides."""
-    solution = outcome.result.solution
-    assert solution is not None
-    used = roles_in_use(outcome.formulated.candidates, solution)
-    index_of = {id(candidate): at for at, candidate in enumerate(outcome.formulated.candidates)}
+    solution, used = outcome.solution, outcome.roles
+    index_of = {id(candidate): index for index, candidate in enumerate(outcome.formulated.candidates)}
     rate = sum(solution.served_per_s)
     for workloads in _connected(used, solution.served_per_s):
-        mine = [item for item in used if any(_serves(item, at, solution.served_per_s) for at in workloads)]
-        counts = tuple((index_of[id(item.candidate)], item.count) for item in mine)
-        shared = len({item.candidate.decodes for item in mine}) < len(mine)
-        yield Deployment(counts, rate, workloads, tuple(item.load_per_s for item in mine) if shared else None)
+        roles = [item for item in used if any(_serves(item, w, solution.served_per_s) for w in workloads)]
+        counts = tuple((index_of[id(item.candidate)], item.count) for item in roles)
+        shared = len({item.candidate.decodes for item in roles}) < len(roles)
+        yield Deployment(counts, rate, workloads, tuple(item.load_per_s for item in roles) if shared else None)
 
 
 def _connected(used: Sequence[RoleInUse], served_per_s: Sequence[float]) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""What all placements of a serving problem are played on: the same draws of its workloads, in a fixed mix.
+"""What all placements of a serving problem are simulated on: the same draws of its workloads, in a fixed mix.
 
 A rate is that of all workloads together: each has its fraction of it, by the shares of the problem, or by the rates
 that it asks for where those must be served.
@@ -38,7 +38,7 @@ LEAST_WARM_UP = 0.05  # of all: not judged
 
 @dataclass(frozen=True, slots=True)
 class LoadStreams:
-    """Draws, limits and the engines that are played."""
+    """Draws, limits and the engines that are simulated."""
 
     setting: ServeSetting
     fractions: tuple[float, ...]  # of the rate, by workload
@@ -54,31 +54,30 @@ class LoadStreams:
 
         Raises PlannerError for problems that limit nothing.
         """
-        solution, targets = outcome.result.solution, setting.targets
-        assert solution is not None
+        targets = setting.targets
         if not any(limits_anything(workload.spec.slo) for workload in setting.resolved.workloads):
             hint = "give a workload limits, such as `slo: {ttft: 1s, tpot: 50ms, attainment: 90%}`"
             raise PlannerError("without limits every rate is kept, and no goodput is the highest", hint=hint)
         maximising = outcome.formulated.problem.maximising
         weights = [target.share if maximising else target.rate_per_s or 0.0 for target in targets]
         fractions = tuple(weight / sum(weights) for weight in weights)
-        flight = sum(
-            rate * max(one.stay_s for kind in outcome.formulated.candidates if (one := kind.capacities[at]) is not None)
-            for at, rate in enumerate(solution.served_per_s)
-        )
-        count = setting.options.simulated_requests or _count(flight, fractions)
-        warm_up = min(int(max(WARM_UP * flight, LEAST_WARM_UP * count)), count // 3)
+        in_flight = 0.0
+        for workload, rate in enumerate(outcome.solution.served_per_s):
+            capacities = (candidate.capacities[workload] for candidate in outcome.formulated.candidates)
+            in_flight += rate * max(capacity.stay_s for capacity in capacities if capacity is not None)
+        count = setting.options.simulated_requests or _count(in_flight, fractions)
+        warm_up = min(int(max(WARM_UP * in_flight, LEAST_WARM_UP * count)), count // 3)
         seed = setting.resolved.problem.seed
         mixtures = [_drawn(setting, fractions, count, warm_up, seed + 1000 * n) for n in range(REPLICATIONS + 1)]
         builder = FleetBuilder.of(setting, outcome.formulated.candidates, _all_requests(setting, mixtures))
         factor = outcome.formulated.factor / sum(target.share for target in targets)
         return cls(setting, fractions, mixtures[0], builder, tuple(mixtures[1:]), factor, _gpus(setting))
 
-    def require_long_enough(self, favourite: Sequence[Deployment]) -> None:
+    def require_long_enough(self, incumbent: Sequence[Deployment]) -> None:
         """Refuses runs so short that what steady state prefers keeps the limits though all requests come at once."""
         if math.isfinite(self.asked_per_s):
             return
-        fleets = [(self.mixture.of(one.workloads), self.builder.fleet(one)) for one in favourite]
+        fleets = [(self.mixture.of(deployment.workloads), self.builder.fleet(deployment)) for deployment in incumbent]
         if all(mixture.keeps(fleet, HIGHEST_PER_S) for mixture, fleet in fleets):
             raise self._too_short()
 
@@ -96,7 +95,7 @@ class LoadStreams:
         return PlannerError(
             f"{count} requests that come all at once keep their limits, so that no rate does not",
             where=self.setting.resolved.where(("options",)),
-            hint=f"play more, such as `simulated_requests: {LONGER * count}`, or tighten the limits",
+            hint=f"simulate more, such as `simulated_requests: {LONGER * count}`, or tighten the limits",
         )
 
     @property
@@ -110,9 +109,9 @@ class LoadStreams:
         return min(stated, default=math.inf)
 
 
-def _count(flight: float, fractions: Sequence[float]) -> int:
+def _count(in_flight: float, fractions: Sequence[float]) -> int:
     """Requests of a run: a rare workload has enough of them to be judged."""
-    count = int(min(max(FLIGHTS * flight, FEWEST), MOST))
+    count = int(min(max(FLIGHTS * in_flight, FEWEST), MOST))
     if len(fractions) == 1:
         return count
     return max(count, FEWEST_TOGETHER, int(min(FEWEST_EACH / min(fractions), MOST_OF_ALL)))

@@ -35,17 +35,17 @@ SHARED = (
     f"best; the space is the {MOST_PLACEMENTS} cells or so that it ranks highest over all numbers of GPUs, and the mix "
     "that it prefers",
 )
-UNPLAYED = "cells with which no partition could be better, or that were not reached"
+UNSIMULATED = "cells with which no partition could be better, or that were not reached"
 ASSUMED = (*ASSUMPTIONS[:2], *SHARED, *ASSUMPTIONS[3:])
 
 
 def best_partition(outcome: Outcome, streams: LoadStreams) -> Envelope:
     """The plan of the highest common scale of all rates at which every workload keeps its limits."""
-    deployments, favourite = list_cells(streams, outcome)
-    streams.require_long_enough(deployments[: len(favourite)])
-    cells = [cell_of(streams, one) for one in deployments]
+    deployments, incumbent = list_cells(streams, outcome)
+    streams.require_long_enough(deployments[: len(incumbent)])
+    cells = [cell_of(streams, deployment) for deployment in deployments]
     search = CellSearch(cells, streams.mixture, streams.gpus, streams.asked_per_s, MOST_TRIED)
-    while (best := search.best(favourite)) is not None:
+    while (best := search.best(incumbent)) is not None:
         fleets = {cell: search.known[cell].fleet for cell in best.cells}
         goods, goodput = (
             [_kept_by(stream, deployments, fleets) for stream in streams.replications],
@@ -64,13 +64,15 @@ def best_partition(outcome: Outcome, streams: LoadStreams) -> Envelope:
 def cheapest_partition(outcome: Outcome, streams: LoadStreams) -> Envelope:
     """The plan of the fewest GPUs that keeps the limits at the rates asked for, and close to them on other draws."""
     deployments, _ = list_cells(streams, outcome)
-    cells, rate = [cell_of(streams, one) for one in deployments], streams.asked_per_s
+    cells, rate = [cell_of(streams, deployment) for deployment in deployments], streams.asked_per_s
     search = CellSearch(cells, streams.mixture, streams.gpus)
-    replications = [[stream.of(one.workloads) for stream in streams.replications] for one in deployments]
+    replications = [[stream.of(deployment.workloads) for stream in streams.replications] for deployment in deployments]
 
     def keeps(cell: int) -> bool:
         fleet = search.known[cell].fleet
-        return search.keeps(cell, rate) and all(one.keeps(fleet, SURE * rate) for one in replications[cell])
+        return search.keeps(cell, rate) and all(
+            deployment.keeps(fleet, SURE * rate) for deployment in replications[cell]
+        )
 
     least = search.fewest_allowed(rate)
     while (chosen := search.cheapest(rate, keeps)) is not None:
@@ -110,7 +112,7 @@ def _finding(
     bound: float,
     value: float,
 ) -> SimulatedChoice:
-    """What the search found, with every partition that was played as a placement."""
+    """What the search found, with every partition that was simulated as a placement."""
     tried = tuple(
         PlacementOutcome(
             "dominated" if partition.goodput_per_s is None else "simulated",
@@ -119,9 +121,9 @@ def _finding(
         )
         for partition in search.tried
     )
-    favourite = deployments[0].steady_per_s  # of the mix that steady state prefers over every other
+    incumbent = deployments[0].steady_per_s  # of the mix that steady state prefers over every other
     placements = tuple(
-        _placement(streams, [deployments[cell] for cell in partition.cells], favourite) for partition in search.tried
+        _placement(streams, [deployments[cell] for cell in partition.cells], incumbent) for partition in search.tried
     )
     return SimulatedChoice(
         PlacementSearch(placements, tried, search.tried.index(best), search.runs),
@@ -131,7 +133,7 @@ def _finding(
         interval_per_s,
         bound,
         value,
-        {UNPLAYED: unplayed} if (unplayed := len(search.cells) - search.simulated) else {},
+        {UNSIMULATED: left} if (left := len(search.cells) - search.simulated) else {},
         _effort(search),
         ASSUMED,
     )

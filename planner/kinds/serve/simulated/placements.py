@@ -13,7 +13,7 @@ from planner.errors import PlannerError
 from planner.kinds.serve.plan.decode import roles_of
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Channel
-from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
+from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.plans.fleet import FleetSetting, Policies, engines_of, fleet_of_engines, together
@@ -58,25 +58,25 @@ class FleetBuilder:
         """For the models of a problem, each with requests as long as these."""
         problem = setting.resolved.problem
         pools = {pool.name: pool for pool in setting.resolved.pools}
-        engines_of_type = {
+        fleet_settings = {
             name: FleetSetting(
                 problem, arch, pools, setting.calibration, tuple(problem.costs.profiles), requests[name], Policies()
             )
             for name, arch in setting.resolved.models.items()
             if name in requests
         }
-        return cls(setting, candidates, engines_of_type, {})
+        return cls(setting, candidates, fleet_settings, {})
 
-    def fleet(self, parts: Deployment) -> Fleet:
+    def fleet(self, deployment: Deployment) -> Fleet:
         """The fleet of a placement; its types share the requests by their size."""
         engines: list[Instance] = []
         groups: list[int] = []
-        for index, count in parts.counts:
+        for index, count in deployment.counts:
             engines_of_type, size = self.engines(index)
             engines += engines_of_type * count
             groups += [size] * (len(engines_of_type) * count // size)
-        paths = tuple(tuple(_paths(self.candidates, parts, workload)) for workload in parts.workloads)
-        setting = self.fleet_settings[self.candidates[parts.counts[0][0]].model]
+        paths = tuple(tuple(_paths(self.candidates, deployment, workload)) for workload in deployment.workloads)
+        setting = self.fleet_settings[self.candidates[deployment.counts[0][0]].model]
         return fleet_of_engines(engines, (setting,), groups=groups, paths=paths)
 
     def whole(self, cells: Sequence[Deployment]) -> Fleet:
@@ -84,12 +84,12 @@ class FleetBuilder:
         engines: list[Instance] = []
         groups: list[int] = []
         paths: dict[int, tuple[RequestPath, ...]] = {}
-        for parts in cells:
-            number = {index: len(engines) + row for row, (index, _) in enumerate(parts.counts)}
-            fleet = self.fleet(parts)
-            for workload, mine in zip(parts.workloads, fleet.paths, strict=True):
-                paths[workload] = tuple(RequestPath(number[one.first], number[one.last], one.share) for one in mine)
-            engines += [replace(one, model=number[one.model]) for one in fleet.instances]
+        for deployment in cells:
+            number = {index: len(engines) + row for row, (index, _) in enumerate(deployment.counts)}
+            fleet = self.fleet(deployment)
+            for workload, own in zip(deployment.workloads, fleet.paths, strict=True):
+                paths[workload] = tuple(RequestPath(number[path.first], number[path.last], path.share) for path in own)
+            engines += [replace(engine, model=number[engine.model]) for engine in fleet.instances]
             groups += fleet.groups
         settings = tuple(self.fleet_settings.values())
         return fleet_of_engines(engines, settings, groups=groups, paths=tuple(paths[index] for index in sorted(paths)))
@@ -178,22 +178,14 @@ def _apart(
 
 
 def _preferred(candidates: Sequence[Candidate], outcome: Outcome) -> Deployment:
-    solution = outcome.result.solution
-    assert solution is not None
     index_of = {id(candidate): index for index, candidate in enumerate(candidates)}
-    used = roles_in_use(candidates, solution)
-    counts = tuple((index_of[id(item.candidate)], item.count) for item in used)
-    return Deployment(counts, solution.served_per_s[0])
-
-
-def _rate(candidate: Candidate, workload: int) -> float:
-    capacity = candidate.capacities[workload]
-    return 0.0 if capacity is None else capacity.rate_per_s
+    counts = tuple((index_of[id(item.candidate)], item.count) for item in outcome.roles)
+    return Deployment(counts, outcome.solution.served_per_s[0])
 
 
 def _together_rate(candidate: Candidate, workloads: tuple[int, ...], fractions: Sequence[float]) -> float:
     """The rate of all workloads of the problem at which one instance serves its part of these, shared in time."""
-    rates = [_rate(candidate, workload) for workload in workloads]
+    rates = [candidate.rates_per_s[workload] for workload in workloads]
     if min(rates) <= 0.0:
         return 0.0
     if len(rates) == 1:
@@ -262,7 +254,7 @@ def _shares(candidates: Sequence[Candidate], deployment: Deployment, workload: i
 def _rates(candidates: Sequence[Candidate], deployment: Deployment, workload: int) -> Iterator[tuple[int, float]]:
     for row, (index, count) in enumerate(deployment.counts):
         if deployment.loads is None:
-            yield index, count * _rate(candidates[index], workload)
+            yield index, count * candidates[index].rates_per_s[workload]
         else:
             yield index, deployment.loads[row][workload]
 

@@ -1,7 +1,7 @@
 """What a search by simulation found, as a plan: it claims figures of a run; the certificate says how it was judged."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,10 @@ from pydantic import JsonValue
 from planner.documents.units import format_si
 from planner.errors import Conflict, Infeasible
 from planner.kinds.serve.plan.certificate import axes_of
-from planner.kinds.serve.plan.decode import envelope
+from planner.kinds.serve.plan.decode import envelope, whole_predictions
 from planner.kinds.serve.simulated.load_streams import LoadStreams
 from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Deployment, with_placement
-from planner.kinds.serve.steady.formulate import gpus_at_hand
-from planner.kinds.serve.steady.search import Outcome, ServeSetting
+from planner.kinds.serve.steady.search import Outcome
 from planner.plan.schema import Certificate, Envelope, Objective, Prediction
 from planner.problem.schema import SloSpec
 from planner.simulate.goodput.placements import PlacementSearch, reversals
@@ -23,7 +22,7 @@ from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import statistic
 
 METHOD = "optimistic_simulation"
-MOST_TRIED = 400  # placements that are played
+MOST_TRIED = 400  # placements that are simulated
 SURE = 0.97  # of its rate, at which the cheapest placement must keep its limits on other draws too
 TOLERANCE = 1e-6
 MOST_REVERSALS = 20  # that a plan lists
@@ -52,7 +51,7 @@ class SimulatedChoice:
     bound: float  # in the unit of the objective
     value: float  # of the plan
     pruned: dict[str, int]  # placements by what ended them
-    effort: dict[str, JsonValue]  # what was played
+    effort: dict[str, JsonValue]  # what was simulated
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
 
@@ -100,7 +99,7 @@ def _claim(metric: str) -> str:
 
 
 def ends_of(search: PlacementSearch) -> dict[str, int]:
-    """How many placements ended how, but for those that were played to their goodput."""
+    """How many placements ended how, but for those that were simulated to their goodput."""
     names = {
         "excluded": "placements that the optimistic model excludes",
         "dominated": "placements that broke their limits in a run at a better rate",
@@ -110,7 +109,7 @@ def ends_of(search: PlacementSearch) -> dict[str, int]:
 
 
 def effort_of(search: PlacementSearch) -> dict[str, JsonValue]:
-    """What was played of a search."""
+    """What was simulated of a search."""
     return {
         "placements": len(search.placements),
         "played": search.count("simulated") + search.count("dominated"),
@@ -127,7 +126,7 @@ def _evidence(choice: SimulatedChoice, streams: LoadStreams) -> dict[str, JsonVa
         "seed": streams.setting.resolved.problem.seed,
         **choice.effort,
         "chosen": choice.search.placements[choice.chosen].name,
-        "steady_state": _favourite(choice, streams.factor),
+        "steady_state": _incumbent(choice, streams.factor),
         "reversals": _reversals(choice.search),
     }
     if choice.interval_per_s is not None:
@@ -135,7 +134,7 @@ def _evidence(choice: SimulatedChoice, streams: LoadStreams) -> dict[str, JsonVa
     return proof
 
 
-def _favourite(choice: SimulatedChoice, factor: float) -> JsonValue:
+def _incumbent(choice: SimulatedChoice, factor: float) -> JsonValue:
     """What steady state prefers: what it claims, and what simulation finds of it."""
     index = choice.search.steady_best
     if index is None or choice.interval_per_s is None:
@@ -156,7 +155,7 @@ def _reversals(search: PlacementSearch) -> list[JsonValue]:
 
 
 def _next_best(choice: SimulatedChoice, factor: float) -> list[JsonValue]:
-    """The best of those played to their goodput that was not chosen."""
+    """The best of those simulated to their goodput that was not chosen."""
     rows = [
         (tried.goodput_per_s, placement.name)
         for index, (placement, tried) in enumerate(zip(choice.search.placements, choice.search.tried, strict=True))
@@ -173,8 +172,7 @@ def _predictions(
     streams: LoadStreams, chosen: Outcome, choice: SimulatedChoice, runs: dict[int, SimulationResult]
 ) -> Iterator[Prediction]:
     """Figures of runs at the rate claimed, by workload, then of the whole plan."""
-    setting, solution = streams.setting, chosen.result.solution
-    assert solution is not None
+    setting = streams.setting
     tokens = 0.0
     for workload, target in enumerate(setting.targets):
         rate, draws = choice.claimed_per_s * streams.fractions[workload], streams.mixture.draws[workload]
@@ -184,11 +182,7 @@ def _predictions(
         stated = setting.resolved.workloads[workload].spec.slo
         yield from _times(target.name, stated, streams.mixture.slos[workload], runs[workload], draws)
         tokens += rate * target.osl
-    gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
-    yield Prediction(metric="goodput_per_gpu", value=choice.claimed_per_s / gpus)
-    yield Prediction(metric="output_tokens_per_s_per_gpu", value=tokens / gpus)
-    yield Prediction(metric="gpus", value=float(solution.devices))
-    yield from _cost(setting, solution.price_per_hour, tokens)
+    yield from whole_predictions(setting, chosen.solution, choice.claimed_per_s, tokens)
 
 
 def _times(name: str, stated: SloSpec, slo: SloSpec, run: SimulationResult, draws: Draws) -> Iterator[Prediction]:
@@ -201,16 +195,6 @@ def _times(name: str, stated: SloSpec, slo: SloSpec, run: SimulationResult, draw
     if stated.attainment is not None:
         share = attainment(run, slo, draws.warm_up)
         yield Prediction(metric="attainment", of=name, value=share, approximate=True)
-
-
-def _cost(setting: ServeSetting, usd_per_hour: float, tokens_per_s: float) -> Sequence[Prediction]:
-    if any(pool.usd_per_gpu_hour is None for pool in setting.resolved.pools):
-        return ()
-    usd_per_mtok = usd_per_hour / (tokens_per_s * 3600.0) * 1e6
-    return (
-        Prediction(metric="usd_per_hour", value=usd_per_hour),
-        Prediction(metric="usd_per_mtok", value=usd_per_mtok),
-    )
 
 
 def no_placement(streams: LoadStreams, *, proved: bool) -> Infeasible:

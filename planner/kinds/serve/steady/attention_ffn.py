@@ -138,7 +138,7 @@ def _best_batch(
     shards = Shards.of(np.full(len(batches), float(tp)), 1, gpus // tp, gpus // ep if ep > 1 else tp, ep)
     step_s = unsplit_step_s(pool_costs.costs, shards, batches, context, parts)
     cache = kv_cache_bytes(arch, shards, np.full(len(batches), resident_tokens)) * batches
-    room = pool_costs.memory_bytes - pool_costs.costs.engine.workspace_bytes - weight_bytes(arch, shards)
+    room = pool_costs.room_bytes - weight_bytes(arch, shards)
     fits = (step_s <= tpot_s) & (cache <= room)
     if fits.any():
         index = int(np.flatnonzero(fits)[-1])

@@ -31,14 +31,13 @@ def frontier(setting: ServeSetting, limits: Limits) -> tuple[FrontierPoint, ...]
 
 
 def _point(outcome: Outcome) -> FrontierPoint:
-    solution, value = outcome.result.solution, outcome.objective
-    assert solution is not None
+    value = outcome.objective
     assert value is not None
     bound = certify(outcome.formulated.problem, outcome.result).bound()
     assert bound is not None, "a problem with a solution has a bound"
     used = [
         (candidate, count)
-        for candidate, count in zip(outcome.formulated.candidates, solution.counts, strict=True)
+        for candidate, count in zip(outcome.formulated.candidates, outcome.solution.counts, strict=True)
         if count
     ]
     tpot = max(

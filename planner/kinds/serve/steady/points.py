@@ -37,6 +37,11 @@ class PoolCosts:
     memory_bytes: float  # what an engine may use of one device
     port: Port  # of one device
 
+    @property
+    def room_bytes(self) -> float:
+        """Of one device for weights, activations and caches: what an engine may use, without its workspace."""
+        return self.memory_bytes - self.costs.engine.workspace_bytes
+
 
 @dataclass(slots=True)
 class Tally:

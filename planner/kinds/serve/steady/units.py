@@ -151,14 +151,14 @@ def _alone(domain: int) -> list[int]:
 
 def units_of(sides: Sides, options: ServeOptions) -> list[Unit]:
     """Every unit whose degrees divide heads and experts and whose feed-forward weights fit."""
-    arch, room = sides.attention.costs.arch, sides.ffn.memory_bytes - sides.ffn.costs.engine.workspace_bytes
+    arch, room = sides.attention.costs.arch, sides.ffn.room_bytes
     experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
     own, others = _degrees(sides.attention.pool), _degrees(sides.ffn.pool)
     units = []
     for attention_gpus, ffn_gpus in splits(sides, options):
         parts = [ffn_shape(tp, ffn_gpus // tp, experts=experts) for tp in others if ffn_gpus % tp == 0]
         parts = [part for part in parts if width_rule(part, arch) is None]
-        fitting = [part for part in parts if float(ffn_weight_bytes(arch, _shards(part))[0]) <= room]
+        fitting = [part for part in parts if float(ffn_weight_bytes(arch, Shards.of(*part.degrees))[0]) <= room]
         wanted = [tp for tp in own if options.tp is None or tp in options.tp]
         ranks = [attention_shape(tp, attention_gpus // tp) for tp in wanted if attention_gpus % tp == 0]
         ranks = [attention for attention in ranks if heads_rule(attention, arch) is None]
@@ -175,10 +175,6 @@ def _degrees(pool: Pool) -> list[int]:
     """Tensor-parallel degrees that stay inside a scale-up domain."""
     most = min(group_devices(pool), pool.node.scale_up_size)
     return [1 << power for power in range(most.bit_length())]
-
-
-def _shards(shape: InstanceShape) -> Shards:
-    return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
 
 
 def price_units(sides: Sides, options: ServeOptions, targets: Sequence[Target], copies: int) -> UnitPoints:
@@ -245,9 +241,7 @@ class UnitMemory:
     @classmethod
     def of(cls, sides: Sides, units: Units, batch: Floats, lengths: Sequence[float]) -> "UnitMemory":
         arch = sides.attention.costs.arch
-        most, ffn_most = (
-            side.memory_bytes - side.costs.engine.workspace_bytes for side in (sides.attention, sides.ffn)
-        )
+        most, ffn_most = sides.attention.room_bytes, sides.ffn.room_bytes
         attention, ffn, each = units.attention, units.ffn, batch / units.micro_batches
         weights = weight_bytes(arch, attention) - ffn_weight_bytes(arch, attention)
         activations = activation_bytes(arch, attention, each, each)
