@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from likeness_fit import CUT, Errors, fit
 
 from planner.costs.rates.pricer import open_store, profile_paths
 from planner.estimate.case import Case
@@ -28,7 +29,7 @@ from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import cases_of_table
 from planner.propose.alternative import Alternative, Result, layouts, loads
 from planner.propose.decision import Slo, make_choice, with_results
-from planner.propose.likeness import CUT, TPOT, TTFT, Errors, Likeness, fit
+from planner.propose.likeness import TPOT, TTFT, Likeness
 from planner.solvers.stochastic.sequential_choice import (
     BeliefState,
     best,

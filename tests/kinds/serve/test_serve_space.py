@@ -52,7 +52,7 @@ def test_every_mixture_of_experts_shape_of_the_peer_is_in_the_space_or_forbidden
     for tp, pp, dp, ep in itertools.product(DEGREES, DEGREES, WIDE, WIDE):
         if (tp * dp) % ep == 0:
             shape = InstanceShape(tp, pp, dp, tp * dp // ep, ep)
-            assert space.holds(shape), shape
+            assert shape in space.forbidden or shape in space.shapes, shape
             count += 1
     assert count > 300
     assert all(rule for rule in space.forbidden.values())

@@ -70,9 +70,7 @@ def cheapest_partition(outcome: Outcome, streams: LoadStreams) -> Envelope:
 
     def keeps(cell: int) -> bool:
         fleet = search.known[cell].fleet
-        return search.keeps(cell, rate) and all(
-            deployment.keeps(fleet, SURE * rate) for deployment in replications[cell]
-        )
+        return search.keeps(cell, rate) and all(stream.keeps(fleet, SURE * rate) for stream in replications[cell])
 
     least = search.fewest_allowed(rate)
     while (chosen := search.cheapest(rate, keeps)) is not None:

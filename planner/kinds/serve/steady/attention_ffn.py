@@ -125,7 +125,7 @@ def _shapes(pool_costs: PoolCosts) -> Iterator[tuple[int, int, int]]:
         for tp in (1 << power for power in range(largest.bit_length())):
             ep = gpus if experts else 1
             whole = gpus % tp == 0 and all(count % tp == 0 for count in heads)
-            if tp <= largest and whole and (gpus == tp or experts) and all(count % ep == 0 for count in experts):
+            if whole and (gpus == tp or experts) and all(count % ep == 0 for count in experts):
                 yield gpus, tp, ep
 
 

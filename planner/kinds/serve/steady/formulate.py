@@ -1,5 +1,6 @@
 """Candidates, pools, targets and the objective as an instance-mix problem (`planner.solvers.mix`)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -153,13 +154,10 @@ def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
 
 def mix_pools(pools: Sequence[Pool]) -> tuple[mix.MixPool, ...]:
     """Free devices by run, as (free devices, number of runs with so many)."""
-    runs = []
-    for pool in pools:
-        counts: dict[int, int] = {}
-        for free in free_devices(pool):
-            counts[len(free)] = counts.get(len(free), 0) + 1
-        runs.append(mix.MixPool(pool.name, tuple(sorted(counts.items()))))
-    return tuple(runs)
+    runs = (Counter(len(run) for run in free_devices(pool)) for pool in pools)
+    return tuple(
+        mix.MixPool(pool.name, tuple(sorted(counts.items()))) for pool, counts in zip(pools, runs, strict=True)
+    )
 
 
 def free_devices(pool: Pool) -> list[list[int]]:

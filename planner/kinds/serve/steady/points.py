@@ -3,6 +3,7 @@
 Arrays are over points [N]; what depends on the workload is a tuple of arrays by target.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -48,18 +49,17 @@ class Tally:
     """How many pairs of point and workload were looked at, and how many each rule dropped."""
 
     evaluated: int = 0
-    pruned: dict[str, int] = field(default_factory=dict)
+    pruned: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tally") -> None:
         """Add the counts of another tally."""
         self.evaluated += other.evaluated
-        for rule, count in other.pruned.items():
-            self.drop(rule, count)
+        self.pruned.update(other.pruned)
 
     def drop(self, rule: str, count: int) -> None:
         """Count `count` points as dropped by `rule`."""
         if count:
-            self.pruned[rule] = self.pruned.get(rule, 0) + int(count)
+            self.pruned[rule] += int(count)
 
 
 @dataclass(frozen=True, slots=True)

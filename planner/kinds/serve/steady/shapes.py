@@ -3,8 +3,10 @@
 The full product of powers of two is the space; what cannot run is counted by the rule that forbids it.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from planner.costs.serving.speculation import Drafter
 from planner.hardware.cluster import Pool
@@ -64,14 +66,7 @@ class ShapeSpace:
     @property
     def pruned(self) -> dict[str, int]:
         """How many shapes each rule forbids."""
-        counts: dict[str, int] = {}
-        for rule in self.forbidden.values():
-            counts[rule] = counts.get(rule, 0) + 1
-        return counts
-
-    def holds(self, shape: InstanceShape) -> bool:
-        """Whether the space has `shape`: as one that can run, or as one that a rule forbids."""
-        return shape in self.forbidden or shape in self.shapes
+        return dict(Counter(self.forbidden.values()))
 
 
 def shape_space(arch: Architecture, pool: Pool, engine: str, options: ServeOptions) -> ShapeSpace:
@@ -86,16 +81,15 @@ def shape_space(arch: Architecture, pool: Pool, engine: str, options: ServeOptio
         "ep": _axis(options.ep, min(cap, experts)) if moe else [1],
     }
     space = ShapeSpace([], axes)
-    for tp in axes["tp"]:
-        for pp in axes["pp"]:
-            for dp in axes["dp"]:
-                for ep in axes["ep"]:
-                    if (tp * dp) % ep == 0:
-                        plain = InstanceShape(tp, pp, dp, tp * dp // ep, ep)
-                        if "off" in options.overlap:
-                            _consider(space, plain, arch, pool, engine, cap)
-                        if "two-batch" in options.overlap:
-                            _consider(space, replace(plain, micro_batches=2), arch, pool, engine, cap)
+    cuts = [parts for overlap, parts in (("off", 1), ("two-batch", 2)) if overlap in options.overlap]
+    for tp, pp, dp, ep in itertools.product(axes["tp"], axes["pp"], axes["dp"], axes["ep"]):
+        for micro_batches in cuts if (tp * dp) % ep == 0 else ():
+            shape = InstanceShape(tp, pp, dp, tp * dp // ep, ep, micro_batches)
+            rule = _forbidden(shape, arch, pool, engine, cap)
+            if rule is None:
+                space.shapes.append(shape)
+            else:
+                space.forbidden[shape] = rule
     space.shapes.sort(key=lambda shape: (shape.devices, shape))
     return space
 
@@ -114,14 +108,6 @@ def _axis(wanted: Iterable[int] | None, largest: int) -> list[int]:
     if wanted is not None:
         return sorted(set(wanted))
     return [1 << power for power in range(largest.bit_length()) if 1 << power <= largest]
-
-
-def _consider(space: ShapeSpace, shape: InstanceShape, arch: Architecture, pool: Pool, engine: str, cap: int) -> None:
-    reason = _forbidden(shape, arch, pool, engine, cap)
-    if reason is None:
-        space.shapes.append(shape)
-    else:
-        space.forbidden[shape] = reason
 
 
 def _forbidden(shape: InstanceShape, arch: Architecture, pool: Pool, engine: str, cap: int) -> str | None:
