@@ -1,6 +1,7 @@
 """Decoding with attention and feed-forward apart: what is searched, when it is chosen, what of it is checked."""
 
 import copy
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -269,6 +270,32 @@ def test_a_link_that_is_stated_between_pools_carries_no_activations() -> None:
     setting = prepare(small(copy.deepcopy(TWO_POOLS) | link))
     found = list_candidates(setting, setting.targets, Tally())
     assert all(one.ffn.pool_costs.index == one.pool for one in found if one.ffn is not None)
+
+
+@pytest.mark.parametrize("wide_gpus", [3, 4, 8])
+def test_each_side_stands_on_the_pool_that_makes_the_plan_cheapest(wide_gpus: int) -> None:
+    """At a small load one prefill GPU, two for attention and four for feed-forward do: every choice of pools by hand.
+
+    Two and four GPUs are no power of two, so the sides never share a pool.
+    """
+    edits = copy.deepcopy(TWO_POOLS) | {
+        "options.modes": ["attention-ffn"], "options.attention_gpus": [2], "options.ffn_gpus": [4],
+        "options.micro_batches": [2], "options.max_gpus_per_instance": 6,
+        "workloads.0.slo": {"ttft": "20s", "tpot": "2s"}, "workloads.0.load": {"rate": "0.1/s"},
+    }  # fmt: skip
+    edits["cluster.pools.1"]["gpus"] = wide_gpus
+    price, gpus, sizes = (4.0, 1.0), (8, wide_gpus), (1, 2, 4)
+    costs = {}
+    for pools in itertools.product((0, 1), repeat=3):  # of prefill, attention and feed-forward
+        taken = [sum(size for size, pool in zip(sizes, pools, strict=True) if pool == p) for p in (0, 1)]
+        if pools[1] != pools[2] and all(used <= room for used, room in zip(taken, gpus, strict=True)):
+            costs[pools] = sum(used * each for used, each in zip(taken, price, strict=True))
+    plan = solve(small(edits))
+    assert objective_of(plan) == pytest.approx(min(costs.values()))
+    roles = {role.function: role for role in ServeDecision.model_validate(plan.decision).roles}
+    named = tuple(("fast", "wide").index(roles[function].pool) for function in ("prefill", "attention", "ffn"))
+    assert costs[named] == min(costs.values())
+    assert not broken_rules(plan)
 
 
 def test_dearer_hardware_for_one_side_is_taken_where_it_saves_more_than_it_costs() -> None:
