@@ -45,6 +45,6 @@ def balance_hierarchically(load_E: Floats, slots: int, ranks: int, groups: int, 
     node_of = pack_evenly(load_E[members].sum(axis=1), nodes)
     rows = []
     for node in range(nodes):
-        held = members[node_of == node].ravel()
-        rows.append(held[balance_globally(load_E[held], slots // nodes, ranks // nodes)])
+        experts = members[node_of == node].ravel()
+        rows.append(experts[balance_globally(load_E[experts], slots // nodes, ranks // nodes)])
     return np.concatenate(rows)

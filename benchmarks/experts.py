@@ -99,14 +99,14 @@ def _static_rows(folder: Path, score: ModuleType) -> list[Row]:
         meta, arrays = score.load_instance(str(folder / f"{name}.npz"))
         placement, took_s = _timed(lambda instance=instance: solve_instance(instance))  # type: ignore[misc]  # no type for defaults of a lambda
         scored = score.score(meta, arrays, placement.expert_P, placement.quota_P)
-        found = scored["imb"]
-        met = found["mean"] <= (mean or 9) and found["worst"] <= (worst or 9) and took_s <= (seconds or 9e9)
+        ratio = scored["imb"]
+        met = ratio["mean"] <= (mean or 9) and ratio["worst"] <= (worst or 9) and took_s <= (seconds or 9e9)
         limits = (f"mean {mean}" if mean else "", f"worst {worst}" if worst else "", f"{seconds} s" if seconds else "")
         rows.append(
             Row(
                 name,
                 _static_baseline(score, meta, arrays, instance),
-                f"mean {found['mean']} worst {found['worst']}, {scored['gap_pct_mean']} % above the bound, "
+                f"mean {ratio['mean']} worst {ratio['worst']}, {scored['gap_pct_mean']} % above the bound, "
                 f"{took_s:.3f} s",
                 ", ".join(limit for limit in limits if limit),
                 met,
@@ -127,8 +127,8 @@ def _static_baseline(
         started = time.process_time()
         layout = _baseline(instance, arrays["load"], nodes=nodes)
         took_s = time.process_time() - started
-        found = score.score(meta, arrays, layout)["imb"]
-        parts.append(f"{label} mean {found['mean']} worst {found['worst']}, {took_s:.2f} s")
+        ratio = score.score(meta, arrays, layout)["imb"]
+        parts.append(f"{label} mean {ratio['mean']} worst {ratio['worst']}, {took_s:.2f} s")
     return "; ".join(parts)
 
 
@@ -144,15 +144,15 @@ def _shift_rows(folder: Path, score: ModuleType) -> list[Row]:
         started = time.process_time()
         placement = solve_instance(instance, wishes)
         took_s = (time.process_time() - started) / len(arrays["load"])
-        found = score.score(meta, arrays, placement.expert_P)
+        scored = score.score(meta, arrays, placement.expert_P)
         rows.append(
             Row(
                 f"shared_5 same window, {most:.0f} GB",
                 baseline,
-                f"mean {found['imb']['mean']} worst {found['imb']['worst']} at {found['moved_GB_after_first']} GB, "
+                f"mean {scored['imb']['mean']} worst {scored['imb']['worst']} at {scored['moved_GB_after_first']} GB, "
                 f"{took_s:.2f} s a window",
                 f"mean {mean} at {most:.0f} GB",
-                found["imb"]["mean"] <= mean and found["moved_GB_after_first"] <= most,
+                scored["imb"]["mean"] <= mean and scored["moved_GB_after_first"] <= most,
             )
         )
     return rows
@@ -188,10 +188,10 @@ def _ahead_row(folder: Path, score: ModuleType) -> list[Row]:
     moved = _moved_gb(score, meta, placement.expert_P)
     met = all(served.mean() < mean and served.max() < worst and moved <= most for mean, worst, most in limits)
     saved = (limits[0][0] - float(served.mean())) / (limits[0][0] - 1.0)
-    found = (
+    text = (
         f"mean {served.mean():.4f} worst {served.max():.4f} at {moved:.0f} GB; {100 * saved:.0f} % less above the bound"
     )
-    return [Row("shared_5 served one window later", "; ".join(parts), found, "below both, at no more bytes", met)]
+    return [Row("shared_5 served one window later", "; ".join(parts), text, "below both, at no more bytes", met)]
 
 
 def _moved_gb(score: ModuleType, meta: dict[str, object], layouts: np.ndarray) -> float:
@@ -215,16 +215,17 @@ def _realtime_rows(folder: Path, score: ModuleType) -> list[Row]:
         instance = read_instance(folder / f"{name}.npz")
         meta, arrays = score.load_instance(str(folder / f"{name}.npz"))
         placement = solve_instance(instance)
-        found = score.score(meta, arrays, placement.expert_P, placement.quota_P)
+        scored = score.score(meta, arrays, placement.expert_P, placement.quota_P)
         took_us = _step_us(instance)
         rows.append(
             Row(
                 name,
                 _history_baseline(score, meta, instance),
-                f"mean {found['imb']['mean']} worst {found['imb']['worst']}, {took_us:.1f} us a layer and micro-batch, "
-                f"{found['new_replicas_per_step']['mean']:.0f} copies sent a step",
+                f"mean {scored['imb']['mean']} worst {scored['imb']['worst']}, "
+                f"{took_us:.1f} us a layer and micro-batch, "
+                f"{scored['new_replicas_per_step']['mean']:.0f} copies sent a step",
                 f"mean {mean}, worst {worst}, {most_us:.0f} us" if worst < 9 else f"mean {mean}, {most_us:.0f} us",
-                found["imb"]["mean"] <= mean and found["imb"]["worst"] <= worst and took_us <= most_us,
+                scored["imb"]["mean"] <= mean and scored["imb"]["worst"] <= worst and took_us <= most_us,
             )
         )
     return rows
@@ -236,12 +237,12 @@ def _history_baseline(score: ModuleType, meta: dict[str, object], instance: Expe
     slots, ranks = instance.ranks.num_slots, instance.ranks.num_ranks
     parts = []
     for label in ("history", "oracle"):
-        found = [
+        ratios = [
             score.imbalance(meta, score.rank_loads(meta, eplb.balance_globally(row, slots, ranks), served))
             for t in range(1, len(load))
             for row, served in zip(load[:t].sum(axis=0) if label == "history" else load[t], load[t], strict=True)
         ]
-        parts.append(f"{label} mean {np.mean(found):.4f}")
+        parts.append(f"{label} mean {np.mean(ratios):.4f}")
     return "; ".join(parts)
 
 
@@ -270,13 +271,13 @@ def _affinity_row(folder: Path, score: ModuleType) -> list[Row]:
         parts.append(f"{label} {scored['imb']['mean']} at {scored['nodes_per_token']} nodes a token")
     placement = solve_instance(instance)
     scored = score.score(meta, arrays, placement.expert_P)
-    found = f"{scored['imb']['mean']} at {scored['nodes_per_token']} nodes a token, "
-    found += f"{placement.facts['fresh_imbalance']:.4f} to expect; "
-    found += f"on the half planned on {placement.imbalance.mean():.4f} at {placement.facts['nodes_per_token']:.3f}"
+    text = f"{scored['imb']['mean']} at {scored['nodes_per_token']} nodes a token, "
+    text += f"{placement.facts['fresh_imbalance']:.4f} to expect; "
+    text += f"on the half planned on {placement.imbalance.mean():.4f} at {placement.facts['nodes_per_token']:.3f}"
     met = scored["imb"]["mean"] <= 1.054 and scored["nodes_per_token"] <= 4.23
     _affinity_curve(instance, half, score, meta, arrays)
     _affinity_redrawn(instance, arrays["topk_ids"])
-    return [Row("extra_affinity_shared", "; ".join(parts), found, "1.054 at 4.23", met)]
+    return [Row("extra_affinity_shared", "; ".join(parts), text, "1.054 at 4.23", met)]
 
 
 def _affinity_curve(
@@ -305,8 +306,8 @@ def _affinity_redrawn(instance: ExpertsInstance, tokens: np.ndarray) -> None:
             planned, *served = (tokens[rng.integers(0, len(tokens), count)] for _ in range(6))
             load = _loads_of(planned, instance.num_experts)
             rows = plan_tokens(planned, instance.ranks, instance.num_experts).expert_LP
-            for found, layout in ((ours, rows), (base, _baseline(instance, load, nodes=1))):
-                found += [
+            for ratios, layout in ((ours, rows), (base, _baseline(instance, load, nodes=1))):
+                ratios += [
                     served_imbalance(instance.ranks, layout, _loads_of(other, instance.num_experts)).mean()
                     for other in served
                 ]
@@ -327,15 +328,15 @@ def _replay_rows(_folder: Path, _score: ModuleType) -> list[Row]:
         ("RL replay, Qwen3-235B EP16", "Qwen/Qwen3-235B-A22B", 128, 16),
         ("RL replay, DeepSeek-V3 EP32", "deepseek-ai/DeepSeek-V3", 256, 32),
     ):
-        found = routing_replay.measure(model, 8, experts, ranks)
-        text = f"{found.of_ideal:.3f} of ideal, {found.over_eplb:.3f} x EPLB, mean {found.imbalance:.4f}, "
+        replayed = routing_replay.measure(model, 8, experts, ranks)
+        text = f"{replayed.of_ideal:.3f} of ideal, {replayed.over_eplb:.3f} x EPLB, mean {replayed.imbalance:.4f}, "
         rows.append(
             Row(
                 name,
-                f"planned on the loads of the batch: mean {found.eplb_imbalance:.4f}",
-                text + f"reordering {100 * found.reordering:.2f} % of the step",
+                f"planned on the loads of the batch: mean {replayed.eplb_imbalance:.4f}",
+                text + f"reordering {100 * replayed.reordering:.2f} % of the step",
                 "0.94 of ideal, 1.06 x EPLB, reordering 2.1 %",
-                found.of_ideal >= 0.94 and found.over_eplb >= 1.06 and found.reordering <= 0.021,
+                replayed.of_ideal >= 0.94 and replayed.over_eplb >= 1.06 and replayed.reordering <= 0.021,
             )
         )
     return rows

@@ -60,14 +60,15 @@ def shared_problems(folder: Path) -> bool:
             written = Path(scratch) / "plan.json"
             cpu_s = user_cpu_s(path, written)
             problem = read_problem(load_document(path))
-            found = evaluate(problem, read_plan(load_document(written), problem))
+            evaluation = evaluate(problem, read_plan(load_document(written), problem))
         solution = solve(problem)
         best = entry["objective"]
         print(
-            f"{name:32} {best:9.3f} {found.objective:9.3f} {found.objective / best - 1:7.2%} {solution.gap or 0:6.2%} "
+            f"{name:32} {best:9.3f} {evaluation.objective:9.3f} {evaluation.objective / best - 1:7.2%} "
+            f"{solution.gap or 0:6.2%} "
             f"{cpu_s:5.2f}s  {beside(problem, best)}"
         )
-        good &= found.feasible and found.objective <= MOST_ABOVE * best and cpu_s < CPU_LIMIT_S
+        good &= evaluation.feasible and evaluation.objective <= MOST_ABOVE * best and cpu_s < CPU_LIMIT_S
     return good
 
 
@@ -126,8 +127,8 @@ def made_problems(folder: Path) -> bool:
         good &= (solution.gap or 0.0) <= 1e-9 and cpu_s < CPU_LIMIT_S
         for batch in problem.batches[:1]:
             if batch.rank_key_N is not None:
-                found = recall(batch.rank_key_N, batch.output_tokens_N.astype(float), 0.2)
-                print(f"  (the predictor finds {found:.0%} of the longest 20 %)")
+                reached = recall(batch.rank_key_N, batch.output_tokens_N.astype(float), 0.2)
+                print(f"  (the predictor finds {reached:.0%} of the longest 20 %)")
     return good
 
 

@@ -31,21 +31,21 @@ Mix = tuple[GenerationGroup, ...]
 def mixes(problem: AgenticProblem) -> list[Mix]:
     """All mixes of at most two kinds that fit the pools."""
     pools = problem.curves.pool_of
-    found: list[Mix] = []
+    mixes: list[Mix] = []
     for number in (1, 2):
         for kinds in combinations(problem.curves.generation, number):
             for counts in product(*(range(1, pools[kind.pool].gpus // kind.gpus + 1) for kind in kinds)):
                 mix = tuple(GenerationGroup(kind, count) for kind, count in zip(kinds, counts, strict=True))
-                used = {name: sum(one.gpus for one in mix if one.option.pool == name) for name in pools}
+                used = {name: sum(group.gpus for group in mix if group.option.pool == name) for name in pools}
                 if all(used[name] <= pools[name].gpus for name in pools):
-                    found.append(mix)
-    return found
+                    mixes.append(mix)
+    return mixes
 
 
 def shortest_ends(problem: AgenticProblem, mix: Mix) -> list[list[float]]:
     """For every policy, when the rollout of each batch ends, under the best assignment where there is one."""
     curves = [group.option.curve for group in mix for _ in range(group.replicas)]
-    found = []
+    plans = []
     for dispatch, priority, threshold in product(problem.dispatches, problem.priorities, problem.move_thresholds):
         policy = policy_of(problem, priority, threshold)
         ends = []
@@ -57,8 +57,8 @@ def shortest_ends(problem: AgenticProblem, mix: Mix) -> list[list[float]]:
                 workers = tuple(RolloutWorker(curve, queue) for curve, queue in zip(curves, of_worker, strict=True))
                 best = min(best, simulate(workers, batch, queues, policy).end_s)
             ends.append(best)
-        found.append(ends)
-    return found
+        plans.append(ends)
+    return plans
 
 
 def price(problem: AgenticProblem, mix: Mix, ends: list[float]) -> float:
@@ -99,9 +99,9 @@ def trivial(problem: AgenticProblem) -> float:
         while count:
             group = GenerationGroup(option, count)
             plan = AgenticPlan(mode, (group,), choice, "fifo", problem.priorities[0], problem.move_thresholds[0])
-            found = evaluate_agentic(problem, plan)
-            if not found.broken:
-                best = min(best, found.objective)
+            evaluation = evaluate_agentic(problem, plan)
+            if not evaluation.broken:
+                best = min(best, evaluation.objective)
                 break
             count -= 1
     return best

@@ -21,11 +21,11 @@ CPU_LIMIT_S = 20.0
 
 def pipelines(row: Row) -> tuple[Pipeline, ...]:
     """The large model over all nodes, and over each block of `pp1` nodes a small one in the other direction."""
-    found = [_pipeline(tuple(range(int(row["pp0"]))), row, "0")]
+    pipelines = [_pipeline(tuple(range(int(row["pp0"]))), row, "0")]
     width = int(row["pp1"])
     for first in range(0, int(row["pp0"]), width):
-        found.append(_pipeline(tuple(range(first + width - 1, first - 1, -1)), row, "1"))
-    return tuple(found)
+        pipelines.append(_pipeline(tuple(range(first + width - 1, first - 1, -1)), row, "1"))
+    return tuple(pipelines)
 
 
 def _pipeline(nodes: tuple[int, ...], row: Row, model: str) -> Pipeline:

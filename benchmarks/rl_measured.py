@@ -90,8 +90,8 @@ def fit(cases: Sequence[Case], start: Response) -> Response:
         prior = PRIOR_WEIGHT * float(((logs - centre) ** 2).sum()) / math.log(2) ** 2
         return sum(error**2 for error in errors) + prior
 
-    found = minimize(loss, centre, method="Nelder-Mead", options={"maxiter": 1200, "xatol": 1e-3, "fatol": 1e-6})
-    return Response(*(float(value) for value in np.exp(found.x)))
+    optimum = minimize(loss, centre, method="Nelder-Mead", options={"maxiter": 1200, "xatol": 1e-3, "fatol": 1e-6})
+    return Response(*(float(value) for value in np.exp(optimum.x)))
 
 
 def _majority_ratio(cases: Sequence[Case], case: Case) -> float:
@@ -117,14 +117,15 @@ def main(path: Path, *, print_fit: bool) -> int:
             "majority": case.colocated.step_s * _majority_ratio(cases, case),
             "no gain": case.colocated.step_s,
         }
-        found = {name: guess / case.step_s - 1 for name, guess in guesses.items()}
-        for name, error in found.items():
+        misses = {name: guess / case.step_s - 1 for name, guess in guesses.items()}
+        for name, error in misses.items():
             errors[name].append(abs(error))
         split = f"{case.split.generation_gpus}:{case.split.training_gpus}"
         print(
             f"{case.name}  {case.setup:<21} {split:>6}  {case.split.staleness:>9}  {case.step_s:>6.1f} s  "
-            f"{guesses['ours']:>5.1f} s  {found['ours']:+6.1%}  {found['left out']:+8.1%}  {found['majority']:+8.1%}  "
-            f"{found['no gain']:+7.1%}{'  colocated row suspect' if case.suspect else ''}"
+            f"{guesses['ours']:>5.1f} s  {misses['ours']:+6.1%}  "
+            f"{misses['left out']:+8.1%}  {misses['majority']:+8.1%}  "
+            f"{misses['no gain']:+7.1%}{'  colocated row suspect' if case.suspect else ''}"
         )
     for name, values in errors.items():
         print(f"median error, {name}: {statistics.median(values):.1%}")

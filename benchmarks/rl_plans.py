@@ -30,7 +30,7 @@ def recipes(problem: RlProblem) -> Iterator[tuple[str, float]]:
     node = max(option.tp for option in problem.generation)
     kinds = [option for option in problem.generation if option.tp == node]
     for name, placement, share in (("all in turn", "colocated", 1.0), ("half and half", "disaggregated", 0.5)):
-        found = []
+        objectives = []
         for mode in problem.modes:
             if mode.placement != placement:
                 continue
@@ -43,9 +43,9 @@ def recipes(problem: RlProblem) -> Iterator[tuple[str, float]]:
                     if option.pool == pool.name and gpus % option.gpus == 0:
                         plan = RlPlan(mode, (GenerationGroup(option, gpus // option.gpus),), choice)
                         priced = evaluate(problem, plan)
-                        found += [priced.objective] if priced.feasible else []
-        if found:
-            yield name, min(found)
+                        objectives += [priced.objective] if priced.feasible else []
+        if objectives:
+            yield name, min(objectives)
 
 
 def main(paths: list[Path]) -> int:
@@ -65,8 +65,8 @@ def main(paths: list[Path]) -> int:
             f"{path.stem:<24} {certificate['objective']['metric']:<18} {value:8.4g}  gap {certificate['gap']:.1e}  "
             f"{certificate['candidates']:>8} plans  {cpu_s:4.1f} s CPU | {beside or 'no recipe fits'}"
         )
-        beaten = any(other < value * (1 - 1e-9) for other in trivial.values())
-        bad += certificate["status"] != "optimal" or cpu_s > CPU_LIMIT_S or beaten
+        dominated = any(other < value * (1 - 1e-9) for other in trivial.values())
+        bad += certificate["status"] != "optimal" or cpu_s > CPU_LIMIT_S or dominated
     return int(bad > 0)
 
 

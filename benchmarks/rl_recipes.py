@@ -14,8 +14,8 @@ def best_recipe(problem: RlProblem, *, tuned: bool) -> tuple[str, float]:
 
     Every split takes the smallest TP that fits, or, `tuned`, each TP in turn, priced by our evaluator.
     """
-    found = [(evaluate(problem, plan), name) for name, plan in recipes(problem, tuned=tuned)]
-    feasible = [(one.objective, name) for one, name in found if one.feasible]
+    evaluated = [(evaluate(problem, plan), name) for name, plan in recipes(problem, tuned=tuned)]
+    feasible = [(evaluation.objective, name) for evaluation, name in evaluated if evaluation.feasible]
     value, name = min(feasible, default=(math.inf, "none"))
     return name, value
 
@@ -43,10 +43,17 @@ def recipes(problem: RlProblem, *, tuned: bool) -> Iterator[tuple[str, RlPlan]]:
 
 
 def _split(
-    problem: RlProblem, name: str, mode: RlMode, one: str, other: str, generating: int, training: int, tuned: bool
+    problem: RlProblem,
+    name: str,
+    mode: RlMode,
+    generators: str,
+    other: str,
+    generating: int,
+    training: int,
+    tuned: bool,
 ) -> Iterator[tuple[str, RlPlan]]:
     choice = _training(problem, other, training)
-    for option in _generation(problem, one, tuned):
+    for option in _generation(problem, generators, tuned):
         if choice is not None and generating >= option.gpus:
             yield f"{name}, tp{option.tp}", RlPlan(mode, (_all_of(option, generating),), choice)
 
@@ -58,13 +65,13 @@ def _all_of(option: GenerationOption, gpus: int) -> GenerationGroup:
 def _generation(problem: RlProblem, pool: str, tuned: bool) -> list[GenerationOption]:
     """The smallest option that holds the longest sample, or all that do."""
     longest = max(int(batch.tokens_N.max()) for batch in problem.batches)
-    fitting = [one for one in problem.generation if one.pool == pool and one.curve.kv_tokens >= longest]
-    return sorted(fitting, key=lambda one: one.gpus)[: None if tuned else 1]
+    fitting = [option for option in problem.generation if option.pool == pool and option.curve.kv_tokens >= longest]
+    return sorted(fitting, key=lambda option: option.gpus)[: None if tuned else 1]
 
 
 def _training(problem: RlProblem, pool: str, gpus: int) -> TrainingChoice | None:
     """The smallest replica that fits when data parallelism takes all GPUs."""
-    for option in sorted((one for one in problem.training if one.pool == pool), key=_smallness):
+    for option in sorted((candidate for candidate in problem.training if candidate.pool == pool), key=_smallness):
         dp = gpus // option.gpus
         if option.min_dp < NEVER_FITS and dp >= option.min_dp and dp * option.gpus == gpus:
             return TrainingChoice(option, dp)

@@ -77,16 +77,16 @@ def dispatch(problem: RlProblem) -> None:
     mixed = (*(replace(_curve(problem, 8), max_running=32),) * 4, *(few,) * 8)
     for name, curves in (("16 replicas of tp4", (few,) * 16), ("4 of tp8 and 8 of tp4", mixed)):
         print(f"\n{name}: rollout seconds by recall of the longest 20 %")
-        print(f"{'policy':20}" + "".join(f"{one:>9.0%}" for one in recalls))
+        print(f"{'policy':20}" + "".join(f"{share:>9.0%}" for share in recalls))
         for policy, decide in POLICIES.items():
             row = []
-            for one in recalls:
-                dispatched = decide(curves, keys_of_recall(lengths, 0.2, one, seed=0))
+            for share in recalls:
+                dispatched = decide(curves, keys_of_recall(lengths, 0.2, share, seed=0))
                 row.append(simulate(dispatched.workers, samples, dispatched.queues).end_s)
             print(f"{policy:20}" + "".join(f"{end_s:9.1f}" for end_s in row))
         row = []
-        for one in recalls:
-            dispatched = split_simulated(curves, keys_of_recall(lengths, 0.2, one, seed=0), recall=one, draws=8)
+        for share in recalls:
+            dispatched = split_simulated(curves, keys_of_recall(lengths, 0.2, share, seed=0), recall=share, draws=8)
             row.append(simulate(dispatched.workers, samples, dispatched.queues).end_s)
         print(f"{'knowing the recall':20}" + "".join(f"{end_s:9.1f}" for end_s in row))
 
@@ -98,12 +98,12 @@ def fusion(problem: RlProblem) -> None:
     workers, queues = (RolloutWorker(curve),) * 16, [np.arange(batch.size)]
     thresholds = [round(share * batch.size) for share in (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)]
     token_s = 262144 / 50e9  # KV bytes of a token of the 32B model over a 400 Gb/s link
-    found = fuse(workers, samples, queues, Inference(20_000.0, 2.0), Move(0.1, token_s), thresholds=thresholds)
+    best = fuse(workers, samples, queues, Inference(20_000.0, 2.0), Move(0.1, token_s), thresholds=thresholds)
     fixed = fuse(workers, samples, queues, Inference(20_000.0, 2.0), Move(0.1, token_s), thresholds=thresholds[4:5])
     print("\ngeneration and inference of 16 replicas of tp4, seconds")
-    print(f"  one after the other {found.unfused_s:.1f}; fused at 20 % left {fixed.end_s:.1f}")
-    share = found.threshold / batch.size
-    print(f"  best of {found.seen}: {found.end_s:.1f}, at {share:.0%} left, {found.kept} replicas kept")
+    print(f"  one after the other {best.unfused_s:.1f}; fused at 20 % left {fixed.end_s:.1f}")
+    share = best.threshold / batch.size
+    print(f"  best of {best.seen}: {best.end_s:.1f}, at {share:.0%} left, {best.kept} replicas kept")
     late = (RolloutWorker(_curve(problem, 8)),) * 8
     change = change_workers(workers, late, samples, queues, thresholds=thresholds, change_s=4.0)
     only = simulate(late, samples, queues).end_s
@@ -125,13 +125,14 @@ def partial(problem: RlProblem) -> None:
         f"first {wanted} of {size}, others carried over": successive(workers, fresh, wanted, keep=True),
     }
     print("\nmean of eight iterations   generation s   tokens/s   stale tokens   thrown away")
-    for name, found in rows.items():
-        seconds = float(np.mean([one.generation_s for one in found]))
-        tokens = float(np.sum([one.tokens for one in found]))
+    for name, iterations in rows.items():
+        seconds = float(np.mean([iteration.generation_s for iteration in iterations]))
+        tokens = float(np.sum([iteration.tokens for iteration in iterations]))
         stale, wasted = (
-            float(np.sum([getattr(one, key) for one in found])) for key in ("stale_tokens", "wasted_tokens")
+            float(np.sum([getattr(iteration, key) for iteration in iterations]))
+            for key in ("stale_tokens", "wasted_tokens")
         )
-        rate = tokens / sum(one.generation_s for one in found)
+        rate = tokens / sum(iteration.generation_s for iteration in iterations)
         print(f"  {name:38} {seconds:8.1f} {rate:10.0f} {stale / tokens:13.1%} {wasted / tokens:12.1%}")
 
 

@@ -45,14 +45,14 @@ def generate(experts: int, replicas: int, top_k: int, ranks: int, seed: int) -> 
     rng = np.random.default_rng(seed)
     base = rng.lognormal(0.0, 0.5, (LAYERS, experts))
     liking = rng.lognormal(0.0, 0.7, (SUBJECTS, LAYERS, experts))
-    found = np.empty((BATCHES, replicas, MICRO_BATCHES, LAYERS, experts))
+    load = np.empty((BATCHES, replicas, MICRO_BATCHES, LAYERS, experts))
     for batch in range(BATCHES):
         prior = np.maximum(4.0 * rng.dirichlet(np.ones(SUBJECTS)), 1e-3)
         mixes = rng.dirichlet(prior, (replicas, MICRO_BATCHES))
         chances = base * np.einsum("gms,sle->gmle", mixes, liking)
         chances /= chances.sum(axis=3, keepdims=True)
-        found[batch] = rng.poisson(chances * TOKENS_PER_RANK * ranks * top_k)
-    return found
+        load[batch] = rng.poisson(chances * TOKENS_PER_RANK * ranks * top_k)
+    return load
 
 
 def measure(model_name: str, top_k: int, experts: int, ranks_per_replica: int, seed: int = 0) -> Outcome:
@@ -65,7 +65,7 @@ def measure(model_name: str, top_k: int, experts: int, ranks_per_replica: int, s
     pool = Pool("h800", node, ranks_per_replica // RANKS_PER_NODE)
     costs = MoeCosts(find_model(model_name), pool, ranks_per_replica, float(TOKENS_PER_RANK))
     ours_s = eplb_s = reorder_s = 0.0
-    homes, found, base = None, [], []
+    homes, plans, base = None, [], []
     for batch in load:
         plan = plan_batch(batch.reshape(-1, LAYERS, experts), ranks, home_LE=homes)
         homes = plan.home_LE
@@ -75,10 +75,10 @@ def measure(model_name: str, top_k: int, experts: int, ranks_per_replica: int, s
         reorder_s += moving_s
         ours_s += _batch_s(costs, imbalance, _copies_s(costs, plan)) + moving_s
         eplb_s += _batch_s(costs, eplb_imbalance, 0.0)
-        found.append(imbalance.mean())
+        plans.append(imbalance.mean())
         base.append(eplb_imbalance.mean())
     ideal_s = BATCHES * MICRO_BATCHES * PASSES * costs.step_s([1.0])
-    return Outcome(ideal_s / ours_s, eplb_s / ours_s, reorder_s / ours_s, float(np.mean(found)), float(np.mean(base)))
+    return Outcome(ideal_s / ours_s, eplb_s / ours_s, reorder_s / ours_s, float(np.mean(plans)), float(np.mean(base)))
 
 
 def _batch_s(costs: MoeCosts, imbalance_GML: np.ndarray, extra_s: float) -> float:
@@ -108,12 +108,12 @@ def _copies_s(costs: MoeCosts, plan: BatchPlan) -> float:
 def _eplb(batch_GMLE: np.ndarray, ranks: Ranks) -> np.ndarray:
     """[replica, micro-batch, layer] imbalance of EPLB's global layout of the batch's own total loads."""
     replicas, micro_batches, layers, experts = batch_GMLE.shape
-    found = np.empty((replicas, micro_batches, layers))
+    ratios = np.empty((replicas, micro_batches, layers))
     for replica in range(replicas):
         for layer in range(layers):
             load_ME = batch_GMLE[replica, :, layer]
             layout_P = eplb.balance_globally(load_ME.sum(axis=0), ranks.num_slots, ranks.num_ranks)
             copies_E = np.bincount(layout_P, minlength=experts)
             load_MR = (load_ME / copies_E)[:, layout_P].reshape(micro_batches, ranks.num_ranks, -1).sum(axis=2)
-            found[replica, :, layer] = load_MR.max(axis=1) / load_MR.mean(axis=1)
-    return found
+            ratios[replica, :, layer] = load_MR.max(axis=1) / load_MR.mean(axis=1)
+    return ratios

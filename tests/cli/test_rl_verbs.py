@@ -85,7 +85,7 @@ def test_agentic_examples_are_solved_and_judged(name: str, tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("dotted", "value", "said", "mend"),
+    ("dotted", "value", "said", "hint"),
     [
         (
             "workload.batches.0.output_len.1",
@@ -117,8 +117,8 @@ def test_agentic_examples_are_solved_and_judged(name: str, tmp_path: Path, capsy
         ("cost", ..., "`cost` is missing", "add `cost`"),
     ],
 )
-def test_bad_problems_are_refused_with_line_and_mend(
-    problem: Path, dotted: str, value: object, said: str, mend: str, capsys: pytest.CaptureFixture[str]
+def test_bad_problems_are_refused_with_line_and_hint(
+    problem: Path, dotted: str, value: object, said: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _changed(problem, dotted, value)
     code = main(["rl", "solve", str(problem)])
@@ -129,7 +129,7 @@ def test_bad_problems_are_refused_with_line_and_mend(
         return
     assert code == 2
     assert said in shown
-    assert mend in shown
+    assert hint in shown
 
 
 def test_pools_without_a_common_network_are_named(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:

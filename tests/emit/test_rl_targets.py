@@ -47,9 +47,9 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def verl_overrides(run: str) -> tuple[str, list[str]]:
     files = emit(*plan(**RUNS[run]), "verl")
-    found = re.search(r"--config-name (\S+)", files["launch-verl.sh"])
-    assert found is not None
-    return found.group(1), [row for row in files["overrides.txt"].splitlines() if not row.startswith("#")]
+    match = re.search(r"--config-name (\S+)", files["launch-verl.sh"])
+    assert match is not None
+    return match.group(1), [row for row in files["overrides.txt"].splitlines() if not row.startswith("#")]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def verl_overrides(run: str) -> tuple[str, list[str]]:
     ],
 )
 def test_verl_runs_the_recipe_of_the_mode(run: str, config: str) -> None:
-    found, rows = verl_overrides(run)
-    assert found == config
+    overrides, rows = verl_overrides(run)
+    assert overrides == config
     assert "actor_rollout_ref.actor.ppo_mini_batch_size=128" in rows
     assert "actor_rollout_ref.rollout.tensor_model_parallel_size=2" in rows
     assert "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4" in rows
@@ -141,10 +141,10 @@ def test_a_name_that_hydra_would_read_as_grammar_is_quoted() -> None:
 
 def _package(name: str) -> Path:
     """Where an installed package lies, without running it."""
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
         pytest.skip(f"the package {name} is not installed")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -113,7 +113,7 @@ def test_a_meta_that_is_no_mapping_and_other_source_ranks_are_refused(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("held", "said"),
+    ("layout", "said"),
     [
         (np.full((2, 40), 0.5), "type float64"),
         (np.full((2, 40), -7), "names expert -7"),
@@ -121,8 +121,8 @@ def test_a_meta_that_is_no_mapping_and_other_source_ranks_are_refused(tmp_path: 
         (np.zeros(40, int), r"shape \(40,\)"),
     ],
 )
-def test_placements_that_are_none_are_refused(tmp_path: Path, held: Any, said: str) -> None:  # noqa: ANN401
-    np.savez(tmp_path / "placement.npz", phy2log=held)
+def test_placements_that_are_none_are_refused(tmp_path: Path, layout: Any, said: str) -> None:  # noqa: ANN401
+    np.savez(tmp_path / "placement.npz", phy2log=layout)
     with pytest.raises(PlannerError, match=said):
         read_resident(tmp_path / "placement.npz")
 

@@ -30,8 +30,8 @@ def test_a_second_node_a_group_buys_balance_back() -> None:
         layout = plan_layout(LOAD, RANKS, allowed_ER=allowed)
         for layer in range(3):
             assert allowed[layer][layout.expert_LP[layer], RANKS.rank_P].all()
-            found = imbalance(RANKS, layout.expert_LP[layer], LOAD[layer])
-            assert found == pytest.approx(layout.imbalance_L[layer])
+            ratio = imbalance(RANKS, layout.expert_LP[layer], LOAD[layer])
+            assert ratio == pytest.approx(layout.imbalance_L[layer])
         assert (layout.bound_L <= layout.imbalance_L + 1e-9).all()
         reached.append(float(layout.imbalance_L.mean()))
     assert reached[0] > reached[1] > reached[2]

@@ -40,5 +40,5 @@ def test_inputs_and_random_numbers_of_the_caller_stay_as_they_are() -> None:
 def test_threads_get_what_one_caller_gets() -> None:
     alone = planner.plan_layout(LOADS, RANKS).expert_LP
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: planner.plan_layout(LOADS, RANKS).expert_LP, range(8)))
-    assert all((layout == alone).all() for layout in found)
+        layouts = list(pool.map(lambda _: planner.plan_layout(LOADS, RANKS).expert_LP, range(8)))
+    assert all((layout == alone).all() for layout in layouts)

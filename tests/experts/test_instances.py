@@ -88,8 +88,8 @@ def test_realtime_instances_keep_homes(tmp_path: Path) -> None:
     home = np.arange(64).reshape(8, 8)
     assert (placement.expert_P.reshape(3, 2, 8, 9)[..., :8] == home).all()
     load = src[1, 1].sum(axis=0).astype(float)
-    found = imbalance(instance.ranks, placement.expert_P[1, 1], load, placement.quota_P[1, 1])
-    assert found == pytest.approx(placement.imbalance[1, 1])
+    ratio = imbalance(instance.ranks, placement.expert_P[1, 1], load, placement.quota_P[1, 1])
+    assert ratio == pytest.approx(placement.imbalance[1, 1])
 
 
 def test_affinity_brings_experts_chosen_together_to_one_node(tmp_path: Path) -> None:

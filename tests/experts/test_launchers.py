@@ -20,9 +20,9 @@ LAYOUT = np.array([[0, 1, 2, 0], [1, 2, 0, 1]])  # 2 layers, 3 experts, 2 ranks 
 
 
 def test_sglang_gets_one_key_and_a_row_for_every_layer_of_the_model() -> None:
-    found = json.loads(sglang_location(LAYOUT, (2, 3), 5, 3))
-    assert list(found) == ["physical_to_logical_map"]
-    assert found["physical_to_logical_map"] == [[0, 1, 2, 0], [0, 1, 2, 0], [0, 1, 2, 0], [1, 2, 0, 1], [0, 1, 2, 0]]
+    document = json.loads(sglang_location(LAYOUT, (2, 3), 5, 3))
+    assert list(document) == ["physical_to_logical_map"]
+    assert document["physical_to_logical_map"] == [[0, 1, 2, 0], [0, 1, 2, 0], [0, 1, 2, 0], [1, 2, 0, 1], [0, 1, 2, 0]]
 
 
 def test_vllm_gets_layers_counted_from_zero() -> None:
@@ -38,17 +38,17 @@ def test_vllm_gets_layers_counted_from_zero() -> None:
 
 
 def test_ascend_gets_the_experts_of_every_device() -> None:
-    found = json.loads(ascend_map(LAYOUT, 2))
-    assert found["moe_layer_count"] == 2
-    assert found["layer_list"][1]["device_list"] == [
+    document = json.loads(ascend_map(LAYOUT, 2))
+    assert document["moe_layer_count"] == 2
+    assert document["layer_list"][1]["device_list"] == [
         {"device_id": 0, "device_expert": [1, 2]},
         {"device_id": 1, "device_expert": [0, 1]},
     ]
 
 
 def test_tensorrt_gets_the_numbers_of_the_model_and_its_mtp_layers() -> None:
-    found = yaml.safe_load(tensorrt_balancer(LAYOUT, (3, 4), (5,), 3))
-    assert found == {
+    document = yaml.safe_load(tensorrt_balancer(LAYOUT, (3, 4), (5,), 3))
+    assert document == {
         "num_slots": 4,
         "layer_updates_per_iter": 0,
         "initial_global_assignments": {3: [0, 1, 2, 0], 4: [1, 2, 0, 1], 5: [0, 1, 2, 0]},

@@ -31,8 +31,8 @@ def test_free_shares_are_at_least_as_balanced_and_add_up_to_one() -> None:
     for layer in range(4):
         carried = np.bincount(free.expert_LP[layer], weights=free.quota_LP[layer], minlength=128)
         assert carried == pytest.approx(np.ones(128))
-        found = imbalance(ranks, free.expert_LP[layer], LOADS[layer], free.quota_LP[layer])
-        assert found == pytest.approx(free.imbalance_L[layer])
+        ratio = imbalance(ranks, free.expert_LP[layer], LOADS[layer], free.quota_LP[layer])
+        assert ratio == pytest.approx(free.imbalance_L[layer])
 
 
 def test_layers_with_fewer_slots_leave_the_others_empty() -> None:
@@ -91,8 +91,8 @@ def test_hedged_layouts_beat_plain_ones_on_windows_where_groups_rise_together() 
         for _ in range(6):
             shock = rng.lognormal(0, 0.5, 8)
             served = window * shock[group_E]
-            for found, layout in zip((plain, hedged), layouts, strict=True):
-                found += [imbalance(RANKS, layout.expert_LP[layer], served[layer]) for layer in range(2)]
+            for ratios, layout in zip((plain, hedged), layouts, strict=True):
+                ratios += [imbalance(RANKS, layout.expert_LP[layer], served[layer]) for layer in range(2)]
     assert np.mean(hedged) < np.mean(plain)
 
 

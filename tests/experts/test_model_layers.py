@@ -18,8 +18,8 @@ COUNTS = np.arange(1.0, 9.0).reshape(2, 4)
 def _saved(folder: Path, rows: dict[int, int], layers: int) -> Path:
     """A file of `layers` rows; row -> which of COUNTS it holds."""
     load = np.zeros((layers, 4))
-    for row, at in rows.items():
-        load[row] = COUNTS[at]
+    for row, place in rows.items():
+        load[row] = COUNTS[place]
     np.savez(folder / "loads.npz", load=load)
     return folder / "loads.npz"
 

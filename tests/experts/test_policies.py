@@ -53,8 +53,8 @@ def test_policies_that_look_back_do_not_see_the_last_window() -> None:
 
 def test_served_imbalance_is_that_counted_slot_by_slot() -> None:
     layout = np.tile(np.append(np.arange(64), np.full(8, -1)), (2, 1))
-    found = served_imbalance(RANKS, layout, WINDOWS[0])
-    assert found[1] == pytest.approx(imbalance(RANKS, layout[1], WINDOWS[0, 1]))
+    ratios = served_imbalance(RANKS, layout, WINDOWS[0])
+    assert ratios[1] == pytest.approx(imbalance(RANKS, layout[1], WINDOWS[0, 1]))
 
 
 def test_steps_are_slower_the_less_balanced_and_moves_take_time(costs: MoeCosts) -> None:
@@ -65,13 +65,13 @@ def test_steps_are_slower_the_less_balanced_and_moves_take_time(costs: MoeCosts)
 
 
 def test_step_times_are_net_of_moves_and_planning(costs: MoeCosts) -> None:
-    found = replay(WINDOWS, RANKS, "realtime", costs=costs)
-    assert found.mean_step_s is not None
-    assert found.step_s_W is not None
-    assert found.mean_step_s > float(found.step_s_W.mean())
+    replayed = replay(WINDOWS, RANKS, "realtime", costs=costs)
+    assert replayed.mean_step_s is not None
+    assert replayed.step_s_W is not None
+    assert replayed.mean_step_s > float(replayed.step_s_W.mean())
     spread = replay(WINDOWS, RANKS, "realtime", costs=costs, steps_per_window=10)
     assert spread.mean_step_s is not None
-    assert spread.mean_step_s < found.mean_step_s
+    assert spread.mean_step_s < replayed.mean_step_s
 
 
 def test_more_slots_never_raise_the_bound_and_take_memory(costs: MoeCosts) -> None:

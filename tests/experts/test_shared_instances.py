@@ -38,18 +38,18 @@ def test_layouts_are_valid_as_balanced_as_stated_and_near_their_bounds(
 ) -> None:
     placement = solve_instance(read_instance(SHARED / f"{name}.npz"))
     meta, arrays = score.load_instance(str(SHARED / f"{name}.npz"))
-    found = score.score(meta, arrays, placement.expert_P, placement.quota_P)
-    assert found["imb"]["mean"] <= mean
-    assert found["imb"]["worst"] <= worst
-    assert found["imb"]["mean"] == pytest.approx(float(placement.imbalance.mean()), abs=1e-4)
-    assert found["lower_bound"]["mean"] == pytest.approx(float(placement.bound.mean()), abs=1e-3)
+    scored = score.score(meta, arrays, placement.expert_P, placement.quota_P)
+    assert scored["imb"]["mean"] <= mean
+    assert scored["imb"]["worst"] <= worst
+    assert scored["imb"]["mean"] == pytest.approx(float(placement.imbalance.mean()), abs=1e-4)
+    assert scored["lower_bound"]["mean"] == pytest.approx(float(placement.bound.mean()), abs=1e-3)
 
 
 def test_a_token_visits_few_nodes_and_the_balance_to_expect_is_near_that_found(score: ModuleType) -> None:
     """On the half of the tokens that the layout was not planned on."""
     path = SHARED / "extra_affinity_shared.npz"
     placement = solve_instance(read_instance(path))
-    found = score.score(*score.load_instance(str(path)), placement.expert_P)
-    assert found["nodes_per_token"] <= 4.23
-    assert found["nodes_per_token"] == pytest.approx(placement.facts["nodes_per_token"], abs=0.05)
-    assert found["imb"]["mean"] == pytest.approx(placement.facts["fresh_imbalance"], abs=0.02)
+    scored = score.score(*score.load_instance(str(path)), placement.expert_P)
+    assert scored["nodes_per_token"] <= 4.23
+    assert scored["nodes_per_token"] == pytest.approx(placement.facts["nodes_per_token"], abs=0.05)
+    assert scored["imb"]["mean"] == pytest.approx(placement.facts["fresh_imbalance"], abs=0.02)

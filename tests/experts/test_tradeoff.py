@@ -21,13 +21,15 @@ RESIDENT = np.tile(linear_layout(RANKS, 64), (2, 1))
 
 
 def test_no_choice_is_worse_than_another_on_every_count_and_staying_is_one() -> None:
-    found = tradeoffs(LOADS, RANKS, RESIDENT, more_slots=(0, 1), slacks=(0.001, 0.05, 0.2))
-    counts = [(row.imbalance_mean, row.leaving_share, row.moved_experts, row.redundant_slots) for row in found]
-    for one in counts:
-        assert not any(other != one and all(a <= b + 1e-9 for a, b in zip(other, one, strict=True)) for other in counts)
-    assert found[0].moved_experts == 0
-    assert {row.redundant_slots for row in found} == {8, 16}
-    for row in found:
+    choices = tradeoffs(LOADS, RANKS, RESIDENT, more_slots=(0, 1), slacks=(0.001, 0.05, 0.2))
+    counts = [(row.imbalance_mean, row.leaving_share, row.moved_experts, row.redundant_slots) for row in choices]
+    for count in counts:
+        assert not any(
+            other != count and all(a <= b + 1e-9 for a, b in zip(other, count, strict=True)) for other in counts
+        )
+    assert choices[0].moved_experts == 0
+    assert {row.redundant_slots for row in choices} == {8, 16}
+    for row in choices:
         on = RANKS if row.redundant_slots == 8 else RANKS.with_more_slots(1)
         again = [imbalance(on, row.layout.expert_LP[layer], LOADS[layer]) for layer in range(2)]
         assert np.mean(again) == pytest.approx(row.imbalance_mean)
@@ -40,7 +42,7 @@ def test_choices_are_weighed_against_staying() -> None:
         tradeoffs(LOADS, RANKS, RESIDENT, slacks=(0.001,), costs=costs, expert_bytes=size, steps=10)
         for size in (1e13, 1e6)
     )
-    balanced = [min(found, key=lambda row: row.imbalance_mean).verdict for found in (few, many)]
+    balanced = [min(choices, key=lambda row: row.imbalance_mean).verdict for choices in (few, many)]
     assert balanced[0] is not None
     assert balanced[1] is not None
     assert not balanced[0].pays
@@ -53,7 +55,7 @@ def test_tokens_stay_on_their_node_more_often_for_a_hundredth_of_balance() -> No
     layout = plan_layout(LOADS, RANKS)
     near = draw_near(LOADS, RANKS, layout, slack=0.01)
     assert (near.imbalance_L <= layout.imbalance_L * 1.01 + 1e-9).all()
-    before, after = (leaving_share(LOADS, RANKS, found.expert_LP) for found in (layout, near))
+    before, after = (leaving_share(LOADS, RANKS, laid_out.expert_LP) for laid_out in (layout, near))
     assert (after <= before).all()
     assert after.mean() < before.mean()
 
@@ -80,10 +82,10 @@ def test_fewer_nodes_a_token_cost_balance() -> None:
     rng = np.random.default_rng(0)
     likes = rng.dirichlet(np.full(32, 0.3), 4)
     tokens = np.array([[rng.choice(32, 2, p=likes[rng.integers(4)])] for _ in range(1500)])
-    found = token_tradeoffs(tokens, make_ranks(8, 5, ranks_per_node=2), 32, prices=(0.1, 100.0))
-    assert len(found) == 2
-    assert found[0].nodes_per_token_L.mean() < found[1].nodes_per_token_L.mean()
-    assert found[0].fresh_imbalance_L.mean() > found[1].fresh_imbalance_L.mean()
+    layouts = token_tradeoffs(tokens, make_ranks(8, 5, ranks_per_node=2), 32, prices=(0.1, 100.0))
+    assert len(layouts) == 2
+    assert layouts[0].nodes_per_token_L.mean() < layouts[1].nodes_per_token_L.mean()
+    assert layouts[0].fresh_imbalance_L.mean() > layouts[1].fresh_imbalance_L.mean()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def random_problem(seed: int, feature: Feature) -> Json:
             "samples": samples,
             "prompt_len": draw.randint(1, 9),
             "minibatches": draw.randint(1, min(4, samples)),
-            "batches": [_batch(draw, samples, feature, at) for at in range(batches)],
+            "batches": [_batch(draw, samples, feature, number) for number in range(batches)],
         },
         "allowed": _allowed(draw, feature),
         "objective": "cost_per_iter" if feature == "cost" or draw.random() < 0.15 else "iteration_time",
@@ -79,8 +79,8 @@ def _training(draw: random.Random, moe: bool) -> Json:
     }
 
 
-def _batch(draw: random.Random, samples: int, feature: Feature, at: int) -> Json:
-    scale = 1 + at if feature == "drift" else 1
+def _batch(draw: random.Random, samples: int, feature: Feature, number: int) -> Json:
+    scale = 1 + number if feature == "drift" else 1
     lengths = [min(28, 1 + int(draw.lognormvariate(1.8, 0.8) * scale)) for _ in range(samples)]
     batch: Json = {"output_len": lengths}
     if feature == "rollout" or draw.random() < 0.3:

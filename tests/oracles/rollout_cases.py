@@ -16,13 +16,15 @@ def random_case(seed: int) -> tuple[list[Json], list[Json], list[list[int]], Jso
     draw = np.random.default_rng(seed)
     count, queues = int(draw.integers(1, 13)), int(draw.integers(1, 3))
     trajectories = [_trajectory(draw) for _ in range(count)]
-    longest = max(one["prompt"] + sum(turn[0] + turn[2] for turn in one["turns"]) for one in trajectories)
+    longest = max(
+        trajectory["prompt"] + sum(turn[0] + turn[2] for turn in trajectory["turns"]) for trajectory in trajectories
+    )
     kinds = [_curve(draw, longest) for _ in range(2)]
     workers = [
         {"curve": kinds[int(draw.integers(2))], "queue": index % queues}
         for index in range(max(queues, int(draw.integers(1, 5))))
     ]
-    order = [int(one) for one in draw.permutation(count)]
+    order = [int(index) for index in draw.permutation(count)]
     split = [order] if queues == 1 else [order[: count // 2], order[count // 2 :]]
     policy = {
         "keep_kv": bool(draw.integers(2)),
@@ -57,14 +59,16 @@ def _curve(draw: np.random.Generator, longest: int) -> Json:
 def as_workers(workers: list[Json]) -> tuple[RolloutWorker, ...]:
     """Workers of the oracle for the simulator."""
     names = ("step", "sequence", "token", "prefill", "max_running", "kv_tokens")
-    return tuple(RolloutWorker(DecodeCurve(*(one["curve"][name] for name in names)), one["queue"]) for one in workers)
+    return tuple(
+        RolloutWorker(DecodeCurve(*(worker["curve"][name] for name in names)), worker["queue"]) for worker in workers
+    )
 
 
 def as_trajectories(given_: list[Json]) -> Trajectories:
     """Trajectories of the oracle for the simulator."""
-    turns = [turn for one in given_ for turn in one["turns"]]
-    first = np.cumsum([0, *(len(one["turns"]) for one in given_)])
-    predicted = np.array([left for one in given_ for left in one["predicted"]], float)
-    prompt = np.array([one["prompt"] for one in given_], np.int64)
+    turns = [turn for trajectory in given_ for turn in trajectory["turns"]]
+    first = np.cumsum([0, *(len(trajectory["turns"]) for trajectory in given_)])
+    predicted = np.array([left for trajectory in given_ for left in trajectory["predicted"]], float)
+    prompt = np.array([trajectory["prompt"] for trajectory in given_], np.int64)
     outputs, tools, observations = (np.array(column) for column in zip(*turns, strict=True))
     return Trajectories(prompt, first, outputs.astype(np.int64), tools, observations.astype(np.int64), predicted)

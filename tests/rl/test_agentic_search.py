@@ -85,10 +85,10 @@ def _trajectory(draw: random.Random) -> Json:
         [1 + int(draw.lognormvariate(1.5, 0.7)), round(draw.expovariate(4.0), 4), draw.randint(0, 4)]
         for _ in range(draw.randint(1, 3))
     ]
-    one: Json = {"prompt": draw.randint(1, 6), "turns": turns}
+    trajectory: Json = {"prompt": draw.randint(1, 6), "turns": turns}
     if draw.random() < 0.5:
-        one["predicted"] = [draw.uniform(1.0, 30.0) for _ in turns]
-    return one
+        trajectory["predicted"] = [draw.uniform(1.0, 30.0) for _ in turns]
+    return trajectory
 
 
 def _read(problem: Json) -> Any:  # noqa: ANN401
@@ -120,11 +120,11 @@ def test_a_plan_written_and_read_is_worth_what_brute_force_says(seed: int) -> No
     solution = solve_agentic(given)
     assert solution.plan is not None
     document = json.loads(json.dumps(agentic_plan_document(solution.plan)))
-    found = evaluate_agentic(given, read_agentic_plan(given_document(document, "plan"), given))
-    assert not found.broken
-    assert found.objective == solution.objective
+    evaluation = evaluate_agentic(given, read_agentic_plan(given_document(document, "plan"), given))
+    assert not evaluation.broken
+    assert evaluation.objective == solution.objective
     ends = best_ends(problem, document)
-    assert objective(problem, document, ends) == pytest.approx(found.objective, rel=1e-9)
+    assert objective(problem, document, ends) == pytest.approx(evaluation.objective, rel=1e-9)
 
 
 def test_long_runs_with_staleness_settle_at_the_largest_cycle_mean() -> None:
@@ -132,8 +132,8 @@ def test_long_runs_with_staleness_settle_at_the_largest_cycle_mean() -> None:
     for _ in range(60):
         batches, staleness = int(draw.integers(1, 5)), int(draw.integers(0, 4))
         generation, training = draw.exponential(1.0, batches), draw.exponential(1.0, batches)
-        found = ahead_s(generation, training[None] + 0.2, np.zeros(1), staleness)[0]
-        assert found == pytest.approx(long_run(list(generation), list(training), 0.2, staleness), rel=1e-9)
+        mean_s = ahead_s(generation, training[None] + 0.2, np.zeros(1), staleness)[0]
+        assert mean_s == pytest.approx(long_run(list(generation), list(training), 0.2, staleness), rel=1e-9)
 
 
 def test_more_staleness_never_slows_the_long_run() -> None:

@@ -29,9 +29,9 @@ def test_keys_have_the_recall_asked_for(wanted: float) -> None:
 
 def test_more_noise_means_less_recall() -> None:
     lengths = _lengths(2).astype(float)
-    found = [recall(noisy_keys(lengths, sigma, 3), lengths, 0.2) for sigma in (0.0, 0.3, 1.0, 3.0)]
-    assert found[0] == 1.0
-    assert found == sorted(found, reverse=True)
+    recalls = [recall(noisy_keys(lengths, sigma, 3), lengths, 0.2) for sigma in (0.0, 0.3, 1.0, 3.0)]
+    assert recalls[0] == 1.0
+    assert recalls == sorted(recalls, reverse=True)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -53,7 +53,7 @@ def test_inference_beside_generation_ends_as_in_small_steps_of_time(seed: int) -
     tokens = draw.uniform(1.0, 30.0, 12)
     workers, kept, free_s = 4, int(draw.integers(1, 4)), float(draw.uniform(0.5, 4.0))
     inference = Inference(float(draw.uniform(5.0, 60.0)), float(draw.uniform(0.0, 0.5)))
-    found = inference_end_s(done, tokens, workers, kept, free_s, inference)
+    end_s = inference_end_s(done, tokens, workers, kept, free_s, inference)
     step, clock, processed = 4e-3, 0.0, 0.0
     while processed < tokens.sum() - 1e-9:
         clock += step
@@ -62,7 +62,7 @@ def test_inference_beside_generation_ends_as_in_small_steps_of_time(seed: int) -
         if clock > max(done[-1] + inference.start_s, free_s):
             rate = inference.tokens_per_s * workers
         processed = min(available, processed + rate * step)
-    assert found == pytest.approx(clock, abs=5e-2)
+    assert end_s == pytest.approx(clock, abs=5e-2)
 
 
 def test_a_change_of_workers_by_hand() -> None:
@@ -115,10 +115,10 @@ def test_partial_rollouts_waste_nothing_and_over_sampling_keeps_nothing() -> Non
     workers = (RolloutWorker(CURVE),) * 3
     partial = successive(workers, fresh, 30, keep=True)
     thrown = successive(workers, fresh, 30, keep=False)
-    everyone = successive(workers, [_samples(*one.output_T[:30]) for one in fresh], 30, keep=False)
-    assert all(one.wasted_tokens == 0 for one in partial)
-    assert all(one.carried == 0 and one.stale_tokens == 0 for one in thrown)
-    assert sum(one.wasted_tokens for one in thrown) > 0
+    everyone = successive(workers, [_samples(*batch.output_T[:30]) for batch in fresh], 30, keep=False)
+    assert all(iteration.wasted_tokens == 0 for iteration in partial)
+    assert all(iteration.carried == 0 and iteration.stale_tokens == 0 for iteration in thrown)
+    assert sum(iteration.wasted_tokens for iteration in thrown) > 0
     assert partial[0].stale_tokens == 0
-    assert sum(one.stale_tokens for one in partial[1:]) > 0
-    assert all(one.generation_s < other.generation_s for one, other in zip(thrown, everyone, strict=True))
+    assert sum(iteration.stale_tokens for iteration in partial[1:]) > 0
+    assert all(fewer.generation_s < other.generation_s for fewer, other in zip(thrown, everyone, strict=True))

@@ -26,8 +26,8 @@ def test_phases_that_scale_linearly_take_turns_or_overlap_in_the_same_gpu_second
 
 
 @given(st.floats(0.01, 2.0), st.floats(0.01, 2.0))
-def test_more_staleness_never_lengthens_the_step(one: float, other: float) -> None:
-    low, high = sorted((one, other))
+def test_more_staleness_never_lengthens_the_step(first: float, second: float) -> None:
+    low, high = sorted((first, second))
     assert predict_step_s(STEP, PoolSplit(8, 8, "fully", high, 4), 7e9) <= predict_step_s(
         STEP, PoolSplit(8, 8, "fully", low, 4), 7e9
     )
@@ -67,10 +67,10 @@ def measured_file(tmp_path: Path, **changes: object) -> str:
 
 def test_splits_are_listed_by_their_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rl", "predict", measured_file(tmp_path, gpus_per_node=4), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["splits"]
-    assert [row["step_s"] for row in found] == sorted(row["step_s"] for row in found)
-    assert {(row["generation_gpus"], row["training_gpus"]) for row in found} == {(4, 12), (8, 8), (12, 4)}
-    one_step = next(row for row in found if row["asynchrony"] == "one_step" and row["generation_gpus"] == 4)
+    splits = json.loads(capsys.readouterr().out)["splits"]
+    assert [row["step_s"] for row in splits] == sorted(row["step_s"] for row in splits)
+    assert {(row["generation_gpus"], row["training_gpus"]) for row in splits} == {(4, 12), (8, 8), (12, 4)}
+    one_step = next(row for row in splits if row["asynchrony"] == "one_step" and row["generation_gpus"] == 4)
     assert one_step["step_s"] == pytest.approx(predict_step_s(STEP, PoolSplit(4, 12, "one_step"), 7.6e9))
 
 

@@ -60,20 +60,20 @@ def pair(samples: int = 8, critic: Critic = CRITIC) -> Pair:
 
 
 def test_the_mean_minibatch_is_cut_into_micro_batches_of_both_models() -> None:
-    found = pair()
-    assert (found.actor_jobs, found.critic_jobs) == (16, 8)
-    assert found.work_s == pytest.approx(16_000 * (ACTOR_S + CRITIC_S) / 4)
-    held = found.pipelines()
-    assert [one.machines for one in held.pipelines] == [(0, 1, 2, 3), (1, 0), (3, 2)]
-    busy = sum((one.jobs * (one.forward[0] + one.backward[0])) for one in held.pipelines[:2])
-    assert busy == pytest.approx(found.work_s)
+    example = pair()
+    assert (example.actor_jobs, example.critic_jobs) == (16, 8)
+    assert example.work_s == pytest.approx(16_000 * (ACTOR_S + CRITIC_S) / 4)
+    fused = example.pipelines()
+    assert [pipeline.machines for pipeline in fused.pipelines] == [(0, 1, 2, 3), (1, 0), (3, 2)]
+    busy = sum((pipeline.jobs * (pipeline.forward[0] + pipeline.backward[0])) for pipeline in fused.pipelines[:2])
+    assert busy == pytest.approx(example.work_s)
 
 
 def test_training_in_turn_takes_what_its_schedule_does() -> None:
-    found = pair()
-    serial = one_after_the_other(found.pipelines())
+    example = pair()
+    serial = one_after_the_other(example.pipelines())
     assert serial is not None
-    in_turn_s = found.makespan_s(found.option.update_bubble)
+    in_turn_s = example.makespan_s(example.option.update_bubble)
     actor = 16 * 1500 * ACTOR_S / 4 / 1.5 * (16 + 3) / 16
     critic = 16_000 * CRITIC_S / 4 * (8 + 1) / 8
     assert in_turn_s == pytest.approx(actor + critic)
@@ -81,15 +81,15 @@ def test_training_in_turn_takes_what_its_schedule_does() -> None:
 
 
 def test_a_schedule_meets_the_bound_and_survives_being_written() -> None:
-    found = pair()
-    solved = solve_pair(found, time_limit_s=5.0, seed=0)
+    example = pair()
+    solved = solve_pair(example, time_limit_s=5.0, seed=0)
     assert solved.solution is not None
-    bubble = found.bubble(solved.solution.makespan)
-    assert least_bubble(found) <= bubble < found.option.update_bubble
-    assert found.makespan_s(bubble) == pytest.approx(solved.solution.makespan)
-    texts = written_order(found, solved.solution.order)
+    bubble = example.bubble(solved.solution.makespan)
+    assert least_bubble(example) <= bubble < example.option.update_bubble
+    assert example.makespan_s(bubble) == pytest.approx(solved.solution.makespan)
+    texts = written_order(example, solved.solution.order)
     assert [len(text) for text in texts] == [48] * 4
-    assert read_order(found, texts) == solved.solution
+    assert read_order(example, texts) == solved.solution
 
 
 def test_the_bubble_of_a_schedule_is_what_the_evaluator_charges() -> None:
@@ -98,8 +98,8 @@ def test_the_bubble_of_a_schedule_is_what_the_evaluator_charges() -> None:
     choice = TrainingChoice(trained, 1)
     plan = RlPlan(RlMode("colocated", "sync"), (GenerationGroup(stated.generation[0], 4),), choice)
     in_turn, fused = (evaluate(replace(stated, bubbles=bubbles), plan).training_s for bubbles in ({}, {choice: 1.0}))
-    found = pair()
-    assert in_turn - fused == pytest.approx(found.makespan_s(trained.update_bubble) - found.makespan_s(1.0))
+    example = pair()
+    assert in_turn - fused == pytest.approx(example.makespan_s(trained.update_bubble) - example.makespan_s(1.0))
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_the_bubble_of_a_schedule_is_what_the_evaluator_charges() -> None:
     ],
 )
 def test_what_is_no_schedule_is_refused(change: Any, what: str) -> None:  # noqa: ANN401
-    found = pair()
-    serial = one_after_the_other(found.pipelines())
+    example = pair()
+    serial = one_after_the_other(example.pipelines())
     assert serial is not None
     with pytest.raises(PlannerError, match=what):
-        read_order(found, change(written_order(found, serial.order)))
+        read_order(example, change(written_order(example, serial.order)))
 
 
 def test_a_schedule_that_holds_more_than_there_is_room_for_is_refused() -> None:

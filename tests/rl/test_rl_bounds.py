@@ -51,7 +51,7 @@ def test_no_rollout_ends_before_its_bound(seed: int) -> None:
 def test_no_rollout_of_agents_ends_before_the_bound_of_its_mix(seed: int) -> None:
     workers, trajectories, queues, policy = random_case(seed)
     batch, mix = as_trajectories(trajectories), as_workers(workers)
-    result = simulate(mix, batch, [np.array(one, np.int64) for one in queues], RolloutPolicy(**policy))
+    result = simulate(mix, batch, [np.array(queue, np.int64) for queue in queues], RolloutPolicy(**policy))
     groups = tuple(GenerationGroup(GenerationOption("a", 1, worker.curve, 1), 1) for worker in mix)
     assert mixed_bound_s(batch, groups) <= result.end_s * (1 + 1e-9)
 
@@ -92,14 +92,14 @@ def _plans(problem: RlProblem) -> Iterator[RlPlan]:
             for group, late in itertools.product(groups, groups)
             for threshold in problem.late_thresholds
         )
-        for one, other in itertools.product(groups, groups) if problem.max_groups > 1 else ():
+        for main, other in itertools.product(groups, groups) if problem.max_groups > 1 else ():
             idle = {
                 name: problem.pool_of[name].gpus
-                - sum(group.gpus for group in (one, other) if group.option.pool == name)
-                for name in {one.option.pool, other.option.pool}
+                - sum(group.gpus for group in (main, other) if group.option.pool == name)
+                for name in {main.option.pool, other.option.pool}
             }
             if all(0 <= left < largest for left in idle.values()):
-                yield from (RlPlan(mode, (one, other), choice, share) for share in problem.tail_fractions)
+                yield from (RlPlan(mode, (main, other), choice, share) for share in problem.tail_fractions)
 
 
 ALL_MODES = (
@@ -136,7 +136,7 @@ def test_the_search_equals_enumeration_beyond_the_benchmark(seed: int, what: str
         problem = replace(problem, dispatch="fifo", batches=problem.batches * 3, modes=(*ALL_MODES[:2], *ahead))
     problem = replace(problem, **changes[what])  # type: ignore[arg-type]  # one table for fields of several types
     evaluated = [evaluate(problem, plan) for plan in _plans(problem)]
-    feasible = [one.objective for one in evaluated if one.feasible]
+    feasible = [evaluation.objective for evaluation in evaluated if evaluation.feasible]
     solution = solve(problem)
     assert solution.status is Status.OPTIMAL
     assert solution.objective == pytest.approx(min(feasible), rel=1e-9)
@@ -146,14 +146,16 @@ def test_the_search_equals_enumeration_beyond_the_benchmark(seed: int, what: str
 @pytest.mark.parametrize("seed", range(2))
 def test_the_search_equals_enumeration_where_scoring_is_fused_with_generation(seed: int) -> None:
     problem = read_problem(given_document(random_problem(seed, "sync"), "problem"))
-    trained = tuple(replace(one, score_gpu_s=0.8 * one.gpus / one.forward_tokens_per_s) for one in problem.training)
+    trained = tuple(
+        replace(option, score_gpu_s=0.8 * option.gpus / option.forward_tokens_per_s) for option in problem.training
+    )
     scoring = {pool.name: Scoring(trained[0].score_gpu_s, 0.05, 0.01, 1e-4) for pool in problem.pools}
-    roomy = tuple(replace(one, curve=replace(one.curve, max_running=8)) for one in problem.generation)
+    roomy = tuple(replace(option, curve=replace(option.curve, max_running=8)) for option in problem.generation)
     problem = replace(
         problem, training=trained, generation=roomy, scoring=scoring, fusion_thresholds=(0.2, 0.5), modes=ALL_MODES[::3]
     )
     plans = list(_plans(problem))
-    feasible = [(one.objective, plan) for plan in plans if (one := evaluate(problem, plan)).feasible]
+    feasible = [(evaluation.objective, plan) for plan in plans if (evaluation := evaluate(problem, plan)).feasible]
     solution = solve(problem)
     best = min(objective for objective, _ in feasible)
     assert any(plan.fusion for _, plan in feasible)
@@ -168,14 +170,16 @@ def test_the_search_equals_enumeration_where_scoring_is_fused_with_generation(se
 def test_the_search_equals_enumeration_where_other_replicas_end_the_rollout() -> None:
     problem = read_problem(given_document(random_problem(0, "sync"), "problem"))
     wide, quick = (
-        replace(one, curve=replace(one.curve, max_running=8, step_s=step_s, sequence_s=sequence_s))
-        for one, step_s, sequence_s in zip(problem.generation[:2], (0.05, 0.002), (0.0005, 0.01), strict=True)
+        replace(option, curve=replace(option.curve, max_running=8, step_s=step_s, sequence_s=sequence_s))
+        for option, step_s, sequence_s in zip(problem.generation[:2], (0.05, 0.002), (0.0005, 0.01), strict=True)
     )
     modes = (ALL_MODES[0], ALL_MODES[2])
     problem = replace(
         problem, generation=(wide, quick), late_thresholds=(0.2, 0.5), late_change_s=0.02, modes=modes, dispatch="fifo"
     )
-    feasible = [(one.objective, plan) for plan in _plans(problem) if (one := evaluate(problem, plan)).feasible]
+    feasible = [
+        (evaluation.objective, plan) for plan in _plans(problem) if (evaluation := evaluate(problem, plan)).feasible
+    ]
     solution = solve(problem)
     best = min(objective for objective, _ in feasible)
     assert any(plan.late for _, plan in feasible)
@@ -191,7 +195,7 @@ def test_the_search_equals_enumeration_where_samples_wait_and_move_by_policies()
     policies = tuple(RolloutPolicy(True, longest, most, 0.01, 1e-4) for longest in (False, True) for most in (inf, 1.2))
     problem = replace(problem, batches=batches, policies=policies, modes=ALL_MODES[:3], dispatch="fifo")
     whole = [replace(plan, policy=policy) for plan in _plans(problem) for policy in policies]
-    feasible = [one.objective for plan in whole if (one := evaluate(problem, plan)).feasible]
+    feasible = [evaluation.objective for plan in whole if (evaluation := evaluate(problem, plan)).feasible]
     solution = solve(problem)
     assert solution.objective == pytest.approx(min(feasible), rel=1e-9)
     assert solution.seen + solution.pruned == len(feasible)

@@ -36,7 +36,7 @@ def test_free_changes_give_the_optimum_of_every_period() -> None:
     optimum = plan_horizon(HorizonProblem(problem, periods, ChangeCosts(0.0, 0.0)))
     alone = [solve(replace(problem, batches=period.batches)).objective for period in periods]
     assert optimum.status is Status.OPTIMAL
-    assert optimum.total == pytest.approx(10 * sum(one or 0.0 for one in alone))
+    assert optimum.total == pytest.approx(10 * sum(objective or 0.0 for objective in alone))
     assert optimum.total == pytest.approx(optimum.greedy_total)
     assert optimum.total <= optimum.fixed_total
 

@@ -1,4 +1,4 @@
-"""The exact search against brute force that plays every plan token by token."""
+"""The exact search against brute force that simulates every plan token by token."""
 
 import json
 import math
@@ -46,10 +46,10 @@ def test_the_evaluator_prices_every_plan_as_the_format_says(feature: Feature) ->
     everything = list(plans(problem))
     for plan in everything[:: max(1, len(everything) // 120)]:
         expected = objective(problem, plan)
-        found = evaluate(given, read_plan(given_document(plan, "plan"), given))
-        assert found.feasible == math.isfinite(expected)
-        if found.feasible:
-            assert found.objective == pytest.approx(expected, rel=1e-9)
+        evaluation = evaluate(given, read_plan(given_document(plan, "plan"), given))
+        assert evaluation.feasible == math.isfinite(expected)
+        if evaluation.feasible:
+            assert evaluation.objective == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -124,13 +124,13 @@ def test_what_a_file_may_leave_out_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_bound_is_derived_again_and_a_better_one_is_beaten_by_the_plan(seed: int) -> None:
+def test_the_bound_is_derived_again_and_a_better_one_is_refuted_by_the_plan(seed: int) -> None:
     problem = read_problem(given_document(random_problem(seed, "async"), "problem"))
-    found = solve(problem)
-    assert found.objective is not None
-    assert found.bound is not None
-    assert derive_bound(problem, found.bound, 1e-9).least == pytest.approx(found.objective)
-    assert derive_bound(problem, 1.02 * found.bound, 1e-9).least == pytest.approx(found.objective)
-    whole, loose = (derive_bound(problem, share * found.bound, 1e-9) for share in (1.0, 0.5))
+    solution = solve(problem)
+    assert solution.objective is not None
+    assert solution.bound is not None
+    assert derive_bound(problem, solution.bound, 1e-9).least == pytest.approx(solution.objective)
+    assert derive_bound(problem, 1.02 * solution.bound, 1e-9).least == pytest.approx(solution.objective)
+    whole, loose = (derive_bound(problem, share * solution.bound, 1e-9) for share in (1.0, 0.5))
     assert loose.simulated <= whole.simulated
     assert loose.closed + loose.simulated == whole.closed + whole.simulated

@@ -1,4 +1,4 @@
-"""The event-driven rollout against one that plays every decode step."""
+"""The event-driven rollout against one that simulates every decode step."""
 
 import time
 
@@ -22,17 +22,17 @@ def test_a_rollout_equals_one_played_token_by_token(seed: int) -> None:
     workers, trajectories, queues, policy = random_case(seed)
     naive = NaiveRollout(workers, trajectories, queues, policy)
     end_s = naive.run()
-    found = simulate(
+    result = simulate(
         as_workers(workers),
         as_trajectories(trajectories),
-        [np.array(one, np.int64) for one in queues],
+        [np.array(queue, np.int64) for queue in queues],
         RolloutPolicy(**policy),
     )
-    assert np.allclose(found.done_s_N, naive.done, rtol=1e-9, atol=1e-9)
-    assert np.isfinite(found.done_s_N).all()
-    assert found.moved == naive.moved
-    assert found.end_s == pytest.approx(end_s, rel=1e-9)
-    assert np.allclose(found.busy_s_W, [one.busy for one in naive.workers], rtol=1e-9)
+    assert np.allclose(result.done_s_N, naive.done, rtol=1e-9, atol=1e-9)
+    assert np.isfinite(result.done_s_N).all()
+    assert result.moved == naive.moved
+    assert result.end_s == pytest.approx(end_s, rel=1e-9)
+    assert np.allclose(result.busy_s_W, [worker.busy for worker in naive.workers], rtol=1e-9)
 
 
 def _single(seed: int, count: int, longest: int) -> Trajectories:
@@ -48,8 +48,8 @@ def test_single_turns_finish_as_on_the_shared_queue_of_equal_replicas() -> None:
     samples = _single(1, 700, 4000)
     batch = SampleBatch(samples.prompt_N, samples.output_T)
     tight = DecodeCurve(0.009, 3e-5, 2e-8, 40000.0, 16, 20_000)
-    found = simulate((RolloutWorker(tight),) * 5, samples, [np.arange(700)])
-    assert np.allclose(found.done_s_N, finish_times(batch, np.arange(700), tight, 5), rtol=1e-9)
+    result = simulate((RolloutWorker(tight),) * 5, samples, [np.arange(700)])
+    assert np.allclose(result.done_s_N, finish_times(batch, np.arange(700), tight, 5), rtol=1e-9)
 
 
 def test_512_trajectories_of_20k_tokens_on_64_replicas_take_less_than_50_ms() -> None:
@@ -69,7 +69,7 @@ def test_a_rollout_cut_and_resumed_where_it_stood_ends_as_if_never_cut(seed: int
     workers, trajectories, queues, policy = random_case(seed)
     policy |= {"move_threshold": np.inf, "keep_kv": True, "longest_first": False}
     given_workers, all_of_them = as_workers(workers), as_trajectories(trajectories)
-    arrays = [np.array(one, np.int64) for one in queues]
+    arrays = [np.array(queue, np.int64) for queue in queues]
     whole = simulate(given_workers, all_of_them, arrays, RolloutPolicy(**policy))
     count = max(1, all_of_them.size - 3)
     cut = simulate(given_workers, all_of_them, arrays, RolloutPolicy(**policy), stop_after=count)

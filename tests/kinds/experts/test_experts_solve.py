@@ -111,8 +111,8 @@ def test_more_tokens_than_a_rank_has_memory_for_are_infeasible(loads: Path) -> N
 def test_plans_of_a_model_outside_the_catalog_leave_for_launchers(loads: Path) -> None:
     envelope = solve(_problem(loads))
     unknown = envelope.model_copy(update={"inputs": {**envelope.inputs, "models": {"moe": {"config": "somewhere"}}}})
-    found = emit(unknown, ExpertsDecision.model_validate(envelope.decision), "tensorrt-llm-experts")
-    balancer = yaml.safe_load(found["load-balancer.yaml"])
+    files = emit(unknown, ExpertsDecision.model_validate(envelope.decision), "tensorrt-llm-experts")
+    balancer = yaml.safe_load(files["load-balancer.yaml"])
     assert sorted(balancer["initial_global_assignments"]) == list(range(48))
 
 

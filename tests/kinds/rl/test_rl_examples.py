@@ -23,7 +23,7 @@ def example(request: pytest.FixtureRequest) -> tuple[Envelope, RlDecision]:
 
 
 def iteration_s(envelope: Envelope) -> float:
-    return next(one.value for one in envelope.predictions if one.metric == "iteration_time_s")
+    return next(prediction.value for prediction in envelope.predictions if prediction.metric == "iteration_time_s")
 
 
 def test_an_example_is_certified_and_passes_its_check(example: tuple[Envelope, RlDecision]) -> None:

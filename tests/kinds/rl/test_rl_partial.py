@@ -48,11 +48,11 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
 
 
 def test_partial_rollouts_are_certified_and_say_what_is_stale(plan: Envelope, tmp_path: Path) -> None:
-    found = RlDecision.model_validate(plan.decision).partial_rollouts
-    assert found is not None
-    assert found.carried == round(256 * 1.25) - 256
-    assert 0 < found.stale_share < 1
-    assert 1 <= found.oldest <= 3
+    carried = RlDecision.model_validate(plan.decision).partial_rollouts
+    assert carried is not None
+    assert carried.carried == round(256 * 1.25) - 256
+    assert 0 < carried.stale_share < 1
+    assert 1 <= carried.oldest <= 3
     assert plan.certificate.status == "optimal"
     assert not failed(plan.model_dump(mode="json", by_alias=True))
     whole = solve(written(tmp_path, partial_rollouts=False, over_sampling=1.0)).certificate.objective.value
@@ -73,11 +73,11 @@ def test_samples_older_than_allowed_are_no_plan_and_the_age_that_is_needed_is_na
         solve(heavy)
     assert "max_staleness = 1" in caught.value.conflict[0]["limit"]
     needed = int(caught.value.conflict[0]["nearest"].removeprefix("max_staleness "))
-    found = RlDecision.model_validate(
+    carried = RlDecision.model_validate(
         solve(written(tmp_path, over_sampling=2.0, max_staleness=needed, iterations=6)).decision
     )
-    assert found.partial_rollouts is not None
-    assert found.partial_rollouts.oldest <= needed
+    assert carried.partial_rollouts is not None
+    assert carried.partial_rollouts.oldest <= needed
 
 
 @pytest.mark.parametrize(

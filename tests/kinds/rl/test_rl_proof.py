@@ -30,13 +30,13 @@ def plan(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_the_bound_is_derived_again_and_nothing_is_left_unjudged(plan: dict[str, Any]) -> None:
     envelope = Envelope.model_validate(plan)
-    found = [
-        one
-        for one in check_plan(envelope, RlDecision.model_validate(envelope.decision))
-        if one.rule == "certificate.proof"
+    findings = [
+        finding
+        for finding in check_plan(envelope, RlDecision.model_validate(envelope.decision))
+        if finding.rule == "certificate.proof"
     ]
-    assert [(one.ok, one.skipped) for one in found] == [(True, False)]
-    assert "derived again" in found[0].what
+    assert [(finding.ok, finding.skipped) for finding in findings] == [(True, False)]
+    assert "derived again" in findings[0].what
 
 
 def better(plan: dict[str, Any], share: float) -> float:
@@ -76,10 +76,10 @@ def test_faster_curves_than_the_plan_was_made_for_break_the_bound(
     plan: dict[str, Any], table: str, column: str, factor: float
 ) -> None:
     forged = copy.deepcopy(plan)
-    found = forged["certificate"]["proof"]["curves"][table]
-    at = found["columns"].index(column)
-    for entry in found["rows"]:
-        entry[at] *= factor
+    forged_table = forged["certificate"]["proof"]["curves"][table]
+    place = forged_table["columns"].index(column)
+    for entry in forged_table["rows"]:
+        entry[place] *= factor
     assert failed(forged) & {"certificate.proof", "certificate.objective"}
 
 

@@ -1,4 +1,4 @@
-"""RL problems solved: certified, equal to trying everything, checked without a fault, and refused with a mend."""
+"""RL problems solved: certified, equal to trying everything, checked without a fault, and refused with a hint."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ TRAINING = [
 
 def problem(**changes: Any) -> dict[str, Any]:  # noqa: ANN401
     """A small problem with measured curves; `options.x` and `cluster` may be changed."""
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "schema": "planner.problem/1",
         "kind": "rl",
         "models": {"policy": {"name": "Qwen/Qwen2.5-7B"}},
@@ -47,8 +47,8 @@ def problem(**changes: Any) -> dict[str, Any]:  # noqa: ANN401
             "costs": {"generation": GENERATION, "training": TRAINING},
         },
     }
-    found["options"] |= changes.pop("options", {})
-    return found | changes
+    document["options"] |= changes.pop("options", {})
+    return document | changes
 
 
 def written(tmp_path: Any, document: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -76,8 +76,8 @@ def test_the_plan_equals_trying_everything(tmp_path: Any, goal: Any, tools: Any)
         for replicas in range(1, 8 // option.gpus + 1):
             for choice in training_choices(curves):
                 for mode in curves.modes:
-                    found = evaluate(curves, RlPlan(mode, (GenerationGroup(option, replicas),), choice))
-                    best = min(best, found.objective if found.feasible else np.inf)
+                    evaluation = evaluate(curves, RlPlan(mode, (GenerationGroup(option, replicas),), choice))
+                    best = min(best, evaluation.objective if evaluation.feasible else np.inf)
     assert envelope.certificate.status == "optimal"
     assert envelope.certificate.objective.value == pytest.approx(best, rel=1e-9)
 
