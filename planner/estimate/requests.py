@@ -18,7 +18,8 @@ from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part, Refused
 from planner.kinds.serve.options import ServeOptions
-from planner.plan.schema import Count, Parallelism
+from planner.plan.records import Count
+from planner.plan.schema import Parallelism
 from planner.problem.resolve import Resolved, resolve
 from planner.problem.schema import Problem
 from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec

@@ -6,33 +6,11 @@ Ranks of a block count with its first axis outermost; ranks of a role count on f
 from collections.abc import Iterable, Iterator
 from itertools import product, repeat
 from math import prod
-from typing import Protocol
 
 from planner.errors import PlannerError
+from planner.plan.records import Axis, Block
 
 MOST_DEVICES = 1 << 24  # of a pool: more than any cluster has
-
-
-class Axis(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def stride(self) -> int: ...
-
-
-class Block(Protocol):
-    """A block of the plan's schema or of its plain records."""
-
-    @property
-    def role(self) -> str: ...
-    @property
-    def pool(self) -> str: ...
-    @property
-    def first_device(self) -> int: ...
-    @property
-    def axes(self) -> "tuple[Axis, ...]": ...
 
 
 def num_ranks(block: Block) -> int:
@@ -57,17 +35,6 @@ def require_countable(blocks: Iterable[Block]) -> None:
 def devices(block: Block) -> Iterator[int]:
     """The device of every rank of the block, in rank order."""
     return _along(block.first_device, tuple(block.axes))
-
-
-def device_of_rank(block: Block, rank: int) -> int:
-    """The device of one rank of the block, in O(axes); IndexError beyond its ranks."""
-    if not 0 <= rank < num_ranks(block):
-        raise IndexError(f"rank {rank} of a block of {num_ranks(block)}")
-    device = block.first_device
-    for axis in reversed(tuple(block.axes)):
-        rank, index = divmod(rank, axis.size)
-        device += index * axis.stride
-    return device
 
 
 def role_devices(blocks: Iterable[Block], role: str) -> Iterator[tuple[str, int]]:
@@ -109,27 +76,6 @@ def groups(block: Block, axis_name: str) -> Iterator[tuple[int, ...]]:
     along = tuple(axis for axis in block.axes if axis.name == axis_name)
     across = tuple(axis for axis in block.axes if axis.name != axis_name)
     return (tuple(_along(first, along)) for first in _along(block.first_device, across))
-
-
-def group_of_rank(block: Block, axis_name: str, rank: int) -> tuple[int, ...]:
-    """The ranks of the block, `rank` among them, that differ from it only along `axis_name`."""
-    if not 0 <= rank < num_ranks(block):
-        raise IndexError(f"rank {rank} of a block of {num_ranks(block)}")
-    rank_strides = _rank_strides(block)
-    fixed = 0
-    free: list[range] = []
-    for axis, stride in zip(block.axes, rank_strides, strict=True):
-        if axis.name == axis_name:
-            free.append(range(0, axis.size * stride, stride))
-        else:
-            fixed += rank // stride % axis.size * stride
-    return tuple(fixed + sum(steps) for steps in product(*free))
-
-
-def _rank_strides(block: Block) -> list[int]:
-    """By how much the rank number grows along each axis."""
-    sizes = [axis.size for axis in block.axes]
-    return [prod(sizes[place + 1 :]) for place in range(len(sizes))]
 
 
 def _along(first: int, axes: tuple[Axis, ...]) -> Iterator[int]:

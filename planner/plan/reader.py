@@ -1,18 +1,18 @@
 """A reader of plans in plain Python: the executor and launchers use it where neither pydantic nor numpy is installed.
 
-It checks the schema id, every key and every type against the classes of `records`, which say what
-`planner.plan.schema` says; a test holds the two together. Whether the plan is any good is for `planner check`.
+It checks the schema id, every key and every type against the classes of `records`, which `planner.plan.schema` makes
+pydantic models of. Whether the plan is any good is for `planner check`.
 """
 
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from planner.documents.read import Document, DocumentSyntaxError, load_document
 from planner.errors import PlannerError, did_you_mean
-from planner.plan.records import Block, Digests, Phase, PlanDocument, Prediction, Role, Route, SideFile, Software
+from planner.plan.records import Decision, Header, PlanDocument
 
 SCHEMA = "planner.plan/1"
 
@@ -21,31 +21,10 @@ Steps = tuple[str | int, ...]
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """The parts of `decision` that all kinds share."""
-
-    roles: tuple[Role, ...]
-    placement: tuple[Block, ...] = ()
-    routing: tuple[Route, ...] = ()
-    phases: tuple[Phase, ...] = ()
-    side_files: Mapping[str, SideFile] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Envelope:
+@dataclass(frozen=True, kw_only=True)
+class _Envelope(Header):
     schema: str
-    kind: str
-    software: Software
-    digests: Digests
-    inputs: Mapping[str, Any]
     decision: Mapping[str, Any]
-    certificate: Mapping[str, Any]
-    name: str = "plan"
-    seed: int = 0
-    predictions: tuple[Prediction, ...] = ()
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-    assumptions: tuple[str, ...] = ()
 
 
 def read_plan(path: str | Path) -> PlanDocument:
@@ -55,26 +34,13 @@ def read_plan(path: str | Path) -> PlanDocument:
     """
     document = load_plan_document(path)
     envelope = _record(_Envelope, document.data, (), document)
-    common = {part.name for part in fields(_Decision)}
+    common = {part.name for part in fields(Decision)}
     shared = {key: value for key, value in envelope.decision.items() if key in common}
-    decision = _record(_Decision, shared, ("decision",), document)
+    decision = _record(Decision, shared, ("decision",), document)
     _require_roles(decision, document)
     return PlanDocument(
-        kind=envelope.kind,
-        name=envelope.name,
-        seed=envelope.seed,
-        software=envelope.software,
-        digests=envelope.digests,
-        inputs=envelope.inputs,
-        roles=decision.roles,
-        placement=decision.placement,
-        routing=decision.routing,
-        phases=decision.phases,
-        side_files=decision.side_files,
-        predictions=envelope.predictions,
-        certificate=envelope.certificate,
-        evidence=envelope.evidence,
-        assumptions=envelope.assumptions,
+        **vars(decision),
+        **{part.name: getattr(envelope, part.name) for part in fields(Header)},
         extra={key: value for key, value in envelope.decision.items() if key not in common},
         source=document.source,
     )
@@ -104,7 +70,7 @@ def _foreign(schema: object, where: str) -> PlannerError:
     return PlannerError(f"is not a plan but {_shown(schema)}", where=where, hint=f"give a file with `schema: {SCHEMA}`")
 
 
-def _require_roles(decision: _Decision, document: Document) -> None:
+def _require_roles(decision: Decision, document: Document) -> None:
     names = [role.name for role in decision.roles]
     if not names or len(set(names)) != len(names):
         what = "two roles have the same name" if names else "a plan needs at least one role"
@@ -118,7 +84,7 @@ def _require_roles(decision: _Decision, document: Document) -> None:
 def _shape(record: type[Any]) -> tuple[dict[str, Any], frozenset[str]]:
     """Types by field, and the fields that must be there."""
     required = [part.name for part in fields(record) if part.default is MISSING and part.default_factory is MISSING]
-    return get_type_hints(record), frozenset(required)
+    return get_type_hints(record, include_extras=True), frozenset(required)
 
 
 def _record(record: type[T], found: Any, path: Steps, document: Document) -> T:  # noqa: ANN401 - parsed JSON
@@ -141,6 +107,9 @@ def _value(wanted: Any, found: Any, path: Steps, document: Document) -> Any:  # 
     if wanted is Any:
         return found
     origin = get_origin(wanted)
+    if origin is Annotated:
+        number, limit = get_args(wanted)
+        return _at_least(limit.least, _value(number, found, path, document), path, document)
     if origin in (Union, types.UnionType):
         return _member(get_args(wanted), found, path, document)
     if origin is tuple:
@@ -167,27 +136,24 @@ def _items(wanted: tuple[Any, ...], found: Any, path: Steps, document: Document)
     if not isinstance(found, list):
         raise _wrong(f"must be a list, found {_shown(found)}", path, document, "write it as [...]")
     if wanted[-1] is not Ellipsis and len(found) != len(wanted):
-        raise _wrong(f"must have {len(wanted)} entries, found {len(found)}", path, document, "mend the list")
+        raise _wrong(f"must have {len(wanted)} entries, found {len(found)}", path, document, "correct the list")
     return tuple(_value(wanted[0], value, (*path, index), document) for index, value in enumerate(found))
 
 
-_AT_LEAST = {
-    "tp": 1, "pp": 1, "dp": 1, "cp": 1, "moe_tp": 1, "ep": 1, "vpp": 1, "replicas": 1, "size": 1, "stride": 0,
-    "first_device": 0, "share": 0, "start_s": 0,
-}  # fmt: skip
+def _at_least(least: int, number: T, path: Steps, document: Document) -> T:
+    if number < least:  # type: ignore[operator]  # a limit stands on numbers alone
+        raise _wrong(f"must be at least {least}, found {number}", path, document, f"correct `{path[-1]}`")
+    return number
 
 
 def _scalar(wanted: type[Any], found: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401
     right = isinstance(found, (int, float) if wanted is float else wanted)
     if not right or isinstance(found, bool) is not (wanted is bool):
-        raise _wrong(f"must be {_WORDS[wanted]}, found {_shown(found)}", path, document, f"mend `{path[-1]}`")
-    low = _AT_LEAST.get(str(path[-1]))
-    if low is not None and found < low:
-        raise _wrong(f"must be at least {low}, found {found}", path, document, f"mend `{path[-1]}`")
+        raise _wrong(f"must be {_WORDS[wanted]}, found {_shown(found)}", path, document, f"correct `{path[-1]}`")
     try:
         return float(found) if wanted is float else found
     except OverflowError:
-        raise _wrong("is too large for a number", path, document, f"mend `{path[-1]}`") from None
+        raise _wrong("is too large for a number", path, document, f"correct `{path[-1]}`") from None
 
 
 def _wrong(what: str, path: Steps, document: Document, hint: str) -> PlannerError:

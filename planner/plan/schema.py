@@ -8,51 +8,27 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
+from planner.plan import records
+from planner.plan.records import Amount, Index
 from planner.schema.base import Spec, refuse
 
 SCHEMA: Final = "planner.plan/1"
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-Index = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0)]
 
 
-class Parallelism(Spec):
-    """Degrees of each dimension of one replica.
-
-    It stands on tp x pp x dp x cp devices. Experts live on the same devices: moe_tp x ep of them hold one set of the
-    experts of a pipeline stage, so moe_tp x ep divides tp x dp x cp. vpp counts the model chunks of a pipeline rank.
-    """
-
-    tp: Count = 1
-    pp: Count = 1
-    dp: Count = 1
-    cp: Count = 1
-    moe_tp: Count = 1
-    ep: Count = 1
-    vpp: Count = 1
-
-    @property
-    def devices(self) -> int:
-        return self.tp * self.pp * self.dp * self.cp
+class Parallelism(Spec, records.Parallelism):
+    __doc__ = records.Parallelism.__doc__
 
 
-class Engine(Spec):
-    name: str
-    version: str | None = None
+class Engine(Spec, records.Engine):
+    pass
 
 
-class Memory(Spec):
+class Memory(Spec, records.Memory):
     """Bytes on the fullest device of a role."""
 
-    weights_bytes: Amount = 0.0
-    kv_cache_bytes: Amount = 0.0
-    activations_bytes: Amount = 0.0
-    gradients_bytes: Amount = 0.0
-    optimizer_bytes: Amount = 0.0
-    workspace_bytes: Amount = 0.0
     capacity_bytes: Amount = Field(description="what the plan may use of the device")
 
     @property
@@ -61,75 +37,35 @@ class Memory(Spec):
         return sum(parts) + self.gradients_bytes + self.optimizer_bytes + self.workspace_bytes
 
 
-class Role(Spec):
-    """Equal replicas that do one job."""
-
-    name: str
-    function: str  # colocated, prefill, decode, train, actor, critic, rollout, experts, ...
-    model: str | None = None  # key of the problem's models
+class Role(Spec, records.Role):
+    __doc__ = records.Role.__doc__
     engine: Engine | None = None
-    pool: str
-    replicas: Count
     parallelism: Parallelism = Parallelism()
     limits: dict[str, float | int | str] = Field(default_factory=dict)
     memory: Memory | None = None
 
 
-class Axis(Spec):
-    """One dimension of a block of ranks: neighbours along it are `stride` devices apart."""
-
-    name: str
-    size: Count
-    stride: Index
+class Axis(Spec, records.Axis):
+    __doc__ = records.Axis.__doc__
 
 
-class Block(Spec):
-    """Ranks of a role laid on the devices of a pool: first_device + sum(index x stride), the first axis outermost.
-
-    Devices count through the pool, node by node, out-of-service nodes included. An axis is called replica, pp, dp, cp
-    or tp; one that does not run evenly (over a node out of service) is split into two of the same name. A role with
-    several blocks has its replicas spread over them, and its ranks count on from block to block.
-    """
-
-    role: str
-    pool: str
-    first_device: Index
+class Block(Spec, records.Block):
+    __doc__ = records.Block.__doc__
     axes: tuple[Axis, ...] = ()
 
-    @property
-    def num_ranks(self) -> int:
-        ranks = 1
-        for axis in self.axes:
-            ranks *= axis.size
-        return ranks
 
-
-class Route(Spec):
-    """Share of all traffic of a workload that goes to a role, from the front door or on from another role.
-
-    What leaves a role is what came to it: shares from the front door sum to 1, those out of a role to those into it.
-    """
-
-    workload: str
-    to: str
-    source: str | None = None  # the role before it; None = from the front door
+class Route(Spec, records.Route):
+    __doc__ = records.Route.__doc__
     share: Fraction
 
 
-class Phase(Spec):
-    """A window of time with its own roles; roles that never share a phase may share devices."""
-
-    name: str
-    start_s: Annotated[float, Field(ge=0)] = 0.0
+class Phase(Spec, records.Phase):
+    __doc__ = records.Phase.__doc__
     duration_s: Annotated[float, Field(gt=0)] | None = None
-    roles: tuple[str, ...] = ()
-    actions: tuple[str, ...] = ()
 
 
-class SideFile(Spec):
-    """A large array beside the plan."""
-
-    path: str
+class SideFile(Spec, records.SideFile):
+    __doc__ = records.SideFile.__doc__
     digest: Digest
 
 
@@ -160,15 +96,8 @@ class Decision(Spec):
         return self
 
 
-class Prediction(Spec):
-    """One predicted figure; `interval` holds the 80 % interval where the costs give one."""
-
-    metric: str  # ttft_s, tpot_s, requests_per_s, output_tokens_per_s_per_gpu, step_time_s, ...
-    of: str = ""  # workload or role; empty = the whole plan
-    statistic: str = "mean"
-    value: float
-    interval: tuple[float, float] | None = None
-    approximate: bool = False
+class Prediction(Spec, records.Prediction):
+    __doc__ = records.Prediction.__doc__
 
 
 class Objective(Spec):
@@ -220,9 +149,8 @@ class Evidence(Spec):
     steps: dict[str, StepEvidence] | None = None  # by role
 
 
-class Digests(Spec):
-    """Of every input, with defaults filled in and paths left out."""
-
+class Digests(Spec, records.Digests):
+    __doc__ = records.Digests.__doc__
     problem: Digest
     models: dict[str, Digest] = Field(default_factory=dict)
     hardware: dict[str, Digest] = Field(default_factory=dict)
@@ -231,9 +159,8 @@ class Digests(Spec):
     traces: dict[str, Digest] = Field(default_factory=dict)
 
 
-class Software(Spec):
-    planner: str
-    solver: str = ""
+class Software(Spec, records.Software):
+    pass
 
 
 class Envelope(Spec):

@@ -64,14 +64,6 @@ def checks_path(plan_path: str | Path) -> Path:
     return path.with_name(f"{path.stem if path.suffix == '.json' else path.name}.checks.json")
 
 
-def read_checks(plan_path: str | Path, digest: str) -> dict[str, Any]:
-    """The levels already checked of the plan with this digest, each with `ok` and `findings`; none if stale or absent.
-
-    Raises PlannerError for a file of that name that no check wrote.
-    """
-    return _levels(checks_path(plan_path), digest)[0]
-
-
 def write_checks(
     plan_path: str | Path,
     digest: str,
@@ -82,12 +74,12 @@ def write_checks(
     """Writes what a check found beside the plan, keeping other levels of the same plan.
 
     `result` is what the check measured, a document with its own `schema`. Returns a note when checks of an earlier plan
-    were dropped, else "". Raises PlannerError as `read_checks` does.
+    were dropped, else "". Raises PlannerError for a file of that name that no check wrote.
     """
     path = checks_path(plan_path)
     levels, note = _levels(path, digest)
-    found = list(findings)
-    levels[level] = {"ok": all(finding.ok for finding in found), "findings": [asdict(finding) for finding in found]}
+    rows = [asdict(finding) for finding in findings]
+    levels[level] = {"ok": all(row["ok"] for row in rows), "findings": rows}
     if result is not None:
         levels[level]["result"] = dict(result)
     document = {"schema": CHECKS_SCHEMA, "plan": digest, "levels": dict(sorted(levels.items()))}

@@ -109,8 +109,8 @@ class Case:
         role = Role("job", "train", "pool", 1, parallelism=shape)
         blocks = (Block("job", "pool", 0, tuple(placed)),)
         return PlanDocument(
-            "train", self.name, 0, Software("test"), Digests(""), {}, (role,), blocks,
-            (), (), {}, (), {}, {}, (), extra, "test",
+            kind="train", name=self.name, software=Software("test"), digests=Digests(""), inputs={}, roles=(role,),
+            placement=blocks, certificate={}, extra=extra, source="test",
         )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ for path in sys.argv[1:]:
         (records.Prediction, schema.Prediction),
         (records.Digests, schema.Digests),
         (records.Software, schema.Software),
-        (reader._Decision, schema.Decision),
+        (records.Decision, schema.Decision),
         (reader._Envelope, schema.Envelope),
     ],
 )

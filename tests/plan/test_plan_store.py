@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.errors import PlannerError
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
-from planner.plan.store import checks_path, plan_digest, plan_json, read_checks, write_checks
+from planner.plan.store import checks_path, plan_digest, plan_json, write_checks
 
 Edited = Callable[..., dict[str, Any]]
 GOOD = Finding("memory.parts", True, "fits", "roles.decode")
@@ -33,6 +33,12 @@ def test_a_plan_survives_being_written_and_read(decision: dict[str, Any]) -> Non
     assert Envelope.model_validate(json.loads(text)) == envelope
     assert plan_json(Envelope.model_validate(json.loads(text))) == text
     assert text.endswith("}\n")
+
+
+def read_checks(plan: Path, digest: str) -> dict[str, Any]:
+    """The levels already checked of the plan with this digest; none where another plan was checked."""
+    document = json.loads(checks_path(plan).read_text())
+    return dict(document["levels"]) if document["plan"] == digest else {}
 
 
 def test_a_plan_text_does_not_depend_on_the_order_of_its_keys(edited_plan: Edited) -> None:

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from planner.documents.units import TIME_S
-from planner.plan.schema import Amount, Count, Decision, Index
+from planner.plan.records import Amount, Count, Index
+from planner.plan.schema import Decision
 from planner.schema.base import Spec, refuse
 
 

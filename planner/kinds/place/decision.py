@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from planner.plan.schema import Amount, Count, Decision, Fraction
+from planner.plan.records import Amount, Count
+from planner.plan.schema import Decision, Fraction
 from planner.schema.base import Spec
 
 

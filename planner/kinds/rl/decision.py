@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from planner.documents.units import TIME_S
-from planner.plan.schema import Amount, Count, Decision, Fraction, Index
+from planner.plan.records import Amount, Count, Index
+from planner.plan.schema import Decision, Fraction
 from planner.schema.base import Spec
 
 Algorithm = Literal["ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo"]

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from planner.documents.units import BYTES_PER_S, FRACTION, TIME_S
-from planner.plan.schema import Count, Index
+from planner.plan.records import Count, Index
 from planner.problem.schema import Positive
 from planner.schema.base import Spec
 

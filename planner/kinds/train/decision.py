@@ -8,7 +8,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from planner.costs.training.config import ContextParallel
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
-from planner.plan.schema import Amount, Count, Decision, Index, Memory, Parallelism
+from planner.plan.records import Amount, Count, Index
+from planner.plan.schema import Decision, Memory, Parallelism
 from planner.schema.base import Spec, refuse
 
 Precision = Literal["bf16", "fp8", "mxfp8", "nvfp4"]
