@@ -15,6 +15,7 @@ from planner.explain.moves import move_facts, replica_facts
 from planner.explain.rows import row_facts, used_share
 from planner.explain.worth import worth_facts
 from planner.kinds.registry import find_kind, kind_names
+from planner.plan.placement import num_ranks
 from planner.plan.schema import Decision, Envelope
 from planner.solvers.backends.mathopt import Relaxation
 from planner.solvers.backends.model import ModelRow, check_feasible
@@ -65,7 +66,7 @@ def test_devices_taken_are_those_of_the_placement(solved: Solved, name: str) -> 
     taken = {f.about[0]: f.figures["taken"] for f in row_facts(mix_of((envelope, decision))) if "taken" in f.figures}
     placed: dict[str, float] = dict.fromkeys(taken, 0.0)
     for block in decision.placement:
-        placed[block.pool] += block.num_ranks
+        placed[block.pool] += num_ranks(block)
     assert taken == placed
 
 
