@@ -16,9 +16,8 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-
-from planner.arrays import Bools, Floats
-from planner.calibrate.training import (
+from training_fit import Fit, prior
+from training_runs import (
     REPEATED_WEIGHT,
     LeftOut,
     MeasuredRun,
@@ -29,7 +28,8 @@ from planner.calibrate.training import (
     read_runs,
     spreads,
 )
-from planner.calibrate.training_fit import Fit, prior
+
+from planner.arrays import Bools, Floats
 from planner.costs.training.memory import memory
 from planner.costs.training.parameters import total_parameters
 from planner.costs.training.rates import Rates

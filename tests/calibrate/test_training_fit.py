@@ -1,18 +1,23 @@
 """Rates fitted to training runs, factors of measured shapes, and intervals."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from planner.calibrate.training import spreads
-from planner.calibrate.training_fit import fit_rates, fit_shapes, limit_of, prior
-from planner.calibrate.training_replay import replay
 from planner.costs.training.config import TrainingConfig, machine_of
 from planner.costs.training.rates import Rates, default_rates
 from planner.costs.training.shapes import LayerShape, main_shape, nearness, read, written
 from planner.hardware.library import find_node
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, Precisions
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from training_fit import fit_rates, fit_shapes, limit_of, prior
+from training_replay import replay
+from training_runs import spreads
 
 
 def configuration(hidden: int = 4096, micro_batch: int = 1, tp: int = 1) -> TrainingConfig:

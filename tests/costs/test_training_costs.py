@@ -1,13 +1,14 @@
 """Layers, steps and memory of training: formulas of papers where there are some, and what must hold everywhere."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.calibrate.training_replay import replay
 from planner.costs.training.activations import layer_activations
 from planner.costs.training.config import (
     FRAMEWORKS,
@@ -31,6 +32,10 @@ from planner.costs.training.sizes import spread_ranks, sweep, tile_waste
 from planner.costs.training.step import StepParts, step_time
 from planner.hardware.library import find_node
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from training_replay import replay
 
 HIDDEN, HEADS, LENGTH = 4096, 32, 2048
 GPT = Layer(GroupedQueryAttention(HEADS, HEADS, 128, 128), DenseFfn(4 * HIDDEN, gated=False))

@@ -7,12 +7,12 @@ normal prior on its logarithm, so that rates which the runs do not show stay whe
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
+from training_replay import Replay
 
 from planner.arrays import Bools, Floats
-from planner.calibrate.training_replay import Replay
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import LayerShape, MeasuredShape, MeasuredShapes, ShapeKind, nearness
 from planner.documents.read import parse_document
@@ -47,8 +47,8 @@ class Prior:
 
 @cache
 def prior() -> Prior:
-    """The start values that come with the package."""
-    text = resources.files("planner.calibrate").joinpath("training_prior.yaml").read_text(encoding="utf-8")
+    """The start values of `data/training_prior.yaml`."""
+    text = (Path(__file__).parent / "data" / "training_prior.yaml").read_text(encoding="utf-8")
     document = parse_document(text, "prior of the training costs").data
     return Prior(*({name: float(value) for name, value in document[key].items()} for key in ("rates", "fixed")))
 

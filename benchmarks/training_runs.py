@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from training_fit import Fit, fit_rates, fit_shapes, with_shapes
+from training_replay import Replay, replay
 
 from planner.arrays import Bools, Floats
-from planner.calibrate.training_fit import Fit, fit_rates, fit_shapes, with_shapes
-from planner.calibrate.training_replay import Replay, replay
 from planner.costs.training.config import TrainingConfig
 from planner.costs.training.intervals import run_class
 from planner.costs.training.rates import Rates
