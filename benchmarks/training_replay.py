@@ -12,7 +12,7 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.costs.training.config import TrainingConfig
 from planner.costs.training.kernels import FORWARD, PASSES, KernelTable, sums
-from planner.costs.training.layer_costs import embedding_table, jitter, layer_table, loss_table, mtp_table, together
+from planner.costs.training.layer_costs import Part, jitter, kernel_table, together
 from planner.costs.training.parameters import rank_parameters
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import NONE, LayerShape, shape_of
@@ -148,7 +148,7 @@ class _Builder:
 
     def add(self, row: int, config: TrainingConfig) -> None:
         """One run."""
-        kinds: dict[tuple[tuple[str, Layer | None, float, float], ...], int] = {}
+        kinds: dict[tuple[tuple[Part, Layer | None, float, float], ...], int] = {}
         for rank in range(config.pp):
             contents = rank_contents(config, rank)
             kinds[contents] = kinds.get(contents, 0) + 1
@@ -159,7 +159,7 @@ class _Builder:
                 self._add_part(config, stage, part, layer, times, full)
 
     def _add_part(
-        self, config: TrainingConfig, stage: int, part: str, layer: Layer | None, times: float, full: float
+        self, config: TrainingConfig, stage: int, part: Part, layer: Layer | None, times: float, full: float
     ) -> None:
         index = self._table(config, part, layer)
         self.entries.append((stage, index, times, full))
@@ -167,17 +167,9 @@ class _Builder:
             choice = self.choices.setdefault((index, config.recompute.modules), len(self.choices))
             self.again.append((stage, choice, times))
 
-    def _table(self, config: TrainingConfig, part: str, layer: Layer | None) -> int:
+    def _table(self, config: TrainingConfig, part: Part, layer: Layer | None) -> int:
         machine, shard, vocab = config.machine, config.shard, config.arch.vocab_size
-        match part, layer:
-            case "layer", Layer():
-                table = layer_table(machine, layer, shard)
-            case "mtp", Layer():
-                table = mtp_table(machine, layer, shard, vocab)
-            case "embedding", _:
-                table = embedding_table(machine, shard)
-            case _:
-                table = loss_table(machine, shard, vocab)
+        table = kernel_table(part, machine, shard, 0 if part in ("layer", "embedding") else vocab, layer)
         if table not in self.tables:
             self.tables[table] = len(self.tables)
             self.hosts.append(_HOSTS.index(shard.host))

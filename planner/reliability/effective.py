@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from planner.errors import PlannerError
 from planner.reliability.faults import DEFAULT, FaultClass, Fleet, Stragglers, Takes
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
-from planner.solvers.result import SolveResult, Status
 from planner.solvers.stochastic.availability import Outage, Slowness, best_spares, mean_speed
 from planner.solvers.stochastic.checkpointing import best_interval, time_shares
 
@@ -89,12 +88,9 @@ def at_scale(job: Job, tier: Tier, *, interval: int | None = None, spares: int |
     )
 
 
-def best_tier(job: Job, *, spares: int | None = None) -> SolveResult[AtScale]:
-    """The tier, interval and spares with the best machine yield; each is solved, so the bound is the objective."""
-    solved = [at_scale(job, tier, spares=spares) for tier in TIERS]
-    best = max(solved, key=lambda run: run.machine_yield)
-    value = best.machine_yield
-    return SolveResult(Status.OPTIMAL, "finished", best, value, value, 0.0, "enumeration")
+def best_tier(job: Job, tiers: Sequence[Tier] = TIERS, *, spares: int | None = None) -> AtScale:
+    """Of these tiers, with its interval and spares, the one with the best machine yield."""
+    return max((at_scale(job, tier, spares=spares) for tier in tiers), key=lambda run: run.machine_yield)
 
 
 def outages(faults: Sequence[FaultClass], fleet: Fleet) -> list[Outage]:

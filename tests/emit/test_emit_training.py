@@ -114,7 +114,7 @@ TRAPS = {
             schedule="interleaved",
             global_batch=1020,
         ),
-        "takes micro-batches in rounds of pp 4, there are 510",
+        "takes micro-batches in rounds of 4, there are 510",
     ),
     "batch": (_more(UNEVEN, num_micro_batches=7), "the global batch is 1024"),
 }

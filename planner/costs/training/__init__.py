@@ -6,9 +6,9 @@
   `.num_micro_batches`, `.num_gpus`. `config.machine_of(node)` is the `Machine` of a node type (kept, hashes by
   identity). `config.stage_layers(config)` is the layout, `config.layer_runs(layers, counts)` cuts layers into stages.
 - `layer_costs`, kept by their arguments: `layer_cost(machine, layer, shard, rates)`,
-  `embedding_cost(machine, shard, rates)`, `loss_cost(machine, shard, vocab, rates)`,
-  `mtp_cost(machine, layer, shard, vocab, rates)` -> `LayerCost(forward_s, backward_input_s, backward_weight_s,
-  exchange_s {"tp","cp","ep"}: what shows and is contained in the three, forward_of_module {module: s})`.
+  `end_cost(end, machine, shard, vocab, rates, layer)` of "embedding", "loss" or "mtp" -> `LayerCost(forward_s,
+  backward_input_s, backward_weight_s, exchange_s {"tp","cp","ep"}: what shows and is contained in the three,
+  forward_of_module {module: s})`.
 - `rates.default_rates()`: the calibration; pass this one object, costs are kept by its identity.
 - `step.recompute_s(config, cost, full_layers, layers)`: seconds computed again in the backward pass.
 - `step.stage_cost(config, rank, rates)` -> `StageCost(forward_s, backward_input_s, backward_weight_s)` of one

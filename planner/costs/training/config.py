@@ -13,7 +13,6 @@ Task = Literal["pretrain", "sft", "lora"]
 ContextParallel = Literal["ring", "all_gather", "ulysses"]
 Precision = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
 
-OVERLAPS = ("grad_reduce", "param_gather", "tp_comm", "tp_fused", "p2p", "ep_comm")
 MEGATRON_OVERLAPS = frozenset({"grad_reduce", "param_gather", "p2p"})
 """What Megatron's launch scripts switch on beside the distributed optimizer."""
 

@@ -1,20 +1,22 @@
 """Seconds of layers and of the ends of the model on one rank, kept by what they hang on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.ends import embedding_kernels, loss_kernels, mtp_kernels
-from planner.costs.training.kernels import FORWARD, PASSES, Kernel, KernelTable, sums
+from planner.costs.training.kernels import FORWARD, PASSES, KernelTable, sums
 from planner.costs.training.layers import layer_kernels
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import shape_of
 from planner.models.architecture import Layer
 
+Part = Literal["layer", "embedding", "loss", "mtp"]
 EXCHANGES = {
     **dict.fromkeys(("tp", "tp.beside"), "tp"),
     **dict.fromkeys(("cp", "cp.gather", "cp.heads"), "cp"),
@@ -55,55 +57,32 @@ class LayerCost:
 @lru_cache(maxsize=65536)
 def layer_cost(machine: Machine, layer: Layer, shard: Shard, rates: Rates) -> LayerCost:
     """One decoder layer."""
-    cost = cost_of(layer_table(machine, layer, shard), rates, machine.generation, shard)
+    cost = cost_of(kernel_table("layer", machine, shard, layer=layer), rates, machine.generation, shard)
     return cost.times(rates.shapes.factor(shape_of(machine, layer, shard)))
 
 
 @lru_cache(maxsize=65536)
-def embedding_cost(machine: Machine, shard: Shard, rates: Rates) -> LayerCost:
-    """The embedding in front of the first layer."""
-    return cost_of(embedding_table(machine, shard), rates, machine.generation, shard)
+def end_cost(
+    end: Part, machine: Machine, shard: Shard, vocab: int, rates: Rates, layer: Layer | None = None
+) -> LayerCost:
+    """The embedding in front of the first layer; final norm, logits and loss behind the last; or one head of
+    multi-token prediction with this layer, its loss included."""
+    return cost_of(kernel_table(end, machine, shard, vocab, layer), rates, machine.generation, shard)
 
 
 @lru_cache(maxsize=65536)
-def loss_cost(machine: Machine, shard: Shard, vocab: int, rates: Rates) -> LayerCost:
-    """Final norm, logits and loss behind the last layer."""
-    return cost_of(loss_table(machine, shard, vocab), rates, machine.generation, shard)
-
-
-@lru_cache(maxsize=65536)
-def mtp_cost(machine: Machine, layer: Layer, shard: Shard, vocab: int, rates: Rates) -> LayerCost:
-    """One multi-token-prediction head, its loss included."""
-    return cost_of(mtp_table(machine, layer, shard, vocab), rates, machine.generation, shard)
-
-
-@lru_cache(maxsize=65536)
-def layer_table(machine: Machine, layer: Layer, shard: Shard) -> KernelTable:
-    """The kernels of one layer."""
-    return KernelTable.of(merged(layer_kernels(machine, layer, shard)))
-
-
-@lru_cache(maxsize=65536)
-def embedding_table(machine: Machine, shard: Shard) -> KernelTable:
-    """The kernels of the embedding."""
-    return KernelTable.of(merged(embedding_kernels(machine, shard)))
-
-
-@lru_cache(maxsize=65536)
-def loss_table(machine: Machine, shard: Shard, vocab: int) -> KernelTable:
-    """The kernels of final norm, logits and loss."""
-    return KernelTable.of(merged(loss_kernels(machine, shard, vocab)))
-
-
-@lru_cache(maxsize=65536)
-def mtp_table(machine: Machine, layer: Layer, shard: Shard, vocab: int) -> KernelTable:
-    """The kernels of one multi-token-prediction head."""
-    return KernelTable.of(merged(mtp_kernels(machine, shard, layer, vocab)))
-
-
-def merged(kernels: Iterable[Kernel]) -> list[Kernel]:
-    """As given; kernels without a launch left out."""
-    return [kernel for kernel in kernels if kernel.launches > 0]
+def kernel_table(part: Part, machine: Machine, shard: Shard, vocab: int = 0, layer: Layer | None = None) -> KernelTable:
+    """The kernels of a decoder layer, or of an end of the model; those without a launch are left out."""
+    match part, layer:
+        case "layer", Layer():
+            kernels = layer_kernels(machine, layer, shard)
+        case "mtp", Layer():
+            kernels = mtp_kernels(machine, shard, layer, vocab)
+        case "embedding", _:
+            kernels = embedding_kernels(machine, shard)
+        case _:
+            kernels = loss_kernels(machine, shard, vocab)
+    return KernelTable.of(kernel for kernel in kernels if kernel.launches > 0)
 
 
 def cost_of(table: KernelTable, rates: Rates, generation: str, shard: Shard) -> LayerCost:

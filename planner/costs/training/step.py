@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers
-from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_cost, loss_cost, mtp_cost
+from planner.costs.training.layer_costs import LayerCost, Part, end_cost, layer_cost
 from planner.costs.training.parameters import Parameters, rank_parameters
 from planner.costs.training.rates import Rates, default_rates
 from planner.costs.training.volumes import data_parallel_volume, message_volume
@@ -70,26 +70,21 @@ def stage_cost(config: TrainingConfig, rank: int, rates: Rates) -> StageCost:
     machine, shard, vocab = config.machine, config.shard, config.arch.vocab_size
     cost_of_rank = StageCost()
     for part, layer, count, full in rank_contents(config, rank):
-        match part, layer:
-            case "layer", Layer():
-                cost = layer_cost(machine, layer, shard, rates)
-                cost_of_rank = cost_of_rank.plus(cost, count, recompute_s(config, cost, full, count))
-            case "mtp", Layer():
-                cost_of_rank = cost_of_rank.plus(mtp_cost(machine, layer, shard, vocab, rates), count)
-            case "embedding", _:
-                cost_of_rank = cost_of_rank.plus(embedding_cost(machine, shard, rates), count)
-            case _:
-                cost_of_rank = cost_of_rank.plus(loss_cost(machine, shard, vocab, rates), count)
+        if layer is not None and part == "layer":
+            cost = layer_cost(machine, layer, shard, rates)
+            cost_of_rank = cost_of_rank.plus(cost, count, recompute_s(config, cost, full, count))
+        else:
+            cost_of_rank = cost_of_rank.plus(end_cost(part, machine, shard, vocab, rates, layer), count)
     return cost_of_rank
 
 
-def rank_contents(config: TrainingConfig, rank: int) -> tuple[tuple[str, Layer | None, float, float], ...]:
+def rank_contents(config: TrainingConfig, rank: int) -> tuple[tuple[Part, Layer | None, float, float], ...]:
     """What pipeline rank `rank` holds: part ("layer", "embedding", "loss", "mtp"), layer, how often, and how many of
     these are recomputed whole."""
     runs = layer_runs(config.arch.layers, stage_layers(config))
     left = config.recompute.num_layers or config.arch.num_layers
     left = left if config.recompute.granularity == "full" else 0
-    contents: list[tuple[str, Layer | None, float, float]] = []
+    contents: list[tuple[Part, Layer | None, float, float]] = []
     for stage in range(rank, len(runs), config.pp):
         for layer, count in runs[stage]:
             contents.append(("layer", layer, float(count), float(min(count, max(left, 0)))))

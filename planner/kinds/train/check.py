@@ -9,10 +9,7 @@ from planner.models.architecture import Architecture, GroupedQueryAttention, Lat
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Memory, Parallelism, Role
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
-
-_CHUNKS = {"zb_v": 2, "dualpipev": 2}
-"""Model chunks per pipeline rank where the schedule fixes them (Qi et al., arXiv:2405.15362; DeepSeek DualPipe)."""
-_SINGLE_CHUNK = ("1f1b", "zb_h1", "zb_h2", "dualpipe")
+from planner.solvers.schedules.pipeline import size_conflict
 
 
 def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
@@ -72,23 +69,9 @@ def _stages(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
 
 
 def _schedule(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
-    name, batches = decision.schedule, decision.num_micro_batches
-    where, problem, hint = "schedule", "", ""
-    if name in _SINGLE_CHUNK and shape.vpp != 1:
-        problem, hint = f"`{name}` has one chunk a rank, vpp is {shape.vpp}", "set vpp to 1"
-    elif name in _CHUNKS and shape.vpp != _CHUNKS[name]:
-        problem, hint = f"`{name}` has two chunks a rank, vpp is {shape.vpp}", "set vpp to 2"
-    elif name == "interleaved" and shape.vpp < 2:
-        problem, hint = "`interleaved` needs several chunks a rank, vpp is 1", "set vpp to 2 or more, or use `1f1b`"
-    elif name == "interleaved" and batches % shape.pp:
-        problem = f"`interleaved` takes micro-batches in rounds of pp {shape.pp}, there are {batches}"
-        hint = f"use {max(shape.pp, batches // shape.pp * shape.pp)} micro-batches"
-    elif name.startswith("dualpipe") and (batches % 2 or batches < 2 * shape.pp):
-        problem = f"`{name}` feeds an even number of at least {2 * shape.pp} micro-batches, there are {batches}"
-        hint = f"use {max(2 * shape.pp, batches + batches % 2)} micro-batches"
-    elif name == "dualpipe" and shape.pp % 2:
-        problem, hint = f"`dualpipe` feeds from both ends and needs an even pp, found {shape.pp}", "use an even pp"
-    yield Finding("train.schedule", not problem, problem or f"`{name}` suits pp, vpp and micro-batches", where, hint)
+    problem = size_conflict(decision.schedule, shape.pp, shape.vpp, decision.num_micro_batches)
+    what, hint = problem or (f"`{decision.schedule}` suits pp, vpp and micro-batches", "")
+    yield Finding("train.schedule", problem is None, what, "schedule", hint and f"{hint}; chunks are vpp, ranks pp")
     right = shape.tp > 1 or not decision.sequence_parallel
     what = f"sequence parallelism {'on' if decision.sequence_parallel else 'off'} with tp {shape.tp}"
     yield Finding("train.sequence_parallel", right, what, "sequence_parallel", "turn it off: it splits over tp ranks")

@@ -12,7 +12,6 @@ from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 
 NEEDED_PRECISION = {"bf16": "bf16", "fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
-GOALS = ("step_time", "tokens_per_s_per_gpu")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.training.activations import LayerActivations, layer_activations
 from planner.costs.training.config import Recompute, Shard, TrainingConfig
-from planner.costs.training.layer_costs import LayerCost, embedding_cost, layer_cost, loss_cost, mtp_cost
+from planner.costs.training.layer_costs import LayerCost, Part, end_cost, layer_cost
 from planner.costs.training.memory import ends_bytes, gathered_kv_bytes
 from planner.costs.training.parameters import (
     Parameters,
@@ -29,7 +29,7 @@ from planner.kinds.train.decision import Module
 from planner.kinds.train.figures import ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.space import ShardShape
-from planner.models.architecture import MoeFfn
+from planner.models.architecture import Layer, MoeFfn
 
 GATHERED_BYTES = 4.0  # of an element of two layers gathered in bf16
 PASSES = ("forward_s", "backward_input_s", "backward_weight_s")
@@ -105,25 +105,29 @@ class CostTable:
         """Seconds of the exchange between experts contained in the passes of a layer of each kind."""
         return np.array([cost.exchange_s.get("ep", 0.0) for cost in self.layers])
 
+    def _end_s(self, end: Part, layer: Layer | None = None) -> tuple[float, float, float]:
+        """The passes of an end of the model."""
+        job, shard = self.job, self.config.shard if layer else self.dense_shard
+        cost = end_cost(end, job.machine, shard, job.arch.vocab_size, job.rates, layer)
+        return (cost.forward_s, cost.backward_input_s, cost.backward_weight_s)
+
     @cached_property
     def first(self) -> ModelEnd:
         """The embedding."""
-        cost = embedding_cost(self.job.machine, self.dense_shard, self.job.rates)
-        return ModelEnd(_passes(cost), elements(embedding_parameters(self.config)))
+        return ModelEnd(self._end_s("embedding"), elements(embedding_parameters(self.config)))
 
     @cached_property
     def loss_s(self) -> tuple[float, float, float]:
         """The passes of the loss without further heads."""
-        return _passes(loss_cost(self.job.machine, self.dense_shard, self.job.arch.vocab_size, self.job.rates))
+        return self._end_s("loss")
 
     @cached_property
     def last(self) -> ModelEnd:
         """The loss, and heads of multi-token prediction."""
-        job, pass_3 = self.job, np.array(self.loss_s)
-        for layer in job.arch.mtp_layers:
-            pass_3 += _passes(mtp_cost(job.machine, layer, self.config.shard, job.arch.vocab_size, job.rates))
+        heads = [self._end_s("mtp", layer) for layer in self.job.arch.mtp_layers]
+        forward_s, input_s, weight_s = np.array([self.loss_s, *heads]).sum(axis=0).tolist()
         parameters = output_parameters(replace(self.config, pp=2)) + mtp_parameters(self.config)
-        return ModelEnd((float(pass_3[0]), float(pass_3[1]), float(pass_3[2])), elements(parameters))
+        return ModelEnd((forward_s, input_s, weight_s), elements(parameters))
 
     @cached_property
     def tied_2(self) -> Floats:
@@ -291,7 +295,3 @@ def sharing_of(table: CostTable, dp: int, zero_stage: int, offload: frozenset[st
 def elements(parameters: Parameters) -> Floats:
     """Dense elements and those of experts [2]."""
     return np.array([parameters.dense, parameters.expert])
-
-
-def _passes(cost: LayerCost) -> tuple[float, float, float]:
-    return (cost.forward_s, cost.backward_input_s, cost.backward_weight_s)

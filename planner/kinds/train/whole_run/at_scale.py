@@ -9,7 +9,7 @@ from planner.kinds.train.figures import agree, scaled, stated
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Prediction
 from planner.problem.recorded import recorded_options, recorded_problem
-from planner.reliability.effective import at_scale
+from planner.reliability.effective import at_scale, best_tier
 from planner.reliability.of_plan import Surroundings, job_of_plan
 from planner.reliability.tiers import TIERS
 
@@ -25,10 +25,7 @@ def with_checkpoints(envelope: Envelope, decision: TrainDecision) -> Envelope:
     wishes = options.reliability
     job = job_of_plan(envelope, decision, surroundings_of(wishes))
     tiers = TIERS if wishes.tier is None else (wishes.tier,)
-    best = max(
-        (at_scale(job, tier, spares=wishes.spare_nodes) for tier in tiers),
-        key=lambda run: run.machine_yield,
-    )
+    best = best_tier(job, tiers, spares=wishes.spare_nodes)
     made = Checkpointing(tier=best.tier, interval_steps=best.interval, spare_nodes=best.spares)
     share = Prediction(metric="effective_share", value=best.effective_share)
     return envelope.model_copy(
