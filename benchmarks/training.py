@@ -63,15 +63,15 @@ def main() -> int:
 
 def _read(folder: Path) -> tuple[Runs, Bools]:
     """All runs that can be priced, and which of them are of the table of single nodes."""
-    found: list[MeasuredRun] = []
+    runs: list[MeasuredRun] = []
     sizes = []
     for name, weight in ((MANY, 1.0), (SINGLE, REPEATED_WEIGHT)):
         read = list(read_runs(str(folder / name), weight))
-        for skipped in (one for one in read if isinstance(one, Skipped)):
+        for skipped in (run for run in read if isinstance(run, Skipped)):
             print(f"left out: {skipped.id}, {skipped.reason}")
-        found += [one for one in read if isinstance(one, MeasuredRun)]
-        sizes.append(len(found))
-    return Runs.of(found), np.arange(len(found)) >= sizes[0]
+        runs += [run for run in read if isinstance(run, MeasuredRun)]
+        sizes.append(len(runs))
+    return Runs.of(runs), np.arange(len(runs)) >= sizes[0]
 
 
 def _print_steps(runs: Runs, left_out: LeftOut, main_table: Bools) -> None:
@@ -120,11 +120,11 @@ def _constants(runs: Runs, main_table: Bools) -> Floats:
     flop = 6.0 * tokens * np.array([_active_parameters(run.config) for run in runs.runs])
     rate = flop / runs.measured
     gpus = np.array([run.row["gpu"] for run in runs.runs])
-    found = np.empty(len(rate))
+    rate_of_gpu = np.empty(len(rate))
     for index, (gpu, group) in enumerate(zip(gpus, runs.groups, strict=True)):
         others = (gpus == gpu) & (runs.groups != group) & main_table
-        found[index] = np.median(rate[others if others.any() else main_table & (runs.groups != group)])
-    return np.asarray(flop / found)
+        rate_of_gpu[index] = np.median(rate[others if others.any() else main_table & (runs.groups != group)])
+    return np.asarray(flop / rate_of_gpu)
 
 
 def _active_parameters(config: object) -> float:
@@ -172,14 +172,14 @@ def _regrets(runs: Runs, predicted: Floats | None, member: Bools) -> list[float]
         plan = (config.tp, config.pp, -config.micro_batch, config.dp)
         price = 0.0 if predicted is None else float(predicted[index])
         workloads.setdefault(workload, {}).setdefault(plan, []).append((float(runs.measured[index]), price))
-    found = []
+    regrets = []
     for plans in workloads.values():
         if len(plans) >= 3:
             measured = {plan: float(np.mean([m for m, _ in repeats])) for plan, repeats in plans.items()}
             price_of = {plan: float(np.mean([p for _, p in repeats])) for plan, repeats in plans.items()}
             chosen = min(plans) if predicted is None else min(plans, key=lambda plan: price_of[plan])
-            found.append(measured[chosen] / min(measured.values()) - 1.0)
-    return found
+            regrets.append(measured[chosen] / min(measured.values()) - 1.0)
+    return regrets
 
 
 def _print_memory(folder: Path) -> None:
@@ -192,11 +192,11 @@ def _print_memory(folder: Path) -> None:
             if row["unit"] == "GiB" and row["quantity"].startswith(("peak reported", "max_allocated")):
                 error = _memory_error(known.get(row["id"].removeprefix("mem")) or row, float(row["value_gib"]))
                 errors.setdefault(row["source"], []).append(error)
-    together = np.abs([error for found in errors.values() for error in found])
+    together = np.abs([error for of_source in errors.values() for error in of_source])
     print(f"\npeak memory, {len(together)} runs: median error {np.median(together):.1%}, mean {together.mean():.1%}")
-    for source, found in errors.items():
-        low, middle, high = min(found), float(np.median(np.abs(found))), max(found)
-        print(f"  {source[:34]:34s} {len(found):4d}  median {middle:.1%}, from {low:+.1%} to {high:+.1%}")
+    for source, of_source in errors.items():
+        low, middle, high = min(of_source), float(np.median(np.abs(of_source))), max(of_source)
+        print(f"  {source[:34]:34s} {len(of_source):4d}  median {middle:.1%}, from {low:+.1%} to {high:+.1%}")
 
 
 def _memory_error(row: Mapping[str, str], measured_gib: float) -> float:

@@ -89,9 +89,9 @@ def recompute_rows() -> list[float]:
     print(f"{'model':32}{'longest':>9}{'table':>11}{'one set':>11}{'gain':>8}{'user CPU':>10}")
     gains = []
     for name, search in JOBS.items():
-        found = _plan(name, search)
+        plan = _plan(name, search)
         started = time.process_time()
-        table = recompute_table(found, SIZES)
+        table = recompute_table(plan, SIZES)
         gains.append(table.gain(SHARES))
         took_s = time.process_time() - started
         mean_s = table.step_s(SHARES)
@@ -116,9 +116,9 @@ def _plan(model: str, search: dict[str, int]) -> Evaluation:
             "search": {**search, "cp": 1, "micro_batch": 1, "zero_stage": 1},
         },
     }
-    found = OnePoolSearch(job_of(resolve_document(given_document(data, "problem"), Path())), Limits()).run().best
-    assert found is not None
-    return found
+    plan = OnePoolSearch(job_of(resolve_document(given_document(data, "problem"), Path())), Limits()).run().best
+    assert plan is not None
+    return plan
 
 
 def main() -> int:

@@ -53,10 +53,10 @@ def model(window_tokens: int = 0) -> Architecture:
     mixer = gpt.layers[0].mixer
     assert isinstance(mixer, GroupedQueryAttention)
     head = HIDDEN // HEADS
-    mine = replace(
+    mixer = replace(
         mixer, num_heads=HEADS, num_kv_heads=HEADS, head_dim=head, v_head_dim=head, window_tokens=window_tokens
     )
-    return replace(gpt, vocab_size=VOCABULARY, layers=tuple(replace(layer, mixer=mine) for layer in gpt.layers))
+    return replace(gpt, vocab_size=VOCABULARY, layers=tuple(replace(layer, mixer=mixer) for layer in gpt.layers))
 
 
 def ladder() -> Iterator[Step]:
@@ -126,10 +126,10 @@ def _gains(before: Step, step: Step) -> str:
 def _trivial(steps: list[Step]) -> None:
     """The best that one MFU for every row does: their median."""
     published = sorted(step.published for step in steps)
-    one = published[len(published) // 2]
+    middle = published[len(published) // 2]
     ours = sum(abs(step.mfu - step.published) for step in steps) / len(steps)
-    theirs = sum(abs(one - value) for value in published) / len(published)
-    print(f"mean error {ours:.2f} points; one MFU for all ({one:.1f} %): {theirs:.2f} points")
+    theirs = sum(abs(middle - value) for value in published) / len(published)
+    print(f"mean error {ours:.2f} points; one MFU for all ({middle:.1f} %): {theirs:.2f} points")
 
 
 if __name__ == "__main__":

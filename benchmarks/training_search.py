@@ -76,11 +76,11 @@ def rule_of_thumb(case: Case) -> float | None:
     for fixed in _rules(case):
         resolved = load_problem(EXAMPLES / case.problem, overrides=[*case.overrides, *fixed])
         try:
-            found = OnePoolSearch(job_of(resolved), Limits()).run()
+            result = OnePoolSearch(job_of(resolved), Limits()).run()
         except Infeasible:
             continue
-        if found.best is not None:
-            return found.best.step_s
+        if result.best is not None:
+            return result.best.step_s
     return None
 
 

@@ -31,14 +31,14 @@ def shapes() -> list[LayerShape]:
 
 
 def test_a_fit_finds_the_rate_that_runs_were_made_with() -> None:
-    found = replay([configuration(hidden, size) for hidden in (2048, 4096, 8192) for size in (1, 2, 4)])
+    runs = replay([configuration(hidden, size) for hidden in (2048, 4096, 8192) for size in (1, 2, 4)])
     truth = dict(zip(prior().names, np.exp(prior().start), strict=True)) | dict(prior().fixed)
     truth["flop.gemm.hopper"] = 0.55
-    measured = found.step_s(Rates(truth))
+    measured = runs.step_s(Rates(truth))
     everything = np.ones(len(measured), dtype=np.bool_)
-    fit = fit_rates(found, measured, 100.0 * np.ones(len(measured)), everything)
+    fit = fit_rates(runs, measured, 100.0 * np.ones(len(measured)), everything)
     assert fit.rates.values["flop.gemm.hopper"] == pytest.approx(0.55, rel=0.05)
-    assert found.step_s(fit.rates) == pytest.approx(measured, rel=0.01)
+    assert runs.step_s(fit.rates) == pytest.approx(measured, rel=0.01)
 
 
 def test_start_values_are_inside_their_limits() -> None:
@@ -52,34 +52,34 @@ def test_every_rate_of_the_prior_is_in_the_calibration() -> None:
 
 
 def test_a_measured_shape_is_met_and_its_factor_fades() -> None:
-    at = shapes()
-    fitted = fit_shapes(at, np.array([0.2, 0.0, 0.0, 0.0, 0.0, -0.1]))
-    assert fitted.factor(at[0]) == pytest.approx(np.exp(0.2), rel=0.03)
-    assert fitted.factor(at[5]) == pytest.approx(np.exp(-0.1), rel=0.03)
+    measured = shapes()
+    fitted = fit_shapes(measured, np.array([0.2, 0.0, 0.0, 0.0, 0.0, -0.1]))
+    assert fitted.factor(measured[0]) == pytest.approx(np.exp(0.2), rel=0.03)
+    assert fitted.factor(measured[5]) == pytest.approx(np.exp(-0.1), rel=0.03)
     far = main_shape(configuration(hidden=16384))
     assert fitted.factor(far) == pytest.approx(1.0)
-    assert fitted.knows(at[0])
+    assert fitted.knows(measured[0])
     assert not fitted.knows(far)
 
 
 def test_other_codes_and_formats_learn_nothing() -> None:
-    at = shapes()
-    fitted = fit_shapes(at, np.full(len(at), 0.2))
+    measured = shapes()
+    fitted = fit_shapes(measured, np.full(len(measured), 0.2))
     other = replace(configuration(), precision="fp8")
     assert fitted.factor(main_shape(other)) == 1.0
 
 
 def test_repeats_of_a_shape_count_once_by_their_median() -> None:
-    one = shapes()[:1]
-    fitted = fit_shapes(one * 3, np.array([0.1, 0.1, 0.5]))
-    assert fitted.factor(one[0]) == pytest.approx(np.exp(0.1), rel=0.02)
+    shape = shapes()[:1]
+    fitted = fit_shapes(shape * 3, np.array([0.1, 0.1, 0.5]))
+    assert fitted.factor(shape[0]) == pytest.approx(np.exp(0.1), rel=0.02)
 
 
 def test_shapes_survive_being_written() -> None:
-    at = shapes()
-    fitted = fit_shapes(at, np.linspace(-0.2, 0.2, len(at)))
+    measured = shapes()
+    fitted = fit_shapes(measured, np.linspace(-0.2, 0.2, len(measured)))
     again = read(list(written(fitted)))
-    assert [again.factor(shape) for shape in at] == pytest.approx([fitted.factor(shape) for shape in at])
+    assert [again.factor(shape) for shape in measured] == pytest.approx([fitted.factor(shape) for shape in measured])
 
 
 def test_nearness_is_symmetric_and_one_at_itself() -> None:
@@ -93,6 +93,6 @@ def test_intervals_hold_what_they_were_fitted_to() -> None:
     errors = generator.normal(0.0, 0.1, 400)
     classes = np.array(["a", "b"] * 200)
     groups = np.array([str(n) for n in range(400)])
-    found = spreads(errors, classes, groups)
-    low, high = np.array([found[name] for name in classes]).T
+    interval_of = spreads(errors, classes, groups)
+    low, high = np.array([interval_of[name] for name in classes]).T
     assert 0.78 < np.mean((errors >= low) & (errors <= high)) < 0.9

@@ -109,28 +109,28 @@ def test_parameters_are_those_of_the_model() -> None:
     each = layer_parameters(GPT, HIDDEN, 1, 1, 1).total
     assert each == pytest.approx(12 * HIDDEN**2, rel=1e-3)
     config = configuration(tp=4, pp=4, dp=1)
-    held = sum(rank_parameters(config, rank).dense for rank in range(4)) * 4
-    assert held == pytest.approx(total_parameters(config.arch), rel=0.01)
+    elements = sum(rank_parameters(config, rank).dense for rank in range(4)) * 4
+    assert elements == pytest.approx(total_parameters(config.arch), rel=0.01)
 
 
 @given(stage=st.integers(0, 2))
 def test_each_zero_stage_keeps_less(stage: int) -> None:
     low, high = (configuration(zero_stage=s) for s in (stage + 1, stage))
-    held = rank_parameters(low, 0)
-    assert state_bytes(low, held).total_bytes < state_bytes(high, held).total_bytes
+    parameters = rank_parameters(low, 0)
+    assert state_bytes(low, parameters).total_bytes < state_bytes(high, parameters).total_bytes
 
 
 def test_unsharded_adam_keeps_18_bytes_a_parameter() -> None:
     config = configuration(zero_stage=0)
-    held = rank_parameters(config, 0)
-    assert state_bytes(config, held).total_bytes == pytest.approx(18 * held.total)
+    parameters = rank_parameters(config, 0)
+    assert state_bytes(config, parameters).total_bytes == pytest.approx(18 * parameters.total)
 
 
 def test_recomputation_trades_time_for_memory() -> None:
     options = (Recompute(), Recompute("selective", ("mlp",)), Recompute("full", num_layers=8), Recompute("full"))
-    found = [configuration(LLAMA, micro_batch=4, recompute=option) for option in options]
-    seconds = [step_time(config).step_s for config in found]
-    kept = [rank_memory(config, 0).activations_bytes for config in found]
+    configs = [configuration(LLAMA, micro_batch=4, recompute=option) for option in options]
+    seconds = [step_time(config).step_s for config in configs]
+    kept = [rank_memory(config, 0).activations_bytes for config in configs]
     assert seconds[0] < seconds[1]
     assert seconds[0] < seconds[2] < seconds[3]
     assert kept[0] > kept[1]
@@ -174,21 +174,21 @@ def test_every_schedule_takes_its_micro_batches_and_the_bubble_of_its_paper(
 def _equal_stages(
     p: int, m: int, vpp: int, schedule: str, times: tuple[float, float, float] = (1.0, 2.0, 3.0)
 ) -> StepParts:
-    one, yes = np.ones(1), np.ones(1, dtype=np.bool_)
+    ones, yes = np.ones(1), np.ones(1, dtype=np.bool_)
     return StepParts(
         stage_NK3=np.array([[times]]),
         ranks_NK=np.array([[float(p)]]),
-        micro_batches=m * one,
-        vpp=vpp * one,
+        micro_batches=m * ones,
+        vpp=vpp * ones,
         schedule=np.array([("1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev").index(schedule)]),
-        message_s=0.0 * one,
+        message_s=0.0 * ones,
         p2p_overlapped=yes,
-        reduce_s=0.0 * one,
-        gather_s=0.0 * one,
+        reduce_s=0.0 * ones,
+        gather_s=0.0 * ones,
         reduce_overlapped=yes,
         gather_overlapped=yes,
         zero_3=~yes,
-        optimizer_s=0.0 * one,
+        optimizer_s=0.0 * ones,
     )
 
 
@@ -233,9 +233,9 @@ def test_a_batch_of_one_micro_batch_is_all_there_is_in_flight() -> None:
 @given(tp=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2, 4]), micro_batch=st.sampled_from([1, 2, 4]))
 def test_steps_and_memory_are_positive_and_finite(tp: int, pp: int, micro_batch: int) -> None:
     config = configuration(LLAMA, tp=tp, pp=pp, micro_batch=micro_batch)
-    time, held = step_time(config), memory(config)
+    time, fullest = step_time(config), memory(config)
     assert 0.0 < time.pipeline_s < time.step_s < 1e4
-    assert held.total_bytes > held.allocated_bytes > held.state.total_bytes > 0.0
+    assert fullest.total_bytes > fullest.allocated_bytes > fullest.state.total_bytes > 0.0
 
 
 def test_arrays_of_runs_price_as_one_run_does() -> None:
@@ -259,9 +259,9 @@ def test_a_product_pays_for_ragged_tiles_and_waves() -> None:
 def test_a_sweep_leaves_the_node_only_once_a_node() -> None:
     assert spread_ranks(machine(), 16, 1) == (8.0, 2.0)
     assert spread_ranks(machine(), 16, 8) == (1.0, 16.0)
-    found = sweep(machine(), "dp", 0, "", 8e9, 16, 1, 1.0)
-    assert found.inside_s == pytest.approx(7e9 / 450e9)
-    assert found.outside_s == pytest.approx(0.5 * 8e9 / 8 / 50e9)
+    kernel = sweep(machine(), "dp", 0, "", 8e9, 16, 1, 1.0)
+    assert kernel.inside_s == pytest.approx(7e9 / 450e9)
+    assert kernel.outside_s == pytest.approx(0.5 * 8e9 / 8 / 50e9)
 
 
 def test_slow_hosts_bound_small_layers() -> None:

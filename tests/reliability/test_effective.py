@@ -19,8 +19,8 @@ LLAMA = Job(
 
 
 def test_faults_of_the_run_of_llama_come_every_three_hours() -> None:
-    found = at_scale(LLAMA, "asynchronous")
-    assert found.mean_gap_s == pytest.approx(54 * DAY_S / 419, rel=1e-9)
+    run = at_scale(LLAMA, "asynchronous")
+    assert run.mean_gap_s == pytest.approx(54 * DAY_S / 419, rel=1e-9)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -32,10 +32,10 @@ def test_the_run_of_llama_is_effective_for_more_than_nine_tenths_of_its_time(tie
 @pytest.mark.parametrize("tier", TIERS)
 def test_parts_of_the_time_sum_to_all_of_it(tier: Tier) -> None:
     job = replace(LLAMA, stragglers=Stragglers(1e-8, 0.8, 3600.0))
-    found = at_scale(job, tier)
-    lost = found.pause_share + found.rework_share + found.restart_share + found.waiting_share + found.slow_share
-    assert found.effective_share + lost == pytest.approx(1.0)
-    assert found.slow_share > 0.0
+    run = at_scale(job, tier)
+    lost = run.pause_share + run.rework_share + run.restart_share + run.waiting_share + run.slow_share
+    assert run.effective_share + lost == pytest.approx(1.0)
+    assert run.slow_share > 0.0
 
 
 def test_no_tier_yields_more_than_the_best() -> None:
@@ -57,18 +57,18 @@ def test_more_spares_make_waiting_rarer() -> None:
 
 
 def test_without_faults_only_pauses_cost() -> None:
-    found = at_scale(replace(LLAMA, faults=()), "synchronous", interval=100)
-    assert found.effective_share == pytest.approx(600 / (600 + 405e9 * 14 / 1e12))
-    assert (found.spares, found.mean_gap_s) == (0, None)
+    run = at_scale(replace(LLAMA, faults=()), "synchronous", interval=100)
+    assert run.effective_share == pytest.approx(600 / (600 + 405e9 * 14 / 1e12))
+    assert (run.spares, run.mean_gap_s) == (0, None)
 
 
 def test_days_to_a_number_of_tokens_follow_from_step_and_share() -> None:
-    found = at_scale(LLAMA, "asynchronous")
-    assert found.days_to(15.6e12) == pytest.approx(15.6e12 / 16e6 * 6.0 / found.effective_share / DAY_S)
+    run = at_scale(LLAMA, "asynchronous")
+    assert run.days_to(15.6e12) == pytest.approx(15.6e12 / 16e6 * 6.0 / run.effective_share / DAY_S)
 
 
 def test_racks_take_all_their_nodes() -> None:
-    assert [one.units for one in outages(DEFAULT, LLAMA.fleet)] == [1, 2]
+    assert [outage.units for outage in outages(DEFAULT, LLAMA.fleet)] == [1, 2]
 
 
 def test_a_slow_store_lengthens_intervals() -> None:

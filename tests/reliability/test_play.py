@@ -17,23 +17,23 @@ FAULTS = 25_000  # of a trace; the effective share then has a standard error bel
 
 def _both(tier: Tier, faults: tuple[FaultClass, ...], factor: float, shape: float = 1.0) -> tuple[list[float], Played]:
     """Shares of the formula at `factor` times the best interval, and of the run played."""
-    found, how = hazards(tier, faults, FLEET, STATE, STORAGE), saving(tier, STATE, STORAGE, 6.0)
-    best = best_interval(found, how, 10**6).solution
+    classes, how = hazards(tier, faults, FLEET, STATE, STORAGE), saving(tier, STATE, STORAGE, 6.0)
+    best = best_interval(classes, how, 10**6).solution
     assert best is not None
     steps = max(how.least_steps(), round(best * factor))
-    shares = time_shares(found, how, [steps])
-    duration_s = FAULTS / sum(hazard.rate_per_s for hazard in found)
+    shares = time_shares(classes, how, [steps])
+    duration_s = FAULTS / sum(hazard.rate_per_s for hazard in classes)
     trace = generate(faults, FLEET, STATE, duration_s, seed=11, shape=shape)
     played = play(trace, duration_s, Policy(tier, how, steps), STATE, STORAGE)
-    return [float(one[0]) for one in (shares.effective, shares.pause, shares.rework, shares.restart)], played
+    return [float(fault[0]) for fault in (shares.effective, shares.pause, shares.rework, shares.restart)], played
 
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("factor", [1.0, 5.0])
 def test_the_formula_of_each_tier_matches_the_run_played_within_a_fifth_of_a_point(tier: Tier, factor: float) -> None:
     shares, played = _both(tier, DEFAULT, factor)
-    found = (played.effective, played.pause, played.rework, played.restart)
-    assert found == pytest.approx(shares, abs=0.002)
+    classes = (played.effective, played.pause, played.rework, played.restart)
+    assert classes == pytest.approx(shares, abs=0.002)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -43,14 +43,14 @@ def test_the_formula_holds_where_faults_of_many_nodes_come_in_bursts(tier: Tier)
 
 
 def test_waiting_for_spares_is_the_share_of_time_short_of_nodes() -> None:
-    faults = tuple(FaultClass(one.name, one.takes, one.rate_per_gpu_s, 100.0, 8000.0) for one in DEFAULT)
-    found, how = hazards("synchronous", faults, FLEET, STATE, STORAGE), saving("synchronous", STATE, STORAGE, 6.0)
-    duration_s = FAULTS / sum(hazard.rate_per_s for hazard in found)
+    faults = tuple(FaultClass(fault.name, fault.takes, fault.rate_per_gpu_s, 100.0, 8000.0) for fault in DEFAULT)
+    classes, how = hazards("synchronous", faults, FLEET, STATE, STORAGE), saving("synchronous", STATE, STORAGE, 6.0)
+    duration_s = FAULTS / sum(hazard.rate_per_s for hazard in classes)
     trace = generate(faults, FLEET, STATE, duration_s, seed=5)
     out = [
-        Outage(one.rate_per_gpu_s * FLEET.num_gpus, one.repair_s, FLEET.nodes_taken(one.takes))
-        for one in faults
-        if one.takes is not Takes.PROCESS
+        Outage(fault.rate_per_gpu_s * FLEET.num_gpus, fault.repair_s, FLEET.nodes_taken(fault.takes))
+        for fault in faults
+        if fault.takes is not Takes.PROCESS
     ]
     for spares in (1, 3):
         short = best_spares(out, lambda number, _: number, spares).solution
@@ -58,7 +58,7 @@ def test_waiting_for_spares_is_the_share_of_time_short_of_nodes() -> None:
         missing = short[1]
         played = play(trace, duration_s, Policy("synchronous", how, 300, spares), STATE, STORAGE)
         assert played.waiting == pytest.approx(missing, abs=0.004)
-        expected = (1 - missing) * float(time_shares(found, how, [300]).effective[0])
+        expected = (1 - missing) * float(time_shares(classes, how, [300]).effective[0])
         assert played.effective == pytest.approx(expected, abs=0.004)
 
 
@@ -100,4 +100,4 @@ def test_a_save_at_the_failure_is_lost_with_a_second_node() -> None:
 
 def test_a_mix_of_faults_can_be_set_by_the_mean_gap_between_them() -> None:
     faults = scaled(DEFAULT, 3600.0, FLEET)
-    assert sum(one.rate_per_gpu_s for one in faults) * FLEET.num_gpus == pytest.approx(1 / 3600.0)
+    assert sum(fault.rate_per_gpu_s for fault in faults) * FLEET.num_gpus == pytest.approx(1 / 3600.0)

@@ -25,35 +25,35 @@ def _running(tp: int = 8, pp: int = 4, dp: int = 8, *, zero_shards: int = 0, bat
 
 
 def test_a_spare_node_takes_the_place_of_a_lost_one_and_only_its_shards_move() -> None:
-    found = replan(_running(), [3], spare_nodes=1)
-    assert (found.replicas, found.moves.loads, found.speed) == (8, 1, 1.0)
-    assert found.loaded_bytes == 8e9
+    replanned = replan(_running(), [3], spare_nodes=1)
+    assert (replanned.replicas, replanned.moves.loads, replanned.speed) == (8, 1, 1.0)
+    assert replanned.loaded_bytes == 8e9
 
 
 def test_without_spares_one_replica_falls_away_and_nobody_changes_stage() -> None:
-    found = replan(_running(), [3])
-    assert (found.replicas, found.moves.loads) == (7, 0)
-    assert len(found.moves.idle) == 3
-    assert sum(found.micro_batches) == 8 * 16
-    assert max(found.micro_batches) == 19
-    assert found.speed == pytest.approx((16 + 3) / (19 + 3))
+    replanned = replan(_running(), [3])
+    assert (replanned.replicas, replanned.moves.loads) == (7, 0)
+    assert len(replanned.moves.idle) == 3
+    assert sum(replanned.micro_batches) == 8 * 16
+    assert max(replanned.micro_batches) == 19
+    assert replanned.speed == pytest.approx((16 + 3) / (19 + 3))
 
 
 def test_losses_in_one_stage_cost_fewer_replicas_than_losses_because_others_step_in() -> None:
-    found = replan(_running(), [0, 1, 2, 3])
-    assert found.replicas == 7
-    assert found.moves.loads == 3
+    replanned = replan(_running(), [0, 1, 2, 3])
+    assert replanned.replicas == 7
+    assert replanned.moves.loads == 3
 
 
 def test_a_lost_rack_across_stages_costs_what_its_cells_are() -> None:
-    found = replan(_running(), [0, 8, 16, 24])
-    assert (found.replicas, found.moves.loads) == (7, 0)
+    replanned = replan(_running(), [0, 8, 16, 24])
+    assert (replanned.replicas, replanned.moves.loads) == (7, 0)
 
 
 def test_a_node_of_several_cells_takes_them_all() -> None:
-    found = replan(_running(tp=2, pp=2, dp=8), [0])
-    assert found.lost_gpus == 8
-    assert (found.replicas, found.moves.loads) == (6, 2)
+    replanned = replan(_running(tp=2, pp=2, dp=8), [0])
+    assert replanned.lost_gpus == 8
+    assert (replanned.replicas, replanned.moves.loads) == (6, 2)
 
 
 def test_shards_without_copies_are_only_in_the_checkpoint() -> None:
@@ -78,13 +78,13 @@ def test_slow_nodes_are_worth_their_restart_after_the_break_even() -> None:
 
 
 def test_workers_go_where_they_end_first_at_a_constant_batch() -> None:
-    found = place_workers(16, [GpuKind("h100", 2, 1.0, 8), GpuKind("a100", 4, 2.2, 4)]).solution
-    assert found is not None
-    assert sum(workers * gpus for _, workers, gpus in found.workers) == 16
-    assert found.step_s == pytest.approx(4.4)
-    assert found.bound_step_s == pytest.approx(16 / (2 / 1.0 + 4 / 2.2))
-    assert 0.0 < found.loss < 0.06
-    assert 0.0 < found.idle_share < 0.1
+    replanned = place_workers(16, [GpuKind("h100", 2, 1.0, 8), GpuKind("a100", 4, 2.2, 4)]).solution
+    assert replanned is not None
+    assert sum(workers * gpus for _, workers, gpus in replanned.workers) == 16
+    assert replanned.step_s == pytest.approx(4.4)
+    assert replanned.bound_step_s == pytest.approx(16 / (2 / 1.0 + 4 / 2.2))
+    assert 0.0 < replanned.loss < 0.06
+    assert 0.0 < replanned.idle_share < 0.1
 
 
 def test_fewer_gpus_take_longer_and_the_batch_stays() -> None:

@@ -28,10 +28,10 @@ def test_a_parallel_block_exchanges_half_as_much() -> None:
     layer = CONFIG.arch.layers[0]
     serial = layer_cost(CONFIG.machine, layer, CONFIG.shard, RATES)
     parallel = replace(CONFIG, framework=replace(MEGATRON, parallel_block=True))
-    found = layer_cost(parallel.machine, layer, parallel.shard, RATES)
-    assert found.exchange_s["tp"] == pytest.approx(serial.exchange_s["tp"] / 2)
-    assert found.backward_weight_s == pytest.approx(serial.backward_weight_s)
-    assert found.total_s < serial.total_s
+    joined = layer_cost(parallel.machine, layer, parallel.shard, RATES)
+    assert joined.exchange_s["tp"] == pytest.approx(serial.exchange_s["tp"] / 2)
+    assert joined.backward_weight_s == pytest.approx(serial.backward_weight_s)
+    assert joined.total_s < serial.total_s
 
 
 def test_experts_take_no_part_in_a_parallel_block() -> None:
@@ -47,10 +47,10 @@ def test_every_overlap_shortens_the_step(overlap: str) -> None:
 
 def shown(tp: int, gpu: str = "a100_sxm", way: str = "tp_comm", micro_batch: int = 1) -> float:
     """Share of the exchange between tensor-parallel ranks that is left where it is overlapped."""
-    one = replace(CONFIG, machine=machine_of(find_node(gpu)), tp=tp, micro_batch=micro_batch)
+    config = replace(CONFIG, machine=machine_of(find_node(gpu)), tp=tp, micro_batch=micro_batch)
     alone, beside = (
         layer_cost(c.machine, c.arch.layers[0], c.shard, RATES).exchange_s["tp"]
-        for c in (one, replace(one, overlap=frozenset({way})))
+        for c in (config, replace(config, overlap=frozenset({way})))
     )
     return beside / alone
 

@@ -41,14 +41,14 @@ def _plan(
         memory_utilisation=0.94,
         search={"recompute": recompute},
     )
-    found = job(asked)
+    asked_job = job(asked)
     if num_layers:
-        found = replace(found, arch=replace(found.arch, layers=found.arch.layers[:num_layers]))
-    table = CostTable(found, shape)
+        asked_job = replace(asked_job, arch=replace(asked_job.arch, layers=asked_job.arch.layers[:num_layers]))
+    table = CostTable(asked_job, shape)
     schedule: Schedule = "interleaved" if vpp > 1 else "1f1b"
     sharing = sharing_of(table, dp, 1, frozenset())
     choice = PlanChoice(table, sharing, pp, dp, schedule, vpp, 1, frozenset(), table.modes[-1])
-    counts = even_layers(found.arch.num_layers, pp * vpp)
+    counts = even_layers(asked_job.arch.num_layers, pp * vpp)
     assert counts is not None
     return evaluate(choice, counts)
 
@@ -60,38 +60,38 @@ ROUNDS = _plan("meta-llama/Llama-3.1-70B", ShardShape(8, 1, 1, 1, 1), dp=4, pp=2
 PLANS = [DENSE, MOE, PIPELINE, ROUNDS]
 
 
-def _bytes(found: Evaluation, row: SizeRow, longest: SizeRow) -> float:
+def _bytes(plan: Evaluation, row: SizeRow, longest: SizeRow) -> float:
     """What the rank holds, its layers counted one by one, with all in flight of one size and what the longest needs."""
-    memory = found.memory
-    again = found.choice.table.again_bytes  # of the plan itself, which recomputes all layers
+    memory = plan.memory
+    again = plan.choice.table.again_bytes  # of the plan itself, which recomputes all layers
     fixed = float((memory.total_R - memory.activations_R)[row.rank]) - again
     fixed += again if (WHOLE,) in longest.layers_of_set else 0.0
-    table = sized(found.choice.table, row.tokens)
-    depth = float(found.choice.pipe.peak_R[row.rank])
+    table = sized(plan.choice.table, row.tokens)
+    depth = float(plan.choice.pipe.peak_R[row.rank])
     return fixed + depth * sum(options(table, kind)[names][1] * layers for kind, names, layers in row.sets)
 
 
 @pytest.mark.parametrize("found", PLANS)
-def test_no_row_exceeds_memory_and_each_counts_every_layer(found: Evaluation) -> None:
-    table = recompute_table(found, SIZES)
-    assert len(table.rows) == len(SIZES) * found.choice.pp
+def test_no_row_exceeds_memory_and_each_counts_every_layer(plan: Evaluation) -> None:
+    table = recompute_table(plan, SIZES)
+    assert len(table.rows) == len(SIZES) * plan.choice.pp
     longest = {row.rank: row for row in table.rows if row.tokens == SIZES[-1]}
     for row in table.rows:
         assert row.bytes <= row.capacity_bytes * (1 + 1e-9)
-        assert row.bytes == pytest.approx(_bytes(found, row, longest[row.rank]), rel=1e-9)
-        assert sum(row.layers_of_set.values()) == found.choice.table.job.arch.num_layers // found.choice.pp
+        assert row.bytes == pytest.approx(_bytes(plan, row, longest[row.rank]), rel=1e-9)
+        assert sum(row.layers_of_set.values()) == plan.choice.table.job.arch.num_layers // plan.choice.pp
 
 
 @pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"])
 @pytest.mark.parametrize("tokens", [8192, 32768])
 def test_every_row_is_that_of_trying_all_sets(model: str, tokens: int) -> None:
     """On four layers, within the room that would hold half of the activations of the longest."""
-    found = _plan(model, ShardShape(1, 1, 1, 1, 1), dp=8, num_layers=4)
-    table = found.choice.table
-    plain = float(found.memory.total_R[0] - found.memory.activations_R[0]) - table.again_bytes
+    plan = _plan(model, ShardShape(1, 1, 1, 1, 1), dp=8, num_layers=4)
+    table = plan.choice.table
+    plain = float(plan.memory.total_R[0] - plan.memory.activations_R[0]) - table.again_bytes
     capacity = plain + 2.0 * table.activations[0].total_bytes
     job_of_less = replace(table.job, machine=replace(table.job.machine, memory_bytes=capacity / 0.94))
-    less = replace(found, choice=replace(found.choice, table=CostTable(job_of_less, table.shape)))
+    less = replace(plan, choice=replace(plan.choice, table=CostTable(job_of_less, table.shape)))
 
     def best(size: int, reserve: float, whole: bool) -> float | None:
         able = options(sized(table, size), 0)
@@ -101,7 +101,7 @@ def test_every_row_is_that_of_trying_all_sets(model: str, tokens: int) -> None:
             if (whole or (WHOLE,) not in chosen)
             and plain + reserve + sum(able[names][1] for names in chosen) <= capacity
         )
-        return min((sum(able[names][0] for names in one) for one in chosen), default=None)
+        return min((sum(able[names][0] for names in sets) for sets in chosen), default=None)
 
     of_longest = {whole: best(32768, table.again_bytes * whole, whole) for whole in (True, False)}
     whole = min((seconds, whole) for whole, seconds in of_longest.items() if seconds is not None)[1]
@@ -110,8 +110,8 @@ def test_every_row_is_that_of_trying_all_sets(model: str, tokens: int) -> None:
 
 
 @pytest.mark.parametrize("found", PLANS)
-def test_the_table_is_never_slower_than_the_set_of_the_longest_input(found: Evaluation) -> None:
-    table = recompute_table(found, SIZES)
+def test_the_table_is_never_slower_than_the_set_of_the_longest_input(plan: Evaluation) -> None:
+    table = recompute_table(plan, SIZES)
     assert (table.table_NR <= table.static_NR * (1 + 1e-9)).all()
     assert table.table_NR[-1] == pytest.approx(table.static_NR[-1])
     assert table.gain([16, 8, 4, 2, 1]) > 0.05
@@ -131,8 +131,8 @@ def test_short_inputs_recompute_nothing_and_longer_ones_never_less() -> None:
 
 
 def test_ways_to_recompute_that_the_problem_leaves_out_are_left_out() -> None:
-    found = _plan("meta-llama/Llama-3.1-8B", ShardShape(2, 1, 1, 1, 1), dp=4, recompute=("none", "full"))
-    rows: RecomputeTable = recompute_table(found, SIZES)
+    plan = _plan("meta-llama/Llama-3.1-8B", ShardShape(2, 1, 1, 1, 1), dp=4, recompute=("none", "full"))
+    rows: RecomputeTable = recompute_table(plan, SIZES)
     assert {names for row in rows.rows for names in row.layers_of_set} <= {(), (WHOLE,)}
 
 

@@ -28,7 +28,7 @@ def _plan(reliability: dict[str, Any] | None = None, **decision: Any) -> tuple[E
 
 
 def _share(envelope: Envelope) -> float:
-    return next(one.value for one in envelope.predictions if one.metric == "effective_share")
+    return next(prediction.value for prediction in envelope.predictions if prediction.metric == "effective_share")
 
 
 def _every(decision: TrainDecision, steps: int) -> TrainDecision:
@@ -69,13 +69,13 @@ def test_days_are_those_of_machines_that_fail() -> None:
     envelope = Envelope.model_validate(
         {
             **envelope.model_dump(by_alias=True),
-            "predictions": [*(one.model_dump() for one in envelope.predictions), days],
+            "predictions": [*(prediction.model_dump() for prediction in envelope.predictions), days],
         }
     )
     made = with_checkpoints(envelope, decision)
-    found = next(one for one in made.predictions if one.metric == "train_days")
-    assert found.value == pytest.approx(60.0 / _share(made))
-    assert found.interval == pytest.approx((55.0 / _share(made), 70.0 / _share(made)))
+    corrected = next(prediction for prediction in made.predictions if prediction.metric == "train_days")
+    assert corrected.value == pytest.approx(60.0 / _share(made))
+    assert corrected.interval == pytest.approx((55.0 / _share(made), 70.0 / _share(made)))
 
 
 def test_a_check_derives_the_share_again_and_catches_another() -> None:
@@ -118,5 +118,5 @@ def test_a_checkpoint_holds_fourteen_bytes_a_parameter() -> None:
 
 
 def test_a_lost_node_takes_one_cell_of_the_plan() -> None:
-    found = replan(running_of(*_plan()), [5])
-    assert (found.lost_gpus, found.replicas, found.moves.loads) == (8, 127, 0)
+    replanned = replan(running_of(*_plan()), [5])
+    assert (replanned.lost_gpus, replanned.replicas, replanned.moves.loads) == (8, 127, 0)

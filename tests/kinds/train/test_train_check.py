@@ -29,7 +29,7 @@ def test_states_are_shared_out_inside_nodes_where_gathers_between_them_show() ->
     decision = TrainDecision.model_validate(hybrid.decision)
     assert decision.zero_shards == 8
     assert [(group.size, group.stride) for group in decision.groups if group.name == "zero"] == [(8, 1)]
-    less, more = (found.certificate.objective.value for found in (hybrid, whole))
+    less, more = (solved.certificate.objective.value for solved in (hybrid, whole))
     assert less is not None
     assert more is not None
     assert less < more
@@ -43,13 +43,13 @@ def test_states_are_shared_out_inside_nodes_where_gathers_between_them_show() ->
 def test_context_parallelism_goes_by_the_fastest_method_that_suits(model: str, cp: int, used: str) -> None:
     search = {"tp": 1, "cp": cp, "pp": 1, "micro_batch": 1, "zero_stage": 1}
     data = problem(model, nodes=2, global_batch=8, sequence_tokens=32768, search=search)
-    found = solve(data)
-    assert found.decision["context_parallel"] == used
-    assert found.certificate.axes["context_parallel"] == ["ring", "all_gather", "ulysses"]
-    assert not _failing(found.model_dump(mode="json", by_alias=True))
+    solved = solve(data)
+    assert solved.decision["context_parallel"] == used
+    assert solved.certificate.axes["context_parallel"] == ["ring", "all_gather", "ulysses"]
+    assert not _failing(solved.model_dump(mode="json", by_alias=True))
     for method in ("ring", "all_gather") if "Qwen" in model else ("ring", "all_gather", "ulysses"):
         own = {**data, "options": {**data["options"], "search": {**search, "context_parallel": method}}}
-        alone, best = solve(own).certificate.objective.value, found.certificate.objective.value
+        alone, best = solve(own).certificate.objective.value, solved.certificate.objective.value
         assert alone is not None
         assert best is not None
         assert alone == best if method == used else alone > best
@@ -136,9 +136,9 @@ def test_a_search_that_stops_early_states_its_bound_or_says_that_it_found_nothin
 def test_nodes_out_of_service_are_left_out_and_the_plan_says_so() -> None:
     data = problem(nodes=3, global_batch=16, search=SEARCH)
     data["cluster"]["pools"][0]["out_of_service"] = [0]
-    found = solve(data).model_dump(mode="json", by_alias=True)
-    assert found["decision"]["placement"][0]["first_device"] == 8
-    assert not _failing(found)
+    solved = solve(data).model_dump(mode="json", by_alias=True)
+    assert solved["decision"]["placement"][0]["first_device"] == 8
+    assert not _failing(solved)
     data["cluster"]["pools"][0]["out_of_service"] = [1]
     with pytest.raises(Infeasible):  # eight GPUs on either side, and 16 asked for
         solve(data)

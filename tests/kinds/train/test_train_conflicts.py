@@ -74,12 +74,12 @@ def test_the_nearest_value_alone_mends_the_problem(case: str) -> None:
 
 def test_memory_that_no_plan_fits_in_is_named_with_what_the_leanest_needs() -> None:
     data = problem("meta-llama/Llama-3.1-70B", nodes=1, memory_utilisation=0.5, search={"tp": 8, "pp": 1})
-    found = _conflict(data)
-    (memory,) = (nearest for limit, nearest in found.items() if limit.startswith("memory of a GPU"))
+    conflict = _conflict(data)
+    (memory,) = (nearest for limit, nearest in conflict.items() if limit.startswith("memory of a GPU"))
     needed = float(memory.removeprefix("about ").split()[0]) * 1e9
     assert needed > 0.5 * 85.5e9
-    assert found["gpus = 8"] == "64 GPUs"
-    assert found["no offload"] == ""  # which would not help
+    assert conflict["gpus = 8"] == "64 GPUs"
+    assert conflict["no offload"] == ""  # which would not help
 
 
 def test_a_precision_that_the_gpu_lacks_is_refused_with_one_that_it_has() -> None:
@@ -126,7 +126,7 @@ def test_what_is_named_nearest_where_memory_is_short_has_been_found_to_fit() -> 
     small: dict[str, Any] = {"search": {"cp": 1, "micro_batch": 1}, "global_batch": 16}
     with pytest.raises(Infeasible) as raised:
         solve(problem("meta-llama/Llama-3.1-70B", nodes=1, **small))
-    nearest = {one["limit"]: one["nearest"] for one in raised.value.conflict}
+    nearest = {row["limit"]: row["nearest"] for row in raised.value.conflict}
     gpus = int(nearest["gpus = 8"].split()[0])
     assert solve(problem("meta-llama/Llama-3.1-70B", nodes=gpus // 8, **small)).certificate.status == "optimal"
     with pytest.raises(Infeasible):
@@ -137,6 +137,6 @@ def test_what_is_named_nearest_where_memory_is_short_has_been_found_to_fit() -> 
     tight = {**small, "nodes": 2, "memory_utilisation": 0.05}
     with pytest.raises(Infeasible) as raised:
         solve(problem(**tight))
-    share = {one["limit"]: one["nearest"] for one in raised.value.conflict}["memory_utilisation = 0.05"]
+    share = {row["limit"]: row["nearest"] for row in raised.value.conflict}["memory_utilisation = 0.05"]
     fits = solve(problem(**{**tight, "memory_utilisation": float(share.split()[1])}))
     assert fits.certificate.status == "optimal"

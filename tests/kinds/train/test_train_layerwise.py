@@ -36,8 +36,8 @@ FEW: dict[str, Any] = {
 def _small(layers: int, memory_utilisation: float, **search: Any) -> TrainJob:  # noqa: ANN401
     """The first layers of a model on 8 GPUs, with few strategies and little memory."""
     data = problem(QWEN, nodes=1, global_batch=32, memory_utilisation=memory_utilisation, search=FEW | search)
-    found = job(data)
-    return replace(found, arch=replace(found.arch, layers=found.arch.layers[:layers]))
+    whole = job(data)
+    return replace(whole, arch=replace(whole.arch, layers=whole.arch.layers[:layers]))
 
 
 def _every_mix(small: TrainJob, counts: tuple[int, ...]) -> Iterator[Evaluation]:
@@ -53,15 +53,15 @@ def _every_mix(small: TrainJob, counts: tuple[int, ...]) -> Iterator[Evaluation]
             for mode in space.table(tp).modes
         ]
         for chosen in itertools.product(options, repeat=sum(counts)):
-            found = evaluate_mix(space, counts, chosen)
-            if fits(found):
-                yield found
+            mix = evaluate_mix(space, counts, chosen)
+            if fits(mix):
+                yield mix
 
 
 @pytest.mark.parametrize("memory_utilisation", [0.75, 0.3, 0.22])
 def test_the_mix_of_one_stage_is_the_best_of_all_mixes(memory_utilisation: float) -> None:
     small = _small(2, memory_utilisation, pp=1)
-    best = min(found.step_s for found in _every_mix(small, (2,)))
+    best = min(mix.step_s for mix in _every_mix(small, (2,)))
     plan = plan_layers(small)
     assert plan.best is not None
     assert fits(plan.best)
@@ -71,7 +71,7 @@ def test_the_mix_of_one_stage_is_the_best_of_all_mixes(memory_utilisation: float
 
 def test_no_mix_of_two_stages_beats_the_bound_and_the_plan_is_near_it() -> None:
     small = _small(2, 0.3, pp=2)
-    best = min(found.step_s for found in _every_mix(small, (1, 1)))
+    best = min(mix.step_s for mix in _every_mix(small, (1, 1)))
     plan = plan_layers(small)
     assert plan.bound <= best * (1 + 1e-9)
     assert best <= plan.value * (1 + 1e-9)
@@ -79,16 +79,16 @@ def test_no_mix_of_two_stages_beats_the_bound_and_the_plan_is_near_it() -> None:
 
 
 def test_one_strategy_for_all_layers_costs_no_less_as_a_mix() -> None:
-    found = (
+    best = (
         OnePoolSearch(job(problem(QWEN, global_batch=64, search={"cp": 1, "pp": 1, "zero_stage": 1})), Limits())
         .run()
         .best
     )
-    assert found is not None
-    choice = found.choice
+    assert best is not None
+    choice = best.choice
     space = LayerwiseSpace(choice.table.job, 1, 1, "ring", choice.num_gpus, choice.dp * choice.table.shape.micro_batch)
-    one = Strategy(choice.table.shape.tp, choice.dp, choice.zero_stage, choice.mode.recompute)
-    mixed = evaluate_mix(space, (28,), (one,) * 28)
+    strategy = Strategy(choice.table.shape.tp, choice.dp, choice.zero_stage, choice.mode.recompute)
+    mixed = evaluate_mix(space, (28,), (strategy,) * 28)
     plain = evaluate(choice, (28,))
     assert plain.step_s <= mixed.step_s * (1 + 1e-9)
     assert mixed.step_s == pytest.approx(plain.step_s, rel=0.01)
@@ -113,9 +113,9 @@ def test_a_problem_that_asks_for_it_gets_the_mix_where_it_is_faster(plan: dict[s
 
 
 def test_one_strategy_is_kept_where_memory_binds_nothing() -> None:
-    found = solve(problem(QWEN, nodes=2, global_batch=16, sequence_tokens=2048, search={"layerwise": True}))
-    assert not found.decision["layer_runs"]
-    assert found.certificate.status == "optimal"
+    solved = solve(problem(QWEN, nodes=2, global_batch=16, sequence_tokens=2048, search={"layerwise": True}))
+    assert not solved.decision["layer_runs"]
+    assert solved.certificate.status == "optimal"
 
 
 def test_strategies_of_28_layers_on_64_gpus_take_a_second_of_one_core() -> None:
@@ -138,7 +138,11 @@ def test_experts_have_no_strategies_by_layer() -> None:
 
 def _failing(data: dict[str, Any]) -> set[str]:
     envelope = Envelope.model_validate(data)
-    return {one.rule for one in check_plan(envelope, TrainDecision.model_validate(envelope.decision)) if not one.ok}
+    return {
+        finding.rule
+        for finding in check_plan(envelope, TrainDecision.model_validate(envelope.decision))
+        if not finding.ok
+    }
 
 
 def _run(data: dict[str, Any], **fields: Any) -> None:  # noqa: ANN401

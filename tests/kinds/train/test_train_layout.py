@@ -27,7 +27,7 @@ def test_dealt_layers_make_the_slowest_rank_as_fast_as_any_deal_does(
         np.repeat(each[:, None], layers, axis=1), np.full(layers, 1.0), np.full(layers, 1.0), more, room, depth
     )
     least = tuple(data.draw(st.lists(st.integers(0, 1), min_size=ranks, max_size=ranks)))
-    found = deal_layers(load, least)
+    dealt = deal_layers(load, least)
     legal = [
         counts
         for counts in product(range(layers + 1), repeat=ranks)
@@ -39,10 +39,10 @@ def test_dealt_layers_make_the_slowest_rank_as_fast_as_any_deal_does(
     def slowest(counts: tuple[int, ...]) -> float:
         return max(float(t * count + e) for count, e, t in zip(counts, more, each, strict=True))
 
-    assert (found is None) == (not legal)
-    if found is not None:
-        assert found in legal
-        assert slowest(found) == pytest.approx(min(map(slowest, legal)))
+    assert (dealt is None) == (not legal)
+    if dealt is not None:
+        assert dealt in legal
+        assert slowest(dealt) == pytest.approx(min(map(slowest, legal)))
 
 
 @pytest.mark.parametrize(("schedule", "ranks", "chunks"), [("interleaved", 4, 3), ("zb_v", 4, 2), ("dualpipe", 4, 1)])
@@ -53,13 +53,13 @@ def test_stages_share_out_what_their_rank_has_and_ends_get_no_more_than_others(
     counts = tuple(7 + unit % 2 for unit in range(len(units)))
     stages = spread_over_stages(counts, units)
     assert sum(stages) == sum(counts)
-    for count, held in zip(counts, units, strict=True):
-        mine = [stages[stage] for stage in held]
-        assert sum(mine) == count
-        assert max(mine) - min(mine) <= 1
+    for count, unit in zip(counts, units, strict=True):
+        layers = [stages[stage] for stage in unit]
+        assert sum(layers) == count
+        assert max(layers) - min(layers) <= 1
     for end in (0, len(stages) - 1):
-        (held,) = (unit for unit in units if end in unit)
-        inner = [stages[stage] for stage in held if stage not in (0, len(stages) - 1)]
+        (unit,) = (unit for unit in units if end in unit)
+        inner = [stages[stage] for stage in unit if stage not in (0, len(stages) - 1)]
         assert stages[end] <= min(inner, default=stages[end])
     assert least_layers(units)[0] <= len(units[0])
 

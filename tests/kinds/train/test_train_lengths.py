@@ -29,7 +29,11 @@ def plan() -> dict[str, Any]:
 
 def _failing(data: dict[str, Any]) -> set[str]:
     envelope = Envelope.model_validate(data)
-    return {one.rule for one in check_plan(envelope, TrainDecision.model_validate(envelope.decision)) if not one.ok}
+    return {
+        finding.rule
+        for finding in check_plan(envelope, TrainDecision.model_validate(envelope.decision))
+        if not finding.ok
+    }
 
 
 def test_the_plan_says_what_each_rank_recomputes_at_each_length(plan: dict[str, Any]) -> None:
@@ -37,13 +41,13 @@ def test_the_plan_says_what_each_rank_recomputes_at_each_length(plan: dict[str, 
     assert [(row.rank, row.tokens) for row in rows] == [(r, n) for r in (0, 1) for n in (4096, 16384, 32768)]
     capacity = plan["decision"]["roles"][0]["memory"]["capacity_bytes"]
     assert all(row.memory_bytes <= capacity for row in rows)
-    assert sum(one.layers for row in rows for one in row.sets) == 3 * 80
+    assert sum(chosen.layers for row in rows for chosen in row.sets) == 3 * 80
     assert rows[0].recompute_s < rows[2].recompute_s
     assert not _failing(plan)
 
 
 def test_days_are_those_of_all_lengths_and_the_gain_over_one_set_is_stated(plan: dict[str, Any]) -> None:
-    stated = {one["metric"]: one["value"] for one in plan["predictions"]}
+    stated = {prediction["metric"]: prediction["value"] for prediction in plan["predictions"]}
     tokens = 64 * (32768 + 8 * 4096 + 2 * 16384) / 11
     assert stated["mean_tokens_per_s"] == pytest.approx(tokens / stated["mean_step_time_s"])
     assert stated["train_days"] == pytest.approx(1e12 / stated["mean_tokens_per_s"] / 86400)
@@ -56,7 +60,7 @@ def _row(data: dict[str, Any], **fields: Any) -> None:  # noqa: ANN401
 
 
 def _predicted(data: dict[str, Any], metric: str, value: float) -> None:
-    next(one for one in data["predictions"] if one["metric"] == metric)["value"] = value
+    next(prediction for prediction in data["predictions"] if prediction["metric"] == metric)["value"] = value
 
 
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
@@ -99,7 +103,7 @@ def test_lengths_that_cannot_be_are_refused(name: str) -> None:
 
 def test_every_length_is_cut_by_context_parallelism() -> None:
     lengths = [{"tokens": 32768, "share": 1}, {"tokens": 1004, "share": 1}]
-    found = solve(_problem(lengths=lengths, search=SEARCH | {"tp": 4, "cp": None, "pp": None}))
+    solved = solve(_problem(lengths=lengths, search=SEARCH | {"tp": 4, "cp": None, "pp": None}))
     assert (
-        TrainDecision.model_validate(found.decision).roles[0].parallelism.cp == 1
+        TrainDecision.model_validate(solved.decision).roles[0].parallelism.cp == 1
     )  # 1004 tokens are no multiple of 4 x 2

@@ -69,12 +69,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 def _proven(searches: list[PoolsSearch]) -> tuple[float | None, float]:
     prove(searches, Limits())
-    found = [search.result("finished") for search in searches]
-    values = [one.value for one in found if one.value is not None]
-    for one in found:
-        tally = one.tally
+    results = [search.result("finished") for search in searches]
+    values = [result.value for result in results if result.value is not None]
+    for result in results:
+        tally = result.tally
         assert tally.candidates == tally.evaluated + tally.unfit + sum(tally.bounded.values())
-    return min(values, default=None), min(one.bound for one in found)
+    return min(values, default=None), min(result.bound for result in results)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -110,13 +110,15 @@ def test_replicas_across_pools_are_the_best_of_all(case: str) -> None:
 def _same_gpus(schedule: Any, pp: int, vpp: int) -> tuple[list[PlanChoice], PlanChoice]:  # noqa: ANN401
     """A choice on each of two equal pools, and on one pool of all their nodes."""
     equal = {"pools": [{"gpu": "h100_sxm", "nodes": 1, "name": name} for name in ("a", "b")]}
-    tables = [CostTable(one, ShardShape(2, 1, 1, 1, 1)) for one in (*jobs(problem(cluster=equal)), job(problem()))]
+    tables = [
+        CostTable(own_job, ShardShape(2, 1, 1, 1, 1)) for own_job in (*jobs(problem(cluster=equal)), job(problem()))
+    ]
     dp = 8 // pp
-    found = [
+    choices = [
         PlanChoice(table, sharing_of(table, dp, 1, frozenset()), pp, dp, schedule, vpp, 1, frozenset(), table.modes[0])
         for table in tables
     ]
-    return found[:2], found[2]
+    return choices[:2], choices[2]
 
 
 @pytest.mark.parametrize(("schedule", "vpp"), [("1f1b", 1), ("interleaved", 4), ("zb_v", 2)])
@@ -132,9 +134,9 @@ def test_replicas_in_two_pools_of_the_same_gpus_are_as_fast_as_in_one() -> None:
     parts, whole = _same_gpus("1f1b", 1, 1)
     joined = joined_sharing([part.table for part in parts], 1, 8, 1, frozenset())
     halves = ReplicasAcross(tuple(replace(part, dp=4, sharing=joined) for part in parts))
-    found, alone = halves.evaluated((32,), (8, 8)), evaluate(whole, (32,))
-    assert found.step_s == pytest.approx(alone.step_s, rel=1e-12)
-    assert found.memory.total_R == pytest.approx(np.repeat(alone.memory.total_R, 2))
+    shared, alone = halves.evaluated((32,), (8, 8)), evaluate(whole, (32,))
+    assert shared.step_s == pytest.approx(alone.step_s, rel=1e-12)
+    assert shared.memory.total_R == pytest.approx(np.repeat(alone.memory.total_R, 2))
 
 
 def _solved(data: dict[str, Any]) -> tuple[Envelope, TrainDecision]:
@@ -146,7 +148,7 @@ def _solved(data: dict[str, Any]) -> tuple[Envelope, TrainDecision]:
 def test_plans_across_pools_pass_their_check_and_lies_in_them_do_not(use: str) -> None:
     data = problem(global_batch=48, cluster=TWO, search={"cp": 1, "pools": use, "tp": [2, 4, 8], "pp": [1, 2, 3]})
     envelope, decision = _solved(data)
-    assert [one.rule for one in check_plan(envelope, decision) if not one.ok] == []
+    assert [finding.rule for finding in check_plan(envelope, decision) if not finding.ok] == []
     assert envelope.certificate.status == "optimal"
     assert len(envelope.certificate.axes["pools"]) == (1 if use == "replicas" else 2)
     assert decision.pools == use
@@ -154,7 +156,7 @@ def test_plans_across_pools_pass_their_check_and_lies_in_them_do_not(use: str) -
         return
     lies: dict[str, dict[str, Any]] = {"stages": {"pools": "replicas"}, "replicas": {"role_micro_batches": (1, 1)}}
     wrong = decision.model_copy(update=lies[use])
-    assert any(not one.ok for one in check_plan(envelope, wrong))
+    assert any(not finding.ok for finding in check_plan(envelope, wrong))
 
 
 def test_the_best_use_is_the_best_of_its_uses_and_bounds_every_one() -> None:
@@ -172,7 +174,7 @@ def test_the_best_use_is_the_best_of_its_uses_and_bounds_every_one() -> None:
 
 
 def test_pools_that_lack_the_precision_are_left_out_and_wishes_for_one_pool_are_refused() -> None:
-    assert [one.pool.name for one in jobs(problem(cluster=TWO, precision="fp8"))] == ["h100_sxm"]
+    assert [own_job.pool.name for own_job in jobs(problem(cluster=TWO, precision="fp8"))] == ["h100_sxm"]
     saved = {"remote_write": "50GB/s"}
     with pytest.raises(PlannerError, match=r"reliability(.|\n)*pools: one"):
         best_use(jobs(problem(cluster=TWO, reliability=saved)), Limits())
@@ -189,9 +191,9 @@ def test_a_pipeline_across_pools_is_launched_in_its_order_and_each_pool_executes
     path = tmp_path / "plan.json"
     path.write_text(plan_json(envelope), encoding="utf-8")
     plan = read_plan(path)
-    held = [[stage.layers for stage in role_spec(plan, role.name).stages] for role in plan.roles]
-    assert [len(stages) for stages in held] == [role.parallelism.pp for role in decision.roles]
-    assert [layer for stages in held for layers in stages for layer in layers] == list(range(32))
+    layers_of_stages = [[stage.layers for stage in role_spec(plan, role.name).stages] for role in plan.roles]
+    assert [len(stages) for stages in layers_of_stages] == [role.parallelism.pp for role in decision.roles]
+    assert [layer for stages in layers_of_stages for layers in stages for layer in layers] == list(range(32))
 
 
 def test_no_launcher_takes_replicas_with_batches_of_their_own() -> None:

@@ -54,9 +54,9 @@ def slower() -> Plan:
 
 
 def test_a_true_certificate_is_judged_and_holds(plan: Plan) -> None:
-    found = _judged(plan)
-    assert all(finding.ok for finding in found)
-    proofs = [finding for finding in found if finding.rule == "certificate.proof"]
+    findings = _judged(plan)
+    assert all(finding.ok for finding in findings)
+    proofs = [finding for finding in findings if finding.rule == "certificate.proof"]
     assert [finding.skipped for finding in proofs] == [False]
 
 

@@ -35,7 +35,7 @@ def _decision(plan: Plan) -> TrainDecision:
 
 def _failing(plan: Plan) -> set[str]:
     envelope = Envelope.model_validate(plan)
-    return {one.rule for one in check_plan(envelope, _decision(plan)) if not one.ok}
+    return {finding.rule for finding in check_plan(envelope, _decision(plan)) if not finding.ok}
 
 
 def test_one_layout_runs_every_batch(plan: Plan) -> None:
@@ -62,20 +62,21 @@ def test_steps_of_a_stage_are_those_of_a_plan_with_that_batch(plan: Plan) -> Non
 
 
 def test_days_are_those_of_all_batches(plan: Plan) -> None:
-    stated = {one["metric"]: one["value"] for one in plan["predictions"]}
+    stated = {prediction["metric"]: prediction["value"] for prediction in plan["predictions"]}
     stages = _decision(plan).planned_batches
     ramp_s = sum(4e9 / (stage.global_batch * 4096) * stage.step_time_s for stage in stages)
     rest_s = (1e11 - 12e9) / (64 * 4096) * stated["step_time_s"]
     assert stated["ramp_days"] == pytest.approx(ramp_s / 86400)
     assert stated["train_days"] == pytest.approx((ramp_s + rest_s) / 86400)
     level = solve(_problem(batch_ramp=[])).model_dump(mode="json")
-    assert stated["train_days"] > next(one["value"] for one in level["predictions"] if one["metric"] == "train_days")
+    days_of_level = next(row["value"] for row in level["predictions"] if row["metric"] == "train_days")
+    assert stated["train_days"] > days_of_level
 
 
 def test_the_schedule_of_a_smaller_batch_is_one_of_the_same_stages() -> None:
     search = {"cp": 1, "tp": 2, "pp": 4, "dp": 2, "vpp": 2, "micro_batch": 1, "schedule": ["zb_v", "dualpipev"]}
-    found = solve(_problem(batch_ramp=[{"global_batch": 8, "tokens": 1e9}], search=search))
-    stage = TrainDecision.model_validate(found.decision).planned_batches[0]
+    solved = solve(_problem(batch_ramp=[{"global_batch": 8, "tokens": 1e9}], search=search))
+    stage = TrainDecision.model_validate(solved.decision).planned_batches[0]
     assert stage.num_micro_batches == 4
     assert stage.schedule == "zb_v"  # `dualpipev` needs 8 micro-batches
 
@@ -107,7 +108,7 @@ def _stage(plan: Plan, **fields: Any) -> None:  # noqa: ANN401
 
 
 def _days(plan: Plan) -> None:
-    next(one for one in plan["predictions"] if one["metric"] == "train_days")["value"] = 1.0
+    next(prediction for prediction in plan["predictions"] if prediction["metric"] == "train_days")["value"] = 1.0
 
 
 EDITS: dict[str, tuple[Callable[[Plan], None], str]] = {
@@ -163,8 +164,8 @@ def test_unequal_growth_has_no_setting() -> None:
 
 def test_launchers_with_one_batch_say_so() -> None:
     plain = SEARCH | {"tp": 1, "pp": 1, "dp": 16, "zero_stage": 3}
-    found = solve(_problem(search=plain)).model_dump(mode="json", by_alias=True)
+    solved = solve(_problem(search=plain)).model_dump(mode="json", by_alias=True)
     for target in ("deepspeed", "torchtitan"):
         with pytest.raises(PlannerError, match="has one batch for the whole run"):
-            _emitted(found, target)
-    assert '"planned_batches"' in _emitted(found, "torchrun")["mesh.json"]
+            _emitted(solved, target)
+    assert '"planned_batches"' in _emitted(solved, "torchrun")["mesh.json"]
