@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from planner.errors import PlannerError
 
+Kind = TypeVar("Kind")
 _MAX_LAYERS = 10_000
 _MAX_COUNT = 10**12
 _HINT = "write the field as the model's publisher does, or use a catalog entry (`planner models list`)"
@@ -23,12 +25,7 @@ class ConfigFields:
 
     def child(self, name: str) -> "ConfigFields":
         """The object under `name`, empty when absent. Raises PlannerError when it is not an object."""
-        value = self.data.get(name)
-        if value is None:
-            return ConfigFields({}, f"{self.where}: {name}")
-        if not isinstance(value, Mapping):
-            raise self.wrong(name, "an object", value)
-        return ConfigFields(value, f"{self.where}: {name}")
+        return ConfigFields(self._of_kind(dict, name, "an object", {}), f"{self.where}: {name}")
 
     def count(self, *names: str, default: int | None = None) -> int:
         """The positive whole number under the first of `names` that is present.
@@ -45,28 +42,15 @@ class ConfigFields:
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """The boolean under `name`. Raises PlannerError when it is something else."""
-        value = self.data.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.wrong(name, "true or false", value)
-        return value
+        return self._of_kind(bool, name, "true or false", default)
 
     def text(self, name: str, *, default: str | None = None) -> str:
         """The string under `name`. Raises PlannerError when it is absent without a default or not a string."""
-        value = self._first((name,), default)[1]
-        if not isinstance(value, str):
-            raise self.wrong(name, "a string", value)
-        return value
+        return self._of_kind(str, name, "a string", default)
 
     def sequence(self, name: str) -> list[object]:
         """The list under `name`, empty when absent. Raises PlannerError when it is not a list."""
-        value = self.data.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise self.wrong(name, "a list", value)
-        return value
+        return self._of_kind(list, name, "a list", [])
 
     def per_layer(self, name: str, num_layers: int, *, extra: int = 0) -> list[object]:
         """The list under `name` with one item a layer (up to `extra` more are dropped: they describe MTP heads)."""
@@ -85,6 +69,12 @@ class ConfigFields:
             raise self.wrong(name, wanted, value)
         if value > most:
             raise self.wrong(name, f"at most {most}", value)
+        return value
+
+    def _of_kind(self, kind: type[Kind], name: str, wanted: str, default: Kind | None) -> Kind:
+        value = self._first((name,), default)[1]
+        if not isinstance(value, kind):
+            raise self.wrong(name, wanted, value)
         return value
 
     def _first(self, names: tuple[str, ...], default: object) -> tuple[str, object]:
