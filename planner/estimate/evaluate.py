@@ -18,6 +18,7 @@ from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import make_pricer
 from planner.costs.rates.spread import features_of
 from planner.costs.rates.step import launches
+from planner.costs.serving.graphs import pad_graph_batch
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.closed_loop import simulate_loops
@@ -25,7 +26,7 @@ from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loo
 from planner.estimate.mean_field import Settled
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.steady.demand import link_bytes_per_s
-from planner.kinds.serve.steady.formulas import Costs, pad_graph_batch
+from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 

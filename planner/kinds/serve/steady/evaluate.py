@@ -7,11 +7,11 @@ import numpy as np
 from planner.arrays import Bools, Floats
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.rates.step import StepTime
+from planner.costs.serving.graphs import pad_graph_batch
 from planner.kinds.serve.steady.demand import Target, TimeLimit, TransferPath
 from planner.kinds.serve.steady.formulas import (
     colocated_tpot_s,
     decode_step,
-    pad_graph_batch,
     prefill_alone,
     prefill_mixed,
 )

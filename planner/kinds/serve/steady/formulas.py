@@ -27,7 +27,6 @@ from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import StepTime, step_time
-from planner.costs.serving.graphs import pad_graph_batch as pad_graph_batch
 from planner.costs.serving.speculation import Drafter, drafting_step, with_drafting
 from planner.models.architecture import Architecture
 

@@ -7,9 +7,10 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
+from planner.costs.serving.graphs import pad_graph_batch
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Target, TimeLimit
-from planner.kinds.serve.steady.formulas import colocated_tpot_s, decode_step, pad_graph_batch
+from planner.kinds.serve.steady.formulas import colocated_tpot_s, decode_step
 from planner.kinds.serve.steady.points import PoolCosts
 
 LEAST_LOAD = 1e-9

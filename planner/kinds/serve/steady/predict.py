@@ -20,7 +20,7 @@ CostsOfPool = Mapping[tuple[str, int], PoolCosts]
 
 
 @dataclass(frozen=True, slots=True)
-class RequestPath:
+class PathTimes:
     """What a request meets: a first stage, and the time per output token after it."""
 
     first: Operation
@@ -37,7 +37,7 @@ class RequestPath:
 
 def paths_of(
     used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool, scale: float = 1.0
-) -> list[RequestPath]:
+) -> list[PathTimes]:
     """Every path of `target`, the slowest decode role of a channel standing for all of it."""
     operations = [
         (item, item.operation(target, costs_of_pool[item.candidate.model, item.candidate.pool], scale))
@@ -50,7 +50,7 @@ def paths_of(
             channel = item.candidate.channel.index
             slowest[channel] = max(slowest.get(channel, 0.0), run.tpot_s)
     return [
-        RequestPath(run, run.tpot_s if item.candidate.channel is None else slowest[item.candidate.channel.index])
+        PathTimes(run, run.tpot_s if item.candidate.channel is None else slowest[item.candidate.channel.index])
         for item, run in operations
         if not item.candidate.decodes
     ]
@@ -108,7 +108,7 @@ def times(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool,
     return predictions
 
 
-def _attainment(path: RequestPath, target: Target) -> float:
+def _attainment(path: PathTimes, target: Target) -> float:
     """The share of requests on a path whose wait keeps every limit on a quantile, by bisection over the share."""
 
     def keeps(share: float) -> bool:

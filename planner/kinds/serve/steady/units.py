@@ -14,12 +14,12 @@ from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.step import StepTime
 from planner.costs.serving.attention_ffn import RemoteFfn, Units, UnitStep, ffn_weight_bytes, unit_step
+from planner.costs.serving.graphs import pad_graph_batch
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.evaluate import StepTimes
-from planner.kinds.serve.steady.formulas import pad_graph_batch
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally, decode_batches
 from planner.kinds.serve.steady.shapes import InstanceShape, group_devices, heads_rule, width_rule
 from planner.models.architecture import MoeFfn

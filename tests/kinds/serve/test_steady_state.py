@@ -1,0 +1,322 @@
+"""Formulas of steady state against numbers worked out by hand: rates and waits of roles, paths and hand-overs."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from planner.costs.operators.work import Shards, Work
+from planner.costs.rates.spread import ErrorSpread
+from planner.errors import PlannerError
+from planner.kinds.serve.steady.demand import Channel, Margins, Target, TimeLimit, TransferPath, channels_of
+from planner.kinds.serve.steady.evaluate import StepTimes, judge_colocated, judge_decode, judge_prefill
+from planner.kinds.serve.steady.formulas import Costs, colocated_tpot_s, prefill_alone, prefill_mixed
+from planner.kinds.serve.steady.operate import Operation
+from planner.kinds.serve.steady.points import Points, Tally
+from planner.kinds.serve.steady.predict import in_flight, most_scale, paths_of, resting_scale, times
+from planner.kinds.serve.steady.roles_in_use import RoleInUse
+
+NO_LIMIT = TimeLimit("p95", 0.95, math.inf)
+TARGET = Target(
+    name="chat",
+    index=0,
+    isl=1000.0,
+    osl=101.0,
+    context=1050.0,
+    resident_tokens=1101.0,
+    longest_tokens=1101,
+    ttft_limits=(NO_LIMIT,),
+    tpot_limit_s=0.05,
+    latency_limits=(),
+    attainment=None,
+    arrival_cv2=1.0,
+    service_cv2=0.0,
+    transfer_bytes=1e9,
+    draft_bytes=2e8,
+    rate_per_s=None,
+    clients=None,
+    share=1.0,
+    margins=Margins(),
+)
+NONE = np.zeros(1)
+
+
+def mean_limit(limit_s: float) -> TimeLimit:
+    return TimeLimit("mean", None, limit_s)
+
+
+def points(batch: float = 8.0, dp: float = 2.0, tp: float = 4.0) -> Points:
+    """One instance of dp attention ranks that hold `batch` sequences each."""
+    zero = np.zeros(1)
+    shards = Shards.of(np.array([tp]), 1, np.array([dp]), 1, 1)
+    return Points(np.zeros(1, dtype=np.intp), shards, np.array([batch]), zero, zero, zero, zero, (), ())
+
+
+def step_times(**seconds: float) -> StepTimes:
+    fields = ("service_s", "queue_s", "stretch_s", "prefill_steps", "tpot_s")
+    arrays: dict[str, Any] = {name: np.array([seconds.get(name, 0.0)]) for name in fields}
+    return StepTimes(**arrays, step=cast(Any, None))
+
+
+FITS = np.array([True])
+
+
+def test_a_decode_instance_finishes_its_sequences_once_an_output() -> None:
+    rates = judge_decode(TARGET, points(), FITS, step_times(tpot_s=0.05), 0.9, Tally())
+    assert rates.rate_per_s == pytest.approx(0.9 * 8 * 2 / (101 * 0.05))
+    assert rates.stay_s == pytest.approx(100 * 0.05)
+    assert rates.utilisation == 0.0
+    assert rates.good.all()  # a limit that is met exactly is kept
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_decode_instance_slower_than_the_limit_is_counted_once_and_only_where_it_fits(fits: bool) -> None:
+    tally = Tally()
+    assert not judge_decode(TARGET, points(), np.array([fits]), step_times(tpot_s=0.0501), 1.0, tally).good.any()
+    assert dict(tally.pruned) == ({"slo.tpot": 1} if fits else {})
+
+
+def test_prefill_is_as_busy_as_the_mean_wait_allows() -> None:
+    """A wait of rho s / (2 (1 - rho)) on average: 0.3 s of room behind 0.2 s of service give rho = 0.75."""
+    target = replace(TARGET, ttft_limits=(mean_limit(1.0),))
+    path = TransferPath(bandwidth_bytes_per_s=2e9, shared_bytes_per_s=math.inf, latency_s=0.075)
+    times_of_step = step_times(service_s=0.5, queue_s=0.2)  # 1 GB from four ranks: 0.125 s and 0.075 s of latency
+    rates = judge_prefill(target, points(), FITS, times_of_step, path, 0.95, Tally())
+    assert rates.utilisation == pytest.approx(0.75)
+    assert rates.rate_per_s == pytest.approx(0.75 / 0.2 * 2)
+    assert rates.stay_s == pytest.approx(0.7 + 0.3)
+    assert rates.good.all()
+    busiest = judge_prefill(target, points(), FITS, times_of_step, path, 0.5, Tally())
+    assert busiest.utilisation == pytest.approx(0.5)
+    assert busiest.stay_s == pytest.approx(0.7 + 0.1)
+
+
+def test_prefill_without_time_to_wait_serves_nothing() -> None:
+    target = replace(TARGET, ttft_limits=(mean_limit(0.6),))
+    path, tally = TransferPath(2e9, math.inf, 0.075), Tally()
+    rates = judge_prefill(target, points(), FITS, step_times(service_s=0.5, queue_s=0.2), path, 0.9, tally)
+    assert not rates.good.any()
+    assert dict(tally.pruned) == {"slo.ttft": 1}
+
+
+def colocated(target: Target, *, most_busy: float = 0.9, **seconds: float) -> tuple[Any, dict[str, int]]:
+    tally = Tally()
+    given = {"service_s": 0.3, "queue_s": 0.1, "tpot_s": 0.04} | seconds
+    return judge_colocated(target, points(), FITS, step_times(**given), most_busy, 0.5, tally), dict(tally.pruned)
+
+
+def test_a_colocated_instance_waits_and_decodes_at_the_load_it_finishes() -> None:
+    rate = 0.5 * 8 / (101 * 0.04)  # of a rank: 0.99 a second, so its prefill is busy for 0.099
+    busy = rate * 0.1
+    rates, dropped = colocated(TARGET)
+    assert rates.rate_per_s == pytest.approx(2 * rate)
+    assert rates.utilisation == pytest.approx(busy)
+    assert rates.stay_s == pytest.approx(0.3 + 100 * 0.04 + busy * 0.1 / (2 * (1 - busy)))
+    assert rates.good.all()
+    assert not dropped
+
+
+@pytest.mark.parametrize(
+    ("change", "seconds", "rule"),
+    [
+        ({}, {"queue_s": 1.0}, "prefill cannot keep up with the batch"),
+        ({}, {"tpot_s": 0.051}, "slo.tpot"),
+        ({"ttft_limits": (mean_limit(0.304),)}, {}, "slo.ttft"),
+        ({"latency_limits": (mean_limit(4.304),)}, {}, "slo.latency"),
+        ({"ttft_limits": (mean_limit(0.304),), "latency_limits": (mean_limit(4.304),)}, {}, "slo.ttft"),
+        ({"ttft_limits": (mean_limit(0.306),), "latency_limits": (mean_limit(4.306),)}, {}, None),
+    ],
+)
+def test_a_colocated_instance_is_dropped_by_the_first_limit_that_it_breaks(
+    change: dict[str, Any], seconds: dict[str, float], rule: str | None
+) -> None:
+    """At the load above the mean wait is 5.5 ms."""
+    rates, dropped = colocated(replace(TARGET, **change), **seconds)
+    assert rates.good.all() == (rule is None)
+    assert dropped == ({} if rule is None else {rule: 1})
+
+
+class LinearCosts:
+    """A step takes 10 ms and 10 us a token; `work` is what was priced last."""
+
+    arch = SimpleNamespace(layers=())  # no experts: every attention rank steps by itself
+    work: Work
+
+    def step(self, shards: Shards, work: Work) -> Any:  # noqa: ANN401 - as much of a step as is read
+        self.work = work
+        return SimpleNamespace(seconds=0.01 + 1e-5 * work.tokens)
+
+
+def row(*values: float) -> tuple[np.ndarray[Any, np.dtype[np.float64]], ...]:
+    return tuple(np.array([value]) for value in values)
+
+
+def test_prompts_share_a_step_of_prefill_alone_and_long_ones_take_several() -> None:
+    costs = LinearCosts()
+    shards = Shards.of(1, 2, 1, 1, 1)
+    short = prefill_alone(cast(Costs, costs), shards, *row(1000.0, 4096.0))  # four prompts a step of 4000 tokens
+    assert short.latency_s == pytest.approx(0.05)
+    assert short.queue_s == pytest.approx(0.05 / 4 / 2)
+    assert short.steps == pytest.approx(1 / 4 / 2)
+    assert short.stretch_s == 0.0
+    long = prefill_alone(cast(Costs, costs), shards, *row(10000.0, 4096.0))  # three steps of 3333 tokens
+    assert long.latency_s == pytest.approx(3 * (0.01 + 1e-5 * 10000 / 3))
+    assert long.queue_s == pytest.approx(long.latency_s / 2)
+    assert long.steps == pytest.approx(3 / 2)
+    assert costs.work.prefill_context == pytest.approx((10000 - 10000 / 3) / 2)
+
+
+def test_prefill_rides_on_steps_of_the_decoding_sequences() -> None:
+    costs = LinearCosts()
+    shards, decode_s = Shards.of(1, 1, 1, 1, 1), np.array([0.0101])
+    isl, osl, chunk, decoding, context = row(3000.0, 100.0, 2048.0, 48.0, 1000.0)
+    mixed = prefill_mixed(cast(Costs, costs), shards, isl, osl, chunk, decoding, context, decode_s)
+    step_s = 0.01 + 1e-5 * (1500 + 48)  # 2000 tokens of room: two steps of 1500
+    assert mixed.steps == pytest.approx(2.0)
+    assert mixed.latency_s == pytest.approx(2 * step_s)
+    assert mixed.queue_s == pytest.approx(2 * step_s)
+    assert mixed.stretch_s == pytest.approx(2 * (step_s - 0.0101))
+    assert costs.work.prefill_context == pytest.approx(750.0)
+    assert costs.work.decode_sequences == pytest.approx(48.0)
+
+
+def test_short_outputs_put_several_prompts_into_a_step() -> None:
+    costs = LinearCosts()
+    isl, osl, chunk, decoding, context = row(100.0, 10.0, 2048.0, 48.0, 1000.0)
+    mixed = prefill_mixed(
+        cast(Costs, costs), Shards.of(1, 1, 1, 1, 1), isl, osl, chunk, decoding, context, np.array([0.0101])
+    )
+    prompts = 48 / 10 / 0.8  # end in a step and arrive, so many that eight steps in ten carry them
+    assert mixed.steps == pytest.approx(1 / prompts)
+    assert costs.work.prefill_tokens == pytest.approx(prompts * 100)
+    crowded = prefill_mixed(
+        cast(Costs, costs), Shards.of(1, 1, 1, 1, 1), isl, osl, np.array([348.0]), decoding, context, np.array([0.0101])
+    )
+    assert crowded.steps == pytest.approx(1 / 3)  # of 300 tokens of room
+
+
+def test_a_step_keeps_a_tenth_of_its_chunk_for_prefill() -> None:
+    costs = LinearCosts()
+    isl, osl, chunk, decoding, context = row(1000.0, 1000.0, 1000.0, 950.0, 10.0)
+    mixed = prefill_mixed(
+        cast(Costs, costs), Shards.of(1, 1, 1, 1, 1), isl, osl, chunk, decoding, context, np.array([0.0195])
+    )
+    assert mixed.steps == pytest.approx(10.0)  # of a prompt of 1000 tokens, 100 at a time
+
+
+def test_ranks_that_step_together_wait_for_each_others_prompts() -> None:
+    alone = colocated_tpot_s(*row(0.02, 0.03, 0.5, 20.0, 100.0, 1.0))
+    assert alone == pytest.approx(0.02 + 20 / 100 * 0.03)
+    joined = colocated_tpot_s(*row(0.02, 0.03, 0.5, 20.0, 100.0, 4.0))
+    assert joined == pytest.approx(0.02 + (1 - 0.9**4) * 0.03 / 0.5)  # a tenth of the steps of a rank prefill
+
+
+def test_limits_on_whole_requests_are_split_between_the_stages() -> None:
+    target = replace(TARGET, latency_limits=(mean_limit(10.0), TimeLimit("p95", 0.95, 20.0)))
+    first = target.for_first_stage(0.2)
+    assert [limit.limit_s for limit in first.ttft_limits] == [math.inf, pytest.approx(2.0), pytest.approx(4.0)]
+    assert target.for_second_stage(0.2).tpot_limit_s == pytest.approx(0.05)  # its own is stricter than 8 s / 100
+    assert target.for_second_stage(0.6).tpot_limit_s == pytest.approx(0.04)
+
+
+def test_channels_are_every_pool_with_every_split_and_every_cache_of_a_drafter() -> None:
+    assert [(c.index, c.target_pool, c.share, c.drafted) for c in channels_of([TARGET], 2, (False, True))] == [
+        (0, 0, 1.0, False), (1, 1, 1.0, False), (2, 0, 1.0, True), (3, 1, 1.0, True),
+    ]  # fmt: skip
+    coupled = channels_of([TARGET, replace(TARGET, latency_limits=(NO_LIMIT,))], 3)
+    assert len(coupled) == 30
+    assert {c.share for c in coupled if c.target_pool == 2} == {0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8}
+    assert Channel(0, 0, 1.0, drafted=True).moved_bytes(TARGET) == 1.2e9
+    assert Channel(0, 0, 1.0).moved_bytes(TARGET) == 1e9
+
+
+def test_a_transfer_is_as_fast_as_its_ranks_or_the_shared_network() -> None:
+    four = Shards.of(4)
+    assert TransferPath(1e9, math.inf, 0.5).transfer_s(2e9, four) == pytest.approx(1.0)
+    assert TransferPath(1e9, 2e9, 0.5).transfer_s(2e9, four) == pytest.approx(1.5)
+
+
+def test_margins_follow_the_interval_by_a_gaussian() -> None:
+    spreads: Any = {"ttft": ErrorSpread((0.0, 0.0), (0.3, 0.0)), "tpot": ErrorSpread((0.0, 0.0), (-0.1, 0.0))}
+    nine = Margins.of(0.9, spreads)
+    assert nine.ttft == pytest.approx(math.exp(0.3))
+    assert nine.tpot == 1.0  # never below
+    assert Margins.of(0.99, spreads).ttft == pytest.approx(math.exp(0.3 * 2.3263478740 / 1.2815515655))
+    assert Margins.of(None, {}) == Margins(1.0, 1.0)
+    with pytest.raises(PlannerError, match="no intervals"):
+        Margins.of(0.9, {"ttft": spreads["ttft"]})
+
+
+class Role:
+    """A role whose prefill takes 0.1 s of a request and whose token takes 20 ms, more under load."""
+
+    def __init__(self, function: str, load_per_s: float, *, busy: float, tpot_s: float = 0.02) -> None:
+        channel = None if function == "colocated" else Channel(0, 0, 1.0)
+        self.candidate = SimpleNamespace(
+            model="llama", pool=0, channel=channel, decodes=function == "decode", function=function
+        )
+        self.load_per_s, self.busy, self.tpot_s = (load_per_s,), busy, tpot_s
+
+    def operation(self, target: Target, pool_costs: object, scale: float = 1.0) -> Operation:
+        if self.candidate.decodes:
+            return Operation(0.0, 0.0, 0.0, self.tpot_s * (1.0 + scale))
+        return Operation(0.5, 0.5 * scale, 0.1, self.tpot_s if self.candidate.function == "colocated" else 0.0)
+
+
+COSTS_OF_POOL: Any = {("llama", 0): None}
+
+
+def used(*roles: Role) -> list[RoleInUse]:
+    return cast(list[RoleInUse], list(roles))
+
+
+def test_a_path_takes_the_slowest_decode_role_of_its_channel() -> None:
+    roles = used(
+        Role("prefill", 2.0, busy=0.5), Role("decode", 1.0, busy=0.5), Role("decode", 1.0, busy=0.5, tpot_s=0.03),
+        Role("decode", 0.0, busy=0.0, tpot_s=0.9),
+    )  # fmt: skip
+    (path,) = paths_of(roles, TARGET, COSTS_OF_POOL)
+    assert path.tpot_s == pytest.approx(0.06)
+    mean = mean_limit(math.inf)
+    assert path.ttft_s(mean, TARGET) == pytest.approx(0.5 + 0.05)  # 0.5 x 0.1 / (2 x 0.5)
+    assert path.latency_s(mean, TARGET) == pytest.approx(0.55 + 100 * 0.06)
+
+
+def test_requests_in_flight_are_loads_times_stays() -> None:
+    roles = used(Role("colocated", 2.0, busy=0.8), Role("colocated", 0.0, busy=0.0, tpot_s=9.0))
+    assert in_flight(roles, TARGET, COSTS_OF_POOL, 1.0) == pytest.approx(2.0 * (0.5 + 0.05 + 100 * 0.02))
+    wait = 0.25 * 0.1 / (2 * 0.75)
+    assert in_flight(roles, TARGET, COSTS_OF_POOL, 0.5) == pytest.approx(1.0 * (0.5 + wait + 100 * 0.02))
+
+
+def test_a_closed_loop_rests_where_its_clients_are_all_in_flight_or_at_the_limits() -> None:
+    roles = used(Role("colocated", 2.0, busy=0.8))
+    assert most_scale(roles, TARGET) == pytest.approx(1.25)
+    few = replace(TARGET, clients=2)
+    scale = resting_scale(roles, few, COSTS_OF_POOL)
+    assert in_flight(roles, few, COSTS_OF_POOL, scale) == pytest.approx(2.0, rel=1e-6)
+    assert scale < 1.0
+    assert resting_scale(roles, replace(TARGET, clients=1000), COSTS_OF_POOL) == pytest.approx(1.25)
+    assert most_scale(used(Role("colocated", 0.0, busy=0.8)), TARGET) == 1.0
+
+
+def test_predictions_are_of_every_statistic_that_is_limited_and_of_the_slowest_path() -> None:
+    limits = (TimeLimit("attainment", 0.9, 1.0), TimeLimit("p90", 0.9, 1.0), mean_limit(2.0))
+    target = replace(TARGET, ttft_limits=limits, latency_limits=limits, attainment=0.9)
+    roles = used(Role("colocated", 2.0, busy=0.5), Role("colocated", 1.0, busy=0.5, tpot_s=0.03))
+    found = {(p.metric, p.statistic): p.value for p in times(roles, target, COSTS_OF_POOL, 1.0)}
+    assert set(found) == {
+        ("ttft_s", "p90"), ("ttft_s", "mean"), ("tpot_s", "mean"), ("latency_s", "mean"), ("latency_s", "p90"),
+        ("attainment", "mean"),
+    }  # fmt: skip
+    assert found["tpot_s", "mean"] == pytest.approx(0.03)
+    assert found["latency_s", "mean"] == pytest.approx(found["ttft_s", "mean"] + 100 * 0.03)
+    assert found["attainment", "mean"] == 0.0  # every request takes longer than the limit on its whole
+    kept = replace(target, latency_limits=(), ttft_limits=(TimeLimit("p90", 0.9, 0.6),))
+    share = {(p.metric): p.value for p in times(roles, kept, COSTS_OF_POOL, 1.0)}["attainment"]
+    at_share = TimeLimit("p", share, 0.6)
+    (path, _) = paths_of(roles, kept, COSTS_OF_POOL)
+    assert path.ttft_s(at_share, kept) == pytest.approx(0.6, rel=1e-6)
