@@ -1,4 +1,4 @@
-"""A chain of choices with costs of changing between them and a budget: strategies of layers, one after the other.
+"""Shortest path with a budget (constrained shortest path): strategies of layers in a chain, changes charged.
 
 Each item of the chain is in one state under one of the state's options. An option has a time and a size; going from one
 state to another takes time. The sizes together must stay within the budget.
@@ -8,7 +8,7 @@ Parameters  t_lgo [s], m_lgo [bytes] of item l in state g under o;  c_lgh [s] fr
 Variables   g_l, o_l
 Minimise    sum over l of t_l(g_l, o_l) + c_l(g_{l-1}, g_l)
 Subject to  (C1) sum over l of m_l(g_l, o_l) <= M
-Recurrence  labels (size, time) by state that no other label of it beats in both, item by item. A label is dropped when
+Recurrence  labels (size, time) by state that no other label of it dominates, item by item. A label is dropped when
             its time, plus the least of the rest under the price y of a byte, passes the best plan known:
             time + rest_y(l, g) - y (M - size) >= best. The price is the one with the best such bound (C1 dualised), and
             its plans are the first known. Exact; O(labels x G x O) an item. A cutoff takes the place of the best plan
@@ -47,7 +47,7 @@ class ChainProblem:
                 "figures differ in number", where="chain", hint="give each item the same states and options"
             )
         if np.isnan(self.time_LGO).any() or (self.time_LGO < 0).any() or not (self.size_LGO >= 0).all():
-            raise PlannerError("times and sizes must be at least 0", where="chain", hint="mend the negative one")
+            raise PlannerError("times and sizes must be at least 0", where="chain", hint="fix the negative one")
         if not np.isfinite(self.time_LGO).any(axis=(1, 2)).all():
             raise PlannerError("an item has no option", where="chain", hint="give every item a finite time")
 
@@ -189,7 +189,7 @@ def _labels(problem: ChainProblem, price: float, known: Chain | None, cutoff: fl
 def _grown(
     problem: ChainProblem, before: _Layer | None, item: int, state: int
 ) -> tuple[Floats, Floats, Ints, Ints, Ints]:
-    """Labels of `item` in `state` that no other of that state beats."""
+    """Labels of `item` in `state` that no other of that state dominates."""
     option_O = efficient(problem.size_LGO[item, state], problem.time_LGO[item, state])
     time_O, size_O = problem.time_LGO[item, state, option_O], problem.size_LGO[item, state, option_O]
     if before is None:

@@ -1,9 +1,9 @@
-"""One option for every item, at least total time within a capacity: a multiple-choice knapsack.
+"""Multiple-choice knapsack: one option for every item, at least total time within a capacity.
 
 Source: Nemhauser and Ullmann, Management Science 15 (1969), the list of undominated sums; Sinha and Zoltners,
 Operations Research 27 (1979), the linear relaxation over convex hulls, which bounds it.
 
-Sets        g in G groups of n_g equal items, o in O_g options
+Sets        g in G classes of n_g equal items, o in O_g options
 Parameters  t_go [s] and h_go [bytes] of an item under an option, H [bytes] capacity
 Variables   x_go in {0, 1, ...} items of g under o
 Minimise    sum t_go x_go

@@ -1,4 +1,4 @@
-"""Why a problem has no solution: limits that cannot hold together, and how far one of them must move.
+"""Irreducible infeasible subsets: limits that cannot hold together, and how far one of them must move.
 
 The solvers compute no infeasible subsystems (OR-Tools 9.15 refuses it for HiGHS, GSCIP, GLOP and CP-SAT), so all here
 asks a yes-or-no oracle. Feasibility must be monotone: dropping a limit never makes a feasible set infeasible.

@@ -1,4 +1,11 @@
-"""Places groups of slots on nodes: exact when the group sizes divide one another, and deterministic."""
+"""Bin packing of groups of slots on nodes: exact when the group sizes divide one another, and deterministic.
+
+Sets        i in I instances, k in K nodes
+Parameters  i is n_i groups of s_i slots;  a_k free slots of a node
+Variables   the node of every group
+(C1) groups on a node take no more than a_k slots
+Of packings, those are taken whose instances lie on one node, else on few consecutive ones.
+"""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""The non-dominated points of a set. Array suffixes: N points, K kept ones, A axes."""
+"""Pareto frontier (maximal vectors): the non-dominated points of a set.
+
+Array suffixes: N points, K kept ones, A axes, P points of two figures.
+"""
 
 from collections.abc import Sequence
 
@@ -13,7 +16,7 @@ BLOCK = 512  # points compared with the kept ones at a time; bounds the memory o
 
 
 def non_dominated(points_NA: ArrayLike, *, maximise: Sequence[bool]) -> Indices:
-    """Indices, ascending, of the points that no other beats on one axis and equals or beats on all.
+    """Indices, ascending, of the points that no other dominates: better on one axis and no worse on all.
 
     Of equal points the lowest index is kept. O(N log N) on two axes, O(N K) on more. Raises PlannerError when a point
     is not a number on every axis.
@@ -52,7 +55,7 @@ def _by_blocks(sorted_NA: Floats) -> Bools:
 
 
 def _covered(by_KA: Floats, points_NA: Floats) -> Bools:
-    """[by, point] whether the first equals or beats the second on every axis."""
+    """[by, point] whether the first is no worse than the second on every axis."""
     covered = np.ones((len(by_KA), len(points_NA)), dtype=bool)
     for axis in range(points_NA.shape[1]):
         covered &= by_KA[:, axis][:, None] >= points_NA[:, axis][None, :]

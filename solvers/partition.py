@@ -1,4 +1,4 @@
-"""Contiguous partition of items into stages with memory, each item under one of several options.
+"""Linear partitioning (contiguous partition) of items into stages with memory, each under one of several options.
 
 The slowest stage is made as fast as it can be; of all such partitions the one with the least sum of squared stage times
 is taken. An option trades time of an item for bytes that it holds, so that inside a stage the choice is a knapsack.
@@ -49,7 +49,7 @@ class PartitionProblem:
         arrays = [self.time_OL, self.held_OL, self.fixed_L, self.depth_S, self.more_time_S, self.more_bytes_S]
         arrays += [] if apart is None else [apart]
         if any((array < 0).any() or not np.isfinite(array).all() for array in arrays):
-            raise PlannerError("times and bytes must be at least 0", where="partition", hint="mend the negative one")
+            raise PlannerError("times and bytes must be at least 0", where="partition", hint="fix the negative one")
 
     @property
     def num_items(self) -> int:
@@ -122,7 +122,7 @@ def _single_costs(problem: PartitionProblem) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
-    """Choices for a run of items that no other beats: bytes rise, time falls; `last_P` is the last item's option."""
+    """Undominated choices for a run of items: bytes rise, time falls; `last_P` is the last item's option."""
 
     held_P: Floats
     time_P: Floats

@@ -1,4 +1,4 @@
-"""Sets that hold every item once: at the least cost, or with the best of their worst under a budget.
+"""Set partitioning: sets that hold every item once, at the least cost, or with the best worst value under a budget.
 
 Problem     set partitioning of few items: chosen sets are disjoint and hold all items
 Sets        b in B items;  s in S sets, each a part of B with a cost c_s >= 0 and a value v_s

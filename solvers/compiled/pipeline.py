@@ -88,22 +88,22 @@ def simulate(row_RN3, count_R, batches, forward_S, input_S, weight_S, joined_S, 
 
 
 @njit(cache=True)
-def fill_resident(row_RN3, count_R, held_S, kept_S, level_RN):
-    """Fills `level_RN` with what each rank holds during each pass.
+def fill_resident(row_RN3, count_R, resident_S, kept_S, level_RN):
+    """Fills `level_RN` with what is resident on each rank during each pass.
 
-    A forward pass takes held_S of its stage; the gradient of the inputs gives back all but kept_S, that of the weights
-    the rest. A whole backward pass gives back all of it, when it ends.
+    A forward pass takes resident_S of its stage; the gradient of the inputs gives back all but kept_S, that of the
+    weights the rest. A whole backward pass gives back all of it, when it ends.
     """
     for r in range(len(row_RN3)):
         level = 0.0
         for n in range(count_R[r]):
             kind, s = row_RN3[r, n, 0], row_RN3[r, n, 1]
             if kind == 0 or kind == 4:
-                level += held_S[s]
+                level += resident_S[s]
             level_RN[r, n] = level
             if kind == 1:
-                level -= held_S[s]
+                level -= resident_S[s]
             elif kind == 2:
-                level -= held_S[s] - kept_S[s]
+                level -= resident_S[s] - kept_S[s]
             elif kind == 3:
                 level -= kept_S[s]

@@ -1,4 +1,8 @@
-"""Items drawn in sets, laid out on groups of bins so that a set touches few groups and the bins stay balanced.
+"""Hypergraph partitioning with replication: items drawn in sets, laid out so that a set touches few groups of bins.
+
+Sets        n in N drawn sets of items, g in G groups of bins r in R
+Variables   a layout: the item in every slot, each item at least once
+Minimise    mean over n of the groups needed to cover set n + price x expected slowest bin / mean bin on fresh sets
 
 Every item has a home group, where items drawn together meet; free slots hold further copies, which even out the groups
 and spare sets a group. Copies share their item's weight equally. Weights are counts of a sample of sets, and bins are
@@ -21,7 +25,7 @@ from planner.solvers.result import SolveResult, Status
 PRICE = 20.0
 """Groups touched by a set that the mean time of a bin is worth: 1 % of imbalance weighs as a fifth of a group."""
 GROUP_PRICE = 300.0
-"""Of a group's load above the mean, squared as a share, when copies are first placed: bins cannot mend it later."""
+"""Of a group's load above the mean, squared as a share, when copies are first placed: no bin makes up for it."""
 SWEEPS = 60
 STEPS = 60_000
 INSIDE = 3e-4, 1e-6  # of the mean time of a bin: temperatures inside groups

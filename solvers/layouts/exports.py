@@ -1,7 +1,15 @@
-"""Items with fixed homes whose weight is handed in part to free slots of other bins, fast enough for every step.
+"""Transportation with relays: parts of items handed from their home bins to free slots of others, at every step.
 
-A bin always holds its own items; each of its free slots takes (part of) one item from elsewhere. Shape suffixes: E item
-(bin-major), R bin, J free slot of a bin.
+Sets        e in E items with home h(e), r in R bins
+Parameters  w_e weight, v_r speed, k_r free slots
+Variables   y_er in {0, 1} a free slot of r takes e;  x_er >= 0 the weight of e carried there;  T the slowest bin
+Minimise    T
+(C1) x_er <= w_e y_er                                       for e, r != h(e)   only where a slot is taken
+(C2) sum_e y_er <= k_r                                      for r              free slots
+(C3) sum_r x_er <= w_e                                      for e              no more than there is
+(C4) sum_{h(e)=r} (w_e - sum_q x_eq) + sum_e x_er <= v_r T  for r              T bounds every bin
+A bin that hands over may take in weight of others before: a relay. Shape suffixes: E item (bin-major), R bin, J free
+slot of a bin.
 """
 
 import time

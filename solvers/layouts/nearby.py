@@ -1,5 +1,10 @@
-"""Copies placed so that as much weight as can be is carried in the group of bins that it comes from.
+"""Generalised assignment by local search: copies placed so that most weight is carried in the group it comes from.
 
+Sets        e in E items, g in G groups of bins
+Parameters  w_e weight, s_g the share of every item's weight that comes from g
+Variables   a layout with n_e copies of each item, n_eg of them in g
+Maximise    sum_eg w_e min(s_g, n_eg / n_e), what copies of a group carry of what comes from it
+(C1) no bin is slower than the goal
 Weight comes from all bins alike, and a copy first serves its own group. Shape suffixes: E item, G group, R bin, P slot.
 """
 

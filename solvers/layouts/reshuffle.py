@@ -1,4 +1,4 @@
-"""What must move when some of many holders are gone: cells that change their kind, and shards cut anew.
+"""Assignment problem: what must move when some of many holders are gone, for cells and for shards cut anew.
 
 Cells: every replica is one cell of each of K kinds; a cell that changes its kind loads all it holds.
 

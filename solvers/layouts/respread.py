@@ -1,4 +1,4 @@
-"""Layouts under uncertain weights, and new layouts with few changes of place.
+"""Makespan rescheduling with a price for every move, and robust makespan: layouts that change little, or may be wrong.
 
 Weights are their means plus independent noise and common factors; a bin's time is then the mean of its load plus `z`
 standard deviations. With neither, the time is the plain one. Shape suffixes: E item, R bin, P slot, F factor.

@@ -1,4 +1,13 @@
-"""Free shares: what part of an item's weight each of its copies carries, for given places and jointly with them."""
+"""Divisible loads on given places (fractional assignment): what part of its item's weight each copy carries.
+
+Sets        p in P slots with item e(p) on bin r(p)
+Parameters  w_e weight, v_r speed
+Variables   x_p >= 0 weight carried by slot p;  T the slowest bin
+Minimise    T
+(C1) sum_{p: e(p) = e} x_p = w_e      for e   all weight is carried
+(C2) sum_{p: r(p) = r} x_p <= v_r T   for r   T bounds every bin
+`solve_free` chooses the places too.
+"""
 
 import time
 from collections.abc import Iterator

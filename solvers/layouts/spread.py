@@ -1,7 +1,16 @@
-"""Items copied into the slots of bins so that the slowest bin is fastest: data, bound and local search.
+"""Makespan scheduling with item splitting (what EPLB approximates): items copied into the slots of bins.
 
 Every copy carries an equal share of its item's weight, and a bin holds an item at most once. A bin's time is its load
-divided by its speed. Shape suffixes: E item, R bin, P slot (bin-major: the slots of bin 0 come first).
+divided by its speed. EPLB (github.com/deepseek-ai/EPLB) is the greedy construction alone.
+
+Sets        e in E items, r in R bins
+Parameters  w_e >= 0 weight, v_r > 0 speed, S_r slots, a_er in {0, 1} allowed
+Variables   y_er in {0, 1} bin r holds a copy of e;  n_e its copies;  T the slowest bin
+Minimise    T
+(C1) sum_r y_er = n_e >= 1           for e      every item has a copy
+(C2) sum_e y_er = S_r, y_er <= a_er  for r      every slot is filled
+(C3) sum_e y_er w_e / n_e <= v_r T   for r      T bounds every bin
+Shape suffixes: E item, R bin, P slot (bin-major: the slots of bin 0 come first).
 """
 
 import time
@@ -99,7 +108,7 @@ def _require_allowed(allowed_ER: Bools, items: int, bins: int) -> None:
 
 
 def time_bound(problem: SpreadProblem) -> float:
-    """A time that no layout beats, with equal or with free shares.
+    """A lower bound on the time of every layout, with equal or with free shares.
 
     (B1) all bins busy to the end: T >= W / sum of speeds
     (B2) a copy carries at most T x the top speed: sum_e max(1, ceil(w_e / (T v_max))) <= slots

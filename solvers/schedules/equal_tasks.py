@@ -1,4 +1,4 @@
-"""Equal tasks on machines of different speed, the last one done as early as can be.
+"""Makespan of equal tasks on uniform machines (Q | p_j = 1 | C_max): the last one done as early as can be.
 
 Sets        m in M machines
 Parameters  t_m [s] of a task, c_m tasks that fit at most;  N tasks

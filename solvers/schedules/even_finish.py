@@ -1,4 +1,4 @@
-"""Equal tasks for groups of machines whose members all take the same number, the last group done as early as can be.
+"""Makespan of equal tasks on groups of machines whose members all take the same number: a subset sum under bisection.
 
 Sets        g in G groups
 Parameters  N tasks,  c_g machines of a group,  f_g(n) [s] until a machine of it has done n tasks, rising in n,

@@ -1,4 +1,4 @@
-"""A state for every period of a horizon, changes of state charged by what changes: exact dynamic program.
+"""Multi-period choice with switching costs: a state for every period, a change charged by what changes, exactly.
 
 Sets        t in T periods,  s in S states,  a in A attributes of a state
 Parameters  c_ts cost of state s in period t (infinite: not possible),  k_sa attribute a of state s,

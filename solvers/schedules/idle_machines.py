@@ -1,4 +1,4 @@
-"""Machines of several kinds shared out to jobs of equal tasks, so that the jobs together are as fast as can be.
+"""Multidimensional multiple-choice knapsack: machines of several kinds shared out to jobs of equal tasks.
 
 Sets        j in J jobs,  k in K kinds of machines,  a in A_j ways for a job
 Parameters  N_k machines of a kind;  job j has W_j tasks, of which a machine of kind k does one in t_jk seconds and
@@ -11,7 +11,8 @@ Maximise    sum_ja w_j r_j / s_a y_ja
 (C1) sum_a y_ja <= 1                       for j in J    a job runs in one way, or waits
 (C2) sum_ja n_ak y_ja <= N_k               for k in K    machines at hand
 
-Ways of a job that need no fewer machines of any kind than another and end no earlier are left out.
+The jobs together are then as fast as can be. Ways of a job that need no fewer machines of any kind than another and end
+no earlier are left out.
 """
 
 import math
@@ -53,7 +54,7 @@ class Way:
 
 
 def ways_of(job: TaskJob, machines: Mapping[str, int]) -> tuple[Way, ...]:
-    """Every way of a job that no other beats, shortest rounds first."""
+    """Every way of a job that no other dominates, shortest rounds first."""
     best: list[Way] = []
     for round_s in sorted({job.task_s[k] * m for k in job.task_s for m in range(1, min(job.tasks, job.most[k]) + 1)}):
         for way in _fewest(job, machines, round_s):

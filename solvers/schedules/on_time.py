@@ -1,6 +1,7 @@
-"""The most jobs of one machine that can be on time, where whoever is released later is also due later.
+"""Throughput scheduling (1 | r_j, agreeable d_j | sum U_j): the most jobs of one machine that can be on time.
 
 Problem     1 | r_j, agreeable d_j | sum U_j, with or without preemption (the earliest deadline never preempts here)
+Agreeable   whoever is released later is also due later
 Method      jobs in their order; when one is late, the job is left out whose absence lets the machine end soonest
 Source      Kise, Ibaraki and Mine, "A solvable case of the one-machine scheduling problem with ready and due times",
             Operations Research 26 (1978). O(J^2) at worst, near O(J) where busy periods are short.

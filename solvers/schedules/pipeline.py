@@ -1,4 +1,4 @@
-"""A pipeline played pass by pass: when each rank ends, how long it is busy, and what it holds at most.
+"""Critical path through the passes of a pipeline: when each rank ends, how long it is busy, what is resident at most.
 
 Sets        r in R ranks, s in S stages, b in micro-batches, n in N passes of a rank in their fixed order
 Parameters  f_s, i_s, w_s [s] forward pass, gradients of inputs and of weights;  h_s [s] handover between s and s + 1
@@ -101,7 +101,7 @@ def require_sizes(schedule: str, ranks: int, chunks: int, batches: int) -> None:
 
 
 def size_conflict(schedule: str, ranks: int, chunks: int, batches: int) -> tuple[str, str] | None:
-    """(what is wrong, how to mend it) with these numbers of ranks, chunks and micro-batches; None if nothing is."""
+    """(what is wrong, how to fix it) with these numbers of ranks, chunks and micro-batches; None if nothing is."""
     if schedule not in SCHEDULES:
         return f"unknown schedule `{schedule}`", f"use one of {', '.join(SCHEDULES)}"
     if min(ranks, chunks, batches) < 1:
@@ -136,7 +136,7 @@ def stages_of_ranks(schedule: str, ranks: int, chunks: int) -> tuple[tuple[int, 
 
 
 def simulate(order: Orders, times: StageTimes) -> SimulatedPipeline:
-    """The pipeline played once; raises PlannerError for times of another number of stages."""
+    """The pipeline simulated once; raises PlannerError for times of another number of stages."""
     from planner.solvers.compiled import pipeline
 
     if len(times.forward_s) != order.num_stages:
@@ -155,24 +155,24 @@ def simulate(order: Orders, times: StageTimes) -> SimulatedPipeline:
         _floats(times.handover_s),
         start_RN,
     )
-    assert len(end_R), "every order of passes can be played"
+    assert len(end_R), "every order of passes can be simulated"
     return SimulatedPipeline(start_RN, start_RN[:, 0].copy(), end_R, busy_R)
 
 
-def peak_resident(order: Orders, held_S: Floats, kept_S: Floats) -> Floats:
-    """The most that each rank holds [R] of what forward passes take (held_S) and backward passes give back.
+def peak_resident(order: Orders, resident_S: Floats, kept_S: Floats) -> Floats:
+    """The most that is resident on each rank [R]: forward passes take resident_S, backward passes give it back.
 
-    kept_S is the part of held_S that the gradients of the weights still need once those of the inputs are done.
+    kept_S is the part of resident_S that the gradients of the weights still need once those of the inputs are done.
     """
-    return np.asarray(resident_over_passes(order, held_S, kept_S).max(axis=1))
+    return np.asarray(resident_over_passes(order, resident_S, kept_S).max(axis=1))
 
 
-def resident_over_passes(order: Orders, held_S: Floats, kept_S: Floats) -> Floats:
-    """What each rank holds during each of its passes [R, N]."""
+def resident_over_passes(order: Orders, resident_S: Floats, kept_S: Floats) -> Floats:
+    """What is resident on each rank during each of its passes [R, N]."""
     from planner.solvers.compiled import pipeline
 
     level_RN = np.zeros(order.row_RN3.shape[:2])
-    pipeline.fill_resident(order.row_RN3, order.count_R, _floats(held_S), _floats(kept_S), level_RN)
+    pipeline.fill_resident(order.row_RN3, order.count_R, _floats(resident_S), _floats(kept_S), level_RN)
     return level_RN
 
 

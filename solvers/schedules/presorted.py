@@ -1,4 +1,4 @@
-"""Items sorted by length, cut into runs, each run to one worker of unequal speed: the slowest run as short as can be.
+"""Linear partitioning over unequal workers: items sorted by length, cut into runs, the slowest run as short as can be.
 
 Source: Heddle (arXiv 2603.28101), trajectory placement: lengths presorted, neighbours grouped.
 

@@ -1,4 +1,4 @@
-"""Jobs into batches that machines share: which jobs run together, and how many machines each batch gets.
+"""Contiguous partition with resource allocation: which jobs run as a batch, and how many machines each batch gets.
 
 Source: Wu et al., LoongServe, SOSP 2024 (arXiv:2404.09526), section 5.3.
 Sets        j in J jobs, in an order in which those of a batch stand together (by size, from the largest);

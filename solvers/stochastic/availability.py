@@ -1,4 +1,4 @@
-"""Units that fail and are repaired: how often too many are away at once, and how fast the slowest of all is.
+"""Machine repair with batch failures (M/G/infinity): how often too many units are away, how fast the slowest of all is.
 
 Source: the M/G/infinity queue (Takacs, "Introduction to the Theory of Queues", 1962, chapter 3): with arrivals without
 memory, the number of units away is Poisson distributed whatever the distribution of repair times. Units that leave

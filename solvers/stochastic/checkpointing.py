@@ -1,4 +1,4 @@
-"""Work that failures interrupt and checkpoints save: the share of time that counts, and the best interval.
+"""Optimal checkpoint interval by renewal reward: the share of time whose work counts, and the interval with the most.
 
 Sources: Young, CACM 17 (1974); Daly, FGCS 22 (2006), section 3, for one kind of failure and blocking saves. Here the
 same renewal argument holds for three kinds of failure at once, saves that become durable later, and saves at the moment

@@ -1,4 +1,4 @@
-"""Choosing one of many alternatives under limits after a few measurements: Gaussian beliefs, the knowledge gradient.
+"""Ranking and selection by the knowledge gradient: one of many alternatives, under limits, after a few measurements.
 
 Source: Frazier, Powell, Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", INFORMS JoC 21 (2009);
 the chance of keeping a limit enters as in Gelbart, Snoek, Adams, "Bayesian Optimization with Unknown Constraints", UAI

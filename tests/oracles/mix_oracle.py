@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.solvers.mix import MixObjective, MixProblem, MixRole, most_instances
+from planner.solvers.mix import MixObjective, MixProblem, MixRole, MixShape
 
 FloatArray = NDArray[np.float64]
 
@@ -15,7 +15,7 @@ FloatArray = NDArray[np.float64]
 def brute_force_mix(problem: MixProblem) -> float | None:
     """The optimal objective, or None when no mix is feasible; written in rates, without the model's scaling."""
     best: float | None = None
-    ranges = [range(most_instances(problem, shape) + 1) for shape in problem.shapes]
+    ranges = [range(_most_instances(problem, shape) + 1) for shape in problem.shapes]
     sign = 1.0 if problem.maximising else -1.0
     for counts in itertools.product(*ranges):
         if not _within_limits(problem, counts) or not _placeable(problem, counts):
@@ -24,6 +24,16 @@ def brute_force_mix(problem: MixProblem) -> float | None:
         if value is not None and (best is None or sign * value > sign * best):
             best = value
     return best
+
+
+def _most_instances(problem: MixProblem, shape: MixShape) -> int:
+    """By free slots, by devices, and by its own limit; what else limits it is tried."""
+    bounds = [
+        sum(free * number for free, number in problem.pools[part.pool].nodes) // part.devices for part in shape.slots
+    ]
+    bounds += [limit for limit in (shape.max_instances,) if limit is not None]
+    bounds += [limit // shape.devices for limit in (problem.limits.devices,) if limit is not None]
+    return min(bounds)
 
 
 def can_place(free: Sequence[int], groups: Sequence[int]) -> bool:
