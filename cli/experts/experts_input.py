@@ -116,8 +116,11 @@ def solve_options(
     if shares not in ("equal", "free"):
         raise PlannerError(f"must be `equal` or `free`, found `{shares}`", where="--shares", hint="use `equal`")
     if ahead and (shares == "free" or most_moved is not None):
-        what = "layouts made ahead have equal shares, and moves as --tolerance allows"
-        raise PlannerError(what, where="--ahead", hint="leave out --shares and --most-moved")
+        raise PlannerError(
+            "layouts made ahead have equal shares, and moves as --tolerance allows",
+            where="--ahead",
+            hint="leave out --shares and --most-moved",
+        )
     most_bytes = None if most_moved is None else parse_quantity(most_moved, BYTES, where="--most-moved")
     if most_bytes is not None and most_bytes < 0:
         raise PlannerError(f"must be at least 0, found `{most_moved}`", where="--most-moved", hint="write `50GB`")

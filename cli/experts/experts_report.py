@@ -22,11 +22,17 @@ def launch_files(
 
     find_form(form)
     if model is None:
-        hint = "write for example `--model deepseek-ai/DeepSeek-V3`, or the path of a config.json"
-        raise PlannerError(f"is needed for --form {form}, which names layers of the model", where="--model", hint=hint)
+        raise PlannerError(
+            f"is needed for --form {form}, which names layers of the model",
+            where="--model",
+            hint="write for example `--model deepseek-ai/DeepSeek-V3`, or the path of a config.json",
+        )
     if instance.kind == "realtime":
-        hint = "write --form npz, or plan windows of loads"
-        raise PlannerError("layouts made step by step are not started from a file", where="--form", hint=hint)
+        raise PlannerError(
+            "layouts made step by step are not started from a file",
+            where="--form",
+            hint="write --form npz, or plan windows of loads",
+        )
     rows = placement.expert_P[-1] if placement.expert_P.ndim == 3 else placement.expert_P
     layers = layers_of(model_of(model))
     return files_of(

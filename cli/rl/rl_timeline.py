@@ -34,8 +34,11 @@ def timeline(
     }
     iteration_s = predicted.get("iteration_time_s")
     if iteration_s is None or not decision.phases:
-        hint = "give a plan of kind `rl` that was solved"
-        raise PlannerError("the plan has no timeline of an iteration", where="decision.phases", hint=hint)
+        raise PlannerError(
+            "the plan has no timeline of an iteration",
+            where="decision.phases",
+            hint="give a plan of kind `rl` that was solved",
+        )
     if plot is not None:
         write_text_atomic(plot, as_svg(decision, iteration_s, title=envelope.name))
         say(f"wrote {plot}")

@@ -20,11 +20,17 @@ def read_rows(envelope: Envelope, decision: Decision) -> LaunchRows:
     """The rows of a plan; PlannerError for layouts that no engine holds, and for models of which nothing is known."""
     assert isinstance(decision, ExpertsDecision)
     if decision.policy == "realtime":
-        hint = "plan with `policy: static` or `periodic`"
-        raise PlannerError("layouts made step by step are not started from a file", where="decision.policy", hint=hint)
+        raise PlannerError(
+            "layouts made step by step are not started from a file",
+            where="decision.policy",
+            hint="plan with `policy: static` or `periodic`",
+        )
     if not decision.layouts:
-        hint = "emit a plan whose layouts are in the plan itself"
-        raise PlannerError("the layout is in a side file", where="decision.layouts", hint=hint)
+        raise PlannerError(
+            "the layout is in a side file",
+            where="decision.layouts",
+            hint="emit a plan whose layouts are in the plan itself",
+        )
     repeated = [layout.expert_of_slot for layout in decision.layouts for _ in range(layout.num_layers)]
     if len({len(row) for row in repeated}) != 1:
         raise PlannerError("layers have different numbers of slots", where="decision.layouts", hint="solve again")
@@ -45,8 +51,11 @@ def _layers(envelope: Envelope, decision: ExpertsDecision) -> ModelLayers:
     problem = recorded_problem(envelope.inputs)
     model = None if problem is None else recorded_model(problem, key)
     if model is None:
-        hint = "give the model by its catalog name"
-        raise PlannerError(f"the catalog does not know model `{key}`", where="decision.roles.0.model", hint=hint)
+        raise PlannerError(
+            f"the catalog does not know model `{key}`",
+            where="decision.roles.0.model",
+            hint="give the model by its catalog name",
+        )
     return layers_of(model)
 
 

@@ -57,8 +57,11 @@ def plan_ahead(
     history = np.ascontiguousarray(history_WLE, np.float64)
     require_loads(history, "window,layer,expert")
     if groups < 1 or history.shape[2] % groups:
-        what = f"{groups} groups do not divide {history.shape[2]} experts"
-        raise PlannerError(what, where="groups", hint="give the routing groups of the model, 1 for none")
+        raise PlannerError(
+            f"{groups} groups do not divide {history.shape[2]} experts",
+            where="groups",
+            hint="give the routing groups of the model, 1 for none",
+        )
     if move_slack < 0:
         raise PlannerError(f"must be at least 0, found {move_slack}", where="move slack")
     problems = spread_problems(history[-1], ranks)

@@ -21,11 +21,17 @@ def confine(load_E: Floats, ranks: Ranks, groups: int, nodes_per_group: int) -> 
     """
     experts = len(load_E)
     if groups < 1 or experts % groups:
-        what = f"{groups} groups do not divide {experts} experts"
-        raise PlannerError(what, where="groups", hint="give the routing groups of the model")
+        raise PlannerError(
+            f"{groups} groups do not divide {experts} experts",
+            where="groups",
+            hint="give the routing groups of the model",
+        )
     if not 1 <= nodes_per_group <= ranks.num_nodes:
-        what = f"{nodes_per_group} nodes for each group, there are {ranks.num_nodes}"
-        raise PlannerError(what, where="nodes per group", hint=f"give 1 to {ranks.num_nodes}")
+        raise PlannerError(
+            f"{nodes_per_group} nodes for each group, there are {ranks.num_nodes}",
+            where="nodes per group",
+            hint=f"give 1 to {ranks.num_nodes}",
+        )
     size = experts // groups
     load_G = load_E.reshape(groups, size).sum(axis=1)
     allowed_GN = _homes(load_G, size, ranks)
@@ -45,8 +51,11 @@ def _homes(load_G: Floats, size: int, ranks: Ranks) -> Bools:
     for group in np.argsort(-load_G, kind="stable"):
         able = room_N >= size
         if not able.any():
-            what = f"no node has {size} slots left for group {group}"
-            raise PlannerError(what, where="groups", hint="use fewer nodes with more slots, or do not confine groups")
+            raise PlannerError(
+                f"no node has {size} slots left for group {group}",
+                where="groups",
+                hint="use fewer nodes with more slots, or do not confine groups",
+            )
         node = int(np.argmin(np.where(able, (held_N + load_G[group]) / speed_N, np.inf)))
         allowed_GN[group, node] = True
         room_N[node] -= size

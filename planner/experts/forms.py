@@ -59,8 +59,11 @@ def files_of(form: str, rows: LaunchRows) -> dict[str, str]:
 
 def find_form(name: str) -> Form:
     if name not in FORMS:
-        hint = did_you_mean(name, ["npz", *FORMS], otherwise=f"use one of npz, {', '.join(FORMS)}")
-        raise PlannerError(f"unknown form `{name}`", where="--form", hint=hint)
+        raise PlannerError(
+            f"unknown form `{name}`",
+            where="--form",
+            hint=did_you_mean(name, ["npz", *FORMS], otherwise=f"use one of npz, {', '.join(FORMS)}"),
+        )
     return FORMS[name]
 
 

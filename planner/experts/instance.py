@@ -153,8 +153,11 @@ def _figure(meta: dict[str, Any], name: str, *, least: int = 1, otherwise: int |
     """A whole number of `meta`, at least `least`."""
     value = meta.get(name, otherwise)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        what = f"must be a whole number of at least {least}, found {value!r}"
-        raise PlannerError(what, where=f"meta.{name}", hint=f"write a number for `{name}`")
+        raise PlannerError(
+            f"must be a whole number of at least {least}, found {value!r}",
+            where=f"meta.{name}",
+            hint=f"write a number for `{name}`",
+        )
     return value
 
 
@@ -162,23 +165,28 @@ def _bytes_each(meta: dict[str, Any]) -> float:
     """Bytes of one expert, 0 where `meta` does not say."""
     value = meta.get("expert_bytes", 0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        what = f"must be a number of bytes, found {value!r}"
-        raise PlannerError(what, where="meta.expert_bytes", hint="write the bytes of one expert of one layer")
+        raise PlannerError(
+            f"must be a number of bytes, found {value!r}",
+            where="meta.expert_bytes",
+            hint="write the bytes of one expert of one layer",
+        )
     return float(value)
 
 
 def _require_axis(array: npt.NDArray[Any], axis: int, name: str, wanted: int, where: str) -> None:
     if array.shape[axis] != wanted:
-        what = f"has {array.shape[axis]} {name}, `meta` says {wanted}"
-        raise PlannerError(what, where=where, hint="make both agree")
+        raise PlannerError(f"has {array.shape[axis]} {name}, `meta` says {wanted}", where=where, hint="make both agree")
 
 
 def _slots(meta: dict[str, Any], kind: str) -> tuple[list[int], Ints | None]:
     """(slots of every rank in its widest layer, those by layer where layers differ)."""
     given = np.asarray(meta["slots_per_rank"])
     if given.dtype.kind not in "iu" or given.ndim not in (0, 1, 2) or (given.ndim == 2 and kind != "static"):
-        what = f"must be whole numbers by rank, or by layer and rank in static instances, found {given.tolist()!s:.60}"
-        raise PlannerError(what, where="meta.slots_per_rank", hint="write for example [9, 9, 8]")
+        raise PlannerError(
+            f"must be whole numbers by rank, or by layer and rank in static instances, found {given.tolist()!s:.60}",
+            where="meta.slots_per_rank",
+            hint="write for example [9, 9, 8]",
+        )
     if given.ndim == 0:
         return [int(given)] * int(meta["ranks"]), None
     return (given.tolist(), None) if given.ndim == 1 else (given.max(axis=0).tolist(), given.astype(np.int64))
@@ -204,12 +212,16 @@ def read_resident(path: str | Path) -> Ints:
     with _opened(path, "placement", "it holds `phy2log`") as content:
         layout = np.asarray(content["phy2log"])
     if layout.ndim not in (2, 3) or layout.size == 0 or layout.dtype.kind not in "iu":
-        what = f"has a layout of shape {layout.shape} and type {layout.dtype}"
-        raise PlannerError(what, where=str(path), hint="give whole numbers as [layer, slot]")
+        raise PlannerError(
+            f"has a layout of shape {layout.shape} and type {layout.dtype}",
+            where=str(path),
+            hint="give whole numbers as [layer, slot]",
+        )
     least = int(layout.min())
     if least < -1:
-        hint = "experts count from 0, and -1 is an empty slot"
-        raise PlannerError(f"names expert {least}", where=str(path), hint=hint)
+        raise PlannerError(
+            f"names expert {least}", where=str(path), hint="experts count from 0, and -1 is an empty slot"
+        )
     resident: Ints = (layout[-1] if layout.ndim == 3 else layout).astype(np.int64)
     return resident
 
@@ -252,8 +264,11 @@ def _require_used(kind: str, options: SolveOptions) -> None:
                 what = "groups are confined to nodes in layouts of one window, made from nothing"
             raise PlannerError(what, where=name, hint="leave it out")
     if kind == "static" and options.most_moved_bytes is not None and options.resident_LP is None:
-        hint = "name the layout that runs now with `--resident`"
-        raise PlannerError("moves are counted from a resident layout", where="most moved", hint=hint)
+        raise PlannerError(
+            "moves are counted from a resident layout",
+            where="most moved",
+            hint="name the layout that runs now with `--resident`",
+        )
 
 
 def _or(given: float | None, otherwise: float) -> float:
@@ -348,8 +363,11 @@ def _window(instance: ExpertsInstance, options: SolveOptions, seen: Floats, resi
     moves = None
     if options.most_moved_bytes is not None:
         if instance.expert_bytes <= 0:
-            hint = "name the model with `--model`, or add `expert_bytes` to an instance"
-            raise PlannerError("nothing says how many bytes an expert has", where="most moved", hint=hint)
+            raise PlannerError(
+                "nothing says how many bytes an expert has",
+                where="most moved",
+                hint="name the model with `--model`, or add `expert_bytes` to an instance",
+            )
         moves = int(options.most_moved_bytes // instance.expert_bytes)
     return plan_layout(
         seen[-1],

@@ -59,8 +59,11 @@ def plan_batch(
     _, layers, experts = loads.shape
     each, uneven = divmod(experts, ranks.num_ranks)
     if uneven or (ranks.slots_R < each).any() or len(set(np.bincount(ranks.node_R).tolist())) > 1:
-        what = f"{experts} experts on {ranks.num_ranks} ranks of {ranks.num_nodes} nodes"
-        raise PlannerError(what, where="ranks", hint="use equal nodes whose ranks hold as many experts each")
+        raise PlannerError(
+            f"{experts} experts on {ranks.num_ranks} ranks of {ranks.num_nodes} nodes",
+            where="ranks",
+            hint="use equal nodes whose ranks hold as many experts each",
+        )
     if (np.diff(ranks.node_R) < 0).any():
         raise PlannerError("ranks are not in order of their nodes", where="ranks", hint="number them node by node")
     before = _homes(home_LE, layers, experts)
@@ -86,8 +89,11 @@ def _homes(home_LE: npt.ArrayLike | None, layers: int, experts: int) -> Ints:
         return np.tile(np.arange(experts), (layers, 1))
     homes = np.asarray(home_LE, np.int64)
     if homes.shape != (layers, experts) or (np.sort(homes, axis=1) != np.arange(experts)).any():
-        what = f"of shape {homes.shape} do not hold every one of {experts} experts once in {layers} layers"
-        raise PlannerError(what, where="homes", hint="give the homes of the batch before")
+        raise PlannerError(
+            f"of shape {homes.shape} do not hold every one of {experts} experts once in {layers} layers",
+            where="homes",
+            hint="give the homes of the batch before",
+        )
     return homes
 
 

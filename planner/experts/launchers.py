@@ -17,19 +17,29 @@ def require_launchable(expert_LP: Ints, ranks: int, num_experts: int, *, free_sh
     """Refuses layouts that no engine can hold: empty slots, uneven ranks, experts without a slot, unequal shares."""
     where = "layout"
     if free_shares:
-        hint = "plan with equal shares"
-        raise PlannerError("engines share the tokens of an expert equally among its copies", where=where, hint=hint)
+        raise PlannerError(
+            "engines share the tokens of an expert equally among its copies", where=where, hint="plan with equal shares"
+        )
     if expert_LP.shape[1] % ranks:
-        what = f"{expert_LP.shape[1]} slots do not spread evenly over {ranks} ranks"
-        raise PlannerError(what, where=where, hint="give every rank as many slots")
+        raise PlannerError(
+            f"{expert_LP.shape[1]} slots do not spread evenly over {ranks} ranks",
+            where=where,
+            hint="give every rank as many slots",
+        )
     if (expert_LP < 0).any():
-        what = f"layer {int(np.argmax((expert_LP < 0).any(axis=1)))} has empty slots"
-        raise PlannerError(what, where=where, hint="engines fill every slot; give layers equally many")
+        raise PlannerError(
+            f"layer {int(np.argmax((expert_LP < 0).any(axis=1)))} has empty slots",
+            where=where,
+            hint="engines fill every slot; give layers equally many",
+        )
     for layer, row_P in enumerate(expert_LP):
         present = np.bincount(row_P, minlength=num_experts)
         if (present[:num_experts] == 0).any() or len(present) > num_experts:
-            what = f"layer {layer} does not hold exactly the {num_experts} experts"
-            raise PlannerError(what, where=where, hint="give every expert a slot")
+            raise PlannerError(
+                f"layer {layer} does not hold exactly the {num_experts} experts",
+                where=where,
+                hint="give every expert a slot",
+            )
 
 
 def _everywhere(expert_LP: Ints, layer_ids: Sequence[int], num_layers: int, num_experts: int) -> list[list[int]]:

@@ -102,8 +102,11 @@ def spread_problems(
     allowed = [None] * layers if allowed_ER is None else np.broadcast_to(allowed_ER, (layers, *allowed_ER.shape[-2:]))
     slots = np.broadcast_to(ranks.slots_R, (layers, ranks.num_ranks)) if slots_LR is None else np.asarray(slots_LR)
     if slots.shape != (layers, ranks.num_ranks) or (slots > ranks.slots_R).any():
-        what = f"must have the shape {(layers, ranks.num_ranks)} and at most the slots of each rank"
-        raise PlannerError(what, where="slots by layer", hint=f"found the shape {slots.shape}")
+        raise PlannerError(
+            f"must have the shape {(layers, ranks.num_ranks)} and at most the slots of each rank",
+            where="slots by layer",
+            hint=f"found the shape {slots.shape}",
+        )
     if allowed_ER is not None:
         _require_allowed(allowed_ER, experts, ranks)
     for slots_R in slots:
@@ -117,12 +120,16 @@ def spread_problems(
 def _require_allowed(allowed_ER: Bools, experts: int, ranks: Ranks) -> None:
     wanted = (experts, ranks.num_ranks)
     if allowed_ER.shape[-2:] != wanted:
-        what = f"must have the shape {wanted} in each layer, found {allowed_ER.shape}"
-        raise PlannerError(what, where="allowed", hint="say of each expert which ranks may hold it")
+        raise PlannerError(
+            f"must have the shape {wanted} in each layer, found {allowed_ER.shape}",
+            where="allowed",
+            hint="say of each expert which ranks may hold it",
+        )
     nowhere_E = (~allowed_ER.any(axis=-1)).reshape(-1, experts).any(axis=0)
     if nowhere_E.any():
-        what = f"no rank may hold expert {int(np.argmax(nowhere_E))}"
-        raise PlannerError(what, where="allowed", hint="allow it somewhere")
+        raise PlannerError(
+            f"no rank may hold expert {int(np.argmax(nowhere_E))}", where="allowed", hint="allow it somewhere"
+        )
 
 
 def _fresh(
@@ -133,8 +140,11 @@ def _fresh(
         steps = STEPS if float(problem.slots_R.mean()) >= FEW_SLOTS else MORE_STEPS
     spread = solver(problem, tolerance=tolerance, steps=steps, seed=seed).solution
     if spread is None:
-        hint = "allow experts on more ranks, or give the ranks more slots"
-        raise PlannerError(f"no layout was found for layer {layer}", where="layout", hint=hint)
+        raise PlannerError(
+            f"no layout was found for layer {layer}",
+            where="layout",
+            hint="allow experts on more ranks, or give the ranks more slots",
+        )
     return spread
 
 
@@ -143,8 +153,11 @@ def require_resident(resident_LP: npt.ArrayLike, problems: list[SpreadProblem], 
     resident = np.asarray(resident_LP, np.int64)
     if resident.shape != (len(problems), ranks.num_slots):
         wanted = (len(problems), ranks.num_slots)
-        what = f"has the shape {resident.shape}, the ranks need {wanted} (layers, slots)"
-        raise PlannerError(what, where="resident layout", hint="give the layout that runs on these ranks")
+        raise PlannerError(
+            f"has the shape {resident.shape}, the ranks need {wanted} (layers, slots)",
+            where="resident layout",
+            hint="give the layout that runs on these ranks",
+        )
     filled = [_filled(problem, ranks, row_P) for problem, row_P in zip(problems, resident, strict=True)]
     for layer, (problem, row_P) in enumerate(zip(problems, filled, strict=True)):
         _require_whole(problem, row_P, f"resident layout, layer {layer}")
@@ -155,18 +168,21 @@ def _require_whole(problem: SpreadProblem, row_P: Ints, where: str) -> None:
     """Refuses a layer that does not hold every expert, or one twice on a rank."""
     experts, low, high = len(problem.weight_E), int(row_P.min()), int(row_P.max())
     if low < 0 or high >= experts:
-        what = f"names expert {low if low < 0 else high} of {experts}"
-        raise PlannerError(what, where=where, hint="experts count from 0, and no slot stays empty")
+        raise PlannerError(
+            f"names expert {low if low < 0 else high} of {experts}",
+            where=where,
+            hint="experts count from 0, and no slot stays empty",
+        )
     missing = np.setdiff1d(np.arange(experts), row_P)
     if len(missing):
-        hint = "give every expert at least one slot"
-        raise PlannerError(f"expert {missing[0]} has no slot", where=where, hint=hint)
+        raise PlannerError(f"expert {missing[0]} has no slot", where=where, hint="give every expert at least one slot")
     copies_RE = np.zeros((len(problem.slots_R), experts), np.int64)
     np.add.at(copies_RE, (problem.bin_P, row_P), 1)
     if (copies_RE > 1).any():
         rank, expert = np.argwhere(copies_RE > 1)[0]
-        hint = "a second copy belongs on another rank"
-        raise PlannerError(f"rank {rank} holds expert {expert} twice", where=where, hint=hint)
+        raise PlannerError(
+            f"rank {rank} holds expert {expert} twice", where=where, hint="a second copy belongs on another rank"
+        )
 
 
 def _filled(problem: SpreadProblem, ranks: Ranks, row_P: Ints) -> Ints:

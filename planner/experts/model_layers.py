@@ -23,8 +23,11 @@ class ModelLayers:
     def ids_of(self, count: int) -> tuple[int, ...]:
         """The numbers of `count` layers with experts: all of them, with or without those of multi-token prediction."""
         if count not in (len(self.expert_ids), len(self.all_expert_ids)):
-            what = f"{count} layers are laid out, `{self.name}` has {len(self.expert_ids)} with experts"
-            raise PlannerError(what, where="layers", hint="name the model whose loads were recorded")
+            raise PlannerError(
+                f"{count} layers are laid out, `{self.name}` has {len(self.expert_ids)} with experts",
+                where="layers",
+                hint="name the model whose loads were recorded",
+            )
         return self.all_expert_ids[:count]
 
 
@@ -33,7 +36,10 @@ def layers_of(model: Architecture) -> ModelLayers:
     counts = {index: layer.ffn.num_experts for index, layer in enumerate(model.layers) if isinstance(layer.ffn, MoeFfn)}
     sizes = sorted(set(counts.values()))
     if len(sizes) != 1:
-        what = f"`{model.name}` has layers of {sizes} experts" if sizes else f"`{model.name}` has no experts"
-        raise PlannerError(what, where="model", hint="name a mixture-of-experts model whose layers are alike")
+        raise PlannerError(
+            f"`{model.name}` has layers of {sizes} experts" if sizes else f"`{model.name}` has no experts",
+            where="model",
+            hint="name a mixture-of-experts model whose layers are alike",
+        )
     mtp = tuple(model.num_layers + head for head in range(model.num_mtp_heads))
     return ModelLayers(model.name, model.num_layers, tuple(counts), mtp, sizes[0])

@@ -25,17 +25,24 @@ class Ranks:
 
     def __post_init__(self) -> None:
         if not len(self.slots_R) == len(self.speed_R) == len(self.node_R) > 0:
-            what = f"{len(self.slots_R)} slot counts, {len(self.speed_R)} speeds and {len(self.node_R)} nodes"
-            raise PlannerError(what, where="ranks", hint="give one of each for every rank")
+            raise PlannerError(
+                f"{len(self.slots_R)} slot counts, {len(self.speed_R)} speeds and {len(self.node_R)} nodes",
+                where="ranks",
+                hint="give one of each for every rank",
+            )
         if (self.slots_R < 1).any() or not np.isfinite(self.speed_R).all() or (self.speed_R <= 0).any():
-            hint = "leave a rank without a slot or speed out"
-            raise PlannerError("slots and speeds must be positive", where="ranks", hint=hint)
+            raise PlannerError(
+                "slots and speeds must be positive", where="ranks", hint="leave a rank without a slot or speed out"
+            )
         if (self.node_R < 0).any():
             raise PlannerError("a rank has a negative node", where="ranks", hint="nodes count from 0")
         ranks_N = np.bincount(self.node_R, minlength=1) if int(self.node_R.max()) < MOST_NODES else np.zeros(1)
         if (ranks_N == 0).any():
-            what = f"node {int(np.argmin(ranks_N))} has no rank, and node {int(self.node_R.max())} has"
-            raise PlannerError(what, where="ranks", hint="number the nodes from 0 without gaps")
+            raise PlannerError(
+                f"node {int(np.argmin(ranks_N))} has no rank, and node {int(self.node_R.max())} has",
+                where="ranks",
+                hint="number the nodes from 0 without gaps",
+            )
 
     @property
     def num_ranks(self) -> int:
@@ -80,8 +87,9 @@ def make_ranks(
 ) -> Ranks:
     """Ranks from plain numbers; all on one node, and equally fast, unless told."""
     if ranks < 1 or (ranks_per_node is not None and ranks_per_node < 1):
-        hint = "give at least 1 of each"
-        raise PlannerError(f"{ranks} ranks, {ranks_per_node or ranks} on a node", where="ranks", hint=hint)
+        raise PlannerError(
+            f"{ranks} ranks, {ranks_per_node or ranks} on a node", where="ranks", hint="give at least 1 of each"
+        )
     slots_R = np.full(ranks, slots_per_rank) if isinstance(slots_per_rank, int) else np.asarray(slots_per_rank)
     node_R = np.asarray(node_of_rank) if node_of_rank is not None else np.arange(ranks) // (ranks_per_node or ranks)
     speed_R = np.ones(ranks) if speeds is None else np.asarray(speeds, np.float64)
@@ -101,8 +109,11 @@ def require_loads(load: Floats, axes: str, *, where: str = "load") -> None:
     idle = load.sum(axis=-1) == 0
     if idle.any():
         row = [int(index) for index in np.argwhere(idle)[0]]
-        hint = "leave out dense layers, and windows too short to hold tokens of every layer"
-        raise PlannerError(f"has no load at all at {row} of [{axes.rpartition(',')[0]}]", where=where, hint=hint)
+        raise PlannerError(
+            f"has no load at all at {row} of [{axes.rpartition(',')[0]}]",
+            where=where,
+            hint="leave out dense layers, and windows too short to hold tokens of every layer",
+        )
 
 
 def require_slots(slots: Ints, num_experts: int, holder: str = "rank") -> None:
@@ -111,18 +122,25 @@ def require_slots(slots: Ints, num_experts: int, holder: str = "rank") -> None:
     if (slots < 1).any():
         raise PlannerError(f"a {holder} has no slot", where="slots", hint=f"leave such a {holder} out")
     if total < num_experts:
-        hint = f"give the {holder}s {num_experts - total} slots more, or use more {holder}s"
-        raise PlannerError(f"{total} slots cannot hold {num_experts} experts", where="slots", hint=hint)
+        raise PlannerError(
+            f"{total} slots cannot hold {num_experts} experts",
+            where="slots",
+            hint=f"give the {holder}s {num_experts - total} slots more, or use more {holder}s",
+        )
     if most > num_experts:
-        what = f"a {holder} has {most} slots for {num_experts} experts, and holds none twice"
-        raise PlannerError(what, where="slots", hint=f"give each {holder} at most {num_experts} slots")
+        raise PlannerError(
+            f"a {holder} has {most} slots for {num_experts} experts, and holds none twice",
+            where="slots",
+            hint=f"give each {holder} at most {num_experts} slots",
+        )
 
 
 def linear_layout(ranks: Ranks, num_experts: int) -> Ints:
     """Experts in order over the ranks, as engines start: evenly, -1 in the slots left over."""
     if ranks.num_slots < num_experts:
-        what = f"{ranks.num_slots} slots cannot hold {num_experts} experts"
-        raise PlannerError(what, where="slots", hint="add slots or ranks")
+        raise PlannerError(
+            f"{ranks.num_slots} slots cannot hold {num_experts} experts", where="slots", hint="add slots or ranks"
+        )
     expert_P = np.full(ranks.num_slots, -1, np.int64)
     each, more = divmod(num_experts, ranks.num_ranks)
     expert = 0

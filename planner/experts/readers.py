@@ -66,8 +66,11 @@ def read_loads(path: str | Path, *, array: str | None = None, model: ModelLayers
     }  # fmt: skip
     suffix = "" if place.is_dir() else place.suffix
     if suffix not in readers or (suffix == "" and not place.is_dir()):
-        hint = "loads come as .npz, .npy, .parquet, .json, .pt, .jsonl, or a folder of .jsonl"
-        raise PlannerError(f"files of `{place.suffix}` are not read", where=str(path), hint=hint)
+        raise PlannerError(
+            f"files of `{place.suffix}` are not read",
+            where=str(path),
+            hint="loads come as .npz, .npy, .parquet, .json, .pt, .jsonl, or a folder of .jsonl",
+        )
     if place.is_file() and place.stat().st_size == 0:
         raise PlannerError("is empty", where=str(path), hint="record while the engine serves")
     if array is not None and suffix != ".npz":
@@ -77,8 +80,9 @@ def read_loads(path: str | Path, *, array: str | None = None, model: ModelLayers
     except PlannerError as error:
         raise PlannerError(error.what, where=f"{path}: {error.where}".removesuffix(": "), hint=error.hint) from None
     except KeyError as problem:
-        hint = "give the file as the engine wrote it"
-        raise PlannerError(f"has a record without `{problem.args[0]}`", where=str(path), hint=hint) from None
+        raise PlannerError(
+            f"has a record without `{problem.args[0]}`", where=str(path), hint="give the file as the engine wrote it"
+        ) from None
     except (OSError, ValueError, TypeError, EOFError, RecursionError, BadZipFile) as problem:
         raise PlannerError(
             f"cannot be read: {problem}", where=str(path), hint="name a file of recorded loads"
@@ -93,8 +97,11 @@ def _loads(recorded: Counts, model: ModelLayers | None) -> Loads:
     load = counts.astype(np.float64)
     load = load[None] if load.ndim == 2 else load
     if load.ndim != 3 or load.size == 0:
-        hint = "give [layer, expert] or [window, layer, expert]"
-        raise PlannerError(f"has the shape {np.shape(recorded.counts)}", where="load", hint=hint)
+        raise PlannerError(
+            f"has the shape {np.shape(recorded.counts)}",
+            where="load",
+            hint="give [layer, expert] or [window, layer, expert]",
+        )
     wrong = ~np.isfinite(load) | (load < 0)
     if wrong.any():
         entry = [int(index) for index in np.argwhere(wrong)[0]]
@@ -116,9 +123,11 @@ def _without_dense(load_WLE: Floats, ids: tuple[int, ...]) -> tuple[Floats, tupl
     first = int(np.argmax(busy_L))
     if not busy_L[first:].all():
         idle = ids[first + int(np.argmin(busy_L[first:]))]
-        what = f"layer {idle} has no load, and a layer before it has"
-        hint = "record until every layer with experts has served, or name the model, which says what is dense: --model"
-        raise PlannerError(what, where="load", hint=hint)
+        raise PlannerError(
+            f"layer {idle} has no load, and a layer before it has",
+            where="load",
+            hint="record until every layer with experts has served, or say with --model which layers are dense",
+        )
     return load_WLE[:, first:], ids[first:]
 
 
@@ -141,8 +150,9 @@ def _of_model(
         dense = np.setdiff1d(np.arange(layers), chosen)
         loaded = dense[load_WLE[:, dense].any(axis=(0, 2))]
         if len(loaded):
-            what = f"layer {loaded[0]} has loads, in `{model.name}` it is dense"
-            raise PlannerError(what, where="load", hint=foreign.hint)
+            raise PlannerError(
+                f"layer {loaded[0]} has loads, in `{model.name}` it is dense", where="load", hint=foreign.hint
+            )
         load_WLE = load_WLE[:, chosen]
     elif layers in (len(model.expert_ids), len(model.all_expert_ids)):
         chosen = list(model.ids_of(layers))
@@ -150,8 +160,11 @@ def _of_model(
         raise foreign
     busy_L: Bools = np.asarray(load_WLE.any(axis=(0, 2)))
     if not busy_L.all():
-        what = f"layer {chosen[int(np.argmin(busy_L))]} of `{model.name}` has experts and no load"
-        raise PlannerError(what, where="load", hint="record until every layer with experts has served")
+        raise PlannerError(
+            f"layer {chosen[int(np.argmin(busy_L))]} of `{model.name}` has experts and no load",
+            where="load",
+            hint="record until every layer with experts has served",
+        )
     return load_WLE, tuple(chosen)
 
 
@@ -163,11 +176,17 @@ def _npz(path: Path, array: str | None) -> Counts:
             name = names[0]
         if not names:
             shapes = ", ".join(f"`{name}` of shape {content[name].shape}" for name in content.files) or "nothing"
-            hint = "loads have the axes [layer, expert] or [window, layer, expert]"
-            raise PlannerError(f"holds no array of loads, but {shapes}", where="array", hint=hint)
+            raise PlannerError(
+                f"holds no array of loads, but {shapes}",
+                where="array",
+                hint="loads have the axes [layer, expert] or [window, layer, expert]",
+            )
         if name is None or name not in content.files:
-            what = f"holds {', '.join(f'`{name}`' for name in names)}"
-            raise PlannerError(what, where="array", hint="name one of them with `--array`")
+            raise PlannerError(
+                f"holds {', '.join(f'`{name}`' for name in names)}",
+                where="array",
+                hint="name one of them with `--array`",
+            )
         return Counts(content[name])
 
 
@@ -227,8 +246,9 @@ def _torch(path: Path, _: str | None) -> Counts:
     try:
         import torch
     except ImportError:
-        hint = "pip install torch, or save `logical_count` as .npy"
-        raise PlannerError("reading `.pt` needs torch", hint=hint) from None
+        raise PlannerError(
+            "reading `.pt` needs torch", hint="pip install torch, or save `logical_count` as .npy"
+        ) from None
     import pickle
 
     try:
@@ -288,8 +308,11 @@ def _vllm_window(record: dict[str, Any]) -> Floats:
     """[L, E] one record: loads of slots, added up by the expert that each slot had then."""
     load_LP, expert_LP = np.array(record["expert_load"], np.float64), _whole(record["p2l_map"], "p2l_map")
     if load_LP.shape != expert_LP.shape or load_LP.ndim != 2:
-        what = f"has loads {load_LP.shape} for slots {expert_LP.shape} at step {record.get('step')}"
-        raise PlannerError(what, where="expert_load", hint="both are [layers, slots]")
+        raise PlannerError(
+            f"has loads {load_LP.shape} for slots {expert_LP.shape} at step {record.get('step')}",
+            where="expert_load",
+            hint="both are [layers, slots]",
+        )
     if load_LP.size == 0 or int(expert_LP.min()) < -1 or int(expert_LP.max()) >= MOST_EXPERTS:
         raise PlannerError(f"names an expert out of range at step {record.get('step')}", where="p2l_map")
     counts = np.zeros((len(load_LP), int(expert_LP.max()) + 1))

@@ -84,8 +84,11 @@ def replay(
         raise PlannerError("a replay needs at least two windows", where="load", hint="record by window or step")
     if policy not in POLICIES:
         known = list(POLICIES)
-        hint = did_you_mean(policy, known, otherwise=f"the policies are {', '.join(known)}")
-        raise PlannerError(f"unknown policy `{policy}`", where="--policy", hint=hint)
+        raise PlannerError(
+            f"unknown policy `{policy}`",
+            where="--policy",
+            hint=did_you_mean(policy, known, otherwise=f"the policies are {', '.join(known)}"),
+        )
     bytes_each = expert_bytes or (costs.expert_bytes if costs is not None else 0.0)
     terms = PolicyInputs(groups, bytes_each, costs, steps_per_window)
     served = list(POLICIES[policy](load_WLE, ranks, terms))
@@ -141,9 +144,10 @@ def _worthwhile(load_WLE: Floats, ranks: Ranks, terms: PolicyInputs) -> Iterator
     """
     costs = terms.costs
     if costs is None:
-        hint = "give both --model and --gpu"
         raise PlannerError(
-            "policy `worthwhile` weighs seconds, which need a model and hardware", where="--policy", hint=hint
+            "policy `worthwhile` weighs seconds, which need a model and hardware",
+            where="--policy",
+            hint="give both --model and --gpu",
         )
     layout_LP = plan_layout(load_WLE[0], ranks).expert_LP
     for load_LE in load_WLE:

@@ -37,8 +37,9 @@ class MoeCosts:
 
     def __post_init__(self) -> None:
         if self.num_layers == 0:
-            hint = "name a mixture-of-experts model"
-            raise PlannerError(f"`{self.model.name}` has no experts", where="model", hint=hint)
+            raise PlannerError(
+                f"`{self.model.name}` has no experts", where="model", hint="name a mixture-of-experts model"
+            )
 
     @property
     def num_layers(self) -> int:

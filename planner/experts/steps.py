@@ -32,15 +32,24 @@ class StepPlanner:
 
     def __init__(self, ranks: Ranks, num_experts: int, *, tolerance: float = TOLERANCE) -> None:
         if num_experts % ranks.num_ranks:
-            what = f"{num_experts} experts do not spread evenly over {ranks.num_ranks} ranks"
-            raise PlannerError(what, where="experts", hint="use a number of ranks that divides the experts")
+            raise PlannerError(
+                f"{num_experts} experts do not spread evenly over {ranks.num_ranks} ranks",
+                where="experts",
+                hint="use a number of ranks that divides the experts",
+            )
         each = num_experts // ranks.num_ranks
         if ranks.home_slots not in (0, each):
-            what = f"{ranks.home_slots} home slots for {each} experts of each rank"
-            raise PlannerError(what, where="home_slots", hint=f"give {each}")
+            raise PlannerError(
+                f"{ranks.home_slots} home slots for {each} experts of each rank",
+                where="home_slots",
+                hint=f"give {each}",
+            )
         if (ranks.slots_R < each).any():
-            what = f"a rank has {int(ranks.slots_R.min())} slots for its {each} experts"
-            raise PlannerError(what, where="slots", hint="give the ranks more slots, or use more ranks")
+            raise PlannerError(
+                f"a rank has {int(ranks.slots_R.min())} slots for its {each} experts",
+                where="slots",
+                hint="give the ranks more slots, or use more ranks",
+            )
         self.num_experts = num_experts
         self._num_slots = ranks.num_slots
         self._first_R = np.arange(ranks.num_ranks + 1, dtype=np.int64) * each
@@ -76,8 +85,9 @@ class StepPlanner:
         loads = np.ascontiguousarray(load_NE, np.float64)
         require_loads(loads, "row,expert")
         if loads.shape[1] != self.num_experts:
-            what = f"has {loads.shape[1]} experts, the planner was made for {self.num_experts}"
-            raise PlannerError(what, where="load")
+            raise PlannerError(
+                f"has {loads.shape[1]} experts, the planner was made for {self.num_experts}", where="load"
+            )
         rows = len(loads)
         expert_NP = np.empty((rows, self._num_slots), np.int64)
         quota_NP, ratio_N = np.empty((rows, self._num_slots)), np.empty(rows)

@@ -42,8 +42,11 @@ def plan_tokens(
     """
     chosen = np.asarray(expert_NLK)
     if chosen.ndim != 3 or chosen.size == 0 or not np.issubdtype(chosen.dtype, np.integer):
-        what = f"must hold whole numbers with the axes [token, layer, choice], found {chosen.dtype} {chosen.shape}"
-        raise PlannerError(what, where="topk_ids", hint="give the experts that each token chose in each layer")
+        raise PlannerError(
+            f"must hold whole numbers with the axes [token, layer, choice], found {chosen.dtype} {chosen.shape}",
+            where="topk_ids",
+            hint="give the experts that each token chose in each layer",
+        )
     if fresh_tokens is not None and fresh_tokens < 1:
         raise PlannerError(f"must be at least 1, found {fresh_tokens}", where="fresh tokens")
     require_slots(ranks.slots_R, num_experts)
@@ -54,8 +57,11 @@ def plan_tokens(
         expert_NK = np.ascontiguousarray(chosen[:, layer], np.int64)
         low, high = int(expert_NK.min()), int(expert_NK.max())
         if low < 0 or high >= num_experts:
-            what = f"names expert {low if low < 0 else high} of {num_experts}"
-            raise PlannerError(what, where=f"topk_ids, layer {layer}", hint="experts count from 0")
+            raise PlannerError(
+                f"names expert {low if low < 0 else high} of {num_experts}",
+                where=f"topk_ids, layer {layer}",
+                hint="experts count from 0",
+            )
         problem = AffinityProblem(
             expert_NK, num_experts, ranks.slots_R, ranks.node_R, imbalance_price, ranks.speed_R, fresh_tokens
         )

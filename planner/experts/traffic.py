@@ -27,8 +27,9 @@ def leaving_share(
     """
     sources = None if source_LRE is None else np.asarray(source_LRE, np.float64)
     if sources is not None and sources.shape != (len(load_LE), ranks.num_ranks, load_LE.shape[1]):
-        what = f"has the shape {sources.shape}"
-        raise PlannerError(what, where="source", hint="give tokens as [layer, source rank, expert]")
+        raise PlannerError(
+            f"has the shape {sources.shape}", where="source", hint="give tokens as [layer, source rank, expert]"
+        )
     shares, node_P = np.empty(len(load_LE)), ranks.node_R[ranks.rank_P]
     for layer, load_E in enumerate(np.asarray(load_LE, np.float64)):
         row_P = expert_LP[layer]

@@ -102,8 +102,11 @@ def require_divisible(samples: int, minibatches: int, where: str = "minibatches"
         below = max(count for count in divisors if count < minibatches)
         above = min((count for count in divisors if count > minibatches), default=samples)
         whole = round(samples / minibatches) * minibatches
-        what = f"{samples} samples do not divide into {minibatches} minibatches"
-        raise PlannerError(what, where=where, hint=f"use {below} or {above} minibatches, or {whole} samples")
+        raise PlannerError(
+            f"{samples} samples do not divide into {minibatches} minibatches",
+            where=where,
+            hint=f"use {below} or {above} minibatches, or {whole} samples",
+        )
 
 
 def evaluate_agentic(problem: AgenticProblem, plan: AgenticPlan) -> RlEvaluation:

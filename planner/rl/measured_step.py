@@ -49,9 +49,11 @@ class PhaseTimes:
         if min(self.step_s, self.generation_s, self.training_s) <= 0 or self.logprob_s < 0:
             raise PlannerError("a measured step has positive times", where="measured", hint="give seconds")
         if phases > self.step_s * 1.001:
-            what = f"phases of {phases:.6g} s in a step of {self.step_s:.6g} s"
-            hint = f"give the phases of a colocated step, {self.step_s:.6g} s together at most"
-            raise PlannerError(what, where="measured", hint=hint)
+            raise PlannerError(
+                f"phases of {phases:.6g} s in a step of {self.step_s:.6g} s",
+                where="measured",
+                hint=f"give the phases of a colocated step, {self.step_s:.6g} s together at most",
+            )
 
     @property
     def rest_s(self) -> float:

@@ -89,11 +89,15 @@ def _counts(problem: RlProblem) -> None:
     samples, parts = problem.trained_samples, problem.minibatches
     if not 1 <= samples <= min(batch.size for batch in problem.batches):
         smallest = min(batch.size for batch in problem.batches)
-        what = f"{samples} samples to train on from batches of {smallest}"
-        raise PlannerError(what, where="samples", hint=f"use 1 to {smallest}")
+        raise PlannerError(
+            f"{samples} samples to train on from batches of {smallest}", where="samples", hint=f"use 1 to {smallest}"
+        )
     if problem.training and not 1 <= parts <= samples:
-        what = f"{samples} samples cannot be split into {parts} minibatches"
-        raise PlannerError(what, where="minibatches", hint=f"use 1 to {samples}")
+        raise PlannerError(
+            f"{samples} samples cannot be split into {parts} minibatches",
+            where="minibatches",
+            hint=f"use 1 to {samples}",
+        )
 
 
 def _modes(problem: RlProblem) -> None:
@@ -102,46 +106,70 @@ def _modes(problem: RlProblem) -> None:
     for mode in problem.modes:
         shared = mode.placement != "disaggregated"
         if shared and mode.sync != "sync":
-            what = f"`{mode.placement}` takes turns on the same GPUs and cannot be `{mode.sync}`"
-            raise PlannerError(what, where="modes", hint="use `sync`, or `disaggregated`")
+            raise PlannerError(
+                f"`{mode.placement}` takes turns on the same GPUs and cannot be `{mode.sync}`",
+                where="modes",
+                hint="use `sync`, or `disaggregated`",
+            )
         if mode.sync == "k_step_async" and mode.staleness < 1:
-            what = f"asynchronous training with a staleness of {mode.staleness}"
-            raise PlannerError(what, where="modes", hint="use a staleness of 1 or more, or `sync`")
+            raise PlannerError(
+                f"asynchronous training with a staleness of {mode.staleness}",
+                where="modes",
+                hint="use a staleness of 1 or more, or `sync`",
+            )
 
 
 def _partial(problem: RlProblem) -> None:
     if problem.policies and (problem.partial or problem.fusion_thresholds or problem.late_thresholds):
-        what = "samples that wait and move by policies are neither carried over nor fused"
-        raise PlannerError(what, where="policies", hint="leave out partial rollouts, fusion and late thresholds")
+        raise PlannerError(
+            "samples that wait and move by policies are neither carried over nor fused",
+            where="policies",
+            hint="leave out partial rollouts, fusion and late thresholds",
+        )
     if problem.partial and (problem.max_groups > 1 or problem.dispatch != "fifo" or problem.fusion_thresholds):
-        what = "what is carried over goes first, to one group of replicas; nothing is ranked or fused"
-        raise PlannerError(what, where="partial", hint="leave out tail fractions, predicted lengths and fusion")
+        raise PlannerError(
+            "what is carried over goes first, to one group of replicas; nothing is ranked or fused",
+            where="partial",
+            hint="leave out tail fractions, predicted lengths and fusion",
+        )
 
 
 def _lengths(problem: RlProblem) -> None:
     if not problem.generation:
-        what = "no replica of the model fits on any pool for generation"
-        raise PlannerError(what, where="generation", hint="add a larger tp, or a GPU with more memory")
+        raise PlannerError(
+            "no replica of the model fits on any pool for generation",
+            where="generation",
+            hint="add a larger tp, or a GPU with more memory",
+        )
     longest = max(int(batch.tokens_N.max()) for batch in problem.batches)
     pools = problem.pool_of
     fitting = [option for option in problem.generation if option.gpus <= pools[option.pool].gpus]
     if not fitting:
         smallest = min(option.gpus for option in problem.generation)
-        what = f"a replica takes {smallest} GPUs, the largest pool has {max(pool.gpus for pool in problem.pools)}"
-        raise PlannerError(what, where="pools", hint=f"give a pool at least {smallest} GPUs")
+        raise PlannerError(
+            f"a replica takes {smallest} GPUs, the largest pool has {max(pool.gpus for pool in problem.pools)}",
+            where="pools",
+            hint=f"give a pool at least {smallest} GPUs",
+        )
     best = max(fitting, key=lambda option: option.curve.kv_tokens)
     if longest > best.curve.kv_tokens:
         what = f"a sample of {longest} tokens exceeds the KV capacity of every replica"
         capacity = best.curve.kv_tokens
-        hint = f"cap prompt and output at {capacity} tokens, what tp {best.tp} on `{best.pool}` holds"
-        raise PlannerError(what, where="batches", hint=hint)
+        raise PlannerError(
+            what,
+            where="batches",
+            hint=f"cap prompt and output at {capacity} tokens, what tp {best.tp} on `{best.pool}` holds",
+        )
 
 
 def _training_fits(problem: RlProblem) -> None:
     pools, limit = problem.pool_of, problem.trained_samples // problem.minibatches
     if problem.training and all(option.min_dp >= NEVER_FITS for option in problem.training):
-        what = "training fits in the memory of no pool at any data parallelism"
-        raise PlannerError(what, where="training", hint="add curves with larger tp and pp, or GPUs with more memory")
+        raise PlannerError(
+            "training fits in the memory of no pool at any data parallelism",
+            where="training",
+            hint="add curves with larger tp and pp, or GPUs with more memory",
+        )
     needed = [
         (option.gpus * option.min_dp - pools[option.pool].gpus, option)
         for option in problem.training
@@ -149,14 +177,19 @@ def _training_fits(problem: RlProblem) -> None:
     ]
     if problem.training and not needed:
         option = min(problem.training, key=lambda option: option.min_dp)
-        what = f"training fits in memory from dp {option.min_dp} on, minibatches have {limit} samples"
-        hint = f"use at most {problem.trained_samples // option.min_dp} minibatches"
-        raise PlannerError(what, where="training", hint=hint)
+        raise PlannerError(
+            f"training fits in memory from dp {option.min_dp} on, minibatches have {limit} samples",
+            where="training",
+            hint=f"use at most {problem.trained_samples // option.min_dp} minibatches",
+        )
     if needed and min(short for short, _ in needed) > 0:
         short, option = min(needed, key=lambda pair: pair[0])
         count = option.gpus * option.min_dp
-        what = f"training fits in memory from {count} GPUs on (tp {option.tp}, pp {option.pp}, dp {option.min_dp})"
-        raise PlannerError(what, where="training", hint=f"give `{option.pool}` {short} more GPUs")
+        raise PlannerError(
+            f"training fits in memory from {count} GPUs on (tp {option.tp}, pp {option.pp}, dp {option.min_dp})",
+            where="training",
+            hint=f"give `{option.pool}` {short} more GPUs",
+        )
 
 
 def _networks(problem: RlProblem) -> None:
@@ -165,5 +198,8 @@ def _networks(problem: RlProblem) -> None:
     pairs = {(replica.pool, trainer.pool) for replica in problem.generation for trainer in problem.training}
     if not pairs & set(problem.weight_sync_s):
         generating, training = min(pairs)
-        what = f"`{generating}` and `{training}` have no network in common, so new weights cannot reach the generators"
-        raise PlannerError(what, where="weight_sync_s", hint="state what synchronisation takes, or allow `colocated`")
+        raise PlannerError(
+            f"`{generating}` and `{training}` have no network in common, so new weights cannot reach the generators",
+            where="weight_sync_s",
+            hint="state what synchronisation takes, or allow `colocated`",
+        )

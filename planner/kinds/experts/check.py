@@ -33,19 +33,37 @@ def check(envelope: Envelope, decision: ExpertsDecision) -> list[Finding]:
 def _slots(decision: ExpertsDecision) -> Iterator[Finding]:
     role = decision.roles[0]
     ranks = role.parallelism.ep
-    right = len(decision.roles) == 1 and role.function == "experts"
-    yield Finding("experts.role", right, "one role `experts` holds the layout", "roles", "keep one role `experts`")
+    yield Finding(
+        "experts.role",
+        len(decision.roles) == 1 and role.function == "experts",
+        "one role `experts` holds the layout",
+        "roles",
+        "keep one role `experts`",
+    )
     given = len(decision.slots_per_rank)
-    what = f"{given} slot counts for {ranks} ranks"
-    yield Finding("experts.ranks", given in (1, ranks), what, "slots_per_rank", f"give one, or {ranks}")
+    yield Finding(
+        "experts.ranks",
+        given in (1, ranks),
+        f"{given} slot counts for {ranks} ranks",
+        "slots_per_rank",
+        f"give one, or {ranks}",
+    )
     total = _num_slots(decision)
-    what = f"{total} slots a layer for {decision.num_experts} experts"
-    hint = "give the ranks more slots, or use more ranks"
-    yield Finding("experts.slots", total >= decision.num_experts, what, "slots_per_rank", hint)
+    yield Finding(
+        "experts.slots",
+        total >= decision.num_experts,
+        f"{total} slots a layer for {decision.num_experts} experts",
+        "slots_per_rank",
+        "give the ranks more slots, or use more ranks",
+    )
     low = min(decision.slots_per_rank)
-    what = f"{decision.home_slots_per_rank} home slots of {low} a rank"
-    right = decision.home_slots_per_rank <= low
-    yield Finding("experts.home", right, what, "home_slots_per_rank", "keep as many home slots as a rank has, or fewer")
+    yield Finding(
+        "experts.home",
+        decision.home_slots_per_rank <= low,
+        f"{decision.home_slots_per_rank} home slots of {low} a rank",
+        "home_slots_per_rank",
+        "keep as many home slots as a rank has, or fewer",
+    )
 
 
 def _num_slots(decision: ExpertsDecision) -> int:
@@ -55,9 +73,13 @@ def _num_slots(decision: ExpertsDecision) -> int:
 
 def _policy(decision: ExpertsDecision) -> Finding:
     periodic = decision.policy == "periodic"
-    right = periodic == (decision.interval_s is not None)
-    what = f"policy `{decision.policy}` with interval {decision.interval_s}"
-    return Finding("experts.policy", right, what, "interval_s", "give an interval to `periodic` layouts alone")
+    return Finding(
+        "experts.policy",
+        periodic == (decision.interval_s is not None),
+        f"policy `{decision.policy}` with interval {decision.interval_s}",
+        "interval_s",
+        "give an interval to `periodic` layouts alone",
+    )
 
 
 def _covered(decision: ExpertsDecision) -> Finding:
@@ -70,25 +92,50 @@ def _covered(decision: ExpertsDecision) -> Finding:
     reached = 0
     for first, count in spans:
         if first != reached:
-            what = f"layer {min(first, reached)} is laid out {'twice' if first < reached else 'nowhere'}"
-            return Finding("experts.layers", False, what, "layouts", hint)
+            return Finding(
+                "experts.layers",
+                False,
+                f"layer {min(first, reached)} is laid out {'twice' if first < reached else 'nowhere'}",
+                "layouts",
+                hint,
+            )
         reached += count
-    what = f"{reached} layers laid out of {decision.num_layers}"
-    return Finding("experts.layers", reached == decision.num_layers, what, "layouts", hint)
+    return Finding(
+        "experts.layers",
+        reached == decision.num_layers,
+        f"{reached} layers laid out of {decision.num_layers}",
+        "layouts",
+        hint,
+    )
 
 
 def _layout(decision: ExpertsDecision, layout: LayerLayout) -> Iterator[Finding]:
     where = f"layouts.{layout.first_layer}"
     slots, wanted = len(layout.expert_of_slot), _num_slots(decision)
-    what = f"{slots} slots laid out, the ranks have {wanted}"
-    yield Finding("experts.layout", slots == wanted, what, where, "lay out every slot of every rank")
+    yield Finding(
+        "experts.layout",
+        slots == wanted,
+        f"{slots} slots laid out, the ranks have {wanted}",
+        where,
+        "lay out every slot of every rank",
+    )
     present = set(layout.expert_of_slot)
     foreign = sorted(expert for expert in present if expert >= decision.num_experts)
-    what = f"expert {foreign[0]} of {decision.num_experts}" if foreign else "experts are those of the model"
-    yield Finding("experts.range", not foreign, what, where, "experts count from 0")
+    yield Finding(
+        "experts.range",
+        not foreign,
+        f"expert {foreign[0]} of {decision.num_experts}" if foreign else "experts are those of the model",
+        where,
+        "experts count from 0",
+    )
     lost = next((expert for expert in range(decision.num_experts) if expert not in present), None)
-    what = f"expert {lost} has no slot" if lost is not None else "every expert has a slot"
-    yield Finding("experts.placed", lost is None, what, where, "give every expert at least one slot")
+    yield Finding(
+        "experts.placed",
+        lost is None,
+        f"expert {lost} has no slot" if lost is not None else "every expert has a slot",
+        where,
+        "give every expert at least one slot",
+    )
     if layout.quota is not None:
         yield _quota(layout, where)
 
@@ -99,20 +146,32 @@ def _quota(layout: LayerLayout, where: str) -> Finding:
     for expert, share in zip(layout.expert_of_slot, layout.quota, strict=True):
         totals[expert] = totals.get(expert, 0.0) + share
     wrong = sorted(expert for expert, total in totals.items() if abs(total - 1.0) > QUOTA_TOL)
-    what = f"the shares of expert {wrong[0]} add up to {totals[wrong[0]]:.6g}" if wrong else "shares add up to 1"
-    return Finding("experts.quota", not wrong, what, where, "make the shares of every expert's copies add up to 1")
+    return Finding(
+        "experts.quota",
+        not wrong,
+        f"the shares of expert {wrong[0]} add up to {totals[wrong[0]]:.6g}" if wrong else "shares add up to 1",
+        where,
+        "make the shares of every expert's copies add up to 1",
+    )
 
 
 def _asked(decision: ExpertsDecision, options: ExpertsOptions) -> Iterator[Finding]:
     ep = decision.roles[0].parallelism.ep
     given = decision.slots_per_rank if len(decision.slots_per_rank) > 1 else decision.slots_per_rank * ep
-    what = (
-        f"ep {ep} with up to {max(given)} slots a rank, the problem gives {options.ep} and {max(options.slots_by_rank)}"
+    yield Finding(
+        "experts.asked",
+        ep == options.ep and all(a <= b for a, b in zip(given, options.slots_by_rank, strict=False)),
+        f"ep {ep} with up to {max(given)} slots a rank, the problem gives {options.ep} and {max(options.slots_by_rank)}",
+        "slots_per_rank",
+        "keep to the ranks and slots of the problem",
     )
-    right = ep == options.ep and all(a <= b for a, b in zip(given, options.slots_by_rank, strict=False))
-    yield Finding("experts.asked", right, what, "slots_per_rank", "keep to the ranks and slots of the problem")
-    what = f"plans `{decision.policy}`, the problem asks for `{options.policy}`"
-    yield Finding("experts.policy", decision.policy == options.policy, what, "policy", "use the policy asked for")
+    yield Finding(
+        "experts.policy",
+        decision.policy == options.policy,
+        f"plans `{decision.policy}`, the problem asks for `{options.policy}`",
+        "policy",
+        "use the policy asked for",
+    )
 
 
 def _model(decision: ExpertsDecision, model: Architecture) -> Finding:
@@ -120,5 +179,10 @@ def _model(decision: ExpertsDecision, model: Architecture) -> Finding:
     sizes = sorted({ffn.num_experts for ffn in layers})
     right = sizes == [decision.num_experts] and decision.num_layers in (len(layers), len(layers) + model.num_mtp_heads)
     laid = f"{decision.num_layers} layers of {decision.num_experts} experts"
-    what = f"{laid}, `{model.name}` has {len(layers)} of {', '.join(map(str, sizes))}"
-    return Finding("experts.model", right, what, "num_experts", "lay out the expert layers of the model")
+    return Finding(
+        "experts.model",
+        right,
+        f"{laid}, `{model.name}` has {len(layers)} of {', '.join(map(str, sizes))}",
+        "num_experts",
+        "lay out the expert layers of the model",
+    )

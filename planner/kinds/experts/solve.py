@@ -84,17 +84,27 @@ def _setting(resolved: Resolved) -> ExpertsSetting:
     problem, where = resolved.problem, resolved.where
     options = ExpertsOptions.model_validate(problem.options)
     if len(problem.models) != 1 or len(resolved.pools) != 1:
-        what = f"{len(problem.models)} models on {len(resolved.pools)} pools"
-        raise PlannerError(what, where=where(("models",)), hint="lay out one model on one pool")
+        raise PlannerError(
+            f"{len(problem.models)} models on {len(resolved.pools)} pools",
+            where=where(("models",)),
+            hint="lay out one model on one pool",
+        )
     if problem.objective.minimize != "imbalance":
-        hint = "write `minimize: imbalance`"
-        raise PlannerError("expert layouts minimise imbalance", where=where(("objective",)), hint=hint)
+        raise PlannerError(
+            "expert layouts minimise imbalance", where=where(("objective",)), hint="write `minimize: imbalance`"
+        )
     if options.loads is None:
-        hint = "record loads with the engine and name the file: `loads: loads.npz`"
-        raise PlannerError("needs `loads` to be solved", where=where(("options",)), hint=hint)
+        raise PlannerError(
+            "needs `loads` to be solved",
+            where=where(("options",)),
+            hint="record loads with the engine and name the file: `loads: loads.npz`",
+        )
     if (options.policy == "periodic") != (options.interval_s is not None):
-        hint = "give `interval` with `policy: periodic`, and with no other"
-        raise PlannerError(f"policy `{options.policy}`", where=where(("options", "interval")), hint=hint)
+        raise PlannerError(
+            f"policy `{options.policy}`",
+            where=where(("options", "interval")),
+            hint="give `interval` with `policy: periodic`, and with no other",
+        )
     ((key, model),) = resolved.models.items()
     pool = resolved.pools[0]
     loads = _loads(options, model, where)
@@ -129,8 +139,11 @@ def _loads(options: ExpertsOptions, model: Architecture, where: Where) -> Loads:
 
 def _require_devices(options: ExpertsOptions, pool: Pool, where: str) -> None:
     if options.ep > len(pool.device_run):
-        what = f"{options.ep} ranks need as many GPUs in a row; pool `{pool.name}` has {len(pool.device_run)}"
-        raise PlannerError(what, where=where, hint="lower `ep`, or give the pool more nodes")
+        raise PlannerError(
+            f"{options.ep} ranks need as many GPUs in a row; pool `{pool.name}` has {len(pool.device_run)}",
+            where=where,
+            hint="lower `ep`, or give the pool more nodes",
+        )
 
 
 def _too_few_slots(options: ExpertsOptions, experts: int) -> Infeasible:

@@ -43,45 +43,75 @@ def _of(decision: RlDecision, function: str) -> list[Role]:
 
 def _roles(decision: RlDecision) -> Finding:
     strange = sorted({role.function for role in decision.roles} - set(FUNCTIONS))
-    right = not strange and bool(_of(decision, "rollout")) and len(_of(decision, "actor")) == 1
-    what = f"unknown function `{strange[0]}`" if strange else "one actor trains and at least one role generates"
-    return Finding("rl.roles", right, what, "roles", f"use one `actor`, `rollout`, and {', '.join(FUNCTIONS[2:])}")
+    return Finding(
+        "rl.roles",
+        not strange and bool(_of(decision, "rollout")) and len(_of(decision, "actor")) == 1,
+        f"unknown function `{strange[0]}`" if strange else "one actor trains and at least one role generates",
+        "roles",
+        f"use one `actor`, `rollout`, and {', '.join(FUNCTIONS[2:])}",
+    )
 
 
 def _critic(decision: RlDecision) -> Finding:
     critics = len(_of(decision, "critic"))
     wanted = 0 if decision.algorithm in CRITIC_FREE else 1
-    what = f"`{decision.algorithm}` takes {wanted} critics, found {critics}"
-    return Finding("rl.critic", critics == wanted, what, "roles", "add or drop the critic")
+    return Finding(
+        "rl.critic",
+        critics == wanted,
+        f"`{decision.algorithm}` takes {wanted} critics, found {critics}",
+        "roles",
+        "add or drop the critic",
+    )
 
 
 def _synchrony(decision: RlDecision) -> Iterator[Finding]:
     asynchronous = decision.synchrony == "asynchronous"
-    what = f"`{decision.synchrony}` with staleness {decision.staleness}"
-    hint = "give asynchronous plans a staleness of 1 or more, all others 0"
-    yield Finding("rl.staleness", asynchronous == (decision.staleness > 0), what, "staleness", hint)
-    right = decision.arrangement != "colocated" or decision.synchrony == "synchronous"
-    what = f"`{decision.arrangement}` and `{decision.synchrony}`"
-    hint = "roles that take turns on the same devices cannot run at the same time: use `synchronous`"
-    yield Finding("rl.synchrony", right, what, "synchrony", hint)
+    yield Finding(
+        "rl.staleness",
+        asynchronous == (decision.staleness > 0),
+        f"`{decision.synchrony}` with staleness {decision.staleness}",
+        "staleness",
+        "give asynchronous plans a staleness of 1 or more, all others 0",
+    )
+    yield Finding(
+        "rl.synchrony",
+        decision.arrangement != "colocated" or decision.synchrony == "synchronous",
+        f"`{decision.arrangement}` and `{decision.synchrony}`",
+        "synchrony",
+        "roles that take turns on the same devices cannot run at the same time: use `synchronous`",
+    )
 
 
 def _phases(decision: RlDecision) -> Finding:
     turns = {role for phase in decision.phases for role in phase.roles}
     idle = sorted({role.name for role in decision.roles} - turns) if decision.phases else []
-    what = f"role `{idle[0]}` has no phase" if idle else "every role has its phase"
-    return Finding("rl.phases", not idle, what, "phases", "give every role a phase")
+    return Finding(
+        "rl.phases",
+        not idle,
+        f"role `{idle[0]}` has no phase" if idle else "every role has its phase",
+        "phases",
+        "give every role a phase",
+    )
 
 
 def _shares(decision: RlDecision) -> Iterator[Finding]:
     groups = {role.name for role in _of(decision, "rollout")}
     strange = sorted((set(decision.shares) | set(decision.resident_bytes)) - {role.name for role in decision.roles})
-    what = f"no role is called `{strange[0]}`" if strange else "shares and resident bytes name roles"
-    yield Finding("rl.names", not strange, what, "shares", "name roles of the plan")
+    yield Finding(
+        "rl.names",
+        not strange,
+        f"no role is called `{strange[0]}`" if strange else "shares and resident bytes name roles",
+        "shares",
+        "name roles of the plan",
+    )
     total = sum(decision.shares.values()) if decision.shares else float(len(groups) == 1)
-    right = abs(total - 1.0) <= REL_TOL and set(decision.shares) <= groups
-    hint = "give every rollout role a share, 1 in all"
-    yield Finding("rl.shares", right, f"the rollout roles generate {total:.6g} of the samples", "shares", hint)
+    yield Finding(
+        "rl.shares",
+        abs(total - 1.0) <= REL_TOL and set(decision.shares) <= groups,
+        f"the rollout roles generate {total:.6g} of the samples",
+        "shares",
+        "give every rollout role a share, 1 in all",
+    )
 
 
 Devices = dict[str, set[tuple[str, int]]]
@@ -93,8 +123,13 @@ def _arrangement(decision: RlDecision, devices: Devices) -> Finding:
     training = set[tuple[str, int]]().union(*(devices[role.name] for role in _of(decision, "actor")))
     common = len(generating & training)
     arrangement = "disaggregated" if not common else "colocated" if generating == training else "hybrid"
-    what = f"says `{decision.arrangement}`; {common} devices both generate and train, which is `{arrangement}`"
-    return Finding("rl.arrangement", decision.arrangement == arrangement, what, "arrangement", f"write `{arrangement}`")
+    return Finding(
+        "rl.arrangement",
+        decision.arrangement == arrangement,
+        f"says `{decision.arrangement}`; {common} devices both generate and train, which is `{arrangement}`",
+        "arrangement",
+        f"write `{arrangement}`",
+    )
 
 
 def _residency(decision: RlDecision, devices: Devices) -> Iterator[Finding]:
@@ -105,25 +140,47 @@ def _residency(decision: RlDecision, devices: Devices) -> Iterator[Finding]:
         others = [other for other in decision.roles if other is not role and devices[other.name] & devices[role.name]]
         kept = sum(decision.resident_bytes.get(other.name, 0.0) for other in others)
         needed, capacity = role.memory.used_bytes + kept, role.memory.capacity_bytes
-        what = f"needs {format_si(needed, 'B')} with what others keep there, may use {format_si(capacity, 'B')}"
-        right = needed <= capacity * (1 + REL_TOL)
-        yield Finding("rl.residency", right, what, f"roles.{role.name}.memory", "offload more of the roles out of turn")
+        yield Finding(
+            "rl.residency",
+            needed <= capacity * (1 + REL_TOL),
+            f"needs {format_si(needed, 'B')} with what others keep there, may use {format_si(capacity, 'B')}",
+            f"roles.{role.name}.memory",
+            "offload more of the roles out of turn",
+        )
 
 
 def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
-    what = f"plans `{decision.algorithm}`, the problem asks for `{options.algorithm}`"
-    yield Finding("rl.algorithm", decision.algorithm == options.algorithm, what, "algorithm", "use the one asked for")
-    what = f"staleness {decision.staleness}, at most {options.max_staleness} allowed"
-    yield Finding("rl.max_staleness", decision.staleness <= options.max_staleness, what, "staleness", "run less ahead")
+    yield Finding(
+        "rl.algorithm",
+        decision.algorithm == options.algorithm,
+        f"plans `{decision.algorithm}`, the problem asks for `{options.algorithm}`",
+        "algorithm",
+        "use the one asked for",
+    )
+    yield Finding(
+        "rl.max_staleness",
+        decision.staleness <= options.max_staleness,
+        f"staleness {decision.staleness}, at most {options.max_staleness} allowed",
+        "staleness",
+        "run less ahead",
+    )
     samples = options.prompts * options.samples_per_prompt
-    right = samples % decision.minibatches == 0 and decision.minibatches == options.minibatches
-    what = f"{samples} samples in {decision.minibatches} minibatches, the problem asks for {options.minibatches}"
-    yield Finding("rl.batch", right, what, "minibatches", "split the samples into the minibatches asked for")
+    yield Finding(
+        "rl.batch",
+        samples % decision.minibatches == 0 and decision.minibatches == options.minibatches,
+        f"{samples} samples in {decision.minibatches} minibatches, the problem asks for {options.minibatches}",
+        "minibatches",
+        "split the samples into the minibatches asked for",
+    )
     for role in _of(decision, "actor"):
         dp = role.parallelism.dp * role.replicas
-        what = f"dp {dp} for {samples // decision.minibatches} samples a minibatch"
-        right = dp <= samples // decision.minibatches
-        yield Finding("rl.dp", right, what, f"roles.{role.name}", "use a dp of at most the samples of a minibatch")
+        yield Finding(
+            "rl.dp",
+            dp <= samples // decision.minibatches,
+            f"dp {dp} for {samples // decision.minibatches} samples a minibatch",
+            f"roles.{role.name}",
+            "use a dp of at most the samples of a minibatch",
+        )
 
 
 def _promises(envelope: Envelope, decision: RlDecision, problem: Problem, options: RlOptions) -> Iterator[Finding]:
@@ -138,9 +195,13 @@ def _promises(envelope: Envelope, decision: RlDecision, problem: Problem, option
         yield _timeline(decision, iteration)
         yield from _cost(decision, problem, iteration, predicted.get("usd_per_iteration"))
     if options.max_iteration_s is not None and iteration is not None:
-        what = f"an iteration takes {format_si(iteration, 's')}, at most {format_si(options.max_iteration_s, 's')}"
-        right = iteration <= options.max_iteration_s * (1 + REL_TOL)
-        yield Finding("rl.deadline", right, what, "predictions", "solve again with this deadline, or relax it")
+        yield Finding(
+            "rl.deadline",
+            iteration <= options.max_iteration_s * (1 + REL_TOL),
+            f"an iteration takes {format_si(iteration, 's')}, at most {format_si(options.max_iteration_s, 's')}",
+            "predictions",
+            "solve again with this deadline, or relax it",
+        )
     yield _network(decision, problem)
     yield from _context(decision, problem)
 
@@ -163,8 +224,7 @@ def _timeline(decision: RlDecision, iteration: float) -> Finding:
             TIMELINE_TOL * iteration,
         )  # what is left is synchronisation, if it is no phase
         right = -slack <= left <= decision.weight_sync.duration_s + slack
-    hint = "make the phases add up to the iteration that is predicted"
-    return Finding("rl.timeline", right, what, "phases", hint)
+    return Finding("rl.timeline", right, what, "phases", "make the phases add up to the iteration that is predicted")
 
 
 def _cost(decision: RlDecision, problem: Problem, iteration: float, stated: float | None) -> Iterator[Finding]:
@@ -176,9 +236,13 @@ def _cost(decision: RlDecision, problem: Problem, iteration: float, stated: floa
     if any(prices.get(pool) is None for pool in used):
         return
     cost = sum(count * (prices[pool] or 0.0) for pool, count in used.items()) * iteration / 3600.0
-    what = f"{cost:.6g} USD of GPUs an iteration, {stated:.6g} predicted"
-    right = abs(cost - stated) <= TIMELINE_TOL * max(cost, 1e-9)
-    yield Finding("rl.cost", right, what, "predictions.usd_per_iteration", "price the devices that the plan uses")
+    yield Finding(
+        "rl.cost",
+        abs(cost - stated) <= TIMELINE_TOL * max(cost, 1e-9),
+        f"{cost:.6g} USD of GPUs an iteration, {stated:.6g} predicted",
+        "predictions.usd_per_iteration",
+        "price the devices that the plan uses",
+    )
 
 
 def _network(decision: RlDecision, problem: Problem) -> Finding:
@@ -191,8 +255,13 @@ def _network(decision: RlDecision, problem: Problem) -> Finding:
         for other in trained
         if role.pool != other and frozenset((role.pool, other)) not in joined
     )
-    what = f"no network joins `{apart[0]}` with the training pool" if apart else "weights reach every generating pool"
-    return Finding("rl.network", not apart, what, "placement", "add the pools' link to `cluster.links`")
+    return Finding(
+        "rl.network",
+        not apart,
+        f"no network joins `{apart[0]}` with the training pool" if apart else "weights reach every generating pool",
+        "placement",
+        "add the pools' link to `cluster.links`",
+    )
 
 
 def _context(decision: RlDecision, problem: Problem) -> Iterator[Finding]:
@@ -208,7 +277,10 @@ def _context(decision: RlDecision, problem: Problem) -> Iterator[Finding]:
         shape = role.parallelism
         shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
         needed, room = float(kv_cache_bytes(model, shards, [float(tokens)])[0]), role.memory.kv_cache_bytes
-        what = (
-            f"a sample of {tokens} tokens takes {format_si(needed, 'B')} of KV cache, {format_si(room, 'B')} are there"
+        yield Finding(
+            "rl.context",
+            needed <= room * (1 + REL_TOL),
+            f"a sample of {tokens} tokens takes {format_si(needed, 'B')} of KV cache, {format_si(room, 'B')} are there",
+            f"roles.{role.name}.limits",
+            hint,
         )
-        yield Finding("rl.context", needed <= room * (1 + REL_TOL), what, f"roles.{role.name}.limits", hint)

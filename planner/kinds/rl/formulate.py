@@ -75,22 +75,30 @@ def formulate(setting: RlSetting) -> FormulatedRl:
 
 def _require_one_cap(setting: RlSetting) -> None:
     if setting.resolved.problem.limits.gpus is not None and len(setting.pools) > 1:
-        hint = "give each pool the `gpus` it may use"
-        raise PlannerError("a cap on GPUs over several pools", where=setting.resolved.where(("limits",)), hint=hint)
+        raise PlannerError(
+            "a cap on GPUs over several pools",
+            where=setting.resolved.where(("limits",)),
+            hint="give each pool the `gpus` it may use",
+        )
 
 
 def _require_pools(setting: RlSetting, named: set[str]) -> None:
     names = [pool.name for pool in setting.pools]
     for name in sorted(named - set(names)):
-        where = setting.resolved.where(("options", "costs"))
-        raise PlannerError(f"no pool is called `{name}`", where=where, hint=f"the pools are {', '.join(names)}")
+        raise PlannerError(
+            f"no pool is called `{name}`",
+            where=setting.resolved.where(("options", "costs")),
+            hint=f"the pools are {', '.join(names)}",
+        )
 
 
 def _require_modes(setting: RlSetting) -> None:
     if not modes(setting.options):
-        hint = "add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`"
-        where = setting.resolved.where(("options",))
-        raise PlannerError("no arrangement can be so synchronised", where=where, hint=hint)
+        raise PlannerError(
+            "no arrangement can be so synchronised",
+            where=setting.resolved.where(("options",)),
+            hint="add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`",
+        )
 
 
 def _weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
@@ -157,9 +165,11 @@ def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float)
                 move_token_s=kv_token_bytes / pool.node.nic_bandwidth_bytes_per_s,
             )
     if not scoring:
-        where = setting.resolved.where(("options", "fusion_thresholds"))
-        hint = "name a `reference` or `reward` model, or leave `fusion_thresholds` out"
-        raise PlannerError("nothing scores that could be fused with generation", where=where, hint=hint)
+        raise PlannerError(
+            "nothing scores that could be fused with generation",
+            where=setting.resolved.where(("options", "fusion_thresholds")),
+            hint="name a `reference` or `reward` model, or leave `fusion_thresholds` out",
+        )
     return scoring
 
 
@@ -167,9 +177,11 @@ def _critics(setting: RlSetting, trainers: list[Trainer]) -> dict[TrainingOption
     """Critics that can train at the same time as the actor. Raises PlannerError where training is measured alone."""
     critics = {trainer.option: trainer.critic for trainer in trainers if trainer.critic is not None}
     if not critics:
-        what = "measured training curves do not say what the critic takes of them"
-        hint = "leave `fused_training` out, or the training curves of a pool"
-        raise PlannerError(what, where=setting.resolved.where(("options", "fused_training")), hint=hint)
+        raise PlannerError(
+            "measured training curves do not say what the critic takes of them",
+            where=setting.resolved.where(("options", "fused_training")),
+            hint="leave `fused_training` out, or the training curves of a pool",
+        )
     return critics
 
 
@@ -183,14 +195,20 @@ def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], leng
         size, memory = float(weight_bytes(setting.actor, Shards.of(1))[0]), largest.node.accelerator.memory_bytes
         what = f"{setting.actor.name}, {format_si(size, 'B')} of weights, fits no replica of any pool"
         gpus = -(-int(size / (0.8 * memory) + 1) // largest.node.num_gpus) * largest.node.num_gpus
-        hint = f"give pool `{largest.name}` at least {gpus} GPUs, or choose a smaller model or format"
-        raise PlannerError(what, where=where(("models", setting.keys["actor"])), hint=hint)
+        raise PlannerError(
+            what,
+            where=where(("models", setting.keys["actor"])),
+            hint=f"give pool `{largest.name}` at least {gpus} GPUs, or choose a smaller model or format",
+        )
     most = max(generator.option.curve.kv_tokens for generator in generators)
     if lengths.longest > most:
         what = f"the longest sample has {lengths.longest} tokens, the KV cache of any replica holds {most}"
         cut = int(max(1, most - max(int(b) for b in (setting.workload.input.max_tokens,))))
-        hint = f"write `max_output_tokens: {cut}`" if cut > 1 else "use GPUs with more memory"
-        raise PlannerError(what, where=where(("workloads", 0, "output_tokens")), hint=hint)
+        raise PlannerError(
+            what,
+            where=where(("workloads", 0, "output_tokens")),
+            hint=f"write `max_output_tokens: {cut}`" if cut > 1 else "use GPUs with more memory",
+        )
 
 
 def _require_trainers(setting: RlSetting, trainers: list[Trainer], lengths: Lengths) -> None:
@@ -232,6 +250,8 @@ def _require_network(setting: RlSetting) -> None:
     alone = [name for name in names if name not in linked]
     if len(names) > 1 and alone and "disaggregated" in setting.options.arrangements:
         other = next(name for name in names if name != alone[0])
-        what = f"pools `{alone[0]}` and `{other}` have no network in common: new weights cannot reach the generators"
-        hint = f"add `links: [{{pools: [{alone[0]}, {other}], bandwidth: 10GB/s}}]` to `cluster`"
-        raise PlannerError(what, where=setting.resolved.where(("cluster",)), hint=hint)
+        raise PlannerError(
+            f"pools `{alone[0]}` and `{other}` have no network in common: new weights cannot reach the generators",
+            where=setting.resolved.where(("cluster",)),
+            hint=f"add `links: [{{pools: [{alone[0]}, {other}], bandwidth: 10GB/s}}]` to `cluster`",
+        )

@@ -39,15 +39,20 @@ def read_running(resolved: Resolved) -> RlDecision | None:
         return None
     data = load_plan_document(Path(path)).data
     if data.get("kind") != "rl":
-        what = f"the current plan is of kind `{data.get('kind')}`, not `rl`"
-        raise PlannerError(what, where=resolved.where(("current",)), hint="name an RL plan")
+        raise PlannerError(
+            f"the current plan is of kind `{data.get('kind')}`, not `rl`",
+            where=resolved.where(("current",)),
+            hint="name an RL plan",
+        )
     try:
         return RlDecision.model_validate(data["decision"])
     except ValidationError as error:
         first = error.errors()[0]
-        what = f"the current plan is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        hint = "run `planner check` on it"
-        raise PlannerError(what, where=resolved.where(("current",)), hint=hint) from None
+        raise PlannerError(
+            f"the current plan is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            where=resolved.where(("current",)),
+            hint="run `planner check` on it",
+        ) from None
 
 
 def running_of(plan: RlPlan) -> Running:

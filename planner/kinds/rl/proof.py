@@ -71,8 +71,13 @@ def proof_findings(envelope: Envelope, decision: RlDecision, problem: Problem, o
         yield Finding("certificate.proof", False, error.what, "certificate.proof", _HINT)
         return
     same = certificate.proof.get("lengths") == digest_of(tuple(batch for period in periods for batch in period))
-    what = "the seed draws the lengths of the proof" if same else "the seed draws other lengths than the proof has"
-    yield Finding("certificate.lengths", same, what, "certificate.proof.lengths", _HINT)
+    yield Finding(
+        "certificate.lengths",
+        same,
+        "the seed draws the lengths of the proof" if same else "the seed draws other lengths than the proof has",
+        "certificate.proof.lengths",
+        _HINT,
+    )
     if not same:
         return
     searched = stated_problem(problem, options, pools, curves, periods[0])
@@ -118,8 +123,13 @@ def _objective(
         if not _same(part, again):
             return Finding(f"rl.{name}", False, "simulated again, something else comes out", name, _HINT)
     worth = _metrics(evaluation, trained_tokens(searched.batches, options)).get(stated.metric)
-    right = worth is not None and stated.value is not None and abs(worth - stated.value) <= REL_TOL * abs(worth)
-    return Finding(rule, right, f"priced again {worth!r} {stated.metric}, stated {stated.value!r}", where, _HINT)
+    return Finding(
+        rule,
+        worth is not None and stated.value is not None and abs(worth - stated.value) <= REL_TOL * abs(worth),
+        f"priced again {worth!r} {stated.metric}, stated {stated.value!r}",
+        where,
+        _HINT,
+    )
 
 
 def _horizon(
@@ -132,8 +142,13 @@ def _horizon(
     running = plan_named(decision.running, searched) if decision.running is not None else None
     known = len(plans) == len(options.horizon.periods if options.horizon is not None else ()) == len(named)
     if not known or (decision.running is not None and running is None) or plan_of(decision, searched) != plans[0]:
-        what = "periods, roles or what ran before are no plans of the problem"
-        yield Finding("certificate.objective", False, what, "horizon", _HINT)
+        yield Finding(
+            "certificate.objective",
+            False,
+            "periods, roles or what ran before are no plans of the problem",
+            "horizon",
+            _HINT,
+        )
         return
     horizon = horizon_problem(problem, options, searched, running)
     evaluation = evaluate_horizon(horizon, plans)
@@ -142,17 +157,25 @@ def _horizon(
     right = value is not None and isclose(evaluation.total, value, rel_tol=REL_TOL) and not evaluation.broken
     right = right and stated.metric == METRICS[searched.objective]
     right = right and all(_same(step, other) for step, other in zip(decision.horizon, steps, strict=True))
-    what = (
+    yield Finding(
+        "certificate.objective",
+        right,
         evaluation.broken[0]
         if evaluation.broken
-        else f"priced again {evaluation.total!r} {stated.metric}, stated {value!r}"
+        else f"priced again {evaluation.total!r} {stated.metric}, stated {value!r}",
+        where,
+        _HINT,
     )
-    yield Finding("certificate.objective", right, what, where, _HINT)
     least = plan_horizon(horizon).bound
     bound = certificate.bound
     proven = bound is not None and bound <= least * (1 + REL_TOL)
-    what = f"all plans priced in all periods again: no sequence is below {least:.9g}, the bound is {bound}"
-    yield Finding("certificate.proof", proven, what, "certificate.proof", "solve again: the stated bound does not hold")
+    yield Finding(
+        "certificate.proof",
+        proven,
+        f"all plans priced in all periods again: no sequence is below {least:.9g}, the bound is {bound}",
+        "certificate.proof",
+        "solve again: the stated bound does not hold",
+    )
 
 
 def _same(stated: Spec | None, simulated: Spec | None) -> bool:

@@ -216,21 +216,31 @@ def _keys(resolved: Resolved, options: RlOptions) -> dict[str, str]:
     if named["actor"] is None:
         known = [key for key in ("actor", "policy") if key in models]
         if not known and len(models) > 1:
-            hint = "call it `actor`, or name it: `actor: ...`"
-            raise PlannerError("no model is said to be the actor", where=where(("models",)), hint=hint)
+            raise PlannerError(
+                "no model is said to be the actor",
+                where=where(("models",)),
+                hint="call it `actor`, or name it: `actor: ...`",
+            )
         named["actor"] = known[0] if known else next(iter(models))
     if options.algorithm in CRITIC_FREE:
         if named["critic"] is not None:
-            what = f"`{options.algorithm}` has no critic"
-            raise PlannerError(what, where=where(("options", "critic")), hint="leave `critic` out, or use `ppo`")
+            raise PlannerError(
+                f"`{options.algorithm}` has no critic",
+                where=where(("options", "critic")),
+                hint="leave `critic` out, or use `ppo`",
+            )
     elif named["critic"] is None:
         if "critic" not in models:
-            what = f"`{options.algorithm}` trains a critic, and no model is called `critic`"
-            raise PlannerError(what, where=where(("models",)), hint="add `critic:`, or use `grpo`")
+            raise PlannerError(
+                f"`{options.algorithm}` trains a critic, and no model is called `critic`",
+                where=where(("models",)),
+                hint="add `critic:`, or use `grpo`",
+            )
         named["critic"] = "critic"
     for part, key in named.items():
         if key is not None and key not in models:
             known_keys = ", ".join(f"`{name}`" for name in models)
-            what = f"no model is called `{key}`"
-            raise PlannerError(what, where=where(("options", part)), hint=f"use one of {known_keys}")
+            raise PlannerError(
+                f"no model is called `{key}`", where=where(("options", part)), hint=f"use one of {known_keys}"
+            )
     return {part: key for part, key in named.items() if key is not None}

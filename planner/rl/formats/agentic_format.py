@@ -67,10 +67,11 @@ def _modes(allowed: DocumentPart) -> tuple[RlMode, ...]:
     if "disaggregated" in placements:
         modes += [RlMode("disaggregated", "k_step_async", step) for step in steps if step > 0]
     if not modes:
-        what = (
-            f"`{placements[0]}` takes turns on the same GPUs, staleness {steps[0]} asks for training beside generation"
+        raise allowed.refuse(
+            f"`{placements[0]}` takes turns on the same GPUs, staleness {steps[0]} asks for training beside generation",
+            "allow staleness 0, or the placement `disaggregated`",
+            "staleness",
         )
-        raise allowed.refuse(what, "allow staleness 0, or the placement `disaggregated`", "staleness")
     return tuple(modes)
 
 
@@ -98,8 +99,9 @@ def _batch(part: DocumentPart) -> Trajectories:
         left = np.cumsum([turn[0] for turn in own][::-1])[::-1].astype(float)
         given = trajectory.numbers("predicted") if "predicted" in trajectory else left
         if len(given) != len(own):
-            what = f"{len(given)} predictions for {len(own)} turns"
-            raise trajectory.refuse(what, "give the tokens left before each turn", "predicted")
+            raise trajectory.refuse(
+                f"{len(given)} predictions for {len(own)} turns", "give the tokens left before each turn", "predicted"
+            )
         predicted += given.tolist()
     output, tool_s, observation = (np.array(column) for column in zip(*turns, strict=True))
     return Trajectories(
@@ -123,8 +125,9 @@ def _turn(trajectory: DocumentPart, index: int) -> tuple[int, float, int]:
     turn = DocumentPart(trajectory.document, dict(enumerate(trajectory.data["turns"])), (*trajectory.path, "turns"))
     values = turn.numbers(index)
     if len(values) != 3 or values[0] < 1 or min(values) < 0 or values[0] % 1 or values[2] % 1:
-        hint = "write [output tokens, tool seconds, observation tokens], such as [120, 0.5, 30]"
-        raise turn.refuse("is no turn", hint, index)
+        raise turn.refuse(
+            "is no turn", "write [output tokens, tool seconds, observation tokens], such as [120, 0.5, 30]", index
+        )
     return int(values[0]), float(values[1]), int(values[2])
 
 

@@ -78,8 +78,7 @@ def placed_errors(document: Document, moved: Mapping[str, tuple[Key, ...]] | Non
         if path is None:
             raise
         dotted = ".".join(str(key) for key in path)
-        where = f"{document.where(path)}: {dotted}"
-        raise PlannerError(error.what, where=where, hint=error.hint) from None
+        raise PlannerError(error.what, where=f"{document.where(path)}: {dotted}", hint=error.hint) from None
 
 
 def read_curves(top: DocumentPart, batches: tuple[SampleBatch, ...], *, full: bool) -> RlProblem:
@@ -156,8 +155,10 @@ def _training(train: DocumentPart, top: DocumentPart, names: list[str]) -> tuple
     if not options:
         raise train.refuse("no pool has a training curve", "give `curves` of at least one pool")
     if min(missing_gb) > 0:
-        hint = f"use GPUs with more than {min(missing_gb):.4g} GB in addition, or a curve with larger tp and pp"
-        raise train.refuse("training fits in the memory of no pool at any data parallelism", hint)
+        raise train.refuse(
+            "training fits in the memory of no pool at any data parallelism",
+            f"use GPUs with more than {min(missing_gb):.4g} GB in addition, or a curve with larger tp and pp",
+        )
     return tuple(options.values())
 
 
@@ -216,8 +217,11 @@ def _batch(part: DocumentPart, workload: DocumentPart) -> SampleBatch:
     output = part.counts("output_len")
     samples = workload.count("samples", len(output))
     if len(output) != samples:
-        what = f"{len(output)} lengths for {samples} samples"
-        raise part.refuse(what, f"give {samples} lengths, or write `samples: {len(output)}`", "output_len")
+        raise part.refuse(
+            f"{len(output)} lengths for {samples} samples",
+            f"give {samples} lengths, or write `samples: {len(output)}`",
+            "output_len",
+        )
     stated = part if "prompt_len" in part else workload
     if isinstance(stated.data.get("prompt_len"), list):
         prompt = stated.counts("prompt_len", least=0)
@@ -227,8 +231,7 @@ def _batch(part: DocumentPart, workload: DocumentPart) -> SampleBatch:
         raise stated.refuse(f"{len(prompt)} prompts for {len(output)} outputs", "give one a sample", "prompt_len")
     keys = part.numbers("predicted_rank_key") if "predicted_rank_key" in part else None
     if keys is not None and len(keys) != len(output):
-        what = f"{len(keys)} keys for {len(output)} samples"
-        raise part.refuse(what, "give one key a sample", "predicted_rank_key")
+        raise part.refuse(f"{len(keys)} keys for {len(output)} samples", "give one key a sample", "predicted_rank_key")
     return SampleBatch(prompt, output, keys)
 
 
@@ -250,8 +253,11 @@ def _modes(top: DocumentPart, full: bool) -> tuple[RlMode, ...]:
         return (RlMode(placement, "sync" if "sync" in syncs else syncs[0]),)
     pairs = [pair for pair in product(placements, syncs) if pair[0] != "colocated" or pair[1] == "sync"]
     if not pairs:
-        hint = "allow `sync`, or the placement `disaggregated`"
-        raise allowed.refuse(f"`colocated` takes turns and cannot be `{syncs[0]}`", hint, "sync")
+        raise allowed.refuse(
+            f"`colocated` takes turns and cannot be `{syncs[0]}`",
+            "allow `sync`, or the placement `disaggregated`",
+            "sync",
+        )
     return tuple(RlMode(placement, sync, int(sync == "one_step_async")) for placement, sync in pairs)
 
 

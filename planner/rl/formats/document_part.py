@@ -77,8 +77,11 @@ class DocumentPart:
         for name in known:
             if value == name:
                 return name
-        hint = did_you_mean(str(value), list(known), otherwise=f"use one of {', '.join(known)}")
-        raise self.refuse(f"unknown value {_shown(value)}", hint, key)
+        raise self.refuse(
+            f"unknown value {_shown(value)}",
+            did_you_mean(str(value), list(known), otherwise=f"use one of {', '.join(known)}"),
+            key,
+        )
 
     def number(self, key: Key, default: float | None = None, *, least: float = 0.0, positive: bool = False) -> float:
         """The number at `key`, at least `least`, or above 0 where `positive`."""
@@ -115,15 +118,18 @@ class DocumentPart:
         wrong = np.flatnonzero((values != np.floor(values)) | (values < least))
         if len(wrong):
             index = int(wrong[0])
-            hint = f"write whole numbers of at least {least}"
-            raise self.refuse(f"must be at least {least} and whole, found {values[index]:g}", hint, key, index)
+            raise self.refuse(
+                f"must be at least {least} and whole, found {values[index]:g}",
+                f"write whole numbers of at least {least}",
+                key,
+                index,
+            )
         return values.astype(np.int64)
 
     def _get(self, key: Key) -> Any:  # noqa: ANN401 - plain data
         if key not in self:
             names = [str(name) for name in self.data] if isinstance(self.data, dict) else []
-            hint = did_you_mean(str(key), names, otherwise=f"add `{key}`")
-            raise self.refuse(f"`{key}` is missing", hint)
+            raise self.refuse(f"`{key}` is missing", did_you_mean(str(key), names, otherwise=f"add `{key}`"))
         return self.data[key]
 
 

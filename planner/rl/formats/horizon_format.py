@@ -56,6 +56,9 @@ def read_horizon_plan(document: Document, given: HorizonProblem) -> tuple[RlPlan
         raise top.refuse("must be a mapping", "give a plan that `planner rl horizon` wrote")
     parts = top.parts("periods")
     if len(parts) != len(given.periods):
-        what = f"plans of {len(parts)} periods, the problem has {len(given.periods)}"
-        raise top.refuse(what, f"give {len(given.periods)} periods", "periods")
+        raise top.refuse(
+            f"plans of {len(parts)} periods, the problem has {len(given.periods)}",
+            f"give {len(given.periods)} periods",
+            "periods",
+        )
     return tuple(plan_of(part.part("plan"), given.problem) for part in parts)

@@ -136,8 +136,11 @@ def _require_fit(workers: tuple[RolloutWorker, ...], trajectories: Trajectories,
         if len(queue) and not served:
             raise PlannerError(f"no worker serves queue {number}", where="queues", hint="give each queue a worker")
         if len(queue) and need_N[queue].max() > min(served):
-            what = f"a trajectory of {need_N[queue].max()} tokens exceeds the {min(served)} of a worker of its queue"
-            raise PlannerError(what, where="queues", hint="send it to a worker with more KV capacity")
+            raise PlannerError(
+                f"a trajectory of {need_N[queue].max()} tokens exceeds the {min(served)} of a worker of its queue",
+                where="queues",
+                hint="send it to a worker with more KV capacity",
+            )
 
 
 def _state(

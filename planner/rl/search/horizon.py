@@ -218,8 +218,11 @@ class _Prices:
 def _prices(problem: RlProblem) -> _Prices:
     validate(problem)
     if not problem.training or problem.max_groups > 1 or problem.fusion_thresholds or problem.late_thresholds:
-        what = "horizons are planned for one generation group with training, nothing fused"
-        raise PlannerError(what, where="max_groups", hint="set `max_groups` to 1 and give training options")
+        raise PlannerError(
+            "horizons are planned for one generation group with training, nothing fused",
+            where="max_groups",
+            hint="set `max_groups` to 1 and give training options",
+        )
     space = build_space(problem)
     pricing, simulations = FullPricing(space), Simulations(space)
     shape = (len(space.groups), len(problem.modes), len(space.table.choices))
