@@ -161,7 +161,8 @@ def _asked(decision: ExpertsDecision, options: ExpertsOptions) -> Iterator[Findi
     yield Finding(
         "experts.asked",
         ep == options.ep and all(a <= b for a, b in zip(given, options.slots_by_rank, strict=False)),
-        f"ep {ep} with up to {max(given)} slots a rank, the problem gives {options.ep} and {max(options.slots_by_rank)}",
+        f"ep {ep} with up to {max(given)} slots a rank, "
+        f"the problem gives {options.ep} and {max(options.slots_by_rank)}",
         "slots_per_rank",
         "keep to the ranks and slots of the problem",
     )
