@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_environment import HAS_TORCH
+from rank_forks import FORKS
 
-pytest.importorskip("torch", reason="profiling and execution need torch")
+from planner.cli.main import main
+from planner.execute.ranks import launch
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not HAS_TORCH, reason="profiling and execution need torch"),
+]
 
 # One core at the rates that its vector units and a memory channel are sold with, which no kernel reaches.
 HARDWARE = """
@@ -54,41 +60,48 @@ PROBLEM = {
 }
 
 
-def planner(folder: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
-    """Runs a verb in `folder` with a catalog that knows the CPU and the model; its standard output."""
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("PLANNER_")}
-    settings = {"PLANNER_CATALOG": str(folder / "catalog"), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "planner", *arguments]
-    done = subprocess.run(
-        command, cwd=folder, env={**plain, **settings}, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode in codes, done.stderr
-    return done.stdout
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where verbs run: with a catalog that knows the CPU and the model, and ranks that have imported torch."""
+    for section, text in (("hardware", HARDWARE), ("models", MODEL)):
+        (tmp_path / "catalog" / section).mkdir(parents=True)
+        (tmp_path / "catalog" / section / "here.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "problem.json").write_text(json.dumps(PROBLEM), encoding="utf-8")
+    for name in [name for name in os.environ if name.startswith("PLANNER_")]:
+        monkeypatch.delenv(name)
+    settings = {"PLANNER_CATALOG": str(tmp_path / "catalog"), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "_start", FORKS.start)
+    return tmp_path
+
+
+def profile(*arguments: str) -> None:
+    """`planner profile` in a process of its own: it measures on a thread that nothing else uses."""
+    command = [sys.executable, "-m", "planner", "profile", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def executed_errors(folder: Path, calibration: str) -> list[float]:
     """Absolute errors of the predicted time of every step of the plan, which is run anew."""
     given = ["--level", "execute", "--device", "cpu", "--calibration", calibration]
-    planner(folder, "check", "plan.json", *given, codes=(0, 1))
+    assert main(["check", "plan.json", *given]) in (0, 1)
     checks: dict[str, Any] = json.loads((folder / "plan.checks.json").read_text(encoding="utf-8"))
     steps = checks["levels"]["execute"]["result"]["steps"]
     return [abs(step["error"]) for step in steps if step["claimed"]]
 
 
-def test_calibration_on_executed_steps_betters_the_prediction_of_steps_run_later(tmp_path: Path) -> None:
-    for section, text in (("hardware", HARDWARE), ("models", MODEL)):
-        (tmp_path / "catalog" / section).mkdir(parents=True)
-        (tmp_path / "catalog" / section / "here.yaml").write_text(text, encoding="utf-8")
-    (tmp_path / "problem.json").write_text(json.dumps(PROBLEM), encoding="utf-8")
-
+def test_calibration_on_executed_steps_betters_the_prediction_of_steps_run_later(folder: Path) -> None:
     measured = ["--device", "cpu", "--accelerator", "this_cpu", "--models", "tests/small", "--tp", "1", "--ep", "1"]
-    planner(tmp_path, "profile", *measured, "--budget", "5s", "-o", "profiles")
-    planner(tmp_path, "solve", "problem.json", "--profiles", "profiles", "-o", "plan.json")
-    plan = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
+    profile(*measured, "--budget", "5s", "-o", "profiles")
+    assert main(["solve", "problem.json", "--profiles", "profiles", "-o", "plan.json"]) == 0
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     assert plan["evidence"]["basis"]["measured"] > 0, "the plan rests on what was profiled"
 
-    before = executed_errors(tmp_path, "default")
-    planner(tmp_path, "calibrate", "plan.checks.json", "-o", "calibration.yaml")
-    after = executed_errors(tmp_path, "calibration.yaml")
+    before = executed_errors(folder, "default")
+    assert main(["calibrate", "plan.checks.json", "-o", "calibration.yaml"]) == 0
+    after = executed_errors(folder, "calibration.yaml")
     assert len(before) == len(after) >= 3
     assert sum(after) < sum(before), (before, after)

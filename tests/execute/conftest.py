@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_forks import FORKS
+
+from planner.execute.ranks import launch
 
 HARDWARE = """
 accelerators:
@@ -28,14 +31,14 @@ nodes:
 MODELS = """
 tests/dense:
   source: nowhere
-  hidden_size: 256
-  vocab_size: 2048
+  hidden_size: 128
+  vocab_size: 1024
   tied_embeddings: false
   max_context_tokens: 4096
   blocks:
     dense:
-      mixer: {grouped_query: {num_heads: 8, num_kv_heads: 4, head_dim: 32, v_head_dim: 32, qk_norm: true}}
-      ffn: {dense: {intermediate_size: 768}}
+      mixer: {grouped_query: {num_heads: 8, num_kv_heads: 4, head_dim: 16, v_head_dim: 16, qk_norm: true}}
+      ffn: {dense: {intermediate_size: 384}}
   layers: [{times: 4, of: [dense]}]
 tests/moe:
   source: nowhere
@@ -62,6 +65,12 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANNER_CATALOG", str(catalog))
     monkeypatch.delenv("PLANNER_PROFILES", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture
+def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of this machine are forks of a process that has imported torch."""
+    monkeypatch.setattr(launch, "_start", FORKS.start)
 
 
 @pytest.fixture

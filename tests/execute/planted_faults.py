@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.execute.ranks.launch import result_path
-from planner.execute.shards.faults import RankProgress
+from planner.execute.ranks.launch import progress_path, result_path
+from planner.execute.shards.faults import RankProgress, read_mark
+
+LONG_S = 600.0  # nobody waits for the end of it
 
 
 def _save(job: Mapping[str, Any], steps: list[str]) -> None:
@@ -18,18 +20,32 @@ def _save(job: Mapping[str, Any], steps: list[str]) -> None:
 
 
 def run(job: Mapping[str, Any], progress: RankProgress) -> None:
-    """One good step, then the fault of the job on its rank while the other ranks wait."""
-    if job["fault"] == "device_memory":
-        import torch  # noqa: F401 - takes longer than a rank may stand still
+    """One good step, then the fault of the job on its rank while the other rank waits.
+
+    However busy the machine is, the one rank starts its steps when the other waits, which moves on until it has come.
+    """
+    rank, doomed = int(os.environ["RANK"]), job["rank"]
+    if rank == doomed and job["fault"] != "none":
+        _wait_for(job, 1 - rank, "ffn_all_reduce")
     progress.mark("prefill", "qkv")
     _save(job, ["prefill"])
     progress.mark("decode", "ffn_up")
-    if int(os.environ["RANK"]) == job["rank"]:
+    if rank == doomed:
         FAULTS[job["fault"]](progress)
     elif job["fault"] != "none":
         progress.mark("decode", "ffn_all_reduce")
-        time.sleep(60)
+        _wait_for(job, doomed, "ffn_up", meanwhile=lambda: progress.enter("ffn_all_reduce"))
+        time.sleep(0.5)
+        progress.enter("ffn_all_reduce")  # it stands still later than the rank that hangs
+        time.sleep(LONG_S)
     _save(job, ["prefill", "decode"])
+
+
+def _wait_for(job: Mapping[str, Any], rank: int, operator: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Waits until another rank is in that operator of the step `decode`."""
+    while read_mark(progress_path(Path(job["folder"]), rank)).operator != operator:
+        meanwhile()
+        time.sleep(0.01)
 
 
 def _raise(_progress: RankProgress) -> None:
@@ -41,7 +57,7 @@ def _kill(_progress: RankProgress) -> None:
 
 
 def _hang(_progress: RankProgress) -> None:
-    time.sleep(60)
+    time.sleep(LONG_S)
 
 
 def _busy(progress: RankProgress) -> None:
@@ -100,7 +116,6 @@ class _Doomed(RankProgress):
 
 def run_rank_that_dies_in_its_second_step(job: Mapping[str, Any], progress: RankProgress) -> None:
     """A rank of a decode role at its real work, until it is killed."""
-    from planner.execute.ranks.launch import progress_path
     from planner.execute.ranks.runner import run_rank
 
     del progress

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the executor needs torch: pip install 'planner[gpu]'")
-
-from rank_environment import PYTHON_PATH
+from rank_environment import HAS_TORCH, PYTHON_PATH
 
 from planner.calibrate.records import read_records
 from planner.cli.main import main
@@ -28,6 +25,10 @@ from planner.plan.store import plan_digest, write_checks
 LENIENT, STRICT = "99.9%", "0.1%"  # the CPU of these plans is made up: predictions are off, but not thousandfold
 SMALL = ExecutionOptions(device="cpu", cut=Cut(layers=1), step_budget_s=0.05)
 
+pytestmark = [
+    pytest.mark.usefixtures("forked_ranks"),
+    pytest.mark.skipif(not HAS_TORCH, reason="the executor needs torch: pip install 'planner[gpu]'"),
+]
 BenchPlan = Callable[..., Path]
 
 

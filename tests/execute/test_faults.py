@@ -1,34 +1,35 @@
 """Ranks that fail, die or hang: what is said about them, and that none of them stays."""
 
-import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_environment import ENVIRONMENT, free_port
+from planted_faults import LONG_S
+from rank_environment import ENVIRONMENT, HAS_TORCH, free_port
 
 from planner.execute.ranks.launch import JobOutcome, Rendezvous, TimeLimits, progress_path, run_local, run_torchrun
 from planner.execute.shards.faults import FaultKind, RankFault, RankProgress, classify, first_cause, read_mark
 
-FAST = TimeLimits(total_s=25.0, stall_s=1.0, quiet_s=20.0, grace_s=0.3)
-HAS_TORCH = importlib.util.find_spec("torch") is not None
+PATIENT = TimeLimits(total_s=200.0, stall_s=100.0, quiet_s=100.0, grace_s=0.3)
+FAST = replace(PATIENT, stall_s=1.0)
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
 
 
-def _run(fault: str, folder: Path, limits: TimeLimits = FAST, num_ranks: int = 2) -> JobOutcome:
+def _run(fault: str, folder: Path, limits: TimeLimits = PATIENT, num_ranks: int = 2) -> JobOutcome:
     job = {"entry": "planted_faults:run", "fault": fault, "rank": 1}
     return run_local(job, num_ranks, folder, limits, ENVIRONMENT)
 
 
 def _cause(outcome: JobOutcome) -> RankFault:
-    found = first_cause(outcome.faults)
-    assert found is not None
-    return found
+    cause = first_cause(outcome.faults)
+    assert cause is not None
+    return cause
 
 
 def _alive(pid: int) -> bool:
@@ -39,10 +40,11 @@ def _alive(pid: int) -> bool:
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def _require_gone(folder: Path, ranks: int = 2) -> None:
+def _require_gone(folder: Path, ranks: int = 2, *, all_began: bool = True) -> None:
     pids = [read_mark(progress_path(folder, rank)).pid for rank in range(ranks)]
-    assert all(pids)
-    deadline = time.monotonic() + 5
+    assert all(pids) or not all_began
+    pids = [pid for pid in pids if pid]
+    deadline = time.monotonic() + 100
     while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(_alive(pid) for pid in pids)
@@ -62,35 +64,30 @@ def _require_gone(folder: Path, ranks: int = 2) -> None:
 def test_a_failing_rank_is_named_with_its_operator_and_ends_the_job(
     fault: str, kind: FaultKind, words: str, tmp_path: Path
 ) -> None:
-    for attempt in range(3):  # on a busy machine the healthy rank may still be starting when the other one fails
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        outcome = _run(fault, folder)
-        cause = _cause(outcome)
-        if 0 in outcome.results and cause.rank == 1:
-            break
+    outcome = _run(fault, tmp_path, replace(PATIENT, stall_s=3.0) if fault == "hang" else PATIENT)
+    cause = _cause(outcome)
     assert (cause.kind, cause.rank, cause.step, cause.operator) == (kind, 1, "decode", "ffn_up")
     assert words in cause.what
-    assert outcome.wall_s < 15
+    assert outcome.wall_s < PATIENT.total_s
     assert outcome.results[0]["steps"] == ["prefill"]
-    _require_gone(folder)
-
-
-def test_a_rank_that_is_busy_for_ever_meets_the_time_limit(tmp_path: Path) -> None:
-    outcome = _run("busy", tmp_path, TimeLimits(total_s=1.5, stall_s=60.0, grace_s=0.1))
-    assert _cause(outcome).kind == FaultKind.TIME_LIMIT
-    assert outcome.wall_s < 10
     _require_gone(tmp_path)
 
 
-@pytest.mark.parametrize(("spent_s", "ends"), [(2.5, True), (60.0, False)])
+def test_a_rank_that_is_busy_for_ever_meets_the_time_limit(tmp_path: Path) -> None:
+    outcome = _run("busy", tmp_path, replace(PATIENT, total_s=3.0))
+    assert _cause(outcome).kind == FaultKind.TIME_LIMIT
+    assert outcome.wall_s >= 3.0
+    _require_gone(tmp_path, all_began=False)
+
+
+@pytest.mark.parametrize(("spent_s", "ends"), [(2.5, True), (LONG_S, False)])
 def test_a_step_that_is_expected_to_take_long_is_no_hang_until_it_takes_far_longer(
     spent_s: float, ends: bool, tmp_path: Path
 ) -> None:
-    job = {"entry": "planted_faults:compute_for_long", "expected_s": 1.0, "spent_s": spent_s}
+    job = {"entry": "planted_faults:compute_for_long", "expected_s": 30.0 if ends else 1.0, "spent_s": spent_s}
     outcome = run_local(job, 1, tmp_path, FAST, ENVIRONMENT)
     assert [fault.kind for fault in outcome.faults] == ([] if ends else [FaultKind.HANG])
-    assert outcome.wall_s < 15
+    assert ends or outcome.wall_s >= 4.0
     _require_gone(tmp_path, 1)
 
 
@@ -118,7 +115,7 @@ def test_no_rank_outlives_the_process_that_started_it(tmp_path: Path) -> None:
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 100
         while time.monotonic() < deadline:
             if all(read_mark(progress_path(tmp_path, rank)).step == "decode" for rank in range(2)):
                 break
@@ -130,9 +127,9 @@ def test_no_rank_outlives_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 @needs_torch
-def test_a_rank_that_dies_explains_the_broken_collective_of_the_other(tmp_path: Path) -> None:
+def test_a_rank_that_dies_explains_the_broken_collective_of_the_other(forked_ranks: None, tmp_path: Path) -> None:
     job = {"entry": "planted_faults:reduce_with_a_dead_rank", "rank": 1}
-    outcome = run_local(job, 2, tmp_path, TimeLimits(total_s=28.0, stall_s=20.0), ENVIRONMENT)
+    outcome = run_local(job, 2, tmp_path, PATIENT, ENVIRONMENT)
     cause = _cause(outcome)
     assert (cause.kind, cause.rank, cause.operator) == (FaultKind.KILLED, 1, "ffn_all_reduce")
     others = {fault.rank: fault.kind for fault in outcome.faults if fault.rank != 1}
@@ -144,7 +141,7 @@ def test_a_rank_that_dies_explains_the_broken_collective_of_the_other(tmp_path: 
 def test_torchrun_says_which_rank_was_killed(tmp_path: Path) -> None:
     job = {"entry": "planted_faults:run", "fault": "kill", "rank": 1}
     meeting = Rendezvous(ranks_per_node=2, master_port=free_port())
-    limits = TimeLimits(total_s=28.0, stall_s=20.0)
+    limits = PATIENT
     outcome = run_torchrun(job, meeting, tmp_path, limits, ENVIRONMENT)
     cause = _cause(outcome)
     assert (cause.kind, cause.rank, cause.operator) == (FaultKind.KILLED, 1, "ffn_up")

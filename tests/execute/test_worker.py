@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the executor needs torch: pip install 'planner[gpu]'")
-
+from rank_environment import HAS_TORCH
 from worker_cases import Verdicts, WorkerCase, verdicts
 
 from planner.costs.rates.calibration import load_calibration
@@ -15,7 +13,9 @@ from planner.errors import PlannerError
 from planner.execute.shards.cases import left_out, role_steps
 from planner.plan.reader import read_plan
 
+pytestmark = pytest.mark.skipif(not HAS_TORCH, reason="the executor needs torch: pip install 'planner[gpu]'")
 BenchPlan = Callable[..., Path]
+RUNS = 1 + 2 + 10 + 7  # of a step of ranks together: to name operators, to warm up, timed whole, timed by operator
 _RESULTS: dict[int, dict[str, Verdicts]] = {}
 
 
@@ -65,16 +65,22 @@ CASES = {
 
 
 @pytest.fixture
-def of(bench_plan: BenchPlan, tmp_path: Path) -> Callable[..., Any]:
-    """The verdict of a case by name, step and rank."""
+def case_of(bench_plan: BenchPlan, forked_ranks: None, tmp_path: Path) -> Callable[[str], Verdicts]:
+    """What the ranks of a case measured, by its name."""
 
-    def find(name: str, step: str = "train", rank: int = 0) -> Any:  # noqa: ANN401
+    def run(name: str) -> Verdicts:
         world = next(world for world, cases in CASES.items() if name in [case.name for case in cases])
         if world not in _RESULTS:
             _RESULTS[world] = verdicts(CASES[world], world, bench_plan, tmp_path / f"world{world}")
-        return _RESULTS[world][name][step, rank]
+        return _RESULTS[world][name]
 
-    return find
+    return run
+
+
+@pytest.fixture
+def of(case_of: Callable[[str], Verdicts]) -> Callable[..., Any]:
+    """The verdict of a case by name, step and rank."""
+    return lambda name, step="train", rank=0: case_of(name).steps[step, rank]
 
 
 def _again(step: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -116,15 +122,15 @@ def test_gradients_are_timed_by_operator(of: Callable[..., Any]) -> None:
     back = {name: row for name, row in step.operators.items() if name.endswith("_backward")}
     assert {"qkv_backward", "prefill_attention_backward", "ffn_up_backward", "norm_backward"} <= set(back)
     assert all(row.measured_s > 0 for row in back.values())
-    forward_s = sum(row.measured_s for name, row in step.operators.items() if name not in back)
-    assert forward_s < sum(row.measured_s for row in back.values()), "two gradients for each product"
+    for name in ("qkv", "ffn_up"):  # two gradients for each product
+        assert step.operators[f"{name}_backward"].predicted_s > step.operators[name].predicted_s
 
 
 def test_the_optimizer_is_predicted_by_the_bytes_that_it_moves(of: Callable[..., Any]) -> None:
     update = of("plain", "optimizer")
     assert update.claimed
     assert set(update.operators) == {"optimizer"}
-    parameters = 2 * 2048 * 256 + 4 * (256 * 512 + 256 * 256 + 3 * 256 * 768 + 2 * 32 + 2 * 256)
+    parameters = 2 * 1024 * 128 + 4 * (128 * 256 + 128 * 128 + 3 * 128 * 384 + 2 * 16 + 2 * 128)
     reached = 10e9 * load_calibration().efficiencies.elementwise_bandwidth
     assert update.predicted_s == pytest.approx(parameters * 28 / reached, rel=0.1)
     assert of("zero", "optimizer").predicted_s == pytest.approx(update.predicted_s / 2, rel=0.01)
@@ -133,7 +139,7 @@ def test_the_optimizer_is_predicted_by_the_bytes_that_it_moves(of: Callable[...,
 def test_steps_are_predicted_for_the_format_that_ran(of: Callable[..., Any]) -> None:
     step = of("serving", "decode")
     assert (step.working, step.as_json()["working"]) == ("fp32", "fp32")
-    assert step.operators["logits"].predicted_s >= 2048 * 256 * 4 / 10e9, "four bytes a weight"
+    assert step.operators["logits"].predicted_s >= 1024 * 128 * 4 / 10e9, "four bytes a weight"
 
 
 def test_a_decode_step_copies_its_cache_out_of_blocks(of: Callable[..., Any]) -> None:
@@ -144,7 +150,9 @@ def test_a_decode_step_copies_its_cache_out_of_blocks(of: Callable[..., Any]) ->
 
 
 @pytest.mark.parametrize(("name", "batches"), [("1f1b", 4), ("few-batches", 1), ("interleaved", 4)])
-def test_a_pipeline_that_runs_whole_runs_its_schedule(name: str, batches: int, of: Callable[..., Any]) -> None:
+def test_a_pipeline_that_runs_whole_runs_its_schedule(
+    name: str, batches: int, of: Callable[..., Any], case_of: Callable[[str], Verdicts]
+) -> None:
     first, last = of(name), of(name, rank=1)
     for step in (first, last):
         assert step.executed_share == pytest.approx(1.0)
@@ -153,12 +161,12 @@ def test_a_pipeline_that_runs_whole_runs_its_schedule(name: str, batches: int, o
         assert step.operators["qkv"].count == 2 * batches
     own = [step.predicted_s - step.operators["pipeline"].predicted_s for step in (first, last)]
     assert max(first.predicted_s, last.predicted_s) > max(own)
-    assert first.measured_s == pytest.approx(last.measured_s, rel=0.5), "both measure from start to start"
+    assert case_of(name).meetings == (RUNS, RUNS), "both measure from start to start"
 
 
 def test_more_micro_batches_take_longer_and_waste_less(of: Callable[..., Any]) -> None:
     few, many = of("few-batches"), of("1f1b")
-    assert many.measured_s > 1.5 * few.measured_s
+    assert many.operators["qkv"].count == 4 * few.operators["qkv"].count
     waits = [step.operators["pipeline"].predicted_s / step.predicted_s for step in (few, many)]
     assert waits[1] < waits[0]
 
@@ -170,11 +178,13 @@ def test_a_schedule_without_an_executor_leaves_stages_to_themselves_and_says_so(
     assert step.operators["qkv"].count == 2
 
 
-def test_a_prompt_through_all_stages_takes_as_long_on_every_rank(of: Callable[..., Any]) -> None:
+def test_a_prompt_through_all_stages_takes_as_long_on_every_rank(
+    of: Callable[..., Any], case_of: Callable[[str], Verdicts]
+) -> None:
     first, last = of("stages", "prefill"), of("stages", "prefill", 1)
     assert first.predicted_s == pytest.approx(last.predicted_s)
     assert first.operators["pipeline"].predicted_s > last.predicted_s / 4
-    assert first.measured_s == pytest.approx(last.measured_s, rel=0.5)
+    assert case_of("stages").meetings == (RUNS, RUNS)
     assert "sampling" in last.operators
 
 
@@ -211,7 +221,7 @@ def test_a_cache_sent_between_ranks_is_held_against_their_link(of: Callable[...,
     sent = of("transfer", "kv_transfer")
     assert sent.claimed
     assert set(sent.operators) == {"kv_transfer"}
-    size = 2 * 96 * 4 * 32 * 2 * 4 / 2  # key and value, tokens, heads over two ranks, width, bf16, layers
+    size = 2 * 96 * 4 * 16 * 2 * 4 / 2  # key and value, tokens, heads over two ranks, width, bf16, layers
     assert sent.predicted_s >= size / 1e9  # at the 1 GB/s of the link
     assert "joined like the roles" in sent.note
 

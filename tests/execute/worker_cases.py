@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,13 @@ from planner.execute.shards.faults import RankProgress
 from planner.execute.shards.spec import role_spec
 from planner.plan.reader import read_plan
 
-Verdicts = Mapping[tuple[str, int], StepVerdict]  # by step and rank
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What the ranks of a case measured."""
+
+    steps: Mapping[tuple[str, int], StepVerdict]  # by step and rank
+    meetings: tuple[int, ...]  # by rank, of all ranks before a run
 
 
 @dataclass(frozen=True)
@@ -37,23 +44,37 @@ class WorkerCase:
 
     def write(self, bench_plan: Callable[..., Path], path: Path) -> None:
         roles = {name: dict(self.degrees) for name in (self.role, self.partner) if name}
-        options = {"options": {"sequence_tokens": 64}} if self.kind == "train" else {}
+        options = {"options": {"sequence_tokens": 32}} if self.kind == "train" else {}
         shutil.copy(bench_plan(self.kind, roles, self.model, decision=dict(self.decision), **options), path)
 
 
 def run(job: Mapping[str, Any], progress: RankProgress) -> None:
-    """Every case in turn, each with a world of its own."""
+    """Every case in turn, each with a world of its own; how often its ranks met is kept beside its results."""
+    from torch import distributed
+
     from planner.execute.ranks.runner import run_rank
 
+    barrier, meetings = distributed.barrier, Counter[str]()
     for case in job["cases"]:
+
+        def counted(place: str = case["folder"], **options: Any) -> None:  # noqa: ANN401
+            meetings[place] += 1
+            barrier(**options)
+
+        distributed.barrier = counted
         os.environ["MASTER_PORT"] = str(case["port"])
         run_rank({**job, **case}, progress)
+        meetings_path(Path(case["folder"]), int(os.environ["RANK"])).write_text(str(meetings[case["folder"]]))
+
+
+def meetings_path(folder: Path, rank: int) -> Path:
+    return folder / f"rank{rank}.meetings"
 
 
 def verdicts(
     cases: list[WorkerCase], num_ranks: int, bench_plan: Callable[..., Path], folder: Path
 ) -> dict[str, Verdicts]:
-    """What every rank found of every case; all of them share one start of the ranks."""
+    """What every rank measured of every case; all of them share one start of the ranks."""
     entries = []
     for case in cases:
         place = folder / case.name
@@ -62,7 +83,7 @@ def verdicts(
         entry = {"plan": str(place / "plan.json"), "role": case.role, "folder": str(place), "port": free_port()}
         entries.append({**entry, "alone": case.alone, "rank": 0})
     job = {"entry": "worker_cases:run", "cases": entries, "device": "cpu", "cut": {}, "step_budget_s": 0.02}
-    outcome = run_local(job, num_ranks, folder, TimeLimits(total_s=100.0), ENVIRONMENT)
+    outcome = run_local(job, num_ranks, folder, TimeLimits(total_s=600.0, stall_s=120.0), ENVIRONMENT)
     assert not outcome.faults, outcome.faults
     return {case.name: _judged(case, folder / case.name, num_ranks) for case in cases}
 
@@ -72,9 +93,9 @@ def _judged(case: WorkerCase, folder: Path, num_ranks: int) -> Verdicts:
     role = role_spec(plan, case.role)
     pricer = plan_pricer(plan, plan.role(case.role), role.arch)
     steps = {step.kind: step for step in role_steps(plan, plan.role(case.role), Cut())}
-    found: dict[tuple[str, int], StepVerdict] = {}
+    judged: dict[tuple[str, int], StepVerdict] = {}
     for rank in range(num_ranks):
         for data in json.loads(result_path(folder, rank).read_text(encoding="utf-8"))["steps"]:
             measured = Measured.from_json(data)
-            found[measured.step, rank] = judge(role, role.rank(rank), steps[measured.step], measured, pricer)
-    return found
+            judged[measured.step, rank] = judge(role, role.rank(rank), steps[measured.step], measured, pricer)
+    return Verdicts(judged, tuple(int(meetings_path(folder, rank).read_text()) for rank in range(num_ranks)))
