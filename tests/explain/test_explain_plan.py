@@ -32,15 +32,15 @@ def mix_of(plan: tuple[Envelope, Decision]) -> Mix:
 
 
 def fact(facts: list[Fact], words: str) -> Fact:
-    (found,) = (one for one in facts if words in one.what)
-    return found
+    (matching,) = (told for told in facts if words in told.what)
+    return matching
 
 
 def relaxed(problem: MixProblem) -> float:
-    model, found = build(problem)
+    model, explained = build(problem)
     answer = Relaxation(model).solve(model.lower, model.upper)
     assert answer.objective is not None
-    return answer.objective * found.objective_unit
+    return answer.objective * explained.objective_unit
 
 
 def with_rate(problem: MixProblem, factor: float) -> MixProblem:
@@ -201,21 +201,21 @@ def test_a_stated_plan_of_any_kind_is_explained_as_far_as_it_goes(
     envelope = Envelope.model_validate(edited_plan(kind))
     decision = find_kind(kind).decision.model_validate(envelope.decision)
     for field in (None, *field_names(envelope, decision)):
-        found = explain_plan(envelope, decision, field)
-        assert any(told.topic == "note" and "was stated" in told.what for told in found.facts)
+        explained = explain_plan(envelope, decision, field)
+        assert any(told.topic == "note" and "was stated" in told.what for told in explained.facts)
 
 
 def test_a_field_narrows_the_facts_to_what_is_about_it(solved: Solved) -> None:
-    found = explain_plan(*solved(CHEAP), "decode.max_batch")
-    assert found.value == "288"
-    assert found.facts
-    assert all("decode" in told.about for told in found.facts)
-    held = fact(list(found.facts), "memory would hold a batch of")
+    explained = explain_plan(*solved(CHEAP), "decode.max_batch")
+    assert explained.value == "288"
+    assert explained.facts
+    assert all("decode" in told.about for told in explained.facts)
+    most = fact(list(explained.facts), "memory would hold a batch of")
     decode = next(role for role in solved(CHEAP)[1].roles if role.name == "decode")
     assert decode.memory is not None
     spare = decode.memory.capacity_bytes - decode.memory.used_bytes
     each = decode.memory.kv_cache_bytes / 288
-    assert held.figures["most"] - 288 == pytest.approx(spare / each, abs=1)
+    assert most.figures["most"] - 288 == pytest.approx(spare / each, abs=1)
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_ones(solved: Solved) -> None:
@@ -229,9 +229,9 @@ def test_a_proof_that_is_not_of_the_plan_is_said_to_be_and_the_rest_is_still_tol
     broken: dict[str, Any] = {"mix": {"objective": "price"}, "values": [1.0]}
     proof = {**envelope.certificate.proof, part: broken[part]}
     other = envelope.model_copy(update={"certificate": envelope.certificate.model_copy(update={"proof": proof})})
-    found = explain_plan(other, decision)
-    assert [told for told in found.facts if told.topic == "note"]
-    assert fact(list(found.facts), "mean ttft of `chat`")
+    explained = explain_plan(other, decision)
+    assert [told for told in explained.facts if told.topic == "note"]
+    assert fact(list(explained.facts), "mean ttft of `chat`")
 
 
 def test_time_by_operator_adds_up_to_the_step(edited_plan: Callable[..., dict[str, Any]]) -> None:
@@ -245,10 +245,10 @@ def test_time_by_operator_adds_up_to_the_step(edited_plan: Callable[..., dict[st
 
 def test_deep_solves_again_with_each_limit_that_the_field_is_about(solved: Solved) -> None:
     envelope, decision = solved(CHEAP)
-    found = explain_plan(envelope, decision, "requests_per_s", deep=True)
-    moved = [told for told in found.facts if told.what.startswith("rate of `chat`")]
+    explained = explain_plan(envelope, decision, "requests_per_s", deep=True)
+    moved = [told for told in explained.facts if told.what.startswith("rate of `chat`")]
     assert [told.figures["relative"] > 0 for told in moved] == [False, True]
-    assert not [told for told in found.facts if "ttft" in told.what]
+    assert not [told for told in explained.facts if "ttft" in told.what]
 
 
 def test_deep_refuses_a_plan_whose_kind_is_not_solved(

@@ -90,9 +90,9 @@ def _throughput(types: list[Type], counts: dict[int, int], target: Target) -> tu
     if target.clients is None:
         return most, most
     room, served = float(target.clients), 0.0
-    for held, rate in sorted(paths):
-        taken = min(rate, room / held)
-        served, room = served + taken, room - taken * held
+    for stay_s, rate in sorted(paths):
+        taken = min(rate, room / stay_s)
+        served, room = served + taken, room - taken * stay_s
     return most, served
 
 

@@ -52,8 +52,8 @@ def broken_rules(plan: Envelope) -> list[Finding]:
 
 def value_of(plan: Envelope, metric: str, of: str = "", statistic: str = "mean") -> float:
     """One prediction."""
-    (found,) = (p.value for p in plan.predictions if (p.metric, p.of, p.statistic) == (metric, of, statistic))
-    return found
+    (predicted,) = (p.value for p in plan.predictions if (p.metric, p.of, p.statistic) == (metric, of, statistic))
+    return predicted
 
 
 def objective_of(plan: Envelope) -> float:

@@ -62,12 +62,12 @@ def test_constants_planted_in_errors_are_recovered() -> None:
 
 
 def test_alternatives_have_names_of_their_own_and_both_modes_are_among_them(question: Question) -> None:
-    names = [one.name for one in question.alternatives]
+    names = [alternative.name for alternative in question.alternatives]
     assert len(set(names)) == len(names) > 10
-    assert {one.case.prefill is None for one in question.alternatives} == {True, False}
+    assert {alternative.case.prefill is None for alternative in question.alternatives} == {True, False}
     assert question.slo == Slo(tpot_s=0.015, ttft_s=0.5)
-    assert len({float(load) for load in loads([one.case for one in question.alternatives])}) > 3
-    assert np.ptp(layouts([one.case for one in question.alternatives]), axis=0)[:2].min() > 0
+    assert len({float(load) for load in loads([alternative.case for alternative in question.alternatives])}) > 3
+    assert np.ptp(layouts([alternative.case for alternative in question.alternatives]), axis=0)[:2].min() > 0
 
 
 def test_a_result_within_the_limits_is_believed_and_one_beyond_is_not_chosen(question: Question) -> None:
@@ -83,8 +83,10 @@ def test_a_result_within_the_limits_is_believed_and_one_beyond_is_not_chosen(que
 
 
 def test_a_higher_price_lowers_the_reward_and_nothing_else(question: Question) -> None:
-    dear = [dataclasses.replace(one, price=2.0) for one in question.alternatives]
-    cheap_M, dear_M = (expected_rewards(make_choice(one, question.slo)) for one in (question.alternatives, dear))
+    dear = [dataclasses.replace(alternative, price=2.0) for alternative in question.alternatives]
+    cheap_M, dear_M = (
+        expected_rewards(make_choice(choices, question.slo)) for choices in (question.alternatives, dear)
+    )
     np.testing.assert_allclose(dear_M, cheap_M / 2.0)
 
 
@@ -93,7 +95,11 @@ def test_proposed_runs_are_distinct_whole_plans_with_commands(question: Question
     assert len({run.plan for run in proposal.runs}) == 3
     for run in proposal.runs:
         decision = ServeDecision.model_validate(run.envelope.decision)
-        broken = [one for one in check_plan(run.envelope, decision) if not one.ok and not one.rule.startswith("slo.")]
+        broken = [
+            finding
+            for finding in check_plan(run.envelope, decision)
+            if not finding.ok and not finding.rule.startswith("slo.")
+        ]
         assert not broken
         assert run.commands[0].startswith(f"planner emit {run.plan} --target vllm")
         clients = run.standing.alternative.case.clients
@@ -114,7 +120,7 @@ def test_after_results_no_run_is_proposed_again_and_less_is_left_to_lose(questio
     then = propose(question, results, 3, "here", seed=0)
     assert not {run.plan for run in first.runs} & {run.plan for run in then.runs}
     assert then.loss_left < first.loss_left
-    assert sum(one.measured for one in then.standings) == 3
+    assert sum(standing.measured for standing in then.standings) == 3
 
 
 def test_a_plan_of_a_run_says_that_nothing_is_claimed_and_carries_its_load(question: Question) -> None:
@@ -154,7 +160,7 @@ def test_a_report_of_another_load_is_refused(question: Question, tmp_path: Path,
 
 
 def test_rows_of_a_table_go_to_the_alternatives_that_they_equal(question: Question, tmp_path: Path) -> None:
-    alternative = next(one for one in question.alternatives if one.case.prefill is None)
+    alternative = next(alternative for alternative in question.alternatives if alternative.case.prefill is None)
     part, case = alternative.case.decode, alternative.case
     row = {
         "id": "a", "model": "meta-llama/Llama-3.1-8B-Instruct", "system": "h200_sxm", "backend": "vllm", "mode": "agg",
@@ -164,8 +170,8 @@ def test_rows_of_a_table_go_to_the_alternatives_that_they_equal(question: Questi
     path = tmp_path / "rows.csv"
     lines = [",".join(row), ",".join(map(str, row.values()))]
     path.write_text("\n".join([*lines, lines[1].replace("a,", "b,", 1).replace(f",{case.clients},", ",1,")]) + "\n")
-    found, left_out = read_results([str(path)], question)
-    assert found == [Result(alternative.name, 0.2, 0.012)]
+    results, left_out = read_results([str(path)], question)
+    assert results == [Result(alternative.name, 0.2, 0.012)]
     assert len(left_out) == 1
     assert "is a run of no alternative" in left_out[0]
     assert same_deployments(question, dataclasses.replace(case, isl=2000.0)) == []
@@ -187,7 +193,7 @@ def test_where_nothing_comes_near_the_limits_they_are_named() -> None:
 
 def test_pools_with_prices_are_told_apart_by_name() -> None:
     resolved = load_problem(ROOT / "examples" / "serve-cost-two-pools.yaml")
-    found = question_of(resolved, Limits())
-    pools = {one.case.pool.name for one in found.alternatives}
-    assert all(one.name.startswith(f"{one.case.pool.name}-") for one in found.alternatives)
+    two_pools = question_of(resolved, Limits())
+    pools = {alternative.case.pool.name for alternative in two_pools.alternatives}
+    assert all(alternative.name.startswith(f"{alternative.case.pool.name}-") for alternative in two_pools.alternatives)
     assert pools <= {pool.name for pool in resolved.pools}

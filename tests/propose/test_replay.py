@@ -32,8 +32,8 @@ def bench() -> Iterator[ModuleType]:
 def groups(bench: ModuleType) -> list[Any]:
     if not MEASURED.exists():
         pytest.skip("the table of measured deployments is not here")
-    found: list[Any] = bench.read_groups(MEASURED, None)[::EVERY]
-    return found
+    groups: list[Any] = bench.read_groups(MEASURED, None)[::EVERY]
+    return groups
 
 
 def _captured(bench: ModuleType, groups: list[Any], policy: str) -> list[float]:
@@ -57,7 +57,7 @@ def test_three_proposed_runs_capture_more_than_rescaling_the_predictions(bench: 
 def test_what_is_best_as_measured_captures_all(bench: ModuleType, groups: list[Any]) -> None:
     group = groups[0]
     for limit_s in group.limits_s():
-        kept = [m for m, one in enumerate(group.results) if one.tpot_s <= limit_s]
+        kept = [m for m, result in enumerate(group.results) if result.tpot_s <= limit_s]
         assert group.captured(max(kept, key=lambda m: group.outputs[m]), limit_s) == pytest.approx(1.0)
         slowest = max(range(len(group.results)), key=lambda m: group.results[m].tpot_s)
         assert group.captured(slowest, limit_s) == 0.0

@@ -122,10 +122,10 @@ def test_a_plan_says_nothing_of_it_where_the_mode_is_not_searched() -> None:
 def test_candidates_of_a_split_have_the_best_rate_of_all_its_units() -> None:
     setting = prepare(small(copy.deepcopy(MOE) | {"options.modes": ["attention-ffn"]}))
     (pool_costs,), target = setting.costs_of_pool.values(), setting.targets[0]
-    found = {
-        (one.shape.devices, one.ffn.shape.devices): one.capacities[0].rate_per_s
-        for one in list_candidates(setting, setting.targets, Tally())
-        if one.ffn is not None and one.capacities[0] is not None
+    rates = {
+        (candidate.shape.devices, candidate.ffn.shape.devices): candidate.capacities[0].rate_per_s
+        for candidate in list_candidates(setting, setting.targets, Tally())
+        if candidate.ffn is not None and candidate.capacities[0] is not None
     }
     best: dict[tuple[int, int], float] = {}
     room, filled = (
@@ -143,9 +143,9 @@ def test_candidates_of_a_split_have_the_best_rate_of_all_its_units() -> None:
             if tpot_s <= target.tpot_limit_s and cache < 0.85 * room:  # none is near the edge
                 split = (unit.attention.devices, unit.ffn.devices)
                 best[split] = max(best.get(split, 0.0), filled * batch * unit.attention.dp / (target.osl * tpot_s))
-    assert found.keys() == best.keys()
+    assert rates.keys() == best.keys()
     for split, rate in best.items():
-        assert found[split] == pytest.approx(rate, rel=1e-9)
+        assert rates[split] == pytest.approx(rate, rel=1e-9)
 
 
 def tampered(plan: Envelope, change: Callable[[dict[str, Any]], None]) -> set[str]:
@@ -156,9 +156,9 @@ def tampered(plan: Envelope, change: Callable[[dict[str, Any]], None]) -> set[st
 
 
 def role_at(decision: dict[str, Any], function: str) -> dict[str, Any]:
-    (found,) = (role for role in decision["roles"] if role["function"] == function)
-    assert isinstance(found, dict)
-    return found
+    (role_of_function,) = (role for role in decision["roles"] if role["function"] == function)
+    assert isinstance(role_of_function, dict)
+    return role_of_function
 
 
 def test_check_refuses_sides_that_do_not_belong_together(apart: tuple[Envelope, ServeDecision]) -> None:
@@ -252,15 +252,15 @@ TWO_POOLS: dict[str, Any] = {
 def test_sides_may_stand_on_different_hardware() -> None:
     only = {"options.modes": ["attention-ffn"], "options.attention_gpus": [2], "options.ffn_gpus": [4]}
     setting = prepare(small(copy.deepcopy(TWO_POOLS) | only))
-    found = list_candidates(setting, setting.targets, Tally())
-    pairs = {(one.pool, one.ffn.pool_costs.index) for one in found if one.ffn is not None}
+    candidates = list_candidates(setting, setting.targets, Tally())
+    pairs = {(candidate.pool, candidate.ffn.pool_costs.index) for candidate in candidates if candidate.ffn is not None}
     assert pairs >= {(0, 1), (1, 0)}
     plan = solve(small(copy.deepcopy(TWO_POOLS) | only))
     decision = ServeDecision.model_validate(plan.decision)
     assert not broken_rules(plan)
     sides = {role.function: role for role in decision.roles}
     for block in decision.placement:
-        (role,) = (one for one in decision.roles if one.name == block.role)
+        (role,) = (candidate for candidate in decision.roles if candidate.name == block.role)
         assert block.pool == role.pool
     assert {sides["attention"].pool, sides["ffn"].pool} <= {"fast", "wide"}
 
@@ -268,8 +268,10 @@ def test_sides_may_stand_on_different_hardware() -> None:
 def test_a_link_that_is_stated_between_pools_carries_no_activations() -> None:
     link = {"cluster.links": [{"pools": ["fast", "wide"], "bandwidth": "100GB/s"}], "options.modes": ["attention-ffn"]}
     setting = prepare(small(copy.deepcopy(TWO_POOLS) | link))
-    found = list_candidates(setting, setting.targets, Tally())
-    assert all(one.ffn.pool_costs.index == one.pool for one in found if one.ffn is not None)
+    candidates = list_candidates(setting, setting.targets, Tally())
+    assert all(
+        candidate.ffn.pool_costs.index == candidate.pool for candidate in candidates if candidate.ffn is not None
+    )
 
 
 @pytest.mark.parametrize("wide_gpus", [3, 4, 8])

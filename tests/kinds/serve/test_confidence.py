@@ -17,9 +17,9 @@ TIGHT = {"workloads.0.slo": {"ttft": "400ms", "tpot": "9ms"}}
 
 def test_ninety_percent_is_the_upper_end_of_the_intervals() -> None:
     margins = Margins.of(0.9, SPREADS)
-    one = [[1.0, 0.0, 0.0]]
+    row = [[1.0, 0.0, 0.0]]
     for name, margin in (("ttft", margins.ttft), ("tpot", margins.tpot)):
-        assert SPREADS[name].bounds(np.ones(1), np.array(one))[1][0] == pytest.approx(margin)
+        assert SPREADS[name].bounds(np.ones(1), np.array(row))[1][0] == pytest.approx(margin)
         assert margin > 1.0
     assert Margins.of(0.5, SPREADS) == Margins()
     assert Margins.of(None, {}) == Margins()
@@ -40,11 +40,11 @@ def test_what_is_in_conflict_is_told_in_the_units_of_the_problem() -> None:
     slo = {"ttft": "2s", "tpot": "2ms", "confidence": "90%"}
     with pytest.raises(Infeasible) as told:
         solve(small({"workloads.0.slo": slo}))
-    (tight,) = (one for one in told.value.conflict if "tpot" in one["limit"])
+    (tight,) = (row for row in told.value.conflict if "tpot" in row["limit"])
     assert "tpot <= 2.00 ms" in tight["limit"]
-    found = re.search(r"tpot ([\d.]+) ms", tight["nearest"])
-    assert found is not None
-    works = {"ttft": "2s", "tpot": f"{found[1]}ms", "confidence": "90%"}
+    nearest = re.search(r"tpot ([\d.]+) ms", tight["nearest"])
+    assert nearest is not None
+    works = {"ttft": "2s", "tpot": f"{nearest[1]}ms", "confidence": "90%"}
     assert not broken_rules(solve(small({"workloads.0.slo": works})))
 
 

@@ -51,9 +51,12 @@ def test_every_workload_keeps_its_limits_when_the_plan_is_played_whole(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     plan = request.getfixturevalue(name)
-    found = list(findings(simulate_plan(plan, decision_of(plan), Traffic(first=4000), Policies())))
-    assert {one.where.partition(":")[0] for one in found if one.rule == "simulate.ttft"} == {"chat", "code"}
-    assert not [one for one in found if not one.ok]
+    checked = list(findings(simulate_plan(plan, decision_of(plan), Traffic(first=4000), Policies())))
+    assert {finding.where.partition(":")[0] for finding in checked if finding.rule == "simulate.ttft"} == {
+        "chat",
+        "code",
+    }
+    assert not [finding for finding in checked if not finding.ok]
     assert not broken_rules(plan)
 
 
@@ -83,19 +86,20 @@ def test_models_share_no_instance(models: Envelope) -> None:
 
 
 def test_a_favourite_that_loses_is_no_better_in_simulation(plan: Envelope, models: Envelope) -> None:
-    for one in (plan, models):
-        favourite, proof = one.certificate.proof["steady_state"], one.certificate.proof
-        assert isinstance(favourite, dict)
-        assert favourite["loses"] == (favourite["plan"] != proof["chosen"])
-        assert favourite["simulated"] <= one.certificate.bound  # type: ignore[operator]  # both numbers
+    for solved in (plan, models):
+        incumbent, proof = solved.certificate.proof["steady_state"], solved.certificate.proof
+        assert isinstance(incumbent, dict)
+        assert incumbent["loses"] == (incumbent["plan"] != proof["chosen"])
+        assert incumbent["simulated"] <= solved.certificate.bound  # type: ignore[operator]  # both numbers
 
 
 def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_play_as_they_were_searched(plan: Envelope) -> None:
     setting = prepare(small(SIMULATED))
     outcome = search(setting, setting.targets, Limits())
     streams = LoadStreams.of(setting, outcome)
-    at = next(at for at, one in enumerate(streams.builder.candidates) if one.function == "colocated")
-    cells = (Deployment(((at, 1),), 1.0, (0,)), Deployment(((at, 2),), 1.0, (1,)))
+    candidates = streams.builder.candidates
+    index = next(index for index, candidate in enumerate(candidates) if candidate.function == "colocated")
+    cells = (Deployment(((index, 1),), 1.0, (0,)), Deployment(((index, 2),), 1.0, (1,)))
     mix = envelope(setting, with_placement(outcome, cells, (6.0, 2.0)), plan.certificate, (), ())
     decision = decision_of(mix)
     assert [(role.name, role.replicas) for role in decision.roles] == [("colocated-1", 2), ("colocated-2", 1)]
@@ -105,7 +109,7 @@ def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_play_as_they_
     }
     load = streams.mixture.requests(8.0)
     played = fleet_of_plan(mix, decision, load, Policies()).fleet
-    apart = [streams.mixture.of(one.workloads).simulate(streams.builder.fleet(one), 8.0)[0] for one in cells]
+    apart = [streams.mixture.of(cell.workloads).simulate(streams.builder.fleet(cell), 8.0)[0] for cell in cells]
     for fleet in (played, streams.builder.whole(cells)):
         runs = streams.mixture.simulate(fleet, 8.0)
         assert [run.e2e_s.tolist() for run in runs] == [run.e2e_s.tolist() for run in apart]
@@ -138,13 +142,15 @@ def test_limits_that_steady_state_thinks_possible_and_no_run_keeps_are_named() -
     edits = {"workloads.0.slo": {"ttft": {"mean": "60ms", "p99": "60ms"}}, "workloads.0.input_tokens": 2000}
     with pytest.raises(Infeasible) as caught:
         solve(small({**SIMULATED, **edits}))
-    assert any("chat: p99 ttft" in one["limit"] for one in caught.value.conflict)
+    assert any("chat: p99 ttft" in row["limit"] for row in caught.value.conflict)
 
 
 @pytest.mark.parametrize("second", [[], [CODE | {"slo": {"latency": {"p90": "12s"}}}]])
 def test_runs_too_short_to_break_the_limits_are_refused_with_a_longer_one(second: list[dict[str, Any]]) -> None:
     edits = {"workloads.0.slo": {"latency": {"p90": "12s"}}, "options.simulated_requests": 150}
-    edits |= {"options.judged_by": "simulation"} | {f"workloads.{at + 1}": one for at, one in enumerate(second)}
+    edits |= {"options.judged_by": "simulation"} | {
+        f"workloads.{row + 1}": workload for row, workload in enumerate(second)
+    }
     with pytest.raises(PlannerError, match="come all at once keep their limits") as caught:
         solve(small(edits))
     assert "`simulated_requests: 1500`" in str(caught.value)
@@ -156,7 +162,10 @@ def test_runs_too_short_to_break_the_limits_are_refused_with_a_longer_one(second
         ({"workloads.1": {**CODE, "load": {"concurrency": 8}}}, "not clients that wait for answers as in `code`"),
         ({"cluster.pools.1": {"gpu": "h200", "gpus": 2, "name": "other"}}, "one pool, found 2"),
         ({"workloads.0.slo": {}, "workloads.1": {**CODE, "slo": {}}}, "without limits"),
-        ({f"workloads.{at}": {**CODE, "name": f"code-{at}"} for at in range(1, 10)}, "at most 8 workloads, found 10"),
+        (
+            {f"workloads.{row}": {**CODE, "name": f"code-{row}"} for row in range(1, 10)},
+            "at most 8 workloads, found 10",
+        ),
     ],
 )
 def test_what_simulation_cannot_judge_is_refused(edits: dict[str, Any], message: str) -> None:

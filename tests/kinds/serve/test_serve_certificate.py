@@ -140,11 +140,11 @@ def test_the_frontier_holds_only_points_that_no_other_beats_and_the_plan_is_its_
     plan = solve(small(PARETO))
     points = ServeDecision.model_validate(plan.decision).frontier
     assert len(points) > 3
-    for one in points:
-        assert one.bound_tokens_per_s_per_gpu >= one.tokens_per_s_per_gpu
-        assert one.bound_tokens_per_s_per_gpu <= one.tokens_per_s_per_gpu * (1 + 1e-6)
+    for point in points:
+        assert point.bound_tokens_per_s_per_gpu >= point.tokens_per_s_per_gpu
+        assert point.bound_tokens_per_s_per_gpu <= point.tokens_per_s_per_gpu * (1 + 1e-6)
         for other in points:
-            faster = other.tokens_per_s_per_user >= one.tokens_per_s_per_user
-            assert one is other or not (faster and other.tokens_per_s_per_gpu >= one.tokens_per_s_per_gpu)
+            faster = other.tokens_per_s_per_user >= point.tokens_per_s_per_user
+            assert point is other or not (faster and other.tokens_per_s_per_gpu >= point.tokens_per_s_per_gpu)
     assert objective_of(plan) == pytest.approx(max(point.tokens_per_s_per_gpu for point in points), rel=1e-9)
     assert not broken_rules(plan)

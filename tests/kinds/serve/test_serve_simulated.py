@@ -48,7 +48,7 @@ def test_a_plan_carries_its_interval_and_a_bound_above_it(plan: Envelope) -> Non
 
 
 def test_the_static_check_passes(plan: Envelope) -> None:
-    assert not [one for one in check_plan(plan, ServeDecision.model_validate(plan.decision)) if not one.ok]
+    assert not [finding for finding in check_plan(plan, ServeDecision.model_validate(plan.decision)) if not finding.ok]
 
 
 def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Envelope) -> None:
@@ -57,7 +57,11 @@ def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Env
     candidates = outcome.formulated.candidates
     builder = FleetBuilder.of(setting, candidates, {"llama": Requests.open_stream([0.0], [2000], [400])})
     both, first, last = (
-        next(at for at, one in enumerate(candidates) if one.function == function and one.shape.devices == 1)
+        next(
+            row
+            for row, candidate in enumerate(candidates)
+            if candidate.function == function and candidate.shape.devices == 1
+        )
         for function in ("colocated", "prefill", "decode")
     )
     parts = Deployment(((both, 1), (first, 2), (last, 1)), 1.0)
@@ -89,7 +93,7 @@ def test_the_fewest_gpus_keep_the_limits_at_the_rate_and_fewer_are_excluded_or_b
     assert plan.certificate.bound is not None
     assert plan.certificate.bound <= objective_of(plan)
     played = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(first=4000), Policies())
-    assert not [one for one in findings(played) if one.rule == "simulate.saturation" and not one.ok]
+    assert not [finding for finding in findings(played) if finding.rule == "simulate.saturation" and not finding.ok]
 
 
 def test_requests_of_a_trace_keep_their_prompt_and_answer_together(tmp_path: Path) -> None:

@@ -84,15 +84,15 @@ def test_every_draft_right_and_free_multiplies_tokens_by_the_tokens_of_a_step() 
 
 @pytest.mark.parametrize("function", ["colocated", "decode"])
 def test_times_fall_as_more_drafts_are_right(function: str) -> None:
-    found = []
+    paces = []
     for acceptance in (0.0, 0.3, 0.6, 0.9, 1.0):
         setting = prepare(problem(STATED | {"acceptance": acceptance}, FAST, ["colocated"]))
         pool_costs, shapes = setting.costs_of_pool["llama", 0], setting.spaces["llama", 0].shapes
         points = make_points(
             function, pool_costs, shapes, setting.options, setting.targets, Tally(), copies=1, drafts=(3,)
         )
-        found.append(time_points(function, pool_costs, setting.targets[0], points).tpot_s)
-    assert np.all(np.diff(np.array(found), axis=0) <= 0.0)
+        paces.append(time_points(function, pool_costs, setting.targets[0], points).tpot_s)
+    assert np.all(np.diff(np.array(paces), axis=0) <= 0.0)
 
 
 def test_prompts_pass_the_drafter_where_they_are_prefilled(drafted: tuple[Envelope, ServeDecision]) -> None:

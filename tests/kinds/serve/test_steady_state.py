@@ -307,14 +307,14 @@ def test_predictions_are_of_every_statistic_that_is_limited_and_of_the_slowest_p
     limits = (TimeLimit("attainment", 0.9, 1.0), TimeLimit("p90", 0.9, 1.0), mean_limit(2.0))
     target = replace(TARGET, ttft_limits=limits, latency_limits=limits, attainment=0.9)
     roles = used(Role("colocated", 2.0, busy=0.5), Role("colocated", 1.0, busy=0.5, tpot_s=0.03))
-    found = {(p.metric, p.statistic): p.value for p in times(roles, target, COSTS_OF_POOL, 1.0)}
-    assert set(found) == {
+    predicted = {(p.metric, p.statistic): p.value for p in times(roles, target, COSTS_OF_POOL, 1.0)}
+    assert set(predicted) == {
         ("ttft_s", "p90"), ("ttft_s", "mean"), ("tpot_s", "mean"), ("latency_s", "mean"), ("latency_s", "p90"),
         ("attainment", "mean"),
     }  # fmt: skip
-    assert found["tpot_s", "mean"] == pytest.approx(0.03)
-    assert found["latency_s", "mean"] == pytest.approx(found["ttft_s", "mean"] + 100 * 0.03)
-    assert found["attainment", "mean"] == 0.0  # every request takes longer than the limit on its whole
+    assert predicted["tpot_s", "mean"] == pytest.approx(0.03)
+    assert predicted["latency_s", "mean"] == pytest.approx(predicted["ttft_s", "mean"] + 100 * 0.03)
+    assert predicted["attainment", "mean"] == 0.0  # every request takes longer than the limit on its whole
     kept = replace(target, latency_limits=(), ttft_limits=(TimeLimit("p90", 0.9, 0.6),))
     share = {(p.metric): p.value for p in times(roles, kept, COSTS_OF_POOL, 1.0)}["attainment"]
     at_share = TimeLimit("p", share, 0.6)

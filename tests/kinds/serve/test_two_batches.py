@@ -48,7 +48,7 @@ def limits(envelope: Envelope) -> dict[str, Any]:
 def test_steps_are_whole_unless_asked_otherwise(chosen: Envelope) -> None:
     whole = plan(None)
     assert ServeOptions().overlap == ("off",)
-    assert all("micro_batches" not in one for one in limits(whole).values())
+    assert all("micro_batches" not in stated for stated in limits(whole).values())
     assert whole.decision == plan(WHOLE).decision
     assert objective_of(whole) < objective_of(chosen)
 
@@ -90,8 +90,8 @@ def test_a_plan_that_claims_whole_steps_does_what_its_proof_does_not(chosen: Env
     ],
 )
 def test_an_engine_cuts_what_it_can(shape: InstanceShape, model: str, engine: str, rule: str | None) -> None:
-    found = halving_rule(shape, find_model(model), engine)
-    assert found is None if rule is None else (found or "").startswith(rule)
+    forbidding = halving_rule(shape, find_model(model), engine)
+    assert forbidding is None if rule is None else (forbidding or "").startswith(rule)
 
 
 def test_simulation_does_not_judge_cut_steps() -> None:
