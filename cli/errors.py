@@ -30,7 +30,7 @@ def _excerpt(where: str) -> list[str]:
     number = int(place["line"])
     try:
         with open(place["file"], encoding="utf-8", errors="replace") as file:
-            source = next((line.rstrip() for at, line in enumerate(file, 1) if at == number), "")
+            source = next((line.rstrip() for line_number, line in enumerate(file, 1) if line_number == number), "")
     except (OSError, ValueError):
         return []
     if not source.strip() or len(source) > 160:
@@ -46,10 +46,10 @@ def _span(source: str, keys: list[str]) -> tuple[int, int]:
     The whole text of the line where it holds none of the keys.
     """
     for key in reversed(keys):
-        found = re.search(rf"(?P<key>[\"']?{re.escape(key)}[\"']?)\s*:(?:\s+(?P<value>[^,}}\]#]*[^,}}\]#\s]))?", source)
-        if key and found is not None:
-            group = "value" if found["value"] and found["value"][0] not in "{[" else "key"
-            return found.start(group), len(found[group])
+        match = re.search(rf"(?P<key>[\"']?{re.escape(key)}[\"']?)\s*:(?:\s+(?P<value>[^,}}\]#]*[^,}}\]#\s]))?", source)
+        if key and match is not None:
+            group = "value" if match["value"] and match["value"][0] not in "{[" else "key"
+            return match.start(group), len(match[group])
     start = len(source) - len(source.lstrip())
     return start, len(source.strip())
 

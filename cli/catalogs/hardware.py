@@ -48,11 +48,11 @@ def list_(
     if section not in SECTIONS:
         hint = did_you_mean(section, list(SECTIONS), otherwise=f"use one of {', '.join(SECTIONS)}")
         raise PlannerError(f"unknown section `{section}`", where="--section", hint=hint)
-    found = list(_selected(section, match, vendor, memory))
-    facts = [_SECTION[section].facts(entry) for entry in found]
+    entries = list(_selected(section, match, vendor, memory))
+    facts = [_SECTION[section].facts(entry) for entry in entries]
     write_result(
         {"schema": "planner.hardware/1", section: facts},
-        lambda: table(_SECTION[section].header, [_SECTION[section].cells(entry) for entry in found]),
+        lambda: table(_SECTION[section].header, [_SECTION[section].cells(entry) for entry in entries]),
         output,
         as_json=as_json,
     )

@@ -132,12 +132,12 @@ def _refitted(
 
     records = read_records(checks, start, profiles=profiles)
     _say_all([f"note: left out {line}" for line in records.left_out])
-    found = fit(records.steps, start.efficiencies)
-    _say_all(summary(found, start.efficiencies))
-    if found.worse:
+    fitted = fit(records.steps, start.efficiencies)
+    _say_all(summary(fitted, start.efficiencies))
+    if fitted.worse:
         say(f"predictions would not get better: {output or 'nothing'} was not written")
         return 1
-    document = document_of(found, start, date=day or records.date, sources=_names(checks))
+    document = document_of(fitted, start, date=day or records.date, sources=_names(checks))
     write_result(document, lambda: text_of(document), output, as_json=as_json)
     return 0
 
@@ -160,13 +160,13 @@ def _compared(records: "ServingRecords", base: str, profiles: tuple[str, ...]) -
     from planner.calibrate.agreement import agreement
     from planner.costs.rates.pricer import open_store, profile_paths
 
-    found = agreement(records, base, open_store(profile_paths(profiles)))
-    _say_all([f"note: not predicted {line}" for line in found.refused])
-    return found
+    compared = agreement(records, base, open_store(profile_paths(profiles)))
+    _say_all([f"note: not predicted {line}" for line in compared.refused])
+    return compared
 
 
 def _answered(
-    found: "Agreement",
+    compared: "Agreement",
     records: "ServingRecords",
     start: "Calibration",
     day: str | None,
@@ -178,9 +178,9 @@ def _answered(
 
     if output in (None, "-"):
         if as_json:
-            write_json(found.as_json(), output)
+            write_json(compared.as_json(), output)
         else:
-            write_data("\n".join(found.lines))
+            write_data("\n".join(compared.lines))
         return 0
     from datetime import date
 

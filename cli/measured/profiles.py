@@ -92,13 +92,13 @@ def show(
     """
     from planner.cli.render.plan import table
 
-    found = _identities(profiles)
-    known = sorted({identity.accelerator for identity in found})
+    identities = _identities(profiles)
+    known = sorted({identity.accelerator for identity in identities})
     if accelerator not in known:
         listing = f"there are tables of {', '.join(f'`{name}`' for name in known)}"
         raise PlannerError(f"no tables of `{accelerator}`", hint=did_you_mean(accelerator, known, otherwise=listing))
     tables: dict[tuple[str, str], list[str]] = {}
-    for identity in found:
+    for identity in identities:
         if identity.accelerator == accelerator:
             tables.setdefault((identity.engine, identity.version), []).append(identity.table)
     engines = [{"engine": engine, "version": version, "tables": names} for (engine, version), names in tables.items()]

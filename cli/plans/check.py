@@ -36,7 +36,7 @@ def check(
         str,
         typer.Option(
             metavar="LEVEL",
-            help="static: from the plan alone; simulate: played; execute: its shards; engine: a running engine.",
+            help="static: from the plan alone; simulate: simulated; execute: its shards; engine: a running engine.",
             rich_help_panel=INPUT,
         ),
     ] = "static",
@@ -84,7 +84,7 @@ def check(
     """Check whether a plan is what it says it is.
 
     Level static judges from the plan alone, by these rules: schema, arithmetic, memory, placement, SLOs, and the
-    certificate re-derived without a solver. Level simulate plays it on its workload, or on a trace, and holds the
+    certificate re-derived without a solver. Level simulate runs it on its workload in the simulator, or on a trace, and holds the
     times of the requests against the limits. Level execute builds the shards of its roles with random weights, runs
     their steps on the devices at hand, and holds measured against predicted time. Level engine starts the plan's
     engine (or takes a URL), drives it with the plan's workload through a load generator, and holds TTFT and TPOT

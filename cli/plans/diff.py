@@ -32,6 +32,6 @@ def diff(
 
     if before == after == "-":
         raise PlannerError("only one of two plans can come from stdin", hint="give the other as a file")
-    found = diff_plans(load_plan(before), load_plan(after))
-    write_result(diff_document(found), lambda: render_diff(found), output, as_json=as_json)
-    return 0 if found.same else 1
+    difference = diff_plans(load_plan(before), load_plan(after))
+    write_result(diff_document(difference), lambda: render_diff(difference), output, as_json=as_json)
+    return 0 if difference.same else 1

@@ -49,10 +49,9 @@ def explain(
         return 0
     base = Path() if plan == "-" else Path(plan).parent
     with progress() as tell:
-        found = explain_plan(
+        explanation = explain_plan(
             envelope, decision, field, deep=deep, profiles=profile_paths(profiles), base=base, tell=tell
         )
-    write_result(
-        explanation_document(envelope, found), lambda: render_explanation(envelope, found), output, as_json=as_json
-    )
+    document = explanation_document(envelope, explanation)
+    write_result(document, lambda: render_explanation(envelope, explanation), output, as_json=as_json)
     return 0

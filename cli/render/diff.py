@@ -11,38 +11,40 @@ if TYPE_CHECKING:
     from planner.diff import FieldChange, FigureChange, PlanDiff
 
 SCHEMA = "planner.diff/1"
+_ACTIONS = {"add": "+", "change": "~", "remove": "-"}
 _WIDEST = 56  # of a value: text, a list or a mapping
 _DIGEST = 19  # characters of a digest that are shown: `sha256:` and twelve digits
 
 
-def diff_document(found: "PlanDiff") -> dict[str, Any]:
+def diff_document(difference: "PlanDiff") -> dict[str, Any]:
     """The difference as JSON data, in the units of the plans."""
     return {
         "schema": SCHEMA,
-        "same": found.same,
-        "kinds": list(found.kinds),
-        "decision": [asdict(change) for change in found.decision],
-        "figures": [{**asdict(row), "relative": row.relative} for row in found.figures],
-        "inputs": [asdict(change) for change in found.inputs],
-        "provenance": [asdict(change) for change in found.provenance],
-        "summary": {name: found.count(action) for name, action in (("add", "+"), ("change", "~"), ("remove", "-"))},
-        "gpus": {**asdict(found.weights), "rearranged": found.rearranged},
+        "same": difference.same,
+        "kinds": list(difference.kinds),
+        "decision": [asdict(change) for change in difference.decision],
+        "figures": [{**asdict(row), "relative": row.relative} for row in difference.figures],
+        "inputs": [asdict(change) for change in difference.inputs],
+        "provenance": [asdict(change) for change in difference.provenance],
+        "summary": {name: difference.count(action) for name, action in _ACTIONS.items()},
+        "gpus": {**asdict(difference.weights), "rearranged": difference.rearranged},
     }
 
 
-def render_diff(found: "PlanDiff") -> str:
+def render_diff(difference: "PlanDiff") -> str:
     """One line a change, figures with their relative change below, and the sum at the end."""
-    if found.same:
+    if difference.same:
         return "no differences"
     lines = []
-    if found.kinds[0] != found.kinds[1]:
-        lines.append(f"kinds differ: {found.kinds[0]} -> {found.kinds[1]}; only what all kinds share is compared")
-    lines += _aligned((change.action, short_path(change.path), _arrow(change)) for change in found.decision)
-    lines += _aligned((" ", *_figure(row)) for row in found.figures)
-    for heading, rows in (("inputs", found.inputs), ("rests on", found.provenance)):
+    if difference.kinds[0] != difference.kinds[1]:
+        before, after = difference.kinds
+        lines.append(f"kinds differ: {before} -> {after}; only what all kinds share is compared")
+    lines += _aligned((change.action, short_path(change.path), _arrow(change)) for change in difference.decision)
+    lines += _aligned((" ", *_figure(row)) for row in difference.figures)
+    for heading, rows in (("inputs", difference.inputs), ("rests on", difference.provenance)):
         if rows:
             lines += [f"{heading}:", *_aligned((change.action, change.path, _arrow(change)) for change in rows)]
-    return plain("\n".join([*lines, _summary(found)]))
+    return plain("\n".join([*lines, _summary(difference)]))
 
 
 def short_path(path: str) -> str:
@@ -110,8 +112,8 @@ def _figure(row: "FigureChange") -> tuple[str, str]:
     return label, text
 
 
-def _summary(found: "PlanDiff") -> str:
-    counts = f"{found.count('+')} to add, {found.count('~')} to change, {found.count('-')} to remove"
-    weights = found.weights
-    what = "their shards, whose layers or experts change" if found.rearranged else "their weights"
+def _summary(difference: "PlanDiff") -> str:
+    counts = f"{difference.count('+')} to add, {difference.count('~')} to change, {difference.count('-')} to remove"
+    weights = difference.weights
+    what = "their shards, whose layers or experts change" if difference.rearranged else "their weights"
     return f"Plan: {counts}; {weights.kept} of {weights.after} GPUs keep {what}."

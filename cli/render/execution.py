@@ -51,7 +51,7 @@ def _operators(step: "StepVerdict") -> str:
     timed = [(name, row, row.measured_s) for name, row in step.operators.items() if row.measured_s is not None]
     cells = [
         (name, f"{row.count:g}", format_si(row.predicted_s, "s"), format_si(s, "s"), _ratio(row.predicted_s, s))
-        for name, row, s in sorted(timed, key=lambda found: -found[2])[:_MOST_OPERATORS]
+        for name, row, s in sorted(timed, key=lambda row: -row[2])[:_MOST_OPERATORS]
     ]
     title = f"{step.role}, {step.step}, rank {step.rank}"
     return f"{title}\n" + table(("operator", "runs", "predicted", "measured", "error"), cells)

@@ -23,18 +23,28 @@ _HEADINGS = {  # in the order of the page
 }
 
 
-def explanation_document(envelope: "Envelope", found: "Explanation") -> dict[str, Any]:
+def explanation_document(envelope: "Envelope", explanation: "Explanation") -> dict[str, Any]:
     """The explanation as JSON data, figures in SI units."""
-    facts = [{**asdict(fact), "about": list(fact.about), "figures": dict(fact.figures)} for fact in found.facts]
-    return {"schema": SCHEMA, "plan": envelope.name, "field": found.field, "value": found.value, "facts": facts}
+    facts = [{**asdict(fact), "about": list(fact.about), "figures": dict(fact.figures)} for fact in explanation.facts]
+    return {
+        "schema": SCHEMA,
+        "plan": envelope.name,
+        "field": explanation.field,
+        "value": explanation.value,
+        "facts": facts,
+    }
 
 
-def render_explanation(envelope: "Envelope", found: "Explanation") -> str:
+def render_explanation(envelope: "Envelope", explanation: "Explanation") -> str:
     """The facts by topic; of one field its value first."""
-    name = f"{found.field} = {found.value}" if found.field is not None else f"{envelope.name}: {envelope.kind}"
+    name = (
+        f"{explanation.field} = {explanation.value}"
+        if explanation.field is not None
+        else f"{envelope.name}: {envelope.kind}"
+    )
     lines = [name]
     for topic, heading in _HEADINGS.items():
-        facts = [fact for fact in found.facts if fact.topic == topic]
+        facts = [fact for fact in explanation.facts if fact.topic == topic]
         if facts:
             lines += [f"{heading}:", *(f"  {_line(fact)}" for fact in facts)]
     if len(lines) == 1:

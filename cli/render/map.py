@@ -47,7 +47,7 @@ def _users(decision: "Decision") -> dict[str, dict[int, tuple[str, ...]]]:
 def _letters(users: Mapping[str, Mapping[int, tuple[str, ...]]]) -> dict[tuple[str, ...], str]:
     """A letter for every set of roles that share devices: an initial where it is free."""
     letters: dict[tuple[str, ...], str] = {}
-    for roles in dict.fromkeys(found for pool in users.values() for found in pool.values()):
+    for roles in dict.fromkeys(roles for pool in users.values() for roles in pool.values()):
         free = [letter for letter in _LETTERS if letter not in letters.values()]
         wanted = (roles[0][:1].upper(), roles[0][:1].lower(), *free, "?")
         letters[roles] = next(letter for letter in wanted if letter in free or letter == "?")

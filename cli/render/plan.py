@@ -204,12 +204,12 @@ def _evidence(envelope: "Envelope") -> list[str]:
 
 
 def render_findings(findings: "Sequence[Finding]") -> str:
-    """How many of the rules that could be judged hold, every failure with its mend, and what was not judged."""
+    """How many of the rules that could be judged hold, every failure with its hint, and what was not judged."""
     judged = [finding for finding in findings if not finding.skipped]
-    held = sum(finding.ok for finding in judged)
+    num_ok = sum(finding.ok for finding in judged)
     approximate = sum(finding.ok and finding.approximate for finding in findings)
     by_mean = f" ({approximate} by mean-based models only)" if approximate else ""
-    lines = [f"ok    {held} of {len(judged)} rules{by_mean}"]
+    lines = [f"ok    {num_ok} of {len(judged)} rules{by_mean}"]
     for finding in findings:
         where = f"{finding.where}: " if finding.where else ""
         if finding.skipped:

@@ -16,7 +16,7 @@ def render_simulation(summary: Mapping[str, Any], notes: Sequence[str]) -> str:
 
 def _verdict(summary: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"played  {summary['complete']} of {summary['requests']} requests in {summary['span_s']:.4g} s, "
+        f"simulated  {summary['complete']} of {summary['requests']} requests in {summary['span_s']:.4g} s, "
         f"{summary['steps']} steps",
         f"  {summary['requests_per_s']:.4g} requests/s   {summary['output_tokens_per_s']:.4g} output tokens/s   "
         f"attainment {summary['attainment']:.1%}   goodput {summary['goodput_per_s']:.4g} requests/s",
@@ -47,8 +47,8 @@ def _verdict(summary: Mapping[str, Any]) -> list[str]:
 
 def _times(summary: Mapping[str, Any]) -> str:
     rows = []
-    for name, found in summary["times"].items():
-        cells = [_interval(found[one]) if one in found else "-" for one in SHOWN]
+    for name, statistics in summary["times"].items():
+        cells = [_interval(statistics[statistic]) if statistic in statistics else "-" for statistic in SHOWN]
         rows.append((name.removesuffix("_s"), *cells))
     return table(("time", *SHOWN), rows)
 
@@ -56,19 +56,24 @@ def _times(summary: Mapping[str, Any]) -> str:
 def _workloads(summary: Mapping[str, Any]) -> Iterator[str]:
     """Times of each of several workloads, and what share of its requests keeps its limits."""
     rows = [
-        (name, time.removesuffix("_s"), *(_interval(of[one]) if one in of else "-" for one in SHOWN), share)
-        for name, found in summary.get("workloads", {}).items()
-        for share in (f"{found['attainment']:.1%}",)
-        for time, of in found["times"].items()
+        (
+            name,
+            time.removesuffix("_s"),
+            *(_interval(of[statistic]) if statistic in of else "-" for statistic in SHOWN),
+            share,
+        )
+        for name, workload in summary.get("workloads", {}).items()
+        for share in (f"{workload['attainment']:.1%}",)
+        for time, of in workload["times"].items()
     ]
     if rows:
         yield from ("", table(("workload", "time", *SHOWN, "attainment"), rows))
 
 
-def _interval(found: Mapping[str, Any]) -> str:
-    if found["interval"] is None:
-        return _time(found["value"])
-    (low, high), value = found["interval"], found["value"]
+def _interval(statistic: Mapping[str, Any]) -> str:
+    if statistic["interval"] is None:
+        return _time(statistic["value"])
+    (low, high), value = statistic["interval"], statistic["value"]
     return f"{_time(value)} ± {(high - low) / 2 / _unit(value)[0]:.2g}"
 
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 _LISTED = 20
 
 
-def render_sweep(table: "ResultTable", found: Mapping[str, Any]) -> str:
+def render_sweep(table: "ResultTable", findings: Mapping[str, Any]) -> str:
     """The points, where the decision changes, and which input moves it."""
     counts = Counter(str(row["status"]) for row in table.rows)
     parts = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
     sections = [f"{len(table.rows):,} points: {parts}\n", _points(table)]
-    sections += [_break_evens(found["break_evens"]), _sensitivity(found["sensitivity"])]
+    sections += [_break_evens(findings["break_evens"]), _sensitivity(findings["sensitivity"])]
     return "\n".join(section for section in sections if section)
 
 
@@ -49,39 +49,41 @@ def _shown(cell: "TableCell") -> str:
     return "-" if cell is None else significant(cell) if isinstance(cell, float) else str(cell)
 
 
-def _break_evens(found: Sequence[Mapping[str, Any]]) -> str:
-    if not found:
+def _break_evens(changes: Sequence[Mapping[str, Any]]) -> str:
+    if not changes:
         return ""
     rows = [
         (
-            one["axis"],
-            f"{one['low']:.4g} .. {one['high']:.4g}",
-            ", ".join(f"{name}={_shown(cell)}" for name, cell in one["at"].items()) or "-",
-            one["before"],
-            one["after"],
+            change["axis"],
+            f"{change['low']:.4g} .. {change['high']:.4g}",
+            ", ".join(f"{name}={_shown(cell)}" for name, cell in change["at"].items()) or "-",
+            change["before"],
+            change["after"],
         )
-        for one in found[:_LISTED]
+        for change in changes[:_LISTED]
     ]
-    more = f"  ... and {len(found) - _LISTED:,} more\n" if len(found) > _LISTED else ""
+    more = f"  ... and {len(changes) - _LISTED:,} more\n" if len(changes) > _LISTED else ""
     head = ("break-even along", "between", "at", "below", "above")
     return f"{aligned(head, rows)}\n{more}"
 
 
-def _sensitivity(found: Mapping[str, Any]) -> str:
+def _sensitivity(sensitivity: Mapping[str, Any]) -> str:
     rows = [
         (
-            one["axis"],
-            _shown(one["elasticity"]),
-            _percent(one["objective_spread"]),
-            _percent(one["decision_changes"]),
+            axis["axis"],
+            _shown(axis["elasticity"]),
+            _percent(axis["objective_spread"]),
+            _percent(axis["decision_changes"]),
         )
-        for one in found["axes"]
+        for axis in sensitivity["axes"]
     ]
     if not rows:
         return ""
     head = ("input", "objective per input, relative", "moves the objective by", "changes the decision")
     text = aligned(head, rows)
-    return f"{text}\n  {_percent(found['differs_from_base'])} of the points decide otherwise than the base problem\n"
+    return (
+        f"{text}\n  {_percent(sensitivity['differs_from_base'])} of the points decide otherwise than the base problem\n"
+    )
 
 
 def _percent(share: float | None) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from planner.cli.options import INPUT, Json, Output, fraction, seconds
 from planner.cli.output import write_result
-from planner.cli.what_if.faults_report import effective_table, played_table, replanned_rows
+from planner.cli.what_if.faults_report import effective_table, simulated_table, replanned_rows
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ def effective(
 
     around = _surroundings(remote_write, remote_read, mtbf, nodes_per_rack, step_time, slow_nodes, slow_speed)
     job = _job(plan, around)
-    found = [at_scale(job, tier, spares=spares) for tier in TIERS]
-    days = [{"days": one.days_to(tokens)} if tokens else {} for one in found]
-    tiers = [{**asdict(one), **more} for one, more in zip(found, days, strict=True)]
+    outcomes = [at_scale(job, tier, spares=spares) for tier in TIERS]
+    days = [{"days": outcome.days_to(tokens)} if tokens else {} for outcome in outcomes]
+    tiers = [{**asdict(outcome), **more} for outcome, more in zip(outcomes, days, strict=True)]
     write_result(
         {"schema": "planner.faults_effective/1", "tiers": tiers},
-        lambda: effective_table(found, tokens),
+        lambda: effective_table(outcomes, tokens),
         output,
         as_json=as_json,
     )
@@ -109,10 +109,10 @@ def trace(
 
     around = _surroundings("50GB/s", None, mtbf, nodes_per_rack, "1s", "0%", 0.9)
     job = _job(plan, around)
-    found = generate(job.faults, job.fleet, job.state, days * 86400.0, seed=seed, shape=shape)
+    drawn = generate(job.faults, job.fleet, job.state, days * 86400.0, seed=seed, shape=shape)
     write_result(
-        {"schema": "planner.faults_trace/1", "faults": [asdict(fault) for fault in found]},
-        lambda: to_csv(found),
+        {"schema": "planner.faults_trace/1", "faults": [asdict(fault) for fault in drawn]},
+        lambda: to_csv(drawn),
         output,
         as_json=as_json,
     )
@@ -130,7 +130,7 @@ def play(
     as_json: Json = False,
     output: Output = None,
 ) -> int:
-    """Play a run on a trace of faults, each tier at its best interval, and say how far the closed formula is off.
+    """Simulate a run on a trace of faults, each tier at its best interval, and say how far the closed formula is off.
 
     Examples:
 
@@ -143,12 +143,12 @@ def play(
     from planner.reliability.traces import load
 
     job = _job(plan, _surroundings(remote_write, remote_read, None, 1, step_time, "0%", 0.9))
-    found = load(faults)
-    if not found:
+    drawn = load(faults)
+    if not drawn:
         raise PlannerError("the trace holds no faults", where=faults, hint="draw one with `planner faults trace`")
-    rows = play_tiers(job, found, TIERS if tier is None else (require_tier(tier),), spares)
+    rows = play_tiers(job, drawn, TIERS if tier is None else (require_tier(tier),), spares)
     write_result(
-        {"schema": "planner.faults_played/1", "tiers": rows}, lambda: played_table(rows), output, as_json=as_json
+        {"schema": "planner.faults_played/1", "tiers": rows}, lambda: simulated_table(rows), output, as_json=as_json
     )
     return 0
 
@@ -200,21 +200,23 @@ def elastic(
     from planner.cli.what_if.faults_elastic import elastic_table, shared_out
     from planner.load.problems import load_plan
 
-    found = shared_out([load_plan(plan) for plan in plans], _counted(gpus))
-    write_result({"schema": "planner.faults_elastic/1", **found}, lambda: elastic_table(found), output, as_json=as_json)
+    shared = shared_out([load_plan(plan) for plan in plans], _counted(gpus))
+    write_result(
+        {"schema": "planner.faults_elastic/1", **shared}, lambda: elastic_table(shared), output, as_json=as_json
+    )
     return 0
 
 
 def _counted(text: str) -> dict[str, int]:
     """`h100_sxm=8,a100_sxm=16` as numbers by name."""
-    found: dict[str, int] = {}
+    count_of: dict[str, int] = {}
     for part in text.split(","):
         name, _, number = (word.strip() for word in part.partition("="))
         if not name or not number.isdigit():
             what = f"GPUs are named with their number, found `{part.strip()}`"
             raise PlannerError(what, where="--gpus", hint="write `--gpus h100_sxm=8,a100_sxm=16`")
-        found[name] = found.get(name, 0) + int(number)
-    return found
+        count_of[name] = count_of.get(name, 0) + int(number)
+    return count_of
 
 
 def _surroundings(
@@ -243,14 +245,14 @@ def _job(plan: str, around: "Surroundings") -> "Job":
 
 def _numbers(text: str) -> list[int]:
     """`3,8-11` as 3, 8, 9, 10, 11."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             what = f"nodes are numbers and ranges, found `{part.strip()}`"
             raise PlannerError(what, where="--nodes", hint="write `--nodes 3,8-11`")
-        found += range(int(first), int(last or first) + 1)
-    return found
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
 COMMANDS = {"effective": effective, "trace": trace, "play": play, "lose": lose, "elastic": elastic}

@@ -14,13 +14,13 @@ def shared_out(plans: "Sequence[tuple[Envelope, Decision]]", gpus: Mapping[str, 
     from planner.solvers.schedules.idle_machines import share_machines
 
     jobs = [elastic_job(envelope, decision, list(gpus)) for envelope, decision in plans]
-    found = share_machines(jobs, gpus)
-    ways = found.solution or (None,) * len(jobs)
+    result = share_machines(jobs, gpus)
+    ways = result.solution or (None,) * len(jobs)
     rows = [
         {"plan": envelope.name, "workers": job.tasks, **_job(job, way, list(gpus))}
         for (envelope, _), job, way in zip(plans, jobs, ways, strict=True)
     ]
-    return {"status": str(found.status), "speed": found.objective, "bound": found.bound, "jobs": rows}
+    return {"status": str(result.status), "speed": result.objective, "bound": result.bound, "jobs": rows}
 
 
 def _job(job: "TaskJob", way: "Way | None", kinds: Sequence[str]) -> dict[str, Any]:
@@ -41,12 +41,12 @@ def _job(job: "TaskJob", way: "Way | None", kinds: Sequence[str]) -> dict[str, A
     return {"step_s": placed.step_s, "idle_share": placed.idle_share, "runs": runs}
 
 
-def elastic_table(found: Mapping[str, Any]) -> str:
+def elastic_table(shared: Mapping[str, Any]) -> str:
     """A row for each job and kind of GPU."""
     from planner.cli.render.plan import table
 
     lines = []
-    for job in found["jobs"]:
+    for job in shared["jobs"]:
         for row in job["runs"] or [None]:
             gpus = ["waits", "-", "-", "-"]
             if row is not None:
@@ -54,5 +54,5 @@ def elastic_table(found: Mapping[str, Any]) -> str:
                 gpus.append(f"{100.0 * job['idle_share']:.1f} %")
             lines.append([job["plan"], str(job["workers"]), *gpus])
     header = ("job", "workers", "GPUs", "workers on each", "step", "idle")
-    speed, bound = found["speed"], found["bound"]
-    return f"{table(header, lines)}\n\nspeed of all jobs together {speed:.3g}, at most {bound:.3g}: {found['status']}"
+    speed, bound = shared["speed"], shared["bound"]
+    return f"{table(header, lines)}\n\nspeed of all jobs together {speed:.3g}, at most {bound:.3g}: {shared['status']}"

@@ -12,19 +12,25 @@ if TYPE_CHECKING:
     from planner.reliability.traces import Fault
 
 
-def effective_table(found: "Sequence[AtScale]", tokens: float | None) -> str:
+def effective_table(outcomes: "Sequence[AtScale]", tokens: float | None) -> str:
     """One row a tier: interval, spares, and where wall-clock time goes."""
     from planner.cli.render.plan import table
 
     header = ["tier", "snapshot every", "spares", "effective", "pauses", "rework", "restarts", "waiting", "slow"]
     header += ["days"] if tokens else []
     rows = []
-    for one in found:
-        shares = (one.effective_share, one.pause_share, one.rework_share, one.restart_share, one.waiting_share)
-        row = [one.tier, f"{one.interval} steps ({format_si(one.interval_s, 's')})", str(one.spares)]
-        row += [_percent(share) for share in (*shares, one.slow_share)]
-        rows.append(row + ([significant(one.days_to(tokens))] if tokens else []))
-    best = max(found, key=lambda one: one.machine_yield)
+    for outcome in outcomes:
+        shares = (
+            outcome.effective_share,
+            outcome.pause_share,
+            outcome.rework_share,
+            outcome.restart_share,
+            outcome.waiting_share,
+        )
+        row = [outcome.tier, f"{outcome.interval} steps ({format_si(outcome.interval_s, 's')})", str(outcome.spares)]
+        row += [_percent(share) for share in (*shares, outcome.slow_share)]
+        rows.append(row + ([significant(outcome.days_to(tokens))] if tokens else []))
+    best = max(outcomes, key=lambda outcome: outcome.machine_yield)
     gap = "never" if best.mean_gap_s is None else f"every {format_si(best.mean_gap_s / 3600.0, 'h')}"
     nodes = f"best for the machines held, spares included: {best.tier}, {_percent(best.machine_yield)} of their time"
     return f"{table(header, rows)}\n\n  a fault {gap}; {nodes}"
@@ -33,7 +39,7 @@ def effective_table(found: "Sequence[AtScale]", tokens: float | None) -> str:
 def play_tiers(
     job: "Job", trace: "Sequence[Fault]", tiers: "Sequence[Tier]", spares: int | None
 ) -> list[dict[str, Any]]:
-    """Each tier played on the trace at its best interval, beside the closed formula for the rates of the trace."""
+    """Each tier simulated on the trace at its best interval, beside the closed formula for the rates of the trace."""
     from dataclasses import asdict, replace
 
     from planner.reliability.effective import at_scale
@@ -48,13 +54,15 @@ def play_tiers(
     for tier in tiers:
         formula = at_scale(seen, tier, spares=spares)
         policy = Policy(tier, saving(tier, job.state, job.storage, job.step_s), formula.interval, formula.spares)
-        played = play_run(trace, duration_s, policy, job.state, job.storage)
-        rows.append({"tier": tier, "interval": formula.interval, "formula": formula.effective_share, **asdict(played)})
+        simulated = play_run(trace, duration_s, policy, job.state, job.storage)
+        rows.append(
+            {"tier": tier, "interval": formula.interval, "formula": formula.effective_share, **asdict(simulated)}
+        )
     return rows
 
 
-def played_table(rows: Sequence[dict[str, Any]]) -> str:
-    """One row a tier: what was played, what the formula says, and the difference in points."""
+def simulated_table(rows: Sequence[dict[str, Any]]) -> str:
+    """One row a tier: what the simulation says, what the formula says, and the difference in points."""
     from planner.cli.render.plan import table
 
     header = ("tier", "snapshot every", "faults", "effective", "formula", "off by", "rework", "restarts", "waiting")
@@ -67,19 +75,19 @@ def played_table(rows: Sequence[dict[str, Any]]) -> str:
     return table(header, lines)
 
 
-def replanned_rows(found: "Replanned") -> dict[str, float]:
+def replanned_rows(replanned: "Replanned") -> dict[str, float]:
     """What a plan becomes after a loss, by name."""
     return {
-        "lost_gpus": found.lost_gpus,
-        "replicas": found.replicas,
-        "cells_that_load": found.moves.loads,
-        "cells_idle": len(found.moves.idle),
-        "loaded_bytes": found.loaded_bytes,
-        "resharded_share": found.resharded_share,
-        "only_in_checkpoint_share": found.only_in_checkpoint_share,
-        "fewest_micro_batches": min(found.micro_batches),
-        "most_micro_batches": max(found.micro_batches),
-        "speed": found.speed,
+        "lost_gpus": replanned.lost_gpus,
+        "replicas": replanned.replicas,
+        "cells_that_load": replanned.moves.loads,
+        "cells_idle": len(replanned.moves.idle),
+        "loaded_bytes": replanned.loaded_bytes,
+        "resharded_share": replanned.resharded_share,
+        "only_in_checkpoint_share": replanned.only_in_checkpoint_share,
+        "fewest_micro_batches": min(replanned.micro_batches),
+        "most_micro_batches": max(replanned.micro_batches),
+        "speed": replanned.speed,
     }
 
 

@@ -1,4 +1,4 @@
-"""`planner simulate`: a serving plan played on requests, step by step."""
+"""`planner simulate`: a serving plan simulated on requests, step by step."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -27,10 +27,10 @@ def simulate(
         int | None, typer.Option("--first", metavar="N", min=1, help="Only so many requests.", rich_help_panel=INPUT)
     ] = None,
     rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Play the trace at 12/s.", rich_help_panel=INPUT)
+        str | None, typer.Option(metavar="RATE", help="Send the trace at 12/s.", rich_help_panel=INPUT)
     ] = None,
     rate_scale: Annotated[
-        float, typer.Option("--rate-scale", metavar="X", help="Play the trace X times as fast.", rich_help_panel=INPUT)
+        float, typer.Option("--rate-scale", metavar="X", help="Send the trace X times as fast.", rich_help_panel=INPUT)
     ] = 1.0,
     clients: Annotated[
         int, typer.Option(metavar="N", min=0, help="Its lengths from N clients that wait.", rich_help_panel=INPUT)
@@ -98,9 +98,9 @@ def simulate(
     as_json: Json = False,
     output: Output = None,
 ) -> int:
-    """Play a serving plan on requests: TTFT, TPOT and latency of each, and where time went.
+    """Simulate a serving plan on requests: TTFT, TPOT and latency of each, and where time went.
 
-    Every step of every engine is played, with the step times that the plan was costed with. Exits 1 when requests are
+    Every step of every engine is simulated, with the step times that the plan was costed with. Exits 1 when requests are
     left unanswered.
 
     Examples:

@@ -111,11 +111,11 @@ def sweep(
     named: dict[str, Any] = {"backend": backend} if backend is not None else {}
     limits = Limits(time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), **named)
     options = _options(workers, engine, ray_address, cache, keep=not no_cache)
-    swept, table, found = _run(given, options, limits, tuple(overrides or ()), profile_paths(profiles))
+    swept, table, findings = _run(given, options, limits, tuple(overrides or ()), profile_paths(profiles))
     gate = judge(table, before, rules) if rules or before is not None or junit or summary or annotate else None
-    _hand_over(table, found, gate, output, as_json=as_json)
+    _hand_over(table, findings, gate, output, as_json=as_json)
     if gate is not None:
-        _report(gate, swept, found, {"junit": junit, "summary": summary}, file if annotate else None)
+        _report(gate, swept, findings, {"junit": junit, "summary": summary}, file if annotate else None)
     if _say_unsolved(table):
         return EXIT_BAD
     return EXIT_NO if gate is not None and not gate.ok else 0
@@ -127,7 +127,7 @@ def _say_unsolved(table: "ResultTable") -> bool:
     unsolved = [row for row in table.rows if row["status"] in ("error", "stopped")]
     if unsolved:
         say(f"error: {unsolved[0]['error']}")
-        say(f"  hint: {len(unsolved):,} of {len(table.rows):,} points have no answer; mend their values or limits")
+        say(f"  hint: {len(unsolved):,} of {len(table.rows):,} points have no answer; fix their values or limits")
     return bool(unsolved)
 
 
@@ -179,28 +179,28 @@ def _finish(
     swept = finish_sweep(runner, axes, points)
     table = make_table(swept)
     changes = break_evens(swept, narrow=given.spec.breakeven, tolerance=given.spec.tolerance)
-    found = {"break_evens": break_even_rows(swept, changes), "sensitivity": sensitivity(swept)}
+    findings = {"break_evens": break_even_rows(swept, changes), "sensitivity": sensitivity(swept)}
     runner.tell_kept()
-    return swept, table, found
+    return swept, table, findings
 
 
 def _hand_over(
-    table: "ResultTable", found: dict[str, Any], gate: "Gate | None", output: str | None, *, as_json: bool
+    table: "ResultTable", findings: dict[str, Any], gate: "Gate | None", output: str | None, *, as_json: bool
 ) -> None:
     from planner.cli.render.sweep import render_gate, render_sweep
     from planner.sweep.files import json_document, write_table
 
     if not as_json and output != "-":
-        write_data(render_sweep(table, found))
+        write_data(render_sweep(table, findings))
         if gate is not None:
             write_data(render_gate(gate))
     if output is not None:
-        write_table(table, output, found)
+        write_table(table, output, findings)
         if output != "-":
             say(f"wrote {output}")
     if as_json and output != "-":
         verdict = {} if gate is None else {"gate": {"ok": gate.ok, "failed": _failed(gate), "notes": list(gate.notes)}}
-        write_json(json_document(table, {**found, **verdict}))
+        write_json(json_document(table, {**findings, **verdict}))
 
 
 def _failed(gate: "Gate") -> list[dict[str, Any]]:
@@ -212,7 +212,7 @@ def _failed(gate: "Gate") -> list[dict[str, Any]]:
 
 
 def _report(
-    gate: "Gate", swept: "FinishedSweep", found: dict[str, Any], files: dict[str, str | None], annotated: str | None
+    gate: "Gate", swept: "FinishedSweep", findings: dict[str, Any], files: dict[str, str | None], annotated: str | None
 ) -> None:
     from planner.sweep.reports import annotations, junit_xml, markdown_summary
 
@@ -220,7 +220,7 @@ def _report(
     if files["junit"] is not None:
         write_data(junit_xml(gate, name), files["junit"])
     if files["summary"] is not None:
-        write_data(markdown_summary(gate, name, found["break_evens"]), files["summary"])
+        write_data(markdown_summary(gate, name, findings["break_evens"]), files["summary"])
     if annotated is not None:
         for line in annotations(gate, annotated):
             say(line)

@@ -37,10 +37,10 @@ def _gap(certificate: Certificate) -> Iterator[Finding]:
     what = f"states the gap {stated}, |objective - bound| / |objective| is {derived:.6g}"
     yield Finding("certificate.gap", right, what, _WHERE, "state the gap that objective and bound give")
     maximising = certificate.objective.sense == "maximize"
-    beaten = (value - bound if maximising else bound - value) / max(abs(value), 1e-9)
+    excess = (value - bound if maximising else bound - value) / max(abs(value), 1e-9)
     what = f"objective {value:.6g}, bound {bound:.6g} ({certificate.objective.sense})"
     hint = "a bound that the plan beats is none: solve again"
-    yield Finding("certificate.bound", beaten <= PROOF_REL_TOL, what, _WHERE, hint)
+    yield Finding("certificate.bound", excess <= PROOF_REL_TOL, what, _WHERE, hint)
 
 
 def _claim(certificate: Certificate) -> Iterator[Finding]:
@@ -97,8 +97,8 @@ def _dual_tree_bound(proof: dict[str, JsonValue]) -> float | None:
     return None if proven is None else proven * _unit(proof.get("objective_unit", 1.0))
 
 
-def _unit(found: JsonValue) -> float:
+def _unit(unit: JsonValue) -> float:
     """What one unit of the model's objective is in units of the plan's."""
-    if not isinstance(found, int | float) or not 0.0 < found < math.inf:
-        raise PlannerError(f"`objective_unit` must be positive, found {found!r}")
-    return float(found)
+    if not isinstance(unit, int | float) or not 0.0 < unit < math.inf:
+        raise PlannerError(f"`objective_unit` must be positive, found {unit!r}")
+    return float(unit)

@@ -16,9 +16,9 @@ SHARE_TOL = 1e-6
 """Of shares of traffic, which leave out routes with next to none of it."""
 
 
-def agree(found: float, wanted: float) -> bool:
+def agree(figure: float, wanted: float) -> bool:
     """Whether two figures of a plan are the same but for rounding."""
-    return math.isclose(found, wanted, rel_tol=REL_TOL, abs_tol=REL_TOL)
+    return math.isclose(figure, wanted, rel_tol=REL_TOL, abs_tol=REL_TOL)
 
 
 def figure_findings(envelope: Envelope, decision: Decision) -> list[Finding]:

@@ -109,12 +109,12 @@ def side_file_findings(decision: Decision, base: Path | None) -> Iterator[Findin
             yield _skipped("digest.side_files", "not judged: the folder of the plan is not known", place)
             continue
         try:
-            found = "sha256:" + hashlib.sha256((base / side.path).read_bytes()).hexdigest()
+            digest_there = "sha256:" + hashlib.sha256((base / side.path).read_bytes()).hexdigest()
         except (OSError, ValueError) as error:
             what = f"cannot read `{side.path}`: {getattr(error, 'strerror', None) or error}"
             yield Finding("digest.side_files", False, what, place, "put the file beside the plan")
             continue
-        right = found == side.digest
+        right = digest_there == side.digest
         what = f"`{side.path}` is {'the file' if right else 'not the file'} that the plan was made with"
         yield Finding("digest.side_files", right, what, place, "restore that file, or solve again")
 

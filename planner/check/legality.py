@@ -125,8 +125,8 @@ def _sharing_findings(decision: Decision, pools: "Mapping[str, Pool]") -> Iterat
     yield Finding("placement.exclusive", not clash, clash or "no device serves two ranks at a time", "placement", hint)
 
 
-def _take_turns(phases: Mapping[str, set[str]], one: str, other: str) -> bool:
-    return one != other and bool(phases[one]) and bool(phases[other]) and not phases[one] & phases[other]
+def _take_turns(phases: Mapping[str, set[str]], role: str, other: str) -> bool:
+    return role != other and bool(phases[role]) and bool(phases[other]) and not phases[role] & phases[other]
 
 
 def _num_devices(pool: "Pool") -> int:

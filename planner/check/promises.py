@@ -34,20 +34,20 @@ def cap_findings(decision: Decision, problem: Problem) -> Iterator[Finding]:
 def slo_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
     """One finding for every stated limit of every workload."""
     for workload in problem.workloads:
-        found = {(p.metric, p.statistic): p for p in envelope.predictions if p.of == workload.name}
-        yield from _load(workload, found, needed=problem.objective.minimize is not None)
-        judged = [_limit(name, of, bound_s, found, workload.name) for name, of, bound_s in workload.slo.limits()]
+        predictions = {(p.metric, p.statistic): p for p in envelope.predictions if p.of == workload.name}
+        yield from _load(workload, predictions, needed=problem.objective.minimize is not None)
+        judged = [_limit(name, of, bound_s, predictions, workload.name) for name, of, bound_s in workload.slo.limits()]
         yield from judged
         if workload.slo.attainment is not None:
-            yield _attainment(workload.slo.attainment, found, judged, workload.name)
+            yield _attainment(workload.slo.attainment, predictions, judged, workload.name)
 
 
-Found = Mapping[tuple[str, str], Prediction]
+Predictions = Mapping[tuple[str, str], Prediction]
 
 
-def _limit(name: str, statistic: str, allowed_s: float, found: Found, workload: str) -> Finding:
+def _limit(name: str, statistic: str, allowed_s: float, predictions: Predictions, workload: str) -> Finding:
     metric, where = f"{name}_s", f"workloads.{workload}.slo.{name}.{statistic}"
-    prediction = found.get((metric, statistic)) or found.get((metric, "mean"))
+    prediction = predictions.get((metric, statistic)) or predictions.get((metric, "mean"))
     if prediction is None:
         what = f"`{metric}` of workload `{workload}` is not predicted"
         return Finding(f"slo.{name}", False, what, where, "add the prediction")
@@ -58,9 +58,9 @@ def _limit(name: str, statistic: str, allowed_s: float, found: Found, workload: 
     return Finding(f"slo.{name}", right, what, where, _HINT, approximate=from_mean or prediction.approximate)
 
 
-def _attainment(wanted: float, found: Found, judged: list[Finding], workload: str) -> Finding:
+def _attainment(wanted: float, predictions: Predictions, judged: list[Finding], workload: str) -> Finding:
     where = f"workloads.{workload}.slo.attainment"
-    prediction = found.get(("attainment", "mean"))
+    prediction = predictions.get(("attainment", "mean"))
     if prediction is None:
         what = f"attainment of {wanted:.4g} is not predicted; judged by the limits one by one"
         return Finding("slo.attainment", all(finding.ok for finding in judged), what, where, _HINT, approximate=True)
@@ -69,9 +69,9 @@ def _attainment(wanted: float, found: Found, judged: list[Finding], workload: st
     return Finding("slo.attainment", right, what, where, _HINT, approximate=prediction.approximate)
 
 
-def _load(workload: WorkloadSpec, found: Found, *, needed: bool) -> Iterator[Finding]:
+def _load(workload: WorkloadSpec, predictions: Predictions, *, needed: bool) -> Iterator[Finding]:
     """Whether the plan serves the rate that the workload brings; one for the most throughput serves what it can."""
-    prediction = found.get(("requests_per_s", "mean"))
+    prediction = predictions.get(("requests_per_s", "mean"))
     if workload.load is None or workload.load.rate_per_s is None or prediction is None:
         return
     rate = workload.load.rate_per_s

@@ -32,10 +32,10 @@ def catalog_stamps(section: str) -> tuple[Stamp, ...]:
     try:
         with os.scandir(folder) as entries:
             files = [entry for entry in entries if entry.name.endswith((".yaml", ".yml")) and entry.name[0] != "."]
-            found = [(entry.path, entry.stat()) for entry in files]
+            states = [(entry.path, entry.stat()) for entry in files]
     except OSError:
         return ()
-    return tuple((path, state.st_mtime_ns, state.st_size) for path, state in sorted(found, key=lambda item: item[0]))
+    return tuple((path, state.st_mtime_ns, state.st_size) for path, state in sorted(states, key=lambda item: item[0]))
 
 
 def add_to_catalog(section: str, stem: str, text: str, *, force: bool = False) -> Path:

@@ -28,7 +28,7 @@ def load_problem(
     """The problem in a YAML or JSON file (`-` is standard input), validated and with every name looked up.
 
     `overrides` are `path=value` texts; `profiles` and `seed` replace those of the file when given. Paths in the file
-    are relative to its folder, `profiles` to the working directory. Raises PlannerError with file, line and mend.
+    are relative to its folder, `profiles` to the working directory. Raises PlannerError with file, line and hint.
     """
     base = Path() if str(path) == "-" else Path(path).parent
     return resolve_document(load_document(path), base, overrides=overrides, profiles=profiles, seed=seed)
@@ -57,7 +57,7 @@ def resolve_document(
 def load_plan(path: str | Path) -> "tuple[Envelope, Decision]":
     """The plan in a JSON file (`-` is standard input): its envelope, and its decision by the schema of its kind.
 
-    Raises PlannerError, with file, line and mend, for what is no plan, no longer whole, or not valid.
+    Raises PlannerError, with file, line and hint, for what is no plan, no longer whole, or not valid.
     """
     from planner.kinds.registry import find_kind
     from planner.plan.reader import load_plan_document

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict of one rule on one part of a plan; `hint` says how to mend a failure."""
+    """The verdict of one rule on one part of a plan; `hint` says how to fix a failure."""
 
     rule: str  # dotted, such as memory.capacity
     ok: bool

@@ -87,57 +87,57 @@ def _shape(record: type[Any]) -> tuple[dict[str, Any], frozenset[str]]:
     return get_type_hints(record, include_extras=True), frozenset(required)
 
 
-def _record(record: type[T], found: Any, path: Steps, document: Document) -> T:  # noqa: ANN401 - parsed JSON
+def _record(record: type[T], value: Any, path: Steps, document: Document) -> T:  # noqa: ANN401 - parsed JSON
     wanted, required = _shape(record)
-    if not isinstance(found, dict):
-        raise _wrong(f"must be a mapping, found {_shown(found)}", path, document, "write it as {...}")
-    for key in found:
+    if not isinstance(value, dict):
+        raise _wrong(f"must be a mapping, found {_shown(value)}", path, document, "write it as {...}")
+    for key in value:
         if key not in wanted:
             listing = f"the keys here are {', '.join(f'`{name}`' for name in wanted)}"
             hint = did_you_mean(key, list(wanted), otherwise=listing)
             raise _wrong(f"unknown key `{key}`", (*path, key), document, hint)
-    missing = sorted(required - found.keys())
+    missing = sorted(required - value.keys())
     if missing:
         raise _wrong(f"`{missing[0]}` is missing", path, document, f"add `{missing[0]}`")
-    return record(**{key: _value(wanted[key], value, (*path, key), document) for key, value in found.items()})
+    return record(**{key: _value(wanted[key], below, (*path, key), document) for key, below in value.items()})
 
 
-def _value(wanted: Any, found: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401 - types are data here
+def _value(wanted: Any, value: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401 - types are data here
     """`found` as the annotated type `wanted`."""
     if wanted is Any:
-        return found
+        return value
     origin = get_origin(wanted)
     if origin is Annotated:
         number, limit = get_args(wanted)
-        return _at_least(limit.least, _value(number, found, path, document), path, document)
+        return _at_least(limit.least, _value(number, value, path, document), path, document)
     if origin in (Union, types.UnionType):
-        return _member(get_args(wanted), found, path, document)
+        return _member(get_args(wanted), value, path, document)
     if origin is tuple:
-        return _items(get_args(wanted), found, path, document)
+        return _items(get_args(wanted), value, path, document)
     if origin is Mapping:
-        if not isinstance(found, dict):
-            raise _wrong(f"must be a mapping, found {_shown(found)}", path, document, "write it as {...}")
+        if not isinstance(value, dict):
+            raise _wrong(f"must be a mapping, found {_shown(value)}", path, document, "write it as {...}")
         of = get_args(wanted)[1]
-        return {key: _value(of, value, (*path, key), document) for key, value in found.items()}
+        return {key: _value(of, below, (*path, key), document) for key, below in value.items()}
     if wanted in _WORDS:
-        return _scalar(wanted, found, path, document)
-    return _record(wanted, found, path, document)
+        return _scalar(wanted, value, path, document)
+    return _record(wanted, value, path, document)
 
 
-def _member(members: tuple[Any, ...], found: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401
-    if found is None and types.NoneType in members:
+def _member(members: tuple[Any, ...], value: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401
+    if value is None and types.NoneType in members:
         return None
     plain = [member for member in members if member is not types.NoneType]
-    exact = [member for member in plain if type(found) is member]
-    return _value(exact[0] if exact else plain[0], found, path, document)
+    exact = [member for member in plain if type(value) is member]
+    return _value(exact[0] if exact else plain[0], value, path, document)
 
 
-def _items(wanted: tuple[Any, ...], found: Any, path: Steps, document: Document) -> tuple[Any, ...]:  # noqa: ANN401
-    if not isinstance(found, list):
-        raise _wrong(f"must be a list, found {_shown(found)}", path, document, "write it as [...]")
-    if wanted[-1] is not Ellipsis and len(found) != len(wanted):
-        raise _wrong(f"must have {len(wanted)} entries, found {len(found)}", path, document, "correct the list")
-    return tuple(_value(wanted[0], value, (*path, index), document) for index, value in enumerate(found))
+def _items(wanted: tuple[Any, ...], value: Any, path: Steps, document: Document) -> tuple[Any, ...]:  # noqa: ANN401
+    if not isinstance(value, list):
+        raise _wrong(f"must be a list, found {_shown(value)}", path, document, "write it as [...]")
+    if wanted[-1] is not Ellipsis and len(value) != len(wanted):
+        raise _wrong(f"must have {len(wanted)} entries, found {len(value)}", path, document, "correct the list")
+    return tuple(_value(wanted[0], below, (*path, index), document) for index, below in enumerate(value))
 
 
 def _at_least(least: int, number: T, path: Steps, document: Document) -> T:
@@ -146,12 +146,12 @@ def _at_least(least: int, number: T, path: Steps, document: Document) -> T:
     return number
 
 
-def _scalar(wanted: type[Any], found: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401
-    right = isinstance(found, (int, float) if wanted is float else wanted)
-    if not right or isinstance(found, bool) is not (wanted is bool):
-        raise _wrong(f"must be {_WORDS[wanted]}, found {_shown(found)}", path, document, f"correct `{path[-1]}`")
+def _scalar(wanted: type[Any], value: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401
+    right = isinstance(value, (int, float) if wanted is float else wanted)
+    if not right or isinstance(value, bool) is not (wanted is bool):
+        raise _wrong(f"must be {_WORDS[wanted]}, found {_shown(value)}", path, document, f"correct `{path[-1]}`")
     try:
-        return float(found) if wanted is float else found
+        return float(value) if wanted is float else value
     except OverflowError:
         raise _wrong("is too large for a number", path, document, f"correct `{path[-1]}`") from None
 
@@ -161,8 +161,8 @@ def _wrong(what: str, path: Steps, document: Document, hint: str) -> PlannerErro
     return PlannerError(what, where=f"{document.where(path)}: {dotted}" if dotted else document.where(path), hint=hint)
 
 
-def _shown(found: object) -> str:
-    if isinstance(found, dict | list):
-        return "a mapping" if isinstance(found, dict) else "a list"
-    text = repr(found)
+def _shown(value: object) -> str:
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

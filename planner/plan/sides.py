@@ -15,8 +15,8 @@ def ffn_roles(decision: Decision) -> dict[str, Role]:
     for route in decision.routing:
         if route.source is not None and named[route.source].function == ATTENTION:
             goals.setdefault(route.source, set()).add(route.to)
-    found = {source: named[next(iter(names))] for source, names in goals.items() if len(names) == 1}
-    return {source: role for source, role in found.items() if role.function == FFN}
+    goal_of = {source: named[next(iter(names))] for source, names in goals.items() if len(names) == 1}
+    return {source: role for source, role in goal_of.items() if role.function == FFN}
 
 
 def without_ffn(decision: D) -> D:

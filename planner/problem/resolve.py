@@ -63,11 +63,11 @@ class Resolved:
         from planner.hardware.library import find_instance
 
         unpriced = [pool for pool in self.problem.cluster.pools if pool.usd_per_gpu_hour is None]
-        found = [(pool, find_instance(pool.gpu)) for pool in unpriced]
+        instances = [(pool, find_instance(pool.gpu)) for pool in unpriced]
         return tuple(
             f"the price of pool `{pool.label}` is the on-demand price of {instance.name} in {instance.region} "
             f"on {instance.date}: {instance.usd_per_hour:g} USD an hour for {instance.node.num_gpus} GPUs"
-            for pool, instance in found
+            for pool, instance in instances
             if instance is not None and instance.usd_per_hour is not None
         )
 
@@ -112,10 +112,12 @@ def resolve(problem: Problem, where: Where, *, base: Path = Path()) -> Resolved:
             Workload(
                 spec=spec,
                 model=problem.model_of(spec),
-                input=_lengths(spec.input_tokens, "input_tokens", where(("workloads", at, "input_tokens")), base),
-                output=_lengths(spec.output_tokens, "output_tokens", where(("workloads", at, "output_tokens")), base),
+                input=_lengths(spec.input_tokens, "input_tokens", where(("workloads", index, "input_tokens")), base),
+                output=_lengths(
+                    spec.output_tokens, "output_tokens", where(("workloads", index, "output_tokens")), base
+                ),
             )
-            for at, spec in enumerate(problem.workloads)
+            for index, spec in enumerate(problem.workloads)
         ),
         where=where,
     )

@@ -81,13 +81,15 @@ def refuse(what: str, hint: str, key: str = "") -> PydanticCustomError:
 def planner_error(
     error: ValidationError, where: Callable[[Path], str], known: dict[Path, list[str]] | None = None
 ) -> PlannerError:
-    """The first validation error as one PlannerError with place and mend; `where` makes a path `file:line: path`."""
+    """The first validation error as one PlannerError with place and fix; `where` makes a path `file:line: path`."""
     specs = _spec_names()
     chosen = pick(error.errors(include_url=False), lambda part: _is_internal(part, specs))
     first = chosen[0]
     loc, last = first["loc"], len(first["loc"]) - 1
     named = first["type"] in ("extra_forbidden", "missing")  # such a path ends in a key, whatever it is called
-    path: Path = tuple(part for at, part in enumerate(loc) if (named and at == last) or not _is_internal(part, specs))
+    path: Path = tuple(
+        part for index, part in enumerate(loc) if (named and index == last) or not _is_internal(part, specs)
+    )
     context: dict[str, Any] = first.get("ctx", {})
     if context.get("key"):
         path = (*path, context["key"])

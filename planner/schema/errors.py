@@ -1,4 +1,4 @@
-"""Validation errors in our own words: which of several to tell, what is wrong, and how to mend it."""
+"""Validation errors in our own words: which of several to tell, what is wrong, and how to fix it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -59,36 +59,38 @@ def _is_other_type(error: Mapping[str, Any], place: Place, is_internal: Callable
 
 
 def describe(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """What is wrong and how to mend it, of the errors that `pick` chose."""
+    """What is wrong and how to fix it, of the errors that `pick` chose."""
     error = errors[0]
     kind, context, value = error["type"], error.get("ctx", {}), error["input"]
-    found = f", found {value!r}" if _is_short(value) else ""
-    wanted = sorted({_WANTED[one["type"]] for one in errors if one["type"] in _WANTED}, reverse=True)
+    shown = f", found {value!r}" if _is_short(value) else ""
+    wanted = sorted(
+        {_WANTED[error_of_form["type"]] for error_of_form in errors if error_of_form["type"] in _WANTED}, reverse=True
+    )
     if wanted:
         words = " or ".join(wanted)
-        return f"must be {words}{found}", f"write {words}"
+        return f"must be {words}{shown}", f"write {words}"
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
-        return f"must be {words} {context[key]:g}{found}", f"write a value {words} {context[key]:g}"
+        return f"must be {words} {context[key]:g}{shown}", f"write a value {words} {context[key]:g}"
     if kind in _SIZES:
         words, key = _SIZES[kind]
         size = f"{words} {context[key]} {'entry' if context[key] == 1 else 'entries'}"
         return f"needs {size}, has {context['actual_length']}", f"give {size}"
     if kind in ("literal_error", "enum"):
-        return _one_of(str(context["expected"]), value, found)
+        return _one_of(str(context["expected"]), value, shown)
     if kind in ("string_too_short", "string_too_long"):
         size = context.get("min_length", context.get("max_length"))
         words = "at least" if kind == "string_too_short" else "at most"
         return f"must have {words} {size} characters", f"write text of {words} {size} characters"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
-    return f"must {message}{found}" if error["msg"].startswith("Input should ") else f"{message}{found}", "correct it"
+    return f"must {message}{shown}" if error["msg"].startswith("Input should ") else f"{message}{shown}", "correct it"
 
 
-def _one_of(expected: str, value: object, found: str) -> tuple[str, str]:
+def _one_of(expected: str, value: object, shown: str) -> tuple[str, str]:
     known = [part.strip().strip("'") for part in expected.replace(" or ", ", ").split(",")]
     listing = ", ".join(f"`{name}`" for name in known)
     otherwise = f"write {'one of ' if len(known) > 1 else ''}{listing}"
-    what = f"must be {'one of ' if len(known) > 1 else ''}{listing}{found}"
+    what = f"must be {'one of ' if len(known) > 1 else ''}{listing}{shown}"
     return what, did_you_mean(str(value), known, otherwise=otherwise) if isinstance(value, str) else otherwise
 
 

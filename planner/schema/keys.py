@@ -12,16 +12,16 @@ def known_keys(spec: type[Spec], data: object) -> dict[Path, list[str]]:
     known: dict[Path, list[str]] = {}
     waiting: list[tuple[Path, object, object]] = [((), spec, data)]
     while waiting:
-        path, wanted, found = waiting.pop()
+        path, wanted, given = waiting.pop()
         for form in _forms(wanted):
-            if isinstance(form, type) and issubclass(form, Spec) and isinstance(found, dict):
+            if isinstance(form, type) and issubclass(form, Spec) and isinstance(given, dict):
                 known[path] = sorted({*known.get(path, []), *written_names(form)})
                 fields = {field.alias or name: field.annotation for name, field in form.model_fields.items()}
-                waiting += [((*path, key), fields[key], value) for key, value in found.items() if key in fields]
-            elif get_origin(form) is dict and isinstance(found, dict):
-                waiting += [((*path, key), get_args(form)[1], value) for key, value in found.items()]
-            elif get_origin(form) in (tuple, list) and isinstance(found, list):
-                waiting += [((*path, index), get_args(form)[0], value) for index, value in enumerate(found)]
+                waiting += [((*path, key), fields[key], value) for key, value in given.items() if key in fields]
+            elif get_origin(form) is dict and isinstance(given, dict):
+                waiting += [((*path, key), get_args(form)[1], value) for key, value in given.items()]
+            elif get_origin(form) in (tuple, list) and isinstance(given, list):
+                waiting += [((*path, index), get_args(form)[0], value) for index, value in enumerate(given)]
     return known
 
 

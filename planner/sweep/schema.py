@@ -103,7 +103,7 @@ class SweepFile:
 
 
 def load_sweep(path: str) -> SweepFile:
-    """The sweep in a YAML or JSON file; `-` is standard input. Raises PlannerError with file, line and mend."""
+    """The sweep in a YAML or JSON file; `-` is standard input. Raises PlannerError with file, line and hint."""
     document = load_document(path)
     where = Where(document.lines, document.source)
     if not isinstance(document.data, dict):

@@ -1,4 +1,4 @@
-"""Bad input ends in one clear error with place and mend, the right exit code, and nothing half-written."""
+"""Bad input ends in one clear error with place and fix, the right exit code, and nothing half-written."""
 
 import json
 import os
@@ -19,7 +19,7 @@ HOSTILE = """it's "$(touch pwned)" `touch pwned`; touch pwned #"""
 
 
 def assert_refused(done: "Outcome", where: str, what: str, hint: str) -> None:
-    """One error on stderr with the place, the mistake and the mend; nothing on stdout; exit code 2."""
+    """One error on stderr with the place, the mistake and the fix; nothing on stdout; exit code 2."""
     assert done.code == 2, done.err
     assert done.out == ""
     lines = done.err.splitlines()
@@ -31,7 +31,7 @@ def assert_refused(done: "Outcome", where: str, what: str, hint: str) -> None:
 
 
 EDITS: dict[str, tuple[str, str, int, str, str]] = {
-    # name: (text replaced, by what, line of the error, what it says, how to mend it)
+    # name: (text replaced, by what, line of the error, what it says, how to fix it)
     "unknown key": ("objective:", "objectve:", 21, "unknown key `objectve`", "did you mean `objective`?"),
     "unknown key below a list": ("tpot:", "tpott:", 20, "unknown key `tpott`", "did you mean `tpot`?"),
     "unknown statistic": ("ttft: 1s", "ttft: {p96: 1s}", 19, "unknown key `p96`", "`p95`"),

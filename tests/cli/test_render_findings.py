@@ -1,4 +1,4 @@
-"""The text of a check: what holds, what fails with its mend, and what could not be judged."""
+"""The text of a check: what holds, what fails with its hint, and what could not be judged."""
 
 from planner.cli.render.plan import render_findings
 from planner.plan.findings import Finding

@@ -52,7 +52,7 @@ def test_a_cap_that_a_period_cannot_keep_exits_1_with_the_nearest(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("changes", "said", "mend"),
+    ("changes", "said", "hint"),
     [
         ({"stage": "gen_only"}, "generation and training together", "stage: full"),
         ({"change": {"generation_s": -1, "training_s": 0}}, "must be at least 0", "change.generation_s"),
@@ -61,12 +61,12 @@ def test_a_cap_that_a_period_cannot_keep_exits_1_with_the_nearest(tmp_path: Path
     ],
 )
 def test_bad_horizons_are_refused_with_a_mend(
-    tmp_path: Path, changes: dict[str, Any], said: str, mend: str, capsys: Capture
+    tmp_path: Path, changes: dict[str, Any], said: str, hint: str, capsys: Capture
 ) -> None:
     assert main(["rl", "horizon", _changed(tmp_path, **changes)]) == 2
     shown = capsys.readouterr().err
     assert said in shown
-    assert mend in shown
+    assert hint in shown
 
 
 def test_a_horizon_starts_from_the_plan_that_runs(tmp_path: Path, capsys: Capture) -> None:
