@@ -1,13 +1,14 @@
 """`planner hardware`: what is known of accelerators, nodes, fabrics and cloud instances, and files of one's own."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli.options import INPUT, Force, Json, Match, Output
 from planner.cli.output import say, write_result
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import PlannerError, require_known
 
 if TYPE_CHECKING:
     from planner.hardware.cluster import CloudInstance, Fabric, NodeType
@@ -45,9 +46,7 @@ def list_(
     """
     from planner.cli.render.plan import table
 
-    if section not in SECTIONS:
-        hint = did_you_mean(section, list(SECTIONS), otherwise=f"use one of {', '.join(SECTIONS)}")
-        raise PlannerError(f"unknown section `{section}`", where="--section", hint=hint)
+    require_known("section", section, SECTIONS, listing="use one of", where="--section")
     entries = list(_selected(section, match, vendor, memory))
     facts = [_SECTION[section].facts(entry) for entry in entries]
     write_result(
@@ -185,16 +184,8 @@ def _node_facts(node: "NodeType") -> dict[str, Any]:
 
 
 def _instance_facts(instance: "CloudInstance") -> dict[str, Any]:
-    from dataclasses import asdict
-
     facts = {key: value for key, value in asdict(instance).items() if key not in ("node", "source")}
     return {**facts, "usd_per_gpu_hour": instance.usd_per_gpu_hour, "node": _node_facts(instance.node)}
-
-
-def _fabric_facts(fabric: "Fabric") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(fabric)
 
 
 def _shown(name: str) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
@@ -211,7 +202,7 @@ def _shown(name: str) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
             fabric = None
         if fabric is None:
             raise
-        facts = {"schema": "planner.fabric/1", **_fabric_facts(fabric)}
+        facts = {"schema": "planner.fabric/1", **asdict(fabric)}
         return facts, {"fabric": dict(sources_of("fabrics", fabric.name))}
     gpu = {"accelerator": dict(sources_of("accelerators", node.accelerator.name))}
     if instance is None:
@@ -231,13 +222,13 @@ def _flat(value: Any, path: str) -> list[tuple[str, Any]]:  # noqa: ANN401 - pla
     return [(path, "-" if value is None else value)]
 
 
+@dataclass(frozen=True, slots=True)
 class _SectionOf:
     """How the entries of one section are shown."""
 
-    def __init__(
-        self, header: tuple[str, ...], cells: Callable[[Any], tuple[str, ...]], facts: Callable[[Any], dict[str, Any]]
-    ) -> None:
-        self.header, self.cells, self.facts = header, cells, facts
+    header: tuple[str, ...]
+    cells: Callable[[Any], tuple[str, ...]]
+    facts: Callable[[Any], dict[str, Any]]
 
 
 _SECTION = {
@@ -249,7 +240,7 @@ _SECTION = {
         _instance_cells,
         _instance_facts,
     ),
-    "fabrics": _SectionOf(("fabric", "bandwidth", "latency", "oversubscription"), _fabric_cells, _fabric_facts),
+    "fabrics": _SectionOf(("fabric", "bandwidth", "latency", "oversubscription"), _fabric_cells, asdict),
 }
 
 COMMANDS = {"list": list_, "show": show, "import": import_}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import INPUT, Json, Output
-from planner.cli.output import say, write_data, write_json
+from planner.cli.output import write_data, write_json
+from planner.cli.plans.check_execute import judged, keep_checks, make_options
 from planner.cli.plans.execute_options import (
     EXECUTE,
     CalibrationFile,
@@ -18,7 +19,7 @@ from planner.cli.plans.execute_options import (
     Roles,
     TimeLimit,
 )
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import require_known
 
 if TYPE_CHECKING:
     from planner.plan.findings import Finding
@@ -84,7 +85,7 @@ def check(
     """Check whether a plan is what it says it is.
 
     Level static judges from the plan alone, by these rules: schema, arithmetic, memory, placement, SLOs, and the
-    certificate re-derived without a solver. Level simulate runs it on its workload in the simulator, or on a trace, and holds the
+    certificate re-derived without a solver. Level simulate simulates it on its workload, or on a trace, and holds the
     times of the requests against the limits. Level execute builds the shards of its roles with random weights, runs
     their steps on the devices at hand, and holds measured against predicted time. Level engine starts the plan's
     engine (or takes a URL), drives it with the plan's workload through a load generator, and holds TTFT and TPOT
@@ -134,21 +135,17 @@ def check(
         return list(judge(simulation)), {"schema": "planner.simulation/1", **simulation.summary}
 
     if level == "execute":
-        from planner.cli.plans.check_execute import judged, make_options
-
         options = make_options(
             roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,
             calibration=calibration, nproc=nproc,
         )  # fmt: skip
         return judged(plan, options, as_json=as_json, output=output, keep=True)
     levels: dict[str, Callable[[], Judged]] = {"static": static, "simulate": simulated, "engine": engine}
-    if level not in levels:
-        hint = did_you_mean(level, [*levels, "execute"], otherwise=f"levels are {', '.join([*levels, 'execute'])}")
-        raise PlannerError(f"unknown level `{level}`", where="--level", hint=hint)
+    require_known("level", level, [*levels, "execute"], listing="levels are", where="--level")
     findings, result = levels[level]()
     _print(findings, result, as_json=as_json, output=output)
     if plan != "-":
-        _keep(plan, level, findings, result)
+        keep_checks(plan, _digest(plan), level, findings, result)
     return 0 if all(finding.ok for finding in findings) else 1
 
 
@@ -163,18 +160,6 @@ def _print(
     document: dict[str, Any] = {"schema": "planner.checks/1", "ok": all(finding.ok for finding in findings)}
     document |= {"findings": [asdict(finding) for finding in findings]}
     write_json(document if result is None else document | {"result": dict(result)}, output)
-
-
-def _keep(plan: str, level: str, findings: Sequence["Finding"], result: Mapping[str, Any] | None) -> None:
-    """Writes the level into the checks beside the plan; a folder that cannot be written to is worth a warning."""
-    from planner.plan.store import checks_path, write_checks
-
-    try:
-        note = write_checks(plan, _digest(plan), level, findings, result)
-    except PlannerError as error:
-        note = f"warning: {checks_path(plan)} was not written: {error.what}"
-    if note:
-        say(note)
 
 
 def _digest(path: str) -> str:

@@ -7,8 +7,11 @@ from planner.cli.output import say, write_result
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from planner.execute.execution import ExecutionOptions
     from planner.execute.ranks.launch import Rendezvous
+    from planner.plan.findings import Finding
 
 
 def make_options(
@@ -46,16 +49,24 @@ def judged(plan: str, options: "ExecutionOptions", *, as_json: bool, output: str
     """Runs the plan, prints what came of it, keeps it beside the plan, and says by the exit code whether it holds."""
     from planner.cli.render.execution import render_execution
     from planner.execute.execution import execute_plan
-    from planner.plan.store import checks_path, write_checks
 
     execution = execute_plan(plan, options)
     document: dict[str, Any] = execution.as_json()
     write_result(document, lambda: render_execution(execution), output, as_json=as_json)
     if keep:
-        try:
-            note = write_checks(plan, execution.plan, "execute", execution.findings(), document)
-        except PlannerError as error:
-            note = f"warning: {checks_path(plan)} was not written: {error.what}"
-        if note:
-            say(note)
+        keep_checks(plan, execution.plan, "execute", execution.findings(), document)
     return 0 if execution.ok else 1
+
+
+def keep_checks(
+    plan: str, digest: str, level: str, findings: "Sequence[Finding]", result: "Mapping[str, Any] | None"
+) -> None:
+    """Writes the level into the checks beside the plan; a folder that cannot be written to is worth a warning."""
+    from planner.plan.store import checks_path, write_checks
+
+    try:
+        note = write_checks(plan, digest, level, findings, result)
+    except PlannerError as error:
+        note = f"warning: {checks_path(plan)} was not written: {error.what}"
+    if note:
+        say(note)

@@ -6,6 +6,7 @@ import typer
 
 from planner.cli.options import Json, Output, profile_paths
 from planner.cli.output import write_data
+from planner.cli.plans.check_execute import judged, make_options
 from planner.cli.plans.execute_options import (
     EXECUTE,
     CalibrationFile,
@@ -64,7 +65,6 @@ def execute(
 
       planner execute plan.json --nnodes 2 --nproc-per-node 8 --slurm -o job.sh
     """
-    from planner.cli.plans.check_execute import judged, make_options
     from planner.execute.ranks.launch import Rendezvous
     from planner.execute.ranks.wrappers import ray_script, slurm_script
 

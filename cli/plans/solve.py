@@ -15,7 +15,7 @@ from planner.cli.output import (
     write_json,
     write_result,
 )
-from planner.errors import Infeasible, PlannerError, Stopped, did_you_mean
+from planner.errors import Infeasible, Stopped, require_known
 
 if TYPE_CHECKING:
     from planner.plan.schema import Envelope
@@ -33,7 +33,7 @@ def solve(
     level: Annotated[
         str | None,
         typer.Option(
-            metavar="LEVEL", help="static, or simulate: serving plans judged by playing them.", rich_help_panel=INPUT
+            metavar="LEVEL", help="static, or simulate: serving plans judged by simulation.", rich_help_panel=INPUT
         ),
     ] = None,
     profiles: Profiles = None,
@@ -104,9 +104,7 @@ def _of_level(level: str | None) -> list[str]:
     judges = {"static": "queueing", "simulate": "simulation"}
     if level is None:
         return []
-    if level not in judges:
-        hint = did_you_mean(level, sorted(judges), otherwise=f"levels are {', '.join(judges)}")
-        raise PlannerError(f"unknown level `{level}`", where="--level", hint=hint)
+    require_known("level", level, judges, listing="levels are", where="--level")
     return [f"options.judged_by={judges[level]}"]
 
 
@@ -123,11 +121,8 @@ def _hand_over(envelope: "Envelope", output: str | None, *, as_json: bool, took_
         write_data(text, output)
     if as_json and output != "-":
         write_data(text)
-    say(
-        f"solved in {took_s:.2f} s ({envelope.software.solver})"
-        if envelope.software.solver
-        else f"solved in {took_s:.2f} s"
-    )
+    by = f" ({envelope.software.solver})" if envelope.software.solver else ""
+    say(f"solved in {took_s:.2f} s{by}")
 
 
 def _say_stopped(answer: "Stopped", limits: "Limits", *, as_json: bool) -> int:

@@ -6,7 +6,7 @@ import typer
 
 from planner.cli.options import INPUT, Json, Output, fraction, seconds
 from planner.cli.output import write_result
-from planner.cli.what_if.faults_report import effective_table, simulated_table, replanned_rows
+from planner.cli.what_if.faults_report import effective_table, replanned_rows, simulated_table
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:

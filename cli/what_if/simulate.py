@@ -100,8 +100,8 @@ def simulate(
 ) -> int:
     """Simulate a serving plan on requests: TTFT, TPOT and latency of each, and where time went.
 
-    Every step of every engine is simulated, with the step times that the plan was costed with. Exits 1 when requests are
-    left unanswered.
+    Every step of every engine is simulated, with the step times that the plan was costed with. Exits 1 when
+    requests are left unanswered.
 
     Examples:
 
