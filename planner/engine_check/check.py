@@ -14,7 +14,7 @@ from planner.benchmark_reports.registry import read_measured
 from planner.engine_check.drive import drive_of
 from planner.engine_check.generators import Generator, GeneratorRun, find_generator
 from planner.engine_check.judge import METRICS, judge
-from planner.engine_check.processes import POLL_S, Program, running, termination_as_interrupt
+from planner.engine_check.processes import POLL_S, running, termination_as_interrupt
 from planner.engine_check.server import NotReady, Server, answers, launched, scripts_of, wait_ready
 from planner.errors import PlannerError
 from planner.plan.findings import Finding
@@ -124,7 +124,8 @@ def _measure(generator: Generator, run: GeneratorRun, server: Server, grace_s: f
             what = f"{generator.name} did not end within {run.duration_s + grace_s:.0f} s: {program.last_words()}"
             raise _Failed(Finding("engine.generator", False, what, "engine", "measure for less long"))
     if program.exit_code() != 0:
-        raise _Failed(_generator_failed(program))
+        hint = "run the load generator by hand to see why"
+        raise _Failed(Finding("engine.generator", False, program.fate(), "engine", hint))
     try:
         runs = read_measured(run.folder / generator.report)
     except PlannerError as error:
@@ -140,10 +141,6 @@ def _refuse_dead_engine(server: Server) -> None:
         return
     what = f"{ended.fate()} (under load)" if ended is not None else f"{server.url} stopped answering under load"
     raise _Failed(Finding("engine.alive", False, what, "engine", "read the engine's own log"))
-
-
-def _generator_failed(program: Program) -> Finding:
-    return Finding("engine.generator", False, program.fate(), "engine", "run the load generator by hand to see why")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,13 @@ class Part:
 
     @property
     def devices(self) -> int:
+        """Of one instance."""
         return self.tp * self.pp * self.dp
+
+    @property
+    def ranks(self) -> int:
+        """Attention ranks of all instances."""
+        return self.replicas * self.dp
 
 
 @dataclass(frozen=True, slots=True)

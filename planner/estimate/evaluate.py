@@ -6,7 +6,7 @@ settled in the mean (`mean_field.settle`); the times of a closed one, with its o
 of the benchmark simulated request by request (`estimate.closed_loop`), and its rate follows from them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -87,11 +87,6 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
     return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine, first.version), first.drafter))
 
 
-def _unhurried(costs: Costs) -> Costs:
-    """The same without the time that the host needs to launch, which the loop adds to each of its steps."""
-    return replace(costs, engine=costs.engine.unhurried())
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Cases that share model, pool and engine; arrays [N] over cases."""
@@ -102,7 +97,7 @@ class Batch:
     def estimates(self) -> list[Estimate | Refused]:
         """An estimate or a refusal for every case."""
         frame = self.frame()
-        costs = _unhurried(self.costs)
+        costs = replace(self.costs, engine=self.costs.engine.unhurried())  # the loop adds the launches of each step
         seconds = [costs.step(shards, work).seconds for shards, work in self.steps(frame)]
         added = Added.of([self.costs.engine] * len(self.cases))
         pace = pace_of(frame, seconds, added)
@@ -111,10 +106,16 @@ class Batch:
         fixed, per_sequence = self._fixed_bytes(), self._sequence_bytes()
         room = self._memory_bytes() - fixed
         memory = fixed + np.minimum(settled.decoding, np.maximum(self._admitted(), 1.0)) * per_sequence
-        found = [self._answer(i, case, settled, room, memory) for i, case in enumerate(self.cases)]
         return [
-            replace(one, ttft_s_interval=ttft, tpot_s_interval=tpot) if isinstance(one, Estimate) else one
-            for one, ttft, tpot in zip(found, *intervals, strict=True)
+            self._refused(i, case, settled, room)
+            or Estimate(
+                float(settled.ttft_s[i]),
+                float(settled.tpot_s[i]),
+                float(settled.rate_per_s[i] * case.osl / case.gpus),
+                float(memory[i]),
+                *(values[i] for values in intervals),
+            )
+            for i, case in enumerate(self.cases)
         ]
 
     def _intervals(self, settled: Settled, idle_s: Floats) -> tuple[list[Interval | None], list[Interval | None]]:
@@ -132,36 +133,36 @@ class Batch:
 
     def frame(self) -> Frame:
         """The deployments without their step times."""
-        clients, isl = self._numbers(lambda case: case.clients), self._isl()
-        ranks, most = self._ranks(False), np.clip(self._admitted(), 1.0, self._most_batch())
+        clients, isl = self._numbers("clients"), self._numbers("isl")
+        ranks, most = self._numbers_of_parts(False, "ranks"), np.clip(self._admitted(), 1.0, self._most_batch())
         each = np.minimum(np.where(clients > 0, clients / ranks, most), most)
         kernels, latent_layers = self._launches()
         return Frame(
             clients=clients,
-            rate_per_s=self._numbers(lambda case: case.rate_per_s),
-            requests_per_client=self._numbers(lambda case: case.requests_per_client),
+            rate_per_s=self._numbers("rate_per_s"),
+            requests_per_client=self._numbers("requests_per_client"),
             isl=isl,
-            osl=self._osl(),
-            isl_cv=self._numbers(lambda case: case.isl_cv),
-            disaggregated=self._numbers(lambda case: case.prefill is not None),
-            decode_instances=np.array([part.replicas for part in self._parts(False)], dtype=np.float64),
+            osl=self._numbers("osl"),
+            isl_cv=self._numbers("isl_cv"),
+            disaggregated=np.array([case.prefill is not None for case in self.cases], dtype=np.float64),
+            decode_instances=self._numbers_of_parts(False, "replicas"),
             decode_ranks=ranks,
-            prefill_ranks=self._ranks(True),
+            prefill_ranks=self._numbers_of_parts(True, "ranks"),
             prefill_stages=self._shards(True).pp,
             most_decoding=most,
             full_batch=np.maximum(each, 1.0),
             chunks=np.ceil(isl / PRICED_TOKENS),
             prompts=np.maximum(np.floor(PRICED_TOKENS / isl), 1.0),
             moved_s=self._moved_s(),
-            chunk_tokens=np.array([part.chunk_tokens for part in self._parts(True)], dtype=np.float64),
-            poll_steps=self._numbers(lambda case: case.poll_steps),
-            hold_steps=self._numbers(lambda case: case.hold_steps),
-            staggered=self._numbers(lambda case: case.staggered),
+            chunk_tokens=self._numbers_of_parts(True, "chunk_tokens"),
+            poll_steps=self._numbers("poll_steps"),
+            hold_steps=self._numbers("hold_steps"),
+            staggered=self._numbers("staggered"),
             launches=kernels,
             latent_layers=latent_layers,
-            prefix_hits=self._numbers(lambda case: case.prefix_hits),
+            prefix_hits=self._numbers("prefix_hits"),
             captured_tokens=self._captured_tokens(),
-            yielded=self.costs.tokens_per_step(self._drafts()),
+            yielded=self.costs.tokens_per_step(self._numbers("draft_tokens")),
         )
 
     def steps(self, frame: Frame) -> list[tuple[Shards, Work]]:
@@ -180,10 +181,7 @@ class Batch:
         ]
         if self.costs.drafter is None:
             return found
-        return [(shards, work.with_drafts(self._drafts())) for shards, work in found]
-
-    def _drafts(self) -> Floats:
-        return self._numbers(lambda case: case.draft_tokens)
+        return [(shards, work.with_drafts(self._numbers("draft_tokens"))) for shards, work in found]
 
     def _launches(self) -> tuple[Floats, Floats]:
         """Kernels of a step with prompts, and its layers of latent attention."""
@@ -195,59 +193,54 @@ class Batch:
     def _captured_tokens(self) -> Floats:
         """Of the largest step that graphs hold; none of steps with prompts in two batches."""
         default = self.costs.engine.captured_tokens
-        captured = self._numbers(lambda case: default if case.captured_tokens is None else case.captured_tokens)
+        stated = self._numbers("captured_tokens")  # NaN where a case says nothing
+        captured = np.where(np.isnan(stated), default, stated)
         return np.where(self._shards(True).micro_batches > 1.0, 0.0, captured)
-
-    def _isl(self) -> Floats:
-        return self._numbers(lambda case: case.isl)
-
-    def _osl(self) -> Floats:
-        return self._numbers(lambda case: case.osl)
-
-    def _ranks(self, prefill: bool) -> Floats:
-        return np.array([part.replicas * part.dp for part in self._parts(prefill)], dtype=np.float64)
 
     def _sequence_bytes(self) -> Floats:
         """Cache of a sequence half-way through its output: engines take pages as sequences grow."""
-        shards, drafter, tokens = self._shards(False), self.costs.drafter, self._isl() + self._osl() / 2.0
+        shards, drafter, tokens = (
+            self._shards(False),
+            self.costs.drafter,
+            self._numbers("isl") + self._numbers("osl") / 2.0,
+        )
         own = kv_cache_bytes(self.costs.arch, shards, tokens)
-        return own if drafter is None else own + drafter.kv_bytes(shards, tokens, self._drafts())
+        return own if drafter is None else own + drafter.kv_bytes(shards, tokens, self._numbers("draft_tokens"))
 
     def _admitted(self) -> Floats:
         """Sequences of a decoding rank that its cache holds."""
         room = np.maximum(self._memory_bytes() - self._fixed_bytes(), 0.0)
         return np.asarray(np.floor(room / self._sequence_bytes()), dtype=np.float64)
 
-    def _answer(self, i: int, case: Case, settled: Settled, room: Floats, memory: Floats) -> Estimate | Refused:
+    def _refused(self, i: int, case: Case, settled: Settled, room: Floats) -> Refused | None:
+        """Why there is no estimate of a case; None where there is one."""
         reason = _uncut(case)
-        if reason is not None:
-            return Refused(case.id, reason)
-        if room[i] < 0:
-            over = -room[i] / 1e9
-            return Refused(case.id, f"out of memory: weights and workspace exceed a device by {over:.2f} GB")
-        if not np.isfinite(settled.ttft_s[i]):
-            return Refused(case.id, f"saturated: at most {settled.rate_per_s[i]:.3g} requests/s can be served")
-        tokens = settled.rate_per_s[i] * case.osl / case.gpus
-        return Estimate(float(settled.ttft_s[i]), float(settled.tpot_s[i]), float(tokens), float(memory[i]))
+        if reason is None and room[i] < 0:
+            reason = f"out of memory: weights and workspace exceed a device by {-room[i] / 1e9:.2f} GB"
+        if reason is None and not np.isfinite(settled.ttft_s[i]):
+            reason = f"saturated: at most {settled.rate_per_s[i]:.3g} requests/s can be served"
+        return None if reason is None else Refused(case.id, reason)
 
-    def _numbers(self, of: Callable[[Case], float]) -> Floats:
-        return np.array([of(case) for case in self.cases], dtype=np.float64)
+    def _numbers(self, name: str) -> Floats:
+        return np.array([getattr(case, name) for case in self.cases], dtype=np.float64)
+
+    def _numbers_of_parts(self, prefill: bool, name: str) -> Floats:
+        return np.array([getattr(part, name) for part in self._parts(prefill)], dtype=np.float64)
 
     def _parts(self, prefill: bool) -> list[Part]:
         return [case.prefill if prefill and case.prefill is not None else case.decode for case in self.cases]
 
     def _shards(self, prefill: bool) -> Shards:
-        parts = self._parts(prefill)
-        rows = [(part.tp, part.pp, part.dp, part.moe_tp, part.ep, part.micro_batches) for part in parts]
-        return Shards.of(*np.array(rows, dtype=np.float64).T)
+        names = ("tp", "pp", "dp", "moe_tp", "ep", "micro_batches")
+        return Shards.of(*(self._numbers_of_parts(prefill, name) for name in names))
 
     def _most_batch(self) -> Floats:
-        given = np.array([part.max_batch for part in self._parts(False)], dtype=np.float64)
+        given = self._numbers_of_parts(False, "max_batch")
         return np.where(given > 0, given, float(DEFAULT_MAX_BATCH))
 
     def _memory_bytes(self) -> Floats:
         accelerator = self.cases[0].pool.node.accelerator
-        return self._numbers(lambda case: accelerator.usable_bytes(case.memory_utilisation))
+        return np.array([accelerator.usable_bytes(case.memory_utilisation) for case in self.cases], dtype=np.float64)
 
     def _fixed_bytes(self) -> Floats:
         """Weights, those of a drafter too, workspace and the activations of a small step on a decoding device.
@@ -258,16 +251,18 @@ class Batch:
         shards, drafter = self._shards(False), self.costs.drafter
         activations = activation_bytes(self.costs.arch, shards, 512.0, 64.0)
         own = weight_bytes(self.costs.arch, shards) + activations + self.costs.engine.workspace_bytes
-        return own if drafter is None else own + drafter.weight_bytes(shards, self._drafts())
+        return own if drafter is None else own + drafter.weight_bytes(shards, self._numbers("draft_tokens"))
 
     def _moved_s(self) -> Floats:
         """Moving a request's cache from one pool to the other; 0 where one pool does both."""
-        isl, shards, pool = self._isl(), self._shards(True), self.cases[0].pool
+        isl, shards, pool = self._numbers("isl"), self._shards(True), self.cases[0].pool
         if self.cases[0].prefill is None:
             return np.zeros_like(isl)
         moved = kv_bytes(self.costs.arch, isl) + state_bytes_per_sequence(self.costs.arch, np.ones(len(isl)))
         if self.costs.drafter is not None:
-            moved = moved + self.costs.drafter.kv_bytes(Shards.of(np.ones(len(isl))), isl, self._drafts())
+            moved = moved + self.costs.drafter.kv_bytes(
+                Shards.of(np.ones(len(isl))), isl, self._numbers("draft_tokens")
+            )
         return np.asarray(moved / (shards.tp * link_bytes_per_s(pool)) + pool.node.nic_latency_s)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 from step_simulator import StepSimulator
 
 from planner.simulate.fleet.instances import QUEUEINGS, ROUTINGS, UNLIMITED, Fleet, Instance, RequestPath, Speculation
@@ -246,7 +247,13 @@ def mixed_loads(chosen: Draw, fleet: Fleet) -> Requests:
     models = sorted({one.model for one in fleet.instances})
     number = st.lists(st.sampled_from(models), min_size=len(requests), max_size=len(requests))
     adapter = st.lists(st.integers(-1, 2), min_size=len(requests), max_size=len(requests))
-    return requests.of_models(chosen(number), chosen(adapter)) if chosen(st.booleans()) else requests
+    return for_models(requests, chosen(number), chosen(adapter)) if chosen(st.booleans()) else requests
+
+
+def for_models(requests: Requests, model: ArrayLike, adapter: ArrayLike = -1) -> Requests:
+    """The same requests, each for a model (from 0), and with an adapter of it (from 0; -1 is none)."""
+    numbers = [np.full(len(requests), given, dtype=np.int64) for given in (model, adapter)]
+    return replace(requests, model=numbers[0], adapter=numbers[1])
 
 
 def assert_same(result: SimulationResult, reference: StepSimulator) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_fleets import for_models
 
 from planner.errors import PlannerError
 from planner.simulate.fleet.instances import Fleet, Instance, Speculation
@@ -140,6 +141,6 @@ def test_impossible_rings_and_requests_for_others_are_refused() -> None:
     with pytest.raises(PlannerError, match="scale_up_above"):
         ElasticEngines(scale_up_above=0)
     with pytest.raises(PlannerError, match="which no instance serves"):
-        simulate(elastic(2, 700), poisson(0, 5, 1.0).of_models([0, 0, 1, 0, 0]))
+        simulate(elastic(2, 700), for_models(poisson(0, 5, 1.0), [0, 0, 1, 0, 0]))
     with pytest.raises(PlannerError, match="adapters"):
-        simulate(elastic(2, 700), poisson(0, 5, 1.0).of_models(0, 3))
+        simulate(elastic(2, 700), for_models(poisson(0, 5, 1.0), 0, 3))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_fleets import for_models
 
 from planner.errors import PlannerError
 from planner.simulate.fleet.instances import Fleet, Instance, Speculation
@@ -47,7 +48,7 @@ def test_mechanisms_of_engines_that_cost_and_give_nothing_change_no_bit(seed: in
     assert times(Fleet((ROOMY,), prefix_caching=True, store_kv_tokens=10**6), never) == roomy
     for speculation in (Speculation(0, 0.9, GRID), Speculation(4, 0.0, GRID)):
         assert times(Fleet((replace(TIGHT, speculation=speculation),)), requests) == plain
-    adapters = requests.of_models(0, np.arange(len(requests)) % 7)
+    adapters = for_models(requests, 0, np.arange(len(requests)) % 7)
     assert times(Fleet((TIGHT,)), adapters) == plain
     assert times(Fleet((replace(TIGHT, adapter_slots=7),)), adapters) == plain
 
@@ -170,7 +171,7 @@ def test_a_store_that_instances_share_saves_what_each_would_compute_for_itself()
 
 
 def test_each_model_has_its_instances_and_each_adapter_its_slot() -> None:
-    requests = poisson(6).of_models(np.arange(200) % 2, np.arange(200) % 5 - 1)
+    requests = for_models(poisson(6), np.arange(200) % 2, np.arange(200) % 5 - 1)
     few = replace(ROOMY, adapter_slots=2, adapter_load_s=0.05)
     result = simulate(Fleet((few, replace(few, model=1))), requests)
     assert result.drained
@@ -202,7 +203,7 @@ def test_actions_rates_and_models_that_cannot_be_are_refused() -> None:
     with pytest.raises(PlannerError, match=r"acceptance of 1\.5"):
         Speculation(2, 1.5, GRID)
     with pytest.raises(PlannerError, match="request 0 is for model 1"):
-        simulate(Fleet((ROOMY,)), poisson(0).of_models(1))
+        simulate(Fleet((ROOMY,)), for_models(poisson(0), 1))
 
 
 def test_an_instance_takes_caches_from_slow_senders_at_once() -> None:

@@ -13,14 +13,12 @@ from numpy.typing import ArrayLike
 
 from planner.arrays import Floats, Ints
 from planner.costs.serving.graphs import pad_graph_batch
-from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.costs.operators.work import Shards, Work
     from planner.costs.rates.calibration import EngineOverheads
     from planner.costs.rates.pricer import Pricer
     from planner.costs.serving.speculation import Drafter
-    from planner.costs.serving.tables import StepTable
     from planner.models.architecture import Architecture
 
 
@@ -68,29 +66,6 @@ class StepGrid:
         return float(max(own_s + joint_s, least_s))
 
     @classmethod
-    def of_table(cls, table: "StepTable", *, most_sequences: int | None = None, padded: bool = True) -> "StepGrid":
-        """The grid of a table by `planner.costs.serving.tables.step_table`, for batches up to `most_sequences`.
-
-        The table's prefill contexts become mean attended tokens of a single prompt; a step of several short prompts
-        attends to fewer than its table knows and is priced as one prompt without context. Raises PlannerError for
-        a batch beyond the table.
-        """
-        batches, contexts, tokens, before = table.axes
-        most = int(batches[-1]) if most_sequences is None else most_sequences
-        if most > batches[-1]:
-            raise PlannerError(
-                f"the step table ends at a batch of {batches[-1]:g}, found {most} sequences",
-                hint="build the table over a wider axis",
-            )
-        decode = _by_batch(batches, table.seconds[:, :, 0, 0], most, padded)
-        attended = _attended_axis(tokens, before)
-        mixed = np.empty((len(batches), len(contexts), len(tokens), len(attended)))
-        for at, count in enumerate(tokens):
-            point = np.clip(attended - (count + 1.0) / 2.0, before[0], before[-1])
-            mixed[:, :, at, :] = _interpolated(before, table.seconds[:, :, at, :], point)
-        return cls(decode, mixed, batches, contexts, tokens, attended)
-
-    @classmethod
     def affine(
         cls,
         base_s: float = 0.0,
@@ -125,7 +100,6 @@ def step_grid(
     most_sequences: int,
     longest_tokens: int,
     chunk_tokens: int,
-    padded: bool = True,
     draft_tokens: int = 0,
     drafter: "Drafter | None" = None,
     joint_apart: bool = False,
@@ -151,7 +125,6 @@ def step_grid(
         most_sequences=most_sequences,
         longest_tokens=longest_tokens,
         chunk_tokens=chunk_tokens,
-        padded=padded,
         draft_tokens=draft_tokens,
     )
     if not joint_apart:
@@ -169,7 +142,6 @@ def grid_of(
     most_sequences: int,
     longest_tokens: int,
     chunk_tokens: int,
-    padded: bool = True,
     draft_tokens: int = 0,
 ) -> StepGrid:
     """The steps of an instance whose work takes `seconds_of` it; axes and drafts as in `step_grid`."""
@@ -195,7 +167,7 @@ def grid_of(
         return np.asarray(np.where(work.tokens > 0, seconds_of(work), 0.0), dtype=np.float64)
 
     mixed = price(batches, contexts, tokens, attended).reshape(len(batches), len(contexts), len(tokens), len(attended))
-    decode = _by_batch(batches, mixed[:, :, 0, 0], most_sequences, padded)
+    decode = _by_batch(batches, mixed[:, :, 0, 0], most_sequences)
     return StepGrid(decode, mixed, batches, contexts, tokens, attended)
 
 
@@ -210,10 +182,10 @@ def drafting_s(drafter: "Drafter | None", pricer: "Pricer", shards: "Shards", wo
     return drafting_step(drafter, pricer, shards, work).device_s
 
 
-def _by_batch(batches: Floats, seconds: Floats, most: int, padded: bool) -> Floats:
+def _by_batch(batches: Floats, seconds: Floats, most: int) -> Floats:
     """Decode steps [N, C] of every batch from those [N', C] on an axis."""
     counts = np.arange(most + 1, dtype=np.float64)
-    runs = np.where(counts == 0, 0.0, pad_graph_batch(counts, most)) if padded else counts
+    runs = np.where(counts == 0, 0.0, pad_graph_batch(counts, most))
     return np.ascontiguousarray(_interpolated(batches, seconds.T, runs).T)
 
 
@@ -224,12 +196,6 @@ def _interpolated(axis: Floats, values: Floats, points: Floats) -> Floats:
     low = np.clip(np.searchsorted(axis, points, side="right") - 1, 0, len(axis) - 2)
     share = (points - axis[low]) / (axis[low + 1] - axis[low])
     return np.asarray(values[..., low] * (1.0 - share) + values[..., low + 1] * share, dtype=np.float64)
-
-
-def _attended_axis(tokens: Floats, before: Floats) -> Floats:
-    """Mean attended tokens of all combinations, thinned to distinct ones."""
-    combined = (tokens[:, None] + 1.0) / 2.0 + before[None, :]
-    return np.unique(np.concatenate([[1.0], combined.ravel()]))
 
 
 class Tables(NamedTuple):

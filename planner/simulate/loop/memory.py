@@ -86,19 +86,13 @@ def let_go(s: RunState, i: int, block: int) -> None:
 
 @compiled
 def take(s: RunState, i: int, blocks: int) -> None:
-    """Takes blocks, evicting the prefixes let go longest ago where too few are free."""
+    """Takes blocks, evicting the prefixes let go longest ago where too few are free; keeps the most ever held."""
     while s.instance[i, FREE] < blocks:
         block = s.instance[i, OLDEST]
         unlink(s, i, block)
         s.cached[i, block, REFERENCES] = NONE
         s.instance[i, FREE] += s.prefix_size[block, 1]
     s.instance[i, FREE] -= blocks
-    note_peak(s, i)
-
-
-@compiled
-def note_peak(s: RunState, i: int) -> None:
-    """Keeps the most blocks ever held."""
     used = s.instance[i, CAPACITY] - s.instance[i, FREE] - s.instance[i, EVICTABLE]
     s.instance[i, PEAK_BLOCKS] = max(s.instance[i, PEAK_BLOCKS], used)
 
@@ -128,21 +122,19 @@ def needed_blocks(s: RunState, i: int, r: int, hits: int, tokens: int) -> int:
 
 
 @compiled
-def hold(s: RunState, i: int, r: int, hits: int, tokens: int) -> int:
-    """Takes the blocks of a request whose first `hits` prefix blocks are cached; returns the tokens of those."""
+def hold(s: RunState, i: int, r: int, hits: int, tokens: int) -> None:
+    """Takes the blocks of a request whose first `hits` prefix blocks are cached."""
     first = s.prefix_of[r]
-    found, shared = 0, 0
+    shared = 0
     for at in range(first, first + hits):
         block = s.prefix[at]
         if s.cached[i, block, REFERENCES] == 0:
             unlink(s, i, block)
         s.cached[i, block, REFERENCES] += 1
-        found += s.prefix_size[block, 0]
         shared += s.prefix_size[block, 1]
     s.request[r, SHARED] = hits
     s.request[r, SHARED_BLOCKS] = shared
     take(s, i, held_blocks(s, i, r, tokens) - shared)
-    return found
 
 
 @compiled

@@ -112,10 +112,10 @@ def start_copy(s: RunState, i: int, goal: int, now_s: float) -> None:
 
 
 @compiled
-def end_copy(s: RunState, i: int, now_s: float) -> int:
+def end_copy(s: RunState, i: int, now_s: float) -> None:
     """Moves the migrant of an instance between steps, if it still decodes there and its goal has room for it now.
 
-    Returns the goal, which has news. The goal's decode steps must have been cut.
+    The decode steps of the goal, which has news, must have been cut.
     """
     r, goal, blocks = s.instance[i, MIGRANT], s.instance[i, GOAL], s.instance[i, GOAL_BLOCKS]
     s.instance[i, MIGRANT] = NONE
@@ -129,7 +129,7 @@ def end_copy(s: RunState, i: int, now_s: float) -> int:
         stays = more > room_at(s, goal, now_s)
     if stays:
         give_up_room(s, goal, r, blocks, now_s)
-        return int(goal)
+        return
     take_at(s, goal, more, now_s)
     stop_decoding(s, i, r)
     give_back(s, i, r, s.request[r, INPUT] + s.request[r, GENERATED] - 1)
@@ -143,7 +143,6 @@ def end_copy(s: RunState, i: int, now_s: float) -> int:
     s.request[r, STATE] = READY
     s.request[r, SIBLING] = s.instance[goal, ARRIVED]
     s.instance[goal, ARRIVED] = r
-    return int(goal)
 
 
 @compiled

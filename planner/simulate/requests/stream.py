@@ -80,17 +80,6 @@ class Requests:
         first = min(clients, count)
         return cls(np.zeros(count), *lengths, predicted, priority, think, successor, first, clients)
 
-    def of_models(self, model: ArrayLike, adapter: ArrayLike | None = None) -> "Requests":
-        """The same requests, each for a model (from 0), and with an adapter (from 0; -1 is none) of it."""
-        numbers = []
-        for name, given, least in (("model", model, 0), ("adapter", -1 if adapter is None else adapter, -1)):
-            values = np.ascontiguousarray(np.broadcast_to(np.asarray(given), len(self)), dtype=np.int64)
-            bad = np.flatnonzero(values < least)
-            if len(bad):
-                raise _bad(bad[0], f"{name} {values[bad[0]]}", f"count from {least}")
-            numbers.append(values)
-        return replace(self, model=numbers[0], adapter=numbers[1])
-
     def of_workloads(self, numbers: Sequence[int]) -> "Requests":
         """The requests of these workloads as one, without sessions and prefixes."""
         mine = self.is_of(numbers)

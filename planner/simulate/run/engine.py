@@ -6,7 +6,6 @@ result.ttft_s, result.tpot_s, result.summary()
 
 import math
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,11 +42,18 @@ def simulate(
 
 
 def run_to_end(fleet: Fleet, requests: Requests, state: RunState) -> None:
-    """Runs the program of a fleet from an initial state, which it changes to that at the end."""
+    """Runs the loop of a fleet from an initial state, which it changes to that at the end.
+
+    numba is loaded, and the loop compiled once a machine, when it is first wanted.
+    """
     if fleet.elastic is None:
-        program()(state)
+        from planner.simulate.loop.events import run_loop
+
+        run_loop(state)
     else:
-        elastic_program()(state, common_arrays(fleet, requests))
+        from planner.simulate.loop.elastic.events import run_elastic_loop
+
+        run_elastic_loop(state, common_arrays(fleet, requests))
 
 
 def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> RunState:
@@ -233,31 +239,12 @@ def _changes(fleet: Fleet) -> list[Change]:
     return sorted(fleet.changes, key=lambda change: change.time_s)
 
 
-@cache
-def program() -> Any:  # noqa: ANN401 - numba's dispatcher
-    """The compiled loop; numba is loaded, and the loop compiled once a machine, when it is first wanted."""
-    from planner.simulate.loop.events import run_loop
-
-    return run_loop
-
-
-@cache
-def elastic_program() -> Any:  # noqa: ANN401 - numba's dispatcher
-    """The same of fleets whose instances share one cache."""
-    from planner.simulate.loop.elastic.events import run_elastic_loop
-
-    return run_elastic_loop
-
-
 def is_compiled(*, elastic: bool = False) -> bool:
     """Whether a program as it stands has been compiled on this machine; else the next run takes some seconds longer.
 
     Elastic fleets have a program of their own.
     """
+    from planner.simulate.loop.elastic.program import SOURCES
     from planner.simulate.loop.program import cache_folder
 
-    if not elastic:
-        return any(cache_folder().rglob("*.nbc"))
-    from planner.simulate.loop.elastic.program import SOURCES
-
-    return any(cache_folder(*SOURCES).rglob("*.nbc"))
+    return any(cache_folder(*(SOURCES if elastic else ())).rglob("*.nbc"))
