@@ -4,22 +4,6 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.experts.experts_input import costs_of, instance_of, loads_of, solve_options
-from planner.cli.experts.experts_report import (
-    below_peak,
-    document_of,
-    launch_files,
-    replay_table,
-    replayed,
-    size_table,
-    summary_of,
-    token_rows,
-    token_table,
-    tradeoff_rows,
-    tradeoff_table,
-    verdict_of,
-    write_files,
-)
 from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Output
 
 HELP = "Expert layouts: solve instances and recorded loads, size redundancy, replay traces."
@@ -130,6 +114,8 @@ def solve(
 
       planner experts solve recorded.pt --ranks 32 --slots-per-rank 9 --model deepseek-v3 --form sglang -o launch
     """
+    from planner.cli.experts.experts_input import instance_of, solve_options
+    from planner.cli.experts.experts_report import below_peak, document_of, launch_files, summary_of, write_files
     from planner.cli.output import say, write_data, write_json
     from planner.experts.instance import solve_instance, write_placement
 
@@ -181,6 +167,8 @@ def size(
     """
     from dataclasses import asdict
 
+    from planner.cli.experts.experts_input import costs_of, loads_of
+    from planner.cli.experts.experts_report import size_table, verdict_of
     from planner.cli.output import write_data, write_json
     from planner.experts.sizing import size as sizes
 
@@ -233,6 +221,8 @@ def replay(
 
       planner experts replay trace/ --ranks 32 --slots-per-rank 10 --model deepseek-ai/DeepSeek-V3 --gpu h200 --json
     """
+    from planner.cli.experts.experts_input import costs_of, instance_of, loads_of
+    from planner.cli.experts.experts_report import replay_table, replayed
     from planner.cli.output import write_data, write_json
     from planner.experts.chart import draw
     from planner.experts.replay import POLICIES
@@ -299,6 +289,8 @@ def tradeoff(
     """
     import numpy as np
 
+    from planner.cli.experts.experts_input import costs_of, instance_of, loads_of
+    from planner.cli.experts.experts_report import token_rows, token_table, tradeoff_rows, tradeoff_table
     from planner.cli.output import write_data, write_json
     from planner.experts.instance import read_resident
     from planner.experts.ranks import linear_layout

@@ -1,14 +1,23 @@
 """What `planner experts` is given: instances or recorded loads, options, and the cost model of steps."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from planner.cli.options import fraction
+from planner.cli.output import say
+from planner.documents.units import BYTES, parse_quantity
 from planner.errors import PlannerError
-
-if TYPE_CHECKING:
-    from planner.experts.instance import ExpertsInstance, SolveOptions
-    from planner.experts.readers import Loads
-    from planner.experts.step_time import MoeCosts
-    from planner.models.architecture import Architecture
+from planner.experts.instance import ExpertsInstance, SolveOptions, has_meta, read_instance, read_resident
+from planner.experts.model_layers import layers_of
+from planner.experts.ranks import make_ranks
+from planner.experts.readers import Loads, read_loads
+from planner.experts.step_time import MoeCosts, expert_bytes
+from planner.hardware.cluster import Pool
+from planner.hardware.library import find_node
+from planner.models.architecture import Architecture
+from planner.models.library import find_model, load_model
 
 
 def instance_of(
@@ -20,12 +29,8 @@ def instance_of(
     ranks_per_node: int | None,
     groups: int,
     model: str | None = None,
-) -> "ExpertsInstance":
+) -> ExpertsInstance:
     """The instance in a file, or one made of loads and flags; `model` says which layers of the loads have experts."""
-    from planner.experts.instance import ExpertsInstance, has_meta, read_instance
-    from planner.experts.ranks import make_ranks
-    from planner.experts.step_time import expert_bytes
-
     if has_meta(path):
         given = {
             "--array": array, "--ranks": ranks, "--slots-per-rank": slots, "--rank-speeds": speeds,
@@ -75,24 +80,16 @@ def _by_rank(text: str, ranks: int, flag: str, *, whole: bool = False) -> list[f
     return figures if len(figures) == ranks else figures * ranks
 
 
-def _read(path: str, array: str | None, model: str | None) -> "Loads":
+def _read(path: str, array: str | None, model: str | None) -> Loads:
     """Recorded loads; says which layers were left out as dense where no model does."""
-    from planner.cli.output import say
-    from planner.experts.model_layers import layers_of
-    from planner.experts.readers import read_loads
-
     recorded = read_loads(path, array=array, model=None if model is None else layers_of(model_of(model)))
     if model is None and recorded.layer_ids[0] > 0:
         say(f"layers before {recorded.layer_ids[0]} record no load and are left out as dense")
     return recorded
 
 
-def model_of(name: str) -> "Architecture":
+def model_of(name: str) -> Architecture:
     """The model of `--model`: a name of the catalog, or the path of a config.json or of a folder that holds one."""
-    from pathlib import Path
-
-    from planner.models.library import find_model, load_model
-
     try:
         return load_model(name) if Path(name).exists() else find_model(name)
     except PlannerError as error:
@@ -108,11 +105,7 @@ def solve_options(
     resident: str | None,
     seed: int,
     imbalance_price: float | None,
-) -> "SolveOptions":
-    from planner.cli.options import fraction
-    from planner.documents.units import BYTES, parse_quantity
-    from planner.experts.instance import SolveOptions, read_resident
-
+) -> SolveOptions:
     if shares not in ("equal", "free"):
         raise PlannerError(f"must be `equal` or `free`, found `{shares}`", where="--shares", hint="use `equal`")
     if ahead and (shares == "free" or most_moved is not None):
@@ -138,10 +131,6 @@ def solve_options(
 
 def loads_of(path: str, array: str | None, ranks: int | None, model: str | None = None) -> tuple[Any, int]:
     """[W, L, E] loads and the number of ranks, from an instance or from recorded loads."""
-    import numpy as np
-
-    from planner.experts.instance import has_meta, read_instance
-
     if has_meta(path):
         instance = read_instance(path)
         if instance.kind == "affinity":
@@ -156,12 +145,8 @@ def loads_of(path: str, array: str | None, ranks: int | None, model: str | None 
 
 def costs_of(
     model: str | None, gpu: str | None, ranks: int, ranks_per_node: int | None, tokens_per_rank: int
-) -> "MoeCosts | None":
+) -> MoeCosts | None:
     """The cost model of `--model` on `--gpu`; None without both."""
-    from planner.experts.step_time import MoeCosts
-    from planner.hardware.cluster import Pool
-    from planner.hardware.library import find_node
-
     if model is None and gpu is None:
         return None
     if model is None or gpu is None:

@@ -1,25 +1,31 @@
 """What `planner experts` prints: summaries, tables, documents and launchers' files."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from planner.cli.experts.experts_input import model_of
+from planner.cli.output import say, write_data, write_folder
+from planner.cli.render.plan import table
+from planner.documents.units import format_si
 from planner.errors import PlannerError
-
-if TYPE_CHECKING:
-    from planner.experts.instance import ExpertsInstance, ExpertsPlacement
-    from planner.experts.replay import Replayed
-    from planner.experts.step_time import MoeCosts
-    from planner.experts.tokens import TokenLayout
-    from planner.experts.tradeoff import Tradeoff
+from planner.experts.forms import files_of, find_form, launch_rows
+from planner.experts.instance import ExpertsInstance, ExpertsPlacement
+from planner.experts.layout import copies_moved, plan_layout
+from planner.experts.model_layers import layers_of
+from planner.experts.ranks import linear_layout, make_ranks
+from planner.experts.replay import Replayed, replay, served_imbalance
+from planner.experts.sizing import worth_moving
+from planner.experts.step_time import MoeCosts
+from planner.experts.tokens import TokenLayout
+from planner.experts.tradeoff import Tradeoff
 
 
 def launch_files(
-    placement: "ExpertsPlacement", instance: "ExpertsInstance", form: str, model: str | None
+    placement: ExpertsPlacement, instance: ExpertsInstance, form: str, model: str | None
 ) -> dict[str, str]:
     """The files that an engine starts from, the layout first; of several windows, the layout of the last."""
-    from planner.cli.experts.experts_input import model_of
-    from planner.experts.forms import files_of, find_form, launch_rows
-    from planner.experts.model_layers import layers_of
-
     find_form(form)
     if model is None:
         raise PlannerError(
@@ -42,10 +48,6 @@ def launch_files(
 
 def write_files(files: dict[str, str], output: str | None) -> None:
     """All files into a folder; or the first, the layout, to a file or stdout, and the others told on stderr."""
-    from pathlib import Path
-
-    from planner.cli.output import say, write_data, write_folder
-
     if output not in (None, "-") and not Path(str(output)).suffix:
         write_folder(files, str(output))
         return
@@ -55,7 +57,7 @@ def write_files(files: dict[str, str], output: str | None) -> None:
         say(f"{name}: {text.strip()}")
 
 
-def document_of(instance: "ExpertsInstance", placement: "ExpertsPlacement") -> dict[str, Any]:
+def document_of(instance: ExpertsInstance, placement: ExpertsPlacement) -> dict[str, Any]:
     gap = placement.imbalance / placement.bound - 1.0
     return {
         "schema": "planner.experts/1",
@@ -71,9 +73,7 @@ def document_of(instance: "ExpertsInstance", placement: "ExpertsPlacement") -> d
     }
 
 
-def summary_of(instance: "ExpertsInstance", placement: "ExpertsPlacement") -> str:
-    from planner.documents.units import format_si
-
+def summary_of(instance: ExpertsInstance, placement: ExpertsPlacement) -> str:
     gap = 100.0 * (placement.imbalance / placement.bound - 1.0)
     lines = [
         f"{instance.name}  {placement.status}",
@@ -92,12 +92,8 @@ def summary_of(instance: "ExpertsInstance", placement: "ExpertsPlacement") -> st
     return "\n".join(lines)
 
 
-def below_peak(instance: "ExpertsInstance", placement: "ExpertsPlacement", peak_tokens: int) -> bool:
+def below_peak(instance: ExpertsInstance, placement: ExpertsPlacement, peak_tokens: int) -> bool:
     """Whether no rank gets more tokens than it has room for; says so, and by how much, where one does."""
-    import numpy as np
-
-    from planner.cli.output import write_data
-
     load = np.asarray(instance.array, np.float64)
     if instance.kind == "affinity":
         raise PlannerError("holds choices of tokens, not loads", where="--peak-tokens", hint="leave it out")
@@ -115,9 +111,6 @@ def below_peak(instance: "ExpertsInstance", placement: "ExpertsPlacement", peak_
 
 
 def size_table(rows: list[Any], verdict: dict[str, Any] | None) -> str:
-    from planner.cli.render.plan import table
-    from planner.documents.units import format_si
-
     def cells(row: Any) -> list[str]:  # noqa: ANN401 - planner.experts.sizing.Size, imported late
         return [
             str(row.slots_per_rank),
@@ -142,7 +135,7 @@ def size_table(rows: list[Any], verdict: dict[str, Any] | None) -> str:
     )
 
 
-def replayed(row: "Replayed", costs: "MoeCosts | None") -> dict[str, Any]:
+def replayed(row: Replayed, costs: MoeCosts | None) -> dict[str, Any]:
     return {
         "policy": row.policy,
         "imbalance_mean": float(row.imbalance_WL.mean()),
@@ -155,17 +148,14 @@ def replayed(row: "Replayed", costs: "MoeCosts | None") -> dict[str, Any]:
     }
 
 
-def tokens_per_s(row: "Replayed", costs: "MoeCosts | None") -> float | None:
+def tokens_per_s(row: Replayed, costs: MoeCosts | None) -> float | None:
     """Of all ranks, net of moves and planning."""
     if costs is None or row.mean_step_s is None:
         return None
     return costs.tokens_per_rank * costs.ranks / row.mean_step_s
 
 
-def replay_table(replays: "list[Replayed]", expert_bytes: float, costs: "MoeCosts | None") -> str:
-    from planner.cli.render.plan import table
-    from planner.documents.units import format_si
-
+def replay_table(replays: list[Replayed], expert_bytes: float, costs: MoeCosts | None) -> str:
     rows = [
         [
             row.policy,
@@ -186,15 +176,10 @@ def verdict_of(
     ranks: int,
     ranks_per_node: int | None,
     rows: list[Any],
-    costs: "MoeCosts",
+    costs: MoeCosts,
     steps: int,
 ) -> dict[str, Any]:
     """Whether to rebalance once a window, from what engines start with, at the fewest slots that allow copies."""
-    from planner.experts.layout import copies_moved, plan_layout
-    from planner.experts.ranks import make_ranks
-    from planner.experts.replay import replay
-    from planner.experts.sizing import worth_moving
-
     slots = rows[min(1, len(rows) - 1)].slots_per_rank
     on = make_ranks(ranks, slots, ranks_per_node=ranks_per_node or 8)
     if len(load_WLE) > 1:
@@ -202,9 +187,6 @@ def verdict_of(
         moved = float(periodic.moved_experts_W.mean()) * costs.expert_bytes
         before, after = static.imbalance_WL.mean(axis=0), periodic.imbalance_WL.mean(axis=0)
     else:
-        from planner.experts.ranks import linear_layout
-        from planner.experts.replay import served_imbalance
-
         layout = plan_layout(load_WLE[0], on)
         start = linear_layout(on, load_WLE.shape[2])
         start_LP = start[None].repeat(load_WLE.shape[1], axis=0)
@@ -221,7 +203,7 @@ def verdict_of(
     }
 
 
-def tradeoff_rows(choices: "list[Tradeoff]", costs: "MoeCosts | None", expert_bytes: float) -> list[dict[str, Any]]:
+def tradeoff_rows(choices: list[Tradeoff], costs: MoeCosts | None, expert_bytes: float) -> list[dict[str, Any]]:
     """Choices as plain data; seconds where costs are known."""
     each = expert_bytes or (costs.expert_bytes if costs is not None else 0.0)
     return [
@@ -244,9 +226,6 @@ def tradeoff_rows(choices: "list[Tradeoff]", costs: "MoeCosts | None", expert_by
 
 def tradeoff_table(rows: list[dict[str, Any]]) -> str:
     """What each choice costs, and what it buys."""
-    from planner.cli.render.plan import table
-    from planner.documents.units import format_si
-
     cells = [
         [
             f"{row['slots_per_rank']:g}",
@@ -266,7 +245,7 @@ def tradeoff_table(rows: list[dict[str, Any]]) -> str:
     return table(header, cells)
 
 
-def token_rows(layouts: "list[TokenLayout]") -> list[dict[str, Any]]:
+def token_rows(layouts: list[TokenLayout]) -> list[dict[str, Any]]:
     """Choices between nodes a token and balance, as plain data."""
     return [
         {
@@ -279,8 +258,6 @@ def token_rows(layouts: "list[TokenLayout]") -> list[dict[str, Any]]:
 
 
 def token_table(rows: list[dict[str, Any]]) -> str:
-    from planner.cli.render.plan import table
-
     cells = [
         [f"{row['nodes_per_token']:.3f}", f"{row['imbalance_mean']:.4f}", f"{row['fresh_imbalance_mean']:.4f}"]
         for row in rows

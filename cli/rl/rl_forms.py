@@ -3,14 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isinf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from planner.documents.read import Document
-    from planner.rl.agentic import AgenticPlan, AgenticProblem
-    from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
-    from planner.rl.problem import RlProblem
-    from planner.rl.search.search import RlSolution
+from planner.cli.render.plan import table
+from planner.documents.read import Document
+from planner.rl.agentic import AgenticPlan, AgenticProblem, evaluate_agentic
+from planner.rl.evaluate import evaluate
+from planner.rl.formats.agentic_format import agentic_plan_document, is_agentic, read_agentic, read_agentic_plan
+from planner.rl.formats.benchmark_plan import plan_document, read_plan
+from planner.rl.formats.benchmark_problem import read_problem
+from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem
+from planner.rl.search.agentic_search import solve_agentic
+from planner.rl.search.search import RlSolution, solve
 
 PRICED = ("objective", "feasible", "broken", "iteration_s", "cost_usd")
 PLAIN = (*PRICED, "generation_s", "training_s", "handover_s", "gpus_of_pool")
@@ -25,56 +30,24 @@ class ProblemForm:
     Problem and plan are `RlProblem` and `RlPlan`, or `AgenticProblem` and `AgenticPlan`.
     """
 
-    read: "Callable[[Document], Any]"
-    solve: "Callable[..., RlSolution[Any]]"
-    evaluate: "Callable[[Any, Any], RlEvaluation]"
+    read: Callable[[Document], Any]
+    solve: Callable[..., RlSolution[Any]]
+    evaluate: Callable[[Any, Any], RlEvaluation]
     plan_document: Callable[[Any], dict[str, object]]
-    read_plan: "Callable[[Document, Any], Any]"
+    read_plan: Callable[[Document, Any], Any]
     priced: tuple[str, ...]  # keys of an evaluation
     proven: tuple[str, ...]  # keys of a solution, beyond those of every form
     infeasible: "Callable[[Any, RlSolution[Any]], tuple[dict[str, object], str]]"  # as document and as text
     describe: Callable[[Any], list[str]]
-    times: "Callable[[RlEvaluation], list[str]]"
+    times: Callable[[RlEvaluation], list[str]]
 
 
-def form_of(document: "Document") -> ProblemForm:
+def form_of(document: Document) -> ProblemForm:
     """The form of the problem in `document`."""
-    from planner.rl.formats.agentic_format import is_agentic
-
-    return _agentic() if is_agentic(document) else _plain()
+    return AGENTIC_FORM if is_agentic(document) else PLAIN_FORM
 
 
-def _plain() -> ProblemForm:
-    from planner.rl.evaluate import evaluate
-    from planner.rl.formats.benchmark_plan import plan_document, read_plan
-    from planner.rl.formats.benchmark_problem import read_problem
-    from planner.rl.search.search import solve
-
-    return ProblemForm(
-        read_problem, solve, evaluate, plan_document, read_plan, PLAIN, (), _no_plan, _plan_lines, _plain_times
-    )
-
-
-def _agentic() -> ProblemForm:
-    from planner.rl.agentic import evaluate_agentic
-    from planner.rl.formats.agentic_format import agentic_plan_document, read_agentic, read_agentic_plan
-    from planner.rl.search.agentic_search import solve_agentic
-
-    return ProblemForm(
-        read_agentic,
-        solve_agentic,
-        evaluate_agentic,
-        agentic_plan_document,
-        read_agentic_plan,
-        AGENTIC,
-        ("unproven",),
-        _no_agentic_plan,
-        _agentic_lines,
-        _agentic_times,
-    )
-
-
-def evaluation_document(form: ProblemForm, evaluation: "RlEvaluation") -> dict[str, object]:
+def evaluation_document(form: ProblemForm, evaluation: RlEvaluation) -> dict[str, object]:
     """The evaluation as plain data; null where a broken rule leaves no time."""
     return {name: _finite(getattr(evaluation, name)) for name in form.priced}
 
@@ -85,7 +58,7 @@ def _finite(value: object) -> object:
 
 
 def solution_document(
-    form: ProblemForm, problem: "RlProblem | AgenticProblem", solution: "RlSolution[Any]", evaluation: "RlEvaluation"
+    form: ProblemForm, problem: RlProblem | AgenticProblem, solution: RlSolution[Any], evaluation: RlEvaluation
 ) -> dict[str, Any]:
     """The plan, what was proven of it, and its evaluation."""
     names = ("objective", "bound", "gap", "seen", "pruned", *form.proven)
@@ -101,7 +74,7 @@ def solution_document(
 
 
 def solution_text(
-    form: ProblemForm, problem: "RlProblem | AgenticProblem", solution: "RlSolution[Any]", evaluation: "RlEvaluation"
+    form: ProblemForm, problem: RlProblem | AgenticProblem, solution: RlSolution[Any], evaluation: RlEvaluation
 ) -> str:
     """The same for people."""
     gap = f", gap {solution.gap:.2%}" if solution.gap is not None else ""
@@ -113,7 +86,7 @@ def solution_text(
     return "\n".join([f"{title}: {solution.status}{gap}", *lines])
 
 
-def evaluation_lines(form: ProblemForm, problem: "RlProblem | AgenticProblem", evaluation: "RlEvaluation") -> list[str]:
+def evaluation_lines(form: ProblemForm, problem: RlProblem | AgenticProblem, evaluation: RlEvaluation) -> list[str]:
     """Objective, times and cost; nothing where a broken rule leaves no time."""
     if isinf(evaluation.iteration_s):
         return []
@@ -126,7 +99,7 @@ def rule_lines(broken: tuple[str, ...]) -> list[str]:
     return [f"  FAIL  {rule}" for rule in broken] or ["  ok    every rule holds"]
 
 
-def _no_plan(problem: "RlProblem", solution: "RlSolution[RlPlan]") -> tuple[dict[str, object], str]:
+def _no_plan(problem: RlProblem, solution: RlSolution[RlPlan]) -> tuple[dict[str, object], str]:
     nearest, cap = solution.nearest_iteration_s, problem.max_iteration_s
     known = f"the shortest iteration takes {nearest:.6g} s" if nearest is not None else "no split fits the GPUs"
     wanted = f" iterates within {cap:.6g} s" if cap is not None else " fits"
@@ -134,14 +107,12 @@ def _no_plan(problem: "RlProblem", solution: "RlSolution[RlPlan]") -> tuple[dict
     return {"proved": True, **document}, f"infeasible: no plan{wanted}\n  nearest: {known}"
 
 
-def _no_agentic_plan(_: "AgenticProblem", solution: "RlSolution[AgenticPlan]") -> tuple[dict[str, object], str]:
+def _no_agentic_plan(_: AgenticProblem, solution: RlSolution[AgenticPlan]) -> tuple[dict[str, object], str]:
     text = "infeasible: no plan keeps all rules\n  nearest: raise `max_iteration_s`, or add GPUs"
     return {"proved": not solution.unproven}, text
 
 
-def _plan_lines(plan: "RlPlan") -> list[str]:
-    from planner.cli.render.plan import table
-
+def _plan_lines(plan: RlPlan) -> list[str]:
     fraction = plan.tail_fraction
     shares = ["all"] if len(plan.groups) == 1 else [f"{1 - fraction:.4g}", f"{fraction:.4g} longest"]
     rows = _role_rows(plan.groups, plan.training)
@@ -150,9 +121,7 @@ def _plan_lines(plan: "RlPlan") -> list[str]:
     return [f"{plan.mode.placement}, {plan.mode.sync}", "", table(header, rows), ""]
 
 
-def _agentic_lines(plan: "AgenticPlan") -> list[str]:
-    from planner.cli.render.plan import table
-
+def _agentic_lines(plan: AgenticPlan) -> list[str]:
     moves = "never" if isinf(plan.move_threshold) else f"from a step {plan.move_threshold:g} times as long on"
     return [
         f"{plan.mode.placement}, staleness {plan.mode.staleness}",
@@ -163,7 +132,7 @@ def _agentic_lines(plan: "AgenticPlan") -> list[str]:
     ]
 
 
-def _role_rows(groups: "tuple[GenerationGroup, ...]", training: "TrainingChoice | None") -> list[tuple[str, ...]]:
+def _role_rows(groups: tuple[GenerationGroup, ...], training: TrainingChoice | None) -> list[tuple[str, ...]]:
     rows = [
         ("generation", group.option.pool, str(group.replicas), f"tp{group.option.tp}", str(group.gpus))
         for group in groups
@@ -174,18 +143,35 @@ def _role_rows(groups: "tuple[GenerationGroup, ...]", training: "TrainingChoice 
     return [*rows]
 
 
-def _plain_times(evaluation: "RlEvaluation") -> list[str]:
+def _plain_times(evaluation: RlEvaluation) -> list[str]:
     return [f"{_phases(evaluation)}   handover {evaluation.handover_s:.4g} s", f"{_cost(evaluation)} an iteration"]
 
 
-def _agentic_times(evaluation: "RlEvaluation") -> list[str]:
+def _agentic_times(evaluation: RlEvaluation) -> list[str]:
     return [f"{_phases(evaluation)} {_cost(evaluation)}   moved {evaluation.moved}"]
 
 
-def _phases(evaluation: "RlEvaluation") -> str:
+def _phases(evaluation: RlEvaluation) -> str:
     times = f"generation {evaluation.generation_s:.4g} s   training {evaluation.training_s:.4g} s"
     return f"  iteration {evaluation.iteration_s:.4g} s   {times}"
 
 
-def _cost(evaluation: "RlEvaluation") -> str:
+def _cost(evaluation: RlEvaluation) -> str:
     return f"  cost {evaluation.cost_usd:.4g} USD"
+
+
+PLAIN_FORM = ProblemForm(
+    read_problem, solve, evaluate, plan_document, read_plan, PLAIN, (), _no_plan, _plan_lines, _plain_times
+)
+AGENTIC_FORM = ProblemForm(
+    read_agentic,
+    solve_agentic,
+    evaluate_agentic,
+    agentic_plan_document,
+    read_agentic_plan,
+    AGENTIC,
+    ("unproven",),
+    _no_agentic_plan,
+    _agentic_lines,
+    _agentic_times,
+)
