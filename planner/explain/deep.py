@@ -29,8 +29,14 @@ class _Knob:
     name: str
     about: tuple[str, ...]
     value: float
-    show: Callable[[float], str]
+    unit: str
     whole: bool = False
+
+    def show(self, value: float) -> str:
+        """A value of it as people write it."""
+        if self.whole:
+            return f"{value:.0f}"
+        return format_si(value, "s") if self.unit == "s" else f"{significant(value)}{self.unit}"
 
 
 def deep_facts(
@@ -79,34 +85,18 @@ def _knobs(problem: Problem) -> Iterator[_Knob]:
         for name, statistic, value in workload.slo.limits():
             title = f"{statistic} {name} of `{workload.name}` <="
             about = (workload.name, name)
-            yield _Knob(("workloads", index, "slo", name, f"{statistic}_s"), title, about, value, _time)
+            yield _Knob(("workloads", index, "slo", name, f"{statistic}_s"), title, about, value, "s")
         load, name, about = workload.load, workload.name, (workload.name, "requests_per_s")
         if load is not None and load.rate_per_s is not None:
-            yield _Knob(("workloads", index, "load", "rate_per_s"), f"rate of `{name}`", about, load.rate_per_s, _rate)
+            yield _Knob(("workloads", index, "load", "rate_per_s"), f"rate of `{name}`", about, load.rate_per_s, "/s")
         if load is not None and load.concurrency is not None:
             path = ("workloads", index, "load", "concurrency")
-            yield _Knob(path, f"clients of `{name}`", about, load.concurrency, _count, True)
+            yield _Knob(path, f"clients of `{name}`", about, load.concurrency, "", True)
     limits = problem.limits
     if limits.gpus is not None:
-        yield _Knob(("limits", "gpus"), "gpus <=", ("gpus",), limits.gpus, _count, True)
+        yield _Knob(("limits", "gpus"), "gpus <=", ("gpus",), limits.gpus, "", True)
     if limits.usd_per_hour is not None:
-        yield _Knob(("limits", "usd_per_hour"), "price <=", ("price",), limits.usd_per_hour, _price)
-
-
-def _time(value: float) -> str:
-    return format_si(value, "s")
-
-
-def _rate(value: float) -> str:
-    return f"{significant(value)}/s"
-
-
-def _count(value: float) -> str:
-    return f"{value:.0f}"
-
-
-def _price(value: float) -> str:
-    return f"{significant(value)} USD/h"
+        yield _Knob(("limits", "usd_per_hour"), "price <=", ("price",), limits.usd_per_hour, " USD/h")
 
 
 def _moved(

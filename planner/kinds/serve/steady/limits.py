@@ -42,8 +42,7 @@ def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
     """
     known = {limit.name: limit for limit in _limits(setting)}
 
-    def works(relaxed: ServeSetting) -> bool:
-        return _solvable(relaxed, limits)
+    works = partial(_solvable, limits=limits)
 
     def feasible(kept: frozenset[str]) -> bool:
         relaxed = setting
@@ -53,29 +52,17 @@ def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
         return works(relaxed)
 
     try:
-        return _explained(setting, known, feasible, works, limits)
+        if not feasible(frozenset()):
+            return Infeasible([_structural(setting)], proved=True)
+        if feasible(frozenset(known)):
+            return Infeasible([], proved=False)
+        rows: list[Conflict] = []
+        for name in smallest_conflict(list(known), feasible):
+            limits.tell(f"nearest value of {known[name].text}")
+            rows.append({"limit": known[name].text, "nearest": known[name].nearest(setting, works) or ""})
+        return Infeasible(rows, proved=True)
     except _CutShort:
         return Infeasible([{"limit": limit.text, "nearest": ""} for limit in known.values()], proved=True)
-
-
-def _explained(
-    setting: ServeSetting,
-    known: dict[str, _Limit],
-    feasible: Callable[[frozenset[str]], bool],
-    works: Callable[[ServeSetting], bool],
-    limits: Limits,
-) -> Infeasible:
-    names = list(known)
-    if not feasible(frozenset()):
-        return Infeasible([_structural(setting)], proved=True)
-    if feasible(frozenset(names)):
-        return Infeasible([], proved=False)
-    rows: list[Conflict] = []
-    for name in smallest_conflict(names, feasible):
-        limits.tell(f"nearest value of {known[name].text}")
-        nearest = known[name].nearest(setting, works)
-        rows.append({"limit": known[name].text, "nearest": nearest or ""})
-    return Infeasible(rows, proved=True)
 
 
 class _CutShort(Exception):
