@@ -41,14 +41,14 @@ nodes:
 MODEL = """
 tests/small:
   source: nowhere
-  hidden_size: 256
-  vocab_size: 2048
+  hidden_size: 128
+  vocab_size: 1024
   tied_embeddings: false
   max_context_tokens: 4096
   blocks:
     dense:
-      mixer: {grouped_query: {num_heads: 8, num_kv_heads: 4, head_dim: 32, v_head_dim: 32, qk_norm: true}}
-      ffn: {dense: {intermediate_size: 768}}
+      mixer: {grouped_query: {num_heads: 8, num_kv_heads: 4, head_dim: 16, v_head_dim: 16, qk_norm: true}}
+      ffn: {dense: {intermediate_size: 384}}
   layers: [{times: 4, of: [dense]}]
 """
 PROBLEM = {

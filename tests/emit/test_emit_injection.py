@@ -70,11 +70,11 @@ def plain(request: pytest.FixtureRequest) -> tuple[str, dict[str, list[Call]]]:
 
 def assert_same_calls(plain: tuple[str, dict[str, list[Call]]], model: str, nodes: tuple[str, str], name: str) -> None:
     target, expected = plain
-    found = run_all(plan_files(target, model, nodes, name))
-    assert set(found) == set(expected) == {"launch-node-00.sh", "launch-node-01.sh", "launch-router.sh"}
+    started = run_all(plan_files(target, model, nodes, name))
+    assert set(started) == set(expected) == {"launch-node-00.sh", "launch-node-01.sh", "launch-router.sh"}
     for file, calls in expected.items():
         assert calls
-        assert [call.arguments for call in found[file]] == [renamed(call, model, nodes) for call in calls]
+        assert [call.arguments for call in started[file]] == [renamed(call, model, nodes) for call in calls]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -154,24 +154,24 @@ def test_the_token_budget_of_vllm_holds_the_chunk_beside_the_decoding_batch(
 ) -> None:
     other = {"prefill": "decode", "decode": "prefill"}.get(function)
     roles = [RolePlan(function, limits=limits), *([RolePlan(other)] if other else [])]
-    found = flags(Case(tuple(roles), {"default": {"name": QWEN}}), "vllm")
-    assert found.get("--max-num-batched-tokens") == tokens
-    assert found.get("--max-num-seqs") == (str(limits["max_batch"]) if limits else None)
+    written = flags(Case(tuple(roles), {"default": {"name": QWEN}}), "vllm")
+    assert written.get("--max-num-batched-tokens") == tokens
+    assert written.get("--max-num-seqs") == (str(limits["max_batch"]) if limits else None)
 
 
 def test_sglang_is_told_the_limits_of_all_attention_ranks_together() -> None:
     role = RolePlan(degrees={"tp": 2, "dp": 4, "ep": 8}, limits={"max_batch": 10, "chunk_tokens": 1000})
-    found = flags(Case((role,), {"default": {"name": DEEPSEEK}}), "sglang")
-    assert (found["--tp-size"], found["--attn-dp-size"], found["--ep-size"]) == ("8", "4", "8")
-    assert (found["--max-running-requests"], found["--chunked-prefill-size"]) == ("40", "4000")
-    assert found["--cuda-graph-max-bs-decode"] == "10"
+    written = flags(Case((role,), {"default": {"name": DEEPSEEK}}), "sglang")
+    assert (written["--tp-size"], written["--attn-dp-size"], written["--ep-size"]) == ("8", "4", "8")
+    assert (written["--max-running-requests"], written["--chunked-prefill-size"]) == ("40", "4000")
+    assert written["--cuda-graph-max-bs-decode"] == "10"
 
 
 @pytest.mark.parametrize(("activations_bytes", "fraction"), [(0.0, "0.9"), (9e9, "0.81"), (9.05e9, "0.809")])
 def test_sglang_keeps_activations_out_of_the_static_memory(activations_bytes: float, fraction: str) -> None:
     memory = Memory(capacity_bytes=90e9, activations_bytes=activations_bytes)
-    found = flags(Case((RolePlan(memory=memory),), {"default": {"name": QWEN}}), "sglang")
-    assert found["--mem-fraction-static"] == fraction
+    written = flags(Case((RolePlan(memory=memory),), {"default": {"name": QWEN}}), "sglang")
+    assert written["--mem-fraction-static"] == fraction
 
 
 def test_ranks_beyond_a_node_are_announced_by_their_first() -> None:

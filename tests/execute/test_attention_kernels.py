@@ -16,10 +16,10 @@ from planner.hardware.profiling.kernel import UnsupportedShapeError  # noqa: E40
 def test_one_new_token_attends_as_if_every_head_had_a_cache_of_its_own(heads: int) -> None:
     torch.manual_seed(0)
     query, key, value = (torch.randn(3, count, tokens, 16) for count, tokens in ((heads, 1), (2, 33), (2, 33)))
-    found = kernels.causal_attention(query, key, value, 0.25)
+    attended = kernels.causal_attention(query, key, value, 0.25)
     repeated = [tensor.repeat_interleave(heads // 2, dim=1) for tensor in (key, value)]
     wanted = torch.softmax(query @ repeated[0].transpose(2, 3) * 0.25, dim=-1) @ repeated[1]
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(attended, wanted)
 
 
 def played(length: int) -> Any:  # noqa: ANN401 - stands for a tensor

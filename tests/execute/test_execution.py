@@ -39,15 +39,15 @@ def kept(plan: Path) -> dict[str, Any]:
     return level
 
 
-def step_of(found: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def step_of(outcome: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The only step of that kind."""
-    (step,) = [step for step in found["steps"] if step["step"] == kind]
+    (step,) = [step for step in outcome["steps"] if step["step"] == kind]
     assert isinstance(step, dict)
     return step
 
 
-def named(found: Execution, kind: str, rank: int = 0) -> Any:  # noqa: ANN401 - a step with all that it says
-    (step,) = [step for step in found.steps if (step.step, step.rank) == (kind, rank)]
+def named(outcome: Execution, kind: str, rank: int = 0) -> Any:  # noqa: ANN401 - a step with all that it says
+    (step,) = [step for step in outcome.steps if (step.step, step.rank) == (kind, rank)]
     return step
 
 
@@ -99,8 +99,8 @@ def test_absent_ranks_leave_their_collectives_out_of_both_sides(bench_plan: Benc
 
 
 def test_each_distinct_stage_of_a_pipeline_runs_alone_in_turn(bench_plan: BenchPlan) -> None:
-    found = execute_plan(bench_plan("serve", {"prefill": {"pp": 2}}), replace(SMALL, cut=Cut()))
-    first, last = named(found, "prefill", 0), named(found, "prefill", 1)
+    outcome = execute_plan(bench_plan("serve", {"prefill": {"pp": 2}}), replace(SMALL, cut=Cut()))
+    first, last = named(outcome, "prefill", 0), named(outcome, "prefill", 1)
     assert (first.layers, last.layers) == ((0, 1), (2, 3))
     assert "embedding" in first.operators
     assert "embedding" not in last.operators
@@ -110,13 +110,13 @@ def test_each_distinct_stage_of_a_pipeline_runs_alone_in_turn(bench_plan: BenchP
 
 def test_generation_and_training_of_an_rl_plan_are_executed_and_the_rest_is_named(bench_plan: BenchPlan) -> None:
     plan = bench_plan("rl", {"rollout": {}, "actor": {}, "reference": {}})
-    found = execute_plan(plan, replace(SMALL, cut=Cut(layers=1, batch=2)))
-    steps = {role: {step.step for step in found.steps if step.role == role} for role in ("rollout", "actor")}
+    outcome = execute_plan(plan, replace(SMALL, cut=Cut(layers=1, batch=2)))
+    steps = {role: {step.step for step in outcome.steps if step.role == role} for role in ("rollout", "actor")}
     assert {"prefill", "decode", "mixed"} <= steps["rollout"]
     assert "train" in steps["actor"]
-    assert set(found.unexecuted) == {"reference"}
-    assert "`reference`" in found.unexecuted["reference"]
-    trained, generated = named(found, "train"), named(found, "prefill")
+    assert set(outcome.unexecuted) == {"reference"}
+    assert "`reference`" in outcome.unexecuted["reference"]
+    trained, generated = named(outcome, "train"), named(outcome, "prefill")
     assert trained.tokens > generated.tokens  # answers are trained on as well
 
 
@@ -137,12 +137,12 @@ def test_the_fullest_rank_of_an_expert_layout_is_executed_alone(bench_plan: Benc
 
 def test_an_expert_layout_is_executed_whole_where_there_are_ranks_enough(bench_plan: BenchPlan) -> None:
     plan = bench_plan("experts", {"prefill": {"dp": 2, "ep": 2}}, "tests/moe", decision=SKEWED)
-    found = execute_plan(plan, replace(SMALL, num_processes=2))
-    assert not found.faults
-    (step,) = found.steps
+    outcome = execute_plan(plan, replace(SMALL, num_processes=2))
+    assert not outcome.faults
+    (step,) = outcome.steps
     assert step.executed_share == pytest.approx(1.0)
     assert {"dispatch", "experts", "combine", "router", "expert_combine"} <= set(step.operators)
-    write_checks(plan, found.plan, "execute", found.findings(), found.as_json())
+    write_checks(plan, outcome.plan, "execute", outcome.findings(), outcome.as_json())
     records = read_records([str(plan.with_name("plan.checks.json"))], load_calibration())
     (again,) = records.steps  # as calibration reads the layer, it is that which was executed
     (experts,) = [op for op in again.operators if isinstance(op, Experts)]
@@ -168,10 +168,10 @@ def test_partial_results_are_kept_when_a_rank_dies(
 
 def test_nothing_more_is_started_when_the_time_is_over(bench_plan: BenchPlan) -> None:
     plan = bench_plan("serve", {"prefill": {}, "decode": {}})
-    found = execute_plan(plan, replace(SMALL, limits=TimeLimits(total_s=0.2)))
-    assert [(fault.kind, fault.role) for fault in found.faults] == [("time_limit", "prefill")]
-    assert found.unexecuted == {"decode": "the run had ended before"}
-    assert not found.ok
+    outcome = execute_plan(plan, replace(SMALL, limits=TimeLimits(total_s=0.2)))
+    assert [(fault.kind, fault.role) for fault in outcome.faults] == [("time_limit", "prefill")]
+    assert outcome.unexecuted == {"decode": "the run had ended before"}
+    assert not outcome.ok
 
 
 def test_a_machine_without_torch_is_told_which_extra_to_install(

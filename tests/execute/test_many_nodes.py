@@ -179,10 +179,10 @@ def test_the_slurm_script_starts_the_right_ranks_on_each_node(tmp_path: Path) ->
     assert (code, complaint) == (0, "")
     started = [line.removesuffix("|").split("|") for line in out.splitlines()]
     assert len(started) == 2
-    for node, found in enumerate(started):
-        assert sorted(found) == sorted([*given, "--node-rank", str(node), "--master-addr", "node-a"])
-        assert found[found.index("--node-rank") + 1] == str(node)
-        assert found[found.index("--master-addr") + 1] == "node-a"
+    for node, words in enumerate(started):
+        assert sorted(words) == sorted([*given, "--node-rank", str(node), "--master-addr", "node-a"])
+        assert words[words.index("--node-rank") + 1] == str(node)
+        assert words[words.index("--master-addr") + 1] == "node-a"
 
 
 def test_the_slurm_script_asks_for_what_the_role_needs() -> None:

@@ -62,8 +62,8 @@ def test_lengths_are_the_means_of_the_workloads_that_reach_the_role(bench_plan: 
         shares = ((load["name"], 1.0), ("long", 3.0))
         plan["decision"]["routing"] = [{"workload": name, "to": "prefill", "share": share} for name, share in shares]
 
-    found = steps_of(edited(bench_plan("serve", {"prefill": {}}), mixed), "prefill")
-    assert found["kv_transfer"].prefill_tokens == (96 + 3 * 300) // 4
+    outcome = steps_of(edited(bench_plan("serve", {"prefill": {}}), mixed), "prefill")
+    assert outcome["kv_transfer"].prefill_tokens == (96 + 3 * 300) // 4
 
 
 def test_an_rl_actor_trains_on_prompts_with_their_answers(bench_plan: BenchPlan) -> None:
@@ -90,8 +90,8 @@ def test_an_expert_layer_takes_the_tokens_of_a_chunk_a_batch_or_its_default(benc
 
 
 def laid(*layouts: list[int], slots: list[int] | None = None, quota: list[float] | None = None) -> dict[str, Any]:
-    found = [{"first_layer": index, "expert_of_slot": layout} for index, layout in enumerate(layouts)]
-    given = [{**one, "quota": quota} for one in found] if quota is not None else found
+    outcome = [{"first_layer": index, "expert_of_slot": layout} for index, layout in enumerate(layouts)]
+    given = [{**one, "quota": quota} for one in outcome] if quota is not None else outcome
     return {"layouts": given, "slots_per_rank": slots or [5], "num_experts": 8, "num_layers": len(layouts)}
 
 

@@ -31,8 +31,8 @@ def test_equal_stages_take_the_time_of_the_literature(
 ) -> None:
     """(m + (pp - 1) / vpp) (f + b) for chunks that take f / vpp and b / vpp: arXiv:2104.04473, section 2.2."""
     batches = rounds * pp
-    found = makespan_s(passes_of(pp, vpp, batches), seconds(forward_s / vpp, backward_s / vpp), 0.0)
-    assert found == pytest.approx((batches + (pp - 1) / vpp) * (forward_s + backward_s))
+    end_s = makespan_s(passes_of(pp, vpp, batches), seconds(forward_s / vpp, backward_s / vpp), 0.0)
+    assert end_s == pytest.approx((batches + (pp - 1) / vpp) * (forward_s + backward_s))
 
 
 @given(pp=st.integers(2, 6), batches=st.integers(1, 5))

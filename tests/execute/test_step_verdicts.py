@@ -35,9 +35,9 @@ def test_operators_that_did_not_run_are_on_neither_side() -> None:
 
 @pytest.mark.parametrize(("measured_s", "ok"), [(10.0, True), (8.8, True), (8.6, False), (11.7, True), (11.8, False)])
 def test_predictions_may_be_off_by_the_tolerance_to_either_side(measured_s: float, ok: bool) -> None:
-    found = execution(verdict(measured_s, tuple(PREDICTED)))
-    assert found.ok is ok
-    assert [finding.ok for finding in found.findings()] == [ok]
+    outcome = execution(verdict(measured_s, tuple(PREDICTED)))
+    assert outcome.ok is ok
+    assert [finding.ok for finding in outcome.findings()] == [ok]
 
 
 def test_a_step_too_little_of_which_was_executed_makes_no_claim() -> None:
@@ -47,11 +47,11 @@ def test_a_step_too_little_of_which_was_executed_makes_no_claim() -> None:
     assert enough.error is not None
     assert not little.claimed
     assert little.error is None
-    found = execution(little)
-    assert found.ok
-    assert [finding.skipped for finding in found.findings()] == [True]
-    assert "40% of the predicted time was executed: no claim" in found.findings()[0].what
-    assert found.median_error is None
+    outcome = execution(little)
+    assert outcome.ok
+    assert [finding.skipped for finding in outcome.findings()] == [True]
+    assert "40% of the predicted time was executed: no claim" in outcome.findings()[0].what
+    assert outcome.median_error is None
 
 
 def test_the_median_is_taken_of_claims_alone() -> None:
@@ -61,21 +61,21 @@ def test_the_median_is_taken_of_claims_alone() -> None:
 
 def test_a_fault_is_a_failed_finding_that_names_rank_step_and_operator() -> None:
     fault = RankFault(FaultKind.HANG, 3, "decode", "ffn_all_reduce", "made no progress for 20 s", role="decode")
-    found = execution(verdict(10.0, tuple(PREDICTED)), faults=(fault,))
-    assert not found.ok
-    (failed,) = [finding for finding in found.findings() if not finding.ok]
+    outcome = execution(verdict(10.0, tuple(PREDICTED)), faults=(fault,))
+    assert not outcome.ok
+    (failed,) = [finding for finding in outcome.findings() if not finding.ok]
     assert failed.rule == "execute.fault"
     for word in ("rank 3", "decode", "`ffn_all_reduce`", "no progress"):
         assert word in failed.what
     assert failed.hint
-    assert found.as_json()["faults"][0]["kind"] == "hang"
+    assert outcome.as_json()["faults"][0]["kind"] == "hang"
 
 
 def test_roles_that_did_not_run_fail_nothing_and_are_named() -> None:
-    found = execution(unexecuted={"reference": "a role of that function cannot be executed"})
-    assert found.ok
-    assert found.findings()[0].skipped
-    assert "roles.reference" in found.findings()[0].where
+    outcome = execution(unexecuted={"reference": "a role of that function cannot be executed"})
+    assert outcome.ok
+    assert outcome.findings()[0].skipped
+    assert "roles.reference" in outcome.findings()[0].where
 
 
 def test_memory_is_compared_where_the_device_tells_it() -> None:

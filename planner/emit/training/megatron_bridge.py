@@ -15,7 +15,6 @@ from planner.emit.training.megatron_plan import (
     SHARDED,
     environment,
     layout,
-    needs_layout,
     parallel_fields,
     require_optimizer,
 )
@@ -63,7 +62,7 @@ def sections(job: TrainJob) -> dict[str, Fields]:
         raise refuse(what, "roles", "start from a PEFT recipe of Megatron-Bridge and merge the plan's degrees into it")
     decision, options, shape = job.decision, job.options, job.shape
     model = parallel_fields(job) | {"seq_length": options.sequence_tokens}
-    if needs_layout(job):
+    if job.shape.pp > 1:
         model["pipeline_model_parallel_layout"] = layout(job)
         model["virtual_pipeline_model_parallel_size"] = shape.vpp if shape.vpp > 1 else None
     if job.model.mtp_layers:

@@ -15,7 +15,6 @@ from planner.emit.training.megatron_plan import (
     SHARDED,
     environment,
     layout,
-    needs_layout,
     parallel_fields,
     require_optimizer,
 )
@@ -87,7 +86,7 @@ def _job_flags(job: TrainJob) -> Iterator[Flag]:
         yield ("--train-iters", (str(steps(job)),)) if ramp is None else ("--train-samples", (str(samples(job)),))
     yield "--bf16", ()
     yield "--optimizer", (OPTIMIZERS[options.optimizer],)
-    if needs_layout(job):
+    if job.shape.pp > 1:
         yield "--pipeline-model-parallel-layout", (layout(job),)
         if "p2p" not in decision.overlap and job.shape.vpp > 1:
             yield "--no-overlap-p2p-communication", ()

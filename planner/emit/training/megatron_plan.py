@@ -57,11 +57,6 @@ def layout(job: TrainJob) -> str:
     return "".join(_run(text, count, index == last) for index, (text, count) in enumerate(runs))
 
 
-def needs_layout(job: TrainJob) -> bool:
-    """Whether the pipeline is cut in a way that only a layout can say."""
-    return job.shape.pp > 1
-
-
 def recompute_fields(job: TrainJob) -> Fields:
     """What every stage recomputes; PlannerError where stages differ beyond what one setting says of all."""
     kind = job.common_recompute("Megatron")

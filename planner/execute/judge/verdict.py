@@ -130,7 +130,11 @@ class Execution:
             Finding(_STEP, True, f"not executed: {why}", f"roles.{role}", skipped=True)
             for role, why in self.unexecuted.items()
         ]
-        return [*self._steps(), *self._faults(), *skipped]
+        faults = [
+            Finding(_FAULT, False, f"{fault.place}: {fault.what}", f"roles.{fault.role}.{fault.step}", fault.hint)
+            for fault in self.faults
+        ]
+        return [*self._steps(), *faults, *skipped]
 
     @property
     def ok(self) -> bool:
@@ -147,11 +151,6 @@ class Execution:
             what += f" ({step.error:+.1%}, {step.executed_share:.0%} executed)"
             hint = "profile this device and solve again with `--profiles`, or run `planner calibrate`"
             yield Finding(_STEP, abs(step.error) <= self.tolerance, what, where, hint)
-
-    def _faults(self) -> Iterator[Finding]:
-        for fault in self.faults:
-            where = f"roles.{fault.role}.{fault.step}"
-            yield Finding(_FAULT, False, f"{fault.place}: {fault.what}", where, fault.hint)
 
     def as_json(self) -> dict[str, Any]:
         """The document of docs/executor.md, section Results."""

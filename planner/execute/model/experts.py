@@ -111,7 +111,6 @@ class RoutedExperts(nn.Module):
         self.down = shard.weights.parameter(down, stack=len(own))  # [experts, width, slice]
         self.gated, self.operators = ffn.gated, shard.operators
         self.recomputed = "moe_activation" in shard.recompute
-        shard.note_format(shard.arch.precisions.experts, "experts")
 
     def forward(self, x: Tensor, expert: Tensor) -> Tensor:
         """Each row by its expert; rows of an expert that is not in [0, experts) come back as zeros."""

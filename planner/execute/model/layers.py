@@ -16,12 +16,13 @@ from planner.execute.shards.expert_layout import ExpertLayout
 from planner.models.architecture import Architecture
 
 NORM_EPSILON = 1e-6
+PLAIN_FORMATS = ("bf16", "fp16", "fp32")
 FP8_RANGE = 448.0  # of float8_e4m3fn
 
 
 @dataclass(slots=True)
 class ShardContext:
-    """What every module of one rank is built from; `notes` say where it runs other than the plan asks."""
+    """What every module of one rank is built from; `plain` are formats whose matrices run in the working one."""
 
     arch: Architecture
     groups: RankGroups
@@ -30,20 +31,16 @@ class ShardContext:
     fp8: bool  # whether the device multiplies 8-bit floats and they are wanted
     layouts: Mapping[int, ExpertLayout]  # by layer; experts lie in order without one
     recompute: frozenset[str]  # modules that the backward pass computes again
-    notes: set[str] = field(default_factory=set)
+    plain: set[str] = field(default_factory=set)
 
     def linear(self, pieces: Sequence[Piece], precision: str, biases: Sequence[Piece] = ()) -> nn.Module:
         """A matrix in the format `precision`, or in the working one where the device or this program lacks it."""
         rows, columns = sum(len(piece.outputs) for piece in pieces), len(pieces[0].inputs)
         if self.fp8 and precision.startswith("fp8") and rows % 16 == columns % 16 == 0:
             return Fp8Linear(self.weights, pieces, biases)
-        self.note_format(precision, "matrices")
+        if precision not in PLAIN_FORMATS:
+            self.plain.add(precision)
         return Linear(self.weights, pieces, biases)
-
-    def note_format(self, precision: str, what: str) -> None:
-        """Notes that matrices of this format run in the working one, unless they are plain floats anyway."""
-        if precision not in ("bf16", "fp16", "fp32"):
-            self.notes.add(f"{precision} {what} run in {str(self.weights.dtype).removeprefix('torch.')}")
 
 
 class Linear(nn.Module):

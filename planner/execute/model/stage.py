@@ -96,8 +96,6 @@ def build_stage(
     able = fp8 and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
     weights, modules = weights or Weights(device, dtype), frozenset(spec.recompute.modules)
     shard = ShardContext(arch, groups, weights, Operators(), able, dict(enumerate(layouts)), modules)
-    if fp8 and not able:
-        shard.notes.add(f"{device.type} multiplies no 8-bit floats")
     return Stage(spec, shard)
 
 

@@ -134,7 +134,7 @@ class RankWorker:
                 memory_bytes=memory_bytes,
                 graph=timing.graph,
                 note=note,
-                plain=_plain_formats(self.stages),
+                plain=tuple(sorted({name for stage in self.stages for name in stage.shard.plain})),
                 working=self.working,
                 micro_batches=micro_batches,
             )
@@ -202,10 +202,3 @@ def _is_collective(name: str) -> bool:
     """By its name; the gradient of a product may skip a collective under the name of the product."""
     plain = name.removesuffix(SUFFIX)
     return plain.endswith(_COLLECTIVES) and plain != "expert_combine"
-
-
-def _plain_formats(stages: Sequence[Stage]) -> tuple[str, ...]:
-    """Formats of matrices that ran in the working one."""
-    notes = {note for stage in stages for note in stage.shard.notes}
-    marker = " matrices run in "
-    return tuple(sorted(note.partition(marker)[0] for note in notes if marker in note))
