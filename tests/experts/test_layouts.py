@@ -178,3 +178,29 @@ def test_step_planners_need_experts_that_spread_evenly() -> None:
         StepPlanner(make_ranks(24, 9), 128)
     with pytest.raises(PlannerError, match="4 home slots"):
         StepPlanner(make_ranks(16, 9, home_slots=4), 128)
+
+
+def test_slots_and_places_that_cannot_be_are_told_in_the_words_of_experts() -> None:
+    with pytest.raises(PlannerError, match="a rank has 129 slots for 128 experts, and holds none twice"):
+        plan_layout(LOADS, make_ranks(2, 129))
+    assert plan_layout(LOADS, make_ranks(2, 128)).imbalance_L.max() == pytest.approx(1.0)
+    allowed = np.ones((128, RANKS.num_ranks), np.bool_)
+    allowed[3] = False
+    with pytest.raises(PlannerError, match="no rank may hold expert 3"):
+        plan_layout(LOADS, RANKS, allowed_ER=allowed)
+    with pytest.raises(PlannerError, match="must have the shape"):
+        plan_layout(LOADS, RANKS, allowed_ER=allowed[:, 1:])
+
+
+def test_resident_layouts_that_name_other_experts_or_one_twice_are_refused() -> None:
+    resident = plan_layout(LOADS, RANKS).expert_LP
+    foreign, twice = resident.copy(), resident.copy()
+    foreign[1, 0] = 128
+    with pytest.raises(PlannerError, match="layer 1: names expert 128 of 128"):
+        plan_layout(LOADS, RANKS, resident_LP=foreign)
+    spare = int(np.argmax(np.bincount(twice[0])[twice[0]]))  # a slot of the expert with most copies
+    rank = int(RANKS.rank_P[spare])
+    slots = range(int(RANKS.first_R[rank]), int(RANKS.first_R[rank + 1]))
+    twice[0, spare] = twice[0, next(slot for slot in slots if slot != spare)]
+    with pytest.raises(PlannerError, match=f"layer 0: rank {rank} holds expert {twice[0, spare]} twice"):
+        plan_layout(LOADS, RANKS, resident_LP=twice)

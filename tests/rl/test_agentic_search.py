@@ -127,6 +127,32 @@ def test_a_plan_written_and_read_is_worth_what_brute_force_says(seed: int) -> No
     assert objective(problem, document, ends) == pytest.approx(evaluation.objective, rel=1e-9)
 
 
+@pytest.mark.parametrize("dispatch", ["fifo", "assigned"])
+def test_a_worker_takes_a_trajectory_that_fills_its_kv_and_none_that_is_longer(dispatch: str) -> None:
+    problem = _problem(2, samples=2, dispatch=(dispatch,))
+    largest = max(int(batch.final_context_N.max()) for batch in _read(problem).batches)
+    curves = [curve for pool in problem["cost"]["gen"].values() for curve in pool.values()]
+    for curve in curves:
+        curve["kv_tokens"] = largest
+    assert solve_agentic(_read(problem)).status is Status.OPTIMAL
+    for curve in curves:
+        curve["kv_tokens"] = largest - 1
+    with pytest.raises(PlannerError, match="exceeds the KV capacity of every replica"):
+        _read(problem)
+
+
+def test_a_plan_that_breaks_a_rule_takes_forever() -> None:
+    given = _read(_problem(2, samples=2))
+    plan = solve_agentic(given).plan
+    assert plan is not None
+    evaluation = evaluate_agentic(given, replace(plan, training=replace(plan.training, dp=99)))
+    assert any("the plan takes" in rule for rule in evaluation.broken)
+    assert any("dp 99 for 1 samples a minibatch" in rule for rule in evaluation.broken)
+    assert math.isinf(evaluation.objective)
+    assert all(map(math.isinf, evaluation.generation_s_of_batch))
+    assert evaluation.moved == 0
+
+
 def test_long_runs_with_staleness_settle_at_the_largest_cycle_mean() -> None:
     draw = np.random.default_rng(5)
     for _ in range(60):
