@@ -16,6 +16,7 @@ _BLOCK_TOKENS = 16  # of a paged KV cache
 _TOP_K = 8  # outputs of experts that are summed to one
 
 _Pass = Callable[[MemoryPassShape, "torch.device"], PreparedKernel]
+_Inputs = Callable[[MemoryPassShape, "torch.device"], tuple["torch.Tensor", ...]]
 
 
 def memory_pass(shape: MemoryPassShape, device: "torch.device", *, fp8: bool) -> PreparedKernel:
@@ -70,7 +71,7 @@ def _rotated(values: "torch.Tensor", angles: "torch.Tensor") -> "torch.Tensor":
     return torch.cat((left * angles - right * angles, right * angles + left * angles), dim=-1).to(values.dtype)
 
 
-def _heads_and_angles(shape: MemoryPassShape, device: "torch.device") -> tuple["torch.Tensor", "torch.Tensor"]:
+def _heads_and_angles(shape: MemoryPassShape, device: "torch.device") -> tuple["torch.Tensor", ...]:
     import torch
 
     width = min(_HEAD_DIM, shape.width)
@@ -78,30 +79,11 @@ def _heads_and_angles(shape: MemoryPassShape, device: "torch.device") -> tuple["
     return values, random_values(device, shape.rows, 1, width // 2, dtype=torch.float32)
 
 
-def _rotary(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
-    return PreparedKernel(partial(_rotated, *_heads_and_angles(shape, device)), "torch rotary")
-
-
-def _rotary_backward(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
-    values, angles = _heads_and_angles(shape, device)
-    leaf = values.requires_grad_()
-    return PreparedKernel(_gradient(_rotated(leaf, angles), [leaf]), "torch rotary backward", capturable=False)
-
-
 def _gated(inputs: "torch.Tensor") -> "torch.Tensor":
     import torch
 
     gate, value = inputs.chunk(2, dim=-1)
     return torch.nn.functional.silu(gate) * value
-
-
-def _activation(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
-    return PreparedKernel(partial(_gated, random_values(device, shape.rows, shape.width)), "torch silu and product")
-
-
-def _activation_backward(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
-    leaf = random_values(device, shape.rows, shape.width).requires_grad_()
-    return PreparedKernel(_gradient(_gated(leaf), [leaf]), "torch silu and product backward", capturable=False)
 
 
 def _embedding(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
@@ -131,21 +113,11 @@ def _loss(logits: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
     return torch.nn.functional.cross_entropy(logits.float(), targets)
 
 
-def _logits_and_targets(shape: MemoryPassShape, device: "torch.device") -> tuple["torch.Tensor", "torch.Tensor"]:
+def _logits_and_targets(shape: MemoryPassShape, device: "torch.device") -> tuple["torch.Tensor", ...]:
     import torch
 
     targets = torch.randint(0, shape.width, (shape.rows,), device=device)
     return random_values(device, shape.rows, shape.width), targets
-
-
-def _cross_entropy(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
-    return PreparedKernel(partial(_loss, *_logits_and_targets(shape, device)), "torch cross_entropy")
-
-
-def _cross_entropy_backward(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
-    logits, targets = _logits_and_targets(shape, device)
-    leaf = logits.requires_grad_()
-    return PreparedKernel(_gradient(_loss(leaf, targets), [leaf]), "torch cross_entropy backward", capturable=False)
 
 
 def _gather(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
@@ -189,17 +161,37 @@ def _gradient(output: "torch.Tensor", leaves: "list[torch.Tensor]") -> Run:
     return partial(torch.autograd.grad, output, leaves, torch.randn_like(output), retain_graph=True)
 
 
+def _forward(function: Callable[..., "torch.Tensor"], inputs: _Inputs, source: str) -> _Pass:
+    """The pass that computes `function` of the inputs."""
+    return lambda shape, device: PreparedKernel(partial(function, *inputs(shape, device)), source)
+
+
+def _backward(function: Callable[..., "torch.Tensor"], inputs: _Inputs, source: str) -> _Pass:
+    """The pass from the output of `function` to its first input."""
+
+    def prepare(shape: MemoryPassShape, device: "torch.device") -> PreparedKernel:
+        values, *others = inputs(shape, device)
+        leaf = values.requires_grad_()
+        return PreparedKernel(_gradient(function(leaf, *others), [leaf]), f"{source} backward", capturable=False)
+
+    return prepare
+
+
+def _gate_and_value(shape: MemoryPassShape, device: "torch.device") -> tuple["torch.Tensor", ...]:
+    return (random_values(device, shape.rows, shape.width),)
+
+
 _PASSES: dict[str, _Pass] = {
     "norm": _norm,
     "norm_backward": _norm_backward,
-    "rotary": _rotary,
-    "rotary_backward": _rotary_backward,
-    "activation": _activation,
-    "activation_backward": _activation_backward,
+    "rotary": _forward(_rotated, _heads_and_angles, "torch rotary"),
+    "rotary_backward": _backward(_rotated, _heads_and_angles, "torch rotary"),
+    "activation": _forward(_gated, _gate_and_value, "torch silu and product"),
+    "activation_backward": _backward(_gated, _gate_and_value, "torch silu and product"),
     "embedding": _embedding,
     "sampling": _sampling,
-    "cross_entropy": _cross_entropy,
-    "cross_entropy_backward": _cross_entropy_backward,
+    "cross_entropy": _forward(_loss, _logits_and_targets, "torch cross_entropy"),
+    "cross_entropy_backward": _backward(_loss, _logits_and_targets, "torch cross_entropy"),
     "gather": _gather,
     "combine": _combine,
     "optimizer": _optimizer,

@@ -9,6 +9,7 @@ the basis says so.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -120,25 +121,8 @@ class Profiled:
 
     def price(self, op: Operator) -> KernelTime:
         """Seconds [N] of one run of `op`, from the first table that covers its kind, else from the roofline."""
-        match op:
-            case Gemm():
-                return self._gemm(op)
-            case BatchedGemm():
-                return self._batched(op)
-            case PrefillAttention():
-                return self._prefill(op)
-            case DecodeAttention():
-                return self._decode(op)
-            case AttentionBackward():
-                return self._attention_backward(op)
-            case Experts():
-                return self._experts(op)
-            case MemoryPass():
-                return self._memory_pass(op)
-            case Collective():
-                return self._collective(op)
-            case _:
-                return self.roofline.price(op)
+        priced_by = _PRICED_BY.get(type(op))
+        return self.roofline.price(op) if priced_by is None else priced_by(self, op)
 
     def _gemm(self, op: Gemm) -> KernelTime:
         def like(m: Floats, n: Floats, k: Floats) -> Gemm:
@@ -338,6 +322,19 @@ class Profiled:
         seconds = np.where(idle, 0.0, reference.seconds * np.exp(place.interpolate(table.log_ratio)))
         held = max(table.basis, Basis.HELD)
         return KernelTime(seconds, np.where(place.inside, table.basis, held).astype(np.uint8))
+
+
+_PRICED_BY: dict[type[Operator], Callable[[Profiled, Any], KernelTime]] = {
+    Gemm: Profiled._gemm,
+    BatchedGemm: Profiled._batched,
+    PrefillAttention: Profiled._prefill,
+    DecodeAttention: Profiled._decode,
+    AttentionBackward: Profiled._attention_backward,
+    Experts: Profiled._experts,
+    MemoryPass: Profiled._memory_pass,
+    Collective: Profiled._collective,
+}
+"""Kinds of operators that tables hold."""
 
 
 def _prefill_like(op: PrefillAttention) -> Callable[..., PrefillAttention]:
