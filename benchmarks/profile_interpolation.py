@@ -105,11 +105,11 @@ def main() -> None:
         if chosen is None:
             print(f"{name:22}not measured")
             continue
-        for axis, errors in table_errors(chosen.table, arguments.accelerator).items():
+        for axis, errors in table_errors(chosen, arguments.accelerator).items():
             print(f"{name:22}{axis:22}{len(errors[0]):8}" + "".join(f" {quartet(e)}" for e in errors))
         if name == "gemm":
-            print_gemm_by_dtype(chosen.table, arguments.accelerator)
-            print_speed(chosen.table)
+            print_gemm_by_dtype(chosen, arguments.accelerator)
+            print_speed(chosen)
 
 
 def print_gemm_by_dtype(table: KernelTable, accelerator: str) -> None:

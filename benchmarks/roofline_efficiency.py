@@ -145,16 +145,21 @@ def print_families(store: ProfileStore, accelerator: str, engines: list[str]) ->
     for engine in engines:
         for family in WORK:
             versions = store.candidates(accelerator=accelerator, table=family, engine=engine, version=None)
-            chosen = max(versions, key=lambda version: version.table.header.rows_kept, default=None)
+            chosen = max(versions, key=lambda version: version.header.rows_kept, default=None)
             if chosen is None:
                 continue
-            for dtype, share in family_shares(chosen.table, DATA_SHEETS[accelerator]).items():
+            for dtype, share in family_shares(chosen, DATA_SHEETS[accelerator]).items():
                 columns = [spread(share.compute), spread(share.memory), spread(share.medium)]
                 columns.append(spread(share.floor_s, 1e6))
                 print(
-                    f"{chosen.note:18}{family:22}{dtype:20}" + "".join(f"  {column}" for column in columns),
+                    f"{named(chosen):18}{family:22}{dtype:20}" + "".join(f"  {column}" for column in columns),
                     roofline_fit(share),
                 )
+
+
+def named(table: KernelTable) -> str:
+    """Engine and version of a table."""
+    return f"{table.identity.engine} {table.identity.version}"
 
 
 def print_communication(store: ProfileStore, accelerator: str, engines: list[str]) -> None:
@@ -167,11 +172,11 @@ def print_communication(store: ProfileStore, accelerator: str, engines: list[str
     nccl = store.select(accelerator=accelerator, table="nccl", engine="nccl", version=None)
     for operation in ("all_gather", "all_reduce", "alltoall", "reduce_scatter") if nccl else ():
         assert nccl is not None
-        print_collectives(nccl.table.grid(op_name=operation), f"{nccl.note} {operation}", operation, sheet)
+        print_collectives(nccl.grid(op_name=operation), f"{named(nccl)} {operation}", operation, sheet)
     for engine in engines:
         own = store.select(accelerator=accelerator, table="custom_allreduce", engine=engine, version=None)
         if own is not None:
-            print_collectives(own.table.grid(mode="graph"), f"{own.note} all_reduce (graph)", "all_reduce", sheet)
+            print_collectives(own.grid(mode="graph"), f"{named(own)} all_reduce (graph)", "all_reduce", sheet)
 
 
 def main() -> None:

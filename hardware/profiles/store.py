@@ -12,21 +12,12 @@ from planner.errors import PlannerError
 from planner.hardware.profiles.cache import TableCache, default_cache_dir
 from planner.hardware.profiles.sources import Source, find_sources
 from planner.hardware.profiles.table import DamagedTableError, KernelTable, TableIdentity
-from planner.hardware.profiles.versions import by_preference, parse_version
+from planner.hardware.profiles.versions import by_preference
 
-__all__ = ["INDEX", "STORE_SCHEMA", "KernelTable", "ProfileStore", "Selection", "TableIdentity", "read_index"]
+__all__ = ["INDEX", "STORE_SCHEMA", "KernelTable", "ProfileStore", "TableIdentity", "read_index"]
 
 STORE_SCHEMA = "planner.profiles/1"
 INDEX = "index.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The table found for a look-up, and in words how it differs from what was asked."""
-
-    table: KernelTable
-    exact_version: bool
-    note: str
 
 
 class _Entry(Protocol):
@@ -112,14 +103,14 @@ class ProfileStore:
                 entries += [_Raw(source, table_cache) for source in find_sources(path)]
         return cls(entries)
 
-    def select(self, *, accelerator: str, table: str, engine: str, version: str | None) -> Selection | None:
+    def select(self, *, accelerator: str, table: str, engine: str, version: str | None) -> KernelTable | None:
         """The table of the wanted version, else of the nearest one of the same engine (the newest for None).
 
         None when this accelerator has no such table of this engine. Reads the one table that is chosen.
         """
         return next(self.candidates(accelerator=accelerator, table=table, engine=engine, version=version), None)
 
-    def candidates(self, *, accelerator: str, table: str, engine: str, version: str | None) -> Iterator[Selection]:
+    def candidates(self, *, accelerator: str, table: str, engine: str, version: str | None) -> Iterator[KernelTable]:
         """All versions of a table, the one `select` gives first; each is read when the iteration reaches it.
 
         Versions differ in what they measured (a release candidate may hold one new model alone), so a caller whose
@@ -129,17 +120,11 @@ class ProfileStore:
             key = (accelerator, engine, chosen, table)
             if key not in self._loaded:
                 self._loaded[key] = self._entries[key].load()
-            exact = version is None or version == chosen
-            note = f"{engine} {chosen}" if exact else f"{engine} {version} asked, tables of {chosen} used"
-            yield Selection(self._loaded[key], exact, note)
+            yield self._loaded[key]
 
     def accelerators(self) -> list[str]:
         """Names of the accelerators that have tables, sorted."""
         return sorted({accelerator for accelerator, _, _ in self._versions})
-
-    def versions(self, *, accelerator: str, table: str, engine: str) -> list[str]:
-        """Versions of an engine that have this table, oldest first."""
-        return sorted(self._versions.get((accelerator, engine, table), []), key=parse_version)
 
     def identities(self) -> list[TableIdentity]:
         """All tables, sorted by place; hashes the files of raw directories that were never converted."""

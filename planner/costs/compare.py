@@ -101,11 +101,10 @@ def _newest(store: ProfileStore, accelerator: str, table: str, engine: str | Non
     known = store.identities()
     engines = {each.engine for each in known if (each.accelerator, each.table) == (accelerator, table)}
     engines = engines if engine is None else engines & {engine}
-    selections = [
+    tables = [
         store.select(accelerator=accelerator, table=table, engine=engine, version=None) for engine in sorted(engines)
     ]
-    tables = [selection.table for selection in selections if selection is not None]
-    return max(tables, key=lambda table: table.header.rows_kept, default=None)
+    return max(filter(None, tables), key=lambda each: each.header.rows_kept, default=None)
 
 
 def _line(name: str, ours: KernelTable, theirs: KernelTable | None, accelerator: Accelerator | None) -> TableComparison:

@@ -292,7 +292,7 @@ def test_published_tables_are_met_at_five_random_points(table: str, engine: str,
     priced = pricer.price(_operator(table, point))
     assert priced.seconds == pytest.approx(latency_s, rel=1e-9)
     assert set(priced.basis.tolist()) == {Basis.IMPORTED}
-    assert pricer.digests == {choice.selection.table.identity.digest}
+    assert pricer.digests == {choice.table.identity.digest}
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])

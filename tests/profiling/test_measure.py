@@ -153,11 +153,9 @@ def test_the_card_says_what_was_measured_and_how(profile: Path) -> None:
 
 
 def test_cells_between_measured_ones_are_marked_as_interpolated(profile: Path) -> None:
-    selection = ProfileStore.open([profile]).select(
-        accelerator="h200_sxm", table="gemm", engine="planner", version=None
-    )
-    assert selection is not None
-    grid = selection.table.grid(gemm_dtype="bfloat16")
+    table = ProfileStore.open([profile]).select(accelerator="h200_sxm", table="gemm", engine="planner", version=None)
+    assert table is not None
+    grid = table.grid(gemm_dtype="bfloat16")
     assert grid is not None
     measured = {point[0] for name, point in timings(profile) if name == FAMILIES[0].name}
     complete = measured == set(FAMILIES[0].sweep[0][1])
@@ -281,9 +279,9 @@ def test_families_that_fix_an_axis_which_others_sweep_share_a_grid(tmp_path: Pat
         ("context_attention", {"head_dim": 16, "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}),
         ("gemm", {"gemm_dtype": "bfloat16"}),
     ):
-        selection = store.select(accelerator="h200_sxm", table=table, engine="planner", version=None)
-        assert selection is not None
-        grid = selection.table.grid(**key)
+        measured = store.select(accelerator="h200_sxm", table=table, engine="planner", version=None)
+        assert measured is not None
+        grid = measured.grid(**key)
         assert grid is not None
         known = ~np.isnan(grid.latency_s)
         cells[table] = {tuple(point) for point in np.stack([axis[known] for axis in grid.points()], axis=1)[:, :3]}

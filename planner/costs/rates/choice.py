@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.hardware.profiles.grid import Grid
-from planner.hardware.profiles.store import ProfileStore, Selection
+from planner.hardware.profiles.store import KernelTable, ProfileStore
 
 OURS = "planner"  # engine name of tables that this program measured itself
 Key = Mapping[str, str | int]
@@ -20,12 +20,12 @@ _SLOWEST_FLOOR_S = 15e-6  # no kernel of a replayed graph takes longer to do not
 class ChosenTable:
     """The chosen grid and where it is from."""
 
-    selection: Selection
+    table: KernelTable
     grid: Grid
 
     @property
     def ours(self) -> bool:
-        return self.selection.table.identity.engine == OURS
+        return self.table.identity.engine == OURS
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class TableChooser:
         host_bound: ChosenTable | None = None
         for candidate in (OURS, engine or self.engine, *(() if engine else _ENGINES)):
             chosen = self._of_engine(table, wanted, candidate)
-            if chosen is None or (host_bound is not None and chosen.selection is host_bound.selection):
+            if chosen is None or (host_bound is not None and chosen.table is host_bound.table):
                 continue
             if table == "gemm" and float(np.nanmin(chosen.grid.latency_s)) > _SLOWEST_FLOOR_S:
                 host_bound = host_bound or chosen
@@ -58,7 +58,7 @@ class TableChooser:
             return self._settled(table, chosen, host_bound)
         return None if host_bound is None else self._settled(table, host_bound, None)
 
-    def selections(self, table: str) -> list[Selection]:
+    def tables(self, table: str) -> list[KernelTable]:
         """All versions of a table of the engine asked for, else of the first engine that has one."""
         for candidate in (OURS, self.engine, *_ENGINES):
             candidates = list(self._candidates(table, candidate))
@@ -66,25 +66,25 @@ class TableChooser:
                 return candidates
         return []
 
-    def _candidates(self, table: str, engine: str) -> Iterable[Selection]:
+    def _candidates(self, table: str, engine: str) -> Iterable[KernelTable]:
         version = self.version if engine == self.engine else None
         return self.store.candidates(accelerator=self.accelerator, table=table, engine=engine, version=version)
 
     def _of_engine(self, table: str, keys: list[Key], engine: str) -> ChosenTable | None:
-        selections = list(self._candidates(table, engine))
+        versions = list(self._candidates(table, engine))
         for key in keys:
-            grids = [(selection, selection.table.grid(**key)) for selection in selections]
-            tables = [ChosenTable(selection, grid) for selection, grid in grids if grid is not None]
+            grids = [(version, version.grid(**key)) for version in versions]
+            tables = [ChosenTable(version, grid) for version, grid in grids if grid is not None]
             if tables:
                 cells = [int(np.sum(~np.isnan(table.grid.latency_s))) for table in tables]
                 return next(table for table, size in zip(tables, cells, strict=True) if size >= _COMPLETE * max(cells))
         return None
 
     def _settled(self, table: str, chosen: ChosenTable, host_bound: ChosenTable | None) -> ChosenTable:
-        identity = chosen.selection.table.identity
+        identity = chosen.table.identity
         self.digests.add(identity.digest)
         if host_bound is not None:
-            slow = host_bound.selection.table.identity
+            slow = host_bound.table.identity
             self.notes.add(
                 f"{table}: the table of {slow.engine} {slow.version} timed the host, that of "
                 f"{identity.engine} {identity.version} is used"

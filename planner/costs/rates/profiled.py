@@ -253,9 +253,8 @@ class Profiled:
     def _nearest_expert_shape(self, op: Experts, name: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """The measured expert shape nearest in the logarithm of its four sizes."""
         shapes: set[tuple[int, ...]] = set()
-        for selection in self.chooser.selections(name):
-            keys = selection.table.keys()
-            rows = [dict(zip(selection.table.key_names, key, strict=True)) for key in keys]
+        for table in self.chooser.tables(name):
+            rows = [dict(zip(table.key_names, key, strict=True)) for key in table.keys()]  # noqa: SIM118 - a method
             shapes |= {
                 tuple(int(row[column]) for column in _EXPERT_COLUMNS)
                 for row in rows

@@ -20,7 +20,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> ProfileStore:
 def table_of(store: ProfileStore, table: str, engine: str) -> KernelTable:
     chosen = store.select(accelerator="h200_sxm", table=table, engine=engine, version=None)
     assert chosen is not None
-    return chosen.table
+    return chosen
 
 
 def test_a_gemm_table_holds_exactly_the_measured_rows(store: ProfileStore) -> None:
