@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from planner.documents.read import Document, load_document
 from planner.errors import PlannerError
 from planner.load.overrides import Overridden, OverriddenWhere, apply_overrides
 from planner.problem.schema import Problem, WorkloadSpec
-from planner.schema.base import Spec, Where, planner_error
-from planner.schema.keys import known_keys, short_names, written_names
+from planner.schema.base import Spec, Where
+from planner.schema.keys import short_names, validated, written_names
 
 if TYPE_CHECKING:
     from planner.plan.schema import Decision, Envelope
@@ -48,9 +46,12 @@ def resolve_document(
 
     overridden = override_problem(document, overrides)
     where = OverriddenWhere(document, overridden.origins)
-    problem = _validated(Problem, overridden.data, where)
+    if not isinstance(overridden.data, dict):
+        hint = "start it with `schema: planner.problem/1`"
+        raise PlannerError("a problem is a mapping of keys to values", where=where(()), hint=hint)
+    problem = validated(Problem, overridden.data, where)
     kind = find_kind(problem.kind, where=where(("kind",)))
-    _validate_options(kind.options, problem, where)
+    validated(kind.options, problem.options, lambda path: where(("options", *path)))
     return resolve(_rooted(problem, kind.options, base, profiles, seed), where, base=base)
 
 
@@ -65,44 +66,15 @@ def load_plan(path: str | Path) -> "tuple[Envelope, Decision]":
 
     document = load_plan_document(path)
     place = Where(document.lines, document.source)
-    try:
-        envelope = Envelope.model_validate(document.data)
-    except ValidationError as error:
-        raise planner_error(error, place, known_keys(Envelope, document.data)) from None
+    envelope = validated(Envelope, document.data, place)
     kind = find_kind(envelope.kind, where=place(("kind",)))
-    try:
-        decision = kind.decision.model_validate(envelope.decision)
-    except ValidationError as error:
-        known = known_keys(kind.decision, envelope.decision)
-        raise planner_error(error, lambda path: place(("decision", *path)), known) from None
-    return envelope, decision
+    return envelope, validated(kind.decision, envelope.decision, lambda path: place(("decision", *path)))
 
 
 def override_problem(document: Document, overrides: Sequence[str]) -> Overridden:
     """The document with `overrides` applied; fields of a workload may be named without `workloads.0`."""
     only_workload = set(written_names(WorkloadSpec)) - set(written_names(Problem))
     return apply_overrides(document, overrides, each_workload=only_workload, short_names=short_names(Problem))
-
-
-def _validated(spec: type[Problem], data: Any, where: OverriddenWhere) -> Problem:  # noqa: ANN401
-    if not isinstance(data, dict):
-        raise PlannerError(
-            "a problem is a mapping of keys to values",
-            where=where(()),
-            hint="start it with `schema: planner.problem/1`",
-        )
-    try:
-        return spec.model_validate(data)
-    except ValidationError as error:
-        raise planner_error(error, where, known_keys(spec, data)) from None
-
-
-def _validate_options(options: type[Spec], problem: Problem, where: OverriddenWhere) -> None:
-    try:
-        options.model_validate(problem.options)
-    except ValidationError as error:
-        known = known_keys(options, problem.options)
-        raise planner_error(error, lambda path: where(("options", *path)), known) from None
 
 
 def _rooted(problem: Problem, options: type[Spec], base: Path, profiles: Sequence[str], seed: int | None) -> Problem:

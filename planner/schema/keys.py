@@ -1,10 +1,23 @@
-"""Which keys a schema knows at every place of a document, for hints about unknown keys."""
+"""Data held to a schema, and which keys the schema knows at every place, for hints about unknown keys."""
 
 import types
+from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from planner.schema.base import Path, Spec, field_names
+from pydantic import ValidationError
+
+from planner.schema.base import Path, Spec, field_names, planner_error
+
+S = TypeVar("S", bound=Spec)
+
+
+def validated(spec: type[S], data: object, where: Callable[[Path], str]) -> S:
+    """`data` as `spec`; raises PlannerError for the first mistake, at the place that `where` makes of its path."""
+    try:
+        return spec.model_validate(data)
+    except ValidationError as error:
+        raise planner_error(error, where, known_keys(spec, data)) from None
 
 
 def known_keys(spec: type[Spec], data: object) -> dict[Path, list[str]]:

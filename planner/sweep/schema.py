@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from planner.documents.read import Document, load_document
 from planner.errors import PlannerError
-from planner.schema.base import Spec, Where, planner_error, refuse
-from planner.schema.keys import known_keys
+from planner.schema.base import Spec, Where, refuse
+from planner.schema.keys import validated
 
 SCHEMA: Final = "planner.sweep/1"
 MAX_POINTS = 200_000
@@ -110,11 +110,7 @@ def load_sweep(path: str) -> SweepFile:
         hint = f"start it with `schema: {SCHEMA}` and `base: problem.yaml`"
         raise PlannerError("a sweep is a mapping of keys to values", where=where(()), hint=hint)
     _refuse_other(document.data.get("schema"), where)
-    try:
-        spec = SweepSpec.model_validate(document.data)
-    except ValidationError as error:
-        raise planner_error(error, where, known_keys(SweepSpec, document.data)) from None
-    return SweepFile(spec, document, path)
+    return SweepFile(validated(SweepSpec, document.data, where), document, path)
 
 
 def _refuse_other(schema: object, where: Where) -> None:
