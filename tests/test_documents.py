@@ -85,9 +85,9 @@ def test_json_read_as_yaml_and_as_json_agree_on_value_and_lines(value: object, i
     ],
 )
 def test_plain_yaml_scalars_have_their_yaml_1_2_value(written: str, value: object) -> None:
-    found = parse_document(f"k: {written}\n", "x").data["k"]
-    assert found == value
-    assert type(found) is type(value)
+    data = parse_document(f"k: {written}\n", "x").data["k"]
+    assert data == value
+    assert type(data) is type(value)
 
 
 def test_a_python_tag_is_refused_and_runs_nothing(tmp_path: Path) -> None:
@@ -178,19 +178,19 @@ def test_aliases_that_multiply_are_refused_quickly() -> None:
 
 
 def test_an_alias_repeats_its_anchor() -> None:
-    found = parse_document("a: &x {k: [1, 2]}\nb: *x\n", "x")
-    assert found.data == {"a": {"k": [1, 2]}, "b": {"k": [1, 2]}}
-    assert found.lines[("b",)] == 2
-    assert found.lines[("b", "k", 1)] == 1
+    document = parse_document("a: &x {k: [1, 2]}\nb: *x\n", "x")
+    assert document.data == {"a": {"k": [1, 2]}, "b": {"k": [1, 2]}}
+    assert document.lines[("b",)] == 2
+    assert document.lines[("b", "k", 1)] == 1
 
 
 def test_where_names_the_deepest_part_that_exists() -> None:
-    found = parse_document("slo:\n  ttft: 200ms\npools:\n  - name: a\n  - name: b\n    gpus: 8\n", "job.yaml")
-    assert found.where() == "job.yaml:1"
-    assert found.where(("slo", "ttft")) == "job.yaml:2"
-    assert found.where(("pools", 1, "gpus")) == "job.yaml:6"
-    assert found.where(("pools", 1, "price", "unit")) == "job.yaml:5"
-    assert found.where(("nothing",)) == "job.yaml:1"
+    document = parse_document("slo:\n  ttft: 200ms\npools:\n  - name: a\n  - name: b\n    gpus: 8\n", "job.yaml")
+    assert document.where() == "job.yaml:1"
+    assert document.where(("slo", "ttft")) == "job.yaml:2"
+    assert document.where(("pools", 1, "gpus")) == "job.yaml:6"
+    assert document.where(("pools", 1, "price", "unit")) == "job.yaml:5"
+    assert document.where(("nothing",)) == "job.yaml:1"
 
 
 def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> N
     import io
 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a: 1\n")))
-    found = load_document("-")
-    assert (found.source, found.data) == ("<stdin>", {"a": 1})
+    document = load_document("-")
+    assert (document.source, document.data) == ("<stdin>", {"a": 1})
 
 
 def test_lines_and_checks_cost_little_beside_the_parser_itself() -> None:

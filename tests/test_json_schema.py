@@ -22,9 +22,9 @@ def references(schema: Any) -> Iterator[str]:  # noqa: ANN401
 
 @pytest.mark.parametrize("schema", [problem_schema(), plan_schema()])
 def test_every_reference_resolves(schema: dict[str, Any]) -> None:
-    found = set(references(schema))
-    assert found
-    assert found <= {f"#/$defs/{name}" for name in schema["$defs"]}
+    named = set(references(schema))
+    assert named
+    assert named <= {f"#/$defs/{name}" for name in schema["$defs"]}
 
 
 def test_every_kind_has_its_decision_and_its_options() -> None:

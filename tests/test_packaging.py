@@ -18,14 +18,14 @@ COPIED = ("planner", *LINKS, "pyproject.toml", "README.md", "LICENSE", "NOTICE")
 
 def packages() -> set[str]:
     """Every folder of the checkout with an `__init__.py`, by the name it installs as."""
-    found = {"planner"}
+    packages_there = {"planner"}
     for top in ("planner", *LINKS):
         for init in (ROOT / top).rglob("__init__.py"):
             parts = init.parent.relative_to(ROOT).parts
             if parts[0] == "planner" and len(parts) > 1 and parts[1] in LINKS:
                 continue  # rglob follows no links on 3.11 and 3.12, and does not from 3.13 on unless asked
-            found.add(".".join(parts if parts[0] == "planner" else ("planner", *parts)))
-    return found
+            packages_there.add(".".join(parts if parts[0] == "planner" else ("planner", *parts)))
+    return packages_there
 
 
 @pytest.fixture(scope="module")

@@ -252,12 +252,12 @@ def test_a_table_alone_refits_the_calibration(run: "Run", tmp_path: Path) -> Non
     with table.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([names, *([f"row {i}", *row[1:]] for i, row in enumerate(rows))])
     estimated = run("estimate", "--measured", str(table))
-    found = [json.loads(line)["prediction"] for line in estimated.out.splitlines() if line.startswith("{")]
-    assert len(found) == len(rows)
+    predictions = [json.loads(line)["prediction"] for line in estimated.out.splitlines() if line.startswith("{")]
+    assert len(predictions) == len(rows)
     with table.open("w", newline="", encoding="utf-8") as file:
         told = [
-            [f"row {i}", *row[1:], 2e3 * one["ttft_s"], 2e3 * one["tpot_s"]]
-            for i, (row, one) in enumerate(zip(rows, found, strict=True))
+            [f"row {i}", *row[1:], 2e3 * prediction["ttft_s"], 2e3 * prediction["tpot_s"]]
+            for i, (row, prediction) in enumerate(zip(rows, predictions, strict=True))
         ]
         csv.writer(file).writerows([[*names, "ttft_ms", "tpot_ms"], *told])
     done = run("calibrate", str(table), "-o", "calibration.yaml", "--date", "2026-05-06")

@@ -29,8 +29,8 @@ def problem(tmp_path: Path) -> str:
 def _document(run: "Run", *arguments: str) -> dict[str, Any]:
     done = run("calibrate", "--propose", *arguments, "--json")
     assert done.code == 0, done
-    found: dict[str, Any] = json.loads(done.out)
-    return found
+    document: dict[str, Any] = json.loads(done.out)
+    return document
 
 
 def _report(tmp_path: Path, proposed: dict[str, Any], tpot_ms: float) -> str:
@@ -59,7 +59,7 @@ def test_a_result_that_breaks_the_limit_moves_the_decision(run: "Run", problem: 
     assert after["results"] == [{"alternative": before["runs"][0]["alternative"], "ttft_s": 0.21, "tpot_s": 0.022}]
     assert after["decision"]["alternative"] != before["runs"][0]["alternative"]
     assert after["runs"][0]["alternative"] != before["runs"][0]["alternative"]
-    kept = next(one for one in after["alternatives"] if one["measured"])
+    kept = next(row for row in after["alternatives"] if row["measured"])
     assert kept["chance_to_keep_slo"] < 0.01
 
 

@@ -13,23 +13,23 @@ PLAN = str(Path(__file__).parents[1] / "plans" / "train.json")
 
 def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
     assert main(["faults", *arguments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert isinstance(found, dict)
-    return found
+    document = json.loads(capsys.readouterr().out)
+    assert isinstance(document, dict)
+    return document
 
 
 def test_every_tier_has_its_interval_and_the_days_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json(capsys, "effective", PLAN, "--remote-write", "500GB/s", "--tokens", "15.6e12")
-    assert found["schema"] == "planner.faults_effective/1"
-    tiers = found["tiers"]
+    document = _json(capsys, "effective", PLAN, "--remote-write", "500GB/s", "--tokens", "15.6e12")
+    assert document["schema"] == "planner.faults_effective/1"
+    tiers = document["tiers"]
     assert isinstance(tiers, list)
     assert [tier["tier"] for tier in tiers] == ["synchronous", "asynchronous", "on_failure"]
     assert all(0.9 < tier["effective_share"] < 0.95 and 70 < tier["days"] < 80 for tier in tiers)
 
 
 def test_slow_nodes_cost_time(capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json(capsys, "effective", PLAN, "--slow-nodes", "0.05%", "--slow-speed", "0.9", "--spares", "30")
-    tiers = found["tiers"]
+    document = _json(capsys, "effective", PLAN, "--slow-nodes", "0.05%", "--slow-speed", "0.9", "--spares", "30")
+    tiers = document["tiers"]
     assert isinstance(tiers, list)
     assert tiers[0]["slow_share"] == pytest.approx(0.1 * (1 - math.exp(-0.0005 * 2048)), rel=0.25)
     assert tiers[0]["spares"] == 30
@@ -39,8 +39,8 @@ def test_a_trace_drawn_is_one_that_can_be_played(capsys: pytest.CaptureFixture[s
     trace = str(tmp_path / "faults.csv")
     assert main(["faults", "trace", PLAN, "--days", "400", "--seed", "3", "-o", trace]) == 0
     capsys.readouterr()
-    found = _json(capsys, "play", PLAN, "--faults", trace, "--remote-write", "500GB/s")
-    tiers = found["tiers"]
+    document = _json(capsys, "play", PLAN, "--faults", trace, "--remote-write", "500GB/s")
+    tiers = document["tiers"]
     assert isinstance(tiers, list)
     assert len(tiers) == 3
     assert all(tier["formula"] == pytest.approx(tier["effective"], abs=0.01) for tier in tiers)
@@ -57,8 +57,8 @@ def test_the_same_seed_draws_the_same_trace(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_lost_nodes_cost_a_replica(capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json(capsys, "lose", PLAN, "--nodes", "3,8-9")
-    assert (found["lost_gpus"], found["replicas"], found["most_micro_batches"]) == (24, 127, 17)
+    document = _json(capsys, "lose", PLAN, "--nodes", "3,8-9")
+    assert (document["lost_gpus"], document["replicas"], document["most_micro_batches"]) == (24, 127, 17)
     assert main(["faults", "lose", PLAN, "--nodes", "3"]) == 0
     assert "cells_that_load" in capsys.readouterr().out
 

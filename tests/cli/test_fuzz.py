@@ -57,5 +57,5 @@ def test_what_is_wrong_is_seen(
 ) -> None:
     for name, text in left.items():
         (tmp_path / name).write_text(text)
-    found = fuzz._wrong(["solve", "problem.yaml"], code, out, err, tmp_path, set())
-    assert (said in found) if said else not found
+    complaint = fuzz._wrong(["solve", "problem.yaml"], code, out, err, tmp_path, set())
+    assert (said in complaint) if said else not complaint

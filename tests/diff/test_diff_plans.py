@@ -34,9 +34,9 @@ def compare(edited_plan: Edited) -> Callable[..., PlanDiff]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_plan_does_not_differ_from_itself(compare: Callable[..., PlanDiff], kind: str) -> None:
-    found = compare(kind, {})
-    assert found.same
-    assert found.weights.kept == found.weights.before == found.weights.after > 0
+    difference = compare(kind, {})
+    assert difference.same
+    assert difference.weights.kept == difference.weights.before == difference.weights.after > 0
 
 
 @pytest.mark.parametrize("one", KINDS)
@@ -44,10 +44,10 @@ def test_a_plan_does_not_differ_from_itself(compare: Callable[..., PlanDiff], ki
 def test_kinds_that_differ_are_named_and_compared_in_what_they_share(
     compare: Callable[..., PlanDiff], one: str, other: str
 ) -> None:
-    found = compare(one, {}, other)
-    assert found.kinds == (one, other)
-    assert found.same is (one == other)
-    roots = {change.path.split(".")[0] for change in found.decision}
+    difference = compare(one, {}, other)
+    assert difference.kinds == (one, other)
+    assert difference.same is (one == other)
+    roots = {change.path.split(".")[0] for change in difference.decision}
     assert roots <= set(Decision.model_fields)
 
 
@@ -66,22 +66,22 @@ def test_kinds_that_differ_are_named_and_compared_in_what_they_share(
 def test_one_edit_of_a_decision_is_one_change(
     compare: Callable[..., PlanDiff], kind: str, edit: str, value: object, path: str
 ) -> None:
-    found = compare(kind, {edit: value})
-    assert [change.path for change in found.decision] == [path]
-    assert found.decision[0].after == value
-    assert not found.figures
-    assert not found.inputs
+    difference = compare(kind, {edit: value})
+    assert [change.path for change in difference.decision] == [path]
+    assert difference.decision[0].after == value
+    assert not difference.figures
+    assert not difference.inputs
 
 
 def test_inputs_and_predictions_that_differ_are_told_apart_from_the_decision(
     compare: Callable[..., PlanDiff], edited_plan: Edited
 ) -> None:
     before = edited_plan("serve")["predictions"][0]["value"]
-    found = compare("serve", {"inputs.limits.gpus": 12, "predictions.0.value": 2 * before})
-    assert not found.decision
-    assert [(change.path, change.before, change.after) for change in found.inputs] == [("limits.gpus", 16, 12)]
-    assert [figure.relative for figure in found.figures] == [pytest.approx(1.0)]
-    assert "digests.problem" in [change.path for change in found.provenance]
+    difference = compare("serve", {"inputs.limits.gpus": 12, "predictions.0.value": 2 * before})
+    assert not difference.decision
+    assert [(change.path, change.before, change.after) for change in difference.inputs] == [("limits.gpus", 16, 12)]
+    assert [figure.relative for figure in difference.figures] == [pytest.approx(1.0)]
+    assert "digests.problem" in [change.path for change in difference.provenance]
 
 
 def test_a_renamed_role_is_a_change_of_its_name_and_keeps_its_weights(edited_plan: Edited) -> None:
@@ -91,26 +91,26 @@ def test_a_renamed_role_is_a_change_of_its_name_and_keeps_its_weights(edited_pla
         for end in ("to", "source"):
             if route.get(end) == "prefill":
                 route[end] = "prefill-1"
-    found = diff_plans(loaded(plan), loaded(renamed))
-    assert [(change.path, change.before, change.after) for change in found.decision] == [
+    difference = diff_plans(loaded(plan), loaded(renamed))
+    assert [(change.path, change.before, change.after) for change in difference.decision] == [
         ("roles.prefill.name", "prefill", "prefill-1")
     ]
-    assert found.weights.kept == found.weights.after
+    assert difference.weights.kept == difference.weights.after
 
 
 def test_devices_that_swap_tensor_parallel_shards_need_new_weights(edited_plan: Edited) -> None:
     plan = edited_plan("serve")
     moved = edited_plan("serve", {"decision.placement.1.first_device": 5})
-    found = diff_plans(loaded(plan), loaded(moved)).weights
+    difference = diff_plans(loaded(plan), loaded(moved)).weights
     # Two decode groups of four move up by one device: none of the devices they share keeps its shard.
-    assert found.after - found.kept == 8
+    assert difference.after - difference.kept == 8
 
 
 def test_a_replica_more_keeps_all_that_were_there(edited_plan: Edited) -> None:
     edits = {"decision.roles.0.replicas": 1, "decision.placement.0.axes": [{"name": "tp", "size": 2, "stride": 1}]}
     fewer = loaded(edited_plan("serve", edits))
-    found = diff_plans(fewer, loaded(edited_plan("serve"))).weights
-    assert (found.kept, found.after - found.before) == (found.before, 2)
+    difference = diff_plans(fewer, loaded(edited_plan("serve"))).weights
+    assert (difference.kept, difference.after - difference.before) == (difference.before, 2)
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ def _schemas() -> dict[str, type[Spec]]:
     """Every schema of the program, those of the kinds included, by class name."""
     for kind in kind_names():
         find_kind(kind)
-    found: dict[str, type[Spec]] = {}
+    specs: dict[str, type[Spec]] = {}
     waiting = [Spec]
     while waiting:
         below = [spec for spec in waiting.pop().__subclasses__() if spec.__module__.startswith(HOMES)]
-        found |= {spec.__name__: spec for spec in below}
+        specs |= {spec.__name__: spec for spec in below}
         waiting += below
-    return found
+    return specs
 
 
 def _documented() -> dict[str, list[str]]:

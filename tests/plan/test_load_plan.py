@@ -53,7 +53,7 @@ def test_errors_name_line_and_key(
 
 def paths_of(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:  # noqa: ANN401
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(found for key, inner in below for found in paths_of(inner, (*path, key)))]
+    return [path, *(deeper for key, inner in below for deeper in paths_of(inner, (*path, key)))]
 
 
 WHOLE = st.sampled_from([0, -1, 1, 2, 7, 8, 64, 10**6, 10**12, 10**400])

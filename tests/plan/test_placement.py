@@ -26,8 +26,8 @@ def indices(block: Block) -> list[tuple[int, ...]]:
 @given(BLOCKS)
 def test_devices_are_first_plus_index_times_stride_with_the_first_axis_outermost(block: Block) -> None:
     wanted = [
-        block.first_device + sum(index * axis.stride for index, axis in zip(at, block.axes, strict=True))
-        for at in indices(block)
+        block.first_device + sum(index * axis.stride for index, axis in zip(step, block.axes, strict=True))
+        for step in indices(block)
     ]
     assert list(placement.devices(block)) == wanted
     assert placement.num_ranks(block) == len(wanted)
@@ -37,7 +37,7 @@ def test_devices_are_first_plus_index_times_stride_with_the_first_axis_outermost
 @given(BLOCKS, st.sampled_from(NAMES))
 def test_groups_partition_the_ranks_by_the_other_axes(block: Block, name: str) -> None:
     devices = list(placement.devices(block))
-    fixed = [tuple(i for i, axis in zip(at, block.axes, strict=True) if axis.name != name) for at in indices(block)]
+    fixed = [tuple(i for i, axis in zip(step, block.axes, strict=True) if axis.name != name) for step in indices(block)]
     wanted = [[rank for rank, key in enumerate(fixed) if key == other] for other in dict.fromkeys(fixed)]
     assert [list(group) for group in placement.groups(block, name)] == [[devices[r] for r in ranks] for ranks in wanted]
     assert placement.degree(block, name) * len(wanted) == len(devices)

@@ -61,7 +61,7 @@ def test_checks_of_several_levels_are_kept_together(tmp_path: Path) -> None:
     assert write_checks(plan, digest, "static", [GOOD]) == ""
     assert write_checks(plan, digest, "execute", [GOOD, BAD]) == ""
     levels = read_checks(plan, digest)
-    assert {level: found["ok"] for level, found in levels.items()} == {"execute": False, "static": True}
+    assert {level: checked["ok"] for level, checked in levels.items()} == {"execute": False, "static": True}
     assert levels["execute"]["findings"][1]["what"] == "too late"
     assert checks_path(plan).name == "plan.checks.json"
 

@@ -29,14 +29,14 @@ def test_a_rule_means_what_it_says(comparison: str, amount: float, sign: str, pe
 @given(st.text(max_size=40))
 def test_any_text_is_a_rule_or_a_named_error(text: str) -> None:
     try:
-        found: GateRule | PlannerError = parse_rule(text)
+        outcome: GateRule | PlannerError = parse_rule(text)
     except PlannerError as error:
-        found = error
-    if isinstance(found, GateRule):
-        assert math.isfinite(found.amount)
+        outcome = error
+    if isinstance(outcome, GateRule):
+        assert math.isfinite(outcome.amount)
     else:
-        assert found.where == "--fail-on"
-        assert found.hint
+        assert outcome.where == "--fail-on"
+        assert outcome.hint
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def gate(now: ResultTable, before: ResultTable | None, *rules: str) -> Gate:
 def test_a_point_over_the_limit_fails_and_one_at_it_passes() -> None:
     before = table(row(1, 100.0), row(2, 100.0))
     verdict = gate(table(row(1, 103.0), row(2, 103.1)), before, "cost_per_mtok > +3%")
-    assert [one.ok for one in verdict.verdicts] == [True, False]
+    assert [point.ok for point in verdict.verdicts] == [True, False]
     assert "100 -> 103.1" in verdict.failed[0].breaches[0].why
 
 
@@ -45,7 +45,7 @@ def test_rules_of_a_scenario_leave_the_others_alone() -> None:
     before = table(row(1, 1.0), row(1, 1.0, "peak"))
     now = table(row(1, 2.0), row(1, 2.0, "peak"))
     verdict = gate(now, before, "peak: cost_per_mtok > +3%")
-    assert [one.ok for one in verdict.verdicts] == [True, False]
+    assert [point.ok for point in verdict.verdicts] == [True, False]
 
 
 def test_a_plan_lost_fails_without_any_rule() -> None:
@@ -67,7 +67,7 @@ def test_levels_judge_without_a_baseline_and_points_without_a_plan_fail_them() -
 def test_the_worst_point_comes_first() -> None:
     before = table(row(1, 1.0), row(2, 1.0), row(3, 1.0))
     verdict = gate(table(row(1, 1.1), row(2, 1.3), row(3, 1.2)), before, "cost_per_mtok > +3%")
-    assert [one.row["rate_per_s"] for one in verdict.failed] == [2, 3, 1]
+    assert [point.row["rate_per_s"] for point in verdict.failed] == [2, 3, 1]
 
 
 def test_new_and_lost_points_are_noted() -> None:

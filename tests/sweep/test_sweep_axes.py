@@ -65,11 +65,11 @@ def test_a_range_is_monotone_and_holds_its_ends(low: float, high: float, steps: 
         return
     ends = (f"{low!r}{unit}", f"{high!r}{unit}") if unit else (repr(low), repr(high))
     axis = axis_of(f"{{field: x, from: {ends[0]}, to: {ends[1]}, steps: {steps}, log: {str(log).lower()}}}")
-    found = [float(value.cell) for value in axis.values]
+    cells = [float(value.cell) for value in axis.values]
     factor = {"ms": 1e-3, "/s": 1.0, "": 1.0, "h": 3600.0}[unit]
-    assert found[0] == pytest.approx(low * factor)
-    assert found[-1] == pytest.approx(high * factor)
-    assert found == sorted(found, reverse=low > high)
+    assert cells[0] == pytest.approx(low * factor)
+    assert cells[-1] == pytest.approx(high * factor)
+    assert cells == sorted(cells, reverse=low > high)
 
 
 @given(st.floats(1e-3, 1e3), st.sampled_from(["ms", "USD/h", "/min", ""]))
@@ -98,8 +98,8 @@ def test_axes_that_mean_nothing_are_refused(axis: str, words: str) -> None:
 def test_a_grid_runs_the_last_axis_fastest() -> None:
     spec = spec_of("{field: a, values: [1, 2]}, {field: b, values: [3, 4]}", ", scenarios: [{name: s}, {name: t}]")
     points = list_points(spec, make_axes(spec, NOWHERE), NOWHERE)
-    found = [(point.scenario, *(value.cell for value in point.values)) for point in points]
-    assert found == [(s, a, b) for s in (0, 1) for a in (1, 2) for b in (3, 4)]
+    cells = [(point.scenario, *(value.cell for value in point.values)) for point in points]
+    assert cells == [(s, a, b) for s in (0, 1) for a in (1, 2) for b in (3, 4)]
 
 
 def test_a_zip_pairs_values_and_refuses_unequal_lengths() -> None:

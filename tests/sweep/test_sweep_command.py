@@ -112,12 +112,12 @@ def test_scenarios_vary_the_base_and_sets_apply_to_all(sweep: Sweep, folder: Pat
 def test_break_even_points_are_narrowed_to_the_tolerance(sweep: Sweep, folder: Path) -> None:
     text = "axes: [{field: rate, values: [2/s, 60/s]}]\nbreakeven: true\ntolerance: 0.05"
     document = json.loads(sweep(text, "--json").out)
-    (found,) = document["break_evens"]
-    assert 2 <= found["low"] < found["high"] <= 60
-    assert found["high"] - found["low"] <= 0.05 * found["high"]
-    text = f"axes: [{{field: rate, values: [{found['low']!r}/s, {found['high']!r}/s]}}]"
+    (change,) = document["break_evens"]
+    assert 2 <= change["low"] < change["high"] <= 60
+    assert change["high"] - change["low"] <= 0.05 * change["high"]
+    text = f"axes: [{{field: rate, values: [{change['low']!r}/s, {change['high']!r}/s]}}]"
     rows = json.loads(sweep(text, "--json").out)["rows"]
-    assert [row["plan"] for row in rows] == [found["before"], found["after"]]
+    assert [row["plan"] for row in rows] == [change["before"], change["after"]]
 
 
 def test_the_best_choice_is_the_decision(sweep: Sweep) -> None:

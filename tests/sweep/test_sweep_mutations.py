@@ -51,7 +51,7 @@ VALUES = st.recursive(
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401 - JSON
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(found for key, inner in below for found in places(inner, (*path, key)))]
+    return [path, *(place for key, inner in below for place in places(inner, (*path, key)))]
 
 
 @st.composite

@@ -95,7 +95,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_so(journal: Path) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    found = []
+    children = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -103,8 +103,8 @@ def children_of(pid: int) -> list[int]:
             except OSError:
                 continue
             if int(status.rpartition(")")[2].split()[1]) == pid:
-                found.append(int(entry.name))
-    return found
+                children.append(int(entry.name))
+    return children
 
 
 def is_alive(pid: int) -> bool:
