@@ -1,0 +1,132 @@
+"""Bounds of the search against all layouts of small pipelines: never above, and tight where they can be reached."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from train_problems import job, problem, recomputations
+
+from planner.costs.training.config import Recompute, Schedule
+from planner.costs.training.zero_overlap import beside, each_micro_batch, exposed_s, lost_share
+from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate, stage_costs
+from planner.kinds.train.search.bounds import Floor, floor_s
+from planner.kinds.train.space.contexts import unbeaten
+from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
+
+JOB = job(problem(global_batch=32))
+SMALL = replace(JOB, arch=replace(JOB.arch, layers=JOB.arch.layers[:9]))
+TABLE = CostTable(SMALL, ShardShape(2, 1, 1, 1, 1))
+
+
+def _choice(
+    pp: int, dp: int, *, zero: int = 1, schedule: Schedule = "1f1b", mode: RecomputeMode | None = None, full: int = 0
+) -> PlanChoice:
+    plain = TABLE.mode(Recompute())
+    sharing = sharing_of(TABLE, dp, zero, frozenset())
+    return PlanChoice(TABLE, sharing, pp, dp, schedule, 1, zero, frozenset(), mode or plain, full)
+
+
+def _cuts(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
+    """Every way to cut layers into stages; those at the ends may be empty."""
+    for edges in combinations(range(layers + stages + 1), stages - 1):
+        edges_with_ends = (-1, *edges, layers + stages - 1)
+        counts = tuple(b - a - 1 for a, b in pairwise(edges_with_ends))
+        if min(counts) >= 0 and all(counts[1:-1]):
+            yield counts
+
+
+@pytest.mark.parametrize("pp", [1, 2, 3, 4])
+@pytest.mark.parametrize("again", ["nothing", "all", "two layers of a stage"])
+def test_the_slowest_rank_of_the_best_layout_takes_no_less_than_its_floor_and_little_more(pp: int, again: str) -> None:
+    mode = TABLE.mode(Recompute("full")) if again == "all" else None
+    full = 2 if again.startswith("two") else 0
+    choice = _choice(pp, 1, mode=mode, full=full)
+    cuts = [(9,)] if pp == 1 else [cut for cut in _cuts(9, pp) if min(cut) >= full]
+    slowest_s = min(float(stage_costs(choice, cut).pass_S3.sum(axis=1).max()) for cut in cuts)
+    floor = Floor(TABLE, pp, mode, full)
+    assert floor.slowest_s <= slowest_s * (1 + 1e-12)
+    assert floor.slowest_s >= (0.93 if len(cuts) > 10 or pp == 1 else 0.7) * slowest_s  # few cuts leave little choice
+    work_s = float(stage_costs(choice, cuts[0]).pass_S3.sum())
+    assert floor.work_s == pytest.approx(work_s, rel=1e-12)
+    paired = replace(floor, paired=True)
+    assert paired.slowest_s == pytest.approx(work_s / pp, rel=1e-12)
+
+
+def test_the_forward_share_is_the_largest_of_any_layer_or_end() -> None:
+    floor = Floor(TABLE, 2)
+    passes = [*TABLE.pass_K3.tolist(), TABLE.first.pass_s, TABLE.last.pass_s]
+    assert floor.forward_share == max(forward / (forward + back + weight) for forward, back, weight in passes)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_on_one_rank_the_floor_is_the_step_itself(zero: int) -> None:
+    choice = _choice(1, 8, zero=zero)
+    step_s = evaluate(choice, (9,)).step_s
+    bound_s = floor_s(choice, Floor(TABLE, 1))
+    assert bound_s <= step_s * (1 + 1e-12)
+    assert bound_s >= (0.9 if zero < 3 else 1 - 1e-9) * step_s  # exchanges once a step count with their tail
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1", "dualpipe"])
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_the_floor_of_a_pipeline_is_near_the_step_of_its_best_layout(schedule: Schedule, zero: int) -> None:
+    choice = _choice(2, 4, zero=zero, schedule=schedule)
+    step_s = min(evaluate(choice, cut).step_s for cut in _cuts(9, 2) if min(cut) > 1)
+    bound_s = floor_s(choice, Floor(TABLE, 2, paired=schedule == "dualpipe"))
+    assert 0.7 * step_s <= bound_s <= step_s * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V2-Lite"])
+def test_every_set_of_modules_is_as_bad_as_one_that_is_tried_and_none_of_these_is_as_bad_as_another(model: str) -> None:
+    own = job(problem(model))
+    table = CostTable(own, ShardShape(1, 1, 1, 1, 1))
+    counts = np.array(own.count_of_kind)
+
+    def figures(mode: RecomputeMode) -> tuple[float, float]:
+        return float(counts @ mode.extra_s), float(counts @ mode.held_bytes)
+
+    tried = [figures(mode) for mode in table.modes]
+    every = [figures(mode) for mode, whole in recomputations(table, 1) if not whole]
+    close = 1 + 1e-8
+    assert all(any(s <= extra * close and b <= held * close for s, b in tried) for extra, held in every)
+    assert all(a[0] < b[0] and a[1] > b[1] for a, b in pairwise(tried))
+    assert set(tried) <= set(every)
+
+
+def test_rows_that_another_beats_are_left_out_and_the_first_of_equal_ones_stays() -> None:
+    rows = [(2.0, 2.0), (1.0, 3.0), (2.0, 1.0), (1.0, 3.0), (2.0, 2.0), (3.0, 3.0)]
+    assert unbeaten([np.array(row) for row in rows]) == [False, True, True, False, False, False]
+
+
+def test_passes_wait_for_the_longer_of_work_and_exchange_and_lose_a_share_of_the_shorter() -> None:
+    passes = np.array([[4.0, 3.0, 2.0], [1.0, 1.0, 1.0]])
+    gather, reduce = np.array([1.0, 3.0]), np.array([2.0, 4.0])
+    assert beside(passes, gather, reduce, 0.5).tolist() == [[4.5, 6.5 - 2.0, 2.0], [3.5, 8.0 - 1.0, 1.0]]
+    assert beside(passes, gather, reduce, 1.0).sum() == pytest.approx(passes.sum() + 2 * gather.sum() + reduce.sum())
+
+
+def test_an_exchange_once_a_step_shows_its_tail_and_what_its_pass_has_no_room_for() -> None:
+    tail, room = JOB.rates.get("dp.tail"), JOB.rates.get("dp.room")
+    moved, passes = np.array([1.0, 1.0]), np.array([10.0 / room, 0.5 * (1 - tail) / room])
+    assert exposed_s(moved, passes, JOB.rates).tolist() == pytest.approx([tail, tail + 0.5 * (1 - tail)])
+
+
+def test_gradients_go_behind_every_micro_batch_where_they_are_sharded() -> None:
+    wanted = {(0, 8): False, (1, 8): False, (2, 1): False, (2, 2): True, (3, 1): True}
+    assert {case: each_micro_batch(*case) for case in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("overlap", "zero", "hidden"),
+    [
+        (("grad_reduce", "param_gather"), 3, True),
+        (("grad_reduce",), 3, False),
+        (("grad_reduce",), 2, True),
+        (("param_gather",), 2, False),
+    ],
+)
+def test_exchanges_are_hidden_where_all_of_them_overlap(overlap: tuple[str, ...], zero: int, hidden: bool) -> None:
+    assert lost_share(JOB.rates, overlap, zero) == (JOB.rates.get("contention.zero3") if hidden else 1.0)
