@@ -1,4 +1,4 @@
-"""Checkpoint tiers against runs played on fault traces, and recomputation tables against one set for all sizes.
+"""Checkpoint tiers against runs simulated on fault traces, and recomputation tables against one set for all sizes.
 
 Run with: make bench-training, or .venv/bin/python benchmarks/training_at_scale.py
 """
@@ -16,7 +16,7 @@ from planner.kinds.train.whole_run.recompute_table import recompute_table
 from planner.load.problems import resolve_document
 from planner.progress import Limits
 from planner.reliability.faults import DEFAULT, FaultClass, Fleet
-from planner.reliability.play import Policy, play
+from planner.reliability.simulation import Policy, simulate_run
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
 from planner.reliability.traces import classes_of, generate
 from planner.solvers.stochastic.checkpointing import best_interval, effective_share
@@ -39,8 +39,8 @@ JOBS = {
 
 def tier_rows() -> dict[float, float]:
     """Prints one row a tier, cluster and law of gaps; the worst error by shape of the gaps, in points."""
-    print("effective share of wall-clock time, closed formula and run played; trivial: synchronous every half hour")
-    print(f"{'GPUs':>7} {'gaps':12}{'tier':14}{'every':>9}{'formula':>9}{'played':>9}{'off by':>9}{'trivial':>9}")
+    print("effective share of wall-clock time, closed formula and run simulated; trivial: synchronous every half hour")
+    print(f"{'GPUs':>7} {'gaps':12}{'tier':14}{'every':>9}{'formula':>9}{'simulated':>10}{'off by':>9}{'trivial':>9}")
     worst: dict[float, float] = {}
     for gpus in (4096, 16384, 65536):
         for shape in (1.0, 0.7):
@@ -56,11 +56,11 @@ def _tier_row(tier: Tier, gpus: int, shape: float) -> float:
     steps = best_interval(known, how, 10**7).solution
     assert steps is not None
     formula = float(effective_share(known, how, [steps])[0])
-    played = play(trace, duration_s, Policy(tier, how, steps), STATE, STORAGE).effective
-    off = 100.0 * (formula - played)
+    simulated = simulate_run(trace, duration_s, Policy(tier, how, steps), STATE, STORAGE).effective
+    off = 100.0 * (formula - simulated)
     law = "no memory" if shape == 1.0 else f"Weibull {shape}"
     cells = (
-        f"{gpus:>7} {law:12}{tier:14}{steps * STEP_S:>7.0f} s{100 * formula:>8.2f}%{100 * played:>8.2f}%{off:>+9.2f}"
+        f"{gpus:>7} {law:12}{tier:14}{steps * STEP_S:>7.0f} s{100 * formula:>8.2f}%{100 * simulated:>8.2f}%{off:>+9.2f}"
     )
     print(f"{cells}{100 * _half_hourly(fleet, DEFAULT):>8.2f}%")
     return abs(off)

@@ -43,8 +43,7 @@ def play_tiers(
     from dataclasses import asdict, replace
 
     from planner.reliability.effective import at_scale
-    from planner.reliability.play import Policy
-    from planner.reliability.play import play as play_run
+    from planner.reliability.simulation import Policy, simulate_run
     from planner.reliability.tiers import saving
     from planner.reliability.traces import classes_of
 
@@ -54,7 +53,7 @@ def play_tiers(
     for tier in tiers:
         formula = at_scale(seen, tier, spares=spares)
         policy = Policy(tier, saving(tier, job.state, job.storage, job.step_s), formula.interval, formula.spares)
-        simulated = play_run(trace, duration_s, policy, job.state, job.storage)
+        simulated = simulate_run(trace, duration_s, policy, job.state, job.storage)
         rows.append(
             {"tier": tier, "interval": formula.interval, "formula": formula.effective_share, **asdict(simulated)}
         )

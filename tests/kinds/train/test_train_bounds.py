@@ -12,7 +12,7 @@ from planner.costs.training.config import Recompute, Schedule
 from planner.costs.training.zero_overlap import beside, each_micro_batch, exposed_s, lost_share
 from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate, stage_costs
 from planner.kinds.train.search.bounds import Floor, floor_s
-from planner.kinds.train.space.contexts import unbeaten
+from planner.kinds.train.space.contexts import undominated_rows
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
 
@@ -98,7 +98,7 @@ def test_every_set_of_modules_is_as_bad_as_one_that_is_tried_and_none_of_these_i
 
 def test_rows_that_another_beats_are_left_out_and_the_first_of_equal_ones_stays() -> None:
     rows = [(2.0, 2.0), (1.0, 3.0), (2.0, 1.0), (1.0, 3.0), (2.0, 2.0), (3.0, 3.0)]
-    assert unbeaten([np.array(row) for row in rows]) == [False, True, True, False, False, False]
+    assert undominated_rows([np.array(row) for row in rows]) == [False, True, True, False, False, False]
 
 
 def test_passes_wait_for_the_longer_of_work_and_exchange_and_lose_a_share_of_the_shorter() -> None:

@@ -1,4 +1,4 @@
-"""One plan priced: its layers laid out, its pipeline played pass by pass, and the memory of each rank.
+"""One plan priced: its layers laid out, its pipeline simulated pass by pass, and the memory of each rank.
 
 Shape suffixes: S stage, R rank of the pipeline, K kind of layer, L layer.
 """

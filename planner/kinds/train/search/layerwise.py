@@ -28,7 +28,7 @@ from planner.kinds.train.evaluation.mixes import LayerRows, LayerwiseSpace, eval
 from planner.kinds.train.evaluation.pipes import pipe_of
 from planner.kinds.train.figures import MARGIN
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.space.contexts import method_costs, unbeaten
+from planner.kinds.train.space.contexts import method_costs, undominated_rows
 from planner.kinds.train.space.space import (
     LAUNCHABLE,
     ShardShape,
@@ -120,7 +120,7 @@ def _methods(space: LayerwiseSpace) -> Iterator["StrategyOptions"]:
             by_degrees.setdefault(options.degrees, []).append(options)
     for degrees, alike in by_degrees.items():
         costs = [np.concatenate([method_costs(options.space.table(tp)) for tp in degrees]) for options in alike]
-        yield from (options for options, kept in zip(alike, unbeaten(costs), strict=True) if kept)
+        yield from (options for options, kept in zip(alike, undominated_rows(costs), strict=True) if kept)
 
 
 @dataclass(frozen=True)

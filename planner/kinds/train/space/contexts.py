@@ -20,14 +20,14 @@ def undominated(space: Space, tables_of: Callable[[ShardShape], Sequence[CostTab
     for group in alike.values():
         if len(group) > 1:
             shapes = [shard_shape(*kinds[:, kind].tolist()) for kind in group]
-            kept[group] = unbeaten(
+            kept[group] = undominated_rows(
                 [np.concatenate([method_costs(table) for table in tables_of(shape)]) for shape in shapes]
             )
     return np.asarray(kept[kind_N.ravel()])
 
 
-def unbeaten(costs: Sequence[Floats]) -> list[bool]:
-    """Whether each row is beaten by no other; the first of equal ones counts."""
+def undominated_rows(costs: Sequence[Floats]) -> list[bool]:
+    """Whether each row is dominated by no other; the first of equal ones counts."""
     return [
         not any(
             (other <= cost).all() and ((other < cost).any() or rival < row)

@@ -1,4 +1,4 @@
-"""A training run played on a trace of faults, event by event: the reference that closed formulas are held to.
+"""A training run simulated on a trace of faults, event by event: the reference that closed formulas are compared with.
 
 Between two faults a run is deterministic, so whole intervals there are counted at once; nothing is averaged.
 """
@@ -24,7 +24,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class RunShares:
     """Shares of wall-clock time of one run; they sum to 1."""
 
     effective: float
@@ -112,7 +112,9 @@ class _Nodes:
         return sorted(self.back_s)[missing - 1] if missing > 0 else fault.time_s
 
 
-def play(trace: Sequence[Fault], duration_s: float, policy: Policy, state: State, storage: Storage) -> Played:
+def simulate_run(
+    trace: Sequence[Fault], duration_s: float, policy: Policy, state: State, storage: Storage
+) -> RunShares:
     """The run of `duration_s` under `trace`."""
     run, nodes = _Run(policy), _Nodes(policy.spares)
     now_s, restart_s, waiting_s = 0.0, 0.0, 0.0
@@ -135,7 +137,7 @@ def play(trace: Sequence[Fault], duration_s: float, policy: Policy, state: State
         run.run(now_s, duration_s)
     effective = run.steps * policy.saving.step_s / duration_s
     pause, restart, waiting = (seconds / duration_s for seconds in (run.pause_s, restart_s, waiting_s))
-    return Played(effective, pause, 1.0 - effective - pause - restart - waiting, restart, waiting, len(faults))
+    return RunShares(effective, pause, 1.0 - effective - pause - restart - waiting, restart, waiting, len(faults))
 
 
 def _saved_at(run: _Run, fault: Fault, hit: Hazard, ready_s: float, saved_at_s: float | None) -> float | None:

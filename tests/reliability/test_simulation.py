@@ -1,9 +1,9 @@
-"""Closed formulas of every checkpoint tier against the run played on a trace of faults."""
+"""Closed formulas of every checkpoint tier against the run simulated on a trace of faults."""
 
 import pytest
 
 from planner.reliability.faults import DEFAULT, FaultClass, Fleet, Takes, scaled
-from planner.reliability.play import Played, Policy, play
+from planner.reliability.simulation import Policy, RunShares, simulate_run
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
 from planner.reliability.traces import Fault, generate
 from planner.solvers.stochastic.availability import Outage, best_spares
@@ -15,8 +15,10 @@ STORAGE = Storage(50e9, 100e9, 25e9, 25e9)
 FAULTS = 25_000  # of a trace; the effective share then has a standard error below 0.05 points
 
 
-def _both(tier: Tier, faults: tuple[FaultClass, ...], factor: float, shape: float = 1.0) -> tuple[list[float], Played]:
-    """Shares of the formula at `factor` times the best interval, and of the run played."""
+def _both(
+    tier: Tier, faults: tuple[FaultClass, ...], factor: float, shape: float = 1.0
+) -> tuple[list[float], RunShares]:
+    """Shares of the formula at `factor` times the best interval, and of the run simulated."""
     classes, how = hazards(tier, faults, FLEET, STATE, STORAGE), saving(tier, STATE, STORAGE, 6.0)
     best = best_interval(classes, how, 10**6).solution
     assert best is not None
@@ -24,22 +26,22 @@ def _both(tier: Tier, faults: tuple[FaultClass, ...], factor: float, shape: floa
     shares = time_shares(classes, how, [steps])
     duration_s = FAULTS / sum(hazard.rate_per_s for hazard in classes)
     trace = generate(faults, FLEET, STATE, duration_s, seed=11, shape=shape)
-    played = play(trace, duration_s, Policy(tier, how, steps), STATE, STORAGE)
-    return [float(fault[0]) for fault in (shares.effective, shares.pause, shares.rework, shares.restart)], played
+    simulated = simulate_run(trace, duration_s, Policy(tier, how, steps), STATE, STORAGE)
+    return [float(fault[0]) for fault in (shares.effective, shares.pause, shares.rework, shares.restart)], simulated
 
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("factor", [1.0, 5.0])
 def test_the_formula_of_each_tier_matches_the_run_played_within_a_fifth_of_a_point(tier: Tier, factor: float) -> None:
-    shares, played = _both(tier, DEFAULT, factor)
-    classes = (played.effective, played.pause, played.rework, played.restart)
+    shares, simulated = _both(tier, DEFAULT, factor)
+    classes = (simulated.effective, simulated.pause, simulated.rework, simulated.restart)
     assert classes == pytest.approx(shares, abs=0.002)
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_the_formula_holds_where_faults_of_many_nodes_come_in_bursts(tier: Tier) -> None:
-    shares, played = _both(tier, DEFAULT, 1.0, shape=0.7)
-    assert played.effective == pytest.approx(shares[0], abs=0.004)
+    shares, simulated = _both(tier, DEFAULT, 1.0, shape=0.7)
+    assert simulated.effective == pytest.approx(shares[0], abs=0.004)
 
 
 def test_waiting_for_spares_is_the_share_of_time_short_of_nodes() -> None:
@@ -56,10 +58,10 @@ def test_waiting_for_spares_is_the_share_of_time_short_of_nodes() -> None:
         short = best_spares(out, lambda number, _: number, spares).solution
         assert short is not None
         missing = short[1]
-        played = play(trace, duration_s, Policy("synchronous", how, 300, spares), STATE, STORAGE)
-        assert played.waiting == pytest.approx(missing, abs=0.004)
+        simulated = simulate_run(trace, duration_s, Policy("synchronous", how, 300, spares), STATE, STORAGE)
+        assert simulated.waiting == pytest.approx(missing, abs=0.004)
         expected = (1 - missing) * float(time_shares(classes, how, [300]).effective[0])
-        assert played.effective == pytest.approx(expected, abs=0.004)
+        assert simulated.effective == pytest.approx(expected, abs=0.004)
 
 
 def _fault(time_s: float, takes: Takes, *, copied: bool = False) -> Fault:
@@ -73,7 +75,7 @@ _SMALL = State(4.0, 1.0, copies=2)
 def _steps(tier: Tier, faults: list[Fault], duration_s: float) -> float:
     """Steps of 1 s done, with a snapshot every 5 of them; counted by hand in the tests below."""
     how = Saving(1.0, 4.0 if tier == "synchronous" else 1.0, 4.0)
-    return play(faults, duration_s, Policy(tier, how, 5), _SMALL, _SLOW).effective * duration_s
+    return simulate_run(faults, duration_s, Policy(tier, how, 5), _SMALL, _SLOW).effective * duration_s
 
 
 def test_a_synchronous_save_keeps_what_lay_before_it() -> None:
