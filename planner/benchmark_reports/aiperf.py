@@ -29,9 +29,9 @@ def read(report: Fields) -> list[MeasuredRun]:
     """The one run of an export."""
     times: Times = {}
     for metric, name in _METRICS:
-        found = report.part(name)
-        if found.data:
-            times[metric] = found.statistics(_STATISTICS, found.scale("unit", _SECONDS))
+        metric_fields = report.part(name)
+        if metric_fields.data:
+            times[metric] = metric_fields.statistics(_STATISTICS, metric_fields.scale("unit", _SECONDS))
     config = report.part("input_config")
     completed = report.part("request_count").number("avg")
     failed = report.part("error_request_count").number("avg")
@@ -61,14 +61,14 @@ def _load(config: Fields) -> OfferedLoad:
         phases = [one for one in config.parts("phases") if one.text("kind") != "warmup"]
         return _asked(phases[0], "rate") if len(phases) == 1 else OfferedLoad()
     for name in ("loadgen", "perf_analyzer"):
-        found = config.part(name)
-        if found.data:
-            return _asked(found.part("stimulus") if found.has("stimulus") else found, "request_rate")
+        section = config.part(name)
+        if section.data:
+            return _asked(section.part("stimulus") if section.has("stimulus") else section, "request_rate")
     return _asked(config, "request_rate")
 
 
-def _asked(found: Fields, rate: str) -> OfferedLoad:
-    return OfferedLoad.of(found.asked("concurrency"), found.asked(rate))
+def _asked(options: Fields, rate: str) -> OfferedLoad:
+    return OfferedLoad.of(options.asked("concurrency"), options.asked(rate))
 
 
 def _model(config: Fields) -> str | None:
@@ -79,8 +79,8 @@ def _model(config: Fields) -> str | None:
         models = items if isinstance(items, list) else list(models)
     endpoint = config.data.get("endpoint")
     named = endpoint.get("model_names") if isinstance(endpoint, Mapping) else None
-    for found in (models, named, config.data.get("model_names"), config.data.get("model")):
-        first = found[0] if isinstance(found, list) and found else found
+    for named_as in (models, named, config.data.get("model_names"), config.data.get("model")):
+        first = named_as[0] if isinstance(named_as, list) and named_as else named_as
         first = first.get("name") if isinstance(first, Mapping) else first
         if isinstance(first, str) and first:
             return first

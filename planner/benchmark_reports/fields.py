@@ -36,35 +36,35 @@ class Fields:
 
     def part(self, name: str) -> "Fields":
         """The mapping under `name`, an empty one where the report leaves it out (genai-perf writes an empty text)."""
-        found = self.data.get(name)
-        return self._child(name, found if found not in (None, "") else {})
+        value = self.data.get(name)
+        return self._child(name, value if value not in (None, "") else {})
 
     def parts(self, name: str) -> list["Fields"]:
         """The mappings of the list under `name`, none where the report leaves it out."""
-        found = self.data.get(name)
-        if found is None:
+        value = self.data.get(name)
+        if value is None:
             return []
-        if not isinstance(found, list):
+        if not isinstance(value, list):
             raise self.wrong(name, "must be a list")
-        return [self._child(f"{name}.{index}", one) for index, one in enumerate(found)]
+        return [self._child(f"{name}.{index}", item) for index, item in enumerate(value)]
 
-    def _child(self, name: str, found: object) -> "Fields":
-        if not isinstance(found, Mapping):
-            raise self.wrong(name, f"must be a mapping, found {_short(found)}")
-        return Fields(found, self.generator, self.source, f"{self.path}.{name}" if self.path else name)
+    def _child(self, name: str, value: object) -> "Fields":
+        if not isinstance(value, Mapping):
+            raise self.wrong(name, f"must be a mapping, found {_short(value)}")
+        return Fields(value, self.generator, self.source, f"{self.path}.{name}" if self.path else name)
 
     def number(self, name: str) -> float | None:
         """The number under `name`, None where it is absent or not finite; an error for text and below 0."""
-        found = self.data.get(name)
-        if found is None:
+        value = self.data.get(name)
+        if value is None:
             return None
-        if isinstance(found, float) and not math.isfinite(found):
+        if isinstance(value, float) and not math.isfinite(value):
             return None
-        if not isinstance(found, int | float) or isinstance(found, bool) or abs(found) > _MOST:
-            raise self.wrong(name, f"must be a number, found {_short(found)}")
-        if found < 0:
-            raise self.wrong(name, f"must be at least 0, found {_short(found)}")
-        return float(found)
+        if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > _MOST:
+            raise self.wrong(name, f"must be a number, found {_short(value)}")
+        if value < 0:
+            raise self.wrong(name, f"must be at least 0, found {_short(value)}")
+        return float(value)
 
     def asked(self, *names: str) -> float | None:
         """The first positive number under `names`, alone or in a list of one; None for anything else.
@@ -72,33 +72,33 @@ class Fields:
         What a user asked a generator for has many forms (sweeps, ramps, empty texts); only one number is a load.
         """
         for name in names:
-            found = self.data.get(name)
-            one = found[0] if isinstance(found, list) and len(found) == 1 else found
-            if isinstance(one, int | float) and not isinstance(one, bool) and 0 < one < _MOST:
-                return float(one)
+            value = self.data.get(name)
+            amount = value[0] if isinstance(value, list) and len(value) == 1 else value
+            if isinstance(amount, int | float) and not isinstance(amount, bool) and 0 < amount < _MOST:
+                return float(amount)
         return None
 
     def amount(self, name: str) -> float:
         """The number under `name`; an error where there is none."""
-        found = self.number(name)
-        if found is None:
+        value = self.number(name)
+        if value is None:
             raise self.wrong(name, "is missing")
-        return found
+        return value
 
     def text(self, name: str) -> str | None:
         """The text under `name`, None where it is absent, empty or something else."""
-        found = self.data.get(name)
-        return found if isinstance(found, str) and found.strip() else None
+        value = self.data.get(name)
+        return value if isinstance(value, str) and value.strip() else None
 
     def numbers(self, name: str) -> list[float]:
         """The finite numbers of the list under `name`, none where the report leaves it out."""
-        found = self.data.get(name)
-        if found is None:
+        value = self.data.get(name)
+        if value is None:
             return []
-        if not isinstance(found, list):
+        if not isinstance(value, list):
             raise self.wrong(name, "must be a list")
-        sound = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool)]
-        return [float(one) for one in sound if abs(one) <= _MOST]
+        sound = [item for item in value if isinstance(item, int | float) and not isinstance(item, bool)]
+        return [float(item) for item in sound if abs(item) <= _MOST]
 
     def statistics(self, names: Mapping[str, str], scale: float = 1.0) -> dict[str, float]:
         """Statistics by our names, of fields called by `names`; those that are absent are left out."""
@@ -109,13 +109,13 @@ class Fields:
         """Seconds (or tokens) of the unit that stands under `name`."""
         unit = self.text(name)
         if unit is None or unit not in units:
-            found = f"is `{unit}`" if unit is not None else "is missing"
-            raise self.wrong(name, f"{found}, and must be one of {', '.join(units)}")
+            fault = f"is `{unit}`" if unit is not None else "is missing"
+            raise self.wrong(name, f"{fault}, and must be one of {', '.join(units)}")
         return units[unit]
 
 
-def _short(found: object) -> str:
-    if isinstance(found, Mapping | list):
-        return "a mapping" if isinstance(found, Mapping) else "a list"
-    text = repr(found) if not isinstance(found, int) or abs(found) < 10**20 else "a number without end"
+def _short(value: object) -> str:
+    if isinstance(value, Mapping | list):
+        return "a mapping" if isinstance(value, Mapping) else "a list"
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "a number without end"
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -72,9 +72,9 @@ def _times(run: Fields, metrics: Fields, completed: int) -> Times:
 
 
 def _summary(metrics: Fields, name: str, scale: float) -> dict[str, float]:
-    found = metrics.part(name).part("successful")
-    percentiles = found.part("percentiles").statistics({one: one for one in STATISTICS[1:]}, scale)
-    return found.statistics({"mean": "mean"}, scale) | percentiles
+    successful = metrics.part(name).part("successful")
+    percentiles = successful.part("percentiles").statistics({one: one for one in STATISTICS[1:]}, scale)
+    return successful.statistics({"mean": "mean"}, scale) | percentiles
 
 
 def _lengths(metrics: Fields, name: str) -> dict[str, float]:

@@ -46,8 +46,8 @@ def read(report: Fields) -> list[MeasuredRun]:
 
 def _lengths(successes: Fields, *names: str) -> dict[str, float]:
     """Under the first of `names` that the report has."""
-    found = (successes.part(name).statistics(_STATISTICS) for name in names)
-    return next((one for one in found if one), {})
+    statistics = (successes.part(name).statistics(_STATISTICS) for name in names)
+    return next((lengths for lengths in statistics if lengths), {})
 
 
 def _load(summary: Fields) -> OfferedLoad:

@@ -47,13 +47,13 @@ def _first(report: Fields) -> MeasuredRun:
 
 
 def _second(report: Fields) -> MeasuredRun:
-    found = report.section("results").section("request_performance").section("aggregate")
-    scenario, throughput = report.part("scenario"), found.part("throughput")
+    aggregate = report.section("results").section("request_performance").section("aggregate")
+    scenario, throughput = report.part("scenario"), aggregate.part("throughput")
     load = scenario.part("load").part("standardized")
     start = report.part("run").part("time").data.get("start")
     return _measured(
-        found.section("requests"),
-        found.section("latency"),
+        aggregate.section("requests"),
+        aggregate.section("latency"),
         harness=load.text("tool"),
         requests_per_s=throughput.part("request_rate").number("mean"),
         output_tokens_per_s=throughput.part("output_token_rate").number("mean"),
@@ -106,8 +106,8 @@ def _times(latency: Fields, harness: str | None) -> Times:
 
 
 def _seconds(latency: Fields, name: str) -> dict[str, float]:
-    found = latency.part(name)
-    return found.statistics(_STATISTICS, found.scale("units", _SECONDS)) if found.data else {}
+    statistic = latency.part(name)
+    return statistic.statistics(_STATISTICS, statistic.scale("units", _SECONDS)) if statistic.data else {}
 
 
 def _load_of_arguments(arguments: Fields) -> OfferedLoad:

@@ -40,14 +40,14 @@ def stack_of_hosts(scenario: Fields) -> Stack:
     accelerators = hosts.parts("accelerator")
     if not isinstance(roles, list) or len(roles) != len(accelerators):
         roles = ["replica"] * len(accelerators)
-    found = [
+    servers = [
         _Instances(str(role), 1, one.text("model"), _degrees(one.part("parallelism")))
         for role, one in zip(roles, accelerators, strict=True)
     ]
     engines = scenario.part("platform").parts("engine")
     first = engines[0] if engines else scenario.part("platform")
     version = first.text("version")
-    return Stack(scenario.part("model").text("name"), engine_named(first.text("name")), version, _facts(found))
+    return Stack(scenario.part("model").text("name"), engine_named(first.text("name")), version, _facts(servers))
 
 
 def stack_of_components(scenario: Fields) -> Stack:
@@ -56,31 +56,31 @@ def stack_of_components(scenario: Fields) -> Stack:
     engines = [one for one in parts if one.text("kind") == "inference_engine"]
     if not engines:
         return Stack()
-    found = []
+    servers = []
     for one in engines:
         accelerator = one.part("accelerator")
         told = accelerator.number("count") and accelerator.has("parallelism")
         degrees = _degrees(accelerator.part("parallelism")) if told else None
         replicas = int(one.number("replicas") or 1)
-        found.append(_Instances(one.text("role") or "", replicas, accelerator.text("model"), degrees))
+        servers.append(_Instances(one.text("role") or "", replicas, accelerator.text("model"), degrees))
     engine = engine_named(engines[0].text("tool"))
     version = engines[0].text("tool_version") if engine is not None else None
-    return Stack(engines[0].part("model").text("name"), engine, version, _facts(found))
+    return Stack(engines[0].part("model").text("name"), engine, version, _facts(servers))
 
 
-def _degrees(found: Fields) -> dict[str, int] | None:
-    if not found.data:
+def _degrees(parallelism: Fields) -> dict[str, int] | None:
+    if not parallelism.data:
         return None
-    return {name: max(int(found.number(name) or 1), 1) for name in _DEGREES}
+    return {name: max(int(parallelism.number(name) or 1), 1) for name in _DEGREES}
 
 
-def _facts(found: Sequence[_Instances]) -> dict[str, str]:
+def _facts(servers: Sequence[_Instances]) -> dict[str, str]:
     """Columns of the table; none of the degrees where one role is not told."""
-    accelerators = {one.accelerator for one in found}
+    accelerators = {one.accelerator for one in servers}
     name = next(iter(accelerators)) if len(accelerators) == 1 else None
     facts = {"system": name} if name else {}
-    prefill = [one for one in found if one.role == "prefill"]
-    decode = [one for one in found if one.role != "prefill"]
+    prefill = [one for one in servers if one.role == "prefill"]
+    decode = [one for one in servers if one.role != "prefill"]
     if not prefill:
         return facts | _role("", decode)
     apart = {"prefill_": _role("prefill_", prefill), "decode_": _role("decode_", decode)}
@@ -89,11 +89,11 @@ def _facts(found: Sequence[_Instances]) -> dict[str, str]:
     return facts | {"mode": "disagg"} | apart["prefill_"] | apart["decode_"]
 
 
-def _role(prefix: str, found: Sequence[_Instances]) -> dict[str, str]:
-    told = [one.degrees for one in found]
+def _role(prefix: str, servers: Sequence[_Instances]) -> dict[str, str]:
+    told = [one.degrees for one in servers]
     if not told or told[0] is None or any(one != told[0] for one in told):
         return {}
     degrees = dict(told[0])
     degrees["moe_ep"] = degrees.pop("ep")
     facts = {f"{prefix}{name}": str(value) for name, value in degrees.items()}
-    return facts | {f"{prefix}workers": str(sum(one.count for one in found))}
+    return facts | {f"{prefix}workers": str(sum(one.count for one in servers))}

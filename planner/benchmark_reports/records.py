@@ -74,11 +74,11 @@ def statistics_of(values: Sequence[float]) -> dict[str, float]:
 
 def lengths_of(values: Sequence[float]) -> dict[str, float]:
     """The statistics of lengths, their standard deviation among them."""
-    found = statistics_of(values)
-    if found:
-        spread = math.fsum((value - found["mean"]) ** 2 for value in values) / len(values)
-        found[SPREAD] = math.sqrt(spread)
-    return found
+    statistics = statistics_of(values)
+    if statistics:
+        spread = math.fsum((value - statistics["mean"]) ** 2 for value in values) / len(values)
+        statistics[SPREAD] = math.sqrt(spread)
+    return statistics
 
 
 def present(times: Times) -> Times:

@@ -50,11 +50,11 @@ def find_generator(asked: str | None) -> Generator:
         known = ", ".join(f"`{name}`" for name in _KNOWN)
         raise PlannerError(f"unknown load generator `{asked}`", where="--generator", hint=f"known are {known}")
     for wanted in [asked] if asked is not None else list(_KNOWN):
-        found = _executable(wanted)
-        if found is not None:
+        path = _executable(wanted)
+        if path is not None:
             name = Path(wanted).name
             arguments, report = _KNOWN[name]
-            return Generator(name, found, arguments, report)
+            return Generator(name, path, arguments, report)
     missing = f"`{asked}`" if asked is not None else " nor ".join(f"`{name}`" for name in _KNOWN)
     what = f"{missing} is not installed" if asked is not None else f"neither {missing} is installed"
     raise PlannerError(what, where="--generator", hint="install the extra `engine`, or give a report with `--report`")
@@ -62,8 +62,8 @@ def find_generator(asked: str | None) -> Generator:
 
 def _executable(name: str) -> str | None:
     """Where the program lies: on the search path, or beside the Python that runs this."""
-    found = shutil.which(name)
-    return found if found is not None else shutil.which(name, path=str(Path(sys.executable).parent))
+    path = shutil.which(name)
+    return path if path is not None else shutil.which(name, path=str(Path(sys.executable).parent))
 
 
 def guidellm(run: GeneratorRun) -> list[str]:

@@ -52,12 +52,12 @@ def _load(measured: MeasuredRun, rate_per_s: float | None, workload: str) -> Ite
     """Whether the run had the load that the plan is for; a closed loop always has."""
     if rate_per_s is None or measured.requests_per_s is None:
         return
-    found, wanted = measured.requests_per_s, rate_per_s
-    what = f"completed {found:.3g} requests/s of {wanted:.3g}"
+    completed, wanted = measured.requests_per_s, rate_per_s
+    what = f"completed {completed:.3g} requests/s of {wanted:.3g}"
     stray = LOAD_TOLERANCE + LOAD_SIGMAS / math.sqrt(measured.completed)
-    hint = "the engine or the load generator did not keep up" if found < wanted else "measure for longer"
+    hint = "the engine or the load generator did not keep up" if completed < wanted else "measure for longer"
     where = f"workloads.{workload}.load"
-    yield Finding("engine.load", abs(found / wanted - 1.0) <= stray, what, where, hint)
+    yield Finding("engine.load", abs(completed / wanted - 1.0) <= stray, what, where, hint)
 
 
 def _limits(measured: MeasuredRun, slo: SloSpec, workload: str) -> Iterator[Finding]:
@@ -79,15 +79,15 @@ def _predictions(
     for prediction in predictions:
         if prediction.of != workload or prediction.metric not in METRICS or prediction.value <= 0:
             continue
-        found = measured.times_s.get(prediction.metric, {}).get(prediction.statistic)
-        if found is None:
+        measured_s = measured.times_s.get(prediction.metric, {}).get(prediction.statistic)
+        if measured_s is None:
             continue
         name = prediction.metric.removesuffix("_s")
-        error = found / prediction.value - 1.0
-        inside = prediction.interval is not None and prediction.interval[0] <= found <= prediction.interval[1]
+        error = measured_s / prediction.value - 1.0
+        inside = prediction.interval is not None and prediction.interval[0] <= measured_s <= prediction.interval[1]
         what = (
             f"{prediction.statistic} {name} predicted {format_si(prediction.value, 's')}, measured "
-            f"{format_si(found, 's')} ({error:+.0%}, tolerance {tolerance:.0%})"
+            f"{format_si(measured_s, 's')} ({error:+.0%}, tolerance {tolerance:.0%})"
         )
         where = f"predictions.{prediction.metric}.{workload}.{prediction.statistic}"
         yield Finding(f"engine.prediction.{name}", inside or abs(error) <= tolerance, what, where, "calibrate with it")

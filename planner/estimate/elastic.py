@@ -28,18 +28,21 @@ def elastic_job(envelope: Envelope, decision: Decision, gpus: Sequence[str]) -> 
         hint = "give a training plan on one pool with one strategy for all layers"
         raise PlannerError("the plan has no equal workers", where=envelope.name, hint=hint)
     degrees = decision.degrees
-    found = {name: _on(envelope, decision, name) for name in gpus}
-    able = {name: one for name, one in found.items() if not isinstance(one, str) and fits(one)}
+    evaluations = {name: _on(envelope, decision, name) for name in gpus}
+    able = {name: priced for name, priced in evaluations.items() if not isinstance(priced, str) and fits(priced)}
     if not able:
-        reason = next((one for one in found.values() if isinstance(one, str)), "its memory is too small")
+        reason = next(
+            (priced for priced in evaluations.values() if isinstance(priced, str)),
+            "its memory is too small",
+        )
         what = f"no worker of `{envelope.name}` runs on {', '.join(gpus)}: {reason}"
         raise PlannerError(what, where="--gpus", hint="name GPUs that hold all weights and states of a replica")
     return TaskJob(
         tasks=degrees.dp,
-        task_s={name: one.pipeline_s for name, one in able.items()},
+        task_s={name: priced.pipeline_s for name, priced in able.items()},
         most=dict.fromkeys(able, degrees.dp),
         group=degrees.tp * degrees.cp * degrees.pp,
-        more_s=max(one.step_s - one.pipeline_s for one in able.values()),
+        more_s=max(priced.step_s - priced.pipeline_s for priced in able.values()),
     )
 
 

@@ -171,7 +171,7 @@ class Batch:
         context, tokens = frame.isl + frame.osl / 2.0, frame.isl / frame.chunks
         before = (frame.isl - tokens) / 2.0
         beside = frame.full_batch / decode.pp * (1.0 - frame.disaggregated)
-        found = [
+        priced = [
             *(
                 (decode, Work.decode(pad_graph_batch(batch) / decode.pp, context))
                 for batch in (frame.full_batch, half_of(frame.full_batch))
@@ -180,15 +180,15 @@ class Batch:
             (prefill, Work.of(frame.prompts * tokens, frame.prompts, before, 0.0, 0.0)),
         ]
         if self.costs.drafter is None:
-            return found
-        return [(shards, work.with_drafts(self._numbers("draft_tokens"))) for shards, work in found]
+            return priced
+        return [(shards, work.with_drafts(self._numbers("draft_tokens"))) for shards, work in priced]
 
     def _launches(self) -> tuple[Floats, Floats]:
         """Kernels of a step with prompts, and its layers of latent attention."""
         one = np.ones(len(self.cases))
-        found = launches(list(forward(self.costs.arch, self._shards(True), Work.prefill(1024.0 * one))))
+        counts = launches(list(forward(self.costs.arch, self._shards(True), Work.prefill(1024.0 * one))))
         halves = self._shards(True).micro_batches
-        return found[0] * halves, found[1] * halves
+        return counts[0] * halves, counts[1] * halves
 
     def _captured_tokens(self) -> Floats:
         """Of the largest step that graphs hold; none of steps with prompts in two batches."""

@@ -174,9 +174,9 @@ def _known_drafter(arch: Architecture, acceptance: float, model: str | None, dra
         spec = SpeculationSpec.model_validate(given)
     except ValidationError:
         raise PlannerError("acceptance or the drafter of the row cannot be", hint="correct the row") from None
-    found = drafter_of(spec, arch, models, "")
-    assert found is not None
-    return found
+    drafter = drafter_of(spec, arch, models, "")
+    assert drafter is not None
+    return drafter
 
 
 def _ranks(part: Part, clients: int, batch_per_rank: float) -> tuple[Part, int]:
@@ -219,10 +219,10 @@ def _model(
 ) -> Architecture:
     from planner.models.library import find_model, with_precision
 
-    found = with_precision(find_model(name), None if weights in _CHECKPOINT else weights, cache_format)
-    inputs = expert_inputs or found.precisions.expert_activation
-    kept = replace(found.precisions, attention_output=output_format, expert_activation=inputs)
-    return replace(found, precisions=kept)
+    arch = with_precision(find_model(name), None if weights in _CHECKPOINT else weights, cache_format)
+    inputs = expert_inputs or arch.precisions.expert_activation
+    kept = replace(arch.precisions, attention_output=output_format, expert_activation=inputs)
+    return replace(arch, precisions=kept)
 
 
 @cache

@@ -68,12 +68,12 @@ def recipe_of(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe
     if row.get("source") != "inferencex":
         return Recipe()
     engine = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}.get(row["backend"])
-    found = engine(row, clients, decode_ranks) if engine is not None else Recipe()
-    found = replace(found, release=_release(row))
+    recipe = engine(row, clients, decode_ranks) if engine is not None else Recipe()
+    recipe = replace(recipe, release=_release(row))
     if _family(row).startswith("DeepSeek") and row.get("weights") == "nvfp4":
-        return replace(found, output_format="nvfp4")
+        return replace(recipe, output_format="nvfp4")
     eight_bit = _family(row).startswith("gpt-oss") and _blackwell(row)
-    return replace(found, expert_inputs="fp8") if eight_bit else found
+    return replace(recipe, expert_inputs="fp8") if eight_bit else recipe
 
 
 def leaves_out_ep(row: Mapping[str, str]) -> bool:

@@ -75,10 +75,10 @@ def architecture_of_row(row: Mapping[str, str]) -> Architecture:
 
 def _positive(row: Mapping[str, str], name: str, default: int = 0) -> int:
     """A size of the model, `default` where the row has none; raises PlannerError for one that is not positive."""
-    found = int(float(row.get(name) or default))
-    if found < 1:
-        raise PlannerError(f"`{name}` of the model must be positive, found {found}", hint="correct the row")
-    return found
+    size = int(float(row.get(name) or default))
+    if size < 1:
+        raise PlannerError(f"`{name}` of the model must be positive, found {size}", hint="correct the row")
+    return size
 
 
 @cache
@@ -151,12 +151,12 @@ _PER_GPU = re.compile(r"(\d+)\s*Gb/s (?:\w+ )?per GPU")
 
 def network_bytes_per_s(text: str, gpus_per_node: int) -> float:
     """Bytes per second and GPU beyond the node that a description such as `8x400Gb/s IB NDR` states; 0 for none."""
-    if found := _PER_GPU.search(text):
-        return float(found[1]) * 1e9 / 8.0
-    if found := _ADAPTERS.search(text):
-        return int(found[1]) * float(found[2]) * 1e9 / 8.0 / gpus_per_node
-    if found := _PER_NODE.search(text):
-        return float(found[1]) * 1e9 / 8.0 / gpus_per_node
+    if match := _PER_GPU.search(text):
+        return float(match[1]) * 1e9 / 8.0
+    if match := _ADAPTERS.search(text):
+        return int(match[1]) * float(match[2]) * 1e9 / 8.0 / gpus_per_node
+    if match := _PER_NODE.search(text):
+        return float(match[1]) * 1e9 / 8.0 / gpus_per_node
     return 0.0
 
 
@@ -184,8 +184,8 @@ def framework_of_row(row: Mapping[str, str]) -> Framework:
 
 def _release(framework: str) -> float:
     """Year and month of a release: 26.06; 0 where the name has none."""
-    found = re.search(r"(\d\d\.\d\d)", framework)
-    return float(found[1]) if found else 0.0
+    match = re.search(r"(\d\d\.\d\d)", framework)
+    return float(match[1]) if match else 0.0
 
 
 def zero_stage(row: Mapping[str, str]) -> int:
@@ -200,9 +200,9 @@ def zero_stage(row: Mapping[str, str]) -> int:
 
 def zero_ranks(row: Mapping[str, str]) -> int:
     text = row.get("zero") or ""
-    found = re.search(r"shard=(\d+)", text)
-    if found:
-        return int(found[1])
+    match = re.search(r"shard=(\d+)", text)
+    if match:
+        return int(match[1])
     return int(float(row.get("gpus_per_node") or 8)) if "HSDP" in text else 0
 
 
@@ -219,7 +219,7 @@ def recompute_of(text: str, note: str, framework: Framework) -> Recompute:
 
 
 def precision_of(text: str) -> Precision:
-    return next((found for start, found in _PRECISIONS if text.startswith(start)), "bf16")
+    return next((precision for start, precision in _PRECISIONS if text.startswith(start)), "bf16")
 
 
 def task_of(row: Mapping[str, str]) -> Task:
@@ -232,9 +232,9 @@ def overlap_of(row: Mapping[str, str], framework: Framework) -> frozenset[str]:
     note = row.get("note") or ""
     if framework.name in ("megatron_2021", "megatron_deepspeed") or "overlap features off" in note:
         return frozenset()
-    found = {"grad_reduce", "param_gather", "p2p"}
+    switches = {"grad_reduce", "param_gather", "p2p"}
     if framework.name.startswith(("megatron", "nemo")) or "AsyncTP" in note:
-        found.add("tp_comm")
+        switches.add("tp_comm")
     if (row.get("schedule") or "").startswith("dualpipe"):
-        found.add("ep_comm")
-    return frozenset(found)
+        switches.add("ep_comm")
+    return frozenset(switches)

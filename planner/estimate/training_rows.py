@@ -57,22 +57,22 @@ def config_of_row(row: Mapping[str, str]) -> TrainingRow:
 def _with_columns(row: Mapping[str, str]) -> Mapping[str, str]:
     """The row with what tables of memory leave out: code by source, schedule by note, a batch of one micro-batch."""
     source, note = row.get("source") or "", row.get("note") or ""
-    found = dict(row)
+    filled = dict(row)
     if "framework" not in row:
         codes = (
             ("torchtitan", "torchtitan"),
             ("Zero Bubble", "Megatron-LM + 1F1B"),
             ("Korthikanti", "Megatron-LM 2022"),
         )
-        found["framework"] = next((code for start, code in codes if source.startswith(start)), "")
+        filled["framework"] = next((code for start, code in codes if source.startswith(start)), "")
     if "gated" not in row and row.get("ffn") and row.get("hidden"):
-        found["gated"] = "0" if float(row["ffn"]) == 4.0 * float(row["hidden"]) else "1"
+        filled["gated"] = "0" if float(row["ffn"]) == 4.0 * float(row["hidden"]) else "1"
     if "schedule" not in row:
         stated = re.search(r"schedule=([\w-]+)", note)
-        found["schedule"] = {"1F1B-I": "interleaved"}.get(stated[1], stated[1].lower()) if stated else ""
+        filled["schedule"] = {"1F1B-I": "interleaved"}.get(stated[1], stated[1].lower()) if stated else ""
     if not row.get("gbs"):
-        found["gbs"] = str(int(float(row.get("dp") or 1)) * int(float(row.get("mbs") or 1)))
-    return found
+        filled["gbs"] = str(int(float(row.get("dp") or 1)) * int(float(row.get("mbs") or 1)))
+    return filled
 
 
 def _build(row: Mapping[str, str]) -> TrainingRow:
@@ -172,13 +172,13 @@ def _predicted_s(config: TrainingConfig) -> float:
 def _micro_batches(row: TrainingRow) -> Iterator[TrainingConfig]:
     """Micro-batches that divide the batch of a rank and fit; one where none does."""
     per_rank = max(row.config.global_batch // row.config.dp, 1)
-    found = False
+    any_given = False
     for size in (1, 2, 4, 8, 16, 32):
         if per_rank % size == 0:
             config = replace(row.config, micro_batch=size)
             config = _with_recompute(config) if row.recompute_open else config
-            if not found or _fits(config):
-                found = True
+            if not any_given or _fits(config):
+                any_given = True
                 yield config
 
 

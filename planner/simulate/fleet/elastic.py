@@ -65,5 +65,5 @@ def prefill_fit(grid: StepGrid) -> Floats:
     seconds = np.array([grid.prefill_s(length, (length + 1.0) / 2.0) for length in lengths])
     lengths, seconds = lengths[seconds > 0.0], seconds[seconds > 0.0]
     columns = np.stack([np.ones_like(lengths), lengths, lengths**2], axis=1) / seconds[:, None]
-    found = np.linalg.lstsq(columns, np.ones_like(lengths), rcond=None)[0]
-    return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
+    coefficients = np.linalg.lstsq(columns, np.ones_like(lengths), rcond=None)[0]
+    return np.asarray(np.maximum(coefficients, 0.0), dtype=np.float64)

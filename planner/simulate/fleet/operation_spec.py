@@ -131,7 +131,7 @@ class OperationSpec(Spec):
 
     def changes_of(self, leaders: dict[str, list[list[int]]]) -> tuple[Change, ...]:
         """Changes of instances, from the leaders of the groups of each replica of each role; raises PlannerError."""
-        found = []
+        changes = []
         for at, change in enumerate(self.changes):
             replicas = leaders.get(change.role)
             where = f"operation: changes[{at}]"
@@ -141,8 +141,8 @@ class OperationSpec(Spec):
             if change.replica >= len(replicas):
                 what = f"role `{change.role}` has no replica {change.replica}"
                 raise PlannerError(what, where=where, hint=f"replicas are 0 to {len(replicas) - 1}")
-            found += [Change(change.time_s, leader, change.action) for leader in replicas[change.replica]]
-        return tuple(found)
+            changes += [Change(change.time_s, leader, change.action) for leader in replicas[change.replica]]
+        return tuple(changes)
 
 
 def load_operation(path: str) -> OperationSpec:

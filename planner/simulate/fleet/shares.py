@@ -36,13 +36,13 @@ def instances_of(fleet: Fleet, requests: Requests) -> tuple[Ints, Ints]:
     _require(workload, "workload", set(range(len(fleet.paths))))
     first, last = np.zeros_like(workload), np.zeros_like(workload)
     for number, paths in enumerate(fleet.paths):
-        mine = np.flatnonzero(workload == number)
+        own = np.flatnonzero(workload == number)
         room = np.array([_room(fleet, path) for path in paths])
-        chosen = shared_out([path.share for path in paths], len(mine))
-        long = (requests.input_tokens + requests.output_tokens)[mine] > room[chosen]
+        chosen = shared_out([path.share for path in paths], len(own))
+        long = (requests.input_tokens + requests.output_tokens)[own] > room[chosen]
         chosen = np.where(long, int(np.argmax(room)), chosen)
-        first[mine] = np.array([path.first for path in paths])[chosen]
-        last[mine] = np.array([path.last for path in paths])[chosen]
+        first[own] = np.array([path.first for path in paths])[chosen]
+        last[own] = np.array([path.last for path in paths])[chosen]
     return first, last
 
 
@@ -53,8 +53,8 @@ def _numbers(given: Ints | None, count: int) -> Ints:
 def _require(numbers: Ints, what: str, served: set[int]) -> None:
     strange = np.flatnonzero(~np.isin(numbers, sorted(served)))
     if len(strange):
-        found = f"request {strange[0]} is for {what} {numbers[strange[0]]}, which no instance serves"
-        raise PlannerError(found, hint=f"instances serve {', '.join(map(str, sorted(served)))}")
+        problem = f"request {strange[0]} is for {what} {numbers[strange[0]]}, which no instance serves"
+        raise PlannerError(problem, hint=f"instances serve {', '.join(map(str, sorted(served)))}")
 
 
 def _room(fleet: Fleet, path: RequestPath) -> int:

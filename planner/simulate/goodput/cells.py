@@ -94,8 +94,8 @@ class CellSearch:
         if preferred is not None and not self.dropped:
             self.simulate(preferred, 0.0)
         while True:
-            found = [one for one in self.tried if one.goodput_per_s and not self.dropped & set(one.cells)]
-            incumbent = max(found, key=lambda one: one.goodput_per_s or 0.0, default=None)
+            candidates = [one for one in self.tried if one.goodput_per_s and not self.dropped & set(one.cells)]
+            incumbent = max(candidates, key=lambda one: one.goodput_per_s or 0.0, default=None)
             least = 0.0 if incumbent is None else (incumbent.goodput_per_s or 0.0) * (1.0 + TOLERANCE)
             chosen = self._promising(least)
             if chosen is None:
@@ -109,13 +109,13 @@ class CellSearch:
         def good(rate: float) -> bool:
             return all(self.keeps(at, rate) for at in chosen)
 
-        found = highest_kept(good, most_per_s=most, least_per_s=least_per_s).rate_per_s
-        if found == 0.0 and least_per_s == 0.0:
+        rate_per_s = highest_kept(good, most_per_s=most, least_per_s=least_per_s).rate_per_s
+        if rate_per_s == 0.0 and least_per_s == 0.0:
             for at in chosen:
                 if self.known[at].low_per_s == 0.0 and self.known[at].high_per_s <= 2.0 * SMALLEST * most:
                     self.known[at].high_per_s = 0.0
         bound = min(self.known[at].bound_per_s for at in chosen)
-        self.tried.append(CellPartition(chosen, None if least_per_s > 0.0 and found == 0.0 else found, bound))
+        self.tried.append(CellPartition(chosen, None if least_per_s > 0.0 and rate_per_s == 0.0 else rate_per_s, bound))
         return self.tried[-1]
 
     def keeps(self, at: int, rate_per_s: float) -> bool:

@@ -44,12 +44,12 @@ class SharedWork:
         sizes = [len(draws) - draws.warm_up for draws, _ in ended]
         number = np.repeat(np.arange(len(ended)), sizes)
         arrival, inputs, outputs = (
-            np.concatenate([getattr(draws, name)[mine] for (draws, _), mine in zip(ended, judged, strict=True)])
+            np.concatenate([getattr(draws, name)[part] for (draws, _), part in zip(ended, judged, strict=True)])
             for name in ("arrival_s", "input_tokens", "output_tokens")
         )
         late = [
-            latest_s(wanted, draws.output_tokens[mine].astype(float))
-            for (draws, wanted), mine in zip(ended, judged, strict=True)
+            latest_s(wanted, draws.output_tokens[part].astype(float))
+            for (draws, wanted), part in zip(ended, judged, strict=True)
         ]
         shares = tuple(
             OnTimeQuota(number == at, math.ceil(wanted.share * sizes[at] - 1e-9))
@@ -67,12 +67,12 @@ class SharedWork:
         sides = [("prefill_s", first), ("decode_s", last)]
         if any(one.role == "colocated" for one in fleet.instances):
             sides.append(("joint_s", list(fleet.instances)))
-        found = []
+        rates = []
         for name, engines in sides:
             works = [getattr(self.prices.work(one, self.wanted), name) for one in kinds(engines)]
             work_R = np.minimum.reduce(works) / len(engines)
-            found.append(rate_of_work(work_R, self.late_R, self.shares, self.span_s))
-        return min(found)
+            rates.append(rate_of_work(work_R, self.late_R, self.shares, self.span_s))
+        return min(rates)
 
 
 class MixtureRateBound:

@@ -105,14 +105,14 @@ def search_placements(
         if most_tried is not None and looked >= most_tried:
             continue
         looked += 1
-        found = goodput(fleets[at], draws, slo, most_per_s=bound, least_per_s=least, tolerance=tolerance)
-        runs += found.runs
-        if found.rate_per_s == 0.0 and least > 0.0:
+        outcome = goodput(fleets[at], draws, slo, most_per_s=bound, least_per_s=least, tolerance=tolerance)
+        runs += outcome.runs
+        if outcome.rate_per_s == 0.0 and least > 0.0:
             tried[at] = PlacementOutcome("dominated", bound)
             continue
-        tried[at] = PlacementOutcome("simulated", bound, found.rate_per_s)
-        if found.rate_per_s * placement.weight > worth:
-            best, worth = at, found.rate_per_s * placement.weight
+        tried[at] = PlacementOutcome("simulated", bound, outcome.rate_per_s)
+        if outcome.rate_per_s * placement.weight > worth:
+            best, worth = at, outcome.rate_per_s * placement.weight
     return PlacementSearch(tuple(placements), tuple(tried), best, runs)
 
 

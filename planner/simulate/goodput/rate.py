@@ -90,7 +90,7 @@ def interval(
     Each stream says whether it keeps the limits at a rate; `near_per_s` is where its goodput is looked for first. It is
     without end where a stream keeps the limits at every rate.
     """
-    found = []
+    goodputs = []
     for good in streams:
         low, high = 0.0, most_per_s
         for step in (0.97, 0.9, 0.75):
@@ -98,11 +98,11 @@ def interval(
                 low = near_per_s * step
                 break
             high = near_per_s * step
-        found.append(_between(good, low, high, near_per_s))
-    if math.inf in found:
+        goodputs.append(_between(good, low, high, near_per_s))
+    if math.inf in goodputs:
         return 0.0, math.inf
-    mean, spread = float(np.mean(found)), float(np.std(found, ddof=1))
-    half = STUDENT_95[len(found)] * spread / math.sqrt(len(found))
+    mean, spread = float(np.mean(goodputs)), float(np.std(goodputs, ddof=1))
+    half = STUDENT_95[len(goodputs)] * spread / math.sqrt(len(goodputs))
     return max(mean - half, 0.0), mean + half
 
 

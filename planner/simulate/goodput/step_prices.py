@@ -83,14 +83,14 @@ def _first_tokens(grid: StepGrid) -> int:
 
 def _around(values: Floats) -> Floats:
     """The largest value of each corner and its neighbours on all axes."""
-    found = values
+    largest = values
     for axis in range(values.ndim):
-        ahead, behind = found.copy(), found.copy()
+        ahead, behind = largest.copy(), largest.copy()
         front, back = [slice(None)] * values.ndim, [slice(None)] * values.ndim
         front[axis], back[axis] = slice(1, None), slice(None, -1)
-        ahead[tuple(back)], behind[tuple(front)] = found[tuple(front)], found[tuple(back)]
-        found = np.maximum(found, np.maximum(ahead, behind))
-    return found
+        ahead[tuple(back)], behind[tuple(front)] = largest[tuple(front)], largest[tuple(back)]
+        largest = np.maximum(largest, np.maximum(ahead, behind))
+    return largest
 
 
 def pairs(input_tokens: Floats) -> Floats:
@@ -134,11 +134,11 @@ def joint_prices(instance: Instance, demand: MeanRequest) -> TokenPrices:
         if line is None:
             continue
         _, token_s, pair_s = line
-        found = TokenPrices(token_s, pair_s, share * sequence_s, share * context_s)
+        prices = TokenPrices(token_s, pair_s, share * sequence_s, share * context_s)
         worth = token_s * demand.prefill_tokens + pair_s * demand.prefill_pairs
-        worth += found.sequence_s * demand.decode_steps + found.context_s * demand.decode_contexts
+        worth += prices.sequence_s * demand.decode_steps + prices.context_s * demand.decode_contexts
         if worth > most:
-            best, most = found, worth
+            best, most = prices, worth
     return best
 
 

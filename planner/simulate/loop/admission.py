@@ -205,23 +205,23 @@ def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: f
     """Admits a waiting prompt if budget and memory allow."""
     whole = s.request[r, INPUT] + s.request[r, GENERATED]
     hits = cached_blocks(s, i, r)
-    found = 0
+    cached = 0
     for at in range(s.prefix_of[r], s.prefix_of[r] + hits):
-        found += s.prefix_size[s.prefix[at], 0]
+        cached += s.prefix_size[s.prefix[at], 0]
     stored = stored_tokens(s, r, hits)
-    found = min(found + stored, whole - 1)
-    tokens = chunk_of(s, i, whole - found, budget)
+    cached = min(cached + stored, whole - 1)
+    tokens = chunk_of(s, i, whole - cached, budget)
     if tokens == 0 or needed_blocks(s, i, r, hits, whole) > room(s, i) - margin or not acquire(s, i, r):
         return False
     dequeue(s, i)
     hold(s, i, r, hits, whole)
     s.request[r, STATE] = PREFILLING
-    s.request[r, DONE] = found
-    s.instance[i, HIT_TOKENS] += found
+    s.request[r, DONE] = cached
+    s.instance[i, HIT_TOKENS] += cached
     s.instance_s[i, PENALTY] += stored / s.run_s[STORE_RATE]
     if s.request_s[r, STARTED] < 0.0:
         s.request_s[r, STARTED] = now_s
-        s.request[r, CACHED] = found
+        s.request[r, CACHED] = cached
     add_chunk(s, i, r, tokens)
     return True
 

@@ -86,8 +86,8 @@ def control(s: RunState, now_s: float) -> None:
 @compiled
 def is_side(s: RunState, i: int, model: int, decoding: int) -> bool:
     """Whether an instance leads a group of a model on the side that decodes for others, or where requests enter."""
-    mine = s.instance[i, SERVES] == model and s.instance[i, LEADER] == i
-    return bool(mine and (s.instance[i, ROLE] == DECODE) == (decoding == 1))
+    leads = s.instance[i, SERVES] == model and s.instance[i, LEADER] == i
+    return bool(leads and (s.instance[i, ROLE] == DECODE) == (decoding == 1))
 
 
 @compiled
@@ -99,14 +99,14 @@ def count_side(s: RunState, model: int, decoding: int) -> tuple[int, int, int, i
         if is_side(s, leader, model, decoding) and STARTING <= life <= OPEN:
             up += 1
             if life == OPEN:
-                found = 0
+                outstanding = 0
                 for i in range(leader, leader + s.instance[leader, MEMBERS]):
-                    found += s.instance[i, OUTSTANDING]
+                    outstanding += s.instance[i, OUTSTANDING]
                     waiting += s.instance[i, QUEUED]
-                if emptiest == NONE or found <= least:
-                    emptiest, least = leader, found
+                if emptiest == NONE or outstanding <= least:
+                    emptiest, least = leader, outstanding
                 opened += 1
-                requests += found
+                requests += outstanding
     return up, opened, requests, waiting, int(emptiest)
 
 

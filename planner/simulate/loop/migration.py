@@ -158,15 +158,15 @@ def crowded_and_spare(s: RunState, now_s: float) -> tuple[int, int]:
     least, most = np.inf, -np.inf
     for i in range(len(s.instance)):
         if s.instance[i, ROLE] != PREFILL and s.instance[i, LIFE] >= OPEN:
-            found = relief(s, i, now_s)
-            if found < least:
-                source, least = i, found
+            room = relief(s, i, now_s)
+            if room < least:
+                source, least = i, room
     for i in range(len(s.instance)):
         same = s.instance[i, SERVES] == s.instance[source, SERVES] and s.instance[i, LIFE] == OPEN
         if s.instance[i, ROLE] != PREFILL and same:
-            found = relief(s, i, now_s)
-            if found > most:
-                goal, most = i, found
+            room = relief(s, i, now_s)
+            if room > most:
+                goal, most = i, room
     if least < s.run_s[CROWDED] and most > s.run_s[SPARE] and s.instance[source, MIGRANT] == NONE:
         return source, goal
     return source, source

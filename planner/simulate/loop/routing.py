@@ -94,10 +94,10 @@ def cheapest(s: RunState, r: int, policy: int, decoding: bool, now_s: float) -> 
     best, least = NONE, np.inf
     for i in range(len(s.instance)):
         if takes(s, i, r, decoding):
-            found = cost(s, i, r, policy, now_s)
-            tie = best != NONE and found == least
-            if found < least or (tie and s.instance[i, OUTSTANDING] < s.instance[best, OUTSTANDING]):
-                best, least = i, found
+            cost_here = cost(s, i, r, policy, now_s)
+            tie = best != NONE and cost_here == least
+            if cost_here < least or (tie and s.instance[i, OUTSTANDING] < s.instance[best, OUTSTANDING]):
+                best, least = i, cost_here
     return best
 
 
@@ -115,11 +115,11 @@ def nth(s: RunState, number: int, r: int, decoding: bool) -> int:
 @compiled
 def count(s: RunState, r: int, decoding: bool) -> int:
     """Instances that take a request here."""
-    found = 0
+    total = 0
     for i in range(len(s.instance)):
         if takes(s, i, r, decoding):
-            found += 1
-    return found
+            total += 1
+    return total
 
 
 @compiled

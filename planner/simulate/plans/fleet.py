@@ -153,14 +153,14 @@ def fleet_of_plan(
     for role in decision.roles:
         setting = settings[str(role.model)]
         number = paths.number_of_role[role.name] if paths else list(settings).index(str(role.model))
-        found = [replace(one, model=number) for one in engines_of(role, setting, sides.get(role.name))]
+        engines = [replace(one, model=number) for one in engines_of(role, setting, sides.get(role.name))]
         size = together(role, setting.arch)
-        each = len(found) // role.replicas
-        starts = range(len(instances), len(instances) + len(found), each)
+        each = len(engines) // role.replicas
+        starts = range(len(instances), len(instances) + len(engines), each)
         leaders[role.name] = [list(range(start, start + each, size)) for start in starts]
-        groups += [size] * (len(found) // size)
-        instances += found
-        names += [role.name] * len(found)
+        groups += [size] * (len(engines) // size)
+        instances += engines
+        names += [role.name] * len(engines)
     leaders |= {ffn.name: leaders[name] for name, ffn in sides.items()}  # neither side works without the other
     fleet = fleet_of_engines(instances, tuple(settings.values()), groups=groups, paths=paths.paths if paths else ())
     return PlannedFleet(
@@ -194,15 +194,15 @@ def _settings(
     pools = {spec.label: resolve_pool(spec, at, INPUTS) for at, spec in enumerate(problem.cluster.pools)}
     crossing = len({role.pool for role in decision.roles if role.function != "colocated"}) > 1
     paths = profile_paths([*profiles, *problem.costs.profiles])
-    found = {}
+    settings = {}
     for model in models:
-        mine = requests
+        own = requests
         if requests.workload is not None and len(models) > 1:
-            mine = requests.of_workloads([at for at, name in enumerate(_models(problem)) if name == model])
+            own = requests.of_workloads([at for at, name in enumerate(_models(problem)) if name == model])
         arch = resolve_model(problem, model, INPUTS, Path())
         drafter = _drafter(problem, arch)
-        found[model] = FleetSetting(problem, arch, pools, calibration, paths, mine, policies, crossing, drafter)
-    return found
+        settings[model] = FleetSetting(problem, arch, pools, calibration, paths, own, policies, crossing, drafter)
+    return settings
 
 
 def _drafter(problem: Problem, arch: Architecture) -> Drafter | None:
@@ -285,9 +285,10 @@ def _notes(decision: Decision, paths: RolePaths | None) -> Iterator[str]:
         yield "instances of one function take requests by the routing policy, whatever shares the plan routes to roles"
         return
     names = [role.name for role in decision.roles]
-    for mine in paths.paths:
+    for taken in paths.paths:
         ways = (
-            f"{path.share:.1%} to {' and '.join(dict.fromkeys((names[path.first], names[path.last])))}" for path in mine
+            f"{path.share:.1%} to {' and '.join(dict.fromkeys((names[path.first], names[path.last])))}"
+            for path in taken
         )
         yield f"requests go {', '.join(ways)}, as the plan routes them; within a role by the routing policy"
 
@@ -308,13 +309,13 @@ def _pool_links(instances: list[Instance], settings: Sequence[FleetSetting]) -> 
     setting, token_bytes = settings[0], max(map(_moved_bytes, settings))
     number = {label: at for at, label in enumerate(setting.pools)}
     used = {instance.pool for instance in instances}
-    found = []
+    links = []
     for link in setting.problem.cluster.links:
         one, other = (number[name] for name in link.pools)
         rate = link.bandwidth_bytes_per_s / token_bytes
         if {one, other} <= used:
-            found += [PoolLink(one, other, rate, link.latency_s), PoolLink(other, one, rate, link.latency_s)]
-    return tuple(found)
+            links += [PoolLink(one, other, rate, link.latency_s), PoolLink(other, one, rate, link.latency_s)]
+    return tuple(links)
 
 
 def _shards(role: Role) -> Shards:

@@ -82,9 +82,11 @@ class Requests:
 
     def of_workloads(self, numbers: Sequence[int]) -> "Requests":
         """The requests of these workloads as one, without sessions and prefixes."""
-        mine = self.is_of(numbers)
-        found = Requests.open_stream(np.zeros(int(mine.sum())), self.input_tokens[mine], self.output_tokens[mine])
-        return replace(found, arrival_s=self.arrival_s[mine], clients=self.clients)
+        chosen = self.is_of(numbers)
+        stream = Requests.open_stream(
+            np.zeros(int(chosen.sum())), self.input_tokens[chosen], self.output_tokens[chosen]
+        )
+        return replace(stream, arrival_s=self.arrival_s[chosen], clients=self.clients)
 
     def is_of(self, numbers: Sequence[int]) -> Bools:
         """Which requests are of one of these workloads [R]."""

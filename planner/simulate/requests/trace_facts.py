@@ -76,10 +76,10 @@ def distance(gaps: Floats, process: str, cv: float) -> float:
     """Kolmogorov-Smirnov distance of gaps to a renewal process of their mean and this CV, by a large sample of it."""
     count = 200_000
     drawn = np.sort(np.diff(arrivals(process, 1.0 / float(gaps.mean()), count + 1, cv=cv)))
-    found = np.sort(gaps)
-    points = np.concatenate([drawn, found])
+    observed = np.sort(gaps)
+    points = np.concatenate([drawn, observed])
     one = np.searchsorted(drawn, points, side="right") / len(drawn)
-    other = np.searchsorted(found, points, side="right") / len(found)
+    other = np.searchsorted(observed, points, side="right") / len(observed)
     return float(np.abs(one - other).max())
 
 

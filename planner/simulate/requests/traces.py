@@ -77,14 +77,14 @@ class Trace:
         if not self.timed:
             hint = "sample arrivals for it: `planner trace sample FILE --rate 5/s`"
             raise PlannerError("has no arrival times", where=self.name, hint=hint)
-        found = Requests.open_stream(
+        stream = Requests.open_stream(
             self.arrival_s,
             self.input_tokens,
             self.output_tokens,
             predicted_tokens=self.predicted_tokens,
             priority=self.priority,
         )
-        return found.with_prefixes(self.blocks, block_tokens=self.block_tokens) if self.blocks else found
+        return stream.with_prefixes(self.blocks, block_tokens=self.block_tokens) if self.blocks else stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +214,8 @@ def _format(row: Mapping[str, Any], name: str) -> _TraceColumns:
         if all(column in row for column in (form.arrival, form.input, form.output) if column):
             return form
     known = "; ".join(f"{form.arrival}, {form.input}, {form.output}" for form in FORMATS if form.arrival)
-    found = ", ".join(str(key) for key in row)
-    raise PlannerError(f"has the columns {found}", where=f"{name}:1", hint=f"a trace has one of: {known}")
+    columns = ", ".join(str(key) for key in row)
+    raise PlannerError(f"has the columns {columns}", where=f"{name}:1", hint=f"a trace has one of: {known}")
 
 
 def _text(path: str | Path) -> str:
@@ -248,12 +248,12 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _object(content: str, where: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(content)
+        value = json.loads(content)
     except (json.JSONDecodeError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise PlannerError("is no JSON object", where=where, hint="write one request a line")
-    return found
+    return value
 
 
 def trace_csv(trace: Trace) -> str:

@@ -68,17 +68,17 @@ def required(slo: SloSpec) -> tuple[Requirement, ...]:
     A limit on a mean asks for little: all but a tenth stay within ten times it. Shares of limits on different times are
     also taken together: what 95 % keep and what 95 % keep, at least 90 % keep both. Raises PlannerError for no limit.
     """
-    found = [*_single(slo)]
+    requirements = [*_single(slo)]
     if slo.attainment is not None:
-        found.append(Requirement(slo.attainment, **_strictest(slo)))
-    missed = sum(1.0 - one.share for one in found)
-    if len(found) > 1 and missed < 1.0:
-        limits = {name: min(getattr(one, name) for one in found) for name in ("ttft_s", "tpot_s", "latency_s")}
-        found.append(Requirement(1.0 - missed, **limits))
-    if not found:
+        requirements.append(Requirement(slo.attainment, **_strictest(slo)))
+    missed = sum(1.0 - one.share for one in requirements)
+    if len(requirements) > 1 and missed < 1.0:
+        limits = {name: min(getattr(one, name) for one in requirements) for name in ("ttft_s", "tpot_s", "latency_s")}
+        requirements.append(Requirement(1.0 - missed, **limits))
+    if not requirements:
         hint = "give the workload limits, such as `slo: {ttft: 1s, tpot: 50ms, attainment: 90%}`"
         raise PlannerError("without limits every rate is kept, and no goodput is the highest", hint=hint)
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(requirements))
 
 
 def _single(slo: SloSpec) -> Iterator[Requirement]:

@@ -108,9 +108,9 @@ def _require_covered(fleet: Fleet, requests: Requests, outputs: Ints, first: Int
     inputs = np.where(outputs == ENDLESS, 1, requests.input_tokens)
     whole = inputs + np.where(outputs == ENDLESS, 0, outputs)
     numbers = {instance.model for instance in fleet.instances}
-    mine = {number: (first == number) | (last == number) for number in numbers} if len(numbers) > 1 else {}
+    served = {number: (first == number) | (last == number) for number in numbers} if len(numbers) > 1 else {}
     for instance in {id(instance): instance for instance in fleet.instances}.values():
-        grid, own = instance.grid, mine.get(instance.model, slice(None))
+        grid, own = instance.grid, served.get(instance.model, slice(None))
         longest, prompt = int(whole[own].max(initial=1)) - 1, int(inputs[own].max(initial=1))
         if longest > max(grid.contexts[-1], 1) and instance.role != "prefill":
             what = f"step times end at a context of {grid.contexts[-1]:g} tokens, the longest request has {longest}"

@@ -124,8 +124,8 @@ class SimulationResult:
 
     def of_workload(self, number: int) -> "SimulationResult":
         """The same run with the requests of one workload alone."""
-        mine = self.requests.is_of((number,))
-        own: dict[str, Any] = {name: getattr(self, name)[mine] for name in OF_REQUESTS}
+        chosen = self.requests.is_of((number,))
+        own: dict[str, Any] = {name: getattr(self, name)[chosen] for name in OF_REQUESTS}
         return replace(self, requests=self.requests.of_workloads((number,)), **own)
 
     @property

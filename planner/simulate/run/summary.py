@@ -42,7 +42,7 @@ def figure(values: Floats, name: str) -> Figure:
     """
     value = statistic(values, name)
     batches = [statistic(batch, name) for batch in np.array_split(values, BATCHES)]
-    if len(values) < 10 * BATCHES or any(math.isnan(found) for found in batches):
+    if len(values) < 10 * BATCHES or any(math.isnan(mean) for mean in batches):
         return Figure(value, None)
     half = STUDENT_95 * float(np.std(batches, ddof=1)) / math.sqrt(BATCHES)
     return Figure(value, (max(value - half, 0.0), value + half))
@@ -141,10 +141,10 @@ def _span(result: SimulationResult) -> float:
 
 
 def _figures(values: Floats) -> dict[str, object]:
-    found = {name: figure(values, name) for name in STATISTICS}
+    values_of = {name: figure(values, name) for name in STATISTICS}
     return {
         name: {"value": one.value, "interval": None if one.interval is None else list(one.interval)}
-        for name, one in found.items()
+        for name, one in values_of.items()
         if not math.isnan(one.value)
     }
 
@@ -168,16 +168,16 @@ def _roles(result: SimulationResult, names: Sequence[str], span_s: float) -> dic
     role_of = np.array(names)
     rows: dict[str, object] = {}
     for name in dict.fromkeys(names):
-        mine = role_of == name
-        busy_s, steps = float(result.busy_s[mine].sum()), int(result.steps[mine].sum())
+        members = role_of == name
+        busy_s, steps = float(result.busy_s[members].sum()), int(result.steps[members].sum())
         rows[name] = {
-            "instances": int(mine.sum()),
-            "busy_share": busy_s / span_s / int(mine.sum()),
-            "prefill_share_of_busy": _share(result.busy_prefill_s[mine].sum(), busy_s),
-            "mean_batch": _share(result.sequence_s[mine].sum(), busy_s),
+            "instances": int(members.sum()),
+            "busy_share": busy_s / span_s / int(members.sum()),
+            "prefill_share_of_busy": _share(result.busy_prefill_s[members].sum(), busy_s),
+            "mean_batch": _share(result.sequence_s[members].sum(), busy_s),
             "mean_step_s": _share(busy_s, steps),
-            "peak_kv_share": float((result.peak_blocks[mine] / result.capacity_blocks[mine]).max()),
-            "preemptions": int(result.preemptions[mine].sum()),
+            "peak_kv_share": float((result.peak_blocks[members] / result.capacity_blocks[members]).max()),
+            "preemptions": int(result.preemptions[members].sum()),
         }
     return rows
 

@@ -143,10 +143,10 @@ def form_batch(s: RunState, c: Common, i: int) -> None:
 @compiled
 def idle(c: Common) -> int:
     """The instances that neither step nor hold a group."""
-    found = (1 << len(c.led)) - 1 & ~c.common[STEPPING]
+    free = (1 << len(c.led)) - 1 & ~c.common[STEPPING]
     for i in range(len(c.led)):
-        found &= ~c.led[i, GROUP]
-    return int(found)
+        free &= ~c.led[i, GROUP]
+    return int(free)
 
 
 @compiled

@@ -164,10 +164,10 @@ def in_batches(s: RunState, c: Common, order: Ints, k: int, batch_B2: Ints) -> i
 @compiled
 def roomiest_of(s: RunState, members: int, k: int) -> int:
     """The k instances of a set that have most room."""
-    found = 0
+    chosen = 0
     for _ in range(k):
-        found |= 1 << roomiest(s, members & ~found)
-    return int(found)
+        chosen |= 1 << roomiest(s, members & ~chosen)
+    return int(chosen)
 
 
 @compiled
@@ -175,12 +175,12 @@ def batches_fit(s: RunState, order: Ints, batch_B2: Ints, count: int, members: i
     """Whether each batch has room on its instances, the roomiest that those before it leave."""
     first = 0
     for b in range(count):
-        mine, blocks = roomiest_of(s, members, batch_B2[b, 1]), 0
+        chosen, blocks = roomiest_of(s, members, batch_B2[b, 1]), 0
         for at in range(first, batch_B2[b, 0]):
             blocks += whole_blocks(s, order[at])
-        if blocks > room_of(s, mine):
+        if blocks > room_of(s, chosen):
             return False
-        members &= ~mine
+        members &= ~chosen
         first = batch_B2[b, 0]
     return True
 
@@ -245,9 +245,9 @@ def prefill(s: RunState, c: Common, now_s: float) -> None:
         if not batches_fit(s, order, batch_B2, batches, members):
             batches, batch_B2[0, 0], batch_B2[0, 1] = 1, count, size(members)
         for b in range(batches):
-            mine = roomiest_of(s, left, batch_B2[b, 1])
-            left &= ~mine
-            start_prefill(s, c, order[first : batch_B2[b, 0]], mine, now_s)
+            chosen = roomiest_of(s, left, batch_B2[b, 1])
+            left &= ~chosen
+            start_prefill(s, c, order[first : batch_B2[b, 0]], chosen, now_s)
             first = batch_B2[b, 0]
         if left == 0:
             return
