@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.pareto import non_dominated
+from planner.solvers.pareto import efficient, non_dominated
 
 
 def by_definition(points: list[tuple[float, ...]], maximise: list[bool]) -> list[int]:
@@ -21,6 +21,17 @@ def by_definition(points: list[tuple[float, ...]], maximise: list[bool]) -> list
         )
 
     return [i for i in range(len(signed)) if not beaten(i)]
+
+
+_figures = st.lists(st.tuples(st.integers(0, 6), st.one_of(st.integers(0, 6), st.just(np.inf))), max_size=9)
+
+
+@given(_figures)
+def test_of_points_in_order_of_size_those_stay_that_are_faster_than_all_before(points: list[tuple[int, float]]) -> None:
+    chosen = efficient(np.array([size for size, _ in points], float), np.array([time for _, time in points], float))
+    small = sorted((size, time) for size, time in points if time < np.inf)
+    wanted = [point for i, point in enumerate(small) if all(point[1] < time for _, time in small[:i])]
+    assert [points[index] for index in chosen] == wanted
 
 
 @settings(max_examples=200, deadline=None)
