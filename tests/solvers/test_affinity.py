@@ -41,17 +41,17 @@ def test_every_item_has_a_slot_and_figures_are_those_of_the_layout(
     bins, items = 2 * groups, 8 * groups
     sets = _sets(seed, items, 3)
     slots_R, group_R = np.full(bins, items // bins + spare), np.arange(bins) // 2
-    result, found = _solved(AffinityProblem(sets, items, slots_R, group_R, price))
-    assert np.bincount(found.item_P, minlength=items).min() >= 1
-    held = found.item_P.reshape(bins, -1)
+    result, solved = _solved(AffinityProblem(sets, items, slots_R, group_R, price))
+    assert np.bincount(solved.item_P, minlength=items).min() >= 1
+    held = solved.item_P.reshape(bins, -1)
     assert all(len(set(row)) == len(row) for row in held.tolist())
-    copies_E, drawn_E = np.bincount(found.item_P, minlength=items), np.bincount(sets.ravel(), minlength=items)
+    copies_E, drawn_E = np.bincount(solved.item_P, minlength=items), np.bincount(sets.ravel(), minlength=items)
     load_R = (drawn_E / copies_E)[held].sum(axis=1)
-    assert found.imbalance == pytest.approx(load_R.max() / load_R.mean())
-    assert found.groups_touched == groups_touched(sets, found.item_P, slots_R, group_R, items)
+    assert solved.imbalance == pytest.approx(load_R.max() / load_R.mean())
+    assert solved.groups_touched == groups_touched(sets, solved.item_P, slots_R, group_R, items)
     assert result.bound is not None
     assert result.objective is not None
-    assert result.bound <= result.objective == pytest.approx(found.groups_touched + price * found.fresh_imbalance)
+    assert result.bound <= result.objective == pytest.approx(solved.groups_touched + price * solved.fresh_imbalance)
 
 
 def test_small_layouts_are_within_two_hundredths_of_the_best_of_all() -> None:
@@ -121,11 +121,11 @@ def test_the_imbalance_to_expect_is_that_of_fresh_sets() -> None:
     slots_R, group_R = np.full(8, 9), np.arange(8) // 4
     foreseen, seen = [], []
     for _ in range(6):
-        found = _solved(AffinityProblem(draw(), 64, slots_R, group_R))[1]
-        foreseen.append(found.fresh_imbalance)
-        copies_E = np.bincount(found.item_P, minlength=64)
+        result = _solved(AffinityProblem(draw(), 64, slots_R, group_R))[1]
+        foreseen.append(result.fresh_imbalance)
+        copies_E = np.bincount(result.item_P, minlength=64)
         for _ in range(20):
-            load_R = (np.bincount(draw().ravel(), minlength=64) / copies_E)[found.item_P].reshape(8, -1).sum(axis=1)
+            load_R = (np.bincount(draw().ravel(), minlength=64) / copies_E)[result.item_P].reshape(8, -1).sum(axis=1)
             seen.append(load_R.max() / load_R.mean())
     assert np.mean(foreseen) - 1 == pytest.approx(np.mean(seen) - 1, rel=0.2)
 
@@ -133,8 +133,8 @@ def test_the_imbalance_to_expect_is_that_of_fresh_sets() -> None:
 def test_bins_that_are_slower_carry_less() -> None:
     sets = _sets(0, 16, 2, 2000)
     speed_R = np.array([1.0, 0.5, 1.0, 0.5])
-    found = _solved(AffinityProblem(sets, 16, np.full(4, 6), np.array([0, 0, 1, 1]), speed_R=speed_R))[1]
-    assert found.imbalance < 1.1
+    result = _solved(AffinityProblem(sets, 16, np.full(4, 6), np.array([0, 0, 1, 1]), speed_R=speed_R))[1]
+    assert result.imbalance < 1.1
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,13 @@ def _problems(draw: st.DrawFn) -> ChainProblem:
 def _best(problem: ChainProblem) -> float | None:
     """The fastest of all chains within the budget."""
     items, states, options = problem.time_LGO.shape
-    found = [
+    result = [
         chain_time(problem, chain)
         for chosen in product(product(range(states), range(options)), repeat=items)
         if chain_size(problem, chain := Chain(tuple(s for s, _ in chosen), tuple(o for _, o in chosen)))
         <= problem.budget
     ]
-    return min((seconds for seconds in found if np.isfinite(seconds)), default=None)
+    return min((seconds for seconds in result if np.isfinite(seconds)), default=None)
 
 
 @settings(max_examples=150, deadline=None)

@@ -47,8 +47,8 @@ def test_one_hazard_and_blocking_saves_give_the_formula_of_daly() -> None:
     gap_s, restart_s, pause_s, step_s, steps = 7200.0, 300.0, 40.0, 2.0, 350
     work_s = steps * step_s
     whole_s = math.exp(restart_s / gap_s) * gap_s * math.expm1((work_s + pause_s) / gap_s)
-    found = effective_share([Hazard(1 / gap_s, restart_s)], Saving(step_s, pause_s), [steps])
-    assert found[0] == pytest.approx(work_s / whole_s, rel=1e-12)
+    shares = effective_share([Hazard(1 / gap_s, restart_s)], Saving(step_s, pause_s), [steps])
+    assert shares[0] == pytest.approx(work_s / whole_s, rel=1e-12)
 
 
 def young_interval_s(pause_s: float, mean_gap_s: float) -> float:
@@ -74,6 +74,21 @@ def test_saves_longer_than_the_gap_between_failures_are_made_once_a_gap() -> Non
     best = best_interval([Hazard(1 / 100.0, 0.0)], Saving(0.1, 300.0), 10**7).solution
     assert best is not None
     assert best * 0.1 == pytest.approx(100.0, rel=0.06)  # Daly: one mean gap where a save takes two or more
+
+
+def test_a_snapshot_counts_when_nothing_takes_it_before_it_is_durable() -> None:
+    hazards = [Hazard(2e-4, 60.0, Loss.UNDURABLE), Hazard(5e-4, 60.0)]
+    at_once, later = (effective_share(hazards, Saving(1.0, 5.0, wait_s), [400])[0] for wait_s in (0.0, 300.0))
+    assert later / at_once == pytest.approx(math.exp(-2e-4 * 300.0), rel=1e-12)
+
+
+def test_a_save_at_a_failure_overtakes_a_snapshot_that_is_not_durable_yet() -> None:
+    hazards = [Hazard(2e-4, 60.0, Loss.UNDURABLE), Hazard(5e-4, 60.0, Loss.STEP), Hazard(1e-4, 60.0)]
+    whole, early, late = (
+        effective_share(hazards, Saving(1.0, 5.0, wait_s), [400])[0] for wait_s in (0.0, 100.0, 300.0)
+    )
+    taken = [-math.expm1(-7e-4 * wait_s) for wait_s in (100.0, 300.0)]  # by one of the two, within that time
+    assert (whole - early) / (whole - late) == pytest.approx(taken[0] / taken[1], rel=1e-9)
 
 
 def test_without_failures_the_longest_interval_is_best() -> None:

@@ -28,22 +28,22 @@ def _brute_force(problem: ChoiceProblem) -> float | None:
 def test_the_best_choice_is_that_of_trying_all(groups: tuple[ItemClass, ...], capacity: float) -> None:
     """Sums that differ from the capacity by rounding alone may count as fitting."""
     problem = ChoiceProblem(groups, capacity)
-    found, fitting = best_choices(problem), _brute_force(problem)
+    result, fitting = best_choices(problem), _brute_force(problem)
     rounded = _brute_force(ChoiceProblem(groups, capacity * (1 + 1e-9) + 1e-9))
-    if found.solution is None:
+    if result.solution is None:
         assert fitting is None
         return
     used = sum(
         count * size
-        for group, counts in zip(groups, found.solution, strict=True)
+        for group, counts in zip(groups, result.solution, strict=True)
         for count, (_, size) in zip(counts, group.options, strict=True)
     )
     assert used <= capacity * (1 + 1e-9) + 1e-9
-    assert found.objective is not None
+    assert result.objective is not None
     assert rounded is not None
-    assert rounded - 1e-9 <= found.objective
-    assert fitting is None or found.objective <= fitting + 1e-9
-    assert found.gap == 0.0
+    assert rounded - 1e-9 <= result.objective
+    assert fitting is None or result.objective <= fitting + 1e-9
+    assert result.gap == 0.0
 
 
 @given(_groups, st.floats(0, 40), st.floats(0, 20))
@@ -56,10 +56,10 @@ def test_more_room_is_never_slower(groups: tuple[ItemClass, ...], capacity: floa
 
 def test_every_item_has_one_option() -> None:
     problem = ChoiceProblem((ItemClass(80, ((0.0, 5.0), (1.0, 3.3), (1.7, 2.1), (4.0, 0.4))),), 200.0)
-    found = best_choices(problem)
-    assert found.solution is not None
-    assert sum(found.solution[0]) == 80
-    assert total_time(problem, found.solution) == found.objective
+    result = best_choices(problem)
+    assert result.solution is not None
+    assert sum(result.solution[0]) == 80
+    assert total_time(problem, result.solution) == result.objective
 
 
 def test_items_too_large_together_have_no_choice() -> None:

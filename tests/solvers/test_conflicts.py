@@ -29,10 +29,10 @@ class Oracle:
 @given(CONFLICTS, st.permutations(range(9)))
 def test_a_conflict_is_infeasible_and_any_member_less_is_feasible(conflicts: Sets, limits: list[int]) -> None:
     oracle = Oracle(conflicts)
-    found = minimal_conflict(limits, oracle)
-    assert not oracle(frozenset(found))
-    assert all(oracle(frozenset(found) - {member}) for member in found)
-    assert list(found) == [limit for limit in limits if limit in found]
+    result = minimal_conflict(limits, oracle)
+    assert not oracle(frozenset(result))
+    assert all(oracle(frozenset(result) - {member}) for member in result)
+    assert list(result) == [limit for limit in limits if limit in result]
 
 
 @settings(max_examples=200, deadline=None)
@@ -41,18 +41,18 @@ def test_few_limits_are_filtered_by_deletion_to_the_same_guarantee(conflicts: Se
     oracle = Oracle(conflicts)
     limits = range(count)
     assume(not oracle(frozenset(limits)))
-    found = minimal_conflict(limits, oracle)
-    assert not oracle(frozenset(found))
-    assert all(oracle(frozenset(found) - {member}) for member in found)
+    result = minimal_conflict(limits, oracle)
+    assert not oracle(frozenset(result))
+    assert all(oracle(frozenset(result) - {member}) for member in result)
 
 
 @settings(max_examples=200, deadline=None)
 @given(CONFLICTS)
 def test_the_smallest_conflict_has_no_smaller_rival(conflicts: Sets) -> None:
     oracle = Oracle(conflicts)
-    found = smallest_conflict(range(9), oracle)
-    assert not oracle(frozenset(found))
-    assert len(found) == min(
+    result = smallest_conflict(range(9), oracle)
+    assert not oracle(frozenset(result))
+    assert len(result) == min(
         size for size in range(10) for chosen in itertools.combinations(range(9), size) if not oracle(frozenset(chosen))
     )
 
@@ -82,10 +82,10 @@ def test_the_nearest_value_is_feasible_and_within_tolerance(current: float, fact
     def feasible_at(value: float) -> bool:
         return value >= threshold if direction > 0 else value <= threshold
 
-    found = nearest_value(feasible_at, current, direction, furthest=furthest, tolerance=1e-4)
-    assert found is not None
-    assert feasible_at(found)
-    assert abs(found - threshold) <= 2e-4 * abs(found - current) + 1e-12
+    result = nearest_value(feasible_at, current, direction, furthest=furthest, tolerance=1e-4)
+    assert result is not None
+    assert feasible_at(result)
+    assert abs(result - threshold) <= 2e-4 * abs(result - current) + 1e-12
 
 
 def test_no_value_is_nearest_when_the_furthest_fails_and_the_current_when_it_holds() -> None:

@@ -25,13 +25,13 @@ def test_no_other_numbers_end_earlier(tasks: int, rows: list[tuple[int, int, int
     done_s = [partial(_done_s, slope, start) for _, _, slope, start in rows]
     choices = product(*(range(one.unit, tasks // one.count + 1, one.unit) for one in groups))
     legal = [n for n in choices if sum(one.count * k for one, k in zip(groups, n, strict=True)) == tasks]
-    found = share_tasks(tasks, groups, done_s)
+    result = share_tasks(tasks, groups, done_s)
     assert can_share(tasks, groups) == bool(legal)
-    assert (found.status is Status.OPTIMAL) == bool(legal)
-    if found.solution is not None:
-        assert found.solution in legal
-        last = [max(f(k) for f, k in zip(done_s, n, strict=True)) for n in (*legal, found.solution)]
-        assert last[-1] == min(last) == found.objective == found.bound
+    assert (result.status is Status.OPTIMAL) == bool(legal)
+    if result.solution is not None:
+        assert result.solution in legal
+        last = [max(f(k) for f, k in zip(done_s, n, strict=True)) for n in (*legal, result.solution)]
+        assert last[-1] == min(last) == result.objective == result.bound
 
 
 def test_faster_machines_take_more_and_few_numbers_are_tried() -> None:
@@ -41,8 +41,8 @@ def test_faster_machines_take_more_and_few_numbers_are_tried() -> None:
         asked.append(n)
         return 3.0 * n
 
-    found = share_tasks(1024, [Machines(4), Machines(4)], [lambda n: 1.0 * n, slow])
-    assert found.solution == (192, 64)
+    result = share_tasks(1024, [Machines(4), Machines(4)], [lambda n: 1.0 * n, slow])
+    assert result.solution == (192, 64)
     assert len(asked) < 40
 
 

@@ -24,11 +24,11 @@ def test_exports_lose_no_weight_stay_in_free_slots_and_never_slow_the_slowest_bi
     size = bins * items
     weights = data.draw(st.lists(st.integers(0, 50), min_size=size, max_size=size).filter(any))
     problem = _problem([float(weight) for weight in weights], bins, free)
-    found = solve_export(problem)
-    assert found.solution is not None
-    assert found.objective is not None
-    assert found.bound is not None
-    exports = found.solution
+    result = solve_export(problem)
+    assert result.solution is not None
+    assert result.objective is not None
+    assert result.bound is not None
+    exports = result.solution
     home_E = np.repeat(np.arange(bins), items)
     taken = exports.item_RJ >= 0
     given_E = np.bincount(exports.item_RJ[taken], weights=exports.amount_RJ[taken], minlength=size)
@@ -38,7 +38,7 @@ def test_exports_lose_no_weight_stay_in_free_slots_and_never_slow_the_slowest_bi
     times = export_times(problem, exports)
     assert times.sum() == pytest.approx(sum(weights))
     staying = np.bincount(home_E, weights=problem.weight_E, minlength=bins).max()
-    assert found.bound - 1e-9 <= found.objective <= staying + 1e-9
+    assert result.bound - 1e-9 <= result.objective <= staying + 1e-9
 
 
 @pytest.mark.parametrize("free", [1, 2])
@@ -47,31 +47,31 @@ def test_skewed_loads_are_balanced_to_a_hundredth(free: int) -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         weights = rng.permutation(1.0 / np.arange(1, 257) ** 0.7) * 1e5
-        found = solve_export(_problem(list(weights), 32, free))
-        assert found.objective is not None
-        assert found.bound is not None
-        reached.append(found.objective / found.bound)
+        result = solve_export(_problem(list(weights), 32, free))
+        assert result.objective is not None
+        assert result.bound is not None
+        reached.append(result.objective / result.bound)
     assert float(np.mean(reached)) < 1.01
 
 
 def test_balanced_homes_hand_nothing_over() -> None:
-    found = solve_export(_problem([1.0] * 8, 4, 2))
-    assert found.solution is not None
-    assert (found.solution.item_RJ == -1).all()
+    result = solve_export(_problem([1.0] * 8, 4, 2))
+    assert result.solution is not None
+    assert (result.solution.item_RJ == -1).all()
 
 
 def test_a_slack_bin_with_one_slot_is_filled_through_a_relay() -> None:
     """Two bins are over by 1 each and one has room for 2 in its single slot: one of the two gathers both."""
-    found = solve_export(_problem([3.0, 3.0, 0.0], 3, 1), tolerance=0.0)
-    assert found.objective == pytest.approx(2.0)
-    assert found.solution is not None
-    assert (found.solution.item_RJ >= 0).sum() == 2
+    result = solve_export(_problem([3.0, 3.0, 0.0], 3, 1), tolerance=0.0)
+    assert result.objective == pytest.approx(2.0)
+    assert result.solution is not None
+    assert (result.solution.item_RJ >= 0).sum() == 2
 
 
 def test_faster_bins_carry_more() -> None:
     problem = ExportProblem(np.array([4.0, 4.0]), np.array([1, 1]), np.array([1, 1]), np.array([3.0, 1.0]))
-    found = solve_export(problem, tolerance=0.0)
-    assert found.objective == pytest.approx(2.0)
+    result = solve_export(problem, tolerance=0.0)
+    assert result.objective == pytest.approx(2.0)
 
 
 def test_homes_that_do_not_match_the_weights_are_refused() -> None:
@@ -93,9 +93,9 @@ def test_the_exact_formulation_is_never_beaten_and_mostly_met_within_a_twentieth
         exact = solve(exports_model(*plain, whole=backend == "cpsat"), backend=backend, time_limit_s=20.0)
         assert exact.status is Status.OPTIMAL
         assert exact.objective is not None
-        found = solve_export(problem, tolerance=0.0)
-        assert found.objective is not None
+        result = solve_export(problem, tolerance=0.0)
+        assert result.objective is not None
         unit = 1.0 if backend == "cpsat" else 1e-6  # whole units of weight are up to one above the optimum
-        assert found.objective >= exact.objective - unit
-        near += found.objective <= exact.objective * 1.05
+        assert result.objective >= exact.objective - unit
+        near += result.objective <= exact.objective * 1.05
     assert near >= 5

@@ -29,8 +29,8 @@ def _round_s(job: TaskJob, taken: tuple[int, ...]) -> float | None:
     kinds = [kind for kind, number in zip(("a", "b"), taken, strict=True) for _ in range(number // job.group)]
     if not kinds:
         return None
-    found = spread_tasks(job.tasks, [job.task_s[kind] for kind in kinds], [job.most[kind] for kind in kinds])
-    return None if found.objective is None else found.objective + job.more_s
+    result = spread_tasks(job.tasks, [job.task_s[kind] for kind in kinds], [job.most[kind] for kind in kinds])
+    return None if result.objective is None else result.objective + job.more_s
 
 
 @settings(max_examples=40, deadline=None)
@@ -45,21 +45,21 @@ def test_no_other_division_makes_the_jobs_faster(jobs: list[TaskJob], first: int
         rounds = [_round_s(job, part) for job, part in zip(jobs, split, strict=True)]
         speeds = (own / at if own and at else 0.0 for own, at in zip(alone, rounds, strict=True))
         best = max(best, sum(speeds))
-    found = share_machines(jobs, machines)
-    assert found.status is Status.OPTIMAL
-    assert found.objective == pytest.approx(best)
-    assert found.bound == pytest.approx(best)
-    assert found.solution is not None
-    for job, way in zip(jobs, found.solution, strict=True):
+    result = share_machines(jobs, machines)
+    assert result.status is Status.OPTIMAL
+    assert result.objective == pytest.approx(best)
+    assert result.bound == pytest.approx(best)
+    assert result.solution is not None
+    for job, way in zip(jobs, result.solution, strict=True):
         assert way is None or way.round_s == pytest.approx(_round_s(job, way.machines))
 
 
 def test_fast_machines_go_where_they_are_worth_most() -> None:
     even = TaskJob(4, {"a": 1.0, "b": 1.1}, {"a": 4, "b": 4})
     keen = TaskJob(4, {"a": 1.0, "b": 5.0}, {"a": 4, "b": 4})
-    found = share_machines([even, keen], {"a": 4, "b": 4})
-    assert found.solution is not None
-    assert [way.machines for way in found.solution if way is not None] == [(0, 4), (4, 0)]
+    result = share_machines([even, keen], {"a": 4, "b": 4})
+    assert result.solution is not None
+    assert [way.machines for way in result.solution if way is not None] == [(0, 4), (4, 0)]
 
 
 def test_ways_shorten_as_machines_grow_and_jobs_need_work() -> None:

@@ -215,23 +215,23 @@ def test_dropping_dominated_candidates_loses_nothing() -> None:
         )
         problem = scattered_problem(seed, num_shapes=7) if seed % 4 == 3 else problem
         result = solve_mix(problem)
-        whole_model, found = build(problem)
+        whole_model, variables = build(problem)
         from planner.solvers.backends.solve import solve
 
         undropped = solve(whole_model)
         assert result.status is undropped.status
         if undropped.objective is not None:
-            expected = undropped.objective * found.objective_unit
+            expected = undropped.objective * variables.objective_unit
             assert result.objective == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_a_dominator_is_kept_and_is_no_larger_or_dearer() -> None:
     problem = candidates_40()
-    found = dominators(problem)
-    assert found
-    for loser, winner in found.items():
+    result = dominators(problem)
+    assert result
+    for loser, winner in result.items():
         worse, better = problem.shapes[loser], problem.shapes[winner]
-        assert winner not in found
+        assert winner not in result
         assert better.devices <= worse.devices
         assert worse.group_devices % better.group_devices == 0
         assert better.rate_per_s[0] * (worse.devices // better.devices) >= worse.rate_per_s[0]
@@ -263,9 +263,9 @@ def test_a_hundred_thousand_candidates_are_thinned_in_seconds() -> None:
         for index, size in enumerate(draw.choices([1, 2, 4, 8], k=100_000))
     )
     started_s = time.process_time()
-    found = dominators(MixProblem(shapes, (MixPool("pool", ((8, 1),)),), (MixDemand("d"),)))
+    result = dominators(MixProblem(shapes, (MixPool("pool", ((8, 1),)),), (MixDemand("d"),)))
     assert time.process_time() - started_s < 5.0
-    assert 0 < len(shapes) - len(found) < 200
+    assert 0 < len(shapes) - len(result) < 200
 
 
 def test_groups_need_room_inside_one_node() -> None:
@@ -327,17 +327,17 @@ def test_the_solution_obeys_every_row_of_the_model_and_adds_up() -> None:
     problem = candidates_40()
     result = solve_mix(problem)
     solution = _solution(result)
-    model, found = build(problem)
+    model, variables = build(problem)
     values = [0.0] * len(model.names)
     for c, count in enumerate(solution.counts):
-        values[found.n[c].column] = count
-        values[found.u[c, 0].column] = solution.load_per_s[c][0] / problem.shapes[c].rate_per_s[0]
+        values[variables.n[c].column] = count
+        values[variables.u[c, 0].column] = solution.load_per_s[c][0] / problem.shapes[c].rate_per_s[0]
     for flow in solution.flows:
-        values[found.f[flow.source, flow.target, flow.demand, flow.channel].column] = (
-            flow.rate_per_s / found.rate_unit_per_s
+        values[variables.f[flow.source, flow.target, flow.demand, flow.channel].column] = (
+            flow.rate_per_s / variables.rate_unit_per_s
         )
-    values[found.d[0].column] = solution.served_per_s[0] / found.rate_unit_per_s
-    values[found.objective.column] = (result.objective or 0.0) / found.objective_unit
+    values[variables.d[0].column] = solution.served_per_s[0] / variables.rate_unit_per_s
+    values[variables.objective.column] = (result.objective or 0.0) / variables.objective_unit
     assert check_feasible(model, values, 1e-9) == []
     assert solution.devices == sum(s.devices * k for s, k in zip(problem.shapes, solution.counts, strict=True))
 

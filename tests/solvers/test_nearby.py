@@ -29,8 +29,8 @@ def _problem(seed: int, items: int = 8, slots: int = 3) -> SpreadProblem:
 def _far_by_flow(seed: int) -> tuple[float, float]:
     """What must leave its group, item by item, as a maximum flow of weight to copies in its own group."""
     problem = _problem(seed)
-    found = solve_spread(problem).solution
-    assert found is not None
+    solution = solve_spread(problem).solution
+    assert solution is not None
     near = 0.0
     for item, weight in enumerate(problem.weight_E):
         graph: nx.DiGraph[str] = nx.DiGraph()
@@ -38,13 +38,13 @@ def _far_by_flow(seed: int) -> tuple[float, float]:
             graph.add_edge("from", f"source {group}", capacity=weight / 2)
             carried = sum(
                 weight * share
-                for slot, share in enumerate(found.share_P)
-                if found.item_P[slot] == item and GROUP_R[problem.bin_P[slot]] == group
+                for slot, share in enumerate(solution.share_P)
+                if solution.item_P[slot] == item and GROUP_R[problem.bin_P[slot]] == group
             )
             graph.add_edge(f"source {group}", f"copies {group}")
             graph.add_edge(f"copies {group}", "to", capacity=carried)
         near += nx.maximum_flow_value(graph, "from", "to")
-    return 1.0 - near / problem.weight_E.sum(), _far(problem, found.item_P)
+    return 1.0 - near / problem.weight_E.sum(), _far(problem, solution.item_P)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -87,18 +87,18 @@ def test_with_time_to_spare_the_best_of_all_layouts_is_found() -> None:
                         row = np.array([*a, *b, *c, *d])
                         if len(set(row.tolist())) == 5:
                             best = min(best, _far(problem, row))
-        found = solve_nearby(problem, GROUP_R, start.item_P, float("inf"))
-        assert found.objective is not None
-        assert best - 1e-9 <= found.objective <= best + 0.02
+        result = solve_nearby(problem, GROUP_R, start.item_P, float("inf"))
+        assert result.objective is not None
+        assert best - 1e-9 <= result.objective <= best + 0.02
         assert far_bound(problem, GROUP_R) <= best + 1e-9
 
 
 def test_copies_of_the_heaviest_item_go_to_every_group() -> None:
     problem = SpreadProblem(np.array([90.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]), np.full(4, 2), np.ones(4))
     start = np.array([0, 1, 0, 2, 3, 4, 5, 6])
-    found = solve_nearby(problem, GROUP_R, start, 100.0).solution
-    assert found is not None
-    held = found.item_P.reshape(2, 4)
+    solution = solve_nearby(problem, GROUP_R, start, 100.0).solution
+    assert solution is not None
+    held = solution.item_P.reshape(2, 4)
     assert 0 in held[0]
     assert 0 in held[1]
 

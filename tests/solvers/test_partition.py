@@ -86,9 +86,9 @@ def test_the_integer_program_agrees(seed: int) -> None:
         least_S=np.zeros(3, np.int64),
     )
     referee = solve(partition_model(*_plain(problem)), backend="mathopt-highs")
-    found = partition(problem)
-    assert found.status is referee.status
-    assert found.objective == pytest.approx(referee.objective, abs=1e-6)
+    result = partition(problem)
+    assert result.status is referee.status
+    assert result.objective == pytest.approx(referee.objective, abs=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
@@ -108,9 +108,9 @@ def test_equal_cuts_of_equal_items_are_even() -> None:
     problem = PartitionProblem(
         np.ones((1, 10)), np.zeros((1, 10)), np.zeros(10), one, 0 * one, 0 * one, one, one.astype(np.int64)
     )
-    found = partition(problem).solution
-    assert found is not None
-    assert sorted(found.counts) == [2, 2, 3, 3]
+    solution = partition(problem).solution
+    assert solution is not None
+    assert sorted(solution.counts) == [2, 2, 3, 3]
 
 
 def test_the_stage_that_holds_most_is_the_one_that_gives_time_for_memory() -> None:
@@ -124,9 +124,9 @@ def test_the_stage_that_holds_most_is_the_one_that_gives_time_for_memory() -> No
         capacity_S=np.array([10.0, 10.0]),
         least_S=np.ones(2, np.int64),
     )
-    found = partition(problem)
-    assert found.solution == Partition((2, 2), (0, 1, 0, 0)) or found.solution == Partition((2, 2), (1, 0, 0, 0))
-    assert found.objective == pytest.approx(2.3)
+    result = partition(problem)
+    assert result.solution == Partition((2, 2), (0, 1, 0, 0)) or result.solution == Partition((2, 2), (1, 0, 0, 0))
+    assert result.objective == pytest.approx(2.3)
 
 
 def test_figures_of_different_sizes_and_negative_ones_are_refused() -> None:

@@ -94,8 +94,8 @@ def test_bubbles_of_dualpipe_are_those_of_its_readme_where_the_three_passes_take
     """(PP/2 - 1)(F&B + B - 3W), B the whole backward pass; DualPipeV has PP/2 ranks."""
     forward_backward, backward, weights = 3.0, 2.0, 1.0
     wanted = forward_backward + backward - 3.0 * weights
-    found = _bubble("dualpipe", ranks, 1, batches, 1.0, 1.0, 1.0)
-    assert found == pytest.approx((ranks / 2 - 1) * wanted, abs=1e-9)
+    result = _bubble("dualpipe", ranks, 1, batches, 1.0, 1.0, 1.0)
+    assert result == pytest.approx((ranks / 2 - 1) * wanted, abs=1e-9)
     assert _bubble("dualpipev", ranks, 2, batches, 1.0, 1.0, 1.0) == pytest.approx((ranks - 1) * wanted, abs=1e-9)
 
 
@@ -134,8 +134,8 @@ def test_formulas_of_the_shared_truth_hold() -> None:
         assert _bubble("1f1b", p, 1, m, tF, tB, tW) == pytest.approx(
             eval(truth["gpipe_1f1b"]["bubble_time"], {}, names)
         )
-        found = _bubble("interleaved", p, v, m, tF / v, tB / v, tW / v)
-        assert found == pytest.approx(eval(truth["interleaved_1f1b"]["bubble_time"], {}, names))
+        result = _bubble("interleaved", p, v, m, tF / v, tB / v, tW / v)
+        assert result == pytest.approx(eval(truth["interleaved_1f1b"]["bubble_time"], {}, names))
 
 
 @st.composite

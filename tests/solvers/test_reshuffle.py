@@ -28,23 +28,23 @@ def _fewest_by_trying(alive: list[int], blank: int, replicas: int) -> int | None
 @settings(deadline=None, max_examples=30)
 @given(_cells, st.integers(0, 1))
 def test_no_other_reassignment_moves_fewer_cells(alive: list[int], blank: int) -> None:
-    found = fewest_moves(alive, blank)
-    assert found.solution is not None
-    assert found.solution.replicas == most_replicas(alive, blank)
-    assert found.solution.loads == _fewest_by_trying(alive, blank, found.solution.replicas)
-    assert found.gap == 0.0
+    result = fewest_moves(alive, blank)
+    assert result.solution is not None
+    assert result.solution.replicas == most_replicas(alive, blank)
+    assert result.solution.loads == _fewest_by_trying(alive, blank, result.solution.replicas)
+    assert result.gap == 0.0
 
 
 def test_a_lost_cell_is_replaced_by_a_spare_one() -> None:
-    found = fewest_moves([4, 3, 4, 4], blank=1).solution
-    assert found is not None
-    assert (found.replicas, found.changes, found.idle) == (4, ((-1, 1),), ())
+    solution = fewest_moves([4, 3, 4, 4], blank=1).solution
+    assert solution is not None
+    assert (solution.replicas, solution.changes, solution.idle) == (4, ((-1, 1),), ())
 
 
 def test_without_spares_the_broken_replica_gives_its_cells() -> None:
-    found = fewest_moves([3, 4, 2, 4]).solution
-    assert found is not None
-    assert (found.replicas, found.loads) == (3, 1)
+    solution = fewest_moves([3, 4, 2, 4]).solution
+    assert solution is not None
+    assert (solution.replicas, solution.loads) == (3, 1)
 
 
 def test_too_few_cells_form_no_replicas() -> None:
@@ -55,34 +55,34 @@ def test_too_few_cells_form_no_replicas() -> None:
 @given(st.integers(1, 4), st.integers(1, 4), st.data())
 def test_no_other_assignment_of_pieces_keeps_more(pieces: int, after: int, data: st.DataObject) -> None:
     gone = data.draw(st.sets(st.integers(0, pieces - 1), max_size=pieces - 1))
-    found = recut(pieces, sorted(gone), after).solution
-    assert found is not None
+    solution = recut(pieces, sorted(gone), after).solution
+    assert solution is not None
     overlap = overlaps(pieces, after)
     left: list[int | None] = [*(index for index in range(pieces) if index not in gone), *([None] * after)]
     best = max(
         sum(overlap[holder, piece] for piece, holder in enumerate(holders) if holder is not None)
         for holders in itertools.permutations(left, after)
     )
-    assert found.kept == pytest.approx(best)
-    assert found.kept + found.moved + found.lost == pytest.approx(1.0)
+    assert solution.kept == pytest.approx(best)
+    assert solution.kept + solution.moved + solution.lost == pytest.approx(1.0)
 
 
 def test_pieces_that_stay_as_they_are_do_not_move() -> None:
-    found = recut(8, [], 8).solution
-    assert found is not None
-    assert (found.kept, found.moved, found.lost) == (1.0, 0.0, 0.0)
+    solution = recut(8, [], 8).solution
+    assert solution is not None
+    assert (solution.kept, solution.moved, solution.lost) == (1.0, 0.0, 0.0)
 
 
 @settings(deadline=None)
 @given(st.integers(0, 6), st.lists(st.floats(0.1, 5), min_size=1, max_size=3))
 def test_no_other_spread_of_equal_tasks_ends_earlier(tasks: int, task_s: list[float]) -> None:
-    found = spread_tasks(tasks, task_s)
+    result = spread_tasks(tasks, task_s)
     tried = [
         max((count * seconds for count, seconds in zip(counts, task_s, strict=True)), default=0.0)
         for counts in itertools.product(range(tasks + 1), repeat=len(task_s))
         if sum(counts) == tasks
     ]
-    assert found.objective == pytest.approx(min(tried))
+    assert result.objective == pytest.approx(min(tried))
 
 
 def test_machines_take_no_more_than_fits() -> None:

@@ -78,13 +78,13 @@ def test_the_gain_of_a_measurement_is_that_of_brute_force_over_its_results() -> 
     rng = np.random.default_rng(1)
     now = expected_rewards(choice).max()
     for index in range(3):
-        found = []
+        result = []
         for _ in range(3000):
             x = rng.normal(choice.x.mean_M[index], math.sqrt(choice.x.variance_M[index]))
             y = rng.normal(choice.y.mean_M[index], math.sqrt(choice.y.variance_M[index]))
-            found.append(expected_rewards(choice.after(index, x, y)).max())
-        error = np.std(found) / math.sqrt(len(found))
-        assert gains(choice)[index] == pytest.approx(np.mean(found) - now, abs=4 * error + 0.01 * now)
+            result.append(expected_rewards(choice.after(index, x, y)).max())
+        error = np.std(result) / math.sqrt(len(result))
+        assert gains(choice)[index] == pytest.approx(np.mean(result) - now, abs=4 * error + 0.01 * now)
 
 
 @given(st.integers(0, 200), st.integers(1, 7))

@@ -16,12 +16,12 @@ SETS = st.lists(
 
 def partitions(rows: list[tuple[frozenset[int], int, int]]) -> list[tuple[int, ...]]:
     """Every selection of sets that holds each item once."""
-    found = []
+    result = []
     for size in range(1, ITEMS + 1):
         for chosen in itertools.combinations(range(len(rows)), size):
             if sorted(item for at in chosen for item in rows[at][0]) == list(range(ITEMS)):
-                found.append(chosen)
-    return found
+                result.append(chosen)
+    return result
 
 
 @settings(max_examples=120, deadline=None)

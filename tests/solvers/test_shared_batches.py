@@ -29,7 +29,7 @@ def costs(sizes: list[int], machines: int) -> NDArray[np.float64]:
     return cost_KJJ
 
 
-def found(sizes: list[int], machines: int) -> tuple[list[Batch], float]:
+def batches_and_cost(sizes: list[int], machines: int) -> tuple[list[Batch], float]:
     batch_B2 = np.zeros((len(sizes), 2), dtype=np.int64)
     count, cost = share_batches(costs(sizes, machines), len(sizes), machines, batch_B2)
     ends = [0, *batch_B2[:count, 0].tolist()]
@@ -54,7 +54,7 @@ def brute_force(sizes: list[int], machines: int) -> float:
 @settings(max_examples=40, deadline=None)
 @given(sizes=SIZES, machines=st.integers(1, 4))
 def test_the_recurrence_finds_what_all_partitions_hold(sizes: list[int], machines: int) -> None:
-    batches, cost = found(sizes, machines)
+    batches, cost = batches_and_cost(sizes, machines)
     assert cost == pytest.approx(brute_force(sizes, machines), rel=1e-9)
     assert sum(cost_of(sizes[i:j], k) for i, j, k in batches) == pytest.approx(cost, rel=1e-9)
     assert [first for first, _, _ in batches] == [0, *(end for _, end, _ in batches[:-1])]
@@ -66,7 +66,7 @@ def test_the_recurrence_finds_what_all_partitions_hold(sizes: list[int], machine
 @settings(max_examples=20, deadline=None)
 @given(sizes=SIZES, machines=st.integers(1, 4))
 def test_one_machine_more_never_hurts(sizes: list[int], machines: int) -> None:
-    assert found(sizes, machines + 1)[1] <= found(sizes, machines)[1] * (1 + 1e-12)
+    assert batches_and_cost(sizes, machines + 1)[1] <= batches_and_cost(sizes, machines)[1] * (1 + 1e-12)
 
 
 def test_of_equal_partitions_the_one_of_fewest_machines_and_longest_batches_is_taken() -> None:

@@ -84,19 +84,19 @@ def test_exact_formulation_agrees_with_brute_force(problem: SpreadProblem) -> No
 @EXACT
 @given(problems())
 def test_local_search_stays_between_bound_and_construction_and_near_the_optimum(problem: SpreadProblem) -> None:
-    found = solve_spread(problem, tolerance=0.0)
-    if found.solution is None:
+    result = solve_spread(problem, tolerance=0.0)
+    if result.solution is None:
         return
-    assert found.objective is not None
-    assert found.bound is not None
-    require_layout(problem, found.solution.item_P)
-    assert found.bound <= found.objective * (1 + 1e-9)
-    assert found.objective == pytest.approx(float(bin_times(problem, found.solution.item_P).max()), rel=1e-9)
+    assert result.objective is not None
+    assert result.bound is not None
+    require_layout(problem, result.solution.item_P)
+    assert result.bound <= result.objective * (1 + 1e-9)
+    assert result.objective == pytest.approx(float(bin_times(problem, result.solution.item_P).max()), rel=1e-9)
     exact = solve(equal_shares_model(*_plain(problem)))
     assert exact.objective is not None
-    assert found.objective >= exact.objective - 1e-6
-    if found.status is Status.OPTIMAL:
-        assert found.objective == pytest.approx(exact.objective, rel=1e-6)
+    assert result.objective >= exact.objective - 1e-6
+    if result.status is Status.OPTIMAL:
+        assert result.objective == pytest.approx(exact.objective, rel=1e-6)
 
 
 def test_local_search_meets_cp_sat_on_most_small_instances() -> None:
@@ -107,10 +107,10 @@ def test_local_search_meets_cp_sat_on_most_small_instances() -> None:
         exact = solve(equal_shares_model(*_plain(problem), whole=True), backend="cpsat", time_limit_s=20.0)
         assert exact.status is Status.OPTIMAL
         assert exact.objective is not None
-        found = solve_spread(problem, tolerance=0.0)
-        assert found.objective is not None
-        assert found.objective >= exact.objective / 6 - 1e-9
-        met += found.objective <= exact.objective / 6 * 1.001
+        result = solve_spread(problem, tolerance=0.0)
+        assert result.objective is not None
+        assert result.objective >= exact.objective / 6 - 1e-9
+        met += result.objective <= exact.objective / 6 * 1.001
     assert met >= 5
 
 
@@ -120,9 +120,9 @@ def test_bound_holds_with_free_shares(problem: SpreadProblem) -> None:
     exact = solve(free_shares_model(*_plain(problem)))
     assert exact.objective is not None
     assert time_bound(problem) <= exact.objective * (1 + 1e-6) + 1e-9
-    found = solve_free(problem)
-    if found.objective is not None:
-        assert found.objective >= exact.objective * (1 - 1e-6)
+    result = solve_free(problem)
+    if result.objective is not None:
+        assert result.objective >= exact.objective * (1 - 1e-6)
 
 
 @SMALL
@@ -149,9 +149,9 @@ def _zipf(items: int, bins: int, slots: int, seed: int, power: float = 0.8) -> S
 @pytest.mark.parametrize(("items", "bins", "slots"), [(256, 32, 9), (128, 16, 9), (64, 8, 9)])
 def test_layouts_with_many_slots_a_bin_are_within_a_thousandth_of_the_bound(items: int, bins: int, slots: int) -> None:
     for seed in range(3):
-        found = solve_spread(_zipf(items, bins, slots, seed))
-        assert found.gap is not None
-        assert found.gap <= 1e-3
+        result = solve_spread(_zipf(items, bins, slots, seed))
+        assert result.gap is not None
+        assert result.gap <= 1e-3
 
 
 def test_free_shares_close_the_gap_that_few_slots_leave() -> None:
@@ -170,17 +170,17 @@ def test_free_shares_close_the_gap_that_few_slots_leave() -> None:
 
 
 def test_more_bins_than_items_share_freely_too() -> None:
-    found = solve_free(problem_of([5.0, 3.0, 1.0], [1] * 6))
-    assert found.solution is not None
-    assert found.objective == pytest.approx(5 / 3, rel=0.1)
+    result = solve_free(problem_of([5.0, 3.0, 1.0], [1] * 6))
+    assert result.solution is not None
+    assert result.objective == pytest.approx(5 / 3, rel=0.1)
 
 
 def test_uneven_slots_and_speeds_are_filled_by_speed() -> None:
     rng = np.random.default_rng(5)
     problem = problem_of(rng.lognormal(0, 1, 128), [7] * 16 + [5] * 8, [1.0] * 16 + [0.6] * 8)
-    found = solve_spread(problem)
-    assert found.gap is not None
-    assert found.gap <= 2e-3
+    result = solve_spread(problem)
+    assert result.gap is not None
+    assert result.gap <= 2e-3
 
 
 def test_items_stay_on_the_bins_that_may_hold_them_and_the_bound_knows() -> None:
@@ -189,10 +189,10 @@ def test_items_stay_on_the_bins_that_may_hold_them_and_the_bound_knows() -> None
     allowed_ER[8:, 2:] = True
     weights = np.concatenate([np.full(8, 3.0), np.full(8, 1.0)])
     problem = problem_of(weights, [5] * 4, allowed_ER=allowed_ER)
-    found = solve_spread(problem)
-    assert found.solution is not None
-    assert allowed_ER[found.solution.item_P, problem.bin_P].all()
-    assert found.bound == pytest.approx(12.0)
+    result = solve_spread(problem)
+    assert result.solution is not None
+    assert allowed_ER[result.solution.item_P, problem.bin_P].all()
+    assert result.bound == pytest.approx(12.0)
 
 
 def _shifted(seed: int) -> tuple[SpreadProblem, SpreadProblem, Ints]:
@@ -209,11 +209,11 @@ def test_a_looser_goal_moves_fewer_copies_and_both_goals_are_met() -> None:
         bound = time_bound(after)
         moves = []
         for slack in (0.002, 0.02, 0.1):
-            found = respread(after, resident_P, bound * (1 + slack))
-            assert found.solution is not None
-            assert found.objective is not None
-            assert found.objective <= bound * (1 + slack) * (1 + 1e-9)
-            moves.append(num_moves(after, resident_P, found.solution.item_P))
+            result = respread(after, resident_P, bound * (1 + slack))
+            assert result.solution is not None
+            assert result.objective is not None
+            assert result.objective <= bound * (1 + slack) * (1 + 1e-9)
+            moves.append(num_moves(after, resident_P, result.solution.item_P))
         fresh = solve_spread(after).solution
         assert fresh is not None
         assert moves[0] > moves[1] > moves[2]
@@ -222,9 +222,9 @@ def test_a_looser_goal_moves_fewer_copies_and_both_goals_are_met() -> None:
 
 def test_a_resident_layout_good_enough_stays() -> None:
     before, _, resident_P = _shifted(0)
-    found = respread(before, resident_P, 1.01 * time_bound(before))
-    assert found.solution is not None
-    assert (found.solution.item_P == resident_P).all()
+    result = respread(before, resident_P, 1.01 * time_bound(before))
+    assert result.solution is not None
+    assert (result.solution.item_P == resident_P).all()
 
 
 def test_hedging_puts_items_that_rise_together_on_different_bins() -> None:
@@ -242,9 +242,9 @@ def test_hedging_puts_items_that_rise_together_on_different_bins() -> None:
 
 def test_without_uncertainty_the_hedged_time_is_the_time() -> None:
     problem = _zipf(32, 4, 9, 1)
-    found = solve_spread(problem)
-    assert found.solution is not None
-    assert hedged_time(problem, found.solution.item_P, certain(32)) == pytest.approx(found.objective)
+    result = solve_spread(problem)
+    assert result.solution is not None
+    assert hedged_time(problem, result.solution.item_P, certain(32)) == pytest.approx(result.objective)
 
 
 def test_a_seed_gives_one_layout() -> None:
