@@ -23,7 +23,7 @@ class Mix:
 
     problem: MixProblem
     model: LinearModel
-    found: Vars
+    columns: Vars
     values: tuple[float, ...]
     factor: float  # objective of the mix x factor = metric of the plan
     metric: str
@@ -53,15 +53,15 @@ class Mix:
     @property
     def objective(self) -> float:
         """Of the plan, in units of the mix."""
-        return self.model.objective_at(self.values) * self.found.objective_unit
+        return self.model.objective_at(self.values) * self.columns.objective_unit
 
     def count(self, shape: int) -> int:
         """How many instances of a shape the plan has."""
-        return round(self.values[self.found.n[shape].column])
+        return round(self.values[self.columns.n[shape].column])
 
     def busy(self, shape: int) -> float:
         """The share of their time that the instances of a shape work."""
-        load = sum(self.values[busy.column] for (c, _), busy in self.found.u.items() if c == shape)
+        load = sum(self.values[busy.column] for (c, _), busy in self.columns.u.items() if c == shape)
         return load / max(self.count(shape), 1)
 
     def best(self, problem: MixProblem) -> float | None:
@@ -99,15 +99,15 @@ def read_mix(envelope: Envelope, decision: Decision) -> Mix | None:
         return None
     problem = problem_from_dict(data)
     try:
-        model, found = build(problem)
+        model, columns = build(problem)
         point = tuple(float(value) for value in values)  # type: ignore[arg-type]  # refused below when not numbers
     except (PlannerError, TypeError, ValueError, IndexError) as error:
         raise _foreign(f"the mix in its proof cannot be rebuilt: {error}") from None
     if len(point) != len(model.names):
         raise _foreign(f"its proof has {len(point)} values for {len(model.names)} variables")
-    factor = float(unit) / found.objective_unit
+    factor = float(unit) / columns.objective_unit
     metric = envelope.certificate.objective.metric
-    mix = Mix(problem, model, found, point, factor, metric, {})
+    mix = Mix(problem, model, columns, point, factor, metric, {})
     return replace(mix, shape_of_role=_shapes(mix, decision))
 
 

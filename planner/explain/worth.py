@@ -35,7 +35,7 @@ def worth_facts(mix: Mix) -> Iterator[Fact]:
 def _requests(mix: Mix, duals: dict[str, tuple[ModelRow, float]]) -> Iterator[Fact]:
     for w, demand in enumerate(mix.problem.demands):
         if needs_rate(mix.problem) and demand.rate_per_s is not None and f"C2[{w}]" in duals:
-            gain = duals[f"C2[{w}]"][1] / mix.found.rate_unit_per_s
+            gain = duals[f"C2[{w}]"][1] / mix.columns.rate_unit_per_s
             about = (demand.name, "requests_per_s")
             yield from _worth(mix, gain, f"one request/s more of `{demand.name}`", about, f"C2[{w}]")
         if demand.clients is not None and f"C7[{w}]" in duals:
@@ -62,7 +62,7 @@ def _limits(mix: Mix, duals: dict[str, tuple[ModelRow, float]]) -> Iterator[Fact
 
 def _worth(mix: Mix, gain: float, what: str, about: Sequence[str], rule: str) -> Iterator[Fact]:
     """One fact where the gain, in units of the model's objective, is more than rounding."""
-    moved = gain * mix.found.objective_unit
+    moved = gain * mix.columns.objective_unit
     if abs(moved) <= _LEAST * max(abs(mix.objective), 1e-12):
         return
     unit, per_plan = mix.whole

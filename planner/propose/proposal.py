@@ -72,11 +72,11 @@ def document_of(proposal: Proposal) -> dict[str, Any]:
         "expected_loss": proposal.loss_left,
         "settled": proposal.settled,
         "runs": [
-            {**_standing(one.standing), "plan": one.plan, "report": one.report, "commands": list(one.commands)}
-            for one in proposal.runs
+            {**_standing(row.standing), "plan": row.plan, "report": row.report, "commands": list(row.commands)}
+            for row in proposal.runs
         ],
-        "results": [{"alternative": one.name, "ttft_s": one.ttft_s, "tpot_s": one.tpot_s} for one in proposal.results],
-        "alternatives": [_standing(one) for one in proposal.standings],
+        "results": [{"alternative": row.name, "ttft_s": row.ttft_s, "tpot_s": row.tpot_s} for row in proposal.results],
+        "alternatives": [_standing(row) for row in proposal.standings],
     }
 
 

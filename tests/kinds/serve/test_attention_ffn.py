@@ -230,13 +230,13 @@ def test_two_micro_batches_on_every_device_hide_exchanges() -> None:
         find_model("deepseek-ai/DeepSeek-V3"), Roofline(node.accelerator, pool.topology(), ideal), EngineOverheads()
     )
     pool_costs = PoolCosts(0, pool, costs, 0.9 * node.accelerator.memory_bytes, Port.of(pool, ideal))
-    one, two = (best_unsplit(pool_costs, 4096.0, 0.05, 4096.0, (parts,)) for parts in (1, 2))
-    assert one is not None
-    assert two is not None
-    assert two.tokens_per_s_per_gpu > one.tokens_per_s_per_gpu
-    assert two.step_s <= 0.05
+    whole, halves = (best_unsplit(pool_costs, 4096.0, 0.05, 4096.0, (parts,)) for parts in (1, 2))
+    assert whole is not None
+    assert halves is not None
+    assert halves.tokens_per_s_per_gpu > whole.tokens_per_s_per_gpu
+    assert halves.step_s <= 0.05
     slower = best_unsplit(replace(pool_costs, memory_bytes=pool_costs.memory_bytes / 2.0), 4096.0, 0.05, 4096.0, (2,))
-    assert slower is None or slower.tokens_per_s_per_gpu <= two.tokens_per_s_per_gpu
+    assert slower is None or slower.tokens_per_s_per_gpu <= halves.tokens_per_s_per_gpu
 
 
 TWO_POOLS: dict[str, Any] = {

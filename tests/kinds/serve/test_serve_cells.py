@@ -108,9 +108,9 @@ def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_play_as_they_
         ("code", "colocated-1"),
     }
     load = streams.mixture.requests(8.0)
-    played = fleet_of_plan(mix, decision, load, Policies()).fleet
+    simulated = fleet_of_plan(mix, decision, load, Policies()).fleet
     apart = [streams.mixture.of(cell.workloads).simulate(streams.builder.fleet(cell), 8.0)[0] for cell in cells]
-    for fleet in (played, streams.builder.whole(cells)):
+    for fleet in (simulated, streams.builder.whole(cells)):
         runs = streams.mixture.simulate(fleet, 8.0)
         assert [run.e2e_s.tolist() for run in runs] == [run.e2e_s.tolist() for run in apart]
 

@@ -32,8 +32,8 @@ def plan() -> Envelope:
 
 
 def test_a_plan_keeps_its_limits_when_it_is_played_at_the_rate_that_it_claims(plan: Envelope) -> None:
-    played = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(first=4000), Policies())
-    assert not [finding for finding in findings(played) if not finding.ok]
+    simulated = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(first=4000), Policies())
+    assert not [finding for finding in findings(simulated) if not finding.ok]
 
 
 def test_a_plan_carries_its_interval_and_a_bound_above_it(plan: Envelope) -> None:
@@ -68,18 +68,18 @@ def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Env
     mix = envelope(setting, with_placement(outcome, (parts,), (2.0,)), plan.certificate, (), ())
     rng = np.random.default_rng(0)
     load = Requests.open_stream(np.arange(400) / 2.0, rng.integers(100, 2000, 400), rng.integers(1, 400, 400))
-    played = fleet_of_plan(mix, ServeDecision.model_validate(mix.decision), load, Policies()).fleet
-    searched, checked = (simulate(fleet, load) for fleet in (builder.fleet(parts), played))
-    assert len({path.first for path in played.paths[0]}) == 2
+    simulated = fleet_of_plan(mix, ServeDecision.model_validate(mix.decision), load, Policies()).fleet
+    searched, checked = (simulate(fleet, load) for fleet in (builder.fleet(parts), simulated))
+    assert len({path.first for path in simulated.paths[0]}) == 2
     assert checked.ttft_s.tolist() == searched.ttft_s.tolist()
     assert checked.e2e_s.tolist() == searched.e2e_s.tolist()
 
 
 def test_what_steady_state_prefers_is_played_too(plan: Envelope) -> None:
-    favourite = plan.certificate.proof["steady_state"]
-    assert isinstance(favourite, dict)
-    assert favourite["simulated"] is not None
-    assert favourite["claims"] == pytest.approx(objective_of(solve(small({}))), rel=0.05)
+    incumbent = plan.certificate.proof["steady_state"]
+    assert isinstance(incumbent, dict)
+    assert incumbent["simulated"] is not None
+    assert incumbent["claims"] == pytest.approx(objective_of(solve(small({}))), rel=0.05)
 
 
 def test_a_rate_that_is_asked_for_is_not_exceeded() -> None:
@@ -92,8 +92,8 @@ def test_the_fewest_gpus_keep_the_limits_at_the_rate_and_fewer_are_excluded_or_b
     plan = solve(small(edits))
     assert plan.certificate.bound is not None
     assert plan.certificate.bound <= objective_of(plan)
-    played = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(first=4000), Policies())
-    assert not [finding for finding in findings(played) if finding.rule == "simulate.saturation" and not finding.ok]
+    simulated = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(first=4000), Policies())
+    assert not [finding for finding in findings(simulated) if finding.rule == "simulate.saturation" and not finding.ok]
 
 
 def test_requests_of_a_trace_keep_their_prompt_and_answer_together(tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
         for name, share in item.candidate.basis.items():
             basis[name] = basis.get(name, 0.0) + weight * share
     spots = [
-        setting.costs_of_pool[item.candidate.model, at] for item in used for at, _ in item.candidate.devices_of_pool
+        setting.costs_of_pool[item.candidate.model, pool] for item in used for pool, _ in item.candidate.devices_of_pool
     ]
     pricers = [spot.costs.pricer for spot in spots]
     notes = {note for pricer in pricers if isinstance(pricer, Profiled) for note in pricer.notes}

@@ -102,7 +102,7 @@ class FleetBuilder:
             role, *others = roles_of(
                 self.setting, RoleInUse("engine", candidate, 1, (0.0,) * len(candidate.capacities))
             )
-            engines_of_type = [replace(one, model=index) for one in engines_of(role, setting, *others)]
+            engines_of_type = [replace(engine, model=index) for engine in engines_of(role, setting, *others)]
             self.made[index] = engines_of_type, together(role, setting.arch)
         return self.made[index]
 

@@ -121,7 +121,7 @@ def _rate(target: Target, *, needed: bool) -> float | None:
 
 def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.MixShape:
     pool = pools[candidate.pool]
-    own, *aside = (_slots(at, devices, pools) for at, devices in candidate.devices_of_pool)
+    own, *aside = (_slots(pool_index, devices, pools) for pool_index, devices in candidate.devices_of_pool)
     port = candidate.shape.devices * min(
         handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools)
     )
