@@ -71,8 +71,10 @@ def usage_error(error: BaseException) -> PlannerError:
             f"`{name}`" for name in (parameter.opts if is_option else [parameter.metavar or parameter.name])
         )
         is_missing = hasattr(error, "param_type")
-        what = f"missing {parameter.param_type_name} {names}" if is_missing else f"invalid value for {names}: {message}"
-        return PlannerError(what, hint=otherwise)
+        return PlannerError(
+            f"missing {parameter.param_type_name} {names}" if is_missing else f"invalid value for {names}: {message}",
+            hint=otherwise,
+        )
     if option is not None:
         message = message.replace(f"'{option}'", f"`{option}`")
     return PlannerError(message[:1].lower() + message[1:], hint=otherwise)

@@ -65,8 +65,10 @@ class _Verbs(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: Any) -> Any:  # noqa: ANN401 - parser types differ between versions of typer
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], list(self.commands), otherwise=f"see `{ctx.command_path} --help`")
-            raise PlannerError(f"unknown command `{args[0]}`", hint=hint)
+            raise PlannerError(
+                f"unknown command `{args[0]}`",
+                hint=did_you_mean(args[0], list(self.commands), otherwise=f"see `{ctx.command_path} --help`"),
+            )
         return super().resolve_command(ctx, args)
 
 

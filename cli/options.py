@@ -71,5 +71,6 @@ def _number(text: str, flag: str) -> float:
     try:
         return float(text)
     except ValueError:
-        what = f'must be a fraction such as "1%", found `{text}`'
-        raise PlannerError(what, where=flag, hint=f"write `{flag} 1%`") from None
+        raise PlannerError(
+            f'must be a fraction such as "1%", found `{text}`', where=flag, hint=f"write `{flag} 1%`"
+        ) from None

@@ -49,11 +49,17 @@ def refuse_unwritable(output: str | None) -> None:
     if path.is_dir():
         raise PlannerError("cannot be written: it is a directory", where=output, hint="name a file")
     if not path.parent.is_dir():
-        what = f"cannot be written: there is no directory `{path.parent}`"
-        raise PlannerError(what, where=output, hint=f"create `{path.parent}` first")
+        raise PlannerError(
+            f"cannot be written: there is no directory `{path.parent}`",
+            where=output,
+            hint=f"create `{path.parent}` first",
+        )
     if not os.access(path.parent, os.W_OK):
-        what = f"cannot be written: no permission to write into `{path.parent}`"
-        raise PlannerError(what, where=output, hint="check its permissions, or name another file")
+        raise PlannerError(
+            f"cannot be written: no permission to write into `{path.parent}`",
+            where=output,
+            hint="check its permissions, or name another file",
+        )
 
 
 def say(message: str) -> None:
@@ -85,8 +91,11 @@ def write_folder(files: Mapping[str, str], folder: str) -> None:
         finally:
             shutil.rmtree(staged, ignore_errors=True)
     except OSError as error:
-        hint = "check its permissions and the free space, or name another folder"
-        raise PlannerError(f"cannot be written: {error.strerror}", where=folder, hint=hint) from None
+        raise PlannerError(
+            f"cannot be written: {error.strerror}",
+            where=folder,
+            hint="check its permissions and the free space, or name another folder",
+        ) from None
     say(f"wrote {len(files)} files to {folder}")
 
 

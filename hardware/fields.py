@@ -87,8 +87,12 @@ def map_of(item: Reader) -> Reader:
         entries = _mapping(document, path, value)
         for name in entries:
             if not _NAME.fullmatch(name):
-                what = f"is no name: {name!r}"
-                raise error(document, (*path, name), what, "use letters, digits, `_`, `-` and `.`, at most 64")
+                raise error(
+                    document,
+                    (*path, name),
+                    f"is no name: {name!r}",
+                    "use letters, digits, `_`, `-` and `.`, at most 64",
+                )
         return {name: item(document, (*path, name), below) for name, below in entries.items()}
 
     return read
@@ -102,8 +106,12 @@ def record(required: Mapping[str, Reader], optional: Mapping[str, Reader] | None
         entries = _mapping(document, path, value)
         for key in entries:
             if key not in known:
-                hint = did_you_mean(key, list(known), otherwise=f"the keys are {', '.join(known)}")
-                raise error(document, (*path, key), "is not a known key", hint)
+                raise error(
+                    document,
+                    (*path, key),
+                    "is not a known key",
+                    did_you_mean(key, list(known), otherwise=f"the keys are {', '.join(known)}"),
+                )
         for key in required:
             if key not in entries:
                 raise error(document, path, f"lacks the key `{key}`", f"add `{key}:`")

@@ -98,9 +98,10 @@ def find_node(name: str, library: Library | None = None, *, where: str = "") -> 
     for node in library.nodes.values():
         if node.accelerator.name == accelerator.name:
             return node
-    what = f"accelerator `{accelerator.name}` stands in no node type"
     raise PlannerError(
-        what, where=where, hint=f"add a node with `accelerator: {accelerator.name}` to the hardware file"
+        f"accelerator `{accelerator.name}` stands in no node type",
+        where=where,
+        hint=f"add a node with `accelerator: {accelerator.name}` to the hardware file",
     )
 
 
@@ -216,8 +217,12 @@ def _aliases(document: Document, added: dict[str, dict[str, Any]], base: Library
             for spelling in (name, *entry.get("aliases", ())):
                 owner = aliases.setdefault((section, fold(spelling)), name)
                 if owner != name:
-                    what = f"goes by `{spelling}`, which already means `{owner}`"
-                    raise error(document, (section, name), what, "choose another name or drop the alias")
+                    raise error(
+                        document,
+                        (section, name),
+                        f"goes by `{spelling}`, which already means `{owner}`",
+                        "choose another name or drop the alias",
+                    )
     return aliases
 
 

@@ -28,12 +28,14 @@ class LoraAdapter:
 
     def __post_init__(self) -> None:
         if self.rank < 1:
-            what = f"the rank of adapter `{self.name}` must be above zero, found {self.rank}"
-            raise PlannerError(what, hint="write for example 16")
+            raise PlannerError(
+                f"the rank of adapter `{self.name}` must be above zero, found {self.rank}", hint="write for example 16"
+            )
         if self.precision not in BITS:
             known = ", ".join(BITS)
-            what = f"adapter `{self.name}` has the unknown format `{self.precision}`"
-            raise PlannerError(what, hint=f"use one of {known}")
+            raise PlannerError(
+                f"adapter `{self.name}` has the unknown format `{self.precision}`", hint=f"use one of {known}"
+            )
 
 
 def targets_of(arch: Architecture) -> tuple[str, ...]:
@@ -50,8 +52,10 @@ def adapter_tensors(adapter: LoraAdapter, arch: Architecture) -> tuple[Tensor, .
     known = targets_of(arch)
     for target in adapter.targets:
         if target not in known:
-            what = f"`{arch.name}` has no matrix `{target}` for adapter `{adapter.name}` to change"
-            raise PlannerError(what, hint=did_you_mean(target, list(known), otherwise=f"it has {', '.join(known)}"))
+            raise PlannerError(
+                f"`{arch.name}` has no matrix `{target}` for adapter `{adapter.name}` to change",
+                hint=did_you_mean(target, list(known), otherwise=f"it has {', '.join(known)}"),
+            )
     return tuple(
         factor
         for layer, tensor in _matrices(arch.layers, arch)

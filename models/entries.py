@@ -46,8 +46,7 @@ def entry_of_document(document: Document, name: str, find: FindModel) -> Archite
     except PlannerError as error:
         inside = error.where.removeprefix(_PLACE)
         path = (name, *_keys(inside))
-        what = f"`{name}{inside}`: {error.what}"
-        raise PlannerError(what, where=document.where(path), hint=error.hint) from None
+        raise PlannerError(f"`{name}{inside}`: {error.what}", where=document.where(path), hint=error.hint) from None
 
 
 def aliases_of(document: Document, name: str) -> tuple[str, ...]:
@@ -55,8 +54,11 @@ def aliases_of(document: Document, name: str) -> tuple[str, ...]:
     data = document.data[name]
     stated = data.get("aliases", []) if isinstance(data, dict) else []
     if not isinstance(stated, list) or not all(isinstance(alias, str) and alias.strip() for alias in stated):
-        what = f"`{name}.aliases` must be a list of names, found {stated!r}"
-        raise PlannerError(what, where=document.where((name, "aliases")), hint="write `[first, second]`")
+        raise PlannerError(
+            f"`{name}.aliases` must be a list of names, found {stated!r}",
+            where=document.where((name, "aliases")),
+            hint="write `[first, second]`",
+        )
     return tuple(stated)
 
 

@@ -139,8 +139,11 @@ def _expand(order: object, blocks: Mapping[str, object], where: str) -> list[str
         here = f"{where}[{index}]"
         if isinstance(item, str):
             if item not in blocks:
-                hint = did_you_mean(item, list(blocks), otherwise=f"blocks are {', '.join(blocks)}")
-                raise PlannerError(f"unknown block `{item}`", where=here, hint=hint)
+                raise PlannerError(
+                    f"unknown block `{item}`",
+                    where=here,
+                    hint=did_you_mean(item, list(blocks), otherwise=f"blocks are {', '.join(blocks)}"),
+                )
             names.append(item)
             continue
         run = _as_mapping(item, here)

@@ -97,8 +97,11 @@ def read_user_models(documents: list[Document]) -> UserModels:
     origins: dict[str, Document] = {}
     for document in documents:
         if not isinstance(document.data, dict):
-            hint = "write `organisation/model:` and the entry below it"
-            raise PlannerError("must map names to models", where=document.where(), hint=hint)
+            raise PlannerError(
+                "must map names to models",
+                where=document.where(),
+                hint="write `organisation/model:` and the entry below it",
+            )
         for name in document.data:
             models[name] = CatalogModel(name, aliases_of(document, name), Path(document.source).stem, users_own=True)
             origins[name] = document

@@ -54,6 +54,7 @@ def _resolved(
         document = given_document(dict(problem), "problem")
         return resolve_document(document, Path(), overrides=overrides, profiles=profiles)
     if overrides or profiles:
-        what = "a problem already resolved takes neither overrides nor profiles"
-        raise PlannerError(what, hint="give them to `load_problem`")
+        raise PlannerError(
+            "a problem already resolved takes neither overrides nor profiles", hint="give them to `load_problem`"
+        )
     return problem

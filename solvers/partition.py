@@ -44,8 +44,11 @@ class PartitionProblem:
             raise PlannerError("figures differ in number", where="partition", hint="give each item and stage its own")
         apart = self.time_SL
         if apart is not None and (apart.shape != (self.num_stages, self.num_items) or len(self.time_OL) != 1):
-            hint = "give a time for each stage and item, and one option"
-            raise PlannerError("times by stage differ in number", where="partition", hint=hint)
+            raise PlannerError(
+                "times by stage differ in number",
+                where="partition",
+                hint="give a time for each stage and item, and one option",
+            )
         arrays = [self.time_OL, self.held_OL, self.fixed_L, self.depth_S, self.more_time_S, self.more_bytes_S]
         arrays += [] if apart is None else [apart]
         if any((array < 0).any() or not np.isfinite(array).all() for array in arrays):

@@ -92,8 +92,11 @@ def calibrate(
         _refuse({"--base": base != "default", "--date": date is not None, "--fact": bool(fact), "--plan": bool(plan)})
         return propose_runs(measured, propose, results or [], profile_paths(profiles), output, as_json=as_json)
     if results:
-        what = "completes `--propose`, and that is not given"
-        raise PlannerError(what, where="--results", hint="add `--propose 1`, or give the reports as MEASURED")
+        raise PlannerError(
+            "completes `--propose`, and that is not given",
+            where="--results",
+            hint="add `--propose 1`, or give the reports as MEASURED",
+        )
     start, day, tables = load_calibration(base), _day(date), profile_paths(profiles)
     checks = [path for path in measured if is_executed(path)]
     serving = [path for path in measured if path not in checks]
@@ -104,16 +107,22 @@ def calibrate(
             return _answered(compared, records, start, day, output, as_json=as_json)
         _say_all(compared.lines)
     elif fact or plan:
-        what = "completes benchmark reports, and none is given"
-        raise PlannerError(what, where="--fact" if fact else "--plan", hint="leave it out, or add a report")
+        raise PlannerError(
+            "completes benchmark reports, and none is given",
+            where="--fact" if fact else "--plan",
+            hint="leave it out, or add a report",
+        )
     return _refitted(checks, start, day, tables, output, as_json=as_json)
 
 
 def _refuse(given: "Mapping[str, bool]") -> None:
     """Raises PlannerError for the first option that is given though nothing is fitted."""
     for name in (name for name, told in given.items() if told):
-        hint = "leave it out; the problem tells its calibration as `costs.calibration`"
-        raise PlannerError("is of no use with `--propose`", where=name, hint=hint)
+        raise PlannerError(
+            "is of no use with `--propose`",
+            where=name,
+            hint="leave it out; the problem tells its calibration as `costs.calibration`",
+        )
 
 
 def _refitted(
@@ -217,5 +226,6 @@ def _day(text: str | None) -> str | None:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        what = f"must be a day, found `{text}`"
-        raise PlannerError(what, where="--date", hint="write for example `--date 2026-01-31`") from None
+        raise PlannerError(
+            f"must be a day, found `{text}`", where="--date", hint="write for example `--date 2026-01-31`"
+        ) from None

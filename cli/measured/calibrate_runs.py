@@ -23,8 +23,11 @@ def propose_runs(
     from planner.propose.results import read_results
 
     if len(given) != 1:
-        what = f"takes one problem or one plan, found {len(given)} files"
-        raise PlannerError(what, where="--propose", hint="give what was measured as `--results FILE`")
+        raise PlannerError(
+            f"takes one problem or one plan, found {len(given)} files",
+            where="--propose",
+            hint="give what was measured as `--results FILE`",
+        )
     resolved = _resolved(given[0], profiles)
     try:
         with progress() as tell:

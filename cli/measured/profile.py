@@ -77,8 +77,11 @@ def _degrees(text: str, flag: str) -> tuple[int, ...]:
     """`1,2,4` as numbers; raises PlannerError for anything else."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdigit() and int(part) >= 1 for part in parts):
-        what = f"must be positive whole numbers with commas between, found `{text}`"
-        raise PlannerError(what, where=flag, hint=f"write `{flag} 1,2,4`")
+        raise PlannerError(
+            f"must be positive whole numbers with commas between, found `{text}`",
+            where=flag,
+            hint=f"write `{flag} 1,2,4`",
+        )
     return tuple(int(part) for part in parts)
 
 
@@ -98,5 +101,7 @@ def catalog_name(device_name: str, kind: str) -> str:
     try:
         return find_accelerator(device_name.removeprefix("NVIDIA ")).name
     except PlannerError as error:
-        hint = "name it with `--accelerator`; `planner hardware list` tells the names"
-        raise PlannerError(f"the catalog does not know the device `{device_name}`", hint=hint) from error
+        raise PlannerError(
+            f"the catalog does not know the device `{device_name}`",
+            hint="name it with `--accelerator`; `planner hardware list` tells the names",
+        ) from error

@@ -140,8 +140,11 @@ def compare(
     stores = [ProfileStore.open([Path(path)]) for path in (first, second)]
     known = stores[0].accelerators()
     if accelerator is None and len(known) > 1:
-        hint = "choose one with `--accelerator`"
-        raise PlannerError(f"holds tables of {', '.join(f'`{name}`' for name in known)}", where=first, hint=hint)
+        raise PlannerError(
+            f"holds tables of {', '.join(f'`{name}`' for name in known)}",
+            where=first,
+            hint="choose one with `--accelerator`",
+        )
     name = accelerator or known[0]
     try:
         sheet = find_accelerator(name)

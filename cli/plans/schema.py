@@ -29,8 +29,10 @@ def schema(
 
     makers = {"problem": problem_schema, "plan": plan_schema, "sweep": sweep_schema}
     if document not in makers:
-        hint = f"write {' or '.join(f'`planner schema {known}`' for known in makers)}"
-        raise PlannerError(f"there is no schema of `{document}`", hint=hint)
+        raise PlannerError(
+            f"there is no schema of `{document}`",
+            hint=f"write {' or '.join(f'`planner schema {known}`' for known in makers)}",
+        )
     made: dict[str, Any] = makers[document]()
     write_json({"schema": "planner.json-schema/1", **made} if as_json else made, output)
     return 0

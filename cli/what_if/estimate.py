@@ -39,8 +39,10 @@ def estimate(
     from planner.estimate import estimate_jsonl, estimate_measured
 
     if (requests is None) == (measured is None):
-        what = "an estimate needs either a JSONL file or `--measured FILE.csv`"
-        raise PlannerError(what, hint="write `planner estimate requests.jsonl`")
+        raise PlannerError(
+            "an estimate needs either a JSONL file or `--measured FILE.csv`",
+            hint="write `planner estimate requests.jsonl`",
+        )
     paths = profile_paths(profiles)
     if measured is not None:
         lines = list(estimate_measured(measured, profiles=paths))

@@ -213,8 +213,11 @@ def _counted(text: str) -> dict[str, int]:
     for part in text.split(","):
         name, _, number = (word.strip() for word in part.partition("="))
         if not name or not number.isdigit():
-            what = f"GPUs are named with their number, found `{part.strip()}`"
-            raise PlannerError(what, where="--gpus", hint="write `--gpus h100_sxm=8,a100_sxm=16`")
+            raise PlannerError(
+                f"GPUs are named with their number, found `{part.strip()}`",
+                where="--gpus",
+                hint="write `--gpus h100_sxm=8,a100_sxm=16`",
+            )
         count_of[name] = count_of.get(name, 0) + int(number)
     return count_of
 
@@ -249,8 +252,9 @@ def _numbers(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            what = f"nodes are numbers and ranges, found `{part.strip()}`"
-            raise PlannerError(what, where="--nodes", hint="write `--nodes 3,8-11`")
+            raise PlannerError(
+                f"nodes are numbers and ranges, found `{part.strip()}`", where="--nodes", hint="write `--nodes 3,8-11`"
+            )
         numbers += range(int(first), int(last or first) + 1)
     return numbers
 

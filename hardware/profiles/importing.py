@@ -42,8 +42,9 @@ def import_profiles(path: Path, output_dir: Path) -> ImportReport:
             index = existing | {_folder(header.identity): header.identity for header in headers}
             _publish(folder / "store", output_dir, index, headers, merge=bool(existing))
     except OSError as error:
-        hint = "give --output a folder that can be written"
-        raise PlannerError(f"cannot write: {error.strerror}", where=str(output_dir), hint=hint) from error
+        raise PlannerError(
+            f"cannot write: {error.strerror}", where=str(output_dir), hint="give --output a folder that can be written"
+        ) from error
     return ImportReport(
         output_dir=output_dir,
         tables=tuple(header.identity for header in headers),

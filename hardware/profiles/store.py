@@ -48,8 +48,11 @@ class _Stored:
         try:
             return KernelTable.map(self.folder)
         except DamagedTableError as error:
-            hint = "run `planner profiles import` again"
-            raise PlannerError(f"the stored table is damaged: {error}", where=str(self.folder), hint=hint) from error
+            raise PlannerError(
+                f"the stored table is damaged: {error}",
+                where=str(self.folder),
+                hint="run `planner profiles import` again",
+            ) from error
 
     def identity(self) -> TableIdentity:
         return self.known
@@ -140,8 +143,9 @@ def read_index(root: Path) -> dict[str, TableIdentity]:
             raise PlannerError(f"schema must be {STORE_SCHEMA!r}, found {data['schema']!r}", where=where)
         index = {str(folder): TableIdentity(**identity) for folder, identity in data["tables"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        hint = "run `planner profiles import` again"
-        raise PlannerError(f"not the index of a profile store: {error!r}", where=where, hint=hint) from error
+        raise PlannerError(
+            f"not the index of a profile store: {error!r}", where=where, hint="run `planner profiles import` again"
+        ) from error
     outside = [folder for folder in index if os.path.isabs(folder) or ".." in Path(folder).parts]
     if outside:
         raise PlannerError(f"folder {outside[0]!r} lies outside the store", where=where)

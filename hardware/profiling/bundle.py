@@ -76,8 +76,11 @@ def adopt(result: Path, root: Path) -> Adopted:
     that did not finish, a device that drifted, a table that is missing or cannot be read.
     """
     if not (root / "hardware" / "profiles").is_dir():
-        hint = "run it at the top of a checkout of planner, or name that with `--root`"
-        raise PlannerError("is no checkout of planner", where=str(root), hint=hint)
+        raise PlannerError(
+            "is no checkout of planner",
+            where=str(root),
+            hint="run it at the top of a checkout of planner, or name that with `--root`",
+        )
     summary = _json(result / SUMMARY, SUMMARY_SCHEMA)
     _check_files(result, summary)
     card = _json(result / CARD, CARD_SCHEMA)
@@ -132,8 +135,11 @@ def _check_card(card: dict[str, Any], result: Path) -> str:
     if not set(accelerator) <= _SAFE_NAME:
         raise PlannerError(f"`{accelerator}` is no name of an accelerator", where=where, hint=_HINT)
     if not isinstance(drift, (int, float)) or drift > LARGEST_DRIFT:
-        what = f"the device drifted by {drift!r} while it was measured, more than {LARGEST_DRIFT:g}"
-        raise PlannerError(what, where=where, hint="measure again on a device that nothing else uses")
+        raise PlannerError(
+            f"the device drifted by {drift!r} while it was measured, more than {LARGEST_DRIFT:g}",
+            where=where,
+            hint="measure again on a device that nothing else uses",
+        )
     return accelerator
 
 
@@ -155,8 +161,11 @@ def _check_tables(store: Path, accelerator: str) -> tuple[str, ...]:
     identities = opened.identities()
     for identity in identities:
         if identity.accelerator != accelerator:
-            what = f"holds a table of `{identity.accelerator}`, the card speaks of `{accelerator}`"
-            raise PlannerError(what, where=str(store), hint=_HINT)
+            raise PlannerError(
+                f"holds a table of `{identity.accelerator}`, the card speaks of `{accelerator}`",
+                where=str(store),
+                hint=_HINT,
+            )
         opened.select(accelerator=accelerator, table=identity.table, engine=identity.engine, version=identity.version)
     tables = tuple(sorted({identity.table for identity in identities}))
     missing = [name for name in NEEDED_TABLES if name not in tables]

@@ -38,8 +38,9 @@ def require_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        hint = "install it with `pip install 'planner[gpu]'`"
-        raise PlannerError("profiling needs PyTorch, which is not installed", hint=hint) from None
+        raise PlannerError(
+            "profiling needs PyTorch, which is not installed", hint="install it with `pip install 'planner[gpu]'`"
+        ) from None
 
 
 def open_device(kind: str) -> "torch.device":
@@ -50,8 +51,9 @@ def open_device(kind: str) -> "torch.device":
     if kind not in ("cuda", "cpu"):
         raise PlannerError(f"device must be cuda or cpu, found `{kind}`", hint="write `--device cuda`")
     if kind == "cuda" and not torch.cuda.is_available():
-        hint = "give `--device cpu` to profile the processor"
-        raise PlannerError("PyTorch sees no CUDA device on this machine", hint=hint)
+        raise PlannerError(
+            "PyTorch sees no CUDA device on this machine", hint="give `--device cpu` to profile the processor"
+        )
     return torch.device(kind)
 
 

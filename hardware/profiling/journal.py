@@ -44,8 +44,11 @@ class ProfileJournal:
         if not journal.path.exists():
             return journal
         if not resume:
-            hint = "add `--resume` to go on with it, or name a new folder"
-            raise PlannerError("holds a profile already", where=str(folder), hint=hint)
+            raise PlannerError(
+                "holds a profile already",
+                where=str(folder),
+                hint="add `--resume` to go on with it, or name a new folder",
+            )
         journal._read()
         return journal
 
@@ -88,8 +91,11 @@ class ProfileJournal:
         began = (self.rates.accelerator, self.rates.device.get("name"))
         if began != (rates.accelerator, rates.device.get("name")):
             own = f"{rates.accelerator} ({rates.device.get('name')})"
-            hint = "name a new folder for this device"
-            raise PlannerError(f"begun on {began[0]} ({began[1]}), not on {own}", where=str(self.path), hint=hint)
+            raise PlannerError(
+                f"begun on {began[0]} ({began[1]}), not on {own}",
+                where=str(self.path),
+                hint="name a new folder for this device",
+            )
 
     def add(self, key: Key, timing: KernelTiming) -> None:
         """Keeps one point."""
@@ -107,5 +113,6 @@ class ProfileJournal:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
-            hint = "name a folder that can be written"
-            raise PlannerError(f"cannot be written: {error.strerror}", where=str(self.path), hint=hint) from None
+            raise PlannerError(
+                f"cannot be written: {error.strerror}", where=str(self.path), hint="name a folder that can be written"
+            ) from None

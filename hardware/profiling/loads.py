@@ -42,8 +42,9 @@ def _weights(shape: ExpertsShape) -> Floats:
             raise ValueError
         exponent = float(shape.distribution.removeprefix(_PREFIX))
     except ValueError:
-        what = f"the load of experts must be `{BALANCED}` or such as `{_PREFIX}1.2`, found `{shape.distribution}`"
-        raise PlannerError(what) from None
+        raise PlannerError(
+            f"the load of experts must be `{BALANCED}` or such as `{_PREFIX}1.2`, found `{shape.distribution}`"
+        ) from None
     quantiles = (np.arange(shape.num_experts) + 0.5) / shape.num_experts
     largest = max(2.0, _MOST * shape.tokens)
     if exponent == 1.0:

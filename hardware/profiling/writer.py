@@ -69,8 +69,9 @@ def write_profile(
         card = _card(journal, version, facts, gauge, report, cells)
         write_files(folder, {CARD: (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode()})
     except OSError as error:
-        hint = "name a folder that can be written"
-        raise PlannerError(f"cannot be written: {error.strerror}", where=str(folder), hint=hint) from None
+        raise PlannerError(
+            f"cannot be written: {error.strerror}", where=str(folder), hint="name a folder that can be written"
+        ) from None
 
 
 def table_cells(refined: Sequence[Refinement], journal: ProfileJournal) -> dict[str, list[_Cell]]:

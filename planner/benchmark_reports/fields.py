@@ -22,8 +22,11 @@ class Fields:
     def wrong(self, name: str, what: str) -> PlannerError:
         """The error about one field."""
         place = f"{self.path}.{name}" if self.path else name
-        hint = "give the report as the load generator wrote it, or run it again"
-        return PlannerError(f"is no whole report of {self.generator}: `{place}` {what}", where=self.source, hint=hint)
+        return PlannerError(
+            f"is no whole report of {self.generator}: `{place}` {what}",
+            where=self.source,
+            hint="give the report as the load generator wrote it, or run it again",
+        )
 
     def has(self, name: str) -> bool:
         return self.data.get(name) is not None

@@ -99,5 +99,6 @@ def _yaml(text: str, source: str) -> object:
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError):
-        hint = "give the report as the load generator wrote it"
-        raise PlannerError("is neither JSON nor YAML", where=source, hint=hint) from None
+        raise PlannerError(
+            "is neither JSON nor YAML", where=source, hint="give the report as the load generator wrote it"
+        ) from None

@@ -30,11 +30,15 @@ def read_facts(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
-            what = f"must be NAME=VALUE, found `{text}`"
-            raise PlannerError(what, where="--fact", hint="write for example `--fact tp=8`")
+            raise PlannerError(
+                f"must be NAME=VALUE, found `{text}`", where="--fact", hint="write for example `--fact tp=8`"
+            )
         if name not in NAMES:
-            hint = did_you_mean(name, list(NAMES), otherwise=f"known are {', '.join(NAMES)}")
-            raise PlannerError(f"unknown fact `{name}`", where="--fact", hint=hint)
+            raise PlannerError(
+                f"unknown fact `{name}`",
+                where="--fact",
+                hint=did_you_mean(name, list(NAMES), otherwise=f"known are {', '.join(NAMES)}"),
+            )
         require_fitting(name, value, "--fact")
         facts[name] = value
     return facts
@@ -85,8 +89,11 @@ def completed_row(facts: Mapping[str, str], source: str, generator: str) -> dict
     if not apart and "workers" not in facts and gpus > used and gpus % used == 0:
         row["workers"] = str(gpus // used)
     elif gpus != used:
-        what = f"`gpus` is {gpus}, and the degrees of parallelism make {used}"
-        raise PlannerError(what, where=source, hint="correct one of them with `--fact`, or add `--fact workers=N`")
+        raise PlannerError(
+            f"`gpus` is {gpus}, and the degrees of parallelism make {used}",
+            where=source,
+            hint="correct one of them with `--fact`, or add `--fact workers=N`",
+        )
     return row
 
 
@@ -99,7 +106,10 @@ def _complete_role(row: dict[str, str], prefix: str, source: str, generator: str
             row.setdefault(f"{prefix}{name}", "1")
     tp, pp, dp, ep, workers = (int(row[f"{prefix}{name}"]) for name in ("tp", "pp", "dp", "moe_ep", "workers"))
     if tp * dp % ep:
-        what = f"`{prefix}moe_ep` is {ep}, and does not divide {tp * dp} GPUs of tp x dp"
-        raise PlannerError(what, where=source, hint=f"correct it with `--fact {prefix}moe_ep=N`")
+        raise PlannerError(
+            f"`{prefix}moe_ep` is {ep}, and does not divide {tp * dp} GPUs of tp x dp",
+            where=source,
+            hint=f"correct it with `--fact {prefix}moe_ep=N`",
+        )
     row.setdefault(f"{prefix}moe_tp", str(tp * dp // ep))
     return tp * pp * dp * workers

@@ -24,12 +24,18 @@ def deploy_planned(path: str, facts: Mapping[str, str]) -> Deploy:
     plan = read_plan(path)
     foreign = [name for name in facts if name not in _TAKEN]
     if foreign:
-        hint = f"leave it out; with `--plan` a fact may be {', '.join(_TAKEN)}"
-        raise PlannerError(f"`{foreign[0]}` is told by the plan", where="--fact", hint=hint)
+        raise PlannerError(
+            f"`{foreign[0]}` is told by the plan",
+            where="--fact",
+            hint=f"leave it out; with `--plan` a fact may be {', '.join(_TAKEN)}",
+        )
     prefill, decode = _roles(plan)
     if decode.limits.get("draft_tokens"):
-        what = f"role `{decode.name}` speculates, and drafts are no part of the fit"
-        raise PlannerError(what, where=plan.source, hint="measure it without drafts")
+        raise PlannerError(
+            f"role `{decode.name}` speculates, and drafts are no part of the fit",
+            where=plan.source,
+            hint="measure it without drafts",
+        )
     arch, pool = plan_model(plan, decode), plan_pool(plan, decode.pool)
     prefilling, decoding = _part(prefill) if prefill is not None else None, _part(decode)
     used = sum(part.replicas * part.devices for part in (prefilling, decoding) if part is not None)
@@ -69,8 +75,11 @@ def _roles(plan: PlanDocument) -> tuple[Role | None, Role]:
     if plan.kind == "serve" and functions == ["decode", "prefill"]:
         by_function = {role.function: role for role in plan.roles}
         return by_function["prefill"], by_function["decode"]
-    what = f"a measured deployment is one colocated role or one pair, found {', '.join(functions) or 'no role'}"
-    raise PlannerError(what, where=plan.source, hint="give the deployment with `--fact NAME=VALUE` instead")
+    raise PlannerError(
+        f"a measured deployment is one colocated role or one pair, found {', '.join(functions) or 'no role'}",
+        where=plan.source,
+        hint="give the deployment with `--fact NAME=VALUE` instead",
+    )
 
 
 def _part(role: Role) -> Part:

@@ -111,8 +111,11 @@ def _plan_beside(path: Path, digest: str) -> PlanDocument:
     for candidate in [*named, *sorted(path.parent.glob("*.json"))]:
         if candidate != path and candidate.is_file() and _digest(candidate) == digest:
             return read_plan(candidate)
-    hint = "keep the plan beside its checks, or check it again if it was changed"
-    raise PlannerError(f"the plan with the digest {digest[:15]}... is not beside it", where=str(path), hint=hint)
+    raise PlannerError(
+        f"the plan with the digest {digest[:15]}... is not beside it",
+        where=str(path),
+        hint="keep the plan beside its checks, or check it again if it was changed",
+    )
 
 
 def _digest(path: Path) -> str:
@@ -148,8 +151,11 @@ class _Reader:
                 return f"{name}: steps of this kind are not fitted"
             return self._rebuilt(data)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            what = f"the step `{name}` is not whole: {type(error).__name__} at {error}"
-            raise PlannerError(what, where=self.path, hint="run `planner check PLAN --level execute` again") from None
+            raise PlannerError(
+                f"the step `{name}` is not whole: {type(error).__name__} at {error}",
+                where=self.path,
+                hint="run `planner check PLAN --level execute` again",
+            ) from None
 
     def _rebuilt(self, data: Mapping[str, Any]) -> ExecutedStep:
         from planner.execute.judge.predict import executed_operators

@@ -68,8 +68,9 @@ def _write_stdout(content: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as problem:
-        hint = "check where standard output goes"
-        raise PlannerError(f"cannot be written: {problem.strerror}", where="<stdout>", hint=hint) from None
+        raise PlannerError(
+            f"cannot be written: {problem.strerror}", where="<stdout>", hint="check where standard output goes"
+        ) from None
 
 
 @contextmanager

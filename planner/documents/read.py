@@ -79,8 +79,11 @@ def given_document(data: object, source: str) -> GivenDocument:
     try:
         text = json.dumps(data)
     except (TypeError, ValueError, RecursionError) as problem:
-        hint = "give mappings with text keys, lists, text, numbers, true, false and null"
-        raise PlannerError(f"is not plain data: {problem}", where=source, hint=hint) from None
+        raise PlannerError(
+            f"is not plain data: {problem}",
+            where=source,
+            hint="give mappings with text keys, lists, text, numbers, true, false and null",
+        ) from None
     return GivenDocument(source, parse_document(text, source).data, lambda: (1, None))
 
 
@@ -101,17 +104,19 @@ def parse_document(text: str, source: str) -> Document:
     """
     bad = _FORBIDDEN.search(text)
     if bad:
-        where = f"{source}:{text.count(chr(10), 0, bad.start()) + 1}"
-        what = f"character U+{ord(bad[0]):04X} is not allowed in a document"
-        raise PlannerError(what, where=where, hint="save the file as plain UTF-8 text")
+        raise PlannerError(
+            f"character U+{ord(bad[0]):04X} is not allowed in a document",
+            where=f"{source}:{text.count(chr(10), 0, bad.start()) + 1}",
+            hint="save the file as plain UTF-8 text",
+        )
     if text.lstrip()[:1] in ("{", "[", '"'):
         try:
             return _parse_json(text, source)
         except json.JSONDecodeError as problem:
             if source.endswith((".json", ".jsonl")):
-                where = f"{source}:{problem.lineno}"
-                what = f"not valid JSON: {problem.msg}"
-                raise DocumentSyntaxError(what, where=where, hint="correct this line") from None
+                raise DocumentSyntaxError(
+                    f"not valid JSON: {problem.msg}", where=f"{source}:{problem.lineno}", hint="correct this line"
+                ) from None
     return _parse_yaml(text, source)
 
 
@@ -148,9 +153,11 @@ def _decode(content: bytes, source: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        where = f"{source}:{content.count(10, 0, problem.start) + 1}"
-        what = f"byte 0x{problem.object[problem.start]:02X} is not UTF-8 text"
-        raise PlannerError(what, where=where, hint="save the file as UTF-8") from None
+        raise PlannerError(
+            f"byte 0x{problem.object[problem.start]:02X} is not UTF-8 text",
+            where=f"{source}:{content.count(10, 0, problem.start) + 1}",
+            hint="save the file as UTF-8",
+        ) from None
 
 
 class _RefusedError(Exception):
@@ -231,18 +238,24 @@ def _parse_yaml(text: str, source: str) -> Document:
         for event in events:
             num_documents += isinstance(event, yaml.DocumentStartEvent)
             if num_documents > 1:
-                where = f"{source}:{event.start_mark.line + 1}"
-                raise PlannerError("holds several documents", where=where, hint="keep one document in a file")
+                raise PlannerError(
+                    "holds several documents",
+                    where=f"{source}:{event.start_mark.line + 1}",
+                    hint="keep one document in a file",
+                )
             _take(event, builder)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark
-        where = source if mark is None else f"{source}:{mark.line + 1}"
         what = ", ".join(part for part in (problem.context, problem.problem) if part)
-        hint = "correct the indentation, brackets or quotes here"
-        raise DocumentSyntaxError(f"not valid YAML: {what}", where=where, hint=hint) from None
+        raise DocumentSyntaxError(
+            f"not valid YAML: {what}",
+            where=source if mark is None else f"{source}:{mark.line + 1}",
+            hint="correct the indentation, brackets or quotes here",
+        ) from None
     except yaml.YAMLError as problem:
-        hint = "save it as plain UTF-8 YAML"
-        raise DocumentSyntaxError(f"not valid YAML: {problem}", where=source, hint=hint) from None
+        raise DocumentSyntaxError(
+            f"not valid YAML: {problem}", where=source, hint="save it as plain UTF-8 YAML"
+        ) from None
     if builder.result is None:
         raise PlannerError("is empty", where=source, hint="check that the right file was named")
     data, tree = builder.result

@@ -70,8 +70,11 @@ def check_collection_tag(tag: str | None, name: str, source: str, line: int) -> 
 def _forbidden_tag(tag: str, source: str, line: int) -> PlannerError:
     """The error for a tag that would build anything but plain data, such as `!!python/object`."""
     shown = tag.replace(_YAML, "!!")
-    hint = "write text, numbers, true, false, null, lists and mappings only"
-    return PlannerError(f"tag `{shown}` is not allowed", where=f"{source}:{line}", hint=hint)
+    return PlannerError(
+        f"tag `{shown}` is not allowed",
+        where=f"{source}:{line}",
+        hint="write text, numbers, true, false, null, lists and mappings only",
+    )
 
 
 def _finite(text: str, source: str, line: int) -> float:

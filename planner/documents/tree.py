@@ -84,8 +84,11 @@ class TreeBuilder:
         value, (_, lines), num_nodes = self._anchors[anchor]
         self._num_aliased += num_nodes
         if self._num_aliased > MAX_ALIASED_NODES:
-            what = f"aliases repeat more than {MAX_ALIASED_NODES} values"
-            raise self._error(what, line, "write the values out, or use fewer aliases")
+            raise self._error(
+                f"aliases repeat more than {MAX_ALIASED_NODES} values",
+                line,
+                "write the values out, or use fewer aliases",
+            )
         self._add(value, (line, lines), num_nodes, None)
 
     def _add(self, value: object, line: Line, num_nodes: int, anchor: str | None) -> None:
@@ -152,6 +155,7 @@ def _json_scalar(token: str, source: str, line: int) -> object:
             )
         return text
     if token in _NOT_FINITE:
-        hint = "write a finite number or leave it out"
-        raise PlannerError(f"`{token}` is not a finite number", where=f"{source}:{line}", hint=hint)
+        raise PlannerError(
+            f"`{token}` is not a finite number", where=f"{source}:{line}", hint="write a finite number or leave it out"
+        )
     return plain_scalar(token, source, line)

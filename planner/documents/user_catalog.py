@@ -49,8 +49,11 @@ def add_to_catalog(section: str, stem: str, text: str, *, force: bool = False) -
         same = file.is_file() and file.read_text(encoding="utf-8") == text
         taken = file.exists()
     except OSError as error:
-        hint = "check its permissions, or set PLANNER_CATALOG to another folder"
-        raise PlannerError(f"cannot be used: {error.strerror}", where=str(file.parent), hint=hint) from None
+        raise PlannerError(
+            f"cannot be used: {error.strerror}",
+            where=str(file.parent),
+            hint="check its permissions, or set PLANNER_CATALOG to another folder",
+        ) from None
     if taken and not same and not force:
         raise PlannerError("is there already, with other content", where=str(file), hint="give --force to replace it")
     write_text_atomic(file, text)

@@ -43,8 +43,9 @@ def emit(envelope: Envelope, decision: Decision, target: str) -> dict[str, str]:
     known = targets()
     if target not in known:
         listing = f"the targets are {', '.join(f'`{name}`' for name in known)}"
-        hint = did_you_mean(target, list(known), otherwise=listing)
-        raise PlannerError(f"unknown target `{target}`", where="--target", hint=hint)
+        raise PlannerError(
+            f"unknown target `{target}`", where="--target", hint=did_you_mean(target, list(known), otherwise=listing)
+        )
     chosen = known[target]
     if envelope.kind not in chosen.kinds:
         able = [f"`{other.name}`" for other in known.values() if envelope.kind in other.kinds]

@@ -62,10 +62,11 @@ def judge_report(envelope: Envelope, report: str, tolerance: float) -> Verdict:
     workload = problem.workloads[0] if len(problem.workloads) == 1 else None
     runs = read_measured(report)
     if workload is None or len(runs) != 1:
-        what = (
-            f"{len(runs)} runs in the report and {len(problem.workloads)} workloads in the plan, one of each is judged"
+        raise PlannerError(
+            f"{len(runs)} runs in the report and {len(problem.workloads)} workloads in the plan, one of each is judged",
+            where=report,
+            hint="give the report of one run, and a plan of one workload",
         )
-        raise PlannerError(what, where=report, hint="give the report of one run, and a plan of one workload")
     load = workload.load
     rate = load.rate_per_s if load is not None else None
     clients = load.concurrency if load is not None else None
@@ -186,10 +187,11 @@ def _document(envelope: Envelope, facts: Mapping[str, Any], workloads: list[dict
 def _problem(envelope: Envelope) -> Problem:
     problem = recorded_problem(envelope.inputs)
     if problem is None or envelope.kind != "serve":
-        what = (
+        raise PlannerError(
             f"a plan of kind `{envelope.kind}` has no engine to drive"
             if problem is not None
-            else "`inputs` is no problem"
+            else "`inputs` is no problem",
+            where="kind" if problem is not None else "inputs",
+            hint="give a serving plan",
         )
-        raise PlannerError(what, where="kind" if problem is not None else "inputs", hint="give a serving plan")
     return problem

@@ -56,8 +56,11 @@ def find_generator(asked: str | None) -> Generator:
             arguments, report = _KNOWN[name]
             return Generator(name, path, arguments, report)
     missing = f"`{asked}`" if asked is not None else " nor ".join(f"`{name}`" for name in _KNOWN)
-    what = f"{missing} is not installed" if asked is not None else f"neither {missing} is installed"
-    raise PlannerError(what, where="--generator", hint="install the extra `engine`, or give a report with `--report`")
+    raise PlannerError(
+        f"{missing} is not installed" if asked is not None else f"neither {missing} is installed",
+        where="--generator",
+        hint="install the extra `engine`, or give a report with `--report`",
+    )
 
 
 def _executable(name: str) -> str | None:

@@ -58,8 +58,11 @@ def running(title: str, command: Sequence[str], log: Path, settings: Mapping[str
                 start_new_session=True,
             )
         except OSError as error:
-            hint = "check that it is installed and can be run"
-            raise PlannerError(f"cannot be started: {error.strerror}", where=command[0], hint=hint) from None
+            raise PlannerError(
+                f"cannot be started: {error.strerror}",
+                where=command[0],
+                hint="check that it is installed and can be run",
+            ) from None
     try:
         yield Program(title, process, log)
     finally:

@@ -70,8 +70,11 @@ def launched(files: Mapping[str, str], decision: Decision, folder: Path, limit_s
     front = f"http://{LOOPBACK}:{ROUTER_PORT}" if routed else instances[0]
     for url in {*instances, front}:
         if answers(url):
-            hint = "stop it, or measure it with `--url`"
-            raise PlannerError("another server answers where the plan's engine would", where=url, hint=hint)
+            raise PlannerError(
+                "another server answers where the plan's engine would",
+                where=url,
+                hint="stop it, or measure it with `--url`",
+            )
     deadline = time.monotonic() + limit_s
     with ExitStack() as stack:
         programs: list[Program] = []

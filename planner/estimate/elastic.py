@@ -25,8 +25,11 @@ def elastic_job(envelope: Envelope, decision: Decision, gpus: Sequence[str]) -> 
     Raises PlannerError for plans without equal workers, and where no kind can hold one.
     """
     if not isinstance(decision, TrainDecision) or decision.pools != "one" or decision.layer_runs:
-        hint = "give a training plan on one pool with one strategy for all layers"
-        raise PlannerError("the plan has no equal workers", where=envelope.name, hint=hint)
+        raise PlannerError(
+            "the plan has no equal workers",
+            where=envelope.name,
+            hint="give a training plan on one pool with one strategy for all layers",
+        )
     degrees = decision.degrees
     evaluations = {name: _on(envelope, decision, name) for name in gpus}
     able = {name: priced for name, priced in evaluations.items() if not isinstance(priced, str) and fits(priced)}
@@ -35,8 +38,11 @@ def elastic_job(envelope: Envelope, decision: Decision, gpus: Sequence[str]) -> 
             (priced for priced in evaluations.values() if isinstance(priced, str)),
             "its memory is too small",
         )
-        what = f"no worker of `{envelope.name}` runs on {', '.join(gpus)}: {reason}"
-        raise PlannerError(what, where="--gpus", hint="name GPUs that hold all weights and states of a replica")
+        raise PlannerError(
+            f"no worker of `{envelope.name}` runs on {', '.join(gpus)}: {reason}",
+            where="--gpus",
+            hint="name GPUs that hold all weights and states of a replica",
+        )
     return TaskJob(
         tasks=degrees.dp,
         task_s={name: priced.pipeline_s for name, priced in able.items()},

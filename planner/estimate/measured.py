@@ -56,8 +56,11 @@ def rows_of_table(lines: Iterable[str], source: str) -> Iterator[dict[str, str]]
         reader = csv.DictReader(lines)
         missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
         if missing:
-            hint = f"its columns must hold {', '.join(REQUIRED)}"
-            raise PlannerError(f"has no column `{missing[0]}`", where=f"{source}:1", hint=hint)
+            raise PlannerError(
+                f"has no column `{missing[0]}`",
+                where=f"{source}:1",
+                hint=f"its columns must hold {', '.join(REQUIRED)}",
+            )
         yield from reader
     except csv.Error as error:
         raise PlannerError(f"is no table: {error}", where=source, hint="give a CSV file with a header") from None

@@ -110,8 +110,11 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         )
     drafter = _drafter(text) if given.draft_tokens else None
     if given.draft_tokens and drafter is None:
-        what = "the decision has drafts, and the problem no drafter"
-        raise PlannerError(what, where="decision.draft_tokens", hint="add `options.speculation`")
+        raise PlannerError(
+            "the decision has drafts, and the problem no drafter",
+            where="decision.draft_tokens",
+            hint="add `options.speculation`",
+        )
     return Case(
         id=name,
         arch=resolved.models[workload.model],

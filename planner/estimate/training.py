@@ -29,8 +29,9 @@ def training_lines(path: str) -> Iterator[str]:
         reader = csv.DictReader(file)
         missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
         if missing:
-            hint = f"its columns must hold {', '.join(REQUIRED)}"
-            raise PlannerError(f"has no column `{missing[0]}`", where=f"{path}:1", hint=hint)
+            raise PlannerError(
+                f"has no column `{missing[0]}`", where=f"{path}:1", hint=f"its columns must hold {', '.join(REQUIRED)}"
+            )
         yield from (_line(row) for row in reader)
 
 

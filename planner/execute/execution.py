@@ -164,17 +164,21 @@ def _ready(plan: PlanDocument, name: str, options: ExecutionOptions) -> _ReadyRo
         )
         return _ReadyRole(role, cases, pricer)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        what = f"role `{name}` cannot be read: {type(error).__name__}, {error}"
-        hint = "run `planner check PLAN`, which names what is wrong"
-        raise PlannerError(what, where=plan.source, hint=hint) from None
+        raise PlannerError(
+            f"role `{name}` cannot be read: {type(error).__name__}, {error}",
+            where=plan.source,
+            hint="run `planner check PLAN`, which names what is wrong",
+        ) from None
 
 
 def _require_met(role: RoleSpec, meeting: Rendezvous | None) -> None:
     """Under torchrun a role runs whole or not at all."""
     if meeting is not None and meeting.num_ranks != role.num_ranks:
-        what = f"role `{role.name}` has {role.num_ranks} ranks in a replica, torchrun starts {meeting.num_ranks}"
-        hint = "start as many ranks, or give other `--roles`"
-        raise PlannerError(what, where="--nnodes, --nproc-per-node", hint=hint)
+        raise PlannerError(
+            f"role `{role.name}` has {role.num_ranks} ranks in a replica, torchrun starts {meeting.num_ranks}",
+            where="--nnodes, --nproc-per-node",
+            hint="start as many ranks, or give other `--roles`",
+        )
 
 
 def _jobs(role: RoleSpec, options: ExecutionOptions) -> Iterator[tuple[dict[str, Any], list[RankSpec]]]:

@@ -24,8 +24,7 @@ def find_field(name: str, envelope: Envelope, decision: Decision) -> Field:
     known = {field.name: field for field in _fields(envelope, decision)}
     if name not in known:
         listing = "fields are such as `objective`, `ttft`, or `ROLE.replicas`; `planner show` shows the plan"
-        hint = did_you_mean(name, list(known), otherwise=listing)
-        raise PlannerError(f"no field `{name}` in this plan", hint=hint)
+        raise PlannerError(f"no field `{name}` in this plan", hint=did_you_mean(name, list(known), otherwise=listing))
     return known[name]
 
 

@@ -58,8 +58,9 @@ def find_kind(name: str, *, where: str = "kind") -> Kind:
     """The kind called `name`; unknown names are refused with the nearest ones."""
     if name not in kind_names():
         known = list(kind_names())
-        listing = f"the kinds are {', '.join(f'`{kind}`' for kind in known)}"
-        raise unknown_name("kind", name, known, otherwise=listing, where=where)
+        raise unknown_name(
+            "kind", name, known, otherwise=f"the kinds are {', '.join(f'`{kind}`' for kind in known)}", where=where
+        )
     kind = _module(name).KIND
     assert isinstance(kind, Kind)
     return kind

@@ -116,8 +116,11 @@ def _next_key(here: Any, rest: list[str | int], path: Path, flag: str) -> tuple[
         index = rest[0] if isinstance(rest[0], int) else int(rest[0]) if rest[0].isdecimal() else None
         if index is None or index >= len(here):
             indices = "the only index is 0" if len(here) == 1 else f"use an index from 0 to {len(here) - 1}"
-            hint = indices if here else f"write `{dotted}` in the file first"
-            raise PlannerError(f"`{dotted}` is a list and has no `{rest[0]}`", where=flag, hint=hint)
+            raise PlannerError(
+                f"`{dotted}` is a list and has no `{rest[0]}`",
+                where=flag,
+                hint=indices if here else f"write `{dotted}` in the file first",
+            )
         return index, rest[1:]
     if not isinstance(here, dict) or isinstance(rest[0], int):
         raise PlannerError(f"`{dotted}` has no part `{rest[0]}`", where=flag, hint="check the path against the file")

@@ -47,8 +47,11 @@ def resolve_document(
     overridden = override_problem(document, overrides)
     where = OverriddenWhere(document, overridden.origins)
     if not isinstance(overridden.data, dict):
-        hint = "start it with `schema: planner.problem/1`"
-        raise PlannerError("a problem is a mapping of keys to values", where=where(()), hint=hint)
+        raise PlannerError(
+            "a problem is a mapping of keys to values",
+            where=where(()),
+            hint="start it with `schema: planner.problem/1`",
+        )
     problem = validated(Problem, overridden.data, where)
     kind = find_kind(problem.kind, where=where(("kind",)))
     validated(kind.options, problem.options, lambda path: where(("options", *path)))

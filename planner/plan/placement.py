@@ -27,9 +27,11 @@ def require_countable(blocks: Iterable[Block]) -> None:
     """Refuses, as PlannerError, a placement with more ranks or devices than could be looked at one by one."""
     for block in blocks:
         if max(num_ranks(block), last_device(block)) > MOST_DEVICES:
-            what = f"places {num_ranks(block)} ranks up to device {last_device(block)}; at most {MOST_DEVICES} are read"
-            hint = "run `planner check` on the plan: no pool is as large"
-            raise PlannerError(what, where=f"placement of `{block.role}`", hint=hint)
+            raise PlannerError(
+                f"places {num_ranks(block)} ranks up to device {last_device(block)}; at most {MOST_DEVICES} are read",
+                where=f"placement of `{block.role}`",
+                hint="run `planner check` on the plan: no pool is as large",
+            )
 
 
 def devices(block: Block) -> Iterator[int]:

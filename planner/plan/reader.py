@@ -51,8 +51,11 @@ def load_plan_document(path: str | Path) -> Document:
     try:
         document = load_document(path)
     except DocumentSyntaxError as error:
-        hint = "give a whole plan as `planner solve` writes it; this file may be cut off"
-        raise PlannerError(error.what, where=error.where, hint=hint) from None
+        raise PlannerError(
+            error.what,
+            where=error.where,
+            hint="give a whole plan as `planner solve` writes it; this file may be cut off",
+        ) from None
     if not isinstance(document.data, dict) or "schema" not in document.data:
         raise PlannerError(
             "is not a plan: it has no `schema`", where=document.source, hint="give a plan written by `planner solve`"
@@ -65,20 +68,31 @@ def load_plan_document(path: str | Path) -> Document:
 
 def _foreign(schema: object, where: str) -> PlannerError:
     if isinstance(schema, str) and schema.startswith("planner.plan/"):
-        what = f"this plan has the schema `{schema}`, this program reads `{SCHEMA}`"
-        return PlannerError(what, where=where, hint="use the version of planner that wrote it, or solve again")
+        return PlannerError(
+            f"this plan has the schema `{schema}`, this program reads `{SCHEMA}`",
+            where=where,
+            hint="use the version of planner that wrote it, or solve again",
+        )
     return PlannerError(f"is not a plan but {_shown(schema)}", where=where, hint=f"give a file with `schema: {SCHEMA}`")
 
 
 def _require_roles(decision: Decision, document: Document) -> None:
     names = [role.name for role in decision.roles]
     if not names or len(set(names)) != len(names):
-        what = "two roles have the same name" if names else "a plan needs at least one role"
-        raise _wrong(what, ("decision", "roles"), document, "give each its own name" if names else "add a role")
+        raise _wrong(
+            "two roles have the same name" if names else "a plan needs at least one role",
+            ("decision", "roles"),
+            document,
+            "give each its own name" if names else "add a role",
+        )
     for index, block in enumerate(decision.placement):
         if block.role not in names:
-            hint = f"the roles are {', '.join(f'`{name}`' for name in names)}"
-            raise _wrong(f"no role is called `{block.role}`", ("decision", "placement", index, "role"), document, hint)
+            raise _wrong(
+                f"no role is called `{block.role}`",
+                ("decision", "placement", index, "role"),
+                document,
+                f"the roles are {', '.join(f'`{name}`' for name in names)}",
+            )
 
 
 def _shape(record: type[Any]) -> tuple[dict[str, Any], frozenset[str]]:
@@ -94,8 +108,9 @@ def _record(record: type[T], value: Any, path: Steps, document: Document) -> T: 
     for key in value:
         if key not in wanted:
             listing = f"the keys here are {', '.join(f'`{name}`' for name in wanted)}"
-            hint = did_you_mean(key, list(wanted), otherwise=listing)
-            raise _wrong(f"unknown key `{key}`", (*path, key), document, hint)
+            raise _wrong(
+                f"unknown key `{key}`", (*path, key), document, did_you_mean(key, list(wanted), otherwise=listing)
+            )
     missing = sorted(required - value.keys())
     if missing:
         raise _wrong(f"`{missing[0]}` is missing", path, document, f"add `{missing[0]}`")

@@ -214,6 +214,7 @@ class PlanDocument(Header, Decision):
         known = [role.name for role in self.roles]
         if name not in known:
             listing = f"the roles are {', '.join(f'`{role}`' for role in known)}"
-            hint = did_you_mean(name, known, otherwise=listing)
-            raise PlannerError(f"no role `{name}`", where=self.source, hint=hint)
+            raise PlannerError(
+                f"no role `{name}`", where=self.source, hint=did_you_mean(name, known, otherwise=listing)
+            )
         return self.roles[known.index(name)]

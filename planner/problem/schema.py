@@ -308,8 +308,9 @@ class Problem(Spec):
             raise refuse("two pools have the same name", "give each its own `name:`", "cluster")
         unknown = [name for link in self.cluster.links for name in link.pools if name not in pools]
         if unknown:
-            hint = f"the pools are {', '.join(pools)}"
-            raise refuse(f"a link names the unknown pool `{unknown[0]}`", hint, "cluster")
+            raise refuse(
+                f"a link names the unknown pool `{unknown[0]}`", f"the pools are {', '.join(pools)}", "cluster"
+            )
         return self
 
     def model_of(self, workload: WorkloadSpec) -> str:

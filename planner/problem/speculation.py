@@ -49,11 +49,17 @@ class SpeculationSpec(Spec):
         for field, method in (("model", "model"), ("draft_step_s", "stated"), ("algorithm", "stated")):
             if self.method != method and getattr(self, field) is not None:
                 short = field.removesuffix("_s")
-                what = f"`{short}` is of method `{method}`, not of `{self.method}`"
-                raise refuse(what, f"leave `{short}` out, or write `method: {method}`", short)
+                raise refuse(
+                    f"`{short}` is of method `{method}`, not of `{self.method}`",
+                    f"leave `{short}` out, or write `method: {method}`",
+                    short,
+                )
         if (self.algorithm in ("eagle", "eagle3")) != (self.checkpoint is not None):
-            what = "`checkpoint` goes with `algorithm: eagle` or `eagle3`, and these with it"
-            raise refuse(what, "give both or neither", "checkpoint")
+            raise refuse(
+                "`checkpoint` goes with `algorithm: eagle` or `eagle3`, and these with it",
+                "give both or neither",
+                "checkpoint",
+            )
         return self
 
     @classmethod

@@ -85,8 +85,11 @@ def with_results(choice: BeliefState, alternatives: Sequence[Alternative], resul
     index = {alternative.name: m for m, alternative in enumerate(alternatives)}
     for result in results:
         if result.name not in index:
-            hint = did_you_mean(result.name, list(index), otherwise="see which runs were proposed")
-            raise PlannerError(f"no alternative is called `{result.name}`", where="--results", hint=hint)
+            raise PlannerError(
+                f"no alternative is called `{result.name}`",
+                where="--results",
+                hint=did_you_mean(result.name, list(index), otherwise="see which runs were proposed"),
+            )
         choice = choice.after(index[result.name], math.log(result.tpot_s), math.log(result.ttft_s))
     return choice
 

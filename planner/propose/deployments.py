@@ -86,8 +86,11 @@ def question_of(resolved: Resolved, patience: Limits) -> Question:
     slo = _slo(target)
     alternatives = _predicted(setting, cases, slo)
     if not alternatives:
-        hint = "`planner estimate` says why a deployment has no prediction"
-        raise PlannerError("no deployment can be predicted", where=resolved.where(("workloads",)), hint=hint)
+        raise PlannerError(
+            "no deployment can be predicted",
+            where=resolved.where(("workloads",)),
+            hint="`planner estimate` says why a deployment has no prediction",
+        )
     return Question(
         setting,
         tuple(alternatives),

@@ -41,8 +41,11 @@ def _split(text: str, question: Question) -> tuple[str | None, str]:
     name, equals, path = text.partition("=")
     if equals and not Path(text).exists():
         if name not in known:
-            hint = did_you_mean(name, sorted(known), otherwise="`--propose` without results names the runs")
-            raise PlannerError(f"no alternative is called `{name}`", where="--results", hint=hint)
+            raise PlannerError(
+                f"no alternative is called `{name}`",
+                where="--results",
+                hint=did_you_mean(name, sorted(known), otherwise="`--propose` without results names the runs"),
+            )
         return name, path
     file = Path(text)
     names = (file.name.split(".", 1)[0], file.stem, file.parent.name)
@@ -52,17 +55,26 @@ def _split(text: str, question: Question) -> tuple[str | None, str]:
 def _deploy(name: str | None, path: str, question: Question) -> Deploy:
     def case_of(run: MeasuredRun, source: str, label: str) -> Case:
         if name is None:
-            hint = f"write `--results NAME={path}` with the name of the run"
-            raise PlannerError("this report does not tell which run it is of", where=path, hint=hint)
+            raise PlannerError(
+                "this report does not tell which run it is of",
+                where=path,
+                hint=f"write `--results NAME={path}` with the name of the run",
+            )
         case = question.alternative(name).case
         for side, told, wanted in (("input", run.input_tokens, case.isl), ("output", run.output_tokens, case.osl)):
             mean = told.get("mean")
             if mean and not wanted / MOST_APART <= mean <= wanted * MOST_APART:
-                what = f"the report is of {mean:.6g} {side} tokens a request, the problem of {wanted:.6g}"
-                raise PlannerError(what, where=path, hint="run the load that was proposed")
+                raise PlannerError(
+                    f"the report is of {mean:.6g} {side} tokens a request, the problem of {wanted:.6g}",
+                    where=path,
+                    hint="run the load that was proposed",
+                )
         if run.load.concurrency is not None and run.load.concurrency != case.clients:
-            what = f"the report is of {run.load.concurrency} clients, `{name}` of {case.clients}"
-            raise PlannerError(what, where=path, hint="give the report of the run that was proposed")
+            raise PlannerError(
+                f"the report is of {run.load.concurrency} clients, `{name}` of {case.clients}",
+                where=path,
+                hint="give the report of the run that was proposed",
+            )
         return case
 
     return case_of

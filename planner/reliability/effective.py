@@ -63,8 +63,11 @@ def at_scale(job: Job, tier: Tier, *, interval: int | None = None, spares: int |
     if interval is None:
         interval = best_interval(classes, how, MOST_STEPS).solution
         if interval is None:
-            what = f"a checkpoint takes {how.durable_after_s:.3g} s to reach remote storage, longer than any interval"
-            raise PlannerError(what, where="remote storage", hint="name a faster one")
+            raise PlannerError(
+                f"a checkpoint takes {how.durable_after_s:.3g} s to reach remote storage, longer than any interval",
+                where="remote storage",
+                hint="name a faster one",
+            )
     shares = time_shares(classes, how, [interval])
     spares, waiting = _spares(job, float(shares.effective[0]), spares)
     speed = _speed(job)

@@ -111,8 +111,11 @@ def facts_of(envelope: Envelope, decision: Decision) -> TrainFacts:
     if envelope.kind != "train":
         raise PlannerError(f"a plan of kind `{envelope.kind}`", where="plan", hint=hint)
     if len(decision.roles) > 1:
-        what = f"the job runs on {len(decision.roles)} pools"
-        raise PlannerError(what, where="plan", hint="write `search: {pools: one}` into its options and solve again")
+        raise PlannerError(
+            f"the job runs on {len(decision.roles)} pools",
+            where="plan",
+            hint="write `search: {pools: one}` into its options and solve again",
+        )
     problem = recorded_problem(envelope.inputs)
     role = decision.roles[0]
     blocks = [block for block in decision.placement if block.role == role.name]
@@ -149,8 +152,11 @@ def _checkpoint_bytes(problem: Problem, role: Role) -> float:
     """Bytes of a checkpoint of the whole model, each shard once."""
     model = recorded_model(problem, role.model)
     if model is None:
-        hint = "name a model of `planner models list`"
-        raise PlannerError("the catalog does not know the plan's model", where="inputs.models", hint=hint)
+        raise PlannerError(
+            "the catalog does not know the plan's model",
+            where="inputs.models",
+            hint="name a model of `planner models list`",
+        )
     counts = parameter_counts(model)
     return (counts.total + counts.mtp) * STATE_BYTES[str(problem.options.get("optimizer", "adamw"))]
 

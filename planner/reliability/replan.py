@@ -66,8 +66,11 @@ def replan(running: Running, lost_nodes: Collection[int], spare_nodes: int = 0) 
     moves = fewest_moves(alive, blank, replicas).solution
     if replicas == 0 or moves is None:
         left = sum(alive) + blank
-        what = f"{left} cells of {running.cell_gpus} GPUs are left, and a replica has {shape.pp}"
-        raise PlannerError(what, where="lost nodes", hint="solve the problem again on the nodes that are left")
+        raise PlannerError(
+            f"{left} cells of {running.cell_gpus} GPUs are left, and a replica has {shape.pp}",
+            where="lost nodes",
+            hint="solve the problem again on the nodes that are left",
+        )
     batches = _spread(running.num_micro_batches * shape.dp, replicas)
     moved, gone = _optimizer(running, lost, replicas)
     return Replanned(
@@ -96,8 +99,11 @@ def _lost_cells(running: Running, lost_nodes: Collection[int]) -> tuple[list[set
     used = {device // running.gpus_per_node for device in placed}
     foreign = sorted(set(lost_nodes) - used)
     if foreign:
-        hint = f"the plan runs on nodes {min(used)} to {max(used)} of its pool"
-        raise PlannerError(f"node {foreign[0]} is none of the plan's", where="lost nodes", hint=hint)
+        raise PlannerError(
+            f"node {foreign[0]} is none of the plan's",
+            where="lost nodes",
+            hint=f"the plan runs on nodes {min(used)} to {max(used)} of its pool",
+        )
     gone = [device // running.gpus_per_node in set(lost_nodes) for device in placed]
     lost: list[set[int]] = [set() for _ in range(running.shape.pp)]
     for (replica, stage), without in zip(_stages(running), gone, strict=True):

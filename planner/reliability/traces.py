@@ -104,8 +104,9 @@ def load(path: str) -> list[Fault]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        hint = "draw a trace with `planner faults trace`"
-        raise PlannerError(f"cannot be read: {why}", where=path, hint=hint) from None
+        raise PlannerError(
+            f"cannot be read: {why}", where=path, hint="draw a trace with `planner faults trace`"
+        ) from None
     return read_csv(text, where=path)
 
 
@@ -136,8 +137,7 @@ def _number(row: dict[str, str | None], name: str, where: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0.0):
-        hint = "write a number that is not negative"
-        raise PlannerError(f"column `{name}` holds {text!r}", where=where, hint=hint)
+        raise PlannerError(f"column `{name}` holds {text!r}", where=where, hint="write a number that is not negative")
     return value
 
 

@@ -116,13 +116,17 @@ def _ranged(spec: AxisSpec, field: str, index: int, where: Where) -> SweepAxis:
     low, unit = _end(spec.from_, where((*place, "from")))
     high, other = _end(spec.to, where((*place, "to")))
     if _table(unit)[0] != _table(other)[0] or bool(unit) != bool(other):
-        what = f"from `{spec.from_}` to `{spec.to}` are of different units"
-        raise PlannerError(what, where=where(place), hint=f"write `to` in `{unit}`" if unit else "drop the unit")
+        raise PlannerError(
+            f"from `{spec.from_}` to `{spec.to}` are of different units",
+            where=where(place),
+            hint=f"write `to` in `{unit}`" if unit else "drop the unit",
+        )
     if unit:
         high = parse_quantity(spec.to, _table(unit)[1]) / _table(unit)[1][unit]
     if spec.log and (low <= 0 or high <= 0):
-        hint = "start above 0, or drop `log`"
-        raise PlannerError("a range of equal ratios must stay above 0", where=where(place), hint=hint)
+        raise PlannerError(
+            "a range of equal ratios must stay above 0", where=where(place), hint="start above 0, or drop `log`"
+        )
     if low == high:
         raise PlannerError("a range from a value to itself", where=where(place), hint="write `values:` with one value")
     if spec.steps is None:
@@ -208,8 +212,11 @@ def list_points(spec: SweepSpec, axes: Sequence[SweepAxis], where: Where) -> lis
     scenarios = range(max(1, len(spec.scenarios)))
     count = len(scenarios) * _count(spec, axes, where)
     if count > MAX_POINTS:
-        what = f"{count:,} points are more than the {MAX_POINTS:,} a sweep may have"
-        raise PlannerError(what, where=where(("axes",)), hint="use fewer steps, or `mode: sample`")
+        raise PlannerError(
+            f"{count:,} points are more than the {MAX_POINTS:,} a sweep may have",
+            where=where(("axes",)),
+            hint="use fewer steps, or `mode: sample`",
+        )
     combinations = list(_combinations(spec, axes))
     return [SweepPoint(scenario, values) for scenario in scenarios for values in combinations]
 
@@ -218,8 +225,11 @@ def _count(spec: SweepSpec, axes: Sequence[SweepAxis], where: Where) -> int:
     lengths = [len(axis.values) for axis in axes]
     if spec.mode == "zip":
         if len(set(lengths)) > 1:
-            what = f"axes of {' and '.join(str(length) for length in lengths)} values cannot be zipped"
-            raise PlannerError(what, where=where(("axes",)), hint="give all axes equally many values, or `mode: grid`")
+            raise PlannerError(
+                f"axes of {' and '.join(str(length) for length in lengths)} values cannot be zipped",
+                where=where(("axes",)),
+                hint="give all axes equally many values, or `mode: grid`",
+            )
         return lengths[0] if lengths else 1
     return spec.samples if spec.samples is not None else math.prod(lengths)
 

@@ -29,8 +29,11 @@ def _pool(key: str, *instead_of: str) -> Callable[[JsonValue, object, str], Assi
     def assign(value: JsonValue, data: object, where: str) -> Assignments:
         pools = _entries(data, "cluster", "pools")
         if len(pools) > 1:
-            hint = f"write the whole path, such as `cluster.pools.0.{key}`"
-            raise PlannerError(f"`{key}` could mean {len(pools)} pools", where=where, hint=hint)
+            raise PlannerError(
+                f"`{key}` could mean {len(pools)} pools",
+                where=where,
+                hint=f"write the whole path, such as `cluster.pools.0.{key}`",
+            )
         cleared: Assignments = [(f"cluster.pools.0.{other}", None) for other in instead_of if _has(pools, other)]
         return [*cleared, (f"cluster.pools.0.{key}", value)]
 
@@ -49,8 +52,11 @@ def _model(key: str, *instead_of: str) -> Callable[[JsonValue, object, str], Ass
         models = data.get("models") if isinstance(data, dict) else None
         names = list(models) if isinstance(models, dict) else []
         if len(names) != 1:
-            hint = f"write the whole path, such as `models.{names[0] if names else 'NAME'}.{key}`"
-            raise PlannerError(f"the problem has {len(names)} models", where=where, hint=hint)
+            raise PlannerError(
+                f"the problem has {len(names)} models",
+                where=where,
+                hint=f"write the whole path, such as `models.{names[0] if names else 'NAME'}.{key}`",
+            )
         return [*((f"models.{names[0]}.{other}", None) for other in instead_of), (f"models.{names[0]}.{key}", value)]
 
     return assign

@@ -21,8 +21,9 @@ _ROWS_PER_GROUP = 10_000
 def require_format(path: str) -> None:
     """Raises PlannerError for a name whose ending says no known format; `-` is JSON."""
     if path != "-" and Path(path).suffix not in FORMATS:
-        what = f"the format of `{Path(path).name}` is not known"
-        raise PlannerError(what, where=path, hint=f"end the name in {', '.join(FORMATS)}")
+        raise PlannerError(
+            f"the format of `{Path(path).name}` is not known", where=path, hint=f"end the name in {', '.join(FORMATS)}"
+        )
 
 
 def write_table(table: ResultTable, path: str, findings: Mapping[str, object]) -> None:
@@ -93,8 +94,11 @@ def read_table(path: str) -> ResultTable:
     table = {".parquet": _from_parquet, ".csv": _from_csv}.get(suffix, _from_json)(path)
     missing = [name for name in ("scenario", "status", "plan", *table.axes) if name not in table.columns]
     if missing:
-        hint = "give a file written by `planner sweep -o`"
-        raise PlannerError(f"is no result of a sweep: it has no column `{missing[0]}`", where=path, hint=hint)
+        raise PlannerError(
+            f"is no result of a sweep: it has no column `{missing[0]}`",
+            where=path,
+            hint="give a file written by `planner sweep -o`",
+        )
     return table
 
 
@@ -106,9 +110,11 @@ def _from_parquet(path: str) -> ResultTable:
         stored = parquet.read_table(path)
         rows = stored.to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        what = f"is not a whole Parquet file: {str(error).splitlines()[0][:120]}"
-        hint = "write it again: the same sweep takes every solved point from its journal"
-        raise PlannerError(what, where=path, hint=hint) from None
+        raise PlannerError(
+            f"is not a whole Parquet file: {str(error).splitlines()[0][:120]}",
+            where=path,
+            hint="write it again: the same sweep takes every solved point from its journal",
+        ) from None
     columns: dict[str, Type] = {
         part.name: "integer"
         if pyarrow.types.is_integer(part.type)
@@ -140,8 +146,7 @@ def _from_json(path: str) -> ResultTable:
     sound = isinstance(data.get("rows"), list) and all(isinstance(row, dict) for row in data["rows"])
     kinds = data.get("columns")
     if not sound or not isinstance(kinds, dict) or not set(kinds.values()) <= set(get_args(Type)):
-        hint = "write it again with `planner sweep -o`"
-        raise PlannerError("is no whole result of a sweep", where=path, hint=hint)
+        raise PlannerError("is no whole result of a sweep", where=path, hint="write it again with `planner sweep -o`")
     rows = [{name: row.get(name) for name in kinds} for row in data["rows"]]
     return ResultTable(kinds, rows, tuple(str(name) for name in data.get("axes", [])), data.get("inputs", {}), path)
 
@@ -155,8 +160,9 @@ def _from_csv(path: str) -> ResultTable:
     names = lines[0] if lines else []
     ragged = next((number for number, line in enumerate(lines, 1) if len(line) != len(names)), None)
     if ragged is not None or (text and not text.endswith("\n")):
-        where = f"{path}:{ragged or len(lines)}"
-        raise PlannerError("the file is cut off or changed here", where=where, hint="write it again")
+        raise PlannerError(
+            "the file is cut off or changed here", where=f"{path}:{ragged or len(lines)}", hint="write it again"
+        )
     rows = [dict(zip(names, map(_read, line), strict=True)) for line in lines[1:]]
     columns: dict[str, Type] = {name: _type([row[name] for row in rows]) for name in names}
     status = names.index("status") if "status" in names else 0

@@ -70,8 +70,13 @@ def judge(table: ResultTable, baseline: ResultTable | None, rules: Sequence[Gate
         _require_figures(rule, table, baseline)
     known = {_identity(row, table.axes): row for row in baseline.rows} if baseline is not None else {}
     if baseline is not None and not any(_identity(row, table.axes) in known for row in table.rows):
-        hint = "make it again on the main branch, with the same axes and scenarios: `planner sweep SWEEP.yaml -o FILE`"
-        raise PlannerError("the baseline shares no point with this sweep", where=baseline.source, hint=hint)
+        raise PlannerError(
+            "the baseline shares no point with this sweep",
+            where=baseline.source,
+            hint=(
+                "make it again on the main branch, with the same axes and scenarios: `planner sweep SWEEP.yaml -o FILE`"
+            ),
+        )
     verdicts = []
     for row in table.rows:
         before = known.get(_identity(row, table.axes))
@@ -105,11 +110,17 @@ def _plain(cell: TableCell) -> str:
 def _require_figures(rule: GateRule, table: ResultTable, baseline: ResultTable | None) -> None:
     solved = [row for row in table.rows if row["status"] == "ok"]
     if solved and all(row.get(rule.metric) is None for row in solved):
-        hint = "give every pool a `price`" if "usd" in rule.metric else "name a metric that this sweep has"
-        raise PlannerError(f"no point has `{rule.metric}`, which `{rule.text}` needs", where="--fail-on", hint=hint)
+        raise PlannerError(
+            f"no point has `{rule.metric}`, which `{rule.text}` needs",
+            where="--fail-on",
+            hint="give every pool a `price`" if "usd" in rule.metric else "name a metric that this sweep has",
+        )
     if rule.needs_baseline and baseline is not None and rule.metric not in baseline.columns:
-        hint = "make the baseline again with this metric"
-        raise PlannerError(f"the baseline has no `{rule.metric}`", where=baseline.source, hint=hint)
+        raise PlannerError(
+            f"the baseline has no `{rule.metric}`",
+            where=baseline.source,
+            hint="make the baseline again with this metric",
+        )
 
 
 def _breaches(row: Row, before: Row | None, rules: Sequence[GateRule], *, compared: bool) -> tuple[Breach, ...]:

@@ -87,8 +87,11 @@ class Journal:
         except OSError as error:
             raise self._broken(error, "read") from None
         if entry is None or entry["key"] != key:
-            hint = "let one sweep at a time write it, and run the same command again"
-            raise PlannerError("the journal was changed by another program", where=str(self.path), hint=hint)
+            raise PlannerError(
+                "the journal was changed by another program",
+                where=str(self.path),
+                hint="let one sweep at a time write it, and run the same command again",
+            )
         record: PointRecord = entry["record"]
         return record
 
@@ -100,8 +103,11 @@ class Journal:
             self._reader = None
 
     def _broken(self, error: OSError, verb: str) -> PlannerError:
-        what = f"the journal of solved points cannot be {verb}: {error.strerror or error}"
-        return PlannerError(what, where=str(self.path), hint="name another folder with `--cache`, or use `--no-cache`")
+        return PlannerError(
+            f"the journal of solved points cannot be {verb}: {error.strerror or error}",
+            where=str(self.path),
+            hint="name another folder with `--cache`, or use `--no-cache`",
+        )
 
 
 def journal_path(name: str, cache: str | None) -> Path:

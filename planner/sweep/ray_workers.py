@@ -76,8 +76,11 @@ def _fetched(ray: Any, reference: Any) -> PointRecord:  # noqa: ANN401 - ray is 
 def require_ray() -> None:
     """Raises PlannerError when the package is not there."""
     if find_spec("ray") is None:
-        hint = "install it with `pip install 'planner[ray]'`, or use `--engine local`"
-        raise PlannerError("Ray is not installed", where="--engine ray", hint=hint)
+        raise PlannerError(
+            "Ray is not installed",
+            where="--engine ray",
+            hint="install it with `pip install 'planner[ray]'`, or use `--engine local`",
+        )
 
 
 def _require_reachable(address: str) -> None:
@@ -86,8 +89,11 @@ def _require_reachable(address: str) -> None:
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        hint = "write for example `--ray-address 10.0.0.1:6379` or `ray://10.0.0.1:10001`"
-        raise PlannerError(f"`{address}` is no address of a Ray cluster", where="--ray-address", hint=hint)
+        raise PlannerError(
+            f"`{address}` is no address of a Ray cluster",
+            where="--ray-address",
+            hint="write for example `--ray-address 10.0.0.1:6379` or `ray://10.0.0.1:10001`",
+        )
     try:
         socket.create_connection((host, int(port)), timeout=_REACH_S).close()
     except OSError as error:
@@ -95,8 +101,11 @@ def _require_reachable(address: str) -> None:
 
 
 def _unreachable(address: str, reason: str) -> PlannerError:
-    hint = f"check that `ray status --address {address}` answers, or use `--engine local`; {RESUME}"
-    return PlannerError(f"no Ray cluster can be reached at `{address}`: {reason}", where="--ray-address", hint=hint)
+    return PlannerError(
+        f"no Ray cluster can be reached at `{address}`: {reason}",
+        where="--ray-address",
+        hint=f"check that `ray status --address {address}` answers, or use `--engine local`; {RESUME}",
+    )
 
 
 def _line(error: BaseException) -> str:

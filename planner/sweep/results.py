@@ -33,8 +33,11 @@ def make_table(swept: FinishedSweep) -> ResultTable:
     columns |= {axis.column: axis.kind for axis in swept.axes}
     clash = next((name for name in axis_columns if name in (*FIXED, *metrics)), None)
     if clash is not None:
-        what = f"an axis is called `{clash}`, as another column is"
-        raise PlannerError(what, where=swept.sweep.where(("axes",)), hint="give the axis another `name:`")
+        raise PlannerError(
+            f"an axis is called `{clash}`, as another column is",
+            where=swept.sweep.where(("axes",)),
+            hint="give the axis another `name:`",
+        )
     columns |= {"status": "text", "objective_metric": "text"}
     columns |= dict.fromkeys((*FIGURES, *metrics), "number")
     columns |= dict.fromkeys(TEXTS, "text")
@@ -51,8 +54,13 @@ def _metrics(swept: FinishedSweep, records: Sequence[PointRecord]) -> tuple[str,
     for index, name in enumerate(wanted):
         if predicted and metric_name(name) not in predicted | set(USUAL_METRICS):
             known = sorted(predicted | set(ALIASES))
-            listing = f"the metrics are {', '.join(known)}"
-            raise unknown_name("metric", name, known, otherwise=listing, where=swept.sweep.where(("metrics", index)))
+            raise unknown_name(
+                "metric",
+                name,
+                known,
+                otherwise=f"the metrics are {', '.join(known)}",
+                where=swept.sweep.where(("metrics", index)),
+            )
     return tuple(dict.fromkeys(metric_name(name) for name in wanted if name not in FIGURES))
 
 

@@ -71,8 +71,11 @@ def _amount(written: str, text: str) -> tuple[float, Measure]:
     signed = written[0] in "+-"
     if written.endswith("%"):
         if not signed:
-            hint = f"write `+{written}` for a change against the baseline"
-            raise PlannerError(f"`{text}` has a percentage without a sign", where="--fail-on", hint=hint)
+            raise PlannerError(
+                f"`{text}` has a percentage without a sign",
+                where="--fail-on",
+                hint=f"write `+{written}` for a change against the baseline",
+            )
         return _number(written[:-1], text) / 100, "relative"
     return _number(written, text), "change" if signed else "level"
 
@@ -97,16 +100,25 @@ def require_judgeable(rule: GateRule, scenarios: Collection[str], *, baseline: b
     """Raises PlannerError for a rule on a scenario that the sweep does not have, or against a baseline not given."""
     if rule.scenario is not None and rule.scenario not in scenarios:
         known = list(scenarios)
-        hint = did_you_mean(rule.scenario, known, otherwise=f"the scenarios are {', '.join(known)}")
-        raise PlannerError(f"unknown scenario `{rule.scenario}` in `{rule.text}`", where="--fail-on", hint=hint)
+        raise PlannerError(
+            f"unknown scenario `{rule.scenario}` in `{rule.text}`",
+            where="--fail-on",
+            hint=did_you_mean(rule.scenario, known, otherwise=f"the scenarios are {', '.join(known)}"),
+        )
     if rule.needs_baseline and not baseline:
-        hint = "name it with `--baseline FILE`, or compare with a level such as `ttft_s > 200ms`"
-        raise PlannerError(f"`{rule.text}` needs a baseline", where="--fail-on", hint=hint)
+        raise PlannerError(
+            f"`{rule.text}` needs a baseline",
+            where="--fail-on",
+            hint="name it with `--baseline FILE`, or compare with a level such as `ttft_s > 200ms`",
+        )
 
 
 def require_metric(rule: GateRule, metrics: Collection[str]) -> None:
     """Raises PlannerError for a rule on a metric that the sweep does not have."""
     if rule.metric not in metrics:
         known = sorted({*metrics, *(alias for alias, name in ALIASES.items() if name in metrics)})
-        hint = did_you_mean(rule.metric, known, otherwise=f"the metrics are {', '.join(known)}")
-        raise PlannerError(f"unknown metric `{rule.metric}` in `{rule.text}`", where="--fail-on", hint=hint)
+        raise PlannerError(
+            f"unknown metric `{rule.metric}` in `{rule.text}`",
+            where="--fail-on",
+            hint=did_you_mean(rule.metric, known, otherwise=f"the metrics are {', '.join(known)}"),
+        )

@@ -107,8 +107,11 @@ def load_sweep(path: str) -> SweepFile:
     document = load_document(path)
     where = Where(document.lines, document.source)
     if not isinstance(document.data, dict):
-        hint = f"start it with `schema: {SCHEMA}` and `base: problem.yaml`"
-        raise PlannerError("a sweep is a mapping of keys to values", where=where(()), hint=hint)
+        raise PlannerError(
+            "a sweep is a mapping of keys to values",
+            where=where(()),
+            hint=f"start it with `schema: {SCHEMA}` and `base: problem.yaml`",
+        )
     _refuse_other(document.data.get("schema"), where)
     return SweepFile(validated(SweepSpec, document.data, where), document, path)
 

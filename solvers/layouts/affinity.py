@@ -55,14 +55,21 @@ class AffinityProblem:
             raise PlannerError(f"must have the axes [set, item], found the shape {self.items_NK.shape}", where="sets")
         low, high = int(self.items_NK.min()), int(self.items_NK.max())
         if low < 0 or high >= self.num_items:
-            what = f"names item {low if low < 0 else high} of {self.num_items}"
-            raise PlannerError(what, where="sets", hint="items count from 0")
+            raise PlannerError(
+                f"names item {low if low < 0 else high} of {self.num_items}", where="sets", hint="items count from 0"
+            )
         if int(self.slots_R.sum()) < self.num_items:
-            what = f"{int(self.slots_R.sum())} slots cannot hold {self.num_items} items"
-            raise PlannerError(what, where="slots", hint="add slots or bins")
+            raise PlannerError(
+                f"{int(self.slots_R.sum())} slots cannot hold {self.num_items} items",
+                where="slots",
+                hint="add slots or bins",
+            )
         if len(self.slots_G) > 1 and int(self.slots_G.max()) > self.num_items:
-            what = f"a group has {int(self.slots_G.max())} slots for {self.num_items} items, and holds none twice"
-            raise PlannerError(what, where="slots", hint="give each group at most as many slots as there are items")
+            raise PlannerError(
+                f"a group has {int(self.slots_G.max())} slots for {self.num_items} items, and holds none twice",
+                where="slots",
+                hint="give each group at most as many slots as there are items",
+            )
         if not (np.isfinite(self.price) and self.price >= 0):
             raise PlannerError(f"must be at least 0, found {self.price}", where="price", hint="give 0 or more")
         if self.fresh_sets is not None and self.fresh_sets < 1:

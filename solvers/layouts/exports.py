@@ -41,8 +41,11 @@ class ExportProblem:
         require_weights(self.weight_E)
         shapes = {self.home_R.shape, self.free_R.shape, self.speed_R.shape}
         if len(shapes) != 1 or int(self.home_R.sum()) != len(self.weight_E):
-            what = f"{int(self.home_R.sum())} items at home for {len(self.weight_E)} weights"
-            raise PlannerError(what, where="homes", hint="give every item one home")
+            raise PlannerError(
+                f"{int(self.home_R.sum())} items at home for {len(self.weight_E)} weights",
+                where="homes",
+                hint="give every item one home",
+            )
         if (self.home_R < 0).any() or (self.free_R < 0).any() or not (self.speed_R > 0).all():
             raise PlannerError("slots must be at least 0 and speeds positive", where="homes")
 

@@ -117,7 +117,10 @@ def hedge(problem: SpreadProblem, uncertainty: Uncertainty, *, steps: int = STEP
 def _require_uncertainty(problem: SpreadProblem, uncertainty: Uncertainty) -> None:
     items = len(problem.weight_E)
     if uncertainty.variance_E.shape != (items,) or uncertainty.factor_FE.shape[1:] != (items,):
-        what = f"variances {uncertainty.variance_E.shape} and factors {uncertainty.factor_FE.shape} for {items} items"
-        raise PlannerError(what, where="uncertainty", hint="give one of each for every item")
+        raise PlannerError(
+            f"variances {uncertainty.variance_E.shape} and factors {uncertainty.factor_FE.shape} for {items} items",
+            where="uncertainty",
+            hint="give one of each for every item",
+        )
     if (uncertainty.variance_E < 0).any() or not np.isfinite(uncertainty.factor_FE).all():
         raise PlannerError("variances must be at least 0 and factors finite", where="uncertainty")

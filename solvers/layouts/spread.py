@@ -50,8 +50,11 @@ class SpreadProblem:
         object.__setattr__(self, "bin_P", np.repeat(np.arange(len(self.slots_R)), self.slots_R))
         items, slots = len(self.weight_E), int(first_R[-1])
         if slots < items:
-            hint = f"give the bins {items - slots} slots more, or use more bins"
-            raise PlannerError(f"{slots} slots cannot hold {items} items", where="slots", hint=hint)
+            raise PlannerError(
+                f"{slots} slots cannot hold {items} items",
+                where="slots",
+                hint=f"give the bins {items - slots} slots more, or use more bins",
+            )
         if slots > items * len(self.slots_R) or int(self.slots_R.max()) > items:
             raise PlannerError(
                 f"a bin has {int(self.slots_R.max())} slots for {items} items, and holds none twice",
@@ -83,16 +86,20 @@ def require_weights(weight_E: Floats) -> None:
         raise PlannerError(f"weights must be one row, found shape {weight_E.shape}", where="weights")
     if not np.isfinite(weight_E).all() or (weight_E < 0).any():
         wrong = int(np.argmax(~np.isfinite(weight_E) | (weight_E < 0)))
-        hint = "give finite weights of at least 0"
-        raise PlannerError(f"item {wrong} has the weight {weight_E[wrong]}", where="weights", hint=hint)
+        raise PlannerError(
+            f"item {wrong} has the weight {weight_E[wrong]}", where="weights", hint="give finite weights of at least 0"
+        )
     if not weight_E.any():
         raise PlannerError("every weight is 0", where="weights", hint="give the weights that were counted")
 
 
 def _require_bins(slots_R: Ints, speed_R: Floats) -> None:
     if slots_R.shape != speed_R.shape or slots_R.ndim != 1 or len(slots_R) == 0:
-        what = f"{slots_R.shape} slot counts and {speed_R.shape} speeds"
-        raise PlannerError(what, where="slots", hint="give one of each for every bin")
+        raise PlannerError(
+            f"{slots_R.shape} slot counts and {speed_R.shape} speeds",
+            where="slots",
+            hint="give one of each for every bin",
+        )
     if (slots_R < 1).any():
         raise PlannerError("a bin has no slot", where="slots", hint="leave such a bin out")
     if not np.isfinite(speed_R).all() or (speed_R <= 0).any():
@@ -150,17 +157,22 @@ def require_layout(problem: SpreadProblem, item_P: Ints, *, where: str = "layout
     if item_P.shape != (slots,):
         raise PlannerError(f"has {item_P.shape} slots, the bins have {slots}", where=where, hint="lay out every slot")
     if int(item_P.min()) < 0 or int(item_P.max()) >= items:
-        what = f"names item {int(item_P.min()) if item_P.min() < 0 else int(item_P.max())} of {items}"
-        raise PlannerError(what, where=where, hint="items count from 0, and no slot stays empty")
+        raise PlannerError(
+            f"names item {int(item_P.min()) if item_P.min() < 0 else int(item_P.max())} of {items}",
+            where=where,
+            hint="items count from 0, and no slot stays empty",
+        )
     present_E = np.bincount(item_P, minlength=items)
     if (present_E == 0).any():
-        what = f"item {int(np.argmin(present_E))} has no slot"
-        raise PlannerError(what, where=where, hint="give every item at least one slot")
+        raise PlannerError(
+            f"item {int(np.argmin(present_E))} has no slot", where=where, hint="give every item at least one slot"
+        )
     twice = np.unique(problem.bin_P * items + item_P, return_counts=True)
     if (twice[1] > 1).any():
         bin_, item = divmod(int(twice[0][np.argmax(twice[1])]), items)
-        what = f"bin {bin_} holds item {item} twice"
-        raise PlannerError(what, where=where, hint="a second copy belongs on another bin")
+        raise PlannerError(
+            f"bin {bin_} holds item {item} twice", where=where, hint="a second copy belongs on another bin"
+        )
 
 
 def solve_spread(

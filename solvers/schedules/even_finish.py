@@ -100,5 +100,8 @@ def _numbers(groups: Sequence[Machines], most: Sequence[int], tasks: int) -> tup
 
 def _require(tasks: int, groups: Sequence[Machines]) -> None:
     if tasks < 1 or not groups or any(group.count < 1 or group.unit < 1 for group in groups):
-        what = f"{tasks} tasks for {len(groups)} groups"
-        raise PlannerError(what, where="machines", hint="give at least one task, group, machine and unit")
+        raise PlannerError(
+            f"{tasks} tasks for {len(groups)} groups",
+            where="machines",
+            hint="give at least one task, group, machine and unit",
+        )

@@ -55,8 +55,11 @@ class Pipeline:
                 "a pipeline has one machine or more, each once", where="machines", hint="number them from 0"
             )
         if not len(self.machines) == len(self.forward) == len(self.backward):
-            what = f"{len(self.machines)} machines, {len(self.forward)} forward and {len(self.backward)} backward times"
-            raise PlannerError(what, where="pipeline", hint="give one of each for every stage")
+            raise PlannerError(
+                f"{len(self.machines)} machines, {len(self.forward)} forward and {len(self.backward)} backward times",
+                where="pipeline",
+                hint="give one of each for every stage",
+            )
         if self.jobs < 1 or min(*self.forward, *self.backward) <= 0 or self.held < 0:
             raise PlannerError(
                 "jobs and durations are positive, what a job holds is not negative",
@@ -81,8 +84,11 @@ class FusedProblem:
         if not self.pipelines:
             raise PlannerError("there is no pipeline", where="pipelines", hint="give one or more")
         if self.capacity is not None and len(self.capacity) < self.num_machines:
-            what = f"{len(self.capacity)} capacities for {self.num_machines} machines"
-            raise PlannerError(what, where="capacity", hint="give one for each machine")
+            raise PlannerError(
+                f"{len(self.capacity)} capacities for {self.num_machines} machines",
+                where="capacity",
+                hint="give one for each machine",
+            )
 
     @cached_property
     def num_machines(self) -> int:

@@ -60,13 +60,19 @@ def _validate(cost_TS: Floats, attribute_SA: Ints, change_A: Floats, initial_A: 
     if cost_TS.ndim != 2 or not cost_TS.size:
         raise PlannerError("needs a cost for every period and state", where="cost_TS", hint="give a table [T, S]")
     if attribute_SA.shape != (cost_TS.shape[1], len(change_A)):
-        what = f"attributes {attribute_SA.shape} for {cost_TS.shape[1]} states and {len(change_A)} costs of change"
-        raise PlannerError(what, where="attribute_SA", hint="give one row a state, one column a cost of change")
+        raise PlannerError(
+            f"attributes {attribute_SA.shape} for {cost_TS.shape[1]} states and {len(change_A)} costs of change",
+            where="attribute_SA",
+            hint="give one row a state, one column a cost of change",
+        )
     if (change_A < 0).any():
         raise PlannerError("a change costs less than nothing", where="change_A", hint="give costs of 0 or more")
     if initial_A is not None and initial_A.shape != change_A.shape:
-        what = f"{len(initial_A)} attributes before the first period, states have {len(change_A)}"
-        raise PlannerError(what, where="initial_A", hint="give one for each cost of change")
+        raise PlannerError(
+            f"{len(initial_A)} attributes before the first period, states have {len(change_A)}",
+            where="initial_A",
+            hint="give one for each cost of change",
+        )
 
 
 def _groups(attribute_SA: Ints, change_A: Floats) -> list[tuple[Ints, int, float]]:

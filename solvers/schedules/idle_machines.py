@@ -41,8 +41,11 @@ class TaskJob:
 
     def __post_init__(self) -> None:
         if self.tasks < 1 or self.group < 1 or any(seconds <= 0.0 for seconds in self.task_s.values()):
-            hint = "give at least one task and machine, and a time above 0"
-            raise PlannerError("a job of no tasks, machines or time", where="jobs", hint=hint)
+            raise PlannerError(
+                "a job of no tasks, machines or time",
+                where="jobs",
+                hint="give at least one task and machine, and a time above 0",
+            )
 
 
 @dataclass(frozen=True, slots=True)

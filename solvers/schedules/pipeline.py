@@ -140,8 +140,11 @@ def simulate(order: Orders, times: StageTimes) -> SimulatedPipeline:
     from planner.solvers.compiled import pipeline
 
     if len(times.forward_s) != order.num_stages:
-        what = f"times of {len(times.forward_s)} stages for {order.num_stages}"
-        raise PlannerError(what, where="stages", hint="give each stage its times")
+        raise PlannerError(
+            f"times of {len(times.forward_s)} stages for {order.num_stages}",
+            where="stages",
+            hint="give each stage its times",
+        )
     joined_s = np.zeros(order.num_stages) if times.joined_s is None else times.joined_s
     start_RN = np.zeros(order.row_RN3.shape[:2])
     end_R, busy_R = pipeline.simulate(

@@ -73,8 +73,11 @@ def _validate(sorted_l: Floats, workers: Sequence[int], rates: Sequence[Floats])
     for kind, rate in enumerate(rates):
         rising = len(rate) >= len(sorted_l) and np.all(np.diff(rate) >= 0) and np.all(np.asarray(rate) > 0)
         if not rising:
-            what = f"curve {kind} must be positive, not fall, and reach {len(sorted_l)} items"
-            raise PlannerError(what, where=f"rates.{kind}", hint="give seconds a unit of length for 1, 2, ... items")
+            raise PlannerError(
+                f"curve {kind} must be positive, not fall, and reach {len(sorted_l)} items",
+                where=f"rates.{kind}",
+                hint="give seconds a unit of length for 1, 2, ... items",
+            )
     if len(sorted_l) and sorted_l[-1] < 0:
         raise PlannerError(f"length {sorted_l[-1]:g} is negative", where="lengths", hint="give lengths of 0 or more")
 

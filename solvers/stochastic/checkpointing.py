@@ -184,5 +184,7 @@ def _require(hazards: Sequence[Hazard], saving: Saving, steps: Floats) -> None:
     least = saving.least_steps()
     if np.any(steps < least):
         fewest = int(steps.min())
-        what = f"a snapshot every {fewest} steps, and it is durable after {saving.durable_after_s:g} s"
-        raise PlannerError(what, hint=f"leave at least {least} steps of {saving.step_s:g} s between snapshots")
+        raise PlannerError(
+            f"a snapshot every {fewest} steps, and it is durable after {saving.durable_after_s:g} s",
+            hint=f"leave at least {least} steps of {saving.step_s:g} s between snapshots",
+        )

@@ -239,8 +239,11 @@ def _spreads(values: object, document: Document) -> dict[str, ErrorSpread]:
             for side in ("low", "high")
         )
         if name not in ("ttft", "tpot") or not right:
-            hint = f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers: {', '.join(FEATURES)}"
-            raise PlannerError(f"`{name}` is no interval", where=document.where(path), hint=hint)
+            raise PlannerError(
+                f"`{name}` is no interval",
+                where=document.where(path),
+                hint=f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers: {', '.join(FEATURES)}",
+            )
         spreads[str(name)] = ErrorSpread(tuple(map(float, bounds["low"])), tuple(map(float, bounds["high"])))
     return spreads
 
@@ -259,8 +262,11 @@ def _section(kind: type[Any], values: object, document: Document, path: tuple[st
     for key, value in given.items():
         where = document.where((*path, key))
         if key not in known:
-            hint = did_you_mean(str(key), sorted(known), otherwise=f"known are {', '.join(sorted(known))}")
-            raise PlannerError(f"unknown parameter `{key}`", where=where, hint=hint)
+            raise PlannerError(
+                f"unknown parameter `{key}`",
+                where=where,
+                hint=did_you_mean(str(key), sorted(known), otherwise=f"known are {', '.join(sorted(known))}"),
+            )
         share = kind is Efficiencies and (is_share(key) or key == "routing_concentration")
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
         if not number or (share and value == 0):

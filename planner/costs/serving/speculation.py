@@ -156,8 +156,11 @@ def drafter_of(
 def _head(arch: Architecture, where: str) -> Architecture:
     """One prediction head as a model of its own, in the format of the heads."""
     if not arch.mtp_layers:
-        hint = "take `method: model` with a smaller model, or `method: stated`"
-        raise PlannerError(f"{arch.name} has no prediction heads that are known", where=where, hint=hint)
+        raise PlannerError(
+            f"{arch.name} has no prediction heads that are known",
+            where=where,
+            hint="take `method: model` with a smaller model, or `method: stated`",
+        )
     known = arch.precisions
     inputs = known.expert_activation if known.mtp == known.experts else activation_precision(known.mtp)
     precisions = replace(
@@ -171,18 +174,27 @@ def _head(arch: Architecture, where: str) -> Architecture:
 
 def _draft_model(key: str, arch: Architecture, models: Mapping[str, Architecture], where: str) -> Architecture:
     if key not in models:
-        hint = f"the models are {', '.join(f'`{name}`' for name in models)}"
-        raise PlannerError(f"no model is called `{key}`", where=where, hint=hint)
+        raise PlannerError(
+            f"no model is called `{key}`",
+            where=where,
+            hint=f"the models are {', '.join(f'`{name}`' for name in models)}",
+        )
     draft = models[key]
     if draft.vocab_size != arch.vocab_size:
-        what = f"{draft.name} has a vocabulary of {draft.vocab_size} tokens, {arch.name} one of {arch.vocab_size}"
-        raise PlannerError(what, where=where, hint="take a draft model of the same family")
+        raise PlannerError(
+            f"{draft.name} has a vocabulary of {draft.vocab_size} tokens, {arch.name} one of {arch.vocab_size}",
+            where=where,
+            hint="take a draft model of the same family",
+        )
     return _priceable(draft, where)
 
 
 def _priceable(arch: Architecture, where: str) -> Architecture:
     reasons = arch.unsupported_parts()
     if reasons:
-        what = f"{arch.name} has parts without a cost: unsupported {'; '.join(reasons)}"
-        raise PlannerError(what, where=where, hint="choose a drafter whose layers all have costs")
+        raise PlannerError(
+            f"{arch.name} has parts without a cost: unsupported {'; '.join(reasons)}",
+            where=where,
+            hint="choose a drafter whose layers all have costs",
+        )
     return arch

@@ -68,8 +68,9 @@ class StepTable:
             table._require_consistent(str(path))
             return table
         except OSError as problem:
-            hint = "name a file that `StepTable.save` wrote"
-            raise PlannerError(f"cannot be read: {problem.strerror}", where=str(path), hint=hint) from None
+            raise PlannerError(
+                f"cannot be read: {problem.strerror}", where=str(path), hint="name a file that `StepTable.save` wrote"
+            ) from None
         except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
             raise PlannerError("is no step table", where=str(path), hint="save it again") from None
 

@@ -27,8 +27,10 @@ def attention_kernels(machine: Machine, mixer: Mixer, shard: Shard) -> Iterator[
         case LinearAttention():
             yield from _recurrent(machine, mixer, shard)
         case _:
-            hint = "choose a model whose layers all have costs; `planner models show` tells which do"
-            raise PlannerError(f"{mixer.kind} has no cost model", hint=hint)
+            raise PlannerError(
+                f"{mixer.kind} has no cost model",
+                hint="choose a model whose layers all have costs; `planner models show` tells which do",
+            )
 
 
 def mixer_widths(mixer: Mixer, shard: Shard) -> tuple[float, float]:

@@ -25,8 +25,11 @@ def training_backend(shape: Parallelism) -> str:
     ranks = shape.dp * shape.cp * shape.tp
     copies, rest = divmod(ranks, shape.ep * shape.moe_tp)
     if rest:
-        what = f"experts on {shape.ep} x {shape.moe_tp} of {ranks} ranks leave some out"
-        raise PlannerError(what, where="roles.actor.parallelism", hint="use an ep that divides the ranks of a stage")
+        raise PlannerError(
+            f"experts on {shape.ep} x {shape.moe_tp} of {ranks} ranks leave some out",
+            where="roles.actor.parallelism",
+            hint="use an ep that divides the ranks of a stage",
+        )
     return f"megatron:(attn:{dense}|ffn:d{copies}p{shape.pp}t{shape.moe_tp}e{shape.ep})"
 
 

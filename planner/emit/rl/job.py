@@ -217,8 +217,11 @@ def _role_nodes(role: Role, per_node: int) -> RoleNodes:
     wide = max(width for width in range(1, per_node + 1) if gpus % width == 0)
     group = min(role.parallelism.tp, per_node)
     if wide % group:
-        hint = f"use a multiple of {per_node} GPUs for `{role.name}`"
-        raise PlannerError(f"{gpus} GPUs are no equal parts of nodes", where=f"roles.{role.name}", hint=hint)
+        raise PlannerError(
+            f"{gpus} GPUs are no equal parts of nodes",
+            where=f"roles.{role.name}",
+            hint=f"use a multiple of {per_node} GPUs for `{role.name}`",
+        )
     return RoleNodes(gpus // wide, wide)
 
 

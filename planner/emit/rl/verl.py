@@ -69,8 +69,11 @@ def _prompts_per_minibatch(job: RlJob) -> int:
     prompts, parts = job.options.prompts, job.options.minibatches
     if prompts % parts:
         near = min((n for n in range(1, prompts + 1) if prompts % n == 0), key=lambda n: abs(n - parts))
-        what = f"{prompts} prompts do not divide into {parts} minibatches"
-        raise PlannerError(what, where="inputs.options", hint=f"use `minibatches: {near}`")
+        raise PlannerError(
+            f"{prompts} prompts do not divide into {parts} minibatches",
+            where="inputs.options",
+            hint=f"use `minibatches: {near}`",
+        )
     return prompts // parts
 
 

@@ -206,8 +206,13 @@ def _refuse_foreign_functions(decision: Decision, engine: ServingEngine) -> None
         if role.function in SIDES:
             what = f"role `{role.name}` runs {SIDES[role.function]}"
             what += f", and {engine.name} {engine.version} starts no such role"
-            hint = "leave `attention-ffn` out of `options.modes`; docs/attention-ffn.md names ways to start it by hand"
-            raise PlannerError(what, where="decision.roles", hint=hint)
+            raise PlannerError(
+                what,
+                where="decision.roles",
+                hint=(
+                    "leave `attention-ffn` out of `options.modes`; docs/attention-ffn.md names ways to start it by hand"
+                ),
+            )
         if role.function not in FUNCTIONS:
             raise PlannerError(
                 f"role `{role.name}` has the function `{role.function}`",

@@ -41,8 +41,10 @@ def drafter_of(scene: Scene, instance: EngineInstance) -> Drafter | None:
     if instance.role.parallelism.pp > 1:
         raise instance.refuse("engines draft without pipeline stages", "plan with pp 1")
     if spec.method == "stated" and spec.algorithm is None:
-        hint = "name it as `algorithm` (and its `checkpoint`) in `options.speculation`"
-        raise instance.refuse("launch scripts cannot name a drafter of which only the time is stated", hint)
+        raise instance.refuse(
+            "launch scripts cannot name a drafter of which only the time is stated",
+            "name it as `algorithm` (and its `checkpoint`) in `options.speculation`",
+        )
     if instance.role.function == "prefill":
         key = scene.model_key(instance)
         decoding = [instance for instance in scene.instances if instance.role.function == "decode"]

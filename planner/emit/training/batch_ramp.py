@@ -35,16 +35,22 @@ def rampup(job: TrainJob) -> tuple[int, int, int] | None:
     where, batches = "planned_batches", [*(stage.global_batch for stage in stages), options.global_batch]
     others = sorted({stage.schedule for stage in stages} - {job.decision.schedule})
     if others:
-        hint = f"write `search: {{schedule: {job.decision.schedule}}}`, or batches that it runs"
-        raise refuse(f"batches run under `{others[0]}` and `{job.decision.schedule}`", where, hint)
+        raise refuse(
+            f"batches run under `{others[0]}` and `{job.decision.schedule}`",
+            where,
+            f"write `search: {{schedule: {job.decision.schedule}}}`, or batches that it runs",
+        )
     increments = {later - earlier for earlier, later in pairwise(batches)}
     if len(increments) > 1:
         some = " and ".join(map(str, sorted(increments)[:2]))
         raise refuse(f"the batch grows by {some}", where, "let it grow by one increment")
     each = {round(stage.tokens / options.sequence_tokens) for stage in stages}
     if max(each) - min(each) > 1:  # rounded samples of equal tokens
-        what = f"batches last for {min(each)} and for {max(each)} samples"
-        raise refuse(what, where, "give every batch of `batch_ramp` equally many tokens")
+        raise refuse(
+            f"batches last for {min(each)} and for {max(each)} samples",
+            where,
+            "give every batch of `batch_ramp` equally many tokens",
+        )
     return batches[0], increments.pop(), round(sum(stage.tokens for stage in stages) / options.sequence_tokens)
 
 

@@ -75,8 +75,9 @@ class TrainJob:
         kinds = {run.recompute.granularity for run in self.stages if run.num_layers}
         if len(kinds) > 1:
             names = " and ".join(f"`{kind}`" for kind in sorted(kinds))
-            hint = f"{launcher} has one setting: plan the same everywhere"
-            raise refuse(f"stages recompute {names}", "stage_runs", hint)
+            raise refuse(
+                f"stages recompute {names}", "stage_runs", f"{launcher} has one setting: plan the same everywhere"
+            )
         return kinds.pop()
 
 
@@ -127,8 +128,11 @@ def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
     role = decision.roles[0]
     model = recorded_model(cluster.problem, role.model)
     if model is None:
-        what = f"the catalog does not know the model of role `{role.name}`"
-        raise PlannerError(what, where="inputs.models", hint="name a model of `planner models list`")
+        raise PlannerError(
+            f"the catalog does not know the model of role `{role.name}`",
+            where="inputs.models",
+            hint="name a model of `planner models list`",
+        )
     blocks = [block for member in decision.roles for block in decision.placement if block.role == member.name]
     require_countable(blocks)
     nodes, gpus_per_node = _nodes(role, blocks, cluster)
@@ -176,8 +180,11 @@ def _require_whole(axes: tuple[Axis, ...], shape: Parallelism) -> None:
             sizes[axis.name] *= axis.size
     for name, size in sizes.items():
         if size != getattr(shape, name):
-            what = f"the placement has {size} ranks along {name}, the role {getattr(shape, name)}"
-            raise refuse(what, "placement", "check the plan with `planner check`")
+            raise refuse(
+                f"the placement has {size} ranks along {name}, the role {getattr(shape, name)}",
+                "placement",
+                "check the plan with `planner check`",
+            )
 
 
 def _nodes(role: Role, blocks: list[Block], cluster: Cluster) -> tuple[tuple[NodeId, ...], int]:
@@ -189,6 +196,9 @@ def _nodes(role: Role, blocks: list[Block], cluster: Cluster) -> tuple[tuple[Nod
     ordinals = [ordinal for _, ordinal in places]
     split = [place for place, _ in places] != [place for place in order for _ in range(each)]
     if left or split or ordinals != list(range(each)) * len(order):
-        what = f"the {len(places)} ranks of role `{role.name}` do not fill nodes one after the other"
-        raise refuse(what, "placement", "place consecutive ranks on the GPUs 0, 1, ... of a node")
+        raise refuse(
+            f"the {len(places)} ranks of role `{role.name}` do not fill nodes one after the other",
+            "placement",
+            "place consecutive ranks on the GPUs 0, 1, ... of a node",
+        )
     return tuple(order), each

@@ -58,8 +58,11 @@ def sections(job: TrainJob) -> dict[str, Fields]:
     """The overrides by section of the configuration."""
     require_optimizer(job, "Megatron-Bridge")
     if job.options.task == "lora":
-        what = "adapters (task `lora`) have no configuration here"
-        raise refuse(what, "roles", "start from a PEFT recipe of Megatron-Bridge and merge the plan's degrees into it")
+        raise refuse(
+            "adapters (task `lora`) have no configuration here",
+            "roles",
+            "start from a PEFT recipe of Megatron-Bridge and merge the plan's degrees into it",
+        )
     decision, options, shape = job.decision, job.options, job.shape
     model = parallel_fields(job) | {"seq_length": options.sequence_tokens}
     if job.shape.pp > 1:

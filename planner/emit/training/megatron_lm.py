@@ -132,8 +132,11 @@ def _require_megatron_lm(job: TrainJob) -> None:
     if job.options.task == "lora":
         raise refuse("Megatron-LM trains no adapters", "roles", "use `--target megatron-bridge`")
     if "optimizer" in job.decision.offload and not job.decision.zero_stage:
-        hint = "plan ZeRO 1, which Megatron-LM asks for with the optimizer on the host"
-        raise refuse("the optimizer is offloaded and not sharded", "zero_stage", hint)
+        raise refuse(
+            "the optimizer is offloaded and not sharded",
+            "zero_stage",
+            "plan ZeRO 1, which Megatron-LM asks for with the optimizer on the host",
+        )
 
 
 def script(job: TrainJob) -> str:

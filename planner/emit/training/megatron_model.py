@@ -27,8 +27,11 @@ def _require_gpt(model: Architecture) -> None:
     """Raises PlannerError where layers differ in more than being dense or a mixture of experts."""
     mixers = {layer.mixer for layer in model.layers}
     if len(mixers) != 1 or not isinstance(model.layers[0].mixer, GroupedQueryAttention | LatentAttention):
-        what = f"`{model.name}` has {len(mixers)} kinds of token mixers, or one that is no full attention"
-        raise refuse(what, "roles", "Megatron's GPT model has one kind of attention; plan such a model")
+        raise refuse(
+            f"`{model.name}` has {len(mixers)} kinds of token mixers, or one that is no full attention",
+            "roles",
+            "Megatron's GPT model has one kind of attention; plan such a model",
+        )
     ffns = {layer.ffn for layer in model.layers}
     if any(ffn is None for ffn in ffns) or len({ffn for ffn in ffns if isinstance(ffn, MoeFfn)}) > 1:
         raise refuse(f"`{model.name}` mixes layers that Megatron's GPT model cannot", "roles", "plan another model")

@@ -45,8 +45,11 @@ def parallel_fields(job: TrainJob) -> Fields:
     if "ep_comm" in decision.overlap and shape.ep > 1:
         fields["overlap_moe_expert_parallel_comm"] = True
     if shape.ep * shape.moe_tp > 1 and shape.tp > 1 and not decision.sequence_parallel:
-        what = f"experts over ep {shape.ep} with tp {shape.tp} and no sequence parallelism"
-        raise refuse(what, "sequence_parallel", "turn sequence parallelism on: Megatron-Core asks for it")
+        raise refuse(
+            f"experts over ep {shape.ep} with tp {shape.tp} and no sequence parallelism",
+            "sequence_parallel",
+            "turn sequence parallelism on: Megatron-Core asks for it",
+        )
     return fields | recompute_fields(job)
 
 
@@ -69,8 +72,11 @@ def recompute_fields(job: TrainJob) -> Fields:
     if all(stage.recompute.num_layers == stage.num_layers for stage in stages):
         return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     if any(stage.recompute.num_layers != min(most, stage.num_layers) for stage in stages):
-        what = "stages recompute different numbers of layers"
-        raise refuse(what, "stage_runs", "Megatron has one number for all stages: plan the same everywhere")
+        raise refuse(
+            "stages recompute different numbers of layers",
+            "stage_runs",
+            "Megatron has one number for all stages: plan the same everywhere",
+        )
     return {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": most}
 
 
@@ -101,11 +107,17 @@ def require_schedule(job: TrainJob) -> None:
     decision = job.decision
     if decision.schedule not in SCHEDULES:
         able = " or ".join(f"`{name}`" for name in SCHEDULES)
-        hint = f"plan {able}: write `search: {{schedule: [{', '.join(SCHEDULES)}]}}` into the options"
-        raise refuse(f"Megatron-Core has no schedule `{decision.schedule}`", "schedule", hint)
+        raise refuse(
+            f"Megatron-Core has no schedule `{decision.schedule}`",
+            "schedule",
+            f"plan {able}: write `search: {{schedule: [{', '.join(SCHEDULES)}]}}` into the options",
+        )
     if "activations" in decision.offload and job.shape.pp > 1:
-        what = f"activations are offloaded with pp {job.shape.pp}"
-        raise refuse(what, "offload", "Megatron-Core offloads activations without a pipeline only: plan pp 1")
+        raise refuse(
+            f"activations are offloaded with pp {job.shape.pp}",
+            "offload",
+            "Megatron-Core offloads activations without a pipeline only: plan pp 1",
+        )
     _require_overlaps(job)
 
 
@@ -132,8 +144,11 @@ def _require_overlaps(job: TrainJob) -> None:
 def _selective(stages: list[StageRun]) -> Fields:
     modules = stages[0].recompute.modules
     if any(set(stage.recompute.modules) != set(modules) for stage in stages):
-        what = "stages recompute different modules"
-        raise refuse(what, "stage_runs", "Megatron has one list for all stages: plan the same everywhere")
+        raise refuse(
+            "stages recompute different modules",
+            "stage_runs",
+            "Megatron has one list for all stages: plan the same everywhere",
+        )
     return {"recompute_granularity": "selective", "recompute_modules": [MODULES[name] for name in modules]}
 
 

@@ -48,8 +48,11 @@ def plan_calibration(plan: PlanDocument, given: str | None = None) -> Calibratio
     """The calibration file `given`, else the one that the plan's inputs name."""
     name = given or str(_mapping(plan.inputs.get("costs")).get("calibration", "default"))
     if name == "file":
-        what = "the plan was made with a calibration file of its own"
-        raise PlannerError(what, where=f"{plan.source}: inputs.costs", hint="give it: `--calibration FILE`")
+        raise PlannerError(
+            "the plan was made with a calibration file of its own",
+            where=f"{plan.source}: inputs.costs",
+            hint="give it: `--calibration FILE`",
+        )
     return load_calibration(name)
 
 

@@ -297,8 +297,10 @@ def _context(
 def _gathered(segment: Segment, new: tuple[Tensor, ...], cp: RankGroup, shard: ShardContext) -> tuple[Tensor, ...]:
     """The tensors of all context-parallel ranks, their chunks put in order; each rank has one from either end."""
     if segment.cached_tokens:
-        what = "a step after cached tokens has no context-parallel executor"
-        raise PlannerError(what, hint="run decode and chunked prefill with cp 1")
+        raise PlannerError(
+            "a step after cached tokens has no context-parallel executor",
+            hint="run decode and chunked prefill with cp 1",
+        )
     with shard.operators(GATHER):
         parts = [gathered(value.movedim(2, 0), cp, GATHER) for value in new]
         chunks = context_chunks(segment.new_tokens, cp.size)

@@ -155,8 +155,7 @@ def _write_job(job: Mapping[str, Any], folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        hint = "name another folder"
-        raise PlannerError(f"cannot be made: {error.strerror}", where=str(folder), hint=hint) from None
+        raise PlannerError(f"cannot be made: {error.strerror}", where=str(folder), hint="name another folder") from None
     path = folder / "job.json"
     write_text_atomic(path, json.dumps({**job, "folder": str(folder.resolve())}, indent=1))
     return path

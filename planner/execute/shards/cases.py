@@ -88,11 +88,17 @@ def parse_cut(text: str | None) -> Cut:
     for part in text.split(",") if text else ():
         key, _, value = part.strip().partition("=")
         if key not in known:
-            hint = did_you_mean(key, known, otherwise=f"write for example `--cut {known[0]}=2,{known[1]}=4`")
-            raise PlannerError(f"unknown bound `{key}`", where="--cut", hint=hint)
+            raise PlannerError(
+                f"unknown bound `{key}`",
+                where="--cut",
+                hint=did_you_mean(key, known, otherwise=f"write for example `--cut {known[0]}=2,{known[1]}=4`"),
+            )
         if not value.isdigit() or int(value) < 1:
-            what = f"`{key}` must be a whole number of at least 1, found `{value}`"
-            raise PlannerError(what, where="--cut", hint=f"write for example `--cut {key}=2`")
+            raise PlannerError(
+                f"`{key}` must be a whole number of at least 1, found `{value}`",
+                where="--cut",
+                hint=f"write for example `--cut {key}=2`",
+            )
         values[key] = int(value)
     return Cut(**values)
 
@@ -101,8 +107,11 @@ def role_steps(plan: PlanDocument, role: Role, cut: Cut | None = None) -> list[S
     """The steps of a role by its function; raises PlannerError for functions that have none."""
     if role.function not in STEPS:
         known = ", ".join(f"`{function}`" for function in STEPS)
-        what = f"a role of the function `{role.function}` cannot be executed"
-        raise PlannerError(what, where=f"{plan.source}: decision.roles.{role.name}", hint=f"roles that can: {known}")
+        raise PlannerError(
+            f"a role of the function `{role.function}` cannot be executed",
+            where=f"{plan.source}: decision.roles.{role.name}",
+            hint=f"roles that can: {known}",
+        )
     cut = cut or Cut()
     return [_whole_rounds(cut.of(step), role) for step in STEPS[role.function](plan, role)]
 
@@ -121,8 +130,11 @@ def _serving(*kinds: str) -> "Steps":
         if role.parallelism.cp == 1:
             return [known[kind] for kind in kinds]
         if PREFILL not in kinds:
-            hint = "execute the plan with cp 1, or its other roles"
-            raise PlannerError(_CACHED, where=f"{plan.source}: decision.roles.{role.name}", hint=hint)
+            raise PlannerError(
+                _CACHED,
+                where=f"{plan.source}: decision.roles.{role.name}",
+                hint="execute the plan with cp 1, or its other roles",
+            )
         return [replace(known[kind], prefill_context=0) for kind in kinds if kind in _FROM_THE_START]
 
     return steps
@@ -162,8 +174,9 @@ def _training_steps(plan: PlanDocument, _role: Role) -> list[StepCase]:
     if not sequence and generating is not None:
         sequence = sum(_mean_lengths(plan, generating))
     if not sequence:
-        hint = "set `options.sequence_tokens`"
-        raise PlannerError("says no length of sequences", where=f"{plan.source}: inputs.options", hint=hint)
+        raise PlannerError(
+            "says no length of sequences", where=f"{plan.source}: inputs.options", hint="set `options.sequence_tokens`"
+        )
     batches = int(plan.extra.get("num_micro_batches", 1))
     step = StepCase(TRAIN, int(plan.extra.get("micro_batch", 1)), sequence, micro_batches=batches)
     return [step, StepCase(OPTIMIZER)]
@@ -201,9 +214,10 @@ def _mean(lengths: object, plan: PlanDocument) -> float:
             return (float(lengths["low"]) + float(lengths["high"])) / 2
     if isinstance(lengths, Sequence) and len(lengths) == 2 and not isinstance(lengths, str):
         return (float(lengths[0]) + float(lengths[1])) / 2
-    what = "has lengths from a trace, whose mean the plan does not say"
     raise PlannerError(
-        what, where=f"{plan.source}: inputs.workloads", hint="write `mean` and `cv` instead of the trace"
+        "has lengths from a trace, whose mean the plan does not say",
+        where=f"{plan.source}: inputs.workloads",
+        hint="write `mean` and `cv` instead of the trace",
     )
 
 

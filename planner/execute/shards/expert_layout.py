@@ -60,8 +60,11 @@ def read_layouts(plan: PlanDocument, num_ranks: int, num_experts: int) -> tuple[
     """
     where = f"{plan.source}: decision.layouts"
     if SIDE_FILE in plan.side_files:
-        what = f"layouts in the side file `{SIDE_FILE}` cannot be executed"
-        raise PlannerError(what, where=where, hint="give a plan with its layouts inline")
+        raise PlannerError(
+            f"layouts in the side file `{SIDE_FILE}` cannot be executed",
+            where=where,
+            hint="give a plan with its layouts inline",
+        )
     given = plan.extra.get("layouts")
     if not isinstance(given, Sequence) or not given:
         raise PlannerError("has no layout", where=where, hint="lay out every expert layer")
@@ -75,8 +78,9 @@ def _slots_per_rank(plan: PlanDocument, num_ranks: int) -> tuple[int, ...]:
     if not isinstance(given, Sequence) or not all(_is_count(count) and count > 0 for count in given):
         raise PlannerError("must be a list of whole numbers of at least 1", where=where, hint="write for example `[9]`")
     if len(given) not in (1, num_ranks):
-        hint = f"give one, or {num_ranks}"
-        raise PlannerError(f"{len(given)} slot counts for {num_ranks} ranks", where=where, hint=hint)
+        raise PlannerError(
+            f"{len(given)} slot counts for {num_ranks} ranks", where=where, hint=f"give one, or {num_ranks}"
+        )
     return tuple(given) if len(given) == num_ranks else tuple(given) * num_ranks
 
 
@@ -88,14 +92,20 @@ def _layout(given: object, slots: tuple[int, ...], num_experts: int, where: str)
     data: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     experts = data.get("expert_of_slot")
     if not isinstance(experts, Sequence) or len(experts) != sum(slots) or not all(map(_is_count, experts)):
-        what = f"`expert_of_slot` must name the expert of each of {sum(slots)} slots"
-        raise PlannerError(what, where=where, hint="lay out every slot of every rank")
+        raise PlannerError(
+            f"`expert_of_slot` must name the expert of each of {sum(slots)} slots",
+            where=where,
+            hint="lay out every slot of every rank",
+        )
     copies = Counter(experts)
     most = max(num_experts, max(experts) + 1)
     wrong = next((expert for expert in range(most) if (expert in copies) != (expert < num_experts)), None)
     if wrong is not None:
-        what = f"expert {wrong} has no slot" if wrong < num_experts else f"expert {wrong} of {num_experts}"
-        raise PlannerError(what, where=where, hint="give every expert of the model at least one slot")
+        raise PlannerError(
+            f"expert {wrong} has no slot" if wrong < num_experts else f"expert {wrong} of {num_experts}",
+            where=where,
+            hint="give every expert of the model at least one slot",
+        )
     return ExpertLayout(tuple(experts), _quota(data.get("quota"), experts, copies, where), slots)
 
 
@@ -109,8 +119,11 @@ def _quota(given: object, experts: Sequence[int], copies: Mapping[int, int], whe
         totals[expert] = totals.get(expert, 0.0) + share
     wrong = next((expert for expert, total in totals.items() if abs(total - 1.0) > QUOTA_TOLERANCE), None)
     if wrong is not None:
-        what = f"the shares of expert {wrong} add up to {totals[wrong]:.6g}"
-        raise PlannerError(what, where=where, hint="make the shares of every expert's copies add up to 1")
+        raise PlannerError(
+            f"the shares of expert {wrong} add up to {totals[wrong]:.6g}",
+            where=where,
+            hint="make the shares of every expert's copies add up to 1",
+        )
     return tuple(float(share) for share in given)
 
 

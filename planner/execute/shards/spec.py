@@ -165,8 +165,11 @@ def _layout_role(
     if ffn is None:
         raise PlannerError(f"{arch.name} has no experts", where=where, hint="lay out a mixture-of-experts model")
     if shape.pp * shape.vpp > 1:
-        what = f"a layout over pp {shape.pp} x vpp {shape.vpp} stages cannot be executed"
-        raise PlannerError(what, where=where, hint="give the expert-parallel ranks of one stage")
+        raise PlannerError(
+            f"a layout over pp {shape.pp} x vpp {shape.vpp} stages cannot be executed",
+            where=where,
+            hint="give the expert-parallel ranks of one stage",
+        )
     layouts = tuple(dict.fromkeys(read_layouts(plan, shape.ep, ffn.num_experts)))
     alone = replace(arch, layers=(Layer(None, ffn, 1),) * len(layouts), mtp_layers=(), encoders=(), modules=())
     require_supported(alone, where)
@@ -243,16 +246,22 @@ def _order(role: Role, placement: tuple[Block, ...], where: str) -> tuple[tuple[
     placed = {name: prod(size for axis, size in order if axis == name) for name in AXES}
     strange = sorted({name for name, _ in order} - set(AXES))
     if strange or placed != sizes:
-        what = f"unknown axis `{strange[0]}`" if strange else f"the placement has {placed}, the parallelism {sizes}"
-        raise PlannerError(what, where=where, hint="lay a replica along pp, dp, cp and tp as its parallelism says")
+        raise PlannerError(
+            f"unknown axis `{strange[0]}`" if strange else f"the placement has {placed}, the parallelism {sizes}",
+            where=where,
+            hint="lay a replica along pp, dp, cp and tp as its parallelism says",
+        )
     return order
 
 
 def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> tuple[StageSpec, ...]:
     """Of the role's own ranks, where other roles hold the rest of its pipeline."""
     if plan.extra.get("layer_runs"):
-        hint = "execute the plan that `solve` finds without `search.layerwise`"
-        raise PlannerError("layers with strategies of their own cannot be executed", where=where, hint=hint)
+        raise PlannerError(
+            "layers with strategies of their own cannot be executed",
+            where=where,
+            hint="execute the plan that `solve` finds without `search.layerwise`",
+        )
     runs = plan.extra.get("stage_runs")
     across = plan.roles if plan.extra.get("pools") == "stages" else (role,)
     pp = sum(member.parallelism.pp for member in across)
@@ -261,8 +270,11 @@ def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> t
         return even_stages(arch.num_layers, count)
     layers = [int(run["num_layers"]) for run in runs for _ in range(int(run.get("stages", 1)))]
     if len(layers) != count or sum(layers) != arch.num_layers:
-        what = f"{len(layers)} stages with {sum(layers)} layers; the model has {arch.num_layers}, pp x vpp is {count}"
-        raise PlannerError(what, where=where, hint="lay every layer out once, in pp x vpp stages")
+        raise PlannerError(
+            f"{len(layers)} stages with {sum(layers)} layers; the model has {arch.num_layers}, pp x vpp is {count}",
+            where=where,
+            hint="lay every layer out once, in pp x vpp stages",
+        )
     recompute = [_recompute(run) for run in runs for _ in range(int(run.get("stages", 1)))]
     stages = [replace(stage, recompute=each) for stage, each in zip(stages_of(layers), recompute, strict=True)]
     first = sum(member.parallelism.pp for member in across[: across.index(role)])
@@ -294,13 +306,18 @@ def _require_divisible(arch: Architecture, shape: Parallelism, where: str) -> No
         kv_heads = getattr(layer.mixer, "num_kv_heads", shape.tp)
         experts = getattr(layer.ffn, "num_experts", 0)
         if heads % shape.tp or (kv_heads % shape.tp and shape.tp % kv_heads) or experts % shape.ep:
-            what = f"{heads} heads and {kv_heads} KV heads over tp {shape.tp}, {experts} experts over ep {shape.ep}"
-            raise PlannerError(what, where=where, hint="use degrees that divide heads and experts")
+            raise PlannerError(
+                f"{heads} heads and {kv_heads} KV heads over tp {shape.tp}, {experts} experts over ep {shape.ep}",
+                where=where,
+                hint="use degrees that divide heads and experts",
+            )
 
 
 def _require_tiled(shape: Parallelism, where: str) -> None:
     ranks, group = shape.tp * shape.cp * shape.dp, shape.moe_tp * shape.ep
     if ranks % group or (group % shape.tp and shape.tp % group):
-        what = f"moe_tp {shape.moe_tp} x ep {shape.ep} does not tile tp {shape.tp} x cp {shape.cp} x dp {shape.dp}"
-        hint = "let moe_tp x ep divide the ranks of a stage, and be a multiple or a divisor of tp"
-        raise PlannerError(what, where=where, hint=hint)
+        raise PlannerError(
+            f"moe_tp {shape.moe_tp} x ep {shape.ep} does not tile tp {shape.tp} x cp {shape.cp} x dp {shape.dp}",
+            where=where,
+            hint="let moe_tp x ep divide the ranks of a stage, and be a multiple or a divisor of tp",
+        )

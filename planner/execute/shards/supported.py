@@ -10,8 +10,9 @@ def require_supported(arch: Architecture, where: str = "") -> None:
     """Raises PlannerError, naming every reason, for a model that cannot be executed."""
     reasons = unsupported(arch)
     if reasons:
-        what = f"{arch.name} cannot be executed: {'; '.join(reasons)}"
-        raise PlannerError(what, where=where, hint="choose another model")
+        raise PlannerError(
+            f"{arch.name} cannot be executed: {'; '.join(reasons)}", where=where, hint="choose another model"
+        )
 
 
 def unsupported(arch: Architecture) -> list[str]:

@@ -52,18 +52,23 @@ class ServeOptions(Spec):
     @model_validator(mode="after")
     def plain_where_needed(self) -> "ServeOptions":
         if self.judged_by == "simulation" and max(self.searched_drafts):
-            what = "simulation judges placements without drafts"
             raise refuse(
-                what, "take `judged_by: queueing`; `planner simulate` simulates the plan's drafts", "speculation"
+                "simulation judges placements without drafts",
+                "take `judged_by: queueing`; `planner simulate` simulates the plan's drafts",
+                "speculation",
             )
         if self.judged_by == "simulation" and self.overlap != ("off",):
-            what = "simulation judges placements whose steps are whole"
             raise refuse(
-                what, "take `judged_by: queueing`; `planner simulate` simulates the plan's two batches", "overlap"
+                "simulation judges placements whose steps are whole",
+                "take `judged_by: queueing`; `planner simulate` simulates the plan's two batches",
+                "overlap",
             )
         if "attention-ffn" in self.modes and 0 not in self.searched_drafts:
-            what = "attention and feed-forward layers on devices of their own run without drafts"
-            raise refuse(what, "add 0 to `draft_tokens`, or leave `attention-ffn` out of `modes`", "speculation")
+            raise refuse(
+                "attention and feed-forward layers on devices of their own run without drafts",
+                "add 0 to `draft_tokens`, or leave `attention-ffn` out of `modes`",
+                "speculation",
+            )
         return self
 
     @property

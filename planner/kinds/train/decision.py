@@ -120,13 +120,17 @@ class TrainOptions(Spec):
             return self
         sizes = [length.tokens for length in self.lengths]
         if max(sizes) != self.sequence_tokens:
-            what = f"the longest input has {max(sizes)} tokens, `sequence_tokens` is {self.sequence_tokens}"
-            raise refuse(what, f"write `sequence_tokens: {max(sizes)}`", "lengths")
+            raise refuse(
+                f"the longest input has {max(sizes)} tokens, `sequence_tokens` is {self.sequence_tokens}",
+                f"write `sequence_tokens: {max(sizes)}`",
+                "lengths",
+            )
         if len(set(sizes)) != len(sizes):
             raise refuse("two lengths are the same", "add their shares up", "lengths")
         if self.search.layerwise:
-            what = "strategies by layer have no table by length"
-            raise refuse(what, "leave `search.layerwise` or `lengths` out", "lengths")
+            raise refuse(
+                "strategies by layer have no table by length", "leave `search.layerwise` or `lengths` out", "lengths"
+            )
         return self
 
     @model_validator(mode="after")
@@ -135,12 +139,18 @@ class TrainOptions(Spec):
         if not batches:
             return self
         if any(later <= earlier for earlier, later in pairwise([*batches, self.global_batch])):
-            what = f"batches {', '.join(map(str, batches))} do not rise to {self.global_batch}"
-            raise refuse(what, "list smaller batches first, all below `global_batch`", "batch_ramp")
+            raise refuse(
+                f"batches {', '.join(map(str, batches))} do not rise to {self.global_batch}",
+                "list smaller batches first, all below `global_batch`",
+                "batch_ramp",
+            )
         tokens = sum(stage.tokens for stage in self.batch_ramp)
         if self.train_tokens is not None and tokens >= self.train_tokens:
-            what = f"the batch grows over {tokens:.4g} tokens, the run has {self.train_tokens:.4g}"
-            raise refuse(what, "let it reach `global_batch` before the end of the run", "batch_ramp")
+            raise refuse(
+                f"the batch grows over {tokens:.4g} tokens, the run has {self.train_tokens:.4g}",
+                "let it reach `global_batch` before the end of the run",
+                "batch_ramp",
+            )
         if self.lengths:
             raise refuse("a growing batch with several lengths", "leave `batch_ramp` or `lengths` out", "batch_ramp")
         return self

@@ -62,8 +62,11 @@ def job_of(resolved: Resolved) -> TrainJob:
     """The job of a problem with one pool; raises PlannerError for what no plan of this kind can be made for."""
     jobs = jobs_of(resolved)
     if len(resolved.pools) != 1:
-        where = resolved.where(("cluster", "pools"))
-        raise PlannerError(f"{len(resolved.pools)} pools, where one is meant", where=where, hint="keep one of them")
+        raise PlannerError(
+            f"{len(resolved.pools)} pools, where one is meant",
+            where=resolved.where(("cluster", "pools")),
+            hint="keep one of them",
+        )
     return jobs[0]
 
 
@@ -78,8 +81,11 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
         raise PlannerError(f"{len(problem.models)} models", where=where(("models",)), hint="train one model")
     goal = problem.objective
     if goal.minimize != "step_time" and goal.maximize != "tokens_per_s_per_gpu":
-        hint = "write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`"
-        raise PlannerError("training has another goal", where=where(("objective",)), hint=hint)
+        raise PlannerError(
+            "training has another goal",
+            where=where(("objective",)),
+            hint="write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`",
+        )
     (key,) = resolved.models
     resolved.require_priceable(key)
     able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
@@ -119,8 +125,11 @@ def _no_precision(options: TrainOptions, pools: tuple[Pool, ...], where: str) ->
     """No pool computes in the precision asked for."""
     pool = max(pools, key=lambda pool: len(_precisions(pool)))
     known = _precisions(pool)
-    what = f"{pool.node.accelerator.display_name} of pool `{pool.name}` does not compute in {options.precision}"
-    return PlannerError(what, where=where, hint=f"write `precision: {known[-1]}`; it computes in {', '.join(known)}")
+    return PlannerError(
+        f"{pool.node.accelerator.display_name} of pool `{pool.name}` does not compute in {options.precision}",
+        where=where,
+        hint=f"write `precision: {known[-1]}`; it computes in {', '.join(known)}",
+    )
 
 
 def _computes(pool: Pool, precision: str) -> bool:

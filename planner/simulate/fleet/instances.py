@@ -43,8 +43,10 @@ class Speculation:
 
     def __post_init__(self) -> None:
         if self.draft_tokens < 0 or not 0.0 <= self.acceptance <= 1.0:
-            what = f"{self.draft_tokens} draft tokens with an acceptance of {self.acceptance:g}"
-            raise PlannerError(what, hint="give at least 0 tokens and an acceptance from 0 to 1")
+            raise PlannerError(
+                f"{self.draft_tokens} draft tokens with an acceptance of {self.acceptance:g}",
+                hint="give at least 0 tokens and an acceptance from 0 to 1",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +164,20 @@ class Fleet:
         if self.block_tokens < 1:
             raise PlannerError(f"`block_tokens` must be at least 1, found {self.block_tokens}")
         if self.store_kv_tokens < 0 or not self.store_tokens_per_s > 0.0:
-            what = f"a store of {self.store_kv_tokens} tokens with {self.store_tokens_per_s:g} tokens/s"
-            raise PlannerError(what, hint="give at least 0 tokens and a rate above 0")
+            raise PlannerError(
+                f"a store of {self.store_kv_tokens} tokens with {self.store_tokens_per_s:g} tokens/s",
+                hint="give at least 0 tokens and a rate above 0",
+            )
         self._check_operation()
 
     def _check_operation(self) -> None:
         """Refuses groups, factors, changes and links that do not belong to these instances."""
         count = len(self.instances)
         if self.groups and (sum(self.groups) != count or min(self.groups) < 1):
-            what = f"groups of {', '.join(str(size) for size in self.groups)} for {count} instances"
-            raise PlannerError(what, hint="give sizes that add up to the instances")
+            raise PlannerError(
+                f"groups of {', '.join(str(size) for size in self.groups)} for {count} instances",
+                hint="give sizes that add up to the instances",
+            )
         if any(not 0.0 < factor < math.inf for factor in self.skew):
             raise PlannerError("a factor of `skew` is not above 0 and finite")
         beyond = [change.instance for change in self.changes if not 0 <= change.instance < count]
@@ -182,8 +188,10 @@ class Fleet:
         pools = {instance.pool for instance in self.instances}
         for link in self.pool_links:
             if not {link.source, link.goal} <= pools:
-                what = f"a link from pool {link.source} to pool {link.goal}"
-                raise PlannerError(what, hint=f"instances are in the pools {', '.join(map(str, sorted(pools)))}")
+                raise PlannerError(
+                    f"a link from pool {link.source} to pool {link.goal}",
+                    hint=f"instances are in the pools {', '.join(map(str, sorted(pools)))}",
+                )
 
     def _check_paths(self) -> None:
         """Refuses paths without requests, or along instances that there are not."""
@@ -194,9 +202,12 @@ class Fleet:
                 raise PlannerError(f"workload {workload} has no path, or one without requests")
             for path in paths:
                 if path.first not in first or path.last not in last:
-                    what = f"a path of workload {workload} from instances {path.first} to {path.last}"
-                    hint = f"first are {', '.join(map(str, sorted(first)))}, last {', '.join(map(str, sorted(last)))}"
-                    raise PlannerError(what, hint=hint)
+                    raise PlannerError(
+                        f"a path of workload {workload} from instances {path.first} to {path.last}",
+                        hint=(
+                            f"first are {', '.join(map(str, sorted(first)))}, last {', '.join(map(str, sorted(last)))}"
+                        ),
+                    )
 
     def _check_elastic(self) -> None:
         """Refuses what instances that share one cache do not do."""
@@ -204,8 +215,11 @@ class Fleet:
             return
         one, count = self.instances[0], len(self.instances)
         if any(other != one for other in self.instances) or not one.up or count > MOST_INSTANCES:
-            what = f"{count} instances, equal ones or not, share one cache"
-            raise PlannerError(what, where="elastic", hint=f"give at most {MOST_INSTANCES} equal ones that are up")
+            raise PlannerError(
+                f"{count} instances, equal ones or not, share one cache",
+                where="elastic",
+                hint=f"give at most {MOST_INSTANCES} equal ones that are up",
+            )
         joint = max(self.groups, default=1) > 1 or len(one.grid.joint_s) > 1 or len(self.skew) > 0
         policies = (self.routing, self.decode_routing, self.queueing == "feedback", self.migration_period_s)
         refused = {

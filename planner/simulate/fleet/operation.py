@@ -78,8 +78,11 @@ class ElasticEngines:
 
     def __post_init__(self) -> None:
         if not self.ring_tokens_per_s > 0.0 or not 0.0 <= self.exchange_s < math.inf:
-            what = f"a ring of {self.ring_tokens_per_s:g} tokens/s, exchanges of {self.exchange_s:g} s"
-            raise PlannerError(what, where="elastic", hint="give a rate above 0 and a finite time")
+            raise PlannerError(
+                f"a ring of {self.ring_tokens_per_s:g} tokens/s, exchanges of {self.exchange_s:g} s",
+                where="elastic",
+                hint="give a rate above 0 and a finite time",
+            )
         if self.scale_up_above is not None and self.scale_up_above < 1:
             raise PlannerError(f"`scale_up_above` must be at least 1, found {self.scale_up_above}", where="elastic")
 
@@ -95,5 +98,8 @@ class PoolLink:
 
     def __post_init__(self) -> None:
         if self.tokens_per_s <= 0.0 or not 0.0 <= self.latency_s < math.inf:
-            what = f"{self.tokens_per_s:g} tokens/s, {self.latency_s:g} s"
-            raise PlannerError(what, where="link between pools", hint="give a rate above 0 and a finite latency")
+            raise PlannerError(
+                f"{self.tokens_per_s:g} tokens/s, {self.latency_s:g} s",
+                where="link between pools",
+                hint="give a rate above 0 and a finite latency",
+            )

@@ -136,11 +136,15 @@ class OperationSpec(Spec):
             replicas = leaders.get(change.role)
             where = f"operation: changes[{at}]"
             if replicas is None:
-                hint = f"roles are {', '.join(sorted(leaders))}"
-                raise PlannerError(f"the plan has no role `{change.role}`", where=where, hint=hint)
+                raise PlannerError(
+                    f"the plan has no role `{change.role}`", where=where, hint=f"roles are {', '.join(sorted(leaders))}"
+                )
             if change.replica >= len(replicas):
-                what = f"role `{change.role}` has no replica {change.replica}"
-                raise PlannerError(what, where=where, hint=f"replicas are 0 to {len(replicas) - 1}")
+                raise PlannerError(
+                    f"role `{change.role}` has no replica {change.replica}",
+                    where=where,
+                    hint=f"replicas are 0 to {len(replicas) - 1}",
+                )
             changes += [Change(change.time_s, leader, change.action) for leader in replicas[change.replica]]
         return tuple(changes)
 
@@ -150,8 +154,9 @@ def load_operation(path: str) -> OperationSpec:
     document = load_document(path)
     where = Where(document.lines, document.source)
     if not isinstance(document.data, dict):
-        hint = f"start it with `schema: {SCHEMA}`"
-        raise PlannerError("an operation is a mapping of keys to values", where=where(()), hint=hint)
+        raise PlannerError(
+            "an operation is a mapping of keys to values", where=where(()), hint=f"start it with `schema: {SCHEMA}`"
+        )
     try:
         return OperationSpec.model_validate(document.data)
     except ValidationError as error:

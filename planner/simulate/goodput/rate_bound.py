@@ -111,8 +111,10 @@ class RateBound:
         _require_steady(fleet)
         longest, most = int(self._lengths_whole.max()), min(one.most_context for one in fleet.instances)
         if longest > most:
-            what = f"no rate can be excluded for engines that end requests of {longest} tokens at {most}"
-            raise PlannerError(what, hint="give them a higher context limit, or judge the fleet by runs alone")
+            raise PlannerError(
+                f"no rate can be excluded for engines that end requests of {longest} tokens at {most}",
+                hint="give them a higher context limit, or judge the fleet by runs alone",
+            )
         members = max(fleet.groups, default=1)
         return replace(fleet, instances=tuple(self._alone(one, members) for one in fleet.instances))
 
@@ -245,8 +247,10 @@ def _require_steady(fleet: Fleet) -> None:
     for owner, known in owners:
         for rule in fields(owner):
             if rule.name not in known and getattr(owner, rule.name) != rule.default:
-                what = f"no rate can be excluded for fleets with `{rule.name}`"
-                raise PlannerError(what, hint="leave it at its default, or judge the fleet by runs alone")
+                raise PlannerError(
+                    f"no rate can be excluded for fleets with `{rule.name}`",
+                    hint="leave it at its default, or judge the fleet by runs alone",
+                )
 
 
 def kinds(engines: Sequence[Instance]) -> list[Instance]:

@@ -19,14 +19,23 @@ def require_equal_engines(roles: Sequence[Role]) -> None:
     """Refuses plans but those of one role, whose engines are whole and do both prefill and decode."""
     (role, *others) = roles
     if others:
-        what = f"the plan has the roles {', '.join(f'`{one.name}`' for one in roles)}, which do not share a cache"
-        raise PlannerError(what, where=WHERE, hint="give a plan of one role: `options: {modes: [colocated]}`")
+        raise PlannerError(
+            f"the plan has the roles {', '.join(f'`{one.name}`' for one in roles)}, which do not share a cache",
+            where=WHERE,
+            hint="give a plan of one role: `options: {modes: [colocated]}`",
+        )
     if role.function != "colocated":
-        what = f"role `{role.name}` is of function `{role.function}`"
-        raise PlannerError(what, where=WHERE, hint="give a plan of one role: `options: {modes: [colocated]}`")
+        raise PlannerError(
+            f"role `{role.name}` is of function `{role.function}`",
+            where=WHERE,
+            hint="give a plan of one role: `options: {modes: [colocated]}`",
+        )
     if role.parallelism.pp > 1:
-        what = f"the engines of role `{role.name}` are pipelines of {role.parallelism.pp} stages"
-        raise PlannerError(what, where=WHERE, hint="give a plan without pipelines: `options: {pp: [1]}`")
+        raise PlannerError(
+            f"the engines of role `{role.name}` are pipelines of {role.parallelism.pp} stages",
+            where=WHERE,
+            hint="give a plan without pipelines: `options: {pp: [1]}`",
+        )
 
 
 def elastic_prefill_tokens(role: Role, token_budget: int, longest_prompt: int) -> int:

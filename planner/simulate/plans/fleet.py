@@ -113,8 +113,11 @@ class FleetSetting:
             return Drafts(drafter, 0 if role.function == "prefill" else asked.draft_tokens)
         own = int(role.limits.get("draft_tokens", 0))
         if own and self.drafter is None:
-            what = f"role `{role.name}` has {own} drafts, and the problem of the plan no drafter"
-            raise PlannerError(what, where="options.speculation", hint="check the plan: `planner check PLAN`")
+            raise PlannerError(
+                f"role `{role.name}` has {own} drafts, and the problem of the plan no drafter",
+                where="options.speculation",
+                hint="check the plan: `planner check PLAN`",
+            )
         return Drafts(self.drafter if own else None, 0 if role.function == "prefill" else own)
 
     @property
@@ -189,8 +192,10 @@ def _settings(
     """By model, with the requests of its own workloads."""
     models = list(dict.fromkeys(str(role.model) for role in decision.roles))
     if len(models) > 1 and requests.workload is None:
-        what = "the plan serves several models, and a trace does not say which each request is for"
-        raise PlannerError(what, hint="leave the trace out: the plan's own workloads are simulated")
+        raise PlannerError(
+            "the plan serves several models, and a trace does not say which each request is for",
+            hint="leave the trace out: the plan's own workloads are simulated",
+        )
     pools = {spec.label: resolve_pool(spec, at, INPUTS) for at, spec in enumerate(problem.cluster.pools)}
     crossing = len({role.pool for role in decision.roles if role.function != "colocated"}) > 1
     paths = profile_paths([*profiles, *problem.costs.profiles])
@@ -249,8 +254,10 @@ def _operated(
 def _calibration(problem: Problem, given: str | None) -> Calibration:
     name = given or problem.costs.calibration
     if name == "file":
-        what = "the plan was costed with a calibration file, whose path it does not keep"
-        raise PlannerError(what, hint="name it: `--calibration FILE`")
+        raise PlannerError(
+            "the plan was costed with a calibration file, whose path it does not keep",
+            hint="name it: `--calibration FILE`",
+        )
     return load_calibration(name)
 
 
@@ -333,8 +340,10 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     if role.function not in (*FUNCTIONS, ATTENTION):
         raise PlannerError(f"role `{role.name}` is of function `{role.function}`", hint="give a serving plan")
     if (role.function == ATTENTION) != (ffn is not None):
-        what = f"role `{role.name}` has attention alone, and no role with its feed-forward layers"
-        raise PlannerError(what, hint="check the plan: `planner check PLAN`")
+        raise PlannerError(
+            f"role `{role.name}` has attention alone, and no role with its feed-forward layers",
+            hint="check the plan: `planner check PLAN`",
+        )
     shape, engine = role.parallelism, setting.problem.engine.name
     shards = _shards(role)
     pool = setting.pools[role.pool]
@@ -452,8 +461,10 @@ def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, drafts
             used -= float(ffn_weight_bytes(setting.arch, shards)[0])
     room = capacity - used
     if room < token_bytes:
-        what = f"role `{role.name}` has no room for a KV cache: {-room / 1e9:.2f} GB are missing"
-        raise PlannerError(what, hint="check the plan: `planner check PLAN`")
+        raise PlannerError(
+            f"role `{role.name}` has no room for a KV cache: {-room / 1e9:.2f} GB are missing",
+            hint="check the plan: `planner check PLAN`",
+        )
     return token_bytes, int(room / token_bytes)
 
 

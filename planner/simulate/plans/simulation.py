@@ -81,8 +81,10 @@ def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
         if problem is None:
             raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
         if load.rate_per_s is not None or load.clients or load.rate_scale != 1.0:
-            what = "a rate and clients are for a trace; the plan's own workload has its own"
-            raise PlannerError(what, hint="give a trace too: `--trace FILE`")
+            raise PlannerError(
+                "a rate and clients are for a trace; the plan's own workload has its own",
+                hint="give a trace too: `--trace FILE`",
+            )
         return own_requests(envelope, problem, load.first or OWN_REQUESTS, seed)
     trace = read_trace(load.trace, drop_empty=load.drop_empty)
     trace = trace if load.first is None else trace.first(load.first)

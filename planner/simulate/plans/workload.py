@@ -90,5 +90,7 @@ def drawn_lengths(workload: WorkloadSpec, side: str, count: int, rng: np.random.
         longest = max(1, round(spec.mean * (1 + 4 * spec.cv)))  # as the schema says: lengths end there
         return np.clip(np.rint(drawn), 1, longest).astype(np.int64)
     assert isinstance(spec, TraceLengths)
-    what = f"the {side} of `{workload.name}` come from the trace `{spec.trace}`, whose path the plan does not keep"
-    raise PlannerError(what, hint="give it: `--trace FILE`")
+    raise PlannerError(
+        f"the {side} of `{workload.name}` come from the trace `{spec.trace}`, whose path the plan does not keep",
+        hint="give it: `--trace FILE`",
+    )

@@ -59,8 +59,11 @@ class Requests:
             raise _bad(bad[0], f"an arrival of {arrival[bad[0]]:g} s", "times start at 0 and are finite")
         late = np.flatnonzero(np.diff(arrival) < 0.0)
         if len(late):
-            what = f"arrives at {arrival[late[0] + 1]:g} s, after one at {arrival[late[0]]:g} s"
-            raise _bad(late[0] + 1, what, "sort requests by arrival")
+            raise _bad(
+                late[0] + 1,
+                f"arrives at {arrival[late[0] + 1]:g} s, after one at {arrival[late[0]]:g} s",
+                "sort requests by arrival",
+            )
         predicted, urgency, think, successor = _extras(lengths, predicted_tokens, priority)
         return cls(arrival, *lengths, predicted, urgency, think, successor, num_open=len(arrival))
 

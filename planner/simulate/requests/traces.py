@@ -75,8 +75,11 @@ class Trace:
     def requests(self) -> Requests:
         """The trace as an open stream; raises PlannerError where it holds lengths alone."""
         if not self.timed:
-            hint = "sample arrivals for it: `planner trace sample FILE --rate 5/s`"
-            raise PlannerError("has no arrival times", where=self.name, hint=hint)
+            raise PlannerError(
+                "has no arrival times",
+                where=self.name,
+                hint="sample arrivals for it: `planner trace sample FILE --rate 5/s`",
+            )
         stream = Requests.open_stream(
             self.arrival_s,
             self.input_tokens,
@@ -191,16 +194,20 @@ class _RowReader:
         if tokens == 0 and self.drop_empty:
             return 0
         if not (tokens >= 1 and tokens == int(tokens)):
-            hint = "a request has at least one token in and one out; `--drop-empty` leaves rows of 0 out"
-            raise self._wrong(line, f"`{column}` is {tokens:g}", hint)
+            raise self._wrong(
+                line,
+                f"`{column}` is {tokens:g}",
+                "a request has at least one token in and one out; `--drop-empty` leaves rows of 0 out",
+            )
         return int(tokens)
 
     def _time(self, row: Mapping[str, Any], line: int) -> float:
         try:
             time_s = self.form.seconds(row[self.form.arrival])
         except (KeyError, TypeError, ValueError):
-            what = f"`{self.form.arrival}` is {row.get(self.form.arrival)!r}"
-            raise self._wrong(line, what, "write the time of each request") from None
+            raise self._wrong(
+                line, f"`{self.form.arrival}` is {row.get(self.form.arrival)!r}", "write the time of each request"
+            ) from None
         if not 0.0 <= time_s < math.inf:
             raise self._wrong(line, f"`{self.form.arrival}` is {time_s:g}", "times start at 0 and are finite")
         return time_s

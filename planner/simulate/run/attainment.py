@@ -42,8 +42,10 @@ class Draws:
 
     def __post_init__(self) -> None:
         if not 0 <= self.warm_up < len(self.arrival_s):
-            what = f"{self.warm_up} of {len(self.arrival_s)} requests are a warm-up, so that none is judged"
-            raise PlannerError(what, hint="draw more requests")
+            raise PlannerError(
+                f"{self.warm_up} of {len(self.arrival_s)} requests are a warm-up, so that none is judged",
+                hint="draw more requests",
+            )
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -76,8 +78,10 @@ def required(slo: SloSpec) -> tuple[Requirement, ...]:
         limits = {name: min(getattr(one, name) for one in requirements) for name in ("ttft_s", "tpot_s", "latency_s")}
         requirements.append(Requirement(1.0 - missed, **limits))
     if not requirements:
-        hint = "give the workload limits, such as `slo: {ttft: 1s, tpot: 50ms, attainment: 90%}`"
-        raise PlannerError("without limits every rate is kept, and no goodput is the highest", hint=hint)
+        raise PlannerError(
+            "without limits every rate is kept, and no goodput is the highest",
+            hint="give the workload limits, such as `slo: {ttft: 1s, tpot: 50ms, attainment: 90%}`",
+        )
     return tuple(dict.fromkeys(requirements))
 
 

@@ -113,15 +113,19 @@ def _require_covered(fleet: Fleet, requests: Requests, outputs: Ints, first: Int
         grid, own = instance.grid, served.get(instance.model, slice(None))
         longest, prompt = int(whole[own].max(initial=1)) - 1, int(inputs[own].max(initial=1))
         if longest > max(grid.contexts[-1], 1) and instance.role != "prefill":
-            what = f"step times end at a context of {grid.contexts[-1]:g} tokens, the longest request has {longest}"
-            raise PlannerError(what, hint="price them over longer contexts")
+            raise PlannerError(
+                f"step times end at a context of {grid.contexts[-1]:g} tokens, the longest request has {longest}",
+                hint="price them over longer contexts",
+            )
         most = min(instance.token_budget, prompt * instance.most_sequences)
         most = most if instance.chunked else max(most, prompt)
         if fleet.elastic is not None:
             most = most_prefill_tokens(instance.token_budget, len(fleet.instances), prompt)
         if most > grid.tokens[-1] and instance.role != "decode":
-            what = f"step times end at {grid.tokens[-1]:g} tokens of prefill, a step may have {most}"
-            raise PlannerError(what, hint="price them over larger chunks, or lower the token budget")
+            raise PlannerError(
+                f"step times end at {grid.tokens[-1]:g} tokens of prefill, a step may have {most}",
+                hint="price them over larger chunks, or lower the token budget",
+            )
 
 
 def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: bool) -> Any:  # noqa: ANN401 - an array

@@ -35,8 +35,11 @@ def placement_blocks(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Inst
     packed = pack(free, instances)
     if packed is None:
         role = max(zip(sizes, (parts[0][0] for parts, _ in wanted), strict=True))[1]
-        what = f"the instances of role `{role}` and of others do not fit into the nodes together"
-        raise Unplaceable(what, hint="search fewer shapes, such as `options.pp: [1]`", role=role)
+        raise Unplaceable(
+            f"the instances of role `{role}` and of others do not fit into the nodes together",
+            hint="search fewer shapes, such as `options.pp: [1]`",
+            role=role,
+        )
     blocks: list[Block] = []
     groups = iter(packed)
     for parts, replicas in wanted:

@@ -56,8 +56,10 @@ class LoadStreams:
         """
         targets = setting.targets
         if not any(limits_anything(workload.spec.slo) for workload in setting.resolved.workloads):
-            hint = "give a workload limits, such as `slo: {ttft: 1s, tpot: 50ms, attainment: 90%}`"
-            raise PlannerError("without limits every rate is kept, and no goodput is the highest", hint=hint)
+            raise PlannerError(
+                "without limits every rate is kept, and no goodput is the highest",
+                hint="give a workload limits, such as `slo: {ttft: 1s, tpot: 50ms, attainment: 90%}`",
+            )
         maximising = outcome.formulated.problem.maximising
         weights = [target.share if maximising else target.rate_per_s or 0.0 for target in targets]
         fractions = tuple(weight / sum(weights) for weight in weights)

@@ -111,15 +111,24 @@ def require_playable(setting: ServeSetting) -> None:
     """Refuses what no simulation of placements covers: several pools, and clients that wait."""
     where, hint = setting.resolved.where(("options", "judged_by")), "take `judged_by: queueing`"
     if len(setting.resolved.pools) != 1:
-        what = f"simulation judges problems of one pool, found {len(setting.resolved.pools)}"
-        raise PlannerError(what, where=where, hint=f"{hint}, or solve each pool by itself")
+        raise PlannerError(
+            f"simulation judges problems of one pool, found {len(setting.resolved.pools)}",
+            where=where,
+            hint=f"{hint}, or solve each pool by itself",
+        )
     if len(setting.targets) > MOST_WORKLOADS:
-        what = f"simulation judges at most {MOST_WORKLOADS} workloads, found {len(setting.targets)}"
-        raise PlannerError(what, where=where, hint=f"{hint}, or put workloads alike into one")
+        raise PlannerError(
+            f"simulation judges at most {MOST_WORKLOADS} workloads, found {len(setting.targets)}",
+            where=where,
+            hint=f"{hint}, or put workloads alike into one",
+        )
     waiting = [target.name for target in setting.targets if target.clients is not None]
     if waiting:
-        what = f"simulation judges requests that come at a rate, not clients that wait for answers as in `{waiting[0]}`"
-        raise PlannerError(what, where=where, hint=f"{hint}, or state a rate")
+        raise PlannerError(
+            f"simulation judges requests that come at a rate, not clients that wait for answers as in `{waiting[0]}`",
+            where=where,
+            hint=f"{hint}, or state a rate",
+        )
     if setting.resolved.problem.objective.pareto is not None:
         raise PlannerError("simulation judges one objective, not a trade-off", where=where, hint=hint)
 

@@ -27,8 +27,11 @@ def best_use(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf
     wishes = (("reliability", options.reliability), ("lengths", options.lengths), ("batch_ramp", options.batch_ramp))
     for name, wish in wishes:
         if wish and options.search.pools != ("one",):
-            hint = "write `search: {pools: one}`, or keep one pool"
-            raise PlannerError(f"`{name}` with several pools", where=where(("options", name)), hint=hint)
+            raise PlannerError(
+                f"`{name}` with several pools",
+                where=where(("options", name)),
+                hint="write `search: {pools: one}`, or keep one pool",
+            )
     uses = list(_uses(jobs, limits, value))
     reason = prove([search for _, search in uses], limits)
     return merged([replace(search.result(reason), uses=(name,)) for name, search in uses])

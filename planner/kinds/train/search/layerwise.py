@@ -62,9 +62,11 @@ class Mixes:
 def require_dense(job: TrainJob) -> None:
     """Raises PlannerError where layers have experts: ranks that share these out stay the same for all layers."""
     if job.num_experts:
-        where = job.resolved.where(("options", "search", "layerwise"))
-        what = f"`{job.arch.name}` has experts, which all layers keep on the same ranks"
-        raise PlannerError(what, where=where, hint="leave `layerwise` out")
+        raise PlannerError(
+            f"`{job.arch.name}` has experts, which all layers keep on the same ranks",
+            where=job.resolved.where(("options", "search", "layerwise")),
+            hint="leave `layerwise` out",
+        )
 
 
 def plan_layers(job: TrainJob, cutoff_s: float = np.inf) -> Mixes:

@@ -169,8 +169,11 @@ def _rows(plan: Evaluation, rank: _Rank, tables: Sequence[CostTable]) -> Iterato
             cases.append((row[0], reserve, whole))
     if not cases:
         tokens = longest.job.options.sequence_tokens
-        what = f"sequences of {tokens} tokens leave {room / 1e9:.3g} GB for activations, with all layers recomputed"
-        raise PlannerError(what, where="options.lengths", hint="cut the longest inputs, or shard over more ranks")
+        raise PlannerError(
+            f"sequences of {tokens} tokens leave {room / 1e9:.3g} GB for activations, with all layers recomputed",
+            where="options.lengths",
+            hint="cut the longest inputs, or shard over more ranks",
+        )
     _, reserve, whole = min(cases)
     for table in tables:
         row = _solved(table, rank, room - reserve, choice, whole)
