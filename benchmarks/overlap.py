@@ -8,7 +8,7 @@ share of the exchange hidden, the best there is for the judged rows in hindsight
 lasts; the published maximum, clipped; and nothing hidden. Judged are tuned kernels whose exchange is the one that ran
 alone: some fuse another one, so that product and exchange together take less than the exchange did.
 
-Sources: [1] github.com/bytedance/flux docs/performance_report.md and docs/performance.md; [2] its issues 36, 50, 79 and
+Sources: [1] github.com/bytedance/flux, its performance.md and performance_report.md; [2] its issues 36, 50, 79 and
 90 (users' runs; 79 and the scatter of 90 without kernels tuned for the shape); [3] github.com/vllm-project/vllm pull
 52079 (B200, the faster of its two baselines; 8 ranks assumed); [4] github.com/flagos-ai/FlagTree pull 861 (all-reduce
 in the switch, against a library's); [5] github.com/pytorch/pytorch pull 143160 and [6] github.com/meta-pytorch/kraken

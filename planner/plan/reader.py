@@ -118,7 +118,7 @@ def _record(record: type[T], value: Any, path: Steps, document: Document) -> T: 
 
 
 def _value(wanted: Any, value: Any, path: Steps, document: Document) -> Any:  # noqa: ANN401 - types are data here
-    """`found` as the annotated type `wanted`."""
+    """`value` as the annotated type `wanted`."""
     if wanted is Any:
         return value
     origin = get_origin(wanted)

@@ -16,7 +16,7 @@ from planner.models.architecture import BITS
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """[m, k] x [k, n]; `precision` is the weights' format, activations enter as `activation_bytes` each."""
+    """[m, k] x [k, n]; `precision` is the format of the weights, `activation_precision` of it that of the inputs."""
 
     name: str
     count: float

@@ -32,7 +32,7 @@ class Formulated:
 
 
 def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequence[Candidate]) -> Formulated:
-    """The mix of `found` that is best in the problem's objective.
+    """The mix of `candidates` that is best in the problem's objective.
 
     Throughput objectives serve the targets in the proportion of their shares, as much as fits and is asked for, and
     count requests (or output tokens) per second over all GPUs at hand; the others serve the required rates, or hold the
