@@ -1,8 +1,8 @@
-"""How near measured closed loops are: in the mean, replayed by the estimator's own loop, and played by the simulator.
+"""How near measured closed loops are: in the mean, replayed by the estimator's own loop, and by the simulator.
 
 All three take the same step times (base + slope D, start + seconds a prompt token) of the same calibration; rows of
-`measured.csv` whose clients wait for answers. What engines add around their steps, the replay plays and the others add
-in the mean. The trivial answer is the median of all rows.
+`measured.csv` whose clients wait for answers. What engines add around their steps, the replay simulates and the others
+add in the mean. The trivial answer is the median of all rows.
 
     python benchmarks/closed_loops.py ../shared/data/serving/measured.csv
 """
@@ -36,13 +36,13 @@ def main() -> int:
     with open(path, newline="", encoding="utf-8") as file:
         rows = {row["id"]: row for row in rows_of_table(file, path)}
     cases = [case for case in cases_of_table(path) if isinstance(case, Case) and case.clients > 0]
-    found: dict[str, list[Floats]] = {"in the mean": [], "replayed": [], "simulated": []}
+    errors: dict[str, list[Floats]] = {"in the mean": [], "replayed": [], "simulated": []}
     order: list[int] = []
-    spent = dict.fromkeys(found, 0.0)
+    spent = dict.fromkeys(errors, 0.0)
     for members in groups_of(cases):
         order += members
         for name, (times, seconds) in predictions([cases[i] for i in members]).items():
-            found[name].append(np.stack([times.ttft_s, times.tpot_s]))
+            errors[name].append(np.stack([times.ttft_s, times.tpot_s]))
             spent[name] += seconds
     measured = np.array([[float(rows[cases[i].id][name]) / 1e3 for i in order] for name in ("ttft_ms", "tpot_ms")])
     queued = np.array([rows[cases[i].id]["saturated"] == "1" for i in order])
@@ -50,7 +50,7 @@ def main() -> int:
         f"{len(order)} closed loops: error in percent, mean / median; TTFT of {int(np.sum(~queued))} without queueing"
     )
     constant = np.repeat(np.median(measured, axis=1)[:, None], len(order), axis=1)
-    for name, values in [("one constant", [constant]), *found.items()]:
+    for name, values in [("one constant", [constant]), *errors.items()]:
         show(name, np.concatenate(values, axis=1), measured, queued, spent.get(name, 0.0))
     return 0
 
@@ -70,15 +70,15 @@ def predictions(cases: list[Case]) -> dict[str, tuple[MeanTimes, float]]:
     unhurried = replace(batch.costs, engine=replace(batch.costs.engine, launch_s=0.0))
     pace = pace_of(frame, [unhurried.step(shards, work).seconds for shards, work in batch.steps(frame)], added)
     loop = loop_of(frame, pace, added)
-    found, begun = {}, time.process_time()
+    times, begun = {}, time.process_time()
     rest = settled(frame, pace, added)
-    found["in the mean"] = MeanTimes(rest.ttft_s, rest.tpot_s), time.process_time() - begun
+    times["in the mean"] = MeanTimes(rest.ttft_s, rest.tpot_s), time.process_time() - begun
     begun = time.process_time()
-    played = simulate_loops(loop)
-    found["replayed"] = played, time.process_time() - begun
+    replayed = simulate_loops(loop)
+    times["replayed"] = replayed, time.process_time() - begun
     begun = time.process_time()
-    found["simulated"] = simulated(loop), time.process_time() - begun
-    return found
+    times["simulated"] = simulated(loop), time.process_time() - begun
+    return times
 
 
 def simulated(loop: ClosedLoops) -> MeanTimes:
@@ -88,50 +88,50 @@ def simulated(loop: ClosedLoops) -> MeanTimes:
     return MeanTimes(*np.array(means).T)
 
 
-def means_of(one: dict[str, float]) -> tuple[float, float]:
+def means_of(loop: dict[str, float]) -> tuple[float, float]:
     """Mean TTFT and TPOT of one loop."""
-    apart, most = one["disaggregated"] > 0.0, max(int(one["most_decoding"]), 1)
-    clients = math.ceil(one["clients"] / (1.0 if apart else one["decode_ranks"]))
-    count = int(max(one["requests_per_client"] * clients, LEAST_REQUESTS))
+    apart, most = loop["disaggregated"] > 0.0, max(int(loop["most_decoding"]), 1)
+    clients = math.ceil(loop["clients"] / (1.0 if apart else loop["decode_ranks"]))
+    count = int(max(loop["requests_per_client"] * clients, LEAST_REQUESTS))
     count = max(MOST_REQUESTS, 2 * clients) if count > MOST_REQUESTS else count
-    requests = _requests(one, clients, count, most)
-    result = simulate(_fleet(one, apart, most), requests)
-    tpot_s = float(np.nanmean(result.tpot_s)) if one["osl"] >= 2.0 else 0.0
-    step_s = one["base_s"] + one["slope_s"] * min(one["clients"] / one["decode_ranks"], most)
-    looks = 0.0 if apart else (one["poll_steps"] - 1.0) / 2.0 + one["hold_steps"] + one["output_steps"]
-    return float(np.mean(result.ttft_s)) + one["frontend_s"] + one["arrival_s"] + looks * step_s, tpot_s
+    requests = _requests(loop, clients, count, most)
+    result = simulate(_fleet(loop, apart, most), requests)
+    tpot_s = float(np.nanmean(result.tpot_s)) if loop["osl"] >= 2.0 else 0.0
+    step_s = loop["base_s"] + loop["slope_s"] * min(loop["clients"] / loop["decode_ranks"], most)
+    looks = 0.0 if apart else (loop["poll_steps"] - 1.0) / 2.0 + loop["hold_steps"] + loop["output_steps"]
+    return float(np.mean(result.ttft_s)) + loop["frontend_s"] + loop["arrival_s"] + looks * step_s, tpot_s
 
 
-def _fleet(one: dict[str, float], apart: bool, most: int) -> Fleet:
-    budget = max(int(one["step_tokens"]), 1)
-    both = _grid(one, most, base_s=one["base_s"], sequence_s=one["slope_s"])
+def _fleet(loop: dict[str, float], apart: bool, most: int) -> Fleet:
+    budget = max(int(loop["step_tokens"]), 1)
+    both = _grid(loop, most, base_s=loop["base_s"], sequence_s=loop["slope_s"])
     if not apart:
-        policy = "prefill-first" if one["prefill_first"] else "mixed"
+        policy = "prefill-first" if loop["prefill_first"] else "mixed"
         return Fleet((Instance(both, UNLIMITED, policy=policy, token_budget=budget, most_sequences=most),))
-    alone = _grid(one, most)
+    alone = _grid(loop, most)
     first = Instance(alone, UNLIMITED, role="prefill", token_budget=budget, most_sequences=most)
-    last = Instance(both, UNLIMITED, role="decode", most_sequences=most, link_latency_s=one["moved_s"])
-    return Fleet((first,) * max(int(one["prefill_ranks"]), 1) + (last,) * int(one["decode_ranks"]))
+    last = Instance(both, UNLIMITED, role="decode", most_sequences=most, link_latency_s=loop["moved_s"])
+    return Fleet((first,) * max(int(loop["prefill_ranks"]), 1) + (last,) * int(loop["decode_ranks"]))
 
 
-def _grid(one: dict[str, float], most: int, **decoding: float) -> StepGrid:
+def _grid(loop: dict[str, float], most: int, **decoding: float) -> StepGrid:
     """Step times of a rank; with `joint_s`, though it is nothing, no step with prompts is shorter than its launches."""
-    grid = StepGrid.affine(token_s=one["token_s"], prefill_s=one["start_s"], most_sequences=most, **decoding)
-    if not one["least_s"]:
+    grid = StepGrid.affine(token_s=loop["token_s"], prefill_s=loop["start_s"], most_sequences=most, **decoding)
+    if not loop["least_s"]:
         return grid
-    return replace(grid, joint_s=np.zeros(2), rank_tokens=np.array([0.0, 1.0]), least_s=np.full(2, one["least_s"]))
+    return replace(grid, joint_s=np.zeros(2), rank_tokens=np.array([0.0, 1.0]), least_s=np.full(2, loop["least_s"]))
 
 
-def _requests(one: dict[str, float], clients: int, count: int, most: int) -> Requests:
+def _requests(loop: dict[str, float], clients: int, count: int, most: int) -> Requests:
     """Requests of lengths drawn as the replay draws them."""
     draws = np.random.default_rng(0)
     prompts, answers = (draws.random(REPLAY_DRAWS)[np.arange(count) % REPLAY_DRAWS] for _ in range(2))
-    isl, osl = one["isl"] * (1.0 - one["spread"] * prompts), np.floor(one["osl"] * (1.0 - one["spread"] * answers))
+    isl, osl = loop["isl"] * (1.0 - loop["spread"] * prompts), np.floor(loop["osl"] * (1.0 - loop["spread"] * answers))
     requests = Requests.closed_loop(np.maximum(np.rint(isl), 1.0), np.maximum(osl, 1.0), clients=clients)
-    batch = min(one["clients"] / one["decode_ranks"], most)
-    answer_s = one["osl"] * (one["base_s"] + one["slope_s"] * batch) + batch * one["token_s"] * one["isl"]
+    batch = min(loop["clients"] / loop["decode_ranks"], most)
+    answer_s = loop["osl"] * (loop["base_s"] + loop["slope_s"] * batch) + batch * loop["token_s"] * loop["isl"]
     first = np.arange(count) < requests.num_open
-    start_s = np.where(first, one["staggered"] * answer_s * np.arange(count) / clients, 0.0)
+    start_s = np.where(first, loop["staggered"] * answer_s * np.arange(count) / clients, 0.0)
     return replace(requests, arrival_s=start_s)
 
 

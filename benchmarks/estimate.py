@@ -59,8 +59,8 @@ def summary(pairs: list[tuple[float, float]]) -> str:
     if not pairs:
         return "-"
     constant = statistics.median(measured for _, measured in pairs)
-    found, trivial = errors_percent(pairs), errors_percent((constant, measured) for _, measured in pairs)
-    texts = (f"{statistics.fmean(errors):6.1f} /{statistics.median(errors):6.1f}" for errors in (found, trivial))
+    own, trivial = errors_percent(pairs), errors_percent((constant, measured) for _, measured in pairs)
+    texts = (f"{statistics.fmean(errors):6.1f} /{statistics.median(errors):6.1f}" for errors in (own, trivial))
     return f"{len(pairs):5d} {'  constant '.join(texts)}"
 
 
@@ -76,9 +76,9 @@ def accuracy(rows: list[Row], answers: dict[str, dict[str, float]]) -> None:
     }
     for name, key in groupings.items():
         for value in sorted({key(row) for row, _ in predicted}):
-            mine = [(row, answer) for row, answer in predicted if key(row) == value]
-            tpot = [(answer["tpot_s"] * 1e3, float(row["tpot_ms"])) for row, answer in mine]
-            calm = [(row, answer) for row, answer in mine if row["saturated"] != "1"]
+            members = [(row, answer) for row, answer in predicted if key(row) == value]
+            tpot = [(answer["tpot_s"] * 1e3, float(row["tpot_ms"])) for row, answer in members]
+            calm = [(row, answer) for row, answer in members if row["saturated"] != "1"]
             ttft = [(answer["ttft_s"] * 1e3, float(row["ttft_ms"])) for row, answer in calm]
             print(f"  {name:7s}{value:10s} tpot {summary(tpot)}   ttft {summary(ttft)}")
 

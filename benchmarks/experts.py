@@ -33,7 +33,7 @@ class Row:
 
     name: str
     baseline: str
-    found: str
+    ours: str
     target: str
     met: bool
 
@@ -50,7 +50,7 @@ def main() -> int:
             rows.append(row)
             mark = "met   " if row.met else "MISSED"
             print(f"{mark} {row.name}")
-            for label, text in (("EPLB", row.baseline), ("ours", row.found), ("target", row.target)):
+            for label, text in (("EPLB", row.baseline), ("ours", row.ours), ("target", row.target)):
                 print(f"       {label:<7} {text}")
     missed = [row.name for row in rows if not row.met]
     print(

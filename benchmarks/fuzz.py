@@ -173,17 +173,17 @@ def _holders(data: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - parsed Y
 def _scrambled(content: bytes, draw: random.Random) -> bytes:
     """The bytes cut, flipped, doubled or sprinkled."""
     for _ in range(draw.choice((1, 1, 2, 5))):
-        at = draw.randrange(len(content) + 1)
+        index = draw.randrange(len(content) + 1)
         deed = draw.randrange(5)
         if deed == 0:
-            content = content[:at]
+            content = content[:index]
         elif deed == 1:
-            content = content[:at] + draw.choice(BYTES) + content[at:]
+            content = content[:index] + draw.choice(BYTES) + content[index:]
         elif deed == 2:
-            content = content[:at] + bytes([draw.randrange(256)]) + content[at + 1 :]
+            content = content[:index] + bytes([draw.randrange(256)]) + content[index + 1 :]
         elif deed == 3:
-            end = min(len(content), at + draw.randrange(1, 200))
-            content = content[:at] + content[end:]
+            end = min(len(content), index + draw.randrange(1, 200))
+            content = content[:index] + content[end:]
         else:
             lines = content.splitlines(keepends=True) or [b""]
             line = draw.randrange(len(lines))

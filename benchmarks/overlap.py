@@ -64,11 +64,11 @@ class Row:
     @cached_property
     def _priced_s(self) -> tuple[float, float]:
         """The same by the planner's costs, in seconds."""
-        roofline, one = Roofline(*_where(self.gpu), load_calibration().efficiencies), np.ones(1)
-        product = roofline.price(Gemm("product", 1.0, self.m * one, self.n * one, self.k * one, "bf16"))
+        roofline, unit = Roofline(*_where(self.gpu), load_calibration().efficiencies), np.ones(1)
+        product = roofline.price(Gemm("product", 1.0, self.m * unit, self.n * unit, self.k * unit, "bf16"))
         width = self.k if self.kind == "all_gather" else self.n
-        size = 2.0 * self.m * width * one
-        exchange = roofline.price(Collective("exchange", 1.0, self.kind, size, self.ranks * one, one))
+        size = 2.0 * self.m * width * unit
+        exchange = roofline.price(Collective("exchange", 1.0, self.kind, size, self.ranks * unit, unit))
         return float(product.seconds[0]), float(exchange.seconds[0])
 
     @property

@@ -60,11 +60,11 @@ class Group:
 
     def limits_s(self) -> list[float]:
         """The limits on TPOT that are tried."""
-        return [float(np.quantile([one.tpot_s for one in self.results], share)) for share in QUANTILES]
+        return [float(np.quantile([result.tpot_s for result in self.results], share)) for share in QUANTILES]
 
     def captured(self, index: int, limit_s: float) -> float:
         """The output of alternative `index` over that of the best that keeps the limit."""
-        kept = [one.tpot_s <= limit_s * TOLERANCE for one in self.results]
+        kept = [result.tpot_s <= limit_s * TOLERANCE for result in self.results]
         most = max(output for output, keeps in zip(self.outputs, kept, strict=True) if keeps)
         return self.outputs[index] / most if kept[index] else 0.0
 
@@ -72,7 +72,7 @@ class Group:
         """Log of measured over predicted `tpot` or `ttft`."""
         pairs = zip(self.results, self.alternatives, strict=True)
         error_M = np.array([math.log(getattr(r, f"{metric}_s") / getattr(a, f"{metric}_s")) for r, a in pairs])
-        cases = [one.case for one in self.alternatives]
+        cases = [alternative.case for alternative in self.alternatives]
         return Errors(error_M, loads(cases), layouts(cases))
 
 
@@ -94,7 +94,8 @@ def read_groups(table: Path, predictions: Path | None) -> list[Group]:
             family=key[1],
             alternatives=[Alternative(name, cases[name], **times[name]) for name in names],
             results=[
-                Result(name, *(float(rows[name][f"{one}_ms"]) / 1e3 for one in ("ttft", "tpot"))) for name in names
+                Result(name, *(float(rows[name][f"{metric}_ms"]) / 1e3 for metric in ("ttft", "tpot")))
+                for name in names
             ],
             outputs=[output_tokens_per_s_per_gpu(rows[name]) for name in names],
         )
@@ -126,9 +127,9 @@ def predict(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
     """Times by row as `planner estimate` predicts them now."""
     predictions = zip(cases, evaluate(cases, open_store(profile_paths(()))), strict=True)
     return {
-        case.id: {name: getattr(one, name, None) for name in TIMES}
-        for case, one in predictions
-        if isinstance(one, Estimate)
+        case.id: {name: getattr(estimate, name, None) for name in TIMES}
+        for case, estimate in predictions
+        if isinstance(estimate, Estimate)
     }
 
 
@@ -188,13 +189,17 @@ def _naive(group: Group, limit_s: float, runs: int) -> list[int]:
     for _ in range(runs + 1):
         scale = {name: _scale(group, seen, name) for name in ("ttft_s", "tpot_s")}
         times = [
-            (result if m in seen else _Scaled(one.ttft_s * scale["ttft_s"], one.tpot_s * scale["tpot_s"]))
-            for m, (one, result) in enumerate(zip(group.alternatives, group.results, strict=True))
+            (
+                result
+                if m in seen
+                else _Scaled(alternative.ttft_s * scale["ttft_s"], alternative.tpot_s * scale["tpot_s"])
+            )
+            for m, (alternative, result) in enumerate(zip(group.alternatives, group.results, strict=True))
         ]
         keeping = [m for m, time in enumerate(times) if time.tpot_s <= limit_s]
         outputs = [
-            one.output_tokens_per_s_per_gpu(time.ttft_s, time.tpot_s)
-            for one, time in zip(group.alternatives, times, strict=True)
+            alternative.output_tokens_per_s_per_gpu(time.ttft_s, time.tpot_s)
+            for alternative, time in zip(group.alternatives, times, strict=True)
         ]
         fastest = min(range(len(times)), key=lambda m: times[m].tpot_s)
         pick = max(keeping, key=lambda m: outputs[m], default=fastest)
@@ -287,7 +292,7 @@ def main() -> int:
         print(*fitted(groups), sep="\n")
         return 0
     families = sorted({group.family for group in groups})
-    constants = {one: fitted([group for group in groups if group.family != one]) for one in families}
+    constants = {family: fitted([group for group in groups if group.family != family]) for family in families}
     print(
         f"{len(groups)} groups, {len(groups) * len(QUANTILES)} decisions; constants fitted without the family replayed"
     )
@@ -297,9 +302,9 @@ def main() -> int:
         captured = replay(groups, POLICIES[name], constants)
         print(line(SAYS[name], captured), flush=True)
         if given.by_family:
-            for one in families:
-                own = [one == group.family for group in groups for _ in QUANTILES]
-                print(line(f"    {one}", (c for c, keep in zip(captured, own, strict=True) if keep)))
+            for family in families:
+                own = [family == group.family for group in groups for _ in QUANTILES]
+                print(line(f"    {family}", (c for c, keep in zip(captured, own, strict=True) if keep)))
     return 0
 
 

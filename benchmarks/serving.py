@@ -67,7 +67,7 @@ class Data:
 class LeftOut:
     """Predictions [D] of every row by a fit without its group; what their errors go with, and the groups."""
 
-    played: MeanTimes
+    predicted: MeanTimes
     features: Floats
     group: Texts
 
@@ -81,7 +81,7 @@ def main() -> int:
     families = left_out(data, terms, start, data.column("family"))
     show("model family left out", data, families)
     if "--left-out" in sys.argv:
-        lines = prediction_lines(data, families.played.ttft_s, families.played.tpot_s)
+        lines = prediction_lines(data, families.predicted.ttft_s, families.predicted.tpot_s)
         Path(sys.argv[sys.argv.index("--left-out") + 1]).write_text("".join(lines), encoding="utf-8")
     if "--write" in sys.argv:
         everything = np.ones(len(data.rows), dtype=bool)
@@ -92,12 +92,12 @@ def main() -> int:
             fitted = Fitted(trusted, fitted.standard_errors)
         write(Path(sys.argv[sys.argv.index("--write") + 1]), fitted, data, families)
     for names in (("mode",), ("backend",), ("system",), ("mode", "backend", "system")):
-        breakdown(data, families.played, data.column(*names))
+        breakdown(data, families.predicted, data.column(*names))
     show("system left out", data, left_out(data, terms, start, data.column("system")))
     pairs = left_out(data, terms, start, data.column("system", "backend"), data.apart)
     show("system and engine left out, disaggregated", data, pairs, data.apart)
     bounds = intervals(data, families)
-    decisions(sys.argv[1], data, families.played, bounds)
+    decisions(sys.argv[1], data, families.predicted, bounds)
     return 0
 
 
@@ -108,28 +108,28 @@ def left_out(
     ttft, tpot = np.full(len(group), np.nan), np.full(len(group), np.nan)
     features_DF = np.zeros((len(group), 3))
     for name in np.unique(group if chosen is None else group[chosen]):
-        held = group == name
+        held_out = group == name
         print(f"... without {name}", file=sys.stderr, flush=True)
-        parameters = fit(terms, data.measured, start, ~held).parameters
-        played = predict(terms, parameters)
-        ttft[held], tpot[held] = played.ttft_s[held], played.tpot_s[held]
-        features_DF[held] = features(terms, parameters, played)[held]
+        parameters = fit(terms, data.measured, start, ~held_out).parameters
+        predicted = predict(terms, parameters)
+        ttft[held_out], tpot[held_out] = predicted.ttft_s[held_out], predicted.tpot_s[held_out]
+        features_DF[held_out] = features(terms, parameters, predicted)[held_out]
     return LeftOut(MeanTimes(ttft, tpot), features_DF, group)
 
 
-def errors(data: Data, played: MeanTimes, chosen: Bools) -> str:
+def errors(data: Data, predicted: MeanTimes, chosen: Bools) -> str:
     """Mean / median error in percent of TPOT and TTFT."""
     unqueued = chosen & ~data.measured.queued
-    tpot = 100.0 * np.abs(played.tpot_s / data.measured.tpot_s - 1.0)[chosen]
-    ttft = 100.0 * np.abs(played.ttft_s / data.measured.ttft_s - 1.0)[unqueued]
+    tpot = 100.0 * np.abs(predicted.tpot_s / data.measured.tpot_s - 1.0)[chosen]
+    ttft = 100.0 * np.abs(predicted.ttft_s / data.measured.ttft_s - 1.0)[unqueued]
     if not unqueued.any():
         return f"TPOT {tpot.mean():5.1f} / {np.median(tpot):4.1f}"
     return f"TPOT {tpot.mean():5.1f} / {np.median(tpot):4.1f}   TTFT {ttft.mean():5.1f} / {np.median(ttft):4.1f}"
 
 
-def worst(data: Data, played: MeanTimes, chosen: Bools) -> Bools:
+def worst(data: Data, predicted: MeanTimes, chosen: Bools) -> Bools:
     """The chosen row whose time to first token, where it is not queueing, is furthest off."""
-    error = np.abs(played.ttft_s / data.measured.ttft_s - 1.0) * (chosen & ~data.measured.queued)
+    error = np.abs(predicted.ttft_s / data.measured.ttft_s - 1.0) * (chosen & ~data.measured.queued)
     return np.asarray(np.arange(len(error)) == np.nanargmax(error))
 
 
@@ -137,12 +137,12 @@ def show(title: str, data: Data, predictions: LeftOut, chosen: Bools | None = No
     """One protocol: all rows, each group, and the best constant."""
     rows = np.ones(len(predictions.group), dtype=bool) if chosen is None else chosen
     print(f"{title}, {rows.sum()} rows: error in percent, mean / median")
-    print(f"  {'all':34} {errors(data, predictions.played, rows)}")
-    others = rows & ~worst(data, predictions.played, rows)
-    print(f"  {'all but the row of the worst TTFT':34} {errors(data, predictions.played, others)}")
+    print(f"  {'all':34} {errors(data, predictions.predicted, rows)}")
+    others = rows & ~worst(data, predictions.predicted, rows)
+    print(f"  {'all but the row of the worst TTFT':34} {errors(data, predictions.predicted, others)}")
     print(f"  {'one constant an engine and mode':34} {errors(data, constants(data, predictions.group), rows)}")
     for name in np.unique(predictions.group[rows]):
-        print(f"  {name:34} {errors(data, predictions.played, rows & (predictions.group == name))}")
+        print(f"  {name:34} {errors(data, predictions.predicted, rows & (predictions.group == name))}")
 
 
 def constants(data: Data, group: Texts) -> MeanTimes:
@@ -150,35 +150,35 @@ def constants(data: Data, group: Texts) -> MeanTimes:
     kind = data.column("backend", "mode")
     means = [np.zeros(len(group)), np.zeros(len(group))]
     for name in np.unique(group):
-        for one in np.unique(kind[group == name]):
-            rest = (group != name) & (kind == one)
+        for deployment in np.unique(kind[group == name]):
+            rest = (group != name) & (kind == deployment)
             rest = rest if rest.any() else group != name
-            here = (group == name) & (kind == one)
+            here = (group == name) & (kind == deployment)
             means[0][here] = np.median(data.measured.ttft_s[rest])
             means[1][here] = np.median(data.measured.tpot_s[rest])
     return MeanTimes(*means)
 
 
-def breakdown(data: Data, played: MeanTimes, kind: Texts) -> None:
+def breakdown(data: Data, predicted: MeanTimes, kind: Texts) -> None:
     """Errors by kind of row."""
     for name in np.unique(kind):
         rows = kind == name
-        print(f"  {name:34} {errors(data, played, rows)}   n={rows.sum()}")
+        print(f"  {name:34} {errors(data, predicted, rows)}   n={rows.sum()}")
 
 
 def intervals(data: Data, predictions: LeftOut) -> dict[str, tuple[Floats, Floats]]:
     """80 % intervals of every group from the errors of the others; prints how good they are."""
     bounds = {}
     pairs = (
-        ("tpot", data.measured.tpot_s, predictions.played.tpot_s),
-        ("ttft", data.measured.ttft_s, predictions.played.ttft_s),
+        ("tpot", data.measured.tpot_s, predictions.predicted.tpot_s),
+        ("ttft", data.measured.ttft_s, predictions.predicted.ttft_s),
     )
     for name, measured, predicted in pairs:
         low, high = np.zeros_like(measured), np.zeros_like(measured)
         for group in np.unique(predictions.group):
-            held = predictions.group == group
-            spread = fit_spread(measured[~held], predicted[~held], predictions.features[~held])
-            low[held], high[held] = spread.bounds(predicted[held], predictions.features[held])
+            held_out = predictions.group == group
+            spread = fit_spread(measured[~held_out], predicted[~held_out], predictions.features[~held_out])
+            low[held_out], high[held_out] = spread.bounds(predicted[held_out], predictions.features[held_out])
         width = np.exp(np.quantile(np.abs(np.log(measured / predicted)), 0.8))
         constant = winkler(measured, predicted / width, predicted * width).mean()
         gain = 100.0 * (1.0 - winkler(measured, low, high).mean() / constant)
@@ -190,7 +190,7 @@ def intervals(data: Data, predictions: LeftOut) -> dict[str, tuple[Floats, Float
     return bounds
 
 
-def decisions(path: str, data: Data, played: MeanTimes, bounds: dict[str, tuple[Floats, Floats]]) -> None:
+def decisions(path: str, data: Data, predicted: MeanTimes, bounds: dict[str, tuple[Floats, Floats]]) -> None:
     """What the decisions of score.py, next to the rows, capture: on the estimate, and on the bound at 90 %."""
     place = Path(path).parent / "score.py"
     spec = importlib.util.spec_from_file_location("score", place)
@@ -199,9 +199,9 @@ def decisions(path: str, data: Data, played: MeanTimes, bounds: dict[str, tuple[
         return
     score: ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(score)
-    for title, tpot in (("estimate", played.tpot_s), ("at 90 % confidence", bounds["tpot"][1])):
+    for title, tpot in (("estimate", predicted.tpot_s), ("at 90 % confidence", bounds["tpot"][1])):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            file.writelines(prediction_lines(data, played.ttft_s, tpot))
+            file.writelines(prediction_lines(data, predicted.ttft_s, tpot))
             file.flush()
             captured = score.decisions(score.read(path, file.name))
         shares = ", ".join(f"{name} {got:.2f} ({100 * bad:.0f} % break it)" for name, (got, bad, _) in captured.items())
@@ -224,8 +224,8 @@ def write(path: Path, fitted: Fitted, data: Data, families: LeftOut) -> None:
 
     measured = data.measured
     spreads = {
-        "ttft": fit_spread(measured.ttft_s, families.played.ttft_s, families.features),
-        "tpot": fit_spread(measured.tpot_s, families.played.tpot_s, families.features),
+        "ttft": fit_spread(measured.ttft_s, families.predicted.ttft_s, families.features),
+        "tpot": fit_spread(measured.tpot_s, families.predicted.tpot_s, families.features),
     }
     document = document_of(fitted, spreads, rows=len(data.rows), data=digest({"rows": data.rows}))
     path.write_text(text_of(document), encoding="utf-8")

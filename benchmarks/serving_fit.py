@@ -76,8 +76,8 @@ def fit_rates(
     unqueued = chosen & ~measured.queued
 
     def residuals(x: Floats) -> Floats:
-        played = predict(terms, with_logs(start, names, x))
-        tpot, ttft = np.log(played.tpot_s / measured.tpot_s), np.log(played.ttft_s / measured.ttft_s)
+        predicted = predict(terms, with_logs(start, names, x))
+        tpot, ttft = np.log(predicted.tpot_s / measured.tpot_s), np.log(predicted.ttft_s / measured.ttft_s)
         return np.concatenate(
             [soft_l1(tpot[chosen] / NOISE), soft_l1(ttft[unqueued] / TTFT_NOISE), (x - expected) / prior]
         )
@@ -94,7 +94,7 @@ def fit_trust(
     """How far each kind of table counts against the roofline as fitted; the terms must hold tables."""
     from scipy.optimize import least_squares
 
-    names = [one.name for one in fields(TableTrust)]
+    names = [field.name for field in fields(TableTrust)]
     wanted = np.log(measured.tpot_s[chosen])
 
     def trusted(x: Floats) -> ServingParameters:
@@ -110,9 +110,9 @@ def fit_trust(
     return trusted(solved.x)
 
 
-def features(terms: DeploymentTerms, parameters: ServingParameters, played: MeanTimes) -> Floats:
+def features(terms: DeploymentTerms, parameters: ServingParameters, predicted: MeanTimes) -> Floats:
     """[D, F] what the errors of these predictions go with."""
-    return features_of(played.ttft_s, idle_ttft_s(terms.frame, *paced(terms, parameters)))
+    return features_of(predicted.ttft_s, idle_ttft_s(terms.frame, *paced(terms, parameters)))
 
 
 def fit_spread(measured: Floats, predicted: Floats, features_NF: Floats) -> ErrorSpread:

@@ -95,8 +95,8 @@ def process(cache: str) -> tuple[float, float]:
         run = [sys.executable, "-m", "planner"]
         subprocess.run([*run, "solve", str(problem), "-o", str(plan)], check=True, capture_output=True, env=environment)
         plan.write_text(plan.read_text().replace('"max_batch": 128', '"max_batch": 256'))  # more than fit at their mean
-        playing = [*run, "simulate", str(plan), "--trace", str(TRACE), "--first", str(REQUESTS)]
-        child = subprocess.Popen(playing, stdout=subprocess.DEVNULL, env=environment)
+        command = [*run, "simulate", str(plan), "--trace", str(TRACE), "--first", str(REQUESTS)]
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode:
@@ -117,10 +117,10 @@ def main() -> None:
     trace = read_trace(TRACE)
     azure = trace.first(REQUESTS)
     step_times = grid(int((trace.input_tokens + trace.output_tokens).max()))
-    one = Instance(step_times, KV_TOKENS, token_budget=2048, most_sequences=256)
-    loop(Fleet((one,)), azure.requests())
-    report("Azure conversations, one H100, 5.5 requests/s", Fleet((one,)), azure.requests())
-    report("the same at three times the rate", Fleet((one,)), azure.at_rate(3.0).requests())
+    instance = Instance(step_times, KV_TOKENS, token_budget=2048, most_sequences=256)
+    loop(Fleet((instance,)), azure.requests())
+    report("Azure conversations, one H100, 5.5 requests/s", Fleet((instance,)), azure.requests())
+    report("the same at three times the rate", Fleet((instance,)), azure.at_rate(3.0).requests())
     whole = Instance(grid(int(step_times.contexts[-1]), 8 * 2048), KV_TOKENS, token_budget=2048, most_sequences=256)
     report(
         "8 elastic instances at eight times the rate",
@@ -128,7 +128,7 @@ def main() -> None:
         azure.at_rate(8.0).requests(),
     )
     large: Trace = sample(trace, FLEET_REQUESTS, rate_per_s=FLEET * 8.0)
-    report(f"{FLEET} instances, least loaded", Fleet((one,) * FLEET), large.requests())
+    report(f"{FLEET} instances, least loaded", Fleet((instance,) * FLEET), large.requests())
     closed_loops(step_times)
     print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB at most")
 

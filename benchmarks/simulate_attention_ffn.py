@@ -134,11 +134,12 @@ def choices(costs: dict[tuple[str, str, str, str], float]) -> None:
         for context in ("8k", "32k"):
             attention = {name: costs[model, context, "attn", name] for name in hardware}
             ffn = {name: costs[model, "8k", "ffn", name] for name in hardware}
-            one, other = min(attention, key=attention.__getitem__), min(ffn, key=ffn.__getitem__)
+            first, second = min(attention, key=attention.__getitem__), min(ffn, key=ffn.__getitem__)
             alike = min(hardware, key=lambda name: attention[name] + ffn[name])
             print(
-                f"  {model:10} {context:4} attention {one}, feed-forward {other}: {attention[one] + ffn[other]:.3f} "
-                f"USD per Mtok (all on {alike}: {attention[alike] + ffn[alike]:.3f})"
+                f"  {model:10} {context:4} attention {first}, feed-forward {second}: "
+                f"{attention[first] + ffn[second]:.3f} USD per Mtok "
+                f"(all on {alike}: {attention[alike] + ffn[alike]:.3f})"
             )
 
 
@@ -155,9 +156,9 @@ def fitted(rows: tuple[tuple[int, int, int, int, int], ...]) -> tuple[float, flo
         seconds = np.maximum(flop / (peak * x[0]), size / (bandwidth * x[1])) + 1e-6 * x[2]
         return np.asarray(np.log(seconds / measured_s))
 
-    found = least_squares(errors, [0.7, 0.8, 2.0], bounds=([0.1, 0.1, 0.0], [1.0, 1.0, 20.0]))
-    spread = float(np.sqrt(np.mean(np.square(found.fun))))
-    flops, moved, start_us = (float(one) for one in found.x)
+    fit = least_squares(errors, [0.7, 0.8, 2.0], bounds=([0.1, 0.1, 0.0], [1.0, 1.0, 20.0]))
+    spread = float(np.sqrt(np.mean(np.square(fit.fun))))
+    flops, moved, start_us = (float(value) for value in fit.x)
     print(
         f"  {len(rows)} rows: {flops:.3f} of the flops, {moved:.3f} of bandwidth, {start_us:.2f} us, rms {spread:.1%}"
     )
@@ -217,13 +218,15 @@ def predicted(case: Case, known: Efficiencies, engine: EngineOverheads) -> tuple
         batch = np.array([float(case.sequences)])
         step_s = float(unsplit_step_s(costs, shards, batch, case.context, case.micro_batches)[0])
         return case.sequences / step_s, f"{1e3 * step_s:.1f} ms a step"
-    found = []
+    steps = []
     for tp in (1, 2, 4, 8):
         units = Units.of(1, case.attention_gpus, tp, case.ffn_gpus // tp, case.micro_batches, NODE.scale_up_size)
         work = Work.decode(np.array([case.sequences / case.micro_batches]), np.array([case.context]))
         step = unit_step(costs.arch, costs.pricer, costs.engine, units, work)
-        found.append((float(step.seconds[0]), tp, [1e6 * float(one[0]) / costs.arch.num_layers for one in step.stages]))
-    step_s, tp, stages = min(found)
+        steps.append(
+            (float(step.seconds[0]), tp, [1e6 * float(stage_s[0]) / costs.arch.num_layers for stage_s in step.stages])
+        )
+    step_s, tp, stages = min(steps)
     rate = case.sequences * case.attention_gpus / (case.attention_gpus + case.ffn_gpus) / step_s
     named = zip(("attention", "way", "feed-forward", "way back", "host"), stages, strict=True)
     shown = ", ".join(f"{name} {microseconds:.0f}" for name, microseconds in named)
@@ -257,11 +260,11 @@ def best_unit(pool_costs: PoolCosts, context: float) -> tuple[float, str]:
         fits = UnitMemory.of(sides, units, batches, [context]).fits[0] & (step_s <= TPOT_S)
         gpus = unit.attention.devices + unit.ffn.devices
         rates = np.where(fits, batches * unit.attention.dp / gpus / step_s, 0.0)
-        at = int(np.argmax(rates))
-        if rates[at] > best:
-            best = float(rates[at])
+        fastest = int(np.argmax(rates))
+        if rates[fastest] > best:
+            best = float(rates[fastest])
             words = f"{unit.attention.devices} : {unit.ffn.devices}, {unit.micro_batches} micro-batches, "
-            words += f"{batches[at]:.0f} sequences a rank"
+            words += f"{batches[fastest]:.0f} sequences a rank"
     return best, words
 
 
@@ -287,7 +290,7 @@ def throughput() -> None:
             pool_costs = pool_costs_of(with_cache(model, "fp8"), known, engine)
             apart, words = best_unit(pool_costs, CONTEXT)
             hidden, shown = (best_unsplit(pool_costs, CONTEXT, TPOT_S, CONTEXT, (parts,)) for parts in (2, 1))
-            others = [f"{0 if one is None else one.tokens_per_s_per_gpu:.0f}" for one in (shown, hidden)]
+            others = [f"{0 if unsplit is None else unsplit.tokens_per_s_per_gpu:.0f}" for unsplit in (shown, hidden)]
             print(
                 f"  {model:10} apart {apart:.0f} on {words}; together {others[0]}, exchanges hidden {others[1]}", end=""
             )
@@ -324,12 +327,14 @@ def unit_costs(model: str, context: int) -> Iterator[tuple[str, float]]:
     }
     setting = prepare(resolve_document(parse_document(json.dumps(problem), "problem.json"), Path()))
     names = [pool.name for pool in setting.resolved.pools]
-    for one in list_candidates(setting, setting.targets, Tally()):
-        capacity = one.capacities[0]
-        if one.ffn is not None and capacity is not None and capacity.rate_per_s > 0.0:
-            usd = sum(n * (setting.resolved.pools[at].usd_per_gpu_hour or 0.0) for at, n in one.devices_of_pool)
+    for candidate in list_candidates(setting, setting.targets, Tally()):
+        capacity = candidate.capacities[0]
+        if candidate.ffn is not None and capacity is not None and capacity.rate_per_s > 0.0:
+            usd = sum(
+                n * (setting.resolved.pools[pool].usd_per_gpu_hour or 0.0) for pool, n in candidate.devices_of_pool
+            )
             yield (
-                f"{names[one.pool]} + {one.ffn.pool_costs.pool.name}",
+                f"{names[candidate.pool]} + {candidate.ffn.pool_costs.pool.name}",
                 usd / 3600.0 / (capacity.rate_per_s * output) * 1e6,
             )
 

@@ -224,14 +224,14 @@ def placements(case: Case) -> list[tuple[Unit, Placement]]:
     known = kv_tokens(case.model)
     degrees = {tp for tp, _ in known}, {pp for _, pp in known} | {1}
     segments = [Segment(tp, pp) for tp in sorted(degrees[0]) for pp in sorted(degrees[1]) if tp * pp < 8]
-    found = []
+    candidates = []
     for unit in low_affinity_units(segments, nodes=case.nodes, gpus_per_node=8):
         shapes = [(part.tp, part.pp * unit.cross) for part in (unit.prefill, unit.decode)]
         if all(shape in known for shape in shapes):
             name = " ".join(f"tp{tp} pp{pp}" for tp, pp in shapes)
             rate = steady_rate(case, unit)
-            found.append((unit, Placement(name, partial(apart, case.model, unit), 1.0 / unit.gpus, rate)))
-    return found
+            candidates.append((unit, Placement(name, partial(apart, case.model, unit), 1.0 / unit.gpus, rate)))
+    return candidates
 
 
 def real_runs() -> Iterator[tuple[str, float, float, float]]:
@@ -240,15 +240,15 @@ def real_runs() -> Iterator[tuple[str, float, float, float]]:
     for row in sorted(rows("distserve_runs.csv"), key=lambda row: (row["engine"], float(row["rate_per_s"]))):
         fleet = apart("opt-13b", CASES[0].published) if row["engine"] == "distserve" else vllm("opt-13b", 1)
         rate, count = float(row["rate_per_s"]), int(row["requests"])
-        found = 100.0 * attainment(simulate(fleet, own_run(count, rate)), slo)
-        yield f"{row['engine']}, {rate:g}/s, {count} requests", float(row["attained_percent"]), found, rate
+        simulated = 100.0 * attainment(simulate(fleet, own_run(count, rate)), slo)
+        yield f"{row['engine']}, {rate:g}/s, {count} requests", float(row["attained_percent"]), simulated, rate
 
 
 def report_errors(name: str, pairs: list[tuple[float, float]]) -> None:
     """Mean and largest error, and that of saying the mean of what was measured every time."""
-    real, found = np.array(pairs).T
+    real, simulated = np.array(pairs).T
     trivial = np.abs(real - real.mean())
-    error = np.abs(real - found)
+    error = np.abs(real - simulated)
     print(
         f"  {name}: mean error {error.mean():.1f} points, largest {error.max():.1f}, {int(np.sum(error <= 5.0))} of "
         f"{len(real)} within 5 (the mean of all: {trivial.mean():.1f}, {trivial.max():.1f}, "
@@ -260,9 +260,9 @@ def replay() -> None:
     """Real runs of OPT-13B beside simulations of their requests."""
     print("OPT-13B on A100, the very requests of real runs (200 ms, 100 ms): attainment, real and simulated")
     known: dict[str, list[tuple[float, float]]] = {}
-    for name, real, found, _ in real_runs():
-        print(f"  {name:34} {real:6.1f} {found:6.1f}")
-        known.setdefault(name.partition(",")[0], []).append((real, found))
+    for name, real, simulated, _ in real_runs():
+        print(f"  {name:34} {real:6.1f} {simulated:6.1f}")
+        known.setdefault(name.partition(",")[0], []).append((real, simulated))
     for engine_name, pairs in known.items():
         report_errors(engine_name, pairs)
 
@@ -300,12 +300,12 @@ def search_all() -> None:
     units = placements(case)
     for everything in (True, False):
         begin = time.process_time()
-        found = search_placements([one for _, one in units], draws, case.slo, everything=everything)
+        search = search_placements([placement for _, placement in units], draws, case.slo, everything=everything)
         seconds = time.process_time() - begin
         how = "every goodput" if everything else "the best alone"
-        assert found.best is not None
-        print(f"OPT-66B on 8 GPUs, {len(units)} placements, {how}: {seconds:.2f} CPU-s, {found.runs} runs", end="; ")
-        print(f"best {units[found.best][1].name}, {found.worth:.3f} requests/s/GPU, bound {found.bound:.3f}")
+        assert search.best is not None
+        print(f"OPT-66B on 8 GPUs, {len(units)} placements, {how}: {seconds:.2f} CPU-s, {search.runs} runs", end="; ")
+        print(f"best {units[search.best][1].name}, {search.worth:.3f} requests/s/GPU, bound {search.bound:.3f}")
     print("  (simdistserve: 12.2 CPU-s for 44 of 61 placements at 100 requests; best tp4 pp1 tp3 pp1)")
 
 
@@ -314,22 +314,22 @@ def five_cases(file: str | None) -> None:
     all_reversals: list[tuple[object, ...]] = []
     for case in CASES:
         units, draws = placements(case), draws_of(case)
-        found = search_placements([one for _, one in units], draws, case.slo, everything=True)
-        best, favourite = found.best, found.steady_best
+        search = search_placements([placement for _, placement in units], draws, case.slo, everything=True)
+        best, incumbent = search.best, search.steady_best
         assert best is not None
-        assert favourite is not None
-        worth = [(one.goodput_per_s or 0.0) * units[at][1].weight for at, one in enumerate(found.tried)]
-        published = next(at for at, (unit, _) in enumerate(units) if unit == case.published)
+        assert incumbent is not None
+        worth = [(trial.goodput_per_s or 0.0) * units[index][1].weight for index, trial in enumerate(search.tried)]
+        published = next(index for index, (unit, _) in enumerate(units) if unit == case.published)
         print(f"{case.name}: {len(units)} placements, requests/s/GPU")
-        for label, at in (("found", best), ("published", published), ("steady-state favourite", favourite)):
-            steady = (units[at][1].steady_per_s or 0.0) * units[at][1].weight
-            print(f"  {label:24} {units[at][1].name:20} {worth[at]:.3f}   (steady state: {steady:.3f})")
+        for label, index in (("found", best), ("published", published), ("steady-state incumbent", incumbent)):
+            steady = (units[index][1].steady_per_s or 0.0) * units[index][1].weight
+            print(f"  {label:24} {units[index][1].name:20} {worth[index]:.3f}   (steady state: {steady:.3f})")
         tp = {"opt-13b": 1, "opt-66b": 4, "opt-175b": 8}[case.model]
         lone = [Placement("vLLM", partial(vllm, case.model, tp), 1.0 / tp)]
         alone = search_placements(lone, draws, case.slo, everything=True)
-        print(f"  {'vLLM':24} {'tp' + str(tp):20} {alone.worth:.3f}   bound over all placements {found.bound:.3f}")
-        report_reversals(found)
-        all_reversals += [(case.name, *pair) for pair in named_reversals(found)]
+        print(f"  {'vLLM':24} {'tp' + str(tp):20} {alone.worth:.3f}   bound over all placements {search.bound:.3f}")
+        report_reversals(search)
+        all_reversals += [(case.name, *pair) for pair in named_reversals(search)]
         report_high_affinity(case, draws_of(case, 4 * SEARCH_REQUESTS))
     if file is not None:
         header = ["case", "better", "simulated", "steady_state", "than", "simulated", "steady_state"]
@@ -337,26 +337,26 @@ def five_cases(file: str | None) -> None:
             csv.writer(written).writerows([header, *all_reversals])
 
 
-def named_reversals(found: PlacementSearch) -> list[tuple[object, ...]]:
+def named_reversals(search: PlacementSearch) -> list[tuple[object, ...]]:
     """Names and requests/s/GPU, simulated and by steady state, of both placements of every reversal."""
 
-    def facts(at: int) -> tuple[object, ...]:
-        placement, rate = found.placements[at], found.tried[at].goodput_per_s or 0.0
+    def facts(index: int) -> tuple[object, ...]:
+        placement, rate = search.placements[index], search.tried[index].goodput_per_s or 0.0
         return placement.name, rate * placement.weight, (placement.steady_per_s or 0.0) * placement.weight
 
-    return [(*facts(a), *facts(b)) for a, b in reversals(found)]
+    return [(*facts(a), *facts(b)) for a, b in reversals(search)]
 
 
-def report_reversals(found: PlacementSearch) -> None:
+def report_reversals(search: PlacementSearch) -> None:
     """Pairs that steady state orders the other way, the five with the largest loss by name."""
-    pairs = reversals(found)
-    known = [at for at, one in enumerate(found.tried) if one.goodput_per_s is not None]
+    pairs = reversals(search)
+    known = [index for index, trial in enumerate(search.tried) if trial.goodput_per_s is not None]
     total = len(known) * (len(known) - 1) // 2
-    loses = found.best != found.steady_best
-    worth = {at: (found.tried[at].goodput_per_s or 0.0) * found.placements[at].weight for at in known}
-    print(f"  {len(pairs)} reversals of {total} pairs; the steady-state favourite {'loses' if loses else 'wins'}")
+    loses = search.best != search.steady_best
+    worth = {index: (search.tried[index].goodput_per_s or 0.0) * search.placements[index].weight for index in known}
+    print(f"  {len(pairs)} reversals of {total} pairs; the steady-state incumbent {'loses' if loses else 'wins'}")
     for a, b in sorted(pairs, key=lambda pair: worth[pair[1]] - worth[pair[0]])[:5]:
-        print(f"    {found.placements[a].name} ({worth[a]:.3f}) over {found.placements[b].name} ({worth[b]:.3f})")
+        print(f"    {search.placements[a].name} ({worth[a]:.3f}) over {search.placements[b].name} ({worth[b]:.3f})")
 
 
 def report_high_affinity(case: Case, draws: Draws) -> None:

@@ -88,9 +88,9 @@ def engine(tp: int, chunk: int, role: str = "colocated") -> Instance:
 def elastic(tp: int) -> Fleet:
     """Instances of tp GPUs that can work together."""
     node, arch = find_node("h100"), find_model(MODEL)
-    one = engine(tp, LONGEST)
-    rules = ElasticEngines(one.link_tokens_per_s, 2 * len(arch.layers) * node.scale_up_latency_s)
-    return Fleet((replace(one, token_budget=8192),) * (GPUS // tp), elastic=rules)
+    instance = engine(tp, LONGEST)
+    rules = ElasticEngines(instance.link_tokens_per_s, 2 * len(arch.layers) * node.scale_up_latency_s)
+    return Fleet((replace(instance, token_budget=8192),) * (GPUS // tp), elastic=rules)
 
 
 @cache
@@ -132,18 +132,18 @@ def highest(fleet: Fleet) -> float:
 
 def statics() -> dict[str, Fleet]:
     """Equal engines on eight GPUs, and every split into prefill and decode of equal degree."""
-    found = {}
+    fleets = {}
     for tp in (1, 2, 4, 8):
         count = GPUS // tp
         for chunk in CHUNKS:
             for routing in ("least-loaded", "length-aware"):
                 name = f"{count} x tp{tp}, chunk {chunk}, {routing}"
-                found[name] = Fleet((engine(tp, chunk),) * count, routing=routing)
+                fleets[name] = Fleet((engine(tp, chunk),) * count, routing=routing)
         for prefill in range(1, count):
-            one, other = engine(tp, 8192, "prefill"), engine(tp, 8192, "decode")
+            first, last = engine(tp, 8192, "prefill"), engine(tp, 8192, "decode")
             name = f"{prefill} + {count - prefill} x tp{tp}, apart, length-aware"
-            found[name] = Fleet((one,) * prefill + (other,) * (count - prefill), routing="length-aware")
-    return found
+            fleets[name] = Fleet((first,) * prefill + (last,) * (count - prefill), routing="length-aware")
+    return fleets
 
 
 def solved() -> tuple[str, Fleet]:

@@ -59,11 +59,11 @@ def problems() -> Iterator[tuple[str, dict[str, Any]]]:
         data = load_document(str(EXAMPLES / f"{name}.yaml")).data
         yield name, data
     for isl, isl_cv, osl, osl_cv in LENGTHS:
-        for at, slo in enumerate(LIMITS):
+        for index, slo in enumerate(LIMITS):
             data = copy.deepcopy(SMALL)
             data["workloads"][0] |= {"input_tokens": {"mean": isl, "cv": isl_cv}, "slo": slo}
             data["workloads"][0]["output_tokens"] = {"mean": osl, "cv": osl_cv}
-            yield f"4 x h100, {isl} in, {osl} out, limits {at + 1}", data
+            yield f"4 x h100, {isl} in, {osl} out, limits {index + 1}", data
     yield from mixed()
 
 
@@ -75,18 +75,18 @@ def main() -> None:
         given = given_document({**data, "options": {**data.get("options", {}), "judged_by": "simulation"}}, name)
         certificate = solve(resolve_document(given, EXAMPLES)).certificate
         proof, value = certificate.proof, certificate.objective.value or 0.0
-        favourite = proof["steady_state"]
-        assert isinstance(favourite, dict)
-        claimed, simulated = float(favourite["claims"] or 0.0), float(favourite["simulated"] or 0.0)  # type: ignore[arg-type]
-        loses, count, shortfall = loses + bool(favourite["loses"]), count + 1, shortfall + (simulated < 0.98 * claimed)
+        incumbent = proof["steady_state"]
+        assert isinstance(incumbent, dict)
+        claimed, simulated = float(incumbent["claims"] or 0.0), float(incumbent["simulated"] or 0.0)  # type: ignore[arg-type]
+        loses, count, shortfall = loses + bool(incumbent["loses"]), count + 1, shortfall + (simulated < 0.98 * claimed)
         bound = "none" if certificate.bound is None else f"{certificate.bound:.3g} (gap {certificate.gap or 0.0:.0%})"
-        lost = ", loses" if favourite["loses"] else ""
+        lost = ", loses" if incumbent["loses"] else ""
         print(f"{name:56} found {value:6.3g}  bound {bound:16}", end="  ")
         print(f"steady state claims {claimed:6.3g}, simulated {simulated:6.3g}{lost}", end="   ")
         space = f"{proof['cells']} cells" if "cells" in proof else f"{proof['placements']} placements"
         print(f"{space}, {proof['runs']} runs, {time.process_time() - begin:.1f} CPU-s")
     print(
-        f"requests/s/GPU; the steady-state favourite loses {loses} of {count} times, and falls short of its claim",
+        f"requests/s/GPU; the steady-state incumbent loses {loses} of {count} times, and falls short of its claim",
         end="",
     )
     print(f" by more than 2 % {shortfall} times (the trivial answer is to believe it)")

@@ -82,26 +82,26 @@ def fewest(fleet_of: Callable[[int], Fleet], requests: Requests, limits: dict[st
     while low < high:
         middle = (low + high) // 2
         result = simulate(fleet_of(middle), requests)
-        found = {"ttft": p(result.ttft_s, 0.99), "token": p(per_token_s(result), 0.99)}
-        good = all(found[name] <= limit for name, limit in limits.items())
+        tails = {"ttft": p(result.ttft_s, 0.99), "token": p(per_token_s(result), 0.99)}
+        good = all(tails[name] <= limit for name, limit in limits.items())
         low, high = (low, middle) if good else (middle + 1, high)
     return low
 
 
-def llumnix(one: Instance) -> None:
+def llumnix(instance: Instance) -> None:
     """Engines for the P99 that least-loaded routing has with `ENGINES`."""
     requests = load(ENGINES * RATE_PER_ENGINE)
     fleets: dict[str, Callable[[int], Fleet]] = {
-        "least loaded": lambda n: Fleet((one,) * n),
-        "round robin": lambda n: Fleet((one,) * n, routing="round-robin"),
-        "power of two": lambda n: Fleet((one,) * n, routing="power-of-two"),
-        "length-aware (true lengths)": lambda n: Fleet((one,) * n, routing="length-aware"),
-        "freeness": lambda n: Fleet((one,) * n, routing="freeness"),
-        "freeness, migration each 0.2 s": lambda n: Fleet((one,) * n, routing="freeness", migration_period_s=0.2),
-        "least loaded, migration each 0.2 s": lambda n: Fleet((one,) * n, migration_period_s=0.2),
+        "least loaded": lambda n: Fleet((instance,) * n),
+        "round robin": lambda n: Fleet((instance,) * n, routing="round-robin"),
+        "power of two": lambda n: Fleet((instance,) * n, routing="power-of-two"),
+        "length-aware (true lengths)": lambda n: Fleet((instance,) * n, routing="length-aware"),
+        "freeness": lambda n: Fleet((instance,) * n, routing="freeness"),
+        "freeness, migration each 0.2 s": lambda n: Fleet((instance,) * n, routing="freeness", migration_period_s=0.2),
+        "least loaded, migration each 0.2 s": lambda n: Fleet((instance,) * n, migration_period_s=0.2),
     }
     rate = ENGINES * RATE_PER_ENGINE
-    print(f"Llumnix: {ENGINES} engines of {one.kv_tokens:,} KV tokens, {rate:g} requests/s, CV {CV:g}")
+    print(f"Llumnix: {ENGINES} engines of {instance.kv_tokens:,} KV tokens, {rate:g} requests/s, CV {CV:g}")
     base = simulate(fleets["least loaded"](ENGINES), requests)
     limits = {"ttft": p(base.ttft_s, 0.99), "token": p(per_token_s(base), 0.99)}
     ttft = {"ttft": limits["ttft"]}
@@ -126,20 +126,21 @@ def highest(fleet: Fleet, limit_s: float) -> float:
     return low
 
 
-def fastserve(one: Instance) -> None:
+def fastserve(instance: Instance) -> None:
     """Rates at three limits of the latency a token."""
-    swapping = replace(one, preemption="swap")
+    swapping = replace(instance, preemption="swap")
     fleets = {
-        "continuous batching, in order": Fleet((one,)),
-        "shortest predicted (true lengths)": Fleet((one,), queueing="shortest-predicted"),
+        "continuous batching, in order": Fleet((instance,)),
+        "shortest predicted (true lengths)": Fleet((instance,), queueing="shortest-predicted"),
         "feedback, caches to host memory": Fleet((swapping,), queueing="feedback", quantum_s=1.0),
         "feedback, a sixteenth of host memory": Fleet(
-            (replace(swapping, host_kv_tokens=one.host_kv_tokens // 16),), queueing="feedback", quantum_s=1.0
+            (replace(swapping, host_kv_tokens=instance.host_kv_tokens // 16),), queueing="feedback", quantum_s=1.0
         ),
-        "feedback, caches computed again": Fleet((one,), queueing="feedback", quantum_s=1.0),
+        "feedback, caches computed again": Fleet((instance,), queueing="feedback", quantum_s=1.0),
     }
     print(
-        f"FastServe: one engine, {one.host_kv_tokens:,} tokens of host memory; highest rate at P95 of latency a token"
+        f"FastServe: one engine, {instance.host_kv_tokens:,} tokens of host memory; "
+        "highest rate at P95 of latency a token"
     )
     for name, fleet in fleets.items():
         rates = "  ".join(f"{limit * 1e3:4.0f} ms: {highest(fleet, limit):.3f}/s" for limit in (0.1, 0.2, 0.5))
@@ -150,9 +151,9 @@ def main() -> None:
     """Prints both comparisons."""
     if not TRACE.exists():
         raise SystemExit(f"needs the trace {TRACE}")
-    one = engine()
-    llumnix(one)
-    fastserve(one)
+    instance = engine()
+    llumnix(instance)
+    fastserve(instance)
 
 
 if __name__ == "__main__":

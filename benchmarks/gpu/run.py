@@ -119,8 +119,8 @@ def _profile(request: Request, shapes: dict[str, Any], name: str, folder: Path) 
         resume=folder.is_dir(),
         tell=_tell,
     )
-    held = verify(families, folder, device=request.device, budget_s=request.budget_s * VERIFY_SHARE)
-    write_text_atomic(folder / VERIFIED, json.dumps(summary(held)) + "\n")
+    verified = verify(families, folder, device=request.device, budget_s=request.budget_s * VERIFY_SHARE)
+    write_text_atomic(folder / VERIFIED, json.dumps(summary(verified)) + "\n")
 
 
 def _execute(request: Request, shapes: dict[str, Any], name: str, folder: Path) -> dict[str, Any]:
