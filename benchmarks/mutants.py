@@ -50,7 +50,8 @@ AREAS: dict[str, tuple[str, ...]] = {
     "rl": ("planner/rl/*.py", "planner/rl/search/*.py", "planner/kinds/rl/formulate.py", "planner/kinds/rl/proof.py"),
 }
 MUTANTS, PROCESSES = 200, 2
-BUDGET_S = 50.0  # CPU seconds of tests for one mutant
+EFFORT = ("STARTS", "RESTARTS", "ITERATIONS", "REPLAYED", "BISECTIONS", "PROOF_NODES", "PROOF_NODES_WAITING")
+BUDGET_S = 30.0  # CPU seconds of tests for one mutant
 TEST_S = 25.0  # CPU seconds; a test that takes longer hangs: the fault is seen
 HANGS_S = 900.0  # by the clock: a process that takes longer hangs in compiled code
 MOST_FILES = 14
@@ -101,12 +102,14 @@ CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "ceil": "floor"
 class _Planter(ast.NodeTransformer):
     """Walks the places where a fault can stand, in one order; plants it at place number `wanted` and describes it.
 
-    Annotations, decorators, texts of errors, names of types and docstrings are no places.
+    Annotations, decorators, texts of errors and docstrings are no places; nor are tolerances, on whose edge no test
+    should stand, defaults of fields, and what only bounds the effort of a search.
     """
 
     def __init__(self, wanted: int = -1) -> None:
         self.wanted, self.count = wanted, 0
         self.scope: list[str] = []
+        self.in_class = False  # directly in the body of one
         self.places: list[tuple[str, int, str]] = []  # function, line, change
 
     def _here(self, node: ast.AST, change: str) -> bool:
@@ -115,16 +118,20 @@ class _Planter(ast.NodeTransformer):
         return self.count - 1 == self.wanted
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        outside, self.in_class = self.in_class, False
         self.scope.append(node.name)
         node.args.defaults = [self.visit(default) for default in node.args.defaults]
         node.body = self._body(node.body)
         self.scope.pop()
+        self.in_class = outside
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         self.scope.append(node.name)
+        outside, self.in_class = self.in_class, True
         if not any("Spec" in ast.unparse(base) or "BaseModel" in ast.unparse(base) for base in node.bases):
             node.body = self._body(node.body)
+        self.in_class = outside
         self.scope.pop()
         return node
 
@@ -164,9 +171,15 @@ class _Planter(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        if node.value is not None:
+        if node.value is not None and not self.in_class:
             node.value = self.visit(node.value)
         return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        target = node.targets[0]
+        if not self.scope and isinstance(target, ast.Name) and (_is_tolerance(target) or target.id in EFFORT):
+            return node
+        return self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         if not self.scope:  # of a type
@@ -199,6 +212,8 @@ class _Planter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        if isinstance(node.left, ast.Constant) and _is_tolerance(node.right):
+            return node
         other = OPERATIONS.get(type(node.op))
         text = any(
             isinstance(side, (ast.JoinedStr, ast.Constant)) and _is_text(side) for side in (node.left, node.right)
@@ -227,6 +242,10 @@ class _Planter(ast.NodeTransformer):
             if self._here(node, f"`{value}` to `{changed}`"):
                 return ast.copy_location(ast.Constant(changed), node)
         return node
+
+
+def _is_tolerance(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id.endswith(("TOL", "TOLERANCE", "EPS", "ROUNDING", "MARGIN"))
 
 
 def _is_text(node: ast.expr) -> bool:

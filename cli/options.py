@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from planner.documents.units import FRACTION, TIME_S, parse_quantity
 from planner.errors import PlannerError
 
 INPUT, SOLVER, OUTPUT = "Input", "Solver", "Output"
@@ -43,7 +44,6 @@ def profile_paths(flags: list[str] | None) -> tuple[str, ...]:
 
 def seconds(text: str | None, flag: str) -> float | None:
     """`30s` as 30.0; a time limit is positive."""
-    from planner.documents.units import TIME_S, parse_quantity
 
     if text is None:
         return None
@@ -59,7 +59,6 @@ def seconds(text: str | None, flag: str) -> float | None:
 
 def fraction(text: str, flag: str) -> float:
     """`1%` or `0.01` as 0.01; at least 0 and below 1."""
-    from planner.documents.units import FRACTION, parse_quantity
 
     value = parse_quantity(text if text.strip().endswith("%") else _number(text, flag), FRACTION, where=flag)
     if not 0 <= value < 1:

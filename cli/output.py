@@ -2,10 +2,13 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from planner.cli.errors import plain
+from planner.cli.render.plan import render_infeasible
 from planner.documents.files import write_text_atomic
 from planner.errors import Infeasible, PlannerError
 
@@ -34,7 +37,6 @@ def write_result(document: object, text: Callable[[], str], path: str | None = N
 
 def say_infeasible(answer: Infeasible, *, as_json: bool) -> int:
     """Prints the limits in conflict; the exit code of an answer that is no."""
-    from planner.cli.render.plan import render_infeasible
 
     document = {"schema": "planner.infeasible/1", "proved": answer.proved, "conflict": answer.conflict}
     write_result(document, lambda: render_infeasible(answer), as_json=as_json)
@@ -64,7 +66,6 @@ def refuse_unwritable(output: str | None) -> None:
 
 def say(message: str) -> None:
     """One line for the person at the terminal."""
-    from planner.cli.errors import plain
 
     print(plain(message), file=sys.stderr, flush=True)
 
@@ -74,7 +75,6 @@ def write_folder(files: Mapping[str, str], folder: str) -> None:
 
     Everything is written beside the folder first, so that a full disk leaves `folder` as it was. Raises PlannerError.
     """
-    import shutil
     import tempfile
 
     target = Path(folder)

@@ -1,11 +1,13 @@
 """`planner doctor`: can this installation work?"""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli.options import Json, Output, Profiles, profile_paths
 from planner.cli.output import write_result
+from planner.cli.render.plan import table
 
 if TYPE_CHECKING:
     from planner.doctor import Diagnostic
@@ -30,7 +32,6 @@ def doctor(
 
       planner doctor --profiles profiles/ --json
     """
-    from dataclasses import asdict
 
     from planner.doctor import examine
 
@@ -47,7 +48,6 @@ def doctor(
 
 
 def _text(facts: "list[Diagnostic]", *, healthy: bool) -> str:
-    from planner.cli.render.plan import table
 
     rows = [(_MARKS[fact.ok], fact.part, fact.name, fact.what) for fact in facts]
     hints = [f"  hint: {fact.name}: {fact.hint}" for fact in facts if fact.hint and fact.ok is False]

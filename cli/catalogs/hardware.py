@@ -8,6 +8,8 @@ import typer
 
 from planner.cli.options import INPUT, Force, Json, Match, Output
 from planner.cli.output import say, write_result
+from planner.cli.render.plan import figure, table
+from planner.documents.units import BYTES, format_si, parse_quantity, significant
 from planner.errors import PlannerError, require_known
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ def list_(
 
       planner hardware list --section instances --match h100 --json
     """
-    from planner.cli.render.plan import table
 
     require_known("section", section, SECTIONS, listing="use one of", where="--section")
     entries = list(_selected(section, match, vendor, memory))
@@ -73,7 +74,6 @@ def show(
 
       planner hardware show p5.48xlarge --json
     """
-    from planner.cli.render.plan import figure, table
 
     facts, sources = _shown(name)
     rows = []
@@ -122,7 +122,6 @@ def import_(
 
 
 def _selected(section: str, match: str | None, vendor: str | None, memory: str | None) -> Iterator[Any]:
-    from planner.documents.units import BYTES, parse_quantity
     from planner.hardware.index import fold
     from planner.hardware.library import known_library
 
@@ -138,7 +137,6 @@ def _selected(section: str, match: str | None, vendor: str | None, memory: str |
 
 
 def _node_cells(node: "NodeType") -> tuple[str, ...]:
-    from planner.documents.units import format_si
 
     gpu = node.accelerator
     return (
@@ -154,8 +152,6 @@ def _node_cells(node: "NodeType") -> tuple[str, ...]:
 
 
 def _instance_cells(instance: "CloudInstance") -> tuple[str, ...]:
-    from planner.cli.render.plan import figure
-    from planner.documents.units import format_si
 
     return (
         instance.name,
@@ -171,7 +167,6 @@ def _instance_cells(instance: "CloudInstance") -> tuple[str, ...]:
 
 
 def _fabric_cells(fabric: "Fabric") -> tuple[str, ...]:
-    from planner.documents.units import format_si, significant
 
     pods = f"{significant(fabric.oversubscription)} to 1 between {fabric.pod_gpus} GPUs" if fabric.pod_gpus else "-"
     return (fabric.name, format_si(fabric.bandwidth_bytes_per_s, "B/s"), format_si(fabric.latency_s, "s"), pods)

@@ -1,11 +1,15 @@
 """`planner models`: what is known of models, what a `config.json` says, and entries of one's own."""
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli.options import INPUT, Force, Json, Match, Output
 from planner.cli.output import say, write_result
+from planner.cli.render.plan import figure, table
+from planner.documents.units import significant
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -35,7 +39,6 @@ def list_(
 
       planner models list --family deepseek --json
     """
-    from planner.cli.render.plan import table
     from planner.models.library import find_model, list_models
 
     chosen = [model for model in list_models() if _chosen(model, match, family)]
@@ -64,7 +67,6 @@ def show(
 
       planner models show ./my-model/config.json --json
     """
-    from planner.cli.render.plan import table
 
     architecture = _find(name)
     row = {**_row(architecture), **_details(architecture), "source": architecture.source}
@@ -119,7 +121,6 @@ def _chosen(model: "CatalogModel", match: str | None, family: str | None) -> boo
 
 def _find(name: str) -> "Architecture":
     """By catalog name, or from a path that exists."""
-    from pathlib import Path
 
     from planner.models.library import find_model, load_model
 
@@ -153,7 +154,6 @@ def _row(architecture: "Architecture") -> dict[str, Any]:
 
 def _details(architecture: "Architecture") -> dict[str, Any]:
     """Parameters by part, blocks in order, formats and networks of one model."""
-    from dataclasses import asdict
 
     from planner.models.layout import architecture_to_data
     from planner.models.modules import module_parameters
@@ -185,7 +185,6 @@ def _cache_bytes(architecture: "Architecture") -> float | None:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    from planner.cli.render.plan import figure
 
     return [
         row["name"],
@@ -199,7 +198,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 def _detail_cells(row: dict[str, Any]) -> list[tuple[str, str]]:
     """The further lines of `show`."""
-    from planner.cli.render.plan import figure
 
     formats: dict[str, list[str]] = {}
     for part, form in row["precisions"].items():
@@ -233,7 +231,6 @@ def _words(value: object) -> str:
 
 
 def _count(value: int | None) -> str:
-    from planner.documents.units import significant
 
     if value is None:
         return "-"

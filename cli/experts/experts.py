@@ -1,10 +1,12 @@
 """`planner experts`: where the copies of experts live, how many slots they need, what each policy would have done."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Output
+from planner.cli.output import say, write_data, write_json
 
 HELP = "Expert layouts: solve instances and recorded loads, size redundancy, replay traces."
 
@@ -116,7 +118,6 @@ def solve(
     """
     from planner.cli.experts.experts_input import instance_of, solve_options
     from planner.cli.experts.experts_report import below_peak, document_of, launch_files, summary_of, write_files
-    from planner.cli.output import say, write_data, write_json
     from planner.experts.instance import solve_instance, write_placement
 
     instance = instance_of(loads, array, ranks, slots_per_rank, rank_speeds, ranks_per_node, groups, model)
@@ -165,11 +166,9 @@ def size(
 
       planner experts size windows.npz --ranks 32 --model deepseek-ai/DeepSeek-V3 --gpu h200 --json
     """
-    from dataclasses import asdict
 
     from planner.cli.experts.experts_input import costs_of, loads_of
     from planner.cli.experts.experts_report import size_table, verdict_of
-    from planner.cli.output import write_data, write_json
     from planner.experts.sizing import size as sizes
 
     load, chosen = loads_of(loads, array, ranks, model)
@@ -223,7 +222,6 @@ def replay(
     """
     from planner.cli.experts.experts_input import costs_of, instance_of, loads_of
     from planner.cli.experts.experts_report import replay_table, replayed
-    from planner.cli.output import write_data, write_json
     from planner.experts.chart import draw
     from planner.experts.replay import POLICIES
     from planner.experts.replay import replay as replay_policy
@@ -291,7 +289,6 @@ def tradeoff(
 
     from planner.cli.experts.experts_input import costs_of, instance_of, loads_of
     from planner.cli.experts.experts_report import token_rows, token_table, tradeoff_rows, tradeoff_table
-    from planner.cli.output import write_data, write_json
     from planner.experts.instance import read_resident
     from planner.experts.ranks import linear_layout
     from planner.experts.tradeoff import token_tradeoffs, tradeoffs

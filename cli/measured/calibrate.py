@@ -1,5 +1,6 @@
 """`planner calibrate`: the parameters of the step-time model refitted on executed checks, and held against runs."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -213,7 +214,6 @@ def _say_all(lines: "Iterable[str]") -> None:
 
 
 def _names(paths: list[str]) -> tuple[str, ...]:
-    from pathlib import Path
 
     return tuple(Path(path).name for path in paths)
 

@@ -1,8 +1,11 @@
 """`planner calibrate --propose`: the runs that would settle a serving decision, and what their results settle."""
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.cli.output import say, say_infeasible, write_folder, write_result
+from planner.cli.progress import progress
 from planner.errors import Infeasible, PlannerError
 
 if TYPE_CHECKING:
@@ -16,7 +19,6 @@ def propose_runs(
     given: list[str], count: int, results: list[str], profiles: tuple[str, ...], output: str | None, *, as_json: bool
 ) -> int:
     """Print the proposal, and write the plans of its runs where a folder is named; 1 where no plan meets the limits."""
-    from planner.cli.progress import progress
     from planner.progress import Limits
     from planner.propose.deployments import question_of
     from planner.propose.proposal import document_of, lines_of, propose
@@ -47,7 +49,6 @@ def propose_runs(
 
 def _resolved(path: str, profiles: tuple[str, ...]) -> "Resolved":
     """The problem in a file, or the one that a plan carries."""
-    from pathlib import Path
 
     from planner.documents.read import given_document, load_document
     from planner.load.problems import resolve_document
@@ -61,8 +62,6 @@ def _resolved(path: str, profiles: tuple[str, ...]) -> "Resolved":
 
 def _write_plans(proposal: "Proposal", folder: str) -> None:
     """The plans of all runs, and the document of the proposal."""
-    import json
-    from pathlib import Path
 
     from planner.plan.store import plan_json
     from planner.propose.proposal import document_of

@@ -1,5 +1,6 @@
 """`planner profile`: measure the kernels of models on the device at hand."""
 
+import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -87,7 +88,6 @@ def _degrees(text: str, flag: str) -> tuple[int, ...]:
 
 def profile_version() -> str:
     """Today's date as a version, so that the newest profile is the one that is taken."""
-    import datetime
 
     return datetime.datetime.now(datetime.UTC).strftime("%Y.%m.%d")
 

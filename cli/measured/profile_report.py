@@ -4,6 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from planner.cli.output import say, write_data, write_json, write_result
+from planner.cli.render.plan import table
 from planner.documents.units import format_si, significant
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ def print_profile(listed: "ShapeList", measured: "MeasuredProfile", accelerator:
 
 def print_comparison(comparison: "Comparison", *, as_json: bool, output: str | None) -> None:
     """One line a table: utilisation of the roofline, and the ratio to the other profile where both measured."""
-    from planner.cli.render.plan import table
 
     if as_json:
         write_json(comparison.to_json(), output)

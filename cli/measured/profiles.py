@@ -7,6 +7,7 @@ import typer
 
 from planner.cli.options import Json, Output, Profiles, profile_paths
 from planner.cli.output import say, write_result
+from planner.documents.units import format_si
 from planner.errors import PlannerError, did_you_mean
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ def import_(
 
       planner profiles import aiconfigurator_core.whl -o profiles/
     """
-    from planner.documents.units import format_si
     from planner.hardware.profiles.importing import import_profiles
 
     report = import_profiles(Path(path), Path(output))

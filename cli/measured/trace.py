@@ -1,11 +1,14 @@
 """`planner trace`: what request traces hold, and traces made of them."""
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli.options import INPUT, Json, Output
 from planner.cli.output import write_data, write_json, write_result
+from planner.cli.render.plan import table
+from planner.documents.units import PER_S, parse_quantity
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -111,7 +114,6 @@ def sample(
 
 
 def _rate(text: str | None) -> float | None:
-    from planner.documents.units import PER_S, parse_quantity
 
     return None if text is None else parse_quantity(text, PER_S)
 
@@ -124,7 +126,6 @@ def _read(file: str, drop_empty: bool, first: int | None) -> "Trace":
 
 
 def _write(trace: "Trace", to: str, as_json: bool, output: str | None) -> None:
-    import json
 
     from planner.simulate.requests.traces import trace_csv, trace_jsonl
 
@@ -138,7 +139,6 @@ def _write(trace: "Trace", to: str, as_json: bool, output: str | None) -> None:
 
 
 def _print(facts: dict[str, object], schema: str, as_json: bool, output: str | None) -> None:
-    from planner.cli.render.plan import table
 
     write_result(
         {"schema": schema, **facts}, lambda: table(("field", "value"), list(_rows("", facts))), output, as_json=as_json

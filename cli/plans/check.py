@@ -19,6 +19,8 @@ from planner.cli.plans.execute_options import (
     Roles,
     TimeLimit,
 )
+from planner.cli.progress import announce_compilation
+from planner.cli.render.plan import render_findings
 from planner.errors import require_known
 
 if TYPE_CHECKING:
@@ -121,7 +123,6 @@ def check(
         )  # fmt: skip
 
     def simulated() -> Judged:
-        from planner.cli.progress import announce_compilation
         from planner.load.problems import load_plan
         from planner.simulate.plans.fleet import Policies
         from planner.simulate.plans.simulation import Traffic, simulate_plan
@@ -152,7 +153,6 @@ def check(
 def _print(
     findings: Sequence["Finding"], result: Mapping[str, Any] | None, *, as_json: bool, output: str | None
 ) -> None:
-    from planner.cli.render.plan import render_findings
 
     if not as_json:
         write_data(render_findings(list(findings)), output)

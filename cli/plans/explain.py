@@ -1,11 +1,13 @@
 """`planner explain`: why a plan is what it is."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, profile_paths
 from planner.cli.output import write_result
+from planner.cli.progress import progress
 
 
 def explain(
@@ -35,9 +37,7 @@ def explain(
 
       planner explain plan.json decode.max_batch --deep
     """
-    from pathlib import Path
 
-    from planner.cli.progress import progress
     from planner.cli.render.explanation import explanation_document, render_explanation
     from planner.explain import explain_plan, field_names
     from planner.load.problems import load_plan

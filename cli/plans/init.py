@@ -1,5 +1,6 @@
 """`planner init`: a commented problem to start from."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -25,7 +26,6 @@ def init(
 
       planner init train > training.yaml
     """
-    import os
 
     from planner.load.starters import starter
 

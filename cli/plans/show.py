@@ -6,6 +6,7 @@ import typer
 
 from planner.cli.options import Json, Output
 from planner.cli.output import write_data
+from planner.cli.render.plan import render_plan
 
 
 def show(
@@ -25,7 +26,6 @@ def show(
     """
     from planner.check.inputs import pools_of
     from planner.cli.render.map import render_map
-    from planner.cli.render.plan import render_plan
     from planner.load.problems import load_plan
     from planner.plan.placement import require_countable
     from planner.plan.store import plan_json

@@ -1,5 +1,6 @@
 """`planner solve`: a problem file to a plan."""
 
+import json
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ from planner.cli.output import (
     write_json,
     write_result,
 )
+from planner.cli.progress import progress
+from planner.cli.render.plan import render_plan, table
 from planner.errors import Infeasible, Stopped, require_known
 
 if TYPE_CHECKING:
@@ -74,7 +77,6 @@ def solve(
       planner solve examples/serve-qwen3-32b-h200.yaml --level simulate -o plan.json
     """
     from planner.api import solve as solve_problem
-    from planner.cli.progress import progress
     from planner.load.problems import load_problem
     from planner.progress import Limits
 
@@ -109,7 +111,6 @@ def _of_level(level: str | None) -> list[str]:
 
 
 def _hand_over(envelope: "Envelope", output: str | None, *, as_json: bool, took_s: float) -> None:
-    from planner.cli.render.plan import render_plan
     from planner.kinds.registry import find_kind
     from planner.plan.store import plan_json
 
@@ -145,12 +146,10 @@ def _show_config(
     as_json: bool,
     output: str | None,
 ) -> int:
-    from planner.cli.render.plan import table
     from planner.load.merged import merged_config
 
     rows = merged_config(problem, overrides, profiles=profiles, seed=seed)
     fields = {path: {"value": value, "origin": origin} for path, value, origin in rows}
-    import json
 
     cells = [(path, json.dumps(value, ensure_ascii=False), origin) for path, value, origin in rows]
     write_result(

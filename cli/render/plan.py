@@ -1,5 +1,6 @@
 """Plans, findings and lists as text that reads the same without colour."""
 
+import io
 import os
 import re
 import sys
@@ -23,7 +24,6 @@ _WIDEST = 60  # of a cell whose value is a list
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 2) -> str:
     """Aligned columns under lower-case headings, two spaces apart, never wrapped or cut."""
-    import io
 
     from rich.console import Console
     from rich.table import Table

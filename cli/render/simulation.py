@@ -21,26 +21,22 @@ def _verdict(summary: Mapping[str, Any]) -> list[str]:
         f"  {summary['requests_per_s']:.4g} requests/s   {summary['output_tokens_per_s']:.4g} output tokens/s   "
         f"attainment {summary['attainment']:.1%}   goodput {summary['goodput_per_s']:.4g} requests/s",
     ]
-    if not summary["drained"]:
-        lines.append(f"  did not drain: {summary['unfinished']} requests were left unanswered")
-    if summary["saturated"]:
-        lines.append("  saturated: waits grow as long as requests come")
-    if summary["rejected"]:
-        lines.append(f"  rejected: {summary['rejected']} requests are longer than an instance allows")
-    if summary["cut"]:
-        lines.append(f"  cut: {summary['cut']} answers end at the context limit of their instance")
-    if summary["preemptions"]:
-        lines.append(f"  preempted {summary['preemptions']} times")
-    if summary["prefix_hit_share"]:
-        lines.append(f"  prefix cache: {summary['prefix_hit_share']:.1%} of the prompt tokens")
-    if summary["accepted_drafts_share"]:
-        lines.append(f"  drafts: {summary['accepted_drafts_share']:.1%} of the decoded tokens")
-    if summary["adapter_loads"]:
-        lines.append(f"  adapters: loaded {summary['adapter_loads']} times")
-    if summary["prefill_degree"] > 1.0:
-        lines.append(f"  a prompt was prefilled by {summary['prefill_degree']:.3g} engines together on average")
-    if summary["up_share"] < 1.0:
-        lines.append(f"  engines were up for {summary['up_share']:.1%} of the time")
+    remarks = (
+        (not summary["drained"], f"  did not drain: {summary['unfinished']} requests were left unanswered"),
+        (summary["saturated"], "  saturated: waits grow as long as requests come"),
+        (summary["rejected"], f"  rejected: {summary['rejected']} requests are longer than an instance allows"),
+        (summary["cut"], f"  cut: {summary['cut']} answers end at the context limit of their instance"),
+        (summary["preemptions"], f"  preempted {summary['preemptions']} times"),
+        (summary["prefix_hit_share"], f"  prefix cache: {summary['prefix_hit_share']:.1%} of the prompt tokens"),
+        (summary["accepted_drafts_share"], f"  drafts: {summary['accepted_drafts_share']:.1%} of the decoded tokens"),
+        (summary["adapter_loads"], f"  adapters: loaded {summary['adapter_loads']} times"),
+        (
+            summary["prefill_degree"] > 1.0,
+            f"  a prompt was prefilled by {summary['prefill_degree']:.3g} engines together on average",
+        ),
+        (summary["up_share"] < 1.0, f"  engines were up for {summary['up_share']:.1%} of the time"),
+    )
+    lines += [remark for holds, remark in remarks if holds]
     spent = "   ".join(f"{name.replace('_', ' ')} {_time(value)}" for name, value in summary["mean_s"].items())
     return [*lines, f"  mean of a request: {spent}"] if spent else lines
 

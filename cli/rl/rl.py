@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import SOLVER, Json, Output, fraction, seconds
+from planner.cli.output import EXIT_NO, EXIT_STOPPED, say, write_data, write_json, write_result
 from planner.cli.rl.rl_horizon import horizon
 from planner.cli.rl.rl_predict import predict
 from planner.cli.rl.rl_timeline import timeline
@@ -44,7 +45,6 @@ def solve(
 
       planner rl solve examples/rl-problems/agentic-moves.json --time-limit 30s --json
     """
-    from planner.cli.output import say, write_data, write_json
     from planner.cli.rl.rl_forms import form_of, solution_document, solution_text
     from planner.documents.read import load_document
     from planner.rl.formats.horizon_format import is_horizon
@@ -82,7 +82,6 @@ def evaluate(
 
       planner rl evaluate problem.json plan.json --json
     """
-    from planner.cli.output import EXIT_NO, write_result
     from planner.cli.rl.rl_forms import evaluation_document, evaluation_lines, form_of, rule_lines
     from planner.documents.read import load_document
     from planner.rl.formats.horizon_format import is_horizon
@@ -108,7 +107,6 @@ def _say_no_plan(
     *,
     as_json: bool,
 ) -> int:
-    from planner.cli.output import EXIT_NO, EXIT_STOPPED, say, write_json, write_result
 
     if solution.stop_reason == "time_limit":
         if as_json:

@@ -1,10 +1,14 @@
 """`planner rl horizon`: plans over training time, as lengths drift."""
 
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli.options import Json, Output
+from planner.cli.output import EXIT_NO, say_infeasible, write_data, write_json, write_result
+from planner.cli.render.plan import table
+from planner.errors import Infeasible
 
 if TYPE_CHECKING:
     from planner.documents.read import Document
@@ -28,9 +32,7 @@ def horizon(
 
       planner rl horizon examples/rl-problems/horizon-drift.json --json
     """
-    from planner.cli.output import say_infeasible, write_data, write_json
     from planner.documents.read import load_document
-    from planner.errors import Infeasible
     from planner.rl.formats.horizon_format import horizon_plan_document, read_horizon
     from planner.rl.search.horizon import evaluate_horizon, plan_horizon
 
@@ -52,7 +54,6 @@ def horizon(
 
 def evaluate_document(document: "Document", plan: "Document", *, as_json: bool) -> int:
     """Prices a plan over training time of the problem in `document`; 1 where it breaks a rule."""
-    from planner.cli.output import EXIT_NO, write_result
     from planner.cli.rl.rl_forms import rule_lines
     from planner.rl.formats.horizon_format import read_horizon, read_horizon_plan
     from planner.rl.search.horizon import evaluate_horizon
@@ -89,7 +90,6 @@ def _evaluation_document(evaluation: "HorizonEvaluation") -> dict[str, Any]:
 def _solution_document(
     given: "HorizonProblem", optimum: "HorizonPlan", evaluation: "HorizonEvaluation", plan: dict[str, object]
 ) -> dict[str, Any]:
-    from math import isfinite
 
     from planner.solvers.result import relative_gap
 
@@ -110,7 +110,6 @@ def _solution_document(
 
 
 def _solution_text(given: "HorizonProblem", optimum: "HorizonPlan", evaluation: "HorizonEvaluation") -> str:
-    from math import isfinite
 
     fixed = _beside(optimum.fixed_total, optimum.total) if isfinite(optimum.fixed_total) else "no plan does all periods"
     return "\n".join(
@@ -137,7 +136,6 @@ def _total_line(given: "HorizonProblem", evaluation: "HorizonEvaluation") -> str
 
 
 def _periods_table(given: "HorizonProblem", plans: "tuple[RlPlan, ...]", evaluation: "HorizonEvaluation") -> str:
-    from planner.cli.render.plan import table
 
     rows = [
         (str(index), str(period.iterations), *_roles(plan), f"{priced.iteration_s:.4g} s", ", ".join(changed) or "-")

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json
+from planner.cli.output import write_data, write_json
+from planner.cli.render.plan import table
 
 
 def predict(
@@ -25,8 +27,6 @@ def predict(
 
       planner rl predict step.yaml --staleness 0.3
     """
-    from planner.cli.output import write_data, write_json
-    from planner.cli.render.plan import table
     from planner.documents.read import load_document
     from planner.rl.measured_step import Asynchrony, Measurement
 

@@ -5,6 +5,9 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json
+from planner.cli.output import say, write_data, write_json
+from planner.documents.files import write_text_atomic
+from planner.errors import PlannerError
 
 
 def timeline(
@@ -20,9 +23,6 @@ def timeline(
 
       planner rl timeline plan.json --plot timeline.svg
     """
-    from planner.cli.output import say, write_data, write_json
-    from planner.documents.files import write_text_atomic
-    from planner.errors import PlannerError
     from planner.load.problems import load_plan
     from planner.rl.timeline import as_svg, as_text, rows
 

@@ -6,6 +6,7 @@ import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths
 from planner.cli.output import write_data
+from planner.documents.files import read_text
 from planner.errors import PlannerError
 
 
@@ -47,22 +48,9 @@ def estimate(
     if measured is not None:
         lines = list(estimate_measured(measured, profiles=paths))
     else:
-        lines = list(estimate_jsonl(_read_lines(str(requests)), profiles=paths))
+        lines = list(estimate_jsonl(read_text(requests).splitlines(), profiles=paths))
     text = "".join(f"{line}\n" for line in lines)
     if as_json:
         text = f'{{"schema": "planner.estimates/1", "rows": [{",".join(lines)}]}}\n'
     write_data(text, output)
     return 0
-
-
-def _read_lines(path: str) -> list[str]:
-    import sys
-
-    try:
-        if path == "-":
-            return sys.stdin.read().splitlines()
-        with open(path, encoding="utf-8") as file:
-            return file.read().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise PlannerError(f"cannot be read: {reason}", where=path, hint="check the path") from None

@@ -1,12 +1,15 @@
 """`planner faults`: what a training plan gets out of machines that fail, and what becomes of it after a loss."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli.options import INPUT, Json, Output, fraction, seconds
 from planner.cli.output import write_result
-from planner.cli.what_if.faults_report import effective_table, replanned_rows, simulated_table
+from planner.cli.render.plan import table
+from planner.cli.what_if.faults_report import effective_table, play_tiers, replanned_rows, simulated_table
+from planner.documents.units import BYTES_PER_S, parse_quantity
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -66,7 +69,6 @@ def effective(
 
       planner faults effective plan.json --mtbf 3h --spares 16 --json
     """
-    from dataclasses import asdict
 
     from planner.reliability.effective import at_scale
     from planner.reliability.tiers import TIERS
@@ -103,7 +105,6 @@ def trace(
 
       planner faults trace plan.json --mtbf 2h --shape 0.7 --json
     """
-    from dataclasses import asdict
 
     from planner.reliability.traces import generate, to_csv
 
@@ -138,7 +139,6 @@ def play(
 
       planner faults play plan.json --faults faults.csv --remote-write 200GB/s --json
     """
-    from planner.cli.what_if.faults_report import play_tiers
     from planner.reliability.tiers import TIERS, require_tier
     from planner.reliability.traces import load
 
@@ -168,7 +168,6 @@ def lose(
 
       planner faults lose plan.json --nodes 16-31 --spares 2 --json
     """
-    from planner.cli.render.plan import table
     from planner.load.problems import load_plan
     from planner.reliability.of_plan import running_of
     from planner.reliability.replan import replan
@@ -225,7 +224,6 @@ def _counted(text: str) -> dict[str, int]:
 def _surroundings(
     write: str, read: str | None, mtbf: str | None, rack: int, step: str | None, slow: str, speed: float
 ) -> "Surroundings":
-    from planner.documents.units import BYTES_PER_S, parse_quantity
     from planner.reliability.of_plan import Surroundings
 
     return Surroundings(

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from planner.cli.render.plan import table
+
 if TYPE_CHECKING:
     from planner.plan.schema import Decision, Envelope
     from planner.solvers.schedules.idle_machines import TaskJob, Way
@@ -43,7 +45,6 @@ def _job(job: "TaskJob", way: "Way | None", kinds: Sequence[str]) -> dict[str, A
 
 def elastic_table(shared: Mapping[str, Any]) -> str:
     """A row for each job and kind of GPU."""
-    from planner.cli.render.plan import table
 
     lines = []
     for job in shared["jobs"]:

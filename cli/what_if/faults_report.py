@@ -1,8 +1,10 @@
 """What `planner faults` prints."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from planner.cli.render.plan import table
 from planner.documents.units import format_si, significant
 
 if TYPE_CHECKING:
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
 def effective_table(outcomes: "Sequence[AtScale]", tokens: float | None) -> str:
     """One row a tier: interval, spares, and where wall-clock time goes."""
-    from planner.cli.render.plan import table
 
     header = ["tier", "snapshot every", "spares", "effective", "pauses", "rework", "restarts", "waiting", "slow"]
     header += ["days"] if tokens else []
@@ -40,7 +41,6 @@ def play_tiers(
     job: "Job", trace: "Sequence[Fault]", tiers: "Sequence[Tier]", spares: int | None
 ) -> list[dict[str, Any]]:
     """Each tier simulated on the trace at its best interval, beside the closed formula for the rates of the trace."""
-    from dataclasses import asdict, replace
 
     from planner.reliability.effective import at_scale
     from planner.reliability.simulation import Policy, simulate_run
@@ -62,7 +62,6 @@ def play_tiers(
 
 def simulated_table(rows: Sequence[dict[str, Any]]) -> str:
     """One row a tier: what the simulation says, what the formula says, and the difference in points."""
-    from planner.cli.render.plan import table
 
     header = ("tier", "snapshot every", "faults", "effective", "formula", "off by", "rework", "restarts", "waiting")
     lines = []

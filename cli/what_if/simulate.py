@@ -8,6 +8,7 @@ import typer
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths, seconds
 from planner.cli.output import say, write_result
 from planner.cli.progress import announce_compilation
+from planner.documents.units import PER_S, parse_quantity
 
 if TYPE_CHECKING:
     from planner.simulate.plans.simulation import PlanSimulation
@@ -109,7 +110,6 @@ def simulate(
 
       planner simulate plan.json --trace conv.csv --prefix-caching --routing cache-aware --requests out.parquet
     """
-    from planner.documents.units import PER_S, parse_quantity
     from planner.load.problems import load_plan
     from planner.simulate.fleet.operation_spec import load_operation
     from planner.simulate.plans.fleet import Policies

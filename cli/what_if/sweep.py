@@ -6,6 +6,7 @@ import typer
 
 from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Profiles, fraction, profile_paths, seconds
 from planner.cli.output import EXIT_NO, refuse_unwritable, say, write_data, write_json
+from planner.cli.progress import progress
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -152,7 +153,6 @@ def _run(
     profiles: tuple[str, ...],
 ) -> "tuple[FinishedSweep, ResultTable, dict[str, Any]]":
     """The solved sweep, its table, and what was found in it."""
-    from planner.cli.progress import progress
     from planner.sweep.runner import SweepOptions, start_sweep
 
     with progress() as tell:

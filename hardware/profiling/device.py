@@ -1,5 +1,7 @@
 """The device that is measured: what it is, what it can do, and the state it is in."""
 
+import os
+import platform
 import subprocess
 import time
 from dataclasses import asdict, dataclass, field
@@ -59,8 +61,6 @@ def open_device(kind: str) -> "torch.device":
 
 def describe(device: "torch.device") -> DeviceFacts:
     """Name, sizes and versions of a device."""
-    import os
-    import platform
 
     import torch
 

@@ -6,6 +6,7 @@ of each request; its `time_per_output_token_ms` spreads the first token too and 
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from planner.benchmark_reports.fields import Fields
@@ -92,7 +93,6 @@ def _load(strategy: Fields) -> OfferedLoad:
 
 def _date(run: Fields) -> str | None:
     """The day on which the run started, in UTC."""
-    from datetime import UTC, datetime
 
     start = run.number("start_time") or run.part("scheduler_metrics").number("start_time")
     if not start or start > 1e11:

@@ -6,6 +6,7 @@ inter-token latency is taken.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from planner.benchmark_reports.fields import Fields
@@ -119,6 +120,5 @@ def _load_of_arguments(arguments: Fields) -> OfferedLoad:
 
 
 def _day(start_s: float) -> str | None:
-    from datetime import UTC, datetime
 
     return day_of(datetime.fromtimestamp(start_s, UTC).isoformat()) if start_s < 1e11 else None

@@ -90,6 +90,16 @@ def _errors_named(path: str | Path) -> Iterator[None]:
         raise PlannerError(f"cannot be written: {reason}", where=str(path), hint=hint) from None
 
 
+def read_text(path: str | Path, *, hint: str = "check the path") -> str:
+    """The text of a file in UTF-8, of standard input for `-`; raises PlannerError with `hint` when there is none."""
+    try:
+        content = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
+        return content.decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
+        raise PlannerError(f"cannot be read: {reason}", where=str(path), hint=hint) from None
+
+
 def sha256_text(text: str) -> str:
     """The SHA-256 of `text` in UTF-8, as `sha256:` and 64 hexadecimal digits."""
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.costs.rates.pricer import Pricer
+from planner.documents.files import read_text
 from planner.errors import PlannerError
 from planner.execute.judge.judging import judge
 from planner.execute.judge.pricing import plan_pricer
@@ -54,7 +55,9 @@ def execute_plan(path: str | Path, options: ExecutionOptions | None = None) -> E
     there. What happens to ranks is a fault of the result.
     """
     options = _at_hand(options or ExecutionOptions())
-    text = _read_text(path)
+    if str(path) == "-":
+        raise PlannerError("ranks cannot read a plan from standard input", hint="write it to a file first")
+    text = read_text(path)
     plan = read_plan(path)
     started = time.monotonic()
     roles, unexecuted = _executable(plan, options)
@@ -84,17 +87,6 @@ def execute_plan(path: str | Path, options: ExecutionOptions | None = None) -> E
         cut={key: value for key, value in asdict(options.cut).items() if value},
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
     )
-
-
-def _read_text(path: str | Path) -> str:
-    if str(path) == "-":
-        raise PlannerError("ranks cannot read a plan from standard input", hint="write it to a file first")
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise PlannerError(f"cannot be read: {reason}", where=str(path), hint="check the path") from None
 
 
 def _at_hand(options: ExecutionOptions) -> ExecutionOptions:

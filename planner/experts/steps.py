@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.experts.ranks import Ranks
+from planner.experts.ranks import Ranks, require_loads
 from planner.solvers.layouts.exports import ROUNDS, TOLERANCE
 
 
@@ -79,7 +79,6 @@ class StepPlanner:
 
     def plan_rows(self, load_NE: npt.ArrayLike) -> StepLayouts:
         """Layouts of many layers or micro-batches in one compiled loop; PlannerError for bad loads."""
-        from planner.experts.ranks import require_loads
         from planner.solvers.compiled.exports import lay_out_all
 
         loads = np.ascontiguousarray(load_NE, np.float64)

@@ -8,7 +8,7 @@ row; the counts sum to 419 and are used.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from planner.errors import PlannerError
@@ -75,7 +75,6 @@ DEFAULT = (
 
 def scaled(faults: Sequence[FaultClass], mean_gap_s: float, fleet: Fleet) -> tuple[FaultClass, ...]:
     """The same mix of faults, at a mean gap of `mean_gap_s` between two of the whole job."""
-    from dataclasses import replace
 
     now = sum(fault.rate_per_gpu_s for fault in faults) * fleet.num_gpus
     if mean_gap_s <= 0.0 or now <= 0.0:

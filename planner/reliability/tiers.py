@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from planner.errors import PlannerError
+from planner.errors import PlannerError, did_you_mean
 from planner.reliability.faults import FaultClass, Fleet, Takes
 from planner.solvers.stochastic.checkpointing import Hazard, Loss, Saving
 
@@ -93,7 +93,6 @@ def hazard(tier: Tier, fault: FaultClass, copied: bool, rate_per_s: float, state
 
 def require_tier(name: str) -> Tier:
     """`name` as a tier; PlannerError lists those there are."""
-    from planner.errors import did_you_mean
 
     for tier in TIERS:
         if tier == name:

@@ -9,11 +9,11 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import numpy as np
 
 from planner.arrays import Floats
+from planner.documents.files import read_text
 from planner.errors import PlannerError
 from planner.reliability.faults import FaultClass, Fleet, Takes
 from planner.reliability.tiers import State
@@ -100,14 +100,7 @@ def to_csv(trace: Sequence[Fault]) -> str:
 
 def load(path: str) -> list[Fault]:
     """The faults of a CSV file; PlannerError where it cannot be read."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise PlannerError(
-            f"cannot be read: {why}", where=path, hint="draw a trace with `planner faults trace`"
-        ) from None
-    return read_csv(text, where=path)
+    return read_csv(read_text(path, hint="draw a trace with `planner faults trace`"), where=path)
 
 
 def read_csv(text: str, *, where: str) -> list[Fault]:

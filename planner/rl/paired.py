@@ -16,7 +16,7 @@ from planner.rl.plan import TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.solvers.flow_shop import ShopSchedule, read_off
 from planner.solvers.result import SolveResult
-from planner.solvers.schedules.fused_pipelines import FusedProblem, Pipeline, lower_bound
+from planner.solvers.schedules.fused_pipelines import FusedProblem, Pipeline, lower_bound, solve_fused
 
 Order = tuple[tuple[int, ...], ...]
 
@@ -104,7 +104,6 @@ def least_bubble(pair: Pair) -> float:
 
 def solve_pair(pair: Pair, *, time_limit_s: float, seed: int) -> SolveResult[ShopSchedule]:
     """A schedule of the pair; INFEASIBLE where one micro-batch does not fit."""
-    from planner.solvers.schedules.fused_pipelines import solve_fused
 
     return solve_fused(pair.pipelines(), time_limit_s=time_limit_s, seed=seed, restarts=RESTARTS, replayed=REPLAYED)
 

@@ -1,5 +1,6 @@
 """Axes as lists of values, each with its cell in the results and the fields that it sets; points from axes."""
 
+import json
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -199,7 +200,6 @@ def _table(unit: str) -> tuple[str, dict[str, float]]:
 
 
 def _shown(value: JsonValue) -> str:
-    import json
 
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import PlannerError
+from planner.errors import Infeasible, PlannerError, Stopped
 from planner.sweep.journal import PointRecord
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def solve_task(job: SolveTask) -> PointRecord:
     Raises KeyboardInterrupt when a solver was interrupted: what it had so far is no answer to keep.
     """
     from planner.api import solve
-    from planner.errors import Infeasible, Stopped
 
     try:
         return _solved(solve(job.resolved, replace(job.limits, seed=job.resolved.problem.seed)))

@@ -9,7 +9,7 @@ from planner.arrays import Floats, Ints
 from planner.documents.files import digest
 from planner.kinds.rl.decision import RlOptions, ToolCalls
 from planner.problem.schema import Problem
-from planner.rl.trajectories import SampleBatch
+from planner.rl.trajectories import SampleBatch, Trajectories
 from planner.simulate.plans.workload import drawn_lengths
 
 
@@ -75,7 +75,6 @@ def _with_tools(
     tools: ToolCalls,
     rng: np.random.Generator,
 ) -> SampleBatch:
-    from planner.rl.trajectories import Trajectories
 
     calls_N = np.minimum(rng.geometric(1.0 / (1.0 + tools.calls), len(output_N)) - 1, output_N - 1)
     turns_N = calls_N + 1

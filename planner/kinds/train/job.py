@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import gcd
 
 from planner.costs.training.config import MEGATRON, Framework, Machine, machine_of
 from planner.costs.training.rates import Rates, default_rates
@@ -48,7 +49,6 @@ class TrainJob:
     @cached_property
     def num_experts(self) -> int:
         """Of the layers that have experts, 0 where none has; of several numbers their greatest common divisor."""
-        from math import gcd
 
         return gcd(*(layer.ffn.num_experts for layer in self.kinds if isinstance(layer.ffn, MoeFfn)))
 
