@@ -48,7 +48,7 @@ def estimate(
     if measured is not None:
         lines = list(estimate_measured(measured, profiles=paths))
     else:
-        lines = list(estimate_jsonl(read_text(requests).splitlines(), profiles=paths))
+        lines = list(estimate_jsonl(read_text(str(requests)).splitlines(), profiles=paths))
     text = "".join(f"{line}\n" for line in lines)
     if as_json:
         text = f'{{"schema": "planner.estimates/1", "rows": [{",".join(lines)}]}}\n'
