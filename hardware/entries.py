@@ -95,8 +95,8 @@ def sources(section: str, entry: Mapping[str, Any]) -> Mapping[str, str]:
     """Where each figure of an entry comes from; empty when it does not say."""
     if section == "instances":
         return dict.fromkeys(_PRICED & entry.keys(), entry["source"])
-    found: Mapping[str, str] = entry.get("sources", {})
-    return found
+    sources: Mapping[str, str] = entry.get("sources", {})
+    return sources
 
 
 _PRICED = {"num_gpus", "fabric", "network", "price"}

@@ -9,4 +9,4 @@ FOLDER = Path(__file__).parent
 
 def embedded_profiles() -> tuple[str, ...]:
     """The stores that come with the package, sorted; empty when there are none."""
-    return tuple(str(found.parent) for found in sorted(FOLDER.glob(f"*/{INDEX}")))
+    return tuple(str(index.parent) for index in sorted(FOLDER.glob(f"*/{INDEX}")))

@@ -59,9 +59,9 @@ class ConfigFields:
             raise self.wrong(name, f"a list of {num_layers} items, one a layer", f"{len(values)} items")
         return values[:num_layers]
 
-    def wrong(self, name: str, wanted: str, found: object) -> PlannerError:
+    def wrong(self, name: str, wanted: str, given: object) -> PlannerError:
         """The error for a field of the wrong kind or value."""
-        return PlannerError(f"field `{name}` must be {wanted}, found {found!r}", where=self.where, hint=_HINT)
+        return PlannerError(f"field `{name}` must be {wanted}, found {given!r}", where=self.where, hint=_HINT)
 
     def _bounded(self, name: str, value: object, least: int, wanted: str) -> int:
         most = _MAX_LAYERS if "layer" in name else _MAX_COUNT

@@ -16,7 +16,7 @@ NAME = "aiperf"
 FORERUNNER = "genai-perf"
 _METRICS = (("ttft_s", "time_to_first_token"), ("tpot_s", "inter_token_latency"), ("latency_s", "request_latency"))
 _SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
-_STATISTICS = {one: "avg" if one == "mean" else one for one in STATISTICS}
+_STATISTICS = {statistic: "avg" if statistic == "mean" else statistic for statistic in STATISTICS}
 
 
 def belongs(data: Mapping[str, Any]) -> bool:
@@ -58,7 +58,7 @@ def _lengths(report: Fields, name: str) -> dict[str, float]:
 def _load(config: Fields) -> OfferedLoad:
     """Of the one phase that is no warm-up; none where there are several."""
     if config.has("phases"):
-        phases = [one for one in config.parts("phases") if one.text("kind") != "warmup"]
+        phases = [phase for phase in config.parts("phases") if phase.text("kind") != "warmup"]
         return _asked(phases[0], "rate") if len(phases) == 1 else OfferedLoad()
     for name in ("loadgen", "perf_analyzer"):
         section = config.part(name)

@@ -66,7 +66,9 @@ def _times(run: Fields, metrics: Fields, completed: int) -> Times:
     requests = run.part("requests").parts("successful")
     if requests and len(requests) == completed:
         return {
-            metric: statistics_of([value * scale for one in requests if (value := one.number(name)) is not None])
+            metric: statistics_of(
+                [value * scale for request in requests if (value := request.number(name)) is not None]
+            )
             for metric, name, scale in _METRICS
         }
     return {metric: _summary(metrics, name, scale) for metric, name, scale in _METRICS}
@@ -74,7 +76,9 @@ def _times(run: Fields, metrics: Fields, completed: int) -> Times:
 
 def _summary(metrics: Fields, name: str, scale: float) -> dict[str, float]:
     successful = metrics.part(name).part("successful")
-    percentiles = successful.part("percentiles").statistics({one: one for one in STATISTICS[1:]}, scale)
+    percentiles = successful.part("percentiles").statistics(
+        {statistic: statistic for statistic in STATISTICS[1:]}, scale
+    )
     return successful.statistics({"mean": "mean"}, scale) | percentiles
 
 

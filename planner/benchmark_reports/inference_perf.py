@@ -17,7 +17,7 @@ _METRICS = (
     ("itl_s", "inter_token_latency"),
     ("latency_s", "request_latency"),
 )
-_STATISTICS = {one: "median" if one == "p50" else one for one in STATISTICS}
+_STATISTICS = {statistic: "median" if statistic == "p50" else statistic for statistic in STATISTICS}
 
 
 def belongs(data: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from planner.benchmark_reports.records import SPREAD, STATISTICS, MeasuredRun, O
 
 NAME = "llm-d benchmark report"
 _SECONDS = {"s": 1.0, "ms": 1e-3, "s/token": 1.0, "ms/token": 1e-3}
-_STATISTICS = {one: one for one in STATISTICS}
+_STATISTICS = {statistic: statistic for statistic in STATISTICS}
 _CLIENTS = ("max_concurrency", "max-concurrency", "--max-concurrency", "concurrency")
 _RATES = ("request_rate", "request-rate", "--request-rate", "rate", "qps_values", "qps")
 

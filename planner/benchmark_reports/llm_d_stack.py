@@ -41,8 +41,8 @@ def stack_of_hosts(scenario: Fields) -> Stack:
     if not isinstance(roles, list) or len(roles) != len(accelerators):
         roles = ["replica"] * len(accelerators)
     servers = [
-        _Instances(str(role), 1, one.text("model"), _degrees(one.part("parallelism")))
-        for role, one in zip(roles, accelerators, strict=True)
+        _Instances(str(role), 1, accelerator.text("model"), _degrees(accelerator.part("parallelism")))
+        for role, accelerator in zip(roles, accelerators, strict=True)
     ]
     engines = scenario.part("platform").parts("engine")
     first = engines[0] if engines else scenario.part("platform")
@@ -52,17 +52,17 @@ def stack_of_hosts(scenario: Fields) -> Stack:
 
 def stack_of_components(scenario: Fields) -> Stack:
     """Of a report of version 0.2: the components of the kind `inference_engine`."""
-    parts = [one.part("standardized") for one in scenario.parts("stack")]
-    engines = [one for one in parts if one.text("kind") == "inference_engine"]
+    parts = [component.part("standardized") for component in scenario.parts("stack")]
+    engines = [part for part in parts if part.text("kind") == "inference_engine"]
     if not engines:
         return Stack()
     servers = []
-    for one in engines:
-        accelerator = one.part("accelerator")
+    for component in engines:
+        accelerator = component.part("accelerator")
         told = accelerator.number("count") and accelerator.has("parallelism")
         degrees = _degrees(accelerator.part("parallelism")) if told else None
-        replicas = int(one.number("replicas") or 1)
-        servers.append(_Instances(one.text("role") or "", replicas, accelerator.text("model"), degrees))
+        replicas = int(component.number("replicas") or 1)
+        servers.append(_Instances(component.text("role") or "", replicas, accelerator.text("model"), degrees))
     engine = engine_named(engines[0].text("tool"))
     version = engines[0].text("tool_version") if engine is not None else None
     return Stack(engines[0].part("model").text("name"), engine, version, _facts(servers))
@@ -76,11 +76,11 @@ def _degrees(parallelism: Fields) -> dict[str, int] | None:
 
 def _facts(servers: Sequence[_Instances]) -> dict[str, str]:
     """Columns of the table; none of the degrees where one role is not told."""
-    accelerators = {one.accelerator for one in servers}
+    accelerators = {server.accelerator for server in servers}
     name = next(iter(accelerators)) if len(accelerators) == 1 else None
     facts = {"system": name} if name else {}
-    prefill = [one for one in servers if one.role == "prefill"]
-    decode = [one for one in servers if one.role != "prefill"]
+    prefill = [server for server in servers if server.role == "prefill"]
+    decode = [server for server in servers if server.role != "prefill"]
     if not prefill:
         return facts | _role("", decode)
     apart = {"prefill_": _role("prefill_", prefill), "decode_": _role("decode_", decode)}
@@ -90,10 +90,10 @@ def _facts(servers: Sequence[_Instances]) -> dict[str, str]:
 
 
 def _role(prefix: str, servers: Sequence[_Instances]) -> dict[str, str]:
-    told = [one.degrees for one in servers]
-    if not told or told[0] is None or any(one != told[0] for one in told):
+    told = [server.degrees for server in servers]
+    if not told or told[0] is None or any(degrees != told[0] for degrees in told):
         return {}
     degrees = dict(told[0])
     degrees["moe_ep"] = degrees.pop("ep")
     facts = {f"{prefix}{name}": str(value) for name, value in degrees.items()}
-    return facts | {f"{prefix}workers": str(sum(one.count for one in servers))}
+    return facts | {f"{prefix}workers": str(sum(server.count for server in servers))}

@@ -56,9 +56,9 @@ def runs_of(text: str, source: str, others: Sequence[str] = ()) -> list[Measured
 
 def _runs(document: object, source: str, others: Sequence[str]) -> list[MeasuredRun]:
     data = document if isinstance(document, dict) else {}
-    reader = next((one for one in READERS if one.belongs(data)), None)
+    reader = next((candidate for candidate in READERS if candidate.belongs(data)), None)
     if reader is None:
-        known = ", ".join([*(one.name for one in READERS), *others])
+        known = ", ".join([*(candidate.name for candidate in READERS), *others])
         raise PlannerError("is no report of a known load generator", where=source, hint=f"known are {known}")
     runs = reader.read(Fields(data, reader.name, source))
     if not runs:

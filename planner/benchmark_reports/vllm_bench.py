@@ -35,7 +35,9 @@ def read(report: Fields) -> list[MeasuredRun]:
     times: Times = {}
     for metric, name in _METRICS:
         median = report.statistics({"p50": f"median_{name}_ms"}, 1e-3)
-        times[metric] = median | report.statistics({one: f"{one}_{name}_ms" for one in STATISTICS}, 1e-3)
+        times[metric] = median | report.statistics(
+            {statistic: f"{statistic}_{name}_ms" for statistic in STATISTICS}, 1e-3
+        )
     completed = int(report.amount("completed"))
     failed = report.number("failed")
     if failed is None:

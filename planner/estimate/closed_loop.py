@@ -70,7 +70,7 @@ def simulate_loops(loop: ClosedLoops) -> MeanTimes:
     """Simulates every run; equal loops give equal figures."""
     from planner.estimate.compiled.closed_loop import simulate_all
 
-    columns = np.stack([np.asarray(getattr(loop, one.name), dtype=np.float64) for one in fields(loop)])
+    columns = np.stack([np.asarray(getattr(loop, column.name), dtype=np.float64) for column in fields(loop)])
     means = np.zeros((2, len(loop.clients)))
     simulate_all(columns, *_draws(), means)
     return MeanTimes(means[0], means[1])

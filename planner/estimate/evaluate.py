@@ -185,8 +185,8 @@ class Batch:
 
     def _launches(self) -> tuple[Floats, Floats]:
         """Kernels of a step with prompts, and its layers of latent attention."""
-        one = np.ones(len(self.cases))
-        counts = launches(list(forward(self.costs.arch, self._shards(True), Work.prefill(1024.0 * one))))
+        ones = np.ones(len(self.cases))
+        counts = launches(list(forward(self.costs.arch, self._shards(True), Work.prefill(1024.0 * ones))))
         halves = self._shards(True).micro_batches
         return counts[0] * halves, counts[1] * halves
 

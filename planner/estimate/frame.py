@@ -56,7 +56,7 @@ class Frame:
     def gathered(cls, frames: Sequence["Frame"], members: Sequence[Sequence[int]]) -> "Frame":
         """One frame of several, each at its members' places."""
         place = np.argsort(np.concatenate([np.asarray(group, dtype=np.intp) for group in members]))
-        columns = (np.concatenate([getattr(frame, one.name) for frame in frames])[place] for one in fields(cls))
+        columns = (np.concatenate([getattr(frame, column.name) for frame in frames])[place] for column in fields(cls))
         return cls(*columns)
 
 
@@ -89,7 +89,9 @@ class Added:
                 known[id(engine)] = len(distinct)
                 distinct.append(engine)
             rows[i] = known[id(engine)]
-        return cls(*(np.array([getattr(e, one.name) for e in distinct], dtype=np.float64)[rows] for one in fields(cls)))
+        return cls(
+            *(np.array([getattr(e, column.name) for e in distinct], dtype=np.float64)[rows] for column in fields(cls))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +116,21 @@ def pace_of(frame: Frame, seconds: Sequence[Floats], added: Added) -> Pace:
     A colocated prompt takes what it adds to the step of a full batch. Where prefill runs apart, prompts share the
     reading of weights: what a step full of them takes beyond one goes to each, the rest to the step.
     """
-    full, half, one, many = seconds
+    full, half, single, many = seconds
     apart = frame.disaggregated > 0
     slope = np.maximum((full - half) / np.maximum(frame.full_batch - half_of(frame.full_batch), 1.0), 0.0)
     host = (added.sequence_s + added.prefill_s) * frame.prefill_stages
-    alone = one - host - added.step_s * frame.prefill_stages
+    alone = single - host - added.step_s * frame.prefill_stages
     several = frame.prompts > 1
-    shared = np.where(several, (many - one) / np.maximum(frame.prompts - 1.0, 1.0), alone * frame.chunks)
+    shared = np.where(several, (many - single) / np.maximum(frame.prompts - 1.0, 1.0), alone * frame.chunks)
     weights = np.maximum(alone - shared, 0.0) * several / frame.prefill_stages
-    each = np.where(apart, shared, (one - full - host) * frame.chunks)
+    each = np.where(apart, shared, (single - full - host) * frame.chunks)
     return Pace(
         base_s=np.maximum(full - slope * frame.full_batch, 1e-6),
         slope_s=slope,
         start_s=added.prefill_s + apart * (weights + added.step_s),
         token_s=np.maximum(each, 0.0) / frame.isl / frame.prefill_stages * (1.0 - frame.prefix_hits),
-        prompt_s=one * frame.chunks * (1.0 - frame.prefix_hits),
+        prompt_s=single * frame.chunks * (1.0 - frame.prefix_hits),
     )
 
 
@@ -223,9 +225,9 @@ def spread_of(cv: Floats) -> Floats:
     return np.asarray(np.minimum(scaled / (1.0 + scaled / 2.0), 1.0))
 
 
-def taken(one: Any, index: object) -> Any:  # noqa: ANN401 - any of the dataclasses of columns
+def taken(columns: Any, index: object) -> Any:  # noqa: ANN401 - any of the dataclasses of columns
     """The chosen rows of a dataclass of columns."""
-    return type(one)(*(getattr(one, field.name)[index] for field in fields(one)))
+    return type(columns)(*(getattr(columns, field.name)[index] for field in fields(columns)))
 
 
 def launching_s(frame: Frame, added: Added | EngineOverheads) -> Floats:

@@ -18,7 +18,7 @@ def starter(name: str) -> str:
     """The commented document to start from; raises PlannerError with the nearest names for an unknown one."""
     known = starter_names()
     if name not in known:
-        listing = f"there are {', '.join(f'`{one}`' for one in known)}"
+        listing = f"there are {', '.join(f'`{starter}`' for starter in known)}"
         raise PlannerError(f"no document to start from for `{name}`", hint=did_you_mean(name, known, otherwise=listing))
     return files(_packages()[name]).joinpath(_FILE).read_text(encoding="utf-8")
 

@@ -24,14 +24,14 @@ def answer_tokens(fleet: Fleet, requests: Requests, first: Ints, last: Ints) -> 
     `first` and `last` are the numbers of the instances of its way (`shares.instances_of`); of those with one number the
     largest limit counts.
     """
-    if all(one.most_context == UNLIMITED for one in fleet.instances):
+    if all(instance.most_context == UNLIMITED for instance in fleet.instances):
         return requests.output_tokens
     limit = np.full(len(requests), UNLIMITED, dtype=np.int64)
     for taken, decoding in ((first, False), (last, True)):
         limits: dict[int, int] = {}
-        for one in fleet.instances:
-            if (one.role == "decode") == decoding:
-                limits[one.model] = max(limits.get(one.model, 0), one.most_context)
+        for instance in fleet.instances:
+            if (instance.role == "decode") == decoding:
+                limits[instance.model] = max(limits.get(instance.model, 0), instance.most_context)
         for number, tokens in limits.items():
             limit = np.where(taken == number, np.minimum(limit, tokens), limit)
     room = limit - requests.input_tokens

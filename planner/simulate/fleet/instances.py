@@ -213,18 +213,18 @@ class Fleet:
         """Refuses what instances that share one cache do not do."""
         if self.elastic is None:
             return
-        one, count = self.instances[0], len(self.instances)
-        if any(other != one for other in self.instances) or not one.up or count > MOST_INSTANCES:
+        first, count = self.instances[0], len(self.instances)
+        if any(other != first for other in self.instances) or not first.up or count > MOST_INSTANCES:
             raise PlannerError(
                 f"{count} instances, equal ones or not, share one cache",
                 where="elastic",
                 hint=f"give at most {MOST_INSTANCES} equal ones that are up",
             )
-        joint = max(self.groups, default=1) > 1 or len(one.grid.joint_s) > 1 or len(self.skew) > 0
+        joint = max(self.groups, default=1) > 1 or len(first.grid.joint_s) > 1 or len(self.skew) > 0
         policies = (self.routing, self.decode_routing, self.queueing == "feedback", self.migration_period_s)
         refused = {
-            f"instances of role `{one.role}`": one.role != "colocated",
-            "speculative decoding": one.speculation is not None,
+            f"instances of role `{first.role}`": first.role != "colocated",
+            "speculative decoding": first.speculation is not None,
             "experts that instances share": joint,
             "changes and autoscaling": len(self.changes) > 0 or self.control is not None,
             "prefix caching": self.prefix_caching or self.store_kv_tokens > 0,

@@ -132,9 +132,9 @@ class OperationSpec(Spec):
     def changes_of(self, leaders: dict[str, list[list[int]]]) -> tuple[Change, ...]:
         """Changes of instances, from the leaders of the groups of each replica of each role; raises PlannerError."""
         changes = []
-        for at, change in enumerate(self.changes):
+        for index, change in enumerate(self.changes):
             replicas = leaders.get(change.role)
-            where = f"operation: changes[{at}]"
+            where = f"operation: changes[{index}]"
             if replicas is None:
                 raise PlannerError(
                     f"the plan has no role `{change.role}`", where=where, hint=f"roles are {', '.join(sorted(leaders))}"

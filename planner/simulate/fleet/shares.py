@@ -60,7 +60,11 @@ def _require(numbers: Ints, what: str, served: set[int]) -> None:
 def _room(fleet: Fleet, path: RequestPath) -> int:
     """Tokens that some instance at either end of a path can hold."""
     first, last = (
-        max(one.kv_tokens for one in fleet.instances if one.model == number and (one.role == "decode") == decoding)
+        max(
+            instance.kv_tokens
+            for instance in fleet.instances
+            if instance.model == number and (instance.role == "decode") == decoding
+        )
         for number, decoding in ((path.first, False), (path.last, path.first != path.last))
     )
     return min(first, last) // fleet.block_tokens * fleet.block_tokens

@@ -214,9 +214,9 @@ def stacked(grids: Sequence[StepGrid]) -> Tables:
     axes_of = [(grid.batches, grid.contexts, grid.tokens, grid.attended, grid.rank_tokens) for grid in grids]
     lengths = np.array([[len(axis) for axis in axes] for axes in axes_of], dtype=np.int64)
     axes = np.zeros((len(grids), len(lengths[0]), int(lengths.max())))
-    for at, each in enumerate(axes_of):
+    for row, each in enumerate(axes_of):
         for place, axis in enumerate(each):
-            axes[at, place, : len(axis)] = axis
+            axes[row, place, : len(axis)] = axis
     names = ("decode_s", "mixed_s", "joint_s", "least_s")
     decode_s, mixed_s, joint_s, least_s = (_padded([getattr(grid, name) for grid in grids]) for name in names)
     return Tables(decode_s, mixed_s, joint_s, least_s, axes, lengths)
@@ -227,6 +227,6 @@ def _padded(arrays: Sequence[Floats]) -> Floats:
     if len(arrays) == 1:
         return np.ascontiguousarray(arrays[0])[None]
     whole = np.zeros((len(arrays), *np.max([array.shape for array in arrays], axis=0)))
-    for at, array in enumerate(arrays):
-        whole[at][tuple(slice(0, length) for length in array.shape)] = array
+    for row, array in enumerate(arrays):
+        whole[row][tuple(slice(0, length) for length in array.shape)] = array
     return whole

@@ -72,18 +72,18 @@ class CellSearch:
     @property
     def bound(self) -> float:
         """The rate that no run of any partition exceeds on these draws; 0 where none has a chance."""
-        chosen = self._bottleneck(range(len(self.cells)), [one.bound_per_s for one in self.known])
-        return 0.0 if chosen is None else min(self.known[at].bound_per_s for at in chosen)
+        chosen = self._bottleneck(range(len(self.cells)), [bracket.bound_per_s for bracket in self.known])
+        return 0.0 if chosen is None else min(self.known[index].bound_per_s for index in chosen)
 
     @property
     def simulated(self) -> int:
         """Cells that were simulated."""
-        return sum(one.runs > 0 for one in self.known)
+        return sum(bracket.runs > 0 for bracket in self.known)
 
     @property
     def runs(self) -> int:
         """Runs of cells."""
-        return sum(one.runs for one in self.known)
+        return sum(bracket.runs for bracket in self.known)
 
     def best(self, preferred: tuple[int, ...] | None = None) -> CellPartition | None:
         """The partition of the highest goodput among those without a dropped cell, the preferred one simulated first.
@@ -94,8 +94,12 @@ class CellSearch:
         if preferred is not None and not self.dropped:
             self.simulate(preferred, 0.0)
         while True:
-            candidates = [one for one in self.tried if one.goodput_per_s and not self.dropped & set(one.cells)]
-            incumbent = max(candidates, key=lambda one: one.goodput_per_s or 0.0, default=None)
+            candidates = [
+                partition
+                for partition in self.tried
+                if partition.goodput_per_s and not self.dropped & set(partition.cells)
+            ]
+            incumbent = max(candidates, key=lambda partition: partition.goodput_per_s or 0.0, default=None)
             least = 0.0 if incumbent is None else (incumbent.goodput_per_s or 0.0) * (1.0 + TOLERANCE)
             chosen = self._promising(least)
             if chosen is None:
@@ -104,23 +108,23 @@ class CellSearch:
 
     def simulate(self, chosen: tuple[int, ...], least_per_s: float) -> CellPartition:
         """The goodput of a partition, where it is at least `least_per_s`."""
-        most = min(self.known[at].high_per_s for at in chosen)
+        most = min(self.known[index].high_per_s for index in chosen)
 
         def good(rate: float) -> bool:
-            return all(self.keeps(at, rate) for at in chosen)
+            return all(self.keeps(index, rate) for index in chosen)
 
         rate_per_s = highest_kept(good, most_per_s=most, least_per_s=least_per_s).rate_per_s
         if rate_per_s == 0.0 and least_per_s == 0.0:
-            for at in chosen:
-                if self.known[at].low_per_s == 0.0 and self.known[at].high_per_s <= 2.0 * SMALLEST * most:
-                    self.known[at].high_per_s = 0.0
-        bound = min(self.known[at].bound_per_s for at in chosen)
+            for index in chosen:
+                if self.known[index].low_per_s == 0.0 and self.known[index].high_per_s <= 2.0 * SMALLEST * most:
+                    self.known[index].high_per_s = 0.0
+        bound = min(self.known[index].bound_per_s for index in chosen)
         self.tried.append(CellPartition(chosen, None if least_per_s > 0.0 and rate_per_s == 0.0 else rate_per_s, bound))
         return self.tried[-1]
 
-    def keeps(self, at: int, rate_per_s: float) -> bool:
+    def keeps(self, index: int, rate_per_s: float) -> bool:
         """Whether a cell keeps the limits of its workloads at a rate, by what is known or by a run."""
-        known, cell = self.known[at], self.cells[at]
+        known, cell = self.known[index], self.cells[index]
         if rate_per_s <= known.low_per_s:
             return True
         if rate_per_s >= known.high_per_s and known.high_per_s < known.bound_per_s:
@@ -137,12 +141,13 @@ class CellSearch:
         """The partition that steady state prefers of those which could still be better."""
         full = self.most_tried is not None and self.simulated >= self.most_tried
         alive = [
-            at
-            for at, one in enumerate(self.known)
-            if one.high_per_s > least_per_s and at not in self.dropped and (one.runs or not full)
+            index
+            for index, bracket in enumerate(self.known)
+            if bracket.high_per_s > least_per_s and index not in self.dropped and (bracket.runs or not full)
         ]
         promised = [
-            min(max(self.cells[at].steady_per_s, self.known[at].low_per_s), self.known[at].high_per_s) for at in alive
+            min(max(self.cells[index].steady_per_s, self.known[index].low_per_s), self.known[index].high_per_s)
+            for index in alive
         ]
         return self._bottleneck(alive, promised)
 
@@ -150,10 +155,11 @@ class CellSearch:
         """Of these cells the partition whose lowest value is the highest."""
         sets, gpus = self._sets(places)
         chosen = best_bottleneck(sets, gpus, values, len(self.mixture), self.gpus, ties=values)
-        return None if chosen is None else tuple(sorted(places[at] for at in chosen))
+        return None if chosen is None else tuple(sorted(places[index] for index in chosen))
 
     def _sets(self, places: Sequence[int]) -> tuple[list[frozenset[int]], list[int]]:
-        return [frozenset(self.cells[at].workloads) for at in places], [self.cells[at].gpus for at in places]
+        cells = [self.cells[index] for index in places]
+        return [frozenset(cell.workloads) for cell in cells], [cell.gpus for cell in cells]
 
     def cheapest(self, rate_per_s: float, keeps: Callable[[int], bool]) -> tuple[int, ...] | None:
         """The partition of the fewest GPUs all of whose cells `keeps` accepts at a rate; None where there is none.
@@ -162,26 +168,28 @@ class CellSearch:
         """
         accepted: dict[int, bool] = {}
         while True:
-            left = [at for at in self._allowed(rate_per_s) if accepted.get(at, True) and at not in self.dropped]
+            left = [
+                index for index in self._allowed(rate_per_s) if accepted.get(index, True) and index not in self.dropped
+            ]
             chosen = self._fewest_gpus(left)
-            if chosen is None or all(at in accepted for at in chosen):
+            if chosen is None or all(index in accepted for index in chosen):
                 return chosen
-            for at in chosen:
-                if at not in accepted:
-                    accepted[at] = keeps(at)
+            for index in chosen:
+                if index not in accepted:
+                    accepted[index] = keeps(index)
 
     def fewest_allowed(self, rate_per_s: float) -> tuple[int, ...] | None:
         """The partition of the fewest GPUs whose bounds allow a rate: fewer keep the limits in no run."""
         return self._fewest_gpus(self._allowed(rate_per_s))
 
     def _allowed(self, rate_per_s: float) -> list[int]:
-        return [at for at, one in enumerate(self.known) if one.bound_per_s >= rate_per_s]
+        return [index for index, bracket in enumerate(self.known) if bracket.bound_per_s >= rate_per_s]
 
     def _fewest_gpus(self, places: Sequence[int]) -> tuple[int, ...] | None:
         """Of these cells the partition with the fewest GPUs, at most those at hand."""
         sets, gpus = self._sets(places)
-        ties = [self.cells[at].steady_per_s for at in places]
+        ties = [self.cells[index].steady_per_s for index in places]
         chosen = cheapest_partition(sets, gpus, len(self.mixture), ties=ties)
-        if chosen is None or sum(gpus[at] for at in chosen) > self.gpus:
+        if chosen is None or sum(gpus[index] for index in chosen) > self.gpus:
             return None
-        return tuple(sorted(places[at] for at in chosen))
+        return tuple(sorted(places[index] for index in chosen))

@@ -52,8 +52,8 @@ class SharedWork:
             for (draws, wanted), part in zip(ended, judged, strict=True)
         ]
         shares = tuple(
-            OnTimeQuota(number == at, math.ceil(wanted.share * sizes[at] - 1e-9))
-            for at, (_, wanted) in enumerate(ended)
+            OnTimeQuota(number == workload, math.ceil(wanted.share * sizes[workload] - 1e-9))
+            for workload, (_, wanted) in enumerate(ended)
         )
         slackest = Requirement(1.0, tpot_s=max(wanted.tpot_s for _, wanted in ended))
         prices = RateBound(Draws(arrival, inputs, outputs), ())
@@ -62,14 +62,14 @@ class SharedWork:
     def most_rate(self, fleet: Fleet) -> float:
         """(B6) for prefill, for decoding, and for both where engines do both."""
         fleet = self.prices.stepping_alone(fleet)
-        first = [one for one in fleet.instances if one.role != "decode"]
-        last = [one for one in fleet.instances if one.role != "prefill"]
+        first = [instance for instance in fleet.instances if instance.role != "decode"]
+        last = [instance for instance in fleet.instances if instance.role != "prefill"]
         sides = [("prefill_s", first), ("decode_s", last)]
-        if any(one.role == "colocated" for one in fleet.instances):
+        if any(instance.role == "colocated" for instance in fleet.instances):
             sides.append(("joint_s", list(fleet.instances)))
         rates = []
         for name, engines in sides:
-            works = [getattr(self.prices.work(one, self.wanted), name) for one in kinds(engines)]
+            works = [getattr(self.prices.work(engine, self.wanted), name) for engine in kinds(engines)]
             work_R = np.minimum.reduce(works) / len(engines)
             rates.append(rate_of_work(work_R, self.late_R, self.shares, self.span_s))
         return min(rates)
@@ -80,7 +80,7 @@ class MixtureRateBound:
 
     def __init__(self, mixture: Mixture) -> None:
         requirements = tuple(required(slo) if limits_anything(slo) else () for slo in mixture.slos)
-        self._alone = [RateBound(*one) for one in zip(mixture.draws, requirements, strict=True)]
+        self._alone = [RateBound(draws, wanted) for draws, wanted in zip(mixture.draws, requirements, strict=True)]
         self._together = SharedWork.of(mixture, requirements)
 
     def most_rate(self, fleet: Fleet) -> float:
@@ -88,7 +88,7 @@ class MixtureRateBound:
 
         Raises PlannerError as that of one workload does.
         """
-        rates = [one.most_rate(fleet) for one in self._alone]
+        rates = [bound.most_rate(fleet) for bound in self._alone]
         if self._together is not None:
             rates.append(self._together.most_rate(fleet))
         return min(rates)
@@ -101,5 +101,5 @@ def limits_anything(slo: SloSpec) -> bool:
 
 def _with_end(requirements: tuple[Requirement, ...]) -> Requirement | None:
     """The requirement of the largest share that says when a request must have ended; of equal ones the strictest."""
-    ended = [one for one in requirements if math.isfinite(min(one.latency_s, one.ttft_s + one.tpot_s))]
-    return max(ended, key=lambda one: (one.share, -min(one.latency_s, one.ttft_s + one.tpot_s)), default=None)
+    ended = [wanted for wanted in requirements if math.isfinite(min(wanted.latency_s, wanted.ttft_s + wanted.tpot_s))]
+    return max(ended, key=lambda r: (r.share, -min(r.latency_s, r.ttft_s + r.tpot_s)), default=None)

@@ -55,7 +55,7 @@ class PlacementSearch:
     @property
     def bound(self) -> float:
         """What no simulation of any placement on these draws exceeds; inf where nothing limits the rate."""
-        return max((one.bound_per_s * self._weight(at) for at, one in enumerate(self.tried)), default=0.0)
+        return max((outcome.bound_per_s * self._weight(index) for index, outcome in enumerate(self.tried)), default=0.0)
 
     @property
     def steady_best(self) -> int | None:
@@ -64,10 +64,10 @@ class PlacementSearch:
 
     def count(self, how: How) -> int:
         """Placements that ended so."""
-        return sum(one.how == how for one in self.tried)
+        return sum(outcome.how == how for outcome in self.tried)
 
-    def _weight(self, at: int) -> float:
-        return self.placements[at].weight
+    def _weight(self, index: int) -> float:
+        return self.placements[index].weight
 
 
 def search_placements(
@@ -89,30 +89,30 @@ def search_placements(
     model = rate_bound or RateBound(draws, required(slo))
     fleets = [placement.fleet() for placement in placements]
     bounds = [min(model.most_rate(fleet), most_per_s) for fleet in fleets]
-    order = sorted(range(len(placements)), key=lambda at: -bounds[at] * placements[at].weight)
+    order = sorted(range(len(placements)), key=lambda index: -bounds[index] * placements[index].weight)
     preferred = _preferred(placements)
     if preferred is not None:
         order.remove(preferred)
         order.insert(0, preferred)
     tried = [PlacementOutcome("left", bound) for bound in bounds]
     best, worth, runs, looked = None, 0.0, 0, 0
-    for at in order:
-        placement, bound = placements[at], bounds[at]
+    for index in order:
+        placement, bound = placements[index], bounds[index]
         least = 0.0 if everything else worth / placement.weight * (1.0 + tolerance)
         if bound <= least:
-            tried[at] = PlacementOutcome("excluded", bound)
+            tried[index] = PlacementOutcome("excluded", bound)
             continue
         if most_tried is not None and looked >= most_tried:
             continue
         looked += 1
-        outcome = goodput(fleets[at], draws, slo, most_per_s=bound, least_per_s=least, tolerance=tolerance)
+        outcome = goodput(fleets[index], draws, slo, most_per_s=bound, least_per_s=least, tolerance=tolerance)
         runs += outcome.runs
         if outcome.rate_per_s == 0.0 and least > 0.0:
-            tried[at] = PlacementOutcome("dominated", bound)
+            tried[index] = PlacementOutcome("dominated", bound)
             continue
-        tried[at] = PlacementOutcome("simulated", bound, outcome.rate_per_s)
+        tried[index] = PlacementOutcome("simulated", bound, outcome.rate_per_s)
         if outcome.rate_per_s * placement.weight > worth:
-            best, worth = at, outcome.rate_per_s * placement.weight
+            best, worth = index, outcome.rate_per_s * placement.weight
     return PlacementSearch(tuple(placements), tuple(tried), best, runs)
 
 
@@ -122,9 +122,9 @@ def reversals(search: PlacementSearch, tolerance: float = 2.0 * TOLERANCE) -> li
     The first of a pair is the one that the simulation prefers; differences up to `tolerance` are none.
     """
     known = [
-        (at, one.goodput_per_s * placement.weight, placement.steady_per_s * placement.weight)
-        for at, (one, placement) in enumerate(zip(search.tried, search.placements, strict=True))
-        if one.goodput_per_s is not None and placement.steady_per_s is not None
+        (index, outcome.goodput_per_s * placement.weight, placement.steady_per_s * placement.weight)
+        for index, (outcome, placement) in enumerate(zip(search.tried, search.placements, strict=True))
+        if outcome.goodput_per_s is not None and placement.steady_per_s is not None
     ]
     margin = 1.0 + tolerance
     return [
@@ -136,7 +136,7 @@ def reversals(search: PlacementSearch, tolerance: float = 2.0 * TOLERANCE) -> li
 
 
 def _preferred(placements: Sequence[Placement]) -> int | None:
-    known = [at for at, placement in enumerate(placements) if placement.steady_per_s is not None]
+    known = [index for index, placement in enumerate(placements) if placement.steady_per_s is not None]
     if not known:
         return None
-    return max(known, key=lambda at: (placements[at].steady_per_s or 0.0) * placements[at].weight)
+    return max(known, key=lambda index: (placements[index].steady_per_s or 0.0) * placements[index].weight)

@@ -70,7 +70,7 @@ class EngineSeconds:
 class OnTimeQuota:
     """So many of some of the requests must be on time."""
 
-    mine: Bools  # [R]
+    counted: Bools  # [R]
     need: int
 
 
@@ -109,14 +109,14 @@ class RateBound:
     def stepping_alone(self, fleet: Fleet) -> Fleet:
         """The fleet with steps that no instance undercuts, whatever others make it do; raises as `most_rate` does."""
         _require_steady(fleet)
-        longest, most = int(self._lengths_whole.max()), min(one.most_context for one in fleet.instances)
+        longest, most = int(self._lengths_whole.max()), min(instance.most_context for instance in fleet.instances)
         if longest > most:
             raise PlannerError(
                 f"no rate can be excluded for engines that end requests of {longest} tokens at {most}",
                 hint="give them a higher context limit, or judge the fleet by runs alone",
             )
         members = max(fleet.groups, default=1)
-        return replace(fleet, instances=tuple(self._alone(one, members) for one in fleet.instances))
+        return replace(fleet, instances=tuple(self._alone(instance, members) for instance in fleet.instances))
 
     def _alone(self, instance: Instance, members: int) -> Instance:
         """The instance with steps that are as short as those which it makes with others can be."""
@@ -132,27 +132,27 @@ class RateBound:
         last = [instance for instance in fleet.instances if instance.role != "prefill"]
         before_s, after_s = fleet.request_overhead_s, self._moved_s(fleet, first, last)
         in_order = len(first) == 1 and fleet.queueing == "fcfs"
-        key = (wanted, len(first), in_order, before_s, float(after_s.max()), *sorted({id(one) for one in first}))
+        key = (wanted, len(first), in_order, before_s, float(after_s.max()), *sorted(set(map(id, first))))
         if key not in self._single:
             self._single[key] = self._prompts(first, wanted, before_s, after_s, in_order=in_order)
         most = self._single[key]
-        key = ("decode", wanted, len(last), before_s, *sorted({id(one) for one in last}))
+        key = ("decode", wanted, len(last), before_s, *sorted(set(map(id, last))))
         if key not in self._single:
-            work_R = np.minimum.reduce([self.work(one, wanted).decode_s for one in kinds(last)])
+            work_R = np.minimum.reduce([self.work(engine, wanted).decode_s for engine in kinds(last)])
             self._single[key] = self._whole(work_R, len(last), wanted)
         most = min(most, self._single[key])
-        if any(one.role == "colocated" for one in fleet.instances):
-            work_R = np.minimum.reduce([self.work(one, wanted).joint_s for one in kinds(fleet.instances)])
+        if any(instance.role == "colocated" for instance in fleet.instances):
+            work_R = np.minimum.reduce([self.work(engine, wanted).joint_s for engine in kinds(fleet.instances)])
             most = min(most, self._whole(work_R, len(fleet.instances), wanted))
         return most
 
     def _moved_s(self, fleet: Fleet, first: list[Instance], last: list[Instance]) -> Floats:
         """Least time between the end of a prefill and the first token at the client [R]."""
         input_R, output_R = self._lengths
-        if fleet.first_token_from != "decode" or any(one.role == "colocated" for one in first):
+        if fleet.first_token_from != "decode" or any(instance.role == "colocated" for instance in first):
             return np.zeros(len(input_R))
-        rate = min(max(one.link_tokens_per_s for one in side) for side in (first, last))
-        latency_s = max(min(one.link_latency_s for one in side) for side in (first, last))
+        rate = min(max(engine.link_tokens_per_s for engine in side) for side in (first, last))
+        latency_s = max(min(engine.link_latency_s for engine in side) for side in (first, last))
         return np.where(output_R > 1.0, input_R / rate + latency_s, 0.0)
 
     def work(self, instance: Instance, wanted: Requirement) -> EngineSeconds:
@@ -187,7 +187,7 @@ class RateBound:
         self, engines: list[Instance], wanted: Requirement, before_s: float, after_s: Floats, *, in_order: bool
     ) -> float:
         """(B1), (B3), (B4): the highest rate at which enough prompts can be prefilled on time."""
-        works = [self.work(one, wanted) for one in kinds(engines)]
+        works = [self.work(engine, wanted) for engine in kinds(engines)]
         idle_R = np.minimum.reduce([work.idle_s for work in works])
         need = math.ceil(wanted.share * len(idle_R) - 1e-9)
         window_s = min(wanted.ttft_s, wanted.latency_s)
@@ -231,10 +231,10 @@ def rate_of_work(work_R: Floats, late_R: Floats, shares: Sequence[OnTimeQuota], 
     for share in LATEST_SHARES if len(ordered_R) else ():
         window_s = float(ordered_R[math.ceil(share * len(ordered_R)) - 1])
         inside, cheapest_s = late_R <= window_s, 0.0
-        for one in shares:
-            left = one.need - int(np.sum(one.mine & ~inside))
+        for quota in shares:
+            left = quota.need - int(np.sum(quota.counted & ~inside))
             if left > 0:
-                cheapest_s += float(np.sort(work_R[one.mine & inside])[:left].sum())
+                cheapest_s += float(np.sort(work_R[quota.counted & inside])[:left].sum())
         busy_s = cheapest_s / SAFETY - window_s
         most = min(most, span_s / busy_s if busy_s > 0.0 else math.inf)
     return most
@@ -243,7 +243,7 @@ def rate_of_work(work_R: Floats, late_R: Floats, shares: Sequence[OnTimeQuota], 
 def _require_steady(fleet: Fleet) -> None:
     """Refuses what the prices of steps do not cover: whatever a new rule of fleets may bring, until it is known."""
     owners: list[tuple[Fleet | Instance, frozenset[str]]] = [(fleet, KNOWN_OF_FLEETS)]
-    owners += [(one, KNOWN_OF_ENGINES) for one in kinds(fleet.instances)]
+    owners += [(engine, KNOWN_OF_ENGINES) for engine in kinds(fleet.instances)]
     for owner, known in owners:
         for rule in fields(owner):
             if rule.name not in known and getattr(owner, rule.name) != rule.default:
@@ -255,7 +255,7 @@ def _require_steady(fleet: Fleet) -> None:
 
 def kinds(engines: Sequence[Instance]) -> list[Instance]:
     """One instance of each kind."""
-    return list({id(one): one for one in engines}.values())
+    return list({id(engine): engine for engine in engines}.values())
 
 
 def _enough(release_R: Floats, window_s: float, work_R: Floats, need: int) -> bool:

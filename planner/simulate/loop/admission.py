@@ -206,8 +206,8 @@ def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: f
     whole = s.request[r, INPUT] + s.request[r, GENERATED]
     hits = cached_blocks(s, i, r)
     cached = 0
-    for at in range(s.prefix_of[r], s.prefix_of[r] + hits):
-        cached += s.prefix_size[s.prefix[at], 0]
+    for index in range(s.prefix_of[r], s.prefix_of[r] + hits):
+        cached += s.prefix_size[s.prefix[index], 0]
     stored = stored_tokens(s, r, hits)
     cached = min(cached + stored, whole - 1)
     tokens = chunk_of(s, i, whole - cached, budget)

@@ -60,11 +60,11 @@ def next_change(s: RunState, moment: float) -> float:
 def change(s: RunState, now_s: float) -> None:
     """All changes of instances at this moment."""
     while s.run[NEXT_CHANGE] < len(s.change_s) and s.change_s[s.run[NEXT_CHANGE]] <= now_s:
-        at = s.run[NEXT_CHANGE]
-        s.run[NEXT_CHANGE] = at + 1
-        leader = s.instance[s.change[at, 0], LEADER]
+        index = s.run[NEXT_CHANGE]
+        s.run[NEXT_CHANGE] = index + 1
+        leader = s.instance[s.change[index, 0], LEADER]
         for i in range(leader, leader + s.instance[leader, MEMBERS]):
-            change_one(s, i, s.change[at, 1], now_s)
+            change_one(s, i, s.change[index, 1], now_s)
     send_again(s, now_s)
     if s.run_s[CONTROL] < np.inf and s.run_s[NEXT_CONTROL] <= now_s:
         while s.run_s[NEXT_CONTROL] <= now_s:

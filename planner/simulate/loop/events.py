@@ -229,15 +229,15 @@ def schedule_all(s: RunState, now_s: float) -> None:
     """Who starts at this moment, in the order of numbers."""
     marked = s.run[NUM_DIRTY]
     s.run[NUM_DIRTY] = 0
-    for at in range(1, marked):
-        i, place = s.dirty[at], at
+    for index in range(1, marked):
+        i, place = s.dirty[index], index
         while place > 0 and s.dirty[place - 1] > i:
             s.dirty[place] = s.dirty[place - 1]
             place -= 1
         s.dirty[place] = i
-    for at in range(marked):
-        s.instance[s.dirty[at], DIRTY] = 0
-        schedule_group(s, s.dirty[at], now_s)
+    for index in range(marked):
+        s.instance[s.dirty[index], DIRTY] = 0
+        schedule_group(s, s.dirty[index], now_s)
 
 
 @entry()

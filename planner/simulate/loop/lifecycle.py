@@ -173,8 +173,8 @@ def clear(s: RunState, i: int, now_s: float) -> None:
     s.instance_s[i, PENALTY] = 0.0
     s.instance_s[i, SENT] = s.instance_s[i, RECEIVED] = now_s
     set_end(s, i, np.inf)
-    for at in range(s.residue.shape[1]):
-        s.residue[i, at] = 0
+    for slot in range(s.residue.shape[1]):
+        s.residue[i, slot] = 0
     for adapter in range(s.adapters.shape[1]):
         s.adapters[i, adapter, USERS] = 0
         s.adapters[i, adapter, LAST_USE] = NONE

@@ -103,10 +103,10 @@ def cached_blocks(s: RunState, i: int, r: int) -> int:
     if s.run[CACHES] == 0:
         return 0
     first, end = s.prefix_of[r], s.prefix_of[r + 1]
-    at = first
-    while at < end and s.cached[i, s.prefix[at], REFERENCES] != NONE:
-        at += 1
-    return int(at - first)
+    index = first
+    while index < end and s.cached[i, s.prefix[index], REFERENCES] != NONE:
+        index += 1
+    return int(index - first)
 
 
 @compiled
@@ -114,8 +114,8 @@ def needed_blocks(s: RunState, i: int, r: int, hits: int, tokens: int) -> int:
     """Blocks that admission of a request takes out of the room, of which its cached prefix is part."""
     needed = held_blocks(s, i, r, tokens)
     first = s.prefix_of[r]
-    for at in range(first, first + hits):
-        block = s.prefix[at]
+    for index in range(first, first + hits):
+        block = s.prefix[index]
         if s.cached[i, block, REFERENCES] > 0:
             needed -= s.prefix_size[block, 1]
     return needed
@@ -126,8 +126,8 @@ def hold(s: RunState, i: int, r: int, hits: int, tokens: int) -> None:
     """Takes the blocks of a request whose first `hits` prefix blocks are cached."""
     first = s.prefix_of[r]
     shared = 0
-    for at in range(first, first + hits):
-        block = s.prefix[at]
+    for index in range(first, first + hits):
+        block = s.prefix[index]
         if s.cached[i, block, REFERENCES] == 0:
             unlink(s, i, block)
         s.cached[i, block, REFERENCES] += 1
@@ -142,8 +142,8 @@ def publish(s: RunState, i: int, r: int) -> None:
     """Makes the prefix blocks of a prefilled prompt available to others; of two copies one is given back."""
     if s.run[CACHES] == 0:
         return
-    for at in range(s.prefix_of[r] + s.request[r, SHARED], s.prefix_of[r + 1]):
-        block = s.prefix[at]
+    for index in range(s.prefix_of[r] + s.request[r, SHARED], s.prefix_of[r + 1]):
+        block = s.prefix[index]
         size = s.prefix_size[block, 1]
         if s.cached[i, block, REFERENCES] == NONE:
             s.cached[i, block, REFERENCES] = 1
@@ -162,10 +162,10 @@ def stored_tokens(s: RunState, r: int, hits: int) -> int:
     store, tokens = s.run[STORE], 0
     if store == NONE:
         return 0
-    at, end = s.prefix_of[r] + hits, s.prefix_of[r + 1]
-    while at < end and s.cached[store, s.prefix[at], REFERENCES] != NONE:
-        tokens += s.prefix_size[s.prefix[at], 0]
-        at += 1
+    index, end = s.prefix_of[r] + hits, s.prefix_of[r + 1]
+    while index < end and s.cached[store, s.prefix[index], REFERENCES] != NONE:
+        tokens += s.prefix_size[s.prefix[index], 0]
+        index += 1
     return int(tokens)
 
 
@@ -175,9 +175,9 @@ def keep_in_store(s: RunState, r: int) -> None:
     store = s.run[STORE]
     if store == NONE:
         return
-    at, end = s.prefix_of[r], s.prefix_of[r + 1]
-    while at < end:
-        block = s.prefix[at]
+    index, end = s.prefix_of[r], s.prefix_of[r + 1]
+    while index < end:
+        block = s.prefix[index]
         if s.cached[store, block, REFERENCES] == 0:
             unlink(s, store, block)
         elif s.prefix_size[block, 1] <= room(s, store):
@@ -185,8 +185,8 @@ def keep_in_store(s: RunState, r: int) -> None:
         else:
             break
         s.cached[store, block, REFERENCES] = 1
-        at += 1
-    for kept in range(at - 1, s.prefix_of[r] - 1, -1):
+        index += 1
+    for kept in range(index - 1, s.prefix_of[r] - 1, -1):
         let_go(s, store, s.prefix[kept])
 
 
@@ -195,8 +195,8 @@ def give_back(s: RunState, i: int, r: int, tokens: int) -> None:
     """Frees the blocks of a request with so many tokens, and its adapter; the end of its prefix is evicted first."""
     s.instance[i, FREE] += held_blocks(s, i, r, tokens) - s.request[r, SHARED_BLOCKS]
     first = s.prefix_of[r]
-    for at in range(first + s.request[r, SHARED] - 1, first - 1, -1):
-        let_go(s, i, s.prefix[at])
+    for index in range(first + s.request[r, SHARED] - 1, first - 1, -1):
+        let_go(s, i, s.prefix[index])
     s.request[r, SHARED] = 0
     s.request[r, SHARED_BLOCKS] = 0
     release(s, i, r)
@@ -218,8 +218,8 @@ def growth_within(s: RunState, i: int, steps: int) -> int:
     if s.instance[i, RESERVES] == 1 or steps < 2:
         return 0
     rounds, rest = (steps - 1) // size, (steps - 1) % size
-    at, blocks = size - 1 - s.instance[i, ITERATION] % size, rounds * s.instance[i, SEQUENCES]
+    slot, blocks = size - 1 - s.instance[i, ITERATION] % size, rounds * s.instance[i, SEQUENCES]
     for _ in range(rest):
-        blocks += s.residue[i, at]
-        at = at - 1 if at > 0 else size - 1
+        blocks += s.residue[i, slot]
+        slot = slot - 1 if slot > 0 else size - 1
     return int(blocks)

@@ -146,11 +146,11 @@ def route(s: RunState, r: int, now_s: float) -> int:
     if policy == POWER_OF_TWO:
         total = count(s, r, decoding)
         offset = 2 if decoding else 0
-        one = nth(s, int(draw(s.run[SEED], r, offset) * total), r, decoding)
+        candidate = nth(s, int(draw(s.run[SEED], r, offset) * total), r, decoding)
         other = nth(s, int(draw(s.run[SEED] + 1, r, offset) * total), r, decoding)
         if total == 0:
             return NONE
-        return other if s.instance[other, OUTSTANDING] < s.instance[one, OUTSTANDING] else one
+        return other if s.instance[other, OUTSTANDING] < s.instance[candidate, OUTSTANDING] else candidate
     if policy == CACHE_AWARE and not balanced(s, r, decoding):
         policy = LEAST_LOADED
     return cheapest(s, r, policy, decoding, now_s)

@@ -20,7 +20,7 @@ def require_equal_engines(roles: Sequence[Role]) -> None:
     (role, *others) = roles
     if others:
         raise PlannerError(
-            f"the plan has the roles {', '.join(f'`{one.name}`' for one in roles)}, which do not share a cache",
+            f"the plan has the roles {', '.join(f'`{each.name}`' for each in roles)}, which do not share a cache",
             where=WHERE,
             hint="give a plan of one role: `options: {modes: [colocated]}`",
         )

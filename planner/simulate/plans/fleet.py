@@ -156,7 +156,7 @@ def fleet_of_plan(
     for role in decision.roles:
         setting = settings[str(role.model)]
         number = paths.number_of_role[role.name] if paths else list(settings).index(str(role.model))
-        engines = [replace(one, model=number) for one in engines_of(role, setting, sides.get(role.name))]
+        engines = [replace(engine, model=number) for engine in engines_of(role, setting, sides.get(role.name))]
         size = together(role, setting.arch)
         each = len(engines) // role.replicas
         starts = range(len(instances), len(instances) + len(engines), each)
@@ -196,14 +196,14 @@ def _settings(
             "the plan serves several models, and a trace does not say which each request is for",
             hint="leave the trace out: the plan's own workloads are simulated",
         )
-    pools = {spec.label: resolve_pool(spec, at, INPUTS) for at, spec in enumerate(problem.cluster.pools)}
+    pools = {spec.label: resolve_pool(spec, index, INPUTS) for index, spec in enumerate(problem.cluster.pools)}
     crossing = len({role.pool for role in decision.roles if role.function != "colocated"}) > 1
     paths = profile_paths([*profiles, *problem.costs.profiles])
     settings = {}
     for model in models:
         own = requests
         if requests.workload is not None and len(models) > 1:
-            own = requests.of_workloads([at for at, name in enumerate(_models(problem)) if name == model])
+            own = requests.of_workloads([index for index, name in enumerate(_models(problem)) if name == model])
         arch = resolve_model(problem, model, INPUTS, Path())
         drafter = _drafter(problem, arch)
         settings[model] = FleetSetting(problem, arch, pools, calibration, paths, own, policies, crossing, drafter)
@@ -314,14 +314,14 @@ def _pool_links(instances: list[Instance], settings: Sequence[FleetSetting]) -> 
     Of several models the one with the largest cache of a token says how many tokens a second they move.
     """
     setting, token_bytes = settings[0], max(map(_moved_bytes, settings))
-    number = {label: at for at, label in enumerate(setting.pools)}
+    number = {label: index for index, label in enumerate(setting.pools)}
     used = {instance.pool for instance in instances}
     links = []
     for link in setting.problem.cluster.links:
-        one, other = (number[name] for name in link.pools)
+        near, far = (number[name] for name in link.pools)
         rate = link.bandwidth_bytes_per_s / token_bytes
-        if {one, other} <= used:
-            links += [PoolLink(one, other, rate, link.latency_s), PoolLink(other, one, rate, link.latency_s)]
+        if {near, far} <= used:
+            links += [PoolLink(near, far, rate, link.latency_s), PoolLink(far, near, rate, link.latency_s)]
     return tuple(links)
 
 
@@ -358,7 +358,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     adapters = operation.adapters
     token_bytes, kv_tokens = _cache(setting, role, pool, shards, drafts)
     links_bytes_per_s = shape.tp * shape.pp * _link_bytes_per_s(pool, setting.crossing)
-    one = Instance(
+    instance = Instance(
         grid,
         max(kv_tokens // turns, 1),
         role="decode" if role.function == ATTENTION else role.function,
@@ -376,10 +376,10 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     )
     if drafts.drafter is not None and drafts.tokens:
         verifying = _grid(setting, role, ffn, most, chunk, drafts)
-        one = replace(one, speculation=Speculation(drafts.tokens, drafts.drafter.acceptance, verifying))
+        instance = replace(instance, speculation=Speculation(drafts.tokens, drafts.drafter.acceptance, verifying))
     if adapters is not None:
-        one = replace(one, adapter_slots=adapters.slots, adapter_load_s=adapters.load_s)
-    return [one] * (role.replicas * shape.dp * turns)
+        instance = replace(instance, adapter_slots=adapters.slots, adapter_load_s=adapters.load_s)
+    return [instance] * (role.replicas * shape.dp * turns)
 
 
 def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, drafts: Drafts) -> StepGrid:

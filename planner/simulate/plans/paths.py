@@ -19,7 +19,7 @@ class RolePaths:
 
 def paths_of(decision: Decision, workloads: Sequence[str]) -> RolePaths | None:
     """The paths of a plan; None where all requests go one way, or where routes leave a workload or a role out."""
-    number = {role.name: at for at, role in enumerate(decision.roles)}
+    number = {role.name: index for index, role in enumerate(decision.roles)}
     routes = decision.routing
     paths = tuple(_paths([route for route in routes if route.workload == name], number) for name in workloads)
     left_out = not all(paths) or {route.to for route in routes} != set(number)

@@ -69,7 +69,7 @@ def simulate_plan(
     if requests.workload is not None:
         names = [workload.name for workload in planned.problem.workloads]
         summary["workloads"] = {
-            name: figures(result.of_workload(at), slos[at], load.warm_up) for at, name in enumerate(names)
+            name: figures(result.of_workload(index), slos[index], load.warm_up) for index, name in enumerate(names)
         }
     return PlanSimulation(planned, result, summary, slos)
 
@@ -120,8 +120,8 @@ def findings(simulation: PlanSimulation) -> Iterator[Finding]:
     if result.requests.workload is None:
         yield from _limits(result, simulation.slos[0] if simulation.slos else SloSpec(), "")
         return
-    for at, (workload, slo) in enumerate(zip(simulation.planned.problem.workloads, simulation.slos, strict=True)):
-        yield from _limits(result.of_workload(at), slo, f"{workload.name}: ")
+    for index, (workload, slo) in enumerate(zip(simulation.planned.problem.workloads, simulation.slos, strict=True)):
+        yield from _limits(result.of_workload(index), slo, f"{workload.name}: ")
 
 
 def _limits(result: SimulationResult, slo: SloSpec, of_workload: str) -> Iterator[Finding]:

@@ -31,8 +31,8 @@ def own_requests(envelope: Envelope, problem: Problem, count: int, seed: int) ->
         return Requests.open_stream(_times(workload, _rate(envelope, workload), count, seed), inputs, outputs)
     rates = [0.0 if _clients(workload) else _rate(envelope, workload) for workload in problem.workloads]
     return together(
-        [_stream(one, rate, count * rate / max(sum(rates), 1e-12), seed + SEEDS * at)
-         for at, (one, rate) in enumerate(zip(problem.workloads, rates, strict=True))]
+        [_stream(workload, rate, count * rate / max(sum(rates), 1e-12), seed + SEEDS * index)
+         for index, (workload, rate) in enumerate(zip(problem.workloads, rates, strict=True))]
     )  # fmt: skip
 
 

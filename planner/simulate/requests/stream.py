@@ -109,10 +109,10 @@ class Requests:
             tokens = int(self.input_tokens[request])
             if len(names) > -(-tokens // block_tokens):
                 raise _bad(request, f"{len(names)} blocks for {tokens} tokens", f"give blocks of {block_tokens} tokens")
-            for at, name in enumerate(names):
+            for index, name in enumerate(names):
                 number = ids.setdefault(name, len(ids))
                 if number == len(sizes):
-                    sizes.append(min(block_tokens, tokens - at * block_tokens))
+                    sizes.append(min(block_tokens, tokens - index * block_tokens))
                 prefix.append(number)
             ends.append(len(prefix))
         arrays = (np.array(values, dtype=np.int64) for values in (ends, prefix, sizes))
@@ -122,10 +122,10 @@ class Requests:
 
 def together(streams: Sequence[Requests]) -> Requests:
     """Streams of requests and sessions as one, each a workload: first those that come by themselves, by arrival."""
-    workload = np.repeat(np.arange(len(streams)), [len(one) for one in streams])
-    opens = np.concatenate([np.arange(len(one)) < one.num_open for one in streams])
-    starts = np.repeat(np.cumsum([0, *(len(one) for one in streams[:-1])]), [len(one) for one in streams])
-    whole = {name: np.concatenate([getattr(one, name) for one in streams]) for name in _COLUMNS}
+    workload = np.repeat(np.arange(len(streams)), [len(stream) for stream in streams])
+    opens = np.concatenate([np.arange(len(stream)) < stream.num_open for stream in streams])
+    starts = np.repeat(np.cumsum([0, *(len(stream) for stream in streams[:-1])]), [len(stream) for stream in streams])
+    whole = {name: np.concatenate([getattr(stream, name) for stream in streams]) for name in _COLUMNS}
     order = np.lexsort((whole["arrival_s"], ~opens))
     place = np.empty_like(order)
     place[order] = np.arange(len(order))

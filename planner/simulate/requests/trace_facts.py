@@ -78,9 +78,9 @@ def distance(gaps: Floats, process: str, cv: float) -> float:
     drawn = np.sort(np.diff(arrivals(process, 1.0 / float(gaps.mean()), count + 1, cv=cv)))
     observed = np.sort(gaps)
     points = np.concatenate([drawn, observed])
-    one = np.searchsorted(drawn, points, side="right") / len(drawn)
-    other = np.searchsorted(observed, points, side="right") / len(observed)
-    return float(np.abs(one - other).max())
+    drawn_share = np.searchsorted(drawn, points, side="right") / len(drawn)
+    observed_share = np.searchsorted(observed, points, side="right") / len(observed)
+    return float(np.abs(drawn_share - observed_share).max())
 
 
 def sample(

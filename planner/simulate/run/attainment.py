@@ -73,9 +73,12 @@ def required(slo: SloSpec) -> tuple[Requirement, ...]:
     requirements = [*_single(slo)]
     if slo.attainment is not None:
         requirements.append(Requirement(slo.attainment, **_strictest(slo)))
-    missed = sum(1.0 - one.share for one in requirements)
+    missed = sum(1.0 - requirement.share for requirement in requirements)
     if len(requirements) > 1 and missed < 1.0:
-        limits = {name: min(getattr(one, name) for one in requirements) for name in ("ttft_s", "tpot_s", "latency_s")}
+        limits = {
+            name: min(getattr(requirement, name) for requirement in requirements)
+            for name in ("ttft_s", "tpot_s", "latency_s")
+        }
         requirements.append(Requirement(1.0 - missed, **limits))
     if not requirements:
         raise PlannerError(

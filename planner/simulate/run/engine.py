@@ -61,9 +61,13 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
     served = instances_of(fleet, requests)
     outputs = answer_tokens(fleet, requests, *served)
     _require_covered(fleet, requests, outputs, *served)
-    tables = [grid for one in fleet.instances for grid in (one.grid, one.speculation.grid if one.speculation else None)]
+    tables = [
+        grid
+        for instance in fleet.instances
+        for grid in (instance.grid, instance.speculation.grid if instance.speculation else None)
+    ]
     grids = list({id(grid): grid for grid in tables if grid is not None}.values())
-    table_of = {id(grid): at for at, grid in enumerate(grids)}
+    table_of = {id(grid): index for index, grid in enumerate(grids)}
     caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
     stores = int(caches and fleet.store_kv_tokens > 0)
     count, instances = len(requests), len(fleet.instances) + stores
@@ -165,23 +169,23 @@ def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an arra
 def _instances(fleet: Fleet, table_of: dict[int, int], stores: int) -> tuple[Any, Any]:
     ints = np.zeros((len(fleet.instances) + stores, f.INSTANCE_FIELDS), dtype=np.int64)
     seconds = np.zeros((len(fleet.instances) + stores, f.SECONDS_FIELDS))
-    for at, instance in enumerate(fleet.instances):
-        _fill(ints[at], instance, table_of[id(instance.grid)], fleet)
-        seconds[at, f.LINK_RATE] = instance.link_tokens_per_s
-        seconds[at, f.LINK_LATENCY] = instance.link_latency_s
-        seconds[at, f.SWAP_RATE] = instance.swap_tokens_per_s / fleet.block_tokens
-        seconds[at, f.ADAPTER_SECONDS] = instance.adapter_load_s
+    for index, instance in enumerate(fleet.instances):
+        _fill(ints[index], instance, table_of[id(instance.grid)], fleet)
+        seconds[index, f.LINK_RATE] = instance.link_tokens_per_s
+        seconds[index, f.LINK_LATENCY] = instance.link_latency_s
+        seconds[index, f.SWAP_RATE] = instance.swap_tokens_per_s / fleet.block_tokens
+        seconds[index, f.ADAPTER_SECONDS] = instance.adapter_load_s
         if instance.speculation is not None:
-            ints[at, f.VERIFY_TABLE] = table_of[id(instance.speculation.grid)]
-            ints[at, f.DRAFTS] = instance.speculation.draft_tokens
-            seconds[at, f.ACCEPTANCE] = instance.speculation.acceptance
+            ints[index, f.VERIFY_TABLE] = table_of[id(instance.speculation.grid)]
+            ints[index, f.DRAFTS] = instance.speculation.draft_tokens
+            seconds[index, f.ACCEPTANCE] = instance.speculation.acceptance
     if stores:
         _fill(ints[-1], replace(fleet.instances[0], kv_tokens=fleet.store_kv_tokens, up=False, model=-1), 0, fleet)
     ints[:, f.EVENT] = np.arange(len(ints))
     sizes = np.array((fleet.groups or (1,) * len(fleet.instances)) + (1,) * stores, dtype=np.int64)
     ints[:, f.LEADER] = np.repeat(np.cumsum(sizes) - sizes, sizes)
     ints[:, f.MEMBERS] = np.repeat(sizes, sizes)
-    joint = np.array([len(one.grid.joint_s) > 1 for one in fleet.instances] + [False] * stores)
+    joint = np.array([len(instance.grid.joint_s) > 1 for instance in fleet.instances] + [False] * stores)
     ints[:, f.SINGLE] = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0) | joint
     seconds[:, f.END] = seconds[:, f.OPENS] = math.inf
     return ints, seconds

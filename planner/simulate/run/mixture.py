@@ -32,7 +32,9 @@ class Mixture:
 
     def of(self, workloads: Sequence[int]) -> "Mixture":
         """Some of the workloads, numbered anew from 0, at the rates that they have in the whole."""
-        return Mixture(tuple(self.draws[at] for at in workloads), tuple(self.slos[at] for at in workloads))
+        return Mixture(
+            tuple(self.draws[number] for number in workloads), tuple(self.slos[number] for number in workloads)
+        )
 
     def requests(self, rate_per_s: float) -> Requests:
         """The draws at a rate of all workloads of the whole mixture."""
@@ -44,7 +46,7 @@ class Mixture:
         result = simulate(fleet, self.requests(rate_per_s), seed=seed)
         if len(self) == 1:
             return (result,)
-        return tuple(result.of_workload(at) for at in range(len(self)))
+        return tuple(result.of_workload(workload) for workload in range(len(self)))
 
     def keeps(self, fleet: Fleet, rate_per_s: float, *, seed: int = 0) -> bool:
         """Whether in a run at this rate each workload keeps all its limits, and waits of none of them grow."""

@@ -63,8 +63,8 @@ def write_requests(result: SimulationResult, path: str) -> None:
 def write_chrome_trace(result: SimulationResult, roles: Sequence[str], path: str) -> None:
     """Writes what every request did on every instance, for chrome://tracing or Perfetto; times in microseconds."""
     names = [
-        {"name": "process_name", "ph": "M", "pid": at, "args": {"name": f"{role} {at}"}}
-        for at, role in enumerate(roles)
+        {"name": "process_name", "ph": "M", "pid": index, "args": {"name": f"{role} {index}"}}
+        for index, role in enumerate(roles)
     ]
     events = [*names, *_spans(result)]
     write_text_atomic(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))

@@ -54,8 +54,8 @@ def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> Bools:
     Requests of no workload are held to the first.
     """
     meets, workload, times_s = result.complete.copy(), result.requests.workload, result.times_s
-    for at, slo in enumerate(slos if workload is not None else slos[:1]):
-        others = np.zeros(len(meets), dtype=np.bool_) if workload is None else workload != at
+    for index, slo in enumerate(slos if workload is not None else slos[:1]):
+        others = np.zeros(len(meets), dtype=np.bool_) if workload is None else workload != index
         for name, bound_s in slo.percentile_limits().items():
             values = times_s[name]
             meets &= others | np.isnan(values) | (values <= bound_s)
@@ -143,9 +143,9 @@ def _span(result: SimulationResult) -> float:
 def _figures(values: Floats) -> dict[str, object]:
     values_of = {name: figure(values, name) for name in STATISTICS}
     return {
-        name: {"value": one.value, "interval": None if one.interval is None else list(one.interval)}
-        for name, one in values_of.items()
-        if not math.isnan(one.value)
+        name: {"value": entry.value, "interval": None if entry.interval is None else list(entry.interval)}
+        for name, entry in values_of.items()
+        if not math.isnan(entry.value)
     }
 
 

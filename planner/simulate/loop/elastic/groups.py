@@ -90,8 +90,8 @@ def join_groups(c: Common, members: int) -> None:
 def drop_finished(s: RunState, c: Common) -> None:
     """Leaves those out that decode no more."""
     left = 0
-    for at in range(c.common[NUM_DECODING]):
-        r = c.decoding[at]
+    for index in range(c.common[NUM_DECODING]):
+        r = c.decoding[index]
         if s.request[r, STATE] == DECODING:
             c.decoding[left] = r
             left += 1
@@ -109,8 +109,8 @@ def form_groups(s: RunState, c: Common) -> None:
         c.led[i, GROUP], c.led[i, LED_BY], c.led[i, HEAD] = 0, NONE, NONE
         c.led[i, IN_STEP] = c.led[i, IN_GROUP] = c.led[i, LENGTHS] = 0
     drop_finished(s, c)
-    for at in range(c.common[NUM_DECODING]):
-        join_groups(c, c.holders[c.decoding[at]])
+    for index in range(c.common[NUM_DECODING]):
+        join_groups(c, c.holders[c.decoding[index]])
     for leader in range(len(c.led)):
         for i in range(len(c.led)):
             if c.led[leader, GROUP] >> i & 1:
@@ -191,9 +191,9 @@ def scale_up(s: RunState, c: Common, i: int) -> bool:
     goal, joined = roomiest(s, free), False
     note_tokens(s, c, i)
     r = c.led[i, HEAD]
-    for at in range(c.led[i, IN_GROUP]):
+    for index in range(c.led[i, IN_GROUP]):
         after = s.request[r, SIBLING]
-        if at >= c.led[i, IN_GROUP] - c.led[i, IN_GROUP] // (k + 1) and hand_over(s, c, r, goal):
+        if index >= c.led[i, IN_GROUP] - c.led[i, IN_GROUP] // (k + 1) and hand_over(s, c, r, goal):
             joined = True
         r = after
     if joined:

@@ -65,10 +65,10 @@ def taken(s: RunState, c: Common, members: int) -> int:
     room, tokens = room_of(s, members), s.instance[0, TOKEN_BUDGET] * size(members)
     front = c.common[FRONT]
     most = min(c.common[BACK] - front, MOST_JOBS) if members else 0
-    for at in range(most):
-        r = c.waiting[front + at]
-        if whole_blocks(s, r) > room or (at > 0 and s.request[r, INPUT] > tokens):
-            return at
+    for index in range(most):
+        r = c.waiting[front + index]
+        if whole_blocks(s, r) > room or (index > 0 and s.request[r, INPUT] > tokens):
+            return index
         room -= whole_blocks(s, r)
         tokens -= s.request[r, INPUT]
     return int(most)
@@ -78,8 +78,8 @@ def taken(s: RunState, c: Common, members: int) -> int:
 def stands_still(s: RunState, c: Common, i: int) -> float:
     """What the answers of a group lose by a step: one over the tokens that they have, of all of them."""
     lost, r = 0.0, c.led[i, HEAD]
-    for at in range(c.led[i, IN_GROUP]):
-        done = s.request[r, GENERATED] + (c.led[i, STEPS_MADE] if at < c.led[i, IN_STEP] else 0)
+    for index in range(c.led[i, IN_GROUP]):
+        done = s.request[r, GENERATED] + (c.led[i, STEPS_MADE] if index < c.led[i, IN_STEP] else 0)
         lost += 1.0 / done
         r = s.request[r, SIBLING]
     return lost
@@ -89,8 +89,8 @@ def stands_still(s: RunState, c: Common, i: int) -> float:
 def saved(s: RunState, c: Common, count: int, before: int, after: int) -> float:
     """How much less the first waiting requests wait on more instances, for each token; in times of their prefill."""
     tokens, squares, weight = 0.0, 0.0, 0.0
-    for at in range(count):
-        length = float(s.request[c.waiting[c.common[FRONT] + at], INPUT])
+    for index in range(count):
+        length = float(s.request[c.waiting[c.common[FRONT] + index], INPUT])
         tokens += length
         squares += length * length
         weight += 1.0 / length
@@ -135,8 +135,8 @@ def chosen_instances(s: RunState, c: Common) -> int:
 def by_length(s: RunState, c: Common, count: int) -> Ints:
     """The first waiting requests, longest prompts first."""
     order = np.empty(count, np.int64)
-    for at in range(count):
-        r, place = c.waiting[c.common[FRONT] + at], at
+    for index in range(count):
+        r, place = c.waiting[c.common[FRONT] + index], index
         while place > 0 and s.request[order[place - 1], INPUT] < s.request[r, INPUT]:
             order[place] = order[place - 1]
             place -= 1
@@ -176,8 +176,8 @@ def batches_fit(s: RunState, order: Ints, batch_B2: Ints, count: int, members: i
     first = 0
     for b in range(count):
         chosen, blocks = roomiest_of(s, members, batch_B2[b, 1]), 0
-        for at in range(first, batch_B2[b, 0]):
-            blocks += whole_blocks(s, order[at])
+        for index in range(first, batch_B2[b, 0]):
+            blocks += whole_blocks(s, order[index])
         if blocks > room_of(s, chosen):
             return False
         members &= ~chosen
